@@ -1,0 +1,114 @@
+"""Multi-head attention: scores, then pattern, then mix. Every stage passes a hook point."""
+
+from dataclasses import dataclass, field
+
+import torch
+from einops import einsum
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from hooks.config import TransformerConfig
+from hooks.head_patterns import HeadPattern, attention_map
+from hooks.linear import Linear
+from hooks.sites import AttentionSites
+
+
+@dataclass(frozen=True)
+class Context:
+    """What attention needs beside the residual stream; made once per batch, shared by all layers."""
+
+    allowed: Bool[Tensor, "#batch #query key"] | None
+    """Keys that each query may see; None when every query sees every key."""
+    fixed_scores: dict[HeadPattern, Float[Tensor, "batch query key"]] = field(default_factory=dict)
+    """Log of the attention map of each hard-coded pattern in use: softmax gives the map back."""
+
+
+def make_context(
+    cfg: TransformerConfig,
+    tokens: Int[Tensor, "batch pos"] | None,
+    attention_mask: Bool[Tensor, "batch pos"] | None,
+    pos: int,
+    device: torch.device,
+) -> Context:
+    """Causality, padding and hard-coded maps of one batch.
+
+    A query with no key left to see (only padding can cause that) sees itself: its row stays a
+    distribution and nobody reads it.
+
+    Raises:
+        ValueError: a hard-coded head needs token ids and there are none.
+    """
+    allowed = None
+    if cfg.attention == "causal":
+        allowed = torch.ones(1, pos, pos, dtype=torch.bool, device=device).tril()
+    if attention_mask is not None:
+        keys = attention_mask[:, None, :]
+        allowed = keys.expand(-1, pos, -1) if allowed is None else allowed & keys
+        nothing = ~allowed.any(-1, keepdim=True)
+        allowed = allowed | (nothing & torch.eye(pos, dtype=torch.bool, device=device))
+    fixed = {p for row in cfg.head_patterns for p in row if not p.learned}
+    if not fixed:
+        return Context(allowed)
+    if tokens is None:
+        raise ValueError("this model has hard-coded heads, which look at token ids: pass tokens as well.")
+    seen = torch.ones(1, pos, pos, dtype=torch.bool, device=device) if allowed is None else allowed
+    return Context(allowed, {pattern: attention_map(pattern, tokens, seen).log() for pattern in fixed})
+
+
+class Attention(nn.Module):
+    """z_h = softmax(q_h k_h^T / scale) v_h;  out = sum_h z_h W_O,h + b_O.
+
+    With `qk_identity` the scores of head h gain a_h x x^T, with `vo_identity` the output gains
+    sum_h b_h A_h x, where x is what attention reads. Both scalars start at zero.
+    Source: template paper (arXiv:2310.09753), its released model; neither term is divided by the scale.
+    """
+
+    def __init__(self, cfg: TransformerConfig, *, learned: bool):
+        super().__init__()
+        self.n_heads, self.scale = cfg.n_heads, cfg.attn_scale
+        width = cfg.n_heads * cfg.d_head
+        if learned:
+            self.q = Linear(cfg.d_model, width, bias=cfg.attn_bias)
+            self.k = Linear(cfg.d_model, width, bias=cfg.attn_bias)
+        self.v = Linear(cfg.d_model, width, bias=cfg.attn_bias)
+        self.o = Linear(width, cfg.d_model, bias=cfg.attn_bias)
+        self.a = nn.Parameter(torch.zeros(cfg.n_heads)) if cfg.qk_identity and learned else None
+        self.b = nn.Parameter(torch.zeros(cfg.n_heads)) if cfg.vo_identity else None
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch pos d_model"],
+        at: AttentionSites,
+        patterns: tuple[HeadPattern, ...],
+        context: Context,
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """What attention writes, before it joins the residual stream."""
+        scores = at.hook_attn_scores(self._scores(x, at, patterns, context))
+        pattern = at.hook_pattern(scores.softmax(-1))
+        v = at.hook_v(self.v(x).unflatten(-1, (self.n_heads, -1)))
+        z = at.hook_z((pattern @ v.transpose(1, 2)).transpose(1, 2))
+        if self.b is None:
+            return self.o(z.flatten(2))
+        result = einsum(z, at.W_O, "b p h e, h e d -> b p h d")
+        identity = (pattern @ x[:, None]).transpose(1, 2) * self.b[:, None]
+        return at.hook_result(result + identity).sum(2) + self.o.bias_or_zero
+
+    def _scores(
+        self, x: Tensor, at: AttentionSites, patterns: tuple[HeadPattern, ...], context: Context
+    ) -> Float[Tensor, "batch head query key"]:
+        if patterns and all(not pattern.learned for pattern in patterns):
+            return torch.stack([context.fixed_scores[pattern] for pattern in patterns], 1).to(x.dtype)
+        q = at.hook_q(self.q(x).unflatten(-1, (self.n_heads, -1)))
+        k = at.hook_k(self.k(x).unflatten(-1, (self.n_heads, -1)))
+        scores = (q / self.scale).transpose(1, 2) @ k.permute(0, 2, 3, 1)
+        if self.a is not None:
+            scores = scores + self.a[:, None, None] * (x @ x.transpose(1, 2))[:, None]
+        if context.allowed is not None:
+            scores = scores.masked_fill(~context.allowed[:, None], -torch.inf)
+        if patterns:
+            by_head = list(scores.unbind(1))
+            for head, pattern in enumerate(patterns):
+                if not pattern.learned:
+                    by_head[head] = context.fixed_scores[pattern].to(x.dtype)
+            scores = torch.stack(by_head, 1)
+        return scores

@@ -1,0 +1,109 @@
+"""One layer of a transformer: three ways to wire attention, MLP and norm, one short class each.
+
+`read` is what attention sees of the residual stream; `write` carries the stream on from what attention wrote.
+The two halves are apart so that an ablation can start in the middle of a layer.
+"""
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from hooks.attention import Attention, Context
+from hooks.config import TransformerConfig
+from hooks.head_patterns import HeadPattern
+from hooks.linear import LayerNorm, Linear
+from hooks.sites import LayerSites, MLPSites
+
+
+class MLP(nn.Module):
+    """out = act(x W_in + b_in) W_out + b_out."""
+
+    def __init__(self, cfg: TransformerConfig):
+        super().__init__()
+        self.activation = cfg.activation
+        self.w_in = Linear(cfg.d_model, cfg.d_mlp or 0)
+        self.w_out = Linear(cfg.d_mlp or 0, cfg.d_model)
+
+    def forward(self, x: Float[Tensor, "batch pos d_model"], at: MLPSites) -> Float[Tensor, "batch pos d_model"]:
+        """What the MLP writes."""
+        pre = at.hook_pre(self.w_in(x))
+        if self.activation == "relu":
+            post = F.relu(pre)
+        else:
+            post = F.gelu(pre, approximate="tanh" if self.activation == "gelu_tanh" else "none")
+        return self.w_out(at.hook_post(post))
+
+
+class Block(nn.Module):
+    """The weights of one stored block. Subclasses say how they are wired."""
+
+    def __init__(self, cfg: TransformerConfig, *, learned: bool):
+        super().__init__()
+        self.attention = Attention(cfg, learned=learned)
+        self.norm_1 = LayerNorm(cfg.d_model, cfg.layer_norm_eps)
+        needs_norm_2 = not cfg.attn_only and cfg.block != "dyck"
+        self.norm_2 = LayerNorm(cfg.d_model, cfg.layer_norm_eps) if needs_norm_2 else None
+        self.mlp = None if cfg.attn_only else MLP(cfg)
+
+    def forward(
+        self, resid: Float[Tensor, "batch pos d_model"], at: LayerSites, patterns: tuple[HeadPattern, ...], ctx: Context
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """One applied layer."""
+        attn_out = self.attention(self.read(resid, at), at.attn, patterns, ctx)
+        return self.write(resid, at.hook_attn_out(attn_out), at)
+
+    def read(self, resid: Tensor, at: LayerSites) -> Tensor:
+        """What attention sees."""
+        raise NotImplementedError
+
+    def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
+        """The residual stream after this layer, given what attention wrote."""
+        raise NotImplementedError
+
+
+class PreLNBlock(Block):
+    """mid = x + Attn(LN1(x));  out = mid + MLP(LN2(mid))."""
+
+    def read(self, resid: Tensor, at: LayerSites) -> Tensor:
+        return self.norm_1(resid, at.ln1)
+
+    def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
+        resid = resid + attn_out
+        if self.mlp is not None:
+            resid = at.hook_resid_mid(resid)
+            resid = resid + at.hook_mlp_out(self.mlp(self.norm_2(resid, at.ln2), at.mlp))
+        return at.hook_resid_post(resid)
+
+
+class PostLNBlock(Block):
+    """mid = LN1(x + Attn(x));  out = LN2(mid + MLP(mid))."""
+
+    def read(self, resid: Tensor, at: LayerSites) -> Tensor:
+        return resid
+
+    def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
+        resid = self.norm_1(resid + attn_out, at.ln1)
+        if self.mlp is not None:
+            resid = at.hook_resid_mid(resid)
+            resid = self.norm_2(resid + at.hook_mlp_out(self.mlp(resid, at.mlp)), at.ln2)
+        return at.hook_resid_post(resid)
+
+
+class DyckBlock(Block):
+    """mid = x + LN(Attn(x));  out = MLP(mid).
+
+    Source: bounded-Dyck paper (arXiv:2312.01429) Eq. 6, g_l a plain MLP. Differs: the norm is a LayerNorm with
+    gain, bias and eps where Eq. 7 has LN_C, and attention keeps an output projection.
+    """
+
+    def read(self, resid: Tensor, at: LayerSites) -> Tensor:
+        return resid
+
+    def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
+        resid = resid + self.norm_1(attn_out, at.ln1)
+        if self.mlp is not None:
+            resid = at.hook_mlp_out(self.mlp(at.hook_resid_mid(resid), at.mlp))
+        return at.hook_resid_post(resid)
+
+
+BLOCKS: dict[str, type[Block]] = {"pre_ln": PreLNBlock, "post_ln": PostLNBlock, "dyck": DyckBlock}

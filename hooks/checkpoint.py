@@ -1,0 +1,80 @@
+"""Models on disk: one safetensors file with its config inside. Loading never executes anything."""
+
+import json
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from hooks.atomic import write_bytes
+from hooks.config import TransformerConfig
+from hooks.transformer import Transformer
+
+FORMAT = "unmyopic"
+VERSION = 1
+
+
+def save_checkpoint(model: Transformer, path: str | Path) -> None:
+    """Write a model's weights and config to one file, atomically. Tied weights are stored once."""
+    tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in model.state_dict().items()}
+    write_tensors(path, tensors, kind="model", description=model.cfg.to_dict())
+
+
+def load_checkpoint(path: str | Path, *, cfg: TransformerConfig | None = None) -> Transformer:
+    """Read a model from a file that `save_checkpoint` wrote, in evaluation mode.
+
+    Args:
+        path: The file.
+        cfg: The config that the file must hold; any when left out.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: not a checkpoint, cut short, written by a newer version, of another config than `cfg`, or
+            with weights that do not fit its own config.
+    """
+    tensors, description = read_tensors(path, kind="model")
+    stored = TransformerConfig.from_dict(description)
+    if cfg is not None and cfg != stored:
+        theirs, ours = stored.to_dict(), cfg.to_dict()
+        differs = ", ".join(f"{k} is {theirs[k]!r}, not {ours[k]!r}" for k in ours if theirs[k] != ours[k])
+        raise ValueError(f"the checkpoint {path} has another config: {differs}.")
+    model = Transformer(stored)
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise ValueError(f"the weights in {path} do not fit its own config: {error}") from None
+    return model.to(next(iter(tensors.values())).dtype).eval()
+
+
+def write_tensors(path: str | Path, tensors: dict[str, Tensor], *, kind: str, description: dict) -> None:
+    """Write named tensors and a JSON description to one safetensors file, atomically."""
+    metadata = {"format": FORMAT, "version": str(VERSION), "kind": kind, "description": json.dumps(description)}
+    write_bytes(path, save(tensors, metadata))
+
+
+def read_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, Tensor], dict]:
+    """Read what `write_tensors` wrote.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: cut short, not ours, of another kind, or written by a newer version.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no checkpoint at {path}.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a readable checkpoint ({error}). Is it cut short, or another file?") from None
+    if metadata.get("format") != FORMAT:
+        raise ValueError(f"{path} is a safetensors file, but not a checkpoint of unmyopic.")
+    if int(metadata["version"]) > VERSION:
+        raise ValueError(f"{path} has format version {metadata['version']}; this unmyopic reads {VERSION}. Upgrade it.")
+    if metadata["kind"] != kind:
+        raise ValueError(f"{path} holds a {metadata['kind']}, not a {kind}.")
+    return tensors, json.loads(metadata["description"])
+
+

@@ -1,0 +1,98 @@
+"""What TransformerLens's own tools ask of a model and of its config, and nothing else.
+
+`ActivationCache`, `patching`, `head_detector` and `tools.analysis` read these names. Keeping them here leaves
+`config` and `transformer` free of another project's vocabulary.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+class LensConfig:
+    """The config fields that TransformerLens's tools read beyond our own."""
+
+    n_layers: int
+    n_heads: int
+    d_mlp: Any
+    block: Any
+
+    device = None
+    """Wherever the model's weights are: `tensor.to(None)` leaves a tensor where it is."""
+    dtype = None
+    n_key_value_heads = None
+    final_rms = False
+    use_split_qkv_input = False
+    use_attn_result = False
+
+    @property
+    def attn_only(self) -> bool:
+        """True when layers have no MLP."""
+        return self.d_mlp == 0
+
+    @property
+    def normalization_type(self) -> str | None:
+        """`LN` when a final LayerNorm stands before the logits, else None."""
+        return "LN" if self.block == "pre_ln" else None
+
+
+class LensModel:
+    """The model methods that TransformerLens's tools call: tokens, and directions in the residual stream."""
+
+    cfg: Any
+    W_U: Any
+    ln_final: Any
+    blocks: Any
+    tokenizer: Any
+    """Anything with `encode(text) -> list[int]`; None until a task or tokenizer is attached."""
+
+    def to_tokens(self, text: Any, **_: Any) -> Int[Tensor, "batch pos"]:
+        """Token ids of a text, a list of texts of one length, or ids that are already there."""
+        if isinstance(text, Tensor):
+            tokens = text
+        else:
+            texts = [text] if isinstance(text, str) else list(text)
+            tokens = torch.tensor([self._encode(t) if isinstance(t, str) else t for t in texts])
+        tokens = tokens if tokens.ndim == 2 else tokens[None]
+        return tokens.to(self.W_U.device)
+
+    def to_single_token(self, text: str) -> int:
+        """The id of a text that is one token.
+
+        Raises:
+            ValueError: the text is not exactly one token.
+        """
+        ids = self._encode(text)
+        if len(ids) != 1:
+            raise ValueError(f"{text!r} is {len(ids)} tokens, not one.")
+        return ids[0]
+
+    def _encode(self, text: str) -> list[int]:
+        if self.tokenizer is None:
+            raise ValueError("this model has no tokenizer; pass token ids, or set model.tokenizer (a task's vocab).")
+        return [int(token) for token in self.tokenizer.encode(text)]
+
+    def tokens_to_residual_directions(self, tokens: Any) -> Float[Tensor, "*tokens d_model"]:
+        """The direction in the normalised residual stream that raises each output's logit.
+
+        The final LayerNorm's gain is folded in, so that a component's dot product with this direction
+        is its exact share of the logit; the norm's bias and `b_U` are constants that no component writes.
+        """
+        ids = self.to_single_token(tokens) if isinstance(tokens, str) else tokens
+        ids = torch.as_tensor(ids, device=self.W_U.device)
+        directions = self.W_U if self.ln_final is None else self.ln_final.w[:, None] * self.W_U
+        return directions.T[ids].squeeze(-2) if ids.ndim and ids.shape[-1] == 1 else directions.T[ids]
+
+    def accumulated_bias(
+        self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
+    ) -> Float[Tensor, " d_model"]:
+        """Sum of the biases that layers before `layer` write to the residual stream."""
+        total = torch.zeros(self.cfg.d_model, device=self.W_U.device, dtype=self.W_U.dtype)
+        for index in range(min(layer + mlp_input, self.cfg.n_layers)):
+            block = self.blocks[index]
+            total = total + block.attn.b_O
+            if include_mlp_biases and index < layer and not self.cfg.attn_only:
+                total = total + block.mlp.b_out
+        return total

@@ -1,0 +1,113 @@
+"""How often a model is right, target by target, on examples it was not trained on."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from interp.randomness import derived_generator
+from interp.results import Result
+from interp.statistics import proportion_interval
+from interp.tasks.base import Batch, Split, Task
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+    from hooks import Transformer
+
+CHUNK = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationResult(Result):
+    """Held-out accuracy of every target."""
+
+    targets: tuple[str, ...]
+    """Names of the targets, in the order of the other fields."""
+    accuracy: Float[np.ndarray, " target"]
+    """Fraction of examples answered correctly, 0 to 1."""
+    low: Float[np.ndarray, " target"]
+    high: Float[np.ndarray, " target"]
+    """Ends of the 95 % interval (Clopper-Pearson); examples are the independent units."""
+    chance: float
+    """Accuracy of guessing evenly."""
+    n: int
+    """Examples behind each figure."""
+    split: str
+    """Where they come from."""
+
+    def __str__(self) -> str:
+        cells = zip(self.targets, self.accuracy, self.low, self.high, strict=True)
+        lines = [f"  {name:>4}  {value:.4f}  [{low:.4f}, {high:.4f}]" for name, value, low, high in cells]
+        return "\n".join([f"accuracy on {self.n} {self.split} examples, chance {self.chance:.2f}", *lines])
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """One row per target."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {"target": self.targets, "accuracy": self.accuracy, "low": self.low, "high": self.high, "n": self.n}
+        )
+
+    def plot(self) -> "alt.Chart":
+        """A point and an interval per target."""
+        from interp.view.charts import dots
+
+        return dots(
+            self.to_dataframe(), x="target", y="accuracy", rule=self.chance, title=f"accuracy, n = {self.n} per point"
+        )
+
+
+def evaluate(
+    model: "Transformer", task: Task, *, n: int = 10_000, split: Split = "test", depth: int | None = None, seed: int = 0
+) -> EvaluationResult:
+    """Accuracy of every target on fresh held-out examples.
+
+    Args:
+        model: What to test.
+        task: Where examples come from and what is right.
+        n: How many examples.
+        split: Which split they come from.
+        depth: Number of layers to apply; all when left out.
+        seed: Decides the examples.
+
+    Raises:
+        ValueError: fewer than one example, or an unknown split.
+    """
+    if n < 1:
+        raise ValueError(f"n is {n}; at least 1 example is needed.")
+    batch = task.sample(n, generator=derived_generator(seed, "evaluate", split), split=split)
+    accuracy = held_out_accuracy(model, task, batch, depth=depth)
+    low, high = proportion_interval(np.rint(accuracy * n).astype(int), n)
+    return EvaluationResult(
+        targets=task.targets,
+        accuracy=accuracy,
+        low=low,
+        high=high,
+        chance=1 / task.d_vocab_out,
+        n=n,
+        split=split,
+    )
+
+
+@torch.no_grad()
+def held_out_accuracy(
+    model: "Transformer", task: Task, batch: Batch, *, depth: int | None = None
+) -> Float[np.ndarray, " target"]:
+    """Share of the batch answered correctly, per target; the model is left in evaluation mode."""
+    model.eval()
+    extra = {} if depth is None else {"depth": depth}
+    correct = [
+        task.correct(model(part.tokens, **part.model_inputs(), **extra), part) for part in chunks(batch, CHUNK)
+    ]
+    return torch.cat(correct).double().mean(0).numpy()
+
+
+def chunks(batch: Batch, size: int) -> Iterator[Batch]:
+    """The batch in parts of at most `size` examples."""
+    for start in range(0, len(batch), size):
+        yield batch.select(slice(start, start + size))

@@ -1,0 +1,78 @@
+"""What every result can do: save and load as JSON, show itself, print as a short table."""
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from hooks.atomic import write_json
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+
+class Result:
+    """Base of the frozen result dataclasses. Fields are numbers, text, plain collections or arrays."""
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """One row per measured cell."""
+        raise NotImplementedError
+
+    def plot(self) -> "alt.Chart":
+        """The result as a chart."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        from interp.view.charts import chart_html
+
+        return chart_html(self.plot())
+
+    def save(self, path: str | Path) -> None:
+        """Write the result as JSON, atomically."""
+        values = {f.name: _plain(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
+        write_json(path, {"result": type(self).__name__, "version": 1, "values": values})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a result that `save` wrote.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: not JSON, another kind of result, or fields this version does not know.
+        """
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            kind, values = content["result"], content["values"]
+        except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} is not a saved result ({error}). Is it cut short?") from None
+        if kind != cls.__name__:
+            raise ValueError(f"{path} holds a {kind}, not a {cls.__name__}; use {kind}.load.")
+        known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+        if set(values) != known:
+            raise ValueError(f"{path} has fields {sorted(set(values) ^ known)} more or less than this version knows.")
+        return cls(**{name: _rich(value) for name, value in values.items()})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        finite = np.where(np.isfinite(value), value, None) if value.dtype.kind == "f" else value
+        return {"array": finite.tolist(), "dtype": str(value.dtype)}
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
+
+
+def _rich(value: Any) -> Any:
+    if isinstance(value, dict) and set(value) == {"array", "dtype"}:
+        array = np.array(value["array"], dtype=object)
+        return np.where(array == None, np.nan, array).astype(value["dtype"])  # noqa: E711
+    if isinstance(value, dict):
+        return {key: _rich(item) for key, item in value.items()}
+    return tuple(_rich(item) for item in value) if isinstance(value, list) else value

@@ -1,0 +1,7 @@
+"""Tasks to learn. Importing this loads torch; `import interp` alone does not."""
+
+from interp.tasks.base import Batch, Task, Vocab
+from interp.tasks.groups import S3, Z2, GroupAction, cyclic, symmetric
+from interp.tasks.lego import Lego, LegoBatch
+
+__all__ = ["S3", "Z2", "Batch", "GroupAction", "Lego", "LegoBatch", "Task", "Vocab", "cyclic", "symmetric"]

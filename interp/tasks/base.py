@@ -1,0 +1,153 @@
+"""What a task is: data from a seed, what to predict and where, what there is to read, which keys are related.
+
+Axes: `batch` examples, `pos` positions, `target` things to predict, `query` and `key` positions of an attention map.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Literal, Protocol, Self, get_args
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Split = Literal["train", "validation", "test"]
+AttentionKind = Literal["causal", "bidirectional"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Examples with what to predict in them. Tasks add their own structure in subclasses."""
+
+    tokens: Int[Tensor, "batch pos"]
+    """Token ids."""
+    target_positions: Int[Tensor, "batch target"]
+    """Where each target is read."""
+    labels: Int[Tensor, "batch target"]
+    """What is right there."""
+    supervised: Bool[Tensor, " target"]
+    """Which targets the loss counts."""
+    position_ids: Int[Tensor, "batch pos"] | None = None
+    """Where each token stands, when not 0, 1, 2 ..."""
+    attention_mask: Bool[Tensor, "batch pos"] | None = None
+    """True for real tokens, when some are padding."""
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def select(self, rows: Int[Tensor, " n"] | slice) -> Self:
+        """The examples in these rows."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "supervised"}
+        return replace(self, **{name: value[rows] for name, value in values.items() if isinstance(value, Tensor)})
+
+    def model_inputs(self) -> dict[str, Tensor]:
+        """Keyword arguments for the model, beside the tokens."""
+        given = {"position_ids": self.position_ids, "attention_mask": self.attention_mask}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+class Task(Protocol):
+    """The surface that training and every analysis rely on."""
+
+    @property
+    def vocab(self) -> "Vocab": ...
+    @property
+    def d_vocab(self) -> int: ...
+    @property
+    def d_vocab_out(self) -> int: ...
+    @property
+    def n_ctx(self) -> int: ...
+    @property
+    def attention(self) -> AttentionKind: ...
+    @property
+    def targets(self) -> tuple[str, ...]: ...
+    def sample(self, n: int, *, generator: torch.Generator, split: Split = "train") -> Batch: ...
+    def loss(self, logits: Tensor, batch: Batch) -> Float[Tensor, ""]: ...
+    def correct(self, logits: Tensor, batch: Batch) -> Bool[Tensor, "batch target"]: ...
+    def probe_labels(self, batch: Batch) -> dict[str, Int[Tensor, "batch target"]]: ...
+    def control_types(self, batch: Batch) -> Int[Tensor, "batch target"]: ...
+    def relations(self, batch: Batch) -> dict[str, Bool[Tensor, "batch query key"]]: ...
+    def describe(self) -> dict: ...
+
+
+class Vocab:
+    """Tokens by name, and back.
+
+    Raises:
+        ValueError: two tokens with one name.
+    """
+
+    def __init__(self, names: Sequence[str]):
+        self.names = tuple(names)
+        self.ids = {name: index for index, name in enumerate(self.names)}
+        if len(self.ids) < len(self.names):
+            double = next(name for name in self.names if self.names.count(name) > 1)
+            raise ValueError(f"the token {double!r} appears twice in the vocabulary; rename one of the two.")
+        longest_first = sorted(self.names, key=len, reverse=True)
+        self._token = re.compile("|".join(re.escape(name) for name in longest_first))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text. White space between tokens is ignored.
+
+        Raises:
+            ValueError: an unknown token (which, where).
+        """
+        ids, at = [], 0
+        while at < len(text):
+            if text[at].isspace():
+                at += 1
+                continue
+            match = self._token.match(text, at)
+            if match is None:
+                word = text[at:].split()[0][:12]
+                raise ValueError(
+                    f"unknown token at character {at}: {word!r}. Known tokens: {' '.join(self.names[:40])}"
+                )
+            ids.append(self.ids[match.group()])
+            at = match.end()
+        return ids
+
+    def decode(self, tokens: Int[Tensor, " pos"] | Sequence[int]) -> str:
+        """The text of token ids, without spaces.
+
+        Raises:
+            ValueError: an id outside the vocabulary (which, where).
+        """
+        return "".join(self.words(tokens))
+
+    def words(self, tokens: Int[Tensor, " pos"] | Sequence[int]) -> list[str]:
+        """The name of each token."""
+        words = []
+        for position, token in enumerate(tokens):
+            if not 0 <= int(token) < len(self.names):
+                raise ValueError(f"unknown token id {int(token)} at position {position}; ids go to {len(self) - 1}.")
+            words.append(self.names[int(token)])
+        return words
+
+
+def check_split(split: str) -> None:
+    """Refuse a split that does not exist.
+
+    Raises:
+        ValueError: with the ones that do.
+    """
+    if split not in get_args(Split):
+        raise ValueError(f"split is {split!r}; choose one of {', '.join(get_args(Split))}.")
+
+
+def logits_at_targets(
+    logits: Float[Tensor, "batch pos d_vocab_out"], batch: Batch
+) -> Float[Tensor, "batch target d_vocab_out"]:
+    """The logits where targets are read."""
+    return logits.gather(1, batch.target_positions[..., None].expand(-1, -1, logits.shape[-1]))
+
+
+def supervised_cross_entropy(logits: Float[Tensor, "batch pos d_vocab_out"], batch: Batch) -> Float[Tensor, ""]:
+    """Cross entropy in nats, mean over supervised targets and examples."""
+    chosen = logits_at_targets(logits, batch)[:, batch.supervised]
+    return F.cross_entropy(chosen.flatten(0, 1), batch.labels[:, batch.supervised].flatten())

@@ -1,0 +1,234 @@
+"""Train one model on one task. A run killed at any moment resumes and ends with the same weights."""
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hooks import Transformer
+from interp.evaluation import held_out_accuracy
+from interp.manifest import environment
+from interp.mimicking import copy_query_to_key, mimic_batch, mimic_loss, mimic_targets
+from interp.randomness import derived_generator
+from interp.run_folder import RunFolder
+from interp.tasks.base import Batch, Task
+from interp.train_settings import TrainSettings
+from interp.training_run import TrainingRun
+
+OnRecord = Callable[[dict[str, Any]], None]
+
+
+def train(
+    model: Transformer,
+    task: Task,
+    settings: TrainSettings | None = None,
+    *,
+    seed: int = 0,
+    folder: str | Path | None = None,
+    fresh: bool = False,
+    on_record: OnRecord | None = None,
+) -> TrainingRun:
+    """Train a model on a task, in place.
+
+    Args:
+        model: What to train. Its vocabulary sizes and attention must be the task's.
+        task: What to learn.
+        settings: How; `TrainSettings()` when left out.
+        seed: Decides batches, depths and the mimicking data. The initial weights are the model's own.
+        folder: Where to keep manifest, metrics, state and model. A finished run of the same seed, task, config and
+            settings is loaded from there, an unfinished one is resumed. Nothing is written when left out.
+        fresh: Forget what the folder holds and start again.
+        on_record: Called with each metrics record as it is made, for progress.
+
+    Returns:
+        The trained model in evaluation mode, with its learning curves and manifest.
+
+    Raises:
+        ValueError: a model that does not fit the task, settings that do not fit either, a folder that holds
+            another run, or a loss that is not finite.
+    """
+    settings = settings or TrainSettings()
+    _check_fit(model, task, settings)
+    model.tokenizer = task.vocab
+    manifest = {
+        "seed": seed,
+        "task": task.describe(),
+        "config": model.cfg.to_dict(),
+        "settings": settings.to_dict(),
+        "initial_weights": _fingerprint(model),
+        **environment(),
+    }
+    files = None
+    history: list[dict[str, Any]] = []
+    if folder is not None:
+        files = RunFolder(folder)
+        if fresh:
+            files.clear()
+        manifest = files.open(manifest)
+        if files.finished:
+            model.load_state_dict(files.load_model().state_dict())
+            return TrainingRun(model=model.eval(), history=tuple(files.read_metrics()), manifest=manifest)
+    history = _Trainer(model, task, settings, seed, files, on_record).run()
+    return TrainingRun(model=model.eval(), history=tuple(history), manifest=manifest)
+
+
+class _Trainer:
+    """The loop. Steps count through both phases: mimicking first, then the task."""
+
+    def __init__(self, model, task, settings: TrainSettings, seed: int, files: RunFolder | None, on_record):
+        self.model, self.task, self.settings, self.seed, self.files = model, task, settings, seed, files
+        self.on_record = on_record or (lambda record: None)
+        self.mimic_steps = settings.mimicking.steps if settings.association == "mimic" else 0
+        self.total = self.mimic_steps + settings.steps
+        self.history: list[dict[str, Any]] = []
+        self.seconds = 0.0
+        self.validation = task.sample(settings.n_eval, generator=derived_generator(seed, "validation"), split="validation")
+        self.fixed = None
+        if settings.n_train is not None:
+            self.fixed = task.sample(settings.n_train, generator=derived_generator(seed, "fixed set"))
+
+    def run(self) -> list[dict[str, Any]]:
+        done = self._start()
+        self.model.train()
+        started = time.perf_counter() - self.seconds
+        while done < self.total:
+            if done == self.mimic_steps and done:
+                self.optimizer = self._new_optimizer()
+            loss = self._step(done)
+            done += 1
+            self.seconds = time.perf_counter() - started
+            last = done == self.total
+            if last or done % self.settings.eval_every == 0:
+                self._record(done, loss)
+            if self.files and not last and done % self.settings.checkpoint_every == 0:
+                self.files.save_state(self.model, self.optimizer, done, self.seconds)
+        if self.files:
+            self.files.finish(self.model)
+        return self.history
+
+    def _start(self) -> int:
+        self.optimizer = self._new_optimizer()
+        state = self.files.load_state() if self.files else None
+        if state is None:
+            if self.settings.association == "query_key":
+                copy_query_to_key(self.model)
+            if self.files:
+                self.files.cut_metrics(0)
+            return 0
+        weights, slots, description = state
+        self.model.load_state_dict(weights)
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": slots, "param_groups": groups})
+        self.seconds = description["seconds"]
+        assert self.files is not None
+        self.history = self.files.cut_metrics(description["steps_done"])
+        return description["steps_done"]
+
+    def _new_optimizer(self) -> torch.optim.Optimizer:
+        s = self.settings
+        return torch.optim.AdamW(self.model.parameters(), betas=s.betas, weight_decay=s.weight_decay, fused=True)
+
+    def _step(self, done: int) -> float:
+        generator = derived_generator(self.seed, "step", done)
+        if done < self.mimic_steps:
+            mimicking = self.settings.mimicking
+            rate = mimicking.learning_rate
+            batch = mimic_batch(self.task, mimicking, generator)
+            loss = mimic_loss(self.model, batch, mimic_targets(self.task, batch, mimicking))
+        else:
+            step = done - self.mimic_steps
+            rate = self.settings.learning_rate_at(step)
+            batch = self._batch(step, generator)
+            loss = self.task.loss(self.model(batch.tokens, **batch.model_inputs(), depth=self._depth(generator)), batch)
+        if not torch.isfinite(loss):
+            raise ValueError(f"the loss is {loss.item()} at step {done}; lower learning_rate or clip_norm.")
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
+        self.optimizer.step()
+        return float(loss.detach())
+
+    def _batch(self, step: int, generator: torch.Generator) -> Batch:
+        s = self.settings
+        if self.fixed is not None:
+            return self._fixed_batch(step)
+        stage = s.stage_at(step)
+        if stage is None:
+            return self.task.sample(self._batch_size(self.task.n_ctx), generator=generator)
+        length = stage
+        if stage > 2 and float(torch.rand(1, generator=generator)) >= s.current_share:
+            length = int(torch.randint(2, stage, (1,), generator=generator))
+        n = self._batch_size(self.task.n_ctx * length // self.task.n_vars)
+        return self.task.sample(n, generator=generator, n_vars=length)
+
+    def _batch_size(self, sequence: int) -> int:
+        return self.settings.batch_size or max(1, self.settings.tokens_per_step // sequence)
+
+    def _fixed_batch(self, step: int) -> Batch:
+        size = min(self._batch_size(self.task.n_ctx), len(self.fixed))
+        per_epoch = len(self.fixed) // size
+        epoch, index = divmod(step, per_epoch)
+        order = torch.randperm(len(self.fixed), generator=derived_generator(self.seed, "epoch", epoch))
+        return self.fixed.select(order[index * size : (index + 1) * size])
+
+    def _depth(self, generator: torch.Generator) -> int | None:
+        if self.settings.depth_range is None:
+            return None
+        low, high = self.settings.depth_range
+        return int(torch.randint(low, high + 1, (1,), generator=generator))
+
+    def _record(self, done: int, loss: float) -> None:
+        correct = held_out_accuracy(self.model, self.task, self.validation)
+        record = {
+            "steps_done": done,
+            "phase": "mimic" if done <= self.mimic_steps else "task",
+            "loss": loss,
+            "accuracy": [float(value) for value in correct],
+            "stage": None if done <= self.mimic_steps else self.settings.stage_at(done - self.mimic_steps - 1),
+            "seconds": round(self.seconds, 3),
+            "total": self.total,
+        }
+        self.model.train()
+        self.history.append(record)
+        if self.files:
+            self.files.append_metrics(record)
+        self.on_record(record)
+
+
+def _check_fit(model: Transformer, task: Task, settings: TrainSettings) -> None:
+    cfg = model.cfg
+    if (cfg.d_vocab, cfg.d_vocab_out) != (task.d_vocab, task.d_vocab_out):
+        raise ValueError(
+            f"the model has d_vocab {cfg.d_vocab} and d_vocab_out {cfg.d_vocab_out}; the task needs {task.d_vocab} "
+            f"and {task.d_vocab_out}. interp.config_for(task) makes a config that fits."
+        )
+    if cfg.n_ctx < task.n_ctx:
+        raise ValueError(f"n_ctx of the model is {cfg.n_ctx}; the task has sequences of {task.n_ctx}.")
+    if cfg.attention != task.attention:
+        raise ValueError(f"attention of the model is {cfg.attention}; the task needs {task.attention}.")
+    if settings.depth_range is not None and not 1 <= settings.depth_range[0] <= settings.depth_range[1] <= cfg.n_layers:
+        raise ValueError(f"depth_range is {settings.depth_range}; give two depths from 1 to {cfg.n_layers}, in order.")
+    if settings.association != "none" and cfg.head_patterns:
+        raise ValueError(f"association is {settings.association!r}, but this model has hard-coded heads; leave it 'none'.")
+    if settings.association == "mimic" and cfg.n_heads < 2:
+        raise ValueError(f"association 'mimic' teaches two heads per layer; the model has {cfg.n_heads}.")
+    longest = max((length for length, _ in settings.curriculum), default=0)
+    if settings.curriculum and not hasattr(task, "n_vars"):
+        raise ValueError(f"curriculum is a schedule of chain lengths; a {type(task).__name__} task has none.")
+    if longest > getattr(task, "n_vars", longest):
+        raise ValueError(f"curriculum goes up to length {longest}; the task has chains of at most {task.n_vars}.")
+
+
+def _fingerprint(model: Transformer) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).tobytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,91 @@
+"""What came of training: the model, its learning curves, and where they come from."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hooks import Transformer
+from interp.run_folder import RunFolder
+from interp.statistics import proportion_interval
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRun:
+    """A trained model with its history and manifest."""
+
+    model: Transformer
+    """In evaluation mode."""
+    history: tuple[dict[str, Any], ...]
+    """One record per evaluation: steps done, phase, training loss, held-out accuracy per target, seconds."""
+    manifest: dict[str, Any]
+    """Seed, task, config, settings, versions, hardware, threads."""
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "TrainingRun":
+        """A finished run from its folder.
+
+        Raises:
+            FileNotFoundError: there is no run.
+            ValueError: it did not finish, or its files cannot be read.
+        """
+        files = RunFolder(folder)
+        manifest = files.read_manifest()
+        return cls(model=files.load_model(), history=tuple(files.read_metrics()), manifest=manifest)
+
+    @property
+    def seconds(self) -> float:
+        """Time spent training, over all sittings."""
+        return self.history[-1]["seconds"] if self.history else 0.0
+
+    @property
+    def final_accuracy(self) -> list[float]:
+        """Held-out accuracy per target at the last evaluation."""
+        return self.history[-1]["accuracy"] if self.history else []
+
+    def __str__(self) -> str:
+        accuracy = " ".join(f"{value:.3f}" for value in self.final_accuracy)
+        steps = self.history[-1]["steps_done"] if self.history else 0
+        return f"trained {steps} steps in {self.seconds:.0f} s, seed {self.manifest['seed']}; accuracy {accuracy}"
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """One row per evaluation and target."""
+        import pandas as pd
+
+        n = self.manifest["settings"]["n_eval"]
+        rows = [
+            {
+                "step": record["steps_done"],
+                "phase": record["phase"],
+                "target": f"#{index}",
+                "accuracy": accuracy,
+                "loss": record["loss"],
+                "n": n,
+            }
+            for record in self.history
+            for index, accuracy in enumerate(record["accuracy"])
+        ]
+        frame = pd.DataFrame(rows)
+        counts = np.rint(frame["accuracy"].to_numpy() * n).astype(int)
+        frame["low"], frame["high"] = proportion_interval(counts, n)
+        return frame
+
+    def plot(self) -> "alt.Chart":
+        """Held-out accuracy of every target over training."""
+        from interp.view.charts import curves
+
+        chance = 1 / self.manifest["config"]["d_vocab_out"]
+        n = self.manifest["settings"]["n_eval"]
+        return curves(
+            self.to_dataframe(), x="step", y="accuracy", series="target", rule=chance, title=f"n = {n} per point"
+        )
+
+    def _repr_html_(self) -> str:
+        from interp.view.charts import chart_html
+
+        return chart_html(self.plot())
