@@ -1,0 +1,1 @@
+"""Papers, one folder each; none yet."""

@@ -46,7 +46,11 @@ class Block(nn.Module):
         self.mlp = None if cfg.attn_only else MLP(cfg)
 
     def forward(
-        self, resid: Float[Tensor, "batch pos d_model"], at: LayerSites, patterns: tuple[HeadPattern, ...], ctx: Context
+        self,
+        resid: Float[Tensor, "batch pos d_model"],
+        at: LayerSites,
+        patterns: tuple[HeadPattern, ...],
+        ctx: Context,
     ) -> Float[Tensor, "batch pos d_model"]:
         """One applied layer."""
         attn_out = self.attention(self.read(resid, at), at.attn, patterns, ctx)

@@ -49,7 +49,12 @@ def load_checkpoint(path: str | Path, *, cfg: TransformerConfig | None = None) -
 
 def write_tensors(path: str | Path, tensors: dict[str, Tensor], *, kind: str, description: dict) -> None:
     """Write named tensors and a JSON description to one safetensors file, atomically."""
-    metadata = {"format": FORMAT, "version": str(VERSION), "kind": kind, "description": json.dumps(description)}
+    metadata = {
+        "format": FORMAT,
+        "version": str(VERSION),
+        "kind": kind,
+        "description": json.dumps(description),
+    }
     write_bytes(path, save(tensors, metadata))
 
 
@@ -76,5 +81,3 @@ def read_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, Tensor], dic
     if metadata["kind"] != kind:
         raise ValueError(f"{path} holds a {metadata['kind']}, not a {kind}.")
     return tensors, json.loads(metadata["description"])
-
-

@@ -13,7 +13,15 @@ from torch import Tensor
 
 Hook = Callable[..., Tensor]
 
-_HEAD_AXIS = {"hook_q": 2, "hook_k": 2, "hook_v": 2, "hook_z": 2, "hook_result": 2, "hook_attn_scores": 1, "hook_pattern": 1}
+_HEAD_AXIS = {
+    "hook_q": 2,
+    "hook_k": 2,
+    "hook_v": 2,
+    "hook_z": 2,
+    "hook_result": 2,
+    "hook_attn_scores": 1,
+    "hook_pattern": 1,
+}
 
 
 def zero(*, head: int | None = None) -> Hook:
@@ -32,9 +40,7 @@ def mean(reference: Float[Tensor, "sample ..."], *, head: int | None = None) -> 
     return _edit(lambda activation: _fitting(average, activation).expand_as(activation), head)
 
 
-def resample(
-    reference: Float[Tensor, "sample ..."], *, generator: torch.Generator, head: int | None = None
-) -> Hook:
+def resample(reference: Float[Tensor, "sample ..."], *, generator: torch.Generator, head: int | None = None) -> Hook:
     """Replace the activation by that of randomly drawn samples of a reference run.
 
     Args:
@@ -78,7 +84,9 @@ def patch(
 
     def take(activation: Tensor) -> Tensor:
         if source.shape != activation.shape:
-            raise ValueError(f"source is {tuple(source.shape)}; the activation it replaces is {tuple(activation.shape)}.")
+            raise ValueError(
+                f"source is {tuple(source.shape)}; the activation it replaces is {tuple(activation.shape)}."
+            )
         if positions is None:
             return source
         mixed = activation.clone()

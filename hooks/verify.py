@@ -28,7 +28,9 @@ class VerifyReport:
     def failures(self) -> list[str]:
         """Everything that is not as advertised, in words; empty when all is well."""
         found = [f"{name} fired {count} times in one pass" for name, count in self.fires.items() if count != 1]
-        found += [f"an edit of {name} does not reach the logits" for name, change in self.acts.items() if not change > 0]
+        found += [
+            f"an edit of {name} does not reach the logits" for name, change in self.acts.items() if not change > 0
+        ]
         if self.pattern_error > 1e-4:
             found.append(f"a pattern's row sums to one only within {self.pattern_error:.2g}")
         if not self.rerun_equal:

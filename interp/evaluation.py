@@ -50,7 +50,13 @@ class EvaluationResult(Result):
         import pandas as pd
 
         return pd.DataFrame(
-            {"target": self.targets, "accuracy": self.accuracy, "low": self.low, "high": self.high, "n": self.n}
+            {
+                "target": self.targets,
+                "accuracy": self.accuracy,
+                "low": self.low,
+                "high": self.high,
+                "n": self.n,
+            }
         )
 
     def plot(self) -> "alt.Chart":
@@ -58,12 +64,22 @@ class EvaluationResult(Result):
         from interp.view.charts import dots
 
         return dots(
-            self.to_dataframe(), x="target", y="accuracy", rule=self.chance, title=f"accuracy, n = {self.n} per point"
+            self.to_dataframe(),
+            x="target",
+            y="accuracy",
+            rule=self.chance,
+            title=f"accuracy, n = {self.n} per point",
         )
 
 
 def evaluate(
-    model: "Transformer", task: Task, *, n: int = 10_000, split: Split = "test", depth: int | None = None, seed: int = 0
+    model: "Transformer",
+    task: Task,
+    *,
+    n: int = 10_000,
+    split: Split = "test",
+    depth: int | None = None,
+    seed: int = 0,
 ) -> EvaluationResult:
     """Accuracy of every target on fresh held-out examples.
 
@@ -101,9 +117,7 @@ def held_out_accuracy(
     """Share of the batch answered correctly, per target; the model is left in evaluation mode."""
     model.eval()
     extra = {} if depth is None else {"depth": depth}
-    correct = [
-        task.correct(model(part.tokens, **part.model_inputs(), **extra), part) for part in chunks(batch, CHUNK)
-    ]
+    correct = [task.correct(model(part.tokens, **part.model_inputs(), **extra), part) for part in chunks(batch, CHUNK)]
     return torch.cat(correct).double().mean(0).numpy()
 
 

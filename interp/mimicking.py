@@ -47,7 +47,9 @@ def mimic_loss(model: Transformer, batch: Batch, targets: Float[Tensor, "head ba
         losses.append((targets * (targets.log() - smooth.log())).sum(-1).mean((1, 2)).sum())
 
     model.run_with_hooks(
-        batch.tokens, **batch.model_inputs(), fwd_hooks=[(lambda name: name.endswith("hook_pattern"), compare)]
+        batch.tokens,
+        **batch.model_inputs(),
+        fwd_hooks=[(lambda name: name.endswith("hook_pattern"), compare)],
     )
     return torch.stack(losses).sum()
 

@@ -95,16 +95,17 @@ class RunFolder:
         write_text(self.metrics_path, "".join(json.dumps(record) + "\n" for record in kept))
         return kept
 
-    def save_state(
-        self, model: Transformer, optimizer: torch.optim.Optimizer, steps_done: int, seconds: float
-    ) -> None:
+    def save_state(self, model: Transformer, optimizer: torch.optim.Optimizer, steps_done: int, seconds: float) -> None:
         """Write everything the next step depends on."""
         tensors = {f"model/{name}": value for name, value in model.state_dict().items()}
         for index, slots in optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer/{index}/{name}": value for name, value in slots.items()}
         tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
         write_tensors(
-            self.state_path, tensors, kind="training state", description={"steps_done": steps_done, "seconds": seconds}
+            self.state_path,
+            tensors,
+            kind="training state",
+            description={"steps_done": steps_done, "seconds": seconds},
         )
 
     def load_state(self) -> tuple[dict[str, Tensor], dict[int, dict[str, Tensor]], dict[str, Any]] | None:

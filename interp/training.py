@@ -3,7 +3,6 @@
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +86,9 @@ class _Trainer:
         self.total = self.mimic_steps + settings.steps
         self.history: list[dict[str, Any]] = []
         self.seconds = 0.0
-        self.validation = task.sample(settings.n_eval, generator=derived_generator(seed, "validation"), split="validation")
+        self.validation = task.sample(
+            settings.n_eval, generator=derived_generator(seed, "validation"), split="validation"
+        )
         self.fixed = None
         if settings.n_train is not None:
             self.fixed = task.sample(settings.n_train, generator=derived_generator(seed, "fixed set"))
@@ -216,7 +217,9 @@ def _check_fit(model: Transformer, task: Task, settings: TrainSettings) -> None:
     if settings.depth_range is not None and not 1 <= settings.depth_range[0] <= settings.depth_range[1] <= cfg.n_layers:
         raise ValueError(f"depth_range is {settings.depth_range}; give two depths from 1 to {cfg.n_layers}, in order.")
     if settings.association != "none" and cfg.head_patterns:
-        raise ValueError(f"association is {settings.association!r}, but this model has hard-coded heads; leave it 'none'.")
+        raise ValueError(
+            f"association is {settings.association!r}, but this model has hard-coded heads; leave it 'none'."
+        )
     if settings.association == "mimic" and cfg.n_heads < 2:
         raise ValueError(f"association 'mimic' teaches two heads per layer; the model has {cfg.n_heads}.")
     longest = max((length for length, _ in settings.curriculum), default=0)

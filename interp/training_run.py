@@ -82,7 +82,12 @@ class TrainingRun:
         chance = 1 / self.manifest["config"]["d_vocab_out"]
         n = self.manifest["settings"]["n_eval"]
         return curves(
-            self.to_dataframe(), x="step", y="accuracy", series="target", rule=chance, title=f"n = {n} per point"
+            self.to_dataframe(),
+            x="step",
+            y="accuracy",
+            series="target",
+            rule=chance,
+            title=f"n = {n} per point",
         )
 
     def _repr_html_(self) -> str:

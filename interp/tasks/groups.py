@@ -72,7 +72,12 @@ def cyclic(n: int) -> GroupAction:
     table = tuple(tuple((g + x) % n for x in range(n)) for g in range(n))
     names = tuple(str(x) for x in range(n))
     return GroupAction(
-        name=f"Z{n}", elements=tuple("+" + x for x in names), points=names, product=table, act=table, root_token="0"
+        name=f"Z{n}",
+        elements=tuple("+" + x for x in names),
+        points=names,
+        product=table,
+        act=table,
+        root_token="0",
     )
 
 
@@ -97,9 +102,7 @@ def _cycles(permutation: tuple[int, ...]) -> str:
     return text or "()"
 
 
-Z2 = GroupAction(
-    name="Z2", elements=("+", "-"), points=("+1", "-1"), product=((0, 1), (1, 0)), act=((0, 1), (1, 0))
-)
+Z2 = GroupAction(name="Z2", elements=("+", "-"), points=("+1", "-1"), product=((0, 1), (1, 0)), act=((0, 1), (1, 0)))
 """Task 1 of the LEGO paper: signs acting on {+1, -1}."""
 S3 = symmetric(3)
 """Task 2 of the LEGO paper: the permutations of three letters acting on themselves."""

@@ -171,7 +171,7 @@ class Lego:
         slots = None
         if length < self.n_vars:
             slots = _choose(n, self.n_vars, length, generator).sort(-1).values
-        return self._build(torch.cat(parts)[:n], slots)
+        return self.from_content(torch.cat(parts)[:n], slots)
 
     def _draw(self, n: int, length: int, generator: torch.Generator) -> Int[Tensor, "batch target field"]:
         """Letter, operation and clause of every variable."""
@@ -182,9 +182,10 @@ class Lego:
             order = _choose(n, length, length, generator)
         return torch.stack([letters, operations, order], -1)
 
-    def _build(
-        self, content: Int[Tensor, "batch target field"], slots: Int[Tensor, "batch clause"] | None
+    def from_content(
+        self, content: Int[Tensor, "batch target field"], slots: Int[Tensor, "batch clause"] | None = None
     ) -> LegoBatch:
+        """Sentences from what is in them: letter, operation and clause of every variable, in chain order."""
         letters, operations, clause_of = content.unbind(-1)
         n, length = letters.shape
         ids = self.vocab.ids

@@ -1,0 +1,32 @@
+# Two commands: `make demo` and `make test`. Both set up what they need, once.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test test-slow check docs bench clean
+
+demo: .venv/ready
+	$(BIN)/interp demo $(ARGS)
+
+test: .venv/ready
+	$(BIN)/pytest
+
+test-slow: .venv/ready
+	$(BIN)/pytest -m slow
+
+check: .venv/ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/basedpyright
+
+bench: .venv/ready
+	$(BIN)/python -m benchmarks
+
+# torch first: where a CPU build is at hand, nothing later may pull in another.
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	touch .venv/ready
+
+clean:
+	rm -rf .venv runs

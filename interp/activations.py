@@ -1,0 +1,43 @@
+"""Residual streams at the places where targets are read, one filtered pass, nothing else kept."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.evaluation import CHUNK, chunks
+from interp.tasks.base import Batch
+
+
+def residual_names(model: Any) -> list[str]:
+    """Hook points of the residual stream: what enters layer 0, then what leaves each layer."""
+    return ["blocks.0.hook_resid_pre"] + [f"blocks.{layer}.hook_resid_post" for layer in range(model.cfg.n_layers)]
+
+
+@torch.no_grad()
+def residuals_at_targets(model: Any, batch: Batch) -> Float[Tensor, "layer target batch d_model"]:
+    """The residual stream where each target is read; layer 0 is the embedding's output.
+
+    Raises:
+        ValueError: a value that is not finite (where).
+    """
+    names = residual_names(model)
+    parts = []
+    for part in chunks(batch, CHUNK):
+        where = part.target_positions[..., None]
+        found: dict[str, Tensor] = {}
+
+        def keep(activation: Tensor, hook: Any, where=where, found=found) -> None:
+            found[hook.name] = activation.gather(1, where.expand(-1, -1, activation.shape[-1])).transpose(0, 1)
+
+        model.run_with_hooks(part.tokens, **part.model_inputs(), fwd_hooks=[(name, keep) for name in names])
+        parts.append(torch.stack([found[name] for name in names]))
+    activations = torch.cat(parts, 2)
+    if not activations.isfinite().all():
+        layer, target, sample, _ = (~activations.isfinite()).nonzero()[0].tolist()
+        raise ValueError(
+            f"activations has a value that is not finite, first at layer {layer}, target {target}, sample {sample}. "
+            f"Did training diverge? Check the model's weights."
+        )
+    return activations

@@ -1,0 +1,1 @@
+"""Arrays in, figure or self-contained HTML out. Nothing here knows a result or a task."""

@@ -1,0 +1,75 @@
+"""A chain of reasoning as a picture: one node per variable in chain order, one arrow per operation."""
+
+from collections.abc import Sequence
+
+from markupsafe import Markup, escape
+
+STEP, NODE, TOP = 96, 20, 46
+RIGHT, WRONG = "#66a182", "#d1495b"
+
+
+def chain_svg(
+    *,
+    root: str,
+    variables: Sequence[str],
+    operations: Sequence[str],
+    values: Sequence[str],
+    answers: Sequence[str],
+) -> Markup:
+    """Draw a chain from its root to its last variable, with what a model answered below each node.
+
+    Args:
+        root: What the chain starts from.
+        variables: Names, in chain order.
+        operations: What acts on the previous value to give each.
+        values: What is right for each.
+        answers: What the model said; green where right, red where wrong. Empty to leave them out.
+
+    Source: as Figure 1 of LEGO (arXiv:2206.04301).
+    """
+    width = STEP * (len(variables) + 1)
+    parts = [
+        f'<svg class="chain" viewBox="0 0 {width} 128" width="{width}" role="img" aria-label="reasoning chain">'
+        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+        '<path d="M0 0 L8 4 L0 8 z" fill="#555"/></marker></defs>',
+        _node(STEP // 2, root, "#eee", "#555"),
+    ]
+    for index, (name, operation, value) in enumerate(zip(variables, operations, values, strict=True)):
+        x = STEP // 2 + STEP * (index + 1)
+        parts.append(
+            f'<line x1="{x - STEP + NODE + 2}" y1="{TOP}" x2="{x - NODE - 4}" y2="{TOP}" stroke="#555" '
+            f'marker-end="url(#tip)"/><text x="{x - STEP / 2}" y="{TOP - 8}" class="operation">{escape(operation)}</text>'
+        )
+        colour = "#fff" if not answers else (RIGHT if answers[index] == value else WRONG)
+        parts.append(_node(x, name, colour, "#111"))
+        parts.append(f'<text x="{x}" y="{TOP + 40}" class="value">{escape(name)} = {escape(value)}</text>')
+        if answers:
+            parts.append(f'<text x="{x}" y="{TOP + 58}" class="answer">model: {escape(answers[index])}</text>')
+    return Markup("".join(parts) + "</svg>")
+
+
+def _node(x: int, name: str, fill: str, stroke: str) -> str:
+    return (
+        f'<circle cx="{x}" cy="{TOP}" r="{NODE}" fill="{fill}" fill-opacity="0.55" stroke="{stroke}"/>'
+        f'<text x="{x}" y="{TOP + 5}" class="name">{escape(name)}</text>'
+    )
+
+
+def sentence_html(words: Sequence[str], clause_of_word: Sequence[int | None], chain_index: Sequence[int]) -> Markup:
+    """A sentence with its clauses told apart and numbered by their place in the chain.
+
+    Args:
+        words: Tokens as text.
+        clause_of_word: Which clause each belongs to; None for a mark outside clauses.
+        chain_index: For each clause, which variable of the chain it defines.
+    """
+    html, open_clause = [], None
+    for word, clause in zip(words, clause_of_word, strict=True):
+        if clause != open_clause:
+            html.append("</span>" if open_clause is not None else "")
+            if clause is not None:
+                html.append(f'<span class="clause"><sup>#{chain_index[clause]}</sup>')
+            open_clause = clause
+        html.append(f"<code>{escape(word)}</code>")
+    html.append("</span>" if open_clause is not None else "")
+    return Markup('<p class="sentence">' + "".join(html) + "</p>")
