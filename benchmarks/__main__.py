@@ -1,0 +1,15 @@
+"""Run every benchmark on one thread and print its ratios: `python -m benchmarks`."""
+
+import importlib
+import pkgutil
+
+import torch
+
+import benchmarks
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for module in sorted(info.name for info in pkgutil.iter_modules(benchmarks.__path__)):
+        if module.startswith("bench_"):
+            for comparison in importlib.import_module(f"benchmarks.{module}").comparisons():
+                print(comparison, flush=True)
