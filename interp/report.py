@@ -42,7 +42,7 @@ def report_run(
     control: TrainingRun | None = None,
     n_test: int = 10_000,
     title: str = "What the model learned, and where it can be read",
-) -> Path:
+) -> tuple[Path, dict[str, EvaluationResult]]:
     """Write the page of one training run: curves, accuracy, probes, an example, provenance.
 
     Args:
@@ -54,26 +54,29 @@ def report_run(
         n_test: Held-out examples for the accuracies.
         title: Heading of the page.
 
+    Returns:
+        The file, and the held-out accuracies of the model and of the control.
+
     Raises:
         ValueError: fewer than one test example.
     """
     runs = {"model": run} | ({"control": control} if control else {})
     tested = {name: evaluate(one.model, task, n=n_test, seed=one.manifest["seed"]) for name, one in runs.items()}
     sections = [
+        *([example(run, task)] if isinstance(task, Lego) else []),
         what_was_trained(runs),
         learning_curves(runs),
         accuracies(tested),
         *([probe_map(probes)] if probes else []),
-        *([example(run, task)] if isinstance(task, Lego) else []),
         provenance(run),
     ]
-    worst = min(zip(tested["model"].accuracy, tested["model"].targets, strict=True))
+    cfg, (accuracy, target) = run.model.cfg, min(zip(tested["model"].accuracy, task.targets, strict=True))
     lead = (
-        f"A transformer with {run.model.cfg.n_layers} layers and {run.model.cfg.n_heads} heads per layer was trained on "
+        f"A transformer with {cfg.n_layers} layers and {cfg.n_heads} heads per layer was trained on "
         f"{run.manifest['task']['task']} from seed {run.manifest['seed']}. On {n_test} held-out examples its weakest "
-        f"target, {worst[1]}, is right {worst[0]:.1%} of the time."
+        f"target, {target}, is right {accuracy:.2%} of the time."
     )
-    return report(sections, path, title=title, lead=lead)
+    return report(sections, path, title=title, lead=lead), tested
 
 
 def what_was_trained(runs: dict[str, TrainingRun]) -> Section:
@@ -94,6 +97,7 @@ def what_was_trained(runs: dict[str, TrainingRun]) -> Section:
     ):
         for name in names:
             cells = [run.manifest[part].get(name) for run in runs.values()]
+            cells = [cell["name"] if isinstance(cell, dict) else cell for cell in cells]
             if any(cell is not None for cell in cells):
                 rows.append((f"{title}: {name}", *(_shown(cell) for cell in cells)))
     rows.append(("parameters", *(f"{sum(p.numel() for p in run.model.parameters()):,}" for run in runs.values())))
@@ -132,7 +136,7 @@ def accuracies(tested: dict[str, EvaluationResult]) -> Section:
         rows.append((target, *cells))
     return Section(
         title="Accuracy per target",
-        text=f"On {first.n} examples of the {first.split} split, none of which was trained on. Intervals are 95 %, exact.",
+        text=f"On {first.n} examples of the {first.split} split, none of them trained on. Intervals are 95 %, exact.",
         chart=dots(table, x="target", y="accuracy", series="run", rule=first.chance, title=f"n = {first.n} per point"),
         table=rows,
     )
@@ -153,8 +157,8 @@ def probe_map(probes: ProbeResult) -> Section:
             f"\n\nReadable is not used. The last map sets the class direction of one layer to its value in another "
             f"sentence, and shows how often the output becomes that sentence's answer ({int(causal['n'].min())} pairs "
             f"or more per cell). A move as far in a random direction does so in {causal['placebo'].mean():.1%} of "
-            f"pairs on average, a move along the probe's own weights in {causal['weights'].mean():.1%}: the weights are "
-            f"a good place to read and a poor place to write."
+            f"pairs on average, a move along the probe's own weights in {causal['weights'].mean():.1%}: where a probe "
+            f"looks is not where the model moves."
         )
     return Section(title="Where each answer becomes readable", text=text, chart=probes.plot())
 

@@ -2,8 +2,24 @@
 
 from interp.tasks.base import Batch, Task, Vocab
 from interp.tasks.chain import Chain, chain_of, read_sentence
-from interp.tasks.groups import S3, Z2, GroupAction, cyclic, symmetric
+from interp.tasks.groups import S3, Z2, GroupAction, cyclic, ready_made, symmetric
 from interp.tasks.lego import Lego, LegoBatch
+
+KINDS = {"lego": Lego}
+"""Tasks by the name their manifest carries."""
+
+
+def task_from(description: dict) -> Task:
+    """The task of a run, from its manifest.
+
+    Raises:
+        ValueError: a kind of task this version does not know.
+    """
+    kind = description.get("task")
+    if kind not in KINDS:
+        raise ValueError(f"the run's task is {kind!r}; this version knows {', '.join(KINDS)}.")
+    return KINDS[kind].from_description(description)
+
 
 __all__ = [
     "S3",
@@ -18,5 +34,7 @@ __all__ = [
     "chain_of",
     "cyclic",
     "read_sentence",
+    "ready_made",
     "symmetric",
+    "task_from",
 ]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 
@@ -52,6 +53,13 @@ class GroupAction:
             )
         if not 0 <= self.root < m:
             raise ValueError(f"root is {self.root}; {self.name} has points 0 to {m - 1}.")
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "GroupAction":
+        """A group action from its fields as plain values."""
+        tables = {name: tuple(tuple(row) for row in values[name]) for name in ("product", "act")}
+        names = {name: tuple(values[name]) for name in ("elements", "points")}
+        return cls(**{**values, **tables, **names})
 
 
 def _table(name: str, rows: tuple[tuple[int, ...], ...], shape: tuple[int, int], limit: int) -> np.ndarray:
@@ -106,3 +114,18 @@ Z2 = GroupAction(name="Z2", elements=("+", "-"), points=("+1", "-1"), product=((
 """Task 1 of the LEGO paper: signs acting on {+1, -1}."""
 S3 = symmetric(3)
 """Task 2 of the LEGO paper: the permutations of three letters acting on themselves."""
+
+
+def ready_made(name: str) -> GroupAction:
+    """A group by its usual name: `Z2`, `S3`, or any `Zn` and `Sn`.
+
+    Raises:
+        ValueError: another name.
+    """
+    known = {"Z2": Z2, "S3": S3}
+    if name in known:
+        return known[name]
+    kind, size = name[:1], name[1:]
+    if kind not in ("Z", "S") or not size.isdigit() or not 2 <= int(size) <= (64 if kind == "Z" else 5):
+        raise ValueError(f"group is {name!r}; choose Z2 to Z64 or S2 to S5, or build a GroupAction from tables.")
+    return cyclic(int(size)) if kind == "Z" else symmetric(int(size))

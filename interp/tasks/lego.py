@@ -1,6 +1,6 @@
 """LEGO: a chain of group operations, written as clauses in random order. Which value has each variable?"""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -131,12 +131,18 @@ class Lego:
         return {
             "task": "lego",
             "n_vars": self.n_vars,
-            "group": self.group.name,
+            "group": asdict(self.group),
             "supervised": list(self.supervised or ()),
             "alphabet": list(self.alphabet),
             "clause_order": self.clause_order,
             "sentence_format": self.sentence_format,
         }
+
+    @classmethod
+    def from_description(cls, values: dict) -> "Lego":
+        """The task that `describe` described."""
+        kept = {name: value for name, value in values.items() if name != "task"}
+        return cls(**{**kept, "group": GroupAction.from_dict(kept["group"]), "supervised": tuple(kept["supervised"])})
 
     def sample(
         self, n: int, *, generator: torch.Generator, split: Split = "train", n_vars: int | None = None

@@ -38,7 +38,8 @@ def chain_svg(
         x = STEP // 2 + STEP * (index + 1)
         parts.append(
             f'<line x1="{x - STEP + NODE + 2}" y1="{TOP}" x2="{x - NODE - 4}" y2="{TOP}" stroke="#555" '
-            f'marker-end="url(#tip)"/><text x="{x - STEP / 2}" y="{TOP - 8}" class="operation">{escape(operation)}</text>'
+            f'marker-end="url(#tip)"/>'
+            f'<text x="{x - STEP / 2}" y="{TOP - 8}" class="operation">{escape(operation)}</text>'
         )
         colour = "#fff" if not answers else (RIGHT if answers[index] == value else WRONG)
         parts.append(_node(x, name, colour, "#111"))

@@ -1,0 +1,151 @@
+"""`interp ...` on the command line. Heavy imports happen inside commands, so that --help is quick."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="interp",
+    help="Train small transformers on reasoning tasks, read what they learned, and check the reading.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+train_app = typer.Typer(help="Train a model on a task; a run that was interrupted goes on where it stopped.")
+app.add_typer(train_app, name="train", no_args_is_help=True)
+
+Seed = Annotated[int, typer.Option(help="Decides everything random.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Train again even where a trained model lies ready.")]
+RunFolderArgument = Annotated[Path, typer.Argument(help="Folder that a training run wrote.")]
+
+
+def main() -> None:
+    """Entry point: what the user can mend is shown as one line, not as a traceback."""
+    try:
+        app()
+    except (ValueError, FileNotFoundError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the models and the report.")] = Path("runs/demo"),
+    seed: Seed = 0,
+    fresh: Fresh = False,
+) -> None:
+    """The main job: train a model to follow chains of reasoning, probe it, write a report."""
+    from interp.demo import run_demo
+
+    run_demo(out, seed=seed, fresh=fresh)
+
+
+@train_app.command("lego")
+def train_lego(
+    out: Annotated[Path, typer.Option(help="Folder for the run.")],
+    n_vars: Annotated[int, typer.Option(help="Variables in a chain.")] = 4,
+    n_supervised: Annotated[int | None, typer.Option(help="Only the first so many variables are trained on.")] = None,
+    group: Annotated[str, typer.Option(help="What acts on what: Z2 (signs) or S3 (permutations).")] = "Z2",
+    sentence_format: Annotated[str, typer.Option(help="compact (three tokens a clause) or paper (five).")] = "compact",
+    layers: Annotated[int, typer.Option(help="Applied layers.")] = 6,
+    heads: Annotated[int, typer.Option(help="Attention heads per layer.")] = 4,
+    width: Annotated[int, typer.Option(help="Width of the residual stream.")] = 64,
+    tied: Annotated[bool, typer.Option("--tied", help="One block applied again and again (ALBERT).")] = False,
+    association: Annotated[str, typer.Option(help="Bias towards equal tokens: mimic, query_key or none.")] = "mimic",
+    curriculum: Annotated[
+        str, typer.Option(help="Stages length:steps, e.g. 2:80,3:270,4:350; empty for one length.")
+    ] = "",
+    steps: Annotated[int, typer.Option(help="Steps, where there is no curriculum.")] = 700,
+    seed: Seed = 0,
+    fresh: Fresh = False,
+) -> None:
+    """Train on LEGO: chains of group operations, their clauses shuffled."""
+    from interp.models import config_for
+    from interp.sweeps import TrainJob
+    from interp.tasks import Lego, ready_made
+    from interp.train_settings import TrainSettings
+
+    task = Lego(
+        n_vars=n_vars,
+        n_supervised=n_supervised,
+        group=ready_made(group),
+        sentence_format=sentence_format,  # type: ignore[arg-type]  # the task checks it
+    )
+    job = TrainJob(
+        task=task,
+        config=config_for(task, n_layers=layers, n_heads=heads, d_model=width, tied=tied),
+        settings=TrainSettings(steps=steps, curriculum=_stages(curriculum), association=association),  # type: ignore[arg-type]
+        seed=seed,
+        folder=out,
+    )
+    _train(job, fresh)
+
+
+@app.command()
+def probe(
+    run: RunFolderArgument,
+    label: Annotated[str, typer.Option(help="What to read: value, or operation.")] = "value",
+    solver: Annotated[str, typer.Option(help="ridge (fast) or logistic (scikit-learn).")] = "ridge",
+    verify: Annotated[bool, typer.Option("--verify", help="Also check whether the model uses what is read.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Also save the result as JSON here.")] = None,
+    seed: Seed = 0,
+) -> None:
+    """Print where each answer can be read from a trained model, layer by layer."""
+    from interp.probing import probe as probe_model
+    from interp.tasks import task_from
+    from interp.training_run import TrainingRun
+
+    trained = TrainingRun.load(run)
+    task = task_from(trained.manifest["task"])
+    result = probe_model(trained.model, task, label=label, solver=solver, verify=verify, seed=seed)  # type: ignore[arg-type]
+    print(result)
+    if out is not None:
+        result.save(out)
+
+
+@app.command()
+def report(
+    run: RunFolderArgument,
+    out: Annotated[
+        Path | None, typer.Option(help="The HTML file; report.html in the run's folder if left out.")
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Check the probes against causes.")] = True,
+) -> None:
+    """Write one HTML page about a trained model; it opens offline."""
+    from interp.probing import probe as probe_model
+    from interp.report import report_run
+    from interp.tasks import task_from
+    from interp.training_run import TrainingRun
+
+    trained = TrainingRun.load(run)
+    task = task_from(trained.manifest["task"])
+    probes = probe_model(trained.model, task, verify=verify)
+    page, _ = report_run(trained, task, out or run / "report.html", probes=probes)
+    print(f"report: {page}")
+
+
+def _stages(text: str) -> tuple[tuple[int, int], ...]:
+    try:
+        stages = [stage.split(":") for stage in text.split(",") if stage]
+        return tuple((int(length), int(steps)) for length, steps in stages)
+    except ValueError:
+        raise ValueError(f"curriculum is {text!r}; write stages as length:steps, e.g. 2:80,3:270.") from None
+
+
+def _train(job, fresh: bool) -> None:
+    from hooks import Transformer
+    from interp.progress import Progress
+    from interp.training import train
+
+    with Progress(["model"]) as progress:
+        records: list[dict] = []
+
+        def show(record: dict) -> None:
+            records.append(record)
+            progress({"model": records})
+
+        model = Transformer(job.config, seed=job.seed)
+        run = train(model, job.task, job.settings, seed=job.seed, folder=job.folder, fresh=fresh, on_record=show)
+    print(run)
+    print(f"next: interp probe {job.folder} --verify, or interp report {job.folder}")
