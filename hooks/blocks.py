@@ -73,7 +73,7 @@ class PreLNBlock(Block):
 
     def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
         resid = resid + attn_out
-        if self.mlp is not None:
+        if self.mlp is not None and self.norm_2 is not None:
             resid = at.hook_resid_mid(resid)
             resid = resid + at.hook_mlp_out(self.mlp(self.norm_2(resid, at.ln2), at.mlp))
         return at.hook_resid_post(resid)
@@ -87,7 +87,7 @@ class PostLNBlock(Block):
 
     def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
         resid = self.norm_1(resid + attn_out, at.ln1)
-        if self.mlp is not None:
+        if self.mlp is not None and self.norm_2 is not None:
             resid = at.hook_resid_mid(resid)
             resid = self.norm_2(resid + at.hook_mlp_out(self.mlp(resid, at.mlp)), at.ln2)
         return at.hook_resid_post(resid)

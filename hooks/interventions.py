@@ -108,7 +108,8 @@ def _edit(new: Callable[[Tensor], Tensor], head: int | None) -> Hook:
         shape[axis] = -1
         return torch.where(keep.view(shape), activation, edited)
 
-    hook.head = head  # read by check_hook: an edit of a hard-coded head's query would do nothing
+    # read by check_hook: an edit of a hard-coded head's query would do nothing
+    hook.head = head  # pyright: ignore[reportFunctionMemberAccess]
     return hook
 
 

@@ -5,6 +5,8 @@ hook points for each time it is applied. Sites hold their block in a tuple, so t
 the same parameters twice.
 """
 
+from typing import Any
+
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -21,7 +23,7 @@ def has_hooks(point: HookPoint) -> bool:
 class NormSites(nn.Module):
     """Hook points of one LayerNorm: its scale, and what it hands on."""
 
-    def __init__(self, norm: nn.Module):
+    def __init__(self, norm: Any):
         super().__init__()
         self._norm = (norm,)
         self.hook_scale = HookPoint()  # (batch, pos, 1), standard deviation
@@ -43,9 +45,9 @@ class NormSites(nn.Module):
 class AttentionSites(nn.Module):
     """Hook points inside attention. Queries and keys exist only where some head is learned."""
 
-    def __init__(self, cfg: TransformerConfig, attention: nn.Module, *, learned: bool):
+    def __init__(self, cfg: TransformerConfig, attention: Any, *, learned: bool):
         super().__init__()
-        self._attention = (attention,)
+        self._attention: tuple[Any] = (attention,)
         self._heads = cfg.n_heads
         if learned:
             self.hook_q = HookPoint()  # (batch, pos, head, d_head)
@@ -79,7 +81,7 @@ class AttentionSites(nn.Module):
 class MLPSites(nn.Module):
     """Hook points before and after the MLP's non-linearity."""
 
-    def __init__(self, mlp: nn.Module):
+    def __init__(self, mlp: Any):
         super().__init__()
         self._mlp = (mlp,)
         self.hook_pre = HookPoint()  # (batch, pos, d_mlp)
@@ -96,7 +98,7 @@ class LayerSites(nn.Module):
 
     hook_out_is_single_residual_stream = True  # TransformerLens's logit lens asks
 
-    def __init__(self, cfg: TransformerConfig, block: nn.Module, *, learned: bool):
+    def __init__(self, cfg: TransformerConfig, block: Any, *, learned: bool):
         super().__init__()
         self.hook_resid_pre = HookPoint()
         self.ln1 = NormSites(block.norm_1)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,7 +12,7 @@ from transformer_lens.hook_points import HookPoint
 from transformer_lens.HookedRootModule import HookedRootModule
 
 from hooks.attention import Context, make_context
-from hooks.blocks import BLOCKS
+from hooks.blocks import BLOCKS, Block
 from hooks.config import TransformerConfig
 from hooks.hook_names import check_hook, check_hook_name, check_names_filter
 from hooks.initialise import initialise
@@ -63,9 +63,14 @@ class Transformer(LensModel, HookedRootModule):
         self.ln_final = None if self.norm_final is None else NormSites(self.norm_final)
         self.setup()
 
-    def block(self, layer: int) -> nn.Module:
+    @property
+    def stored_blocks(self) -> list[Block]:
+        """The blocks that hold weights: one if tied, else one per layer."""
+        return [cast(Block, block) for block in self.weights]
+
+    def block(self, layer: int) -> Block:
         """The stored block that an applied layer uses."""
-        return self.weights[layer % len(self.weights)]
+        return cast(Block, self.weights[layer % len(self.weights)])
 
     def forward(
         self,
@@ -132,7 +137,7 @@ class Transformer(LensModel, HookedRootModule):
         return make_context(self.cfg, tokens, _as_bool(attention_mask), tokens.shape[1], tokens.device)
 
     def _embed(self, tokens: Tensor, position_ids: Tensor | None) -> Tensor:
-        resid = self.hook_embed(look_up(self.embed.weight, tokens, "tokens", "d_vocab"))
+        resid = self.hook_embed(look_up(self.W_E, tokens, "tokens", "d_vocab"))
         if self.positions is None:
             return resid
         if position_ids is None:
@@ -191,7 +196,9 @@ class Transformer(LensModel, HookedRootModule):
         check_hook(self, name, hook)
         super().add_hook(name, hook, *args, **kwargs)
 
-    def run_with_cache(self, *args: Any, names_filter: Any = None, remove_batch_dim: bool = False, **kwargs: Any):
+    def run_with_cache(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, *args: Any, names_filter: Any = None, remove_batch_dim: bool = False, **kwargs: Any
+    ):
         """Logits and an `ActivationCache` of the hook points that `names_filter` lets through.
 
         Raises:

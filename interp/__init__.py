@@ -48,9 +48,10 @@ def __getattr__(name: str) -> Any:
     if name == "tasks":
         return import_module("interp.tasks")
     if name in _HOME:
-        value = getattr(import_module(f"interp.{_HOME[name]}"), name)
-        globals()[name] = value  # a submodule of the same name (`interp.report`) must not win
-        return value
+        home = import_module(f"interp.{_HOME[name]}")
+        # all names of that module at once: a submodule of the same name (`interp.report`) must not win
+        globals().update({other: getattr(home, other) for other, where in _HOME.items() if where == _HOME[name]})
+        return globals()[name]
     raise AttributeError(f"interp has no {name!r}; it has {', '.join(__all__)}")
 
 

@@ -61,8 +61,9 @@ def interchange_map(
         for layer, name in enumerate(names):
             here = activations[layer, target]
             by_weights = SubspaceInterchange(probe_basis(directions[layer, target]))
-            by_means = SubspaceInterchange(mean_difference_basis(here, labels[:, target].tolist()))
-            rank = by_means.basis.shape[1]
+            means = mean_difference_basis(here, labels[:, target].tolist())
+            by_means = SubspaceInterchange(means)
+            rank = means.shape[1]
             noise = random_basis(here.shape[1], rank, derived_seed(seed, "placebo", layer, target) % 2**31)
             interventions = {
                 "follows": by_means,

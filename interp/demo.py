@@ -8,10 +8,11 @@ from interp.progress import Progress
 from interp.report import report_run
 from interp.sweeps import TrainJob, train_many
 from interp.tasks import Lego
-from interp.train_settings import TrainSettings
+from interp.train_settings import Association, TrainSettings
 
 TASK = Lego(n_vars=4, sentence_format="compact")
 CURRICULUM = ((2, 80), (3, 270), (4, 350))
+BIASES: dict[str, Association] = {"model": "mimic", "control": "none"}
 
 
 def demo_jobs(folder: Path, seed: int) -> dict[str, TrainJob]:
@@ -24,7 +25,7 @@ def demo_jobs(folder: Path, seed: int) -> dict[str, TrainJob]:
             seed=seed,
             folder=folder / name,
         )
-        for name, association in (("model", "mimic"), ("control", "none"))
+        for name, association in BIASES.items()
     }
 
 

@@ -59,7 +59,7 @@ class EvaluationResult(Result):
             }
         )
 
-    def plot(self) -> "alt.Chart":
+    def plot(self) -> "alt.TopLevelMixin":
         """A point and an interval per target."""
         from interp.view.charts import dots
 

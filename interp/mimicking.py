@@ -46,11 +46,8 @@ def mimic_loss(model: Transformer, batch: Batch, targets: Float[Tensor, "head ba
         smooth = smooth / smooth.sum(-1, keepdim=True)
         losses.append((targets * (targets.log() - smooth.log())).sum(-1).mean((1, 2)).sum())
 
-    model.run_with_hooks(
-        batch.tokens,
-        **batch.model_inputs(),
-        fwd_hooks=[(lambda name: name.endswith("hook_pattern"), compare)],
-    )
+    with model.hooks([(lambda name: name.endswith("hook_pattern"), compare)]):
+        model(batch.tokens, **batch.model_inputs())
     return torch.stack(losses).sum()
 
 
@@ -66,7 +63,5 @@ def mimic_batch(task: Task, settings: Mimicking, generator: torch.Generator) -> 
 @torch.no_grad()
 def copy_query_to_key(model: Transformer) -> None:
     """Set W_K to W_Q in every block, so that equal tokens start with the largest scores."""
-    for block in model.weights:
-        block.attention.k.weight.copy_(block.attention.q.weight)
-        if block.attention.k.bias is not None:
-            block.attention.k.bias.copy_(block.attention.q.bias)
+    for block in model.stored_blocks:
+        block.attention.k.load_state_dict(block.attention.q.state_dict())

@@ -71,7 +71,7 @@ class ProbeResult(Result):
             columns[f"interchange_{name}"] = values.ravel()
         return pd.DataFrame(columns | {"n": self.n_test})
 
-    def plot(self) -> "alt.Chart":
+    def plot(self) -> "alt.TopLevelMixin":
         """The layer x target map as in the LEGO paper's Figure 4, its control and its untrained twin beside it."""
         from interp.view.charts import heatmaps
 

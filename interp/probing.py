@@ -1,6 +1,6 @@
 """What can be read from the residual stream, where, and by how much more than controls can."""
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -17,14 +17,9 @@ from interp.ridge import LinearClassifier, factorise, fit
 from interp.statistics import CONFIDENCE, proportion_interval
 from interp.tasks.base import Batch, Task
 
-if TYPE_CHECKING:
-    pass
-
 Solver = Literal["ridge", "logistic"]
 RIDGE_CONTROLS = 20
 LOGISTIC_CONTROLS = 1
-
-Fit = "Callable[[Tensor, Tensor, Tensor, Tensor, int], Float[Tensor, 'cell draw']]"
 
 
 def probe(
@@ -65,6 +60,8 @@ def probe(
     """
     if solver not in get_args(Solver):
         raise ValueError(f"solver is {solver!r}; choose one of {', '.join(get_args(Solver))}.")
+    if n_test < 1:
+        raise ValueError(f"n_test is {n_test}; at least 1 example is needed.")
     fitting = task.sample(n_train, generator=derived_generator(seed, "probe fit"), split="validation")
     testing = task.sample(n_test, generator=derived_generator(seed, "probe test"), split="test")
     labels = [_labels(task, batch, label) for batch in (fitting, testing)]
@@ -131,9 +128,7 @@ def _control_labels(
     return [labels[..., : len(fitting)], labels[..., len(fitting) :]]
 
 
-def _shuffled_labels(
-    labels: list[Int[Tensor, "batch target"]], draws: int, seed: int
-) -> list[Int[Tensor, "target draw batch"]]:
+def _shuffled_labels(labels: list[Tensor], draws: int, seed: int) -> list[Int[Tensor, "target draw batch"]]:
     generator = derived_generator(seed, "shuffled labels")
     return [
         torch.stack([values[torch.randperm(len(values), generator=generator)].T for _ in range(draws)], 1)

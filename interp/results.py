@@ -3,7 +3,7 @@
 import json
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
+AnyResult = TypeVar("AnyResult", bound="Result")  # not `Self`, which the shape checker cannot read
+
 
 class Result:
     """Base of the frozen result dataclasses. Fields are numbers, text, plain collections or arrays."""
@@ -21,7 +23,7 @@ class Result:
         """One row per measured cell."""
         raise NotImplementedError
 
-    def plot(self) -> "alt.Chart":
+    def plot(self) -> "alt.TopLevelMixin":
         """The result as a chart."""
         raise NotImplementedError
 
@@ -36,7 +38,7 @@ class Result:
         write_json(path, {"result": type(self).__name__, "version": 1, "values": values})
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
+    def load(cls: type[AnyResult], path: str | Path) -> AnyResult:
         """Read a result that `save` wrote.
 
         Raises:
@@ -58,8 +60,10 @@ class Result:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        finite = np.where(np.isfinite(value), value, None) if value.dtype.kind == "f" else value
-        return {"array": finite.tolist(), "dtype": str(value.dtype)}
+        values = value.astype(object)
+        if value.dtype.kind == "f":
+            values[~np.isfinite(value)] = None
+        return {"array": values.tolist(), "dtype": str(value.dtype)}
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

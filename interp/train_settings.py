@@ -17,6 +17,9 @@ class Mimicking:
 
     Source: LEGO (arXiv:2206.04301) Appendix B.3 and released code: both maps, their smoothing, examples of the
     task. Differs: 150 steps of 64 at 2e-3 for a small model, where it has 1000 to 5000 steps of 200 at 5e-5.
+
+    Raises:
+        ValueError: a number that is not positive, or an unknown choice.
     """
 
     steps: int = 150
@@ -26,6 +29,16 @@ class Mimicking:
     """`band`: the paper's kernel [1, 2, 4, 2, 1] around the query. `clause`: uniform over its own clause."""
     tokens: MimicTokens = "examples"
     """What to teach on: `examples` of the task or uniformly `random` tokens."""
+
+    def __post_init__(self):
+        for name in ("steps", "batch_size", "learning_rate"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"mimicking.{name} is {getattr(self, name)}; it must be positive.")
+        for name, choices in (("local_target", LocalTarget), ("tokens", MimicTokens)):
+            if getattr(self, name) not in get_args(choices):
+                raise ValueError(
+                    f"mimicking.{name} is {getattr(self, name)!r}; choose one of {', '.join(get_args(choices))}."
+                )
 
 
 @dataclass(frozen=True, kw_only=True)

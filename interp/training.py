@@ -89,7 +89,7 @@ class _Trainer:
         self.validation = task.sample(
             settings.n_eval, generator=derived_generator(seed, "validation"), split="validation"
         )
-        self.fixed = None
+        self.fixed: Batch | None = None
         if settings.n_train is not None:
             self.fixed = task.sample(settings.n_train, generator=derived_generator(seed, "fixed set"))
 
@@ -159,7 +159,7 @@ class _Trainer:
     def _batch(self, step: int, generator: torch.Generator) -> Batch:
         s = self.settings
         if self.fixed is not None:
-            return self._fixed_batch(step)
+            return self._fixed_batch(self.fixed, step)
         stage = s.stage_at(step)
         if stage is None:
             return self.task.sample(self._batch_size(self.task.n_ctx), generator=generator)
@@ -172,12 +172,12 @@ class _Trainer:
     def _batch_size(self, sequence: int) -> int:
         return self.settings.batch_size or max(1, self.settings.tokens_per_step // sequence)
 
-    def _fixed_batch(self, step: int) -> Batch:
-        size = min(self._batch_size(self.task.n_ctx), len(self.fixed))
-        per_epoch = len(self.fixed) // size
+    def _fixed_batch(self, fixed: Batch, step: int) -> Batch:
+        size = min(self._batch_size(self.task.n_ctx), len(fixed))
+        per_epoch = len(fixed) // size
         epoch, index = divmod(step, per_epoch)
-        order = torch.randperm(len(self.fixed), generator=derived_generator(self.seed, "epoch", epoch))
-        return self.fixed.select(order[index * size : (index + 1) * size])
+        order = torch.randperm(len(fixed), generator=derived_generator(self.seed, "epoch", epoch))
+        return fixed.select(order[index * size : (index + 1) * size])
 
     def _depth(self, generator: torch.Generator) -> int | None:
         if self.settings.depth_range is None:
@@ -222,11 +222,12 @@ def _check_fit(model: Transformer, task: Task, settings: TrainSettings) -> None:
         )
     if settings.association == "mimic" and cfg.n_heads < 2:
         raise ValueError(f"association 'mimic' teaches two heads per layer; the model has {cfg.n_heads}.")
+    n_vars = getattr(task, "n_vars", None)
     longest = max((length for length, _ in settings.curriculum), default=0)
-    if settings.curriculum and not hasattr(task, "n_vars"):
+    if settings.curriculum and n_vars is None:
         raise ValueError(f"curriculum is a schedule of chain lengths; a {type(task).__name__} task has none.")
-    if longest > getattr(task, "n_vars", longest):
-        raise ValueError(f"curriculum goes up to length {longest}; the task has chains of at most {task.n_vars}.")
+    if n_vars is not None and longest > n_vars:
+        raise ValueError(f"curriculum goes up to length {longest}; the task has chains of at most {n_vars}.")
 
 
 def _fingerprint(model: Transformer) -> str:

@@ -75,7 +75,7 @@ class TrainingRun:
         frame["low"], frame["high"] = proportion_interval(counts, n)
         return frame
 
-    def plot(self) -> "alt.Chart":
+    def plot(self) -> "alt.TopLevelMixin":
         """Held-out accuracy of every target over training."""
         from interp.view.charts import curves
 

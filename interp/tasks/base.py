@@ -6,7 +6,7 @@ Axes: `batch` examples, `pos` positions, `target` things to predict, `query` and
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Literal, Protocol, Self, get_args
+from typing import Any, Literal, Protocol, TypeVar, get_args, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,7 @@ from torch import Tensor
 
 Split = Literal["train", "validation", "test"]
 AttentionKind = Literal["causal", "bidirectional"]
+AnyBatch = TypeVar("AnyBatch", bound="Batch")  # not `Self`, which the shape checker cannot read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class Batch:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def select(self, rows: Int[Tensor, " n"] | slice) -> Self:
+    def select(self: AnyBatch, rows: Int[Tensor, " n"] | slice) -> AnyBatch:
         """The examples in these rows."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "supervised"}
         return replace(self, **{name: value[rows] for name, value in values.items() if isinstance(value, Tensor)})
@@ -48,6 +49,7 @@ class Batch:
         return {name: value for name, value in given.items() if value is not None}
 
 
+@runtime_checkable
 class Task(Protocol):
     """The surface that training and every analysis rely on."""
 
@@ -64,11 +66,11 @@ class Task(Protocol):
     @property
     def targets(self) -> tuple[str, ...]: ...
     def sample(self, n: int, *, generator: torch.Generator, split: Split = "train") -> Batch: ...
-    def loss(self, logits: Tensor, batch: Batch) -> Float[Tensor, ""]: ...
-    def correct(self, logits: Tensor, batch: Batch) -> Bool[Tensor, "batch target"]: ...
-    def probe_labels(self, batch: Batch) -> dict[str, Int[Tensor, "batch target"]]: ...
-    def control_types(self, batch: Batch) -> Int[Tensor, "batch target"]: ...
-    def relations(self, batch: Batch) -> dict[str, Bool[Tensor, "batch query key"]]: ...
+    def loss(self, logits: Tensor, batch: Any) -> Float[Tensor, ""]: ...
+    def correct(self, logits: Tensor, batch: Any) -> Bool[Tensor, "batch target"]: ...
+    def probe_labels(self, batch: Any) -> dict[str, Int[Tensor, "batch target"]]: ...
+    def control_types(self, batch: Any) -> Int[Tensor, "batch target"]: ...
+    def relations(self, batch: Any) -> dict[str, Bool[Tensor, "batch query key"]]: ...
     def describe(self) -> dict: ...
 
 
@@ -76,7 +78,7 @@ class Vocab:
     """Tokens by name, and back.
 
     Raises:
-        ValueError: two tokens with one name.
+        ValueError: two tokens with one name, or a name that is empty or has white space in it.
     """
 
     def __init__(self, names: Sequence[str]):
@@ -85,6 +87,9 @@ class Vocab:
         if len(self.ids) < len(self.names):
             double = next(name for name in self.names if self.names.count(name) > 1)
             raise ValueError(f"the token {double!r} appears twice in the vocabulary; rename one of the two.")
+        for name in self.names:
+            if not name or any(letter.isspace() for letter in name):
+                raise ValueError(f"the token name {name!r} is empty or has white space in it; no text could hold it.")
         longest_first = sorted(self.names, key=len, reverse=True)
         self._token = re.compile("|".join(re.escape(name) for name in longest_first))
 
@@ -113,12 +118,14 @@ class Vocab:
         return ids
 
     def decode(self, tokens: Int[Tensor, " pos"] | Sequence[int]) -> str:
-        """The text of token ids, without spaces.
+        """The text of token ids; with spaces only where it could not be read back without.
 
         Raises:
             ValueError: an id outside the vocabulary (which, where).
         """
-        return "".join(self.words(tokens))
+        words = self.words(tokens)
+        text = "".join(words)
+        return text if self._token.findall(text) == words else " ".join(words)
 
     def words(self, tokens: Int[Tensor, " pos"] | Sequence[int]) -> list[str]:
         """The name of each token."""

@@ -1,7 +1,7 @@
 """LEGO: a chain of group operations, written as clauses in random order. Which value has each variable?"""
 
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -95,11 +95,11 @@ class Lego:
         object.__setattr__(self, "n_supervised", None)
         len(self.vocab)  # two tokens of one name are refused here
 
-    @cached_property
+    @property
     def vocab(self) -> Vocab:
         """Every token of the language."""
         marks = ("[PAD]", "[BOS]", "[EOS]", "=", ";") if self.sentence_format == "paper" else ("[PAD]",)
-        return Vocab((*marks, self.group.root_token, *self.group.elements, *self.alphabet))
+        return _vocab((*marks, self.group.root_token, *self.group.elements, *self.alphabet))
 
     @property
     def d_vocab(self) -> int:
@@ -285,6 +285,11 @@ class Lego:
             "same_clause": own.expand(len(tokens), -1, -1),
             "special": special[:, None, :].expand(-1, pos, -1),
         }
+
+
+@lru_cache
+def _vocab(names: tuple[str, ...]) -> Vocab:
+    return Vocab(names)
 
 
 _SPLITS = ("train", "validation", "test")

@@ -22,7 +22,7 @@ def curves(
     title: str,
     rule: float | None = None,
     panel: str | None = None,
-) -> alt.FacetChart | alt.LayerChart:
+) -> alt.TopLevelMixin:
     """One line per series, with its interval (`low`, `high`) as a band.
 
     Args:
@@ -53,12 +53,12 @@ def curves(
     if panel is None:
         return chart.properties(title=title)
     panels = list(dict.fromkeys(table[panel]))
-    return chart.facet(alt.Column(f"{panel}:N", title=None, sort=panels), title=title)
+    return chart.facet(column=alt.Column(f"{panel}:N", title=None, sort=panels), title=title)
 
 
 def dots(
     table: pd.DataFrame, *, x: str, y: str, title: str, rule: float | None = None, series: str | None = None
-) -> alt.LayerChart:
+) -> alt.TopLevelMixin:
     """A point with its interval (`low`, `high`) for each x, side by side per series.
 
     Args:
@@ -100,7 +100,7 @@ def heatmaps(
     title: str,
     value: str,
     domain: tuple[float, float] = (0.0, 1.0),
-) -> alt.HConcatChart:
+) -> alt.TopLevelMixin:
     """Maps of the same shape side by side on one colour scale, row 0 at the bottom.
 
     Args:
@@ -112,7 +112,7 @@ def heatmaps(
         value: What the colour means.
         domain: Values at the two ends of the colour scale.
     """
-    charts = [
+    charts: list[Any] = [
         _heatmap(name, values, x, x_title, y_title, value, domain).properties(title=name)
         for name, values in panels.items()
     ]
@@ -127,7 +127,7 @@ def _heatmap(
     y_title: str,
     value: str,
     domain: tuple[float, float],
-) -> alt.LayerChart:
+) -> alt.TopLevelMixin:
     row, column = np.indices(values.shape)
     table = pd.DataFrame(
         {x_title: np.array(x)[column.ravel()], y_title: row.ravel(), value: values.ravel(), "map": name}

@@ -61,4 +61,5 @@ def _javascript() -> str:
     """Vega, Vega-Lite and Vega-Embed in one piece, safe inside a script element."""
     import vl_convert
 
-    return vl_convert.javascript_bundle().replace("</script", "<\\/script")
+    bundle = vl_convert.javascript_bundle()  # pyright: ignore[reportCallIssue]  # its stub asks for a snippet
+    return bundle.replace("</script", "<\\/script")

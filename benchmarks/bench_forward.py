@@ -1,0 +1,61 @@
+"""What hook points cost when nobody hooks them: our forward pass against the same equations without modules."""
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from benchmarks.timing import Comparison, compare
+from hooks import Transformer, TransformerConfig
+
+CASES = (
+    # layers, width, heads, batch, positions, promised ratio
+    (4, 64, 4, 32, 24, 1.10),
+    (6, 128, 8, 64, 48, 1.03),
+)
+
+
+@torch.no_grad()
+def comparisons() -> Iterator[Comparison]:
+    for n_layers, width, heads, batch, pos, bar in CASES:
+        cfg = TransformerConfig(d_vocab=50, d_model=width, n_heads=heads, n_layers=n_layers, n_ctx=pos)
+        model = Transformer(cfg).eval()
+        weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+        tokens = torch.randint(cfg.d_vocab, (batch, pos), generator=torch.Generator().manual_seed(0))
+        torch.testing.assert_close(model(tokens), plain(weights, tokens, cfg), atol=1e-5, rtol=0)
+        name = f"forward pass, {n_layers} layers x {width} wide, {batch} x {pos} tokens, against plain torch"
+        yield compare(
+            name,
+            lambda model=model, tokens=tokens: model(tokens),
+            lambda weights=weights, tokens=tokens, cfg=cfg: plain(weights, tokens, cfg),
+            bar=bar,
+            rounds=101,
+        )
+
+
+def plain(w: dict[str, Tensor], tokens: Tensor, cfg: TransformerConfig) -> Tensor:
+    """A pre-LN encoder as a user writes it who watches nothing."""
+    heads, scale, eps = cfg.n_heads, cfg.attn_scale, cfg.layer_norm_eps
+    batch, pos = tokens.shape
+    x = F.embedding(tokens, w["embed.weight"]) + w["positions.weight"][:pos]
+    for layer in range(cfg.n_layers):
+        block = f"weights.{layer}"
+        y = layer_norm(w, f"{block}.norm_1", x, eps)
+        q = linear(w, f"{block}.attention.q", y).view(batch, pos, heads, -1).transpose(1, 2)
+        k = linear(w, f"{block}.attention.k", y).view(batch, pos, heads, -1).transpose(1, 2)
+        v = linear(w, f"{block}.attention.v", y).view(batch, pos, heads, -1).transpose(1, 2)
+        pattern = F.softmax((q @ k.transpose(-2, -1)) / scale, dim=-1)
+        z = (pattern @ v).transpose(1, 2).contiguous().view(batch, pos, -1)
+        x = x + linear(w, f"{block}.attention.o", z)
+        y = layer_norm(w, f"{block}.norm_2", x, eps)
+        x = x + linear(w, f"{block}.mlp.w_out", F.gelu(linear(w, f"{block}.mlp.w_in", y)))
+    return linear(w, "unembed", layer_norm(w, "norm_final", x, eps))
+
+
+def linear(w: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
+    return F.linear(x, w[f"{name}.weight"], w[f"{name}.bias"])
+
+
+def layer_norm(w: dict[str, Tensor], name: str, x: Tensor, eps: float) -> Tensor:
+    return F.layer_norm(x, (x.shape[-1],), w[f"{name}.weight"], w[f"{name}.bias"], eps)
