@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from hooks.config import TransformerConfig
 from hooks.head_patterns import HeadPattern, attention_map
 from hooks.linear import Linear
+from hooks.modules import Module
 from hooks.sites import AttentionSites
 
 
@@ -55,7 +56,7 @@ def make_context(
     return Context(allowed, {pattern: attention_map(pattern, tokens, seen).log() for pattern in fixed})
 
 
-class Attention(nn.Module):
+class Attention(Module):
     """z_h = softmax(q_h k_h^T / scale) v_h;  out = sum_h z_h W_O,h + b_O.
 
     With `qk_identity` the scores of head h gain a_h x x^T, with `vo_identity` the output gains

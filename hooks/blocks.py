@@ -6,16 +6,17 @@ The two halves are apart so that an ablation can start in the middle of a layer.
 
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from hooks.attention import Attention, Context
 from hooks.config import TransformerConfig
 from hooks.head_patterns import HeadPattern
 from hooks.linear import LayerNorm, Linear
+from hooks.modules import Module
 from hooks.sites import LayerSites, MLPSites
 
 
-class MLP(nn.Module):
+class MLP(Module):
     """out = act(x W_in + b_in) W_out + b_out."""
 
     def __init__(self, cfg: TransformerConfig):
@@ -34,7 +35,7 @@ class MLP(nn.Module):
         return self.w_out(at.hook_post(post))
 
 
-class Block(nn.Module):
+class Block(Module):
     """The weights of one stored block. Subclasses say how they are wired."""
 
     def __init__(self, cfg: TransformerConfig, *, learned: bool):

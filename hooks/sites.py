@@ -10,9 +10,9 @@ from typing import Any
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformer_lens.hook_points import HookPoint
 
 from hooks.config import TransformerConfig
+from hooks.modules import HookPoint, Module
 
 
 def has_hooks(point: HookPoint) -> bool:
@@ -20,7 +20,7 @@ def has_hooks(point: HookPoint) -> bool:
     return bool(point.fwd_hooks or point.bwd_hooks)
 
 
-class NormSites(nn.Module):
+class NormSites(Module):
     """Hook points of one LayerNorm: its scale, and what it hands on."""
 
     def __init__(self, norm: Any):
@@ -42,7 +42,7 @@ class NormSites(nn.Module):
         return self._norm[0].bias
 
 
-class AttentionSites(nn.Module):
+class AttentionSites(Module):
     """Hook points inside attention. Queries and keys exist only where some head is learned."""
 
     def __init__(self, cfg: TransformerConfig, attention: Any, *, learned: bool):
@@ -78,7 +78,7 @@ class AttentionSites(nn.Module):
         return rearrange(self._attention[0].o.weight, "d (h e) -> h e d", h=self._heads)
 
 
-class MLPSites(nn.Module):
+class MLPSites(Module):
     """Hook points before and after the MLP's non-linearity."""
 
     def __init__(self, mlp: Any):
@@ -93,7 +93,7 @@ class MLPSites(nn.Module):
     b_out = property(lambda self: self._mlp[0].w_out.bias_or_zero)
 
 
-class LayerSites(nn.Module):
+class LayerSites(Module):
     """All hook points of one applied layer, (batch, pos, d_model) unless said otherwise."""
 
     hook_out_is_single_residual_stream = True  # TransformerLens's logit lens asks

@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformer_lens import ActivationCache
-from transformer_lens.hook_points import HookPoint
 from transformer_lens.HookedRootModule import HookedRootModule
 
 from hooks.attention import Context, make_context
@@ -18,11 +17,12 @@ from hooks.hook_names import check_hook, check_hook_name, check_names_filter
 from hooks.initialise import initialise
 from hooks.lens import LensModel
 from hooks.linear import LayerNorm, Linear
+from hooks.modules import HookPoint, Module
 from hooks.positions import FixedPositions, LearnedPositions, look_up
 from hooks.sites import LayerSites, NormSites
 
 
-class Transformer(LensModel, HookedRootModule):
+class Transformer(LensModel, Module, HookedRootModule):
     """A transformer whose every intermediate value has a TransformerLens hook point.
 
     `model(tokens)` gives logits (batch, pos, d_vocab_out). Hook points carry TransformerLens's canonical names for

@@ -76,25 +76,25 @@ class ProbeResult(Result):
         from interp.view.charts import heatmaps
 
         panels = {"accuracy": self.accuracy, "control task": self.control, "untrained model": self.untrained}
+        title = f"linear probes for {self.label}, n = {self.n_test} per cell (95 % within ±{self.half_width:.3f})"
         if self.causal is not None:
             panels["output follows interchange"] = self.causal["follows"]
-        return heatmaps(
-            panels,
-            x=self.targets,
-            x_title="target",
-            y_title="layer",
-            title=f"linear probes for {self.label}, n = {self.n_test} per cell",
-            value="fraction",
-        )
+            width = float(np.max(self.causal["high"] - self.causal["low"]) / 2)
+            title += f"; interchange, n >= {int(self.causal['n'].min())} (±{width:.3f})"
+        return heatmaps(panels, x=self.targets, x_title="target", y_title="layer", title=title, value="fraction")
+
+    @property
+    def half_width(self) -> float:
+        """Half the widest 95 % interval of any accuracy."""
+        return float(np.max(self.high - self.low) / 2)
 
     def __str__(self) -> str:
         head = "layer  " + "  ".join(f"{name:>5}" for name in self.targets)
         lines = [
             f"{layer:>5}  " + "  ".join(f"{value:5.3f}" for value in row) for layer, row in enumerate(self.accuracy)
         ]
-        width = float(np.max(self.high - self.low) / 2)
         foot = (
             f"{self.solver} probes for {self.label}, {self.n_test} held-out examples per cell (95 % within "
-            f"{width:.3f}); control at most {self.control.max():.3f}, untrained at most {self.untrained.max():.3f}"
+            f"{self.half_width:.3f}); control at most {self.control.max():.3f}, untrained at most {self.untrained.max():.3f}"
         )
         return "\n".join([head, *lines, foot])

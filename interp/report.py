@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -73,42 +72,51 @@ def report_run(
     cfg, (accuracy, target) = run.model.cfg, min(zip(tested["model"].accuracy, task.targets, strict=True))
     lead = (
         f"A transformer with {cfg.n_layers} layers and {cfg.n_heads} heads per layer was trained on "
-        f"{run.manifest['task']['task']} from seed {run.manifest['seed']}. On {n_test} held-out examples its weakest "
-        f"target, {target}, is right {accuracy:.2%} of the time."
+        f"{run.manifest['task']['task'].upper()} from seed {run.manifest['seed']}. On {n_test} held-out examples its "
+        f"weakest target, {target}, is right {accuracy:.2%} of the time."
     )
     return report(sections, path, title=title, lead=lead), tested
 
 
 def what_was_trained(runs: dict[str, TrainingRun]) -> Section:
-    """Model, task and training of each run, side by side."""
+    """Task, model and training of each run, a line each; all settings stand under provenance."""
     rows = [("", *runs)]
-    for title, part, names in (
-        ("task", "task", ("n_vars", "group", "supervised", "sentence_format")),
-        (
-            "model",
-            "config",
-            ("block", "tied", "n_layers", "n_heads", "d_model", "d_mlp", "positions", "attention"),
-        ),
-        (
-            "training",
-            "settings",
-            ("steps", "curriculum", "association", "tokens_per_step", "learning_rate", "depth_range"),
-        ),
-    ):
-        for name in names:
-            cells = [run.manifest[part].get(name) for run in runs.values()]
-            cells = [cell["name"] if isinstance(cell, dict) else cell for cell in cells]
-            if any(cell is not None for cell in cells):
-                rows.append((f"{title}: {name}", *(_shown(cell) for cell in cells)))
-    rows.append(("parameters", *(f"{sum(p.numel() for p in run.model.parameters()):,}" for run in runs.values())))
-    rows.append(("time", *(f"{run.seconds:.0f} s" for run in runs.values())))
+    rows += [
+        (name, *(describe(run) for run in runs.values()))
+        for name, describe in (("task", _task_line), ("model", _model_line), ("training", _training_line))
+    ]
     text = ""
     if any(run.manifest["settings"]["association"] == "mimic" for run in runs.values()):
         text = (
-            "With association 'mimic', head 0 of every layer is first taught to attend locally and head 1 to attend to "
-            "identical tokens; the task comes after. Those two patterns are therefore installed, not discovered."
+            "Before the task, mimicking teaches head 0 of every layer to attend locally and head 1 to attend to "
+            "identical tokens. Those two patterns are therefore installed, not discovered."
         )
     return Section(title="What was trained", text=text, table=rows)
+
+
+def _task_line(run: TrainingRun) -> str:
+    task = run.manifest["task"]
+    if task["task"] != "lego":
+        return task["task"]
+    chain = f"chains of {task['n_vars']} variables in {task['group']['name']}"
+    return f"LEGO: {chain}, {len(task['supervised'])} of them supervised, {task['sentence_format']} format"
+
+
+def _model_line(run: TrainingRun) -> str:
+    cfg, size = run.model.cfg, sum(parameter.numel() for parameter in run.model.parameters())
+    tied = "one block applied " if cfg.tied else ""
+    return (
+        f"{cfg.block}, {tied}{cfg.n_layers} {'times' if cfg.tied else 'layers'} of {cfg.n_heads} heads, width "
+        f"{cfg.d_model}, {cfg.attention}, {size:,} parameters"
+    )
+
+
+def _training_line(run: TrainingRun) -> str:
+    settings = run.manifest["settings"]
+    stages = " ".join(f"{length}:{steps}" for length, steps in settings["curriculum"])
+    curriculum = f" (chain length:steps {stages})" if stages else ""
+    bias = {"none": "no association bias", "mimic": "after mimicking", "query_key": "W_Q copied into W_K at the start"}
+    return f"{settings['steps']} steps{curriculum}, {bias[settings['association']]}, {run.seconds:.0f} s"
 
 
 def learning_curves(runs: dict[str, TrainingRun]) -> Section:
@@ -154,11 +162,11 @@ def probe_map(probes: ProbeResult) -> Section:
     if probes.causal is not None:
         causal = probes.causal
         text += (
-            f"\n\nReadable is not used. The last map sets the class direction of one layer to its value in another "
-            f"sentence, and shows how often the output becomes that sentence's answer ({int(causal['n'].min())} pairs "
-            f"or more per cell). A move as far in a random direction does so in {causal['placebo'].mean():.1%} of "
-            f"pairs on average, a move along the probe's own weights in {causal['weights'].mean():.1%}: where a probe "
-            f"looks is not where the model moves."
+            f"\n\nReadable does not mean used. The last map sets the class direction of one layer to its value in "
+            f"another sentence, and shows how often the output becomes that sentence's answer "
+            f"({int(causal['n'].min())} pairs or more per cell). A move as far in a random direction does so in "
+            f"{causal['placebo'].mean():.1%} of pairs on average, a move along the probe's own weights in "
+            f"{causal['weights'].mean():.1%}."
         )
     return Section(title="Where each answer becomes readable", text=text, chart=probes.plot())
 
@@ -180,7 +188,9 @@ def example(run: TrainingRun, task: Lego) -> Section:
     sentence = sentence_html(chain.words, chain.clause_of_word, [index_of[c] for c in range(task.n_vars)])
     return Section(
         title="One sentence and its chain",
-        text="Clauses stand in random order; the small number says which variable of the chain each defines.",
+        text="Every clause gives one variable as an operation on another, and clauses stand in random order; the "
+        "small number says which place in the chain each defines. To tell a value, the model must find the clause that "
+        "the variable depends on, and the one before it, down to the root.",
         html=sentence + picture,
     )
 
@@ -193,9 +203,3 @@ def provenance(run: TrainingRun) -> Section:
     rows += [("threads", str(manifest["threads"])), ("started", manifest["time"])]
     rows += [(name, json.dumps(manifest[name])) for name in ("task", "settings", "config")]
     return Section(title="Provenance", table=rows)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, list):
-        return " ".join(":".join(map(str, item)) if isinstance(item, list) else str(item) for item in value)
-    return str(value)

@@ -130,4 +130,5 @@ class TrainSettings:
         for name in ("betas", "depth_range"):
             if values.get(name) is not None:
                 values[name] = tuple(values[name])
+        values["curriculum"] = tuple(tuple(stage) for stage in values.get("curriculum", ()))
         return cls(**values)

@@ -76,6 +76,9 @@ def read_sentence(task: Lego, text: str) -> LegoBatch:
             example = f"{task.alphabet[0]}{'=' * (length == 5)}{task.group.elements[0]}{task.group.root_token}"
             shown = "".join(words[clause * length : (clause + 1) * length])
             raise ValueError(f"clause {clause} is {shown!r}; it must look like {example!r}.")
+        twice = [other for name, _, other in parent.values() if name == left]
+        if twice:
+            raise ValueError(f"{left!r} is defined by two clauses, {twice[0]} and {clause}; define it once.")
         if right in parent:
             raise ValueError(
                 f"{right!r} is used by two clauses, {parent[right][2]} and {clause}; a chain has no forks."

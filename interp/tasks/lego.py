@@ -141,8 +141,8 @@ class Lego:
     @classmethod
     def from_description(cls, values: dict) -> "Lego":
         """The task that `describe` described."""
-        kept = {name: value for name, value in values.items() if name != "task"}
-        return cls(**{**kept, "group": GroupAction.from_dict(kept["group"]), "supervised": tuple(kept["supervised"])})
+        kept = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items() if name != "task"}
+        return cls(**{**kept, "group": GroupAction.from_dict(kept["group"])})
 
     def sample(
         self, n: int, *, generator: torch.Generator, split: Split = "train", n_vars: int | None = None

@@ -1,0 +1,35 @@
+"""What tests of `interp` share: a tiny task, a tiny trained model, and a way to be a user without a shape checker."""
+
+import jaxtyping
+import pytest
+import torch
+
+import interp
+from hooks import Transformer
+from interp.tasks import Lego
+
+
+@pytest.fixture
+def as_a_user():
+    """Shape and choice annotations unchecked, as outside the tests: what stands in the way then is our own errors."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """Two variables, three tokens a clause."""
+    return Lego(n_vars=2, sentence_format="compact")
+
+
+@pytest.fixture(scope="session")
+def trained(tiny):
+    """A two-layer model that has learned `tiny`, as a `TrainingRun`. Do not change its weights."""
+    torch.set_num_threads(1)
+    model = Transformer(interp.config_for(tiny, n_layers=2, d_model=32, n_heads=2))
+    settings = interp.TrainSettings(
+        steps=300, warmup_steps=10, learning_rate=4e-3, batch_size=128, eval_every=100, n_eval=500
+    )
+    return interp.train(model, tiny, settings)

@@ -1,0 +1,394 @@
+"""The training loop: it learns, it resumes to the same bits, and it does what its settings say."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+from hooks import HeadPattern, Transformer
+from interp import Mimicking, TrainingRun, TrainSettings
+from interp.tasks import Lego
+
+SHORT = TrainSettings(
+    steps=12,
+    warmup_steps=3,
+    batch_size=16,
+    eval_every=4,
+    n_eval=50,
+    checkpoint_every=3,
+    depth_range=(1, 2),
+    association="mimic",
+    mimicking=Mimicking(steps=7, batch_size=8),
+)
+"""19 steps: mimicking from 0 to 6, the task from 7 to 18; a state after every third."""
+
+
+class Stopped(Exception):
+    """Raised in the middle of a run, as a crash would be."""
+
+
+def new_model(task, *, seed=0, **sizes):
+    sizes = {"n_layers": 2, "d_model": 16, "n_heads": 2, **sizes}
+    return Transformer(interp.config_for(task, **sizes), seed=seed)
+
+
+def same_weights(one, other):
+    ours, theirs = one.state_dict(), other.state_dict()
+    assert list(ours) == list(theirs)
+    return all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def without_seconds(records):
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
+
+
+def spied(monkeypatch, owner, name):
+    """Every call's (arguments, result) of a method, which goes on working."""
+    calls, original = [], getattr(owner, name)
+
+    def spy(self, *args, **kwargs):
+        result = original(self, *args, **kwargs)
+        calls.append((args, kwargs, result))
+        return result
+
+    monkeypatch.setattr(owner, name, spy)
+    return calls
+
+
+def test_a_tiny_model_learns_the_task(trained, tiny):
+    result = interp.evaluate(trained.model, tiny, n=2000)
+    assert result.low.min() > 0.99
+    first = interp.evaluate(Transformer(trained.model.cfg), tiny, n=2000)
+    assert first.high.max() < 0.9  # there was something to learn
+    assert not trained.model.training
+
+
+def test_the_seeds_decide_the_weights(tiny):
+    def weights(model_seed, seed):
+        return interp.train(new_model(tiny, seed=model_seed), tiny, SHORT, seed=seed).model
+
+    one = weights(0, 0)
+    assert same_weights(one, weights(0, 0))
+    assert not same_weights(one, weights(0, 1))
+    assert not same_weights(one, weights(1, 0))
+
+
+def test_training_leaves_the_global_generator_alone(tiny):
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    interp.train(new_model(tiny), tiny, SHORT)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# records are made after steps 4, 8, 12 and 16, states after every third. 4 stops in the mimicking phase; 8 after it,
+# with a state from before its end; 12 between a record and the state of the same step
+@pytest.mark.parametrize("stop_at", [4, 8, 12, 16])
+def test_an_interrupted_run_ends_with_the_same_bits(tiny, tmp_path, stop_at):
+    def stop(record):
+        if record["steps_done"] == stop_at:
+            raise Stopped
+
+    whole = interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path / "whole")
+    with pytest.raises(Stopped):
+        interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path / "broken", on_record=stop)
+    stored = (tmp_path / "broken" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(stored[-1])["steps_done"] == stop_at
+
+    seen = []
+    resumed = interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path / "broken", on_record=seen.append)
+    assert same_weights(whole.model, resumed.model)
+    assert without_seconds(whole.history) == without_seconds(resumed.history)
+    lines = [(tmp_path / name / "metrics.jsonl").read_text().splitlines() for name in ("whole", "broken")]
+    one, other = (without_seconds(map(json.loads, part)) for part in lines)
+    assert one == other
+    # it went on from the last state, it did not start again
+    state = (stop_at - 1) // 3 * 3
+    assert [record["steps_done"] for record in seen] == [n for n in (4, 8, 12, 16, 19) if n > state]
+    seconds = [record["seconds"] for record in resumed.history]
+    assert seconds == sorted(seconds)
+
+
+@pytest.mark.parametrize("settings", [{"n_train": 40}, {"association": "query_key"}], ids=str)
+def test_other_settings_resume_to_the_same_bits_too(tiny, tmp_path, settings):
+    chosen = dataclasses.replace(SHORT, **{"association": "none", **settings})
+
+    def stop(record):
+        if record["steps_done"] == 8:
+            raise Stopped
+
+    whole = interp.train(new_model(tiny), tiny, chosen)
+    with pytest.raises(Stopped):
+        interp.train(new_model(tiny), tiny, chosen, folder=tmp_path, on_record=stop)
+    assert same_weights(whole.model, interp.train(new_model(tiny), tiny, chosen, folder=tmp_path).model)
+
+
+def test_a_folder_changes_nothing_in_the_weights(tiny, tmp_path):
+    with_folder = interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
+    assert same_weights(with_folder.model, interp.train(new_model(tiny), tiny, SHORT).model)
+
+
+def test_a_finished_run_is_loaded_without_training(tiny, tmp_path, monkeypatch):
+    first = interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.json", "metrics.jsonl", "model.safetensors"]
+    drawn = spied(monkeypatch, Lego, "sample")
+    again = interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
+    assert not drawn
+    assert same_weights(first.model, again.model)
+    assert again.history == first.history
+    loaded = TrainingRun.load(tmp_path)
+    assert same_weights(first.model, loaded.model)
+    assert loaded.history == first.history
+    assert loaded.manifest == again.manifest
+    assert loaded.manifest["seed"] == 0
+    assert loaded.manifest["threads"] == 1
+    assert TrainSettings.from_dict(loaded.manifest["settings"]) == SHORT
+
+
+def test_fresh_forgets_what_the_folder_holds(tiny, tmp_path):
+    note = tmp_path / "note.txt"
+    note.write_text("mine")
+    interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
+    longer = dataclasses.replace(SHORT, steps=13)
+    run = interp.train(new_model(tiny), tiny, longer, folder=tmp_path, seed=3, fresh=True)
+    assert run.history[-1]["steps_done"] == 20
+    assert TrainingRun.load(tmp_path).manifest["seed"] == 3
+    assert note.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"seed": 1}, "seed is 0, not 1"),
+        ({"settings": dataclasses.replace(SHORT, learning_rate=0.5)}, r"settings\.learning_rate is 0\.001, not 0\.5"),
+        ({"sizes": {"d_model": 32}}, r"config\.d_model is 16, not 32"),
+        ({"sizes": {"seed": 1}}, "initial_weights is '[0-9a-f]+', not '[0-9a-f]+'"),
+        ({"task": Lego(n_vars=2, sentence_format="compact", supervised=(0,))}, r"task\.supervised is \[0, 1\], not \[0\]"),
+    ],
+)
+def test_a_folder_of_another_run_is_refused(tiny, tmp_path, change, words):
+    interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    task = change.get("task", tiny)
+    with pytest.raises(ValueError, match=rf"holds another run: .*{words}.*say fresh=True"):
+        interp.train(
+            new_model(task, **change.get("sizes", {})),
+            task,
+            change.get("settings", SHORT),
+            seed=change.get("seed", 0),
+            folder=tmp_path,
+        )
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def interrupted(task, folder):
+    def stop(record):
+        if record["steps_done"] == 8:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        interp.train(new_model(task), task, SHORT, folder=folder, on_record=stop)
+
+
+def test_a_state_that_cannot_be_read_is_refused(tiny, tmp_path):
+    interrupted(tiny, tmp_path)
+    state = tmp_path / "state.safetensors"
+    whole = state.read_bytes()
+    for content in (whole[:100], whole[:-10], b"", b"something else"):
+        state.write_bytes(content)
+        with pytest.raises(ValueError, match=r"state\.safetensors is not a readable checkpoint .*cut short"):
+            interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
+    from hooks import save_checkpoint
+
+    save_checkpoint(new_model(tiny), state)
+    with pytest.raises(ValueError, match="holds a model, not a training state"):
+        interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
+
+
+def test_a_run_that_did_not_finish_cannot_be_loaded(tiny, tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no training run in"):
+        TrainingRun.load(tmp_path)
+    interrupted(tiny, tmp_path)
+    with pytest.raises(ValueError, match="did not finish; run the same training again to resume it"):
+        TrainingRun.load(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"seed": ')
+    with pytest.raises(ValueError, match=r"manifest\.json is not readable JSON"):
+        TrainingRun.load(tmp_path)
+
+
+def test_a_fixed_set_is_all_there_is(tiny, monkeypatch):
+    drawn = spied(monkeypatch, Lego, "sample")
+    seen = spied(monkeypatch, Transformer, "forward")
+    settings = dataclasses.replace(SHORT, association="none", n_train=40, eval_every=100)
+    interp.train(new_model(tiny), tiny, settings)
+    sizes = [args[0] for args, _, _ in drawn]
+    assert sizes == [50, 40]  # the validation examples, and the fixed set once
+    assert drawn[0][1]["split"] == "validation"
+    known = {tuple(tokens) for tokens in drawn[1][2].tokens.tolist()}
+    batches = [args[0] for args, _, _ in seen][:12]
+    assert all(len(batch) == 16 for batch in batches)
+    used = [tuple(tokens) for batch in batches for tokens in batch.tolist()]
+    assert set(used) <= known
+    # two batches of 16 make an epoch; none of the 40 comes twice in one, and epochs differ
+    for start in range(0, 12, 2):
+        epoch = [tuple(tokens) for batch in batches[start : start + 2] for tokens in batch.tolist()]
+        counts = {tokens: drawn[1][2].tokens.tolist().count(list(tokens)) for tokens in epoch}
+        assert all(epoch.count(tokens) <= counts[tokens] for tokens in epoch)
+    assert used[:32] != used[32:64]
+
+
+def test_fresh_examples_are_new_at_every_step_and_never_held_out(tiny, monkeypatch):
+    drawn = spied(monkeypatch, Lego, "sample")
+    interp.train(new_model(tiny), tiny, dataclasses.replace(SHORT, association="none"))
+    assert [kwargs.get("split", "train") for _, kwargs, _ in drawn] == ["validation"] + ["train"] * 12
+    texts = [batch.tokens.flatten().tolist() for _, _, batch in drawn]
+    assert all(one != other for index, one in enumerate(texts) for other in texts[:index])
+
+
+def test_a_curriculum_gives_each_stage_its_lengths(monkeypatch):
+    task = Lego(n_vars=4, sentence_format="compact")
+    settings = TrainSettings(
+        curriculum=((2, 10), (4, 200)), current_share=0.6, tokens_per_step=120, eval_every=1000, n_eval=10
+    )
+    assert settings.steps == 210
+    drawn = spied(monkeypatch, Lego, "sample")
+    interp.train(new_model(task, n_layers=1, d_model=8), task, settings)
+    lengths = [kwargs["n_vars"] for _, kwargs, _ in drawn[1:]]
+    assert lengths[:10] == [2] * 10
+    late = lengths[10:]
+    assert set(late) == {2, 3, 4}
+    share = late.count(4) / len(late)
+    assert abs(share - 0.6) < 5 * (0.6 * 0.4 / len(late)) ** 0.5
+    sizes = {args[0] * kwargs["n_vars"] * 3 for args, kwargs, _ in drawn[1:]}
+    assert max(sizes) <= 120 < min(sizes) + 12  # as many tokens per step whatever the length
+
+
+def test_stages_are_recorded():
+    settings = TrainSettings(curriculum=((2, 10), (4, 200)))
+    assert [settings.stage_at(step) for step in (0, 9, 10, 209, 210)] == [2, 2, 4, 4, 4]
+    assert TrainSettings().stage_at(0) is None
+
+
+def test_depth_is_drawn_within_its_range(tiny, monkeypatch):
+    seen = spied(monkeypatch, Transformer, "forward")
+    settings = dataclasses.replace(SHORT, association="none", steps=60, depth_range=(2, 4), eval_every=1000)
+    interp.train(new_model(tiny, n_layers=5, d_model=8), tiny, settings)
+    depths = [kwargs["depth"] for _, kwargs, _ in seen if "depth" in kwargs]
+    assert len(depths) == 60
+    # 60 draws miss one of three depths with probability 3 (2/3)^60, one in ten billion
+    assert set(depths) == {2, 3, 4}
+    assert all("depth" not in kwargs for _, kwargs, _ in seen[60:])  # evaluation uses every layer
+
+
+def test_without_a_depth_range_every_layer_is_applied(tiny, monkeypatch):
+    seen = spied(monkeypatch, Transformer, "forward")
+    interp.train(new_model(tiny), tiny, dataclasses.replace(SHORT, depth_range=None, association="none"))
+    assert all(kwargs.get("depth") is None for _, kwargs, _ in seen)
+
+
+def test_the_learning_rate_rises_stays_and_falls():
+    settings = TrainSettings(steps=100, learning_rate=2.0, warmup_steps=10, decay_share=0.4)
+    rates = [settings.learning_rate_at(step) for step in range(100)]
+    assert rates[0] == pytest.approx(0.2)
+    assert rates[4] == pytest.approx(1.0)
+    assert rates[9:61] == pytest.approx([2.0] * 52)
+    assert rates[80] == pytest.approx(1.0)
+    assert rates[99] == pytest.approx(2.0 / 40)
+    assert np.diff(rates[:10]) == pytest.approx([0.2] * 9)
+    assert np.diff(rates[60:]) == pytest.approx([-0.05] * 39)
+    flat = TrainSettings(steps=10, learning_rate=2.0, warmup_steps=0, decay_share=0.0)
+    assert [flat.learning_rate_at(step) for step in range(10)] == [2.0] * 10
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [TrainSettings(), SHORT, TrainSettings(curriculum=((2, 5), (3, 6)), depth_range=(1, 3), betas=(0.8, 0.9))],
+    ids=["default", "short", "curriculum"],
+)
+def test_settings_survive_json(settings):
+    again = TrainSettings.from_dict(json.loads(json.dumps(settings.to_dict())))
+    assert again == settings
+    assert hash(again) == hash(settings)
+    assert TrainSettings.from_dict({"steps": 5}) == TrainSettings(steps=5)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"steps": 0}, "steps is 0; it must be positive"),
+        ({"learning_rate": -1.0}, r"learning_rate is -1\.0; it must be positive"),
+        ({"eval_every": 0}, "eval_every is 0; it must be positive"),
+        ({"checkpoint_every": 0}, "checkpoint_every is 0; it must be positive"),
+        ({"decay_share": 1.5}, r"decay_share is 1\.5; it is a share, 0 to 1"),
+        ({"current_share": -0.1}, r"current_share is -0\.1; it is a share"),
+        ({"association": "copy"}, "association is 'copy'; choose one of none, mimic, query_key"),
+        ({"n_train": 5, "curriculum": ((2, 3),)}, "n_train and curriculum exclude each other"),
+        ({"n_train": 0}, "n_train is 0; give at least 1, or leave it out"),
+        ({"batch_size": 0}, "batch_size is 0; give at least 1"),
+    ],
+)
+def test_settings_out_of_range_are_refused(change, words, as_a_user):
+    with pytest.raises(ValueError, match=words):
+        TrainSettings(**change)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"local_target": "bands"}, r"mimicking\.local_target is 'bands'; choose one of band, clause"),
+        ({"tokens": "noise"}, r"mimicking\.tokens is 'noise'; choose one of examples, random"),
+        ({"steps": 0}, r"mimicking\.steps is 0; it must be positive"),
+    ],
+)
+def test_mimicking_out_of_range_is_refused(change, words, as_a_user):
+    with pytest.raises(ValueError, match=words):
+        Mimicking(**change)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "settings", "words"),
+    [
+        ({"d_vocab": 40}, {}, r"the model has d_vocab 40 and d_vocab_out 2; the task needs 30 and 2\. interp\.config_for"),
+        ({"n_ctx": 5}, {}, "n_ctx of the model is 5; the task has sequences of 6"),
+        ({"attention": "causal"}, {}, "attention of the model is causal; the task needs bidirectional"),
+        ({}, {"depth_range": (1, 3)}, r"depth_range is \(1, 3\); give two depths from 1 to 2, in order"),
+        ({}, {"depth_range": (0, 2)}, r"depth_range is \(0, 2\)"),
+        ({}, {"depth_range": (2, 1)}, r"depth_range is \(2, 1\)"),
+        ({"n_heads": 1}, {}, "'mimic' teaches two heads per layer; the model has 1"),
+        (
+            {"head_patterns": ((HeadPattern(kind="uniform"), HeadPattern()),)},
+            {},
+            "association is 'mimic', but this model has hard-coded heads",
+        ),
+        ({}, {"curriculum": ((3, 5),)}, "curriculum goes up to length 3; the task has chains of at most 2"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused(tiny, tmp_path, sizes, settings, words):
+    model = new_model(tiny, **sizes)
+    with pytest.raises(ValueError, match=words):
+        interp.train(model, tiny, dataclasses.replace(SHORT, **settings), folder=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tiny):
+    model = new_model(tiny)
+    with torch.no_grad():
+        model.unembed.weight[0, 0] = float("nan")
+    with pytest.raises(ValueError, match="the loss is nan at step 0; lower learning_rate or clip_norm"):
+        interp.train(model, tiny, dataclasses.replace(SHORT, association="none"))
+
+
+def test_a_run_in_words_table_and_chart(trained):
+    table = trained.to_dataframe()
+    assert list(table.columns) == ["step", "phase", "target", "accuracy", "loss", "n", "low", "high"]
+    assert len(table) == 3 * 2
+    assert table["step"].tolist() == [100, 100, 200, 200, 300, 300]
+    assert set(table["target"]) == {"#0", "#1"}
+    assert ((table["low"] <= table["accuracy"]) & (table["accuracy"] <= table["high"])).all()
+    assert (table["n"] == 500).all()
+    assert str(trained).startswith("trained 300 steps in ")
+    assert trained.final_accuracy == table["accuracy"].tolist()[-2:]
+    assert "0.5" in json.dumps(trained.plot().to_dict())  # chance
+    assert "<svg" in trained._repr_html_()

@@ -1,0 +1,83 @@
+"""The command line: quick to answer, errors in one line, the whole way from training to a page."""
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from interp.cli import main
+
+TRAIN = ["train", "lego", "--n-vars", "2", "--layers", "1", "--width", "16", "--association", "none", "--steps", "3"]
+
+
+@pytest.fixture
+def interp(tmp_path, monkeypatch, capsys):
+    """Runs `interp ...` in an empty folder, in this process."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["interp", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        printed = capsys.readouterr()
+        return SimpleNamespace(returncode=stopped.value.code or 0, stdout=printed.out, stderr=printed.err)
+
+    return run
+
+
+def test_help_loads_no_heavy_package():
+    code = (
+        "import sys\nsys.argv = ['interp', '--help']\nfrom interp.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'torch', 'transformer_lens', 'pandas', 'altair', 'sklearn', 'scipy'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "demo" in done.stdout
+
+
+def test_train_probe_report(interp, tmp_path):
+    trained = interp(*TRAIN, "--out", "run")
+    assert trained.returncode == 0, trained.stderr
+    assert "trained 3 steps" in trained.stdout
+    weights = (tmp_path / "run/model.safetensors").read_bytes()
+    again = interp(*TRAIN, "--out", "run")
+    assert "trained 3 steps" in again.stdout
+    assert (tmp_path / "run/model.safetensors").read_bytes() == weights
+    probed = interp("probe", "run", "--out", "probes.json")
+    assert "2000 held-out examples per cell" in probed.stdout
+    assert json.loads((tmp_path / "probes.json").read_text())["result"] == "ProbeResult"
+    reported = interp("report", "run", "--no-verify")
+    assert "run/report.html" in reported.stdout
+    assert "<h2>Learning curves</h2>" in (tmp_path / "run/report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["probe", "nowhere"], "no training run in nowhere"),
+        (["train", "lego", "--out", "r", "--group", "Q8"], "group is 'Q8'"),
+        (["train", "lego", "--out", "r", "--n-vars", "40"], "n_vars is 40"),
+        (["train", "lego", "--out", "r", "--heads", "7"], "does not divide d_model 64"),
+        (["train", "lego", "--out", "r", "--curriculum", "2-80"], "curriculum is '2-80'"),
+        (["train", "lego", "--out", "r", "--curriculum", "9:80"], "curriculum goes up to length 9"),
+    ],
+)
+def test_errors_are_one_line(interp, tmp_path, arguments, words):
+    done = interp(*arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "r").exists()
+
+
+def test_another_run_in_the_folder_is_refused(interp):
+    assert interp(*TRAIN, "--out", "run").returncode == 0
+    other = interp(*TRAIN, "--seed", "1", "--out", "run")
+    assert other.returncode == 2
+    assert "seed is 0, not 1" in other.stderr
+    assert interp(*TRAIN, "--seed", "1", "--out", "run", "--fresh").returncode == 0

@@ -1,0 +1,80 @@
+"""The docs cannot drift: every snippet runs, and every path they name exists."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+import interp
+from hooks import Transformer
+from interp.tasks import Lego
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SNIPPET = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+PATH = re.compile(r"`((?:hooks|interp|tests|docs|benchmarks|case_studies)/[\w/.]*)`|\]\(([\w/.-]+)\)")
+SLOW = {"README.md"}  # trains the demo's model
+
+
+def snippets(page: Path) -> str:
+    return "\n".join(SNIPPET.findall(page.read_text()))
+
+
+def pages_with_snippets():
+    return [
+        pytest.param(page, id=page.name, marks=[pytest.mark.slow] if page.name in SLOW else [])
+        for page in PAGES
+        if snippets(page)
+    ]
+
+
+@pytest.mark.parametrize("page", pages_with_snippets())
+def test_every_snippet_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if "runs/demo" in snippets(page):
+        task = Lego(n_vars=2, sentence_format="compact")
+        model = Transformer(interp.config_for(task, n_layers=1, d_model=16))
+        interp.train(model, task, interp.TrainSettings(steps=2, n_eval=20), folder="runs/demo/model")
+    before = set(os.listdir(tmp_path))
+    exec(compile(snippets(page), page.name, "exec"), {"__name__": page.stem})
+    if page.name == "README.md":
+        assert (tmp_path / "runs/mine/report.html").stat().st_size > 100_000
+    else:
+        assert set(os.listdir(tmp_path)) == before  # reading a run leaves nothing behind
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_path_exists(page):
+    found = [a or b for a, b in PATH.findall(page.read_text())]
+    missing = [path for path in found if not (ROOT / path).exists() and not (page.parent / path).exists()]
+    assert not missing
+
+
+def test_architecture_names_every_module():
+    text = (ROOT / "docs/architecture.md").read_text()
+    modules = [p.relative_to(ROOT).as_posix() for folder in ("hooks", "interp") for p in (ROOT / folder).rglob("*.py")]
+    unnamed = [m for m in modules if m not in text and not m.endswith("__init__.py") and "/view/" not in m]
+    assert not unnamed
+
+
+def test_glossary_words_are_unique():
+    words = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)[2:]
+    assert len(words) > 20
+    assert len(set(words)) == len(words)
+
+
+@pytest.mark.slow
+def test_notebook_runs(tmp_path):
+    import jupytext
+    from nbclient import NotebookClient
+
+    notebook = jupytext.read(ROOT / "docs/notebooks/lego.py")
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    printed = "".join(
+        output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", ()) if "text" in output
+    )
+    assert "verified: " in printed
+    last = [float(value) for value in re.findall(r"accuracy on 4000 test.*\n(?:.*\n)*?.*#2  (\d\.\d+)", printed)]
+    assert last
+    assert last[0] > 0.9
