@@ -25,18 +25,11 @@ def check_hook(model: Any, name: str | Callable[[str], bool], hook: Callable) ->
         ValueError: an unknown name, a condition that no name meets, or an edit of the query or key of a
             head whose pattern is hard-coded.
     """
-    if isinstance(name, str):
-        check_hook_name(model, name)
-        names = [name]
-    else:
-        names = [known for known in model.hook_dict if name(known)]
-        if not names:
-            raise ValueError("no hook name of this model meets the condition given; see model.hook_dict for them.")
     head = getattr(hook, "head", None)
-    for known in names:
+    for known in _names_met(model, name):
         if head is not None and known.endswith(("attn.hook_q", "attn.hook_k")):
             patterns = model.cfg.patterns_of(int(known.split(".")[1]))
-            if patterns and not patterns[head].learned:
+            if head in range(len(patterns)) and not patterns[head].learned:
                 raise ValueError(
                     f"an edit of {known} for head {head} would do nothing: that head's pattern is hard-coded "
                     f"({patterns[head].kind}). Edit hook_pattern, hook_v or hook_z instead."
@@ -44,13 +37,21 @@ def check_hook(model: Any, name: str | Callable[[str], bool], hook: Callable) ->
 
 
 def check_names_filter(model: Any, names_filter: Any) -> None:
-    """Refuse a cache filter that names a hook point which does not exist.
+    """Refuse a cache filter that names, or describes, only hook points which do not exist.
 
     Raises:
-        ValueError: with the nearest names.
+        ValueError: with the nearest names, or a condition that no name meets.
     """
-    if isinstance(names_filter, str):
-        names_filter = [names_filter]
-    if isinstance(names_filter, list | tuple):
-        for name in names_filter:
-            check_hook_name(model, name)
+    if names_filter is not None:
+        for name in names_filter if isinstance(names_filter, list | tuple) else [names_filter]:
+            _names_met(model, name)
+
+
+def _names_met(model: Any, name: str | Callable[[str], bool]) -> list[str]:
+    if isinstance(name, str):
+        check_hook_name(model, name)
+        return [name]
+    names = [known for known in model.hook_dict if name(known)]
+    if not names:
+        raise ValueError("no hook name of this model meets the condition given; see model.hook_dict for them.")
+    return names

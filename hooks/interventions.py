@@ -51,7 +51,7 @@ def resample(reference: Float[Tensor, "sample ..."], *, generator: torch.Generat
 
     def draw(activation: Tensor) -> Tensor:
         chosen = torch.randint(len(reference), (len(activation),), generator=generator)
-        return _fitting(reference, activation)[chosen.to(reference.device)]
+        return _fitting(reference, activation)[chosen.to(activation.device)].expand_as(activation)
 
     return _edit(draw, head)
 

@@ -47,7 +47,7 @@ def train_lego(
     n_vars: Annotated[int, typer.Option(help="Variables in a chain.")] = 4,
     n_supervised: Annotated[int | None, typer.Option(help="Only the first so many variables are trained on.")] = None,
     group: Annotated[str, typer.Option(help="What acts on what: Z2 (signs) or S3 (permutations).")] = "Z2",
-    sentence_format: Annotated[str, typer.Option(help="compact (three tokens a clause) or paper (five).")] = "compact",
+    sentence_format: Annotated[str, typer.Option(help="paper (five tokens a clause) or compact (three).")] = "paper",
     layers: Annotated[int, typer.Option(help="Applied layers.")] = 6,
     heads: Annotated[int, typer.Option(help="Attention heads per layer.")] = 4,
     width: Annotated[int, typer.Option(help="Width of the residual stream.")] = 64,

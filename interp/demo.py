@@ -10,7 +10,7 @@ from interp.sweeps import TrainJob, train_many
 from interp.tasks import Lego
 from interp.train_settings import Association, TrainSettings
 
-TASK = Lego(n_vars=4, sentence_format="compact")
+TASK = Lego(n_vars=4)
 CURRICULUM = ((2, 80), (3, 270), (4, 350))
 BIASES: dict[str, Association] = {"model": "mimic", "control": "none"}
 

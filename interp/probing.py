@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from joblib import Parallel, delayed
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from hooks import Transformer
@@ -163,9 +164,10 @@ def _score_logistic(
         for target in range(targets)
         for draw in range(labels[0].shape[1])
     ]
-    scores = Parallel(n_jobs=-1, prefer="threads")(
-        delayed(_logistic_accuracy)(*(part.numpy() for part in cell)) for cell in cells
-    )
+    with threadpool_limits(1):  # cells run side by side; threads inside each would only be in each other's way
+        scores = Parallel(n_jobs=-1, prefer="threads")(
+            delayed(_logistic_accuracy)(*(part.numpy() for part in cell)) for cell in cells
+        )
     return np.array(scores).reshape(layers, targets, -1)
 
 

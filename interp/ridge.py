@@ -48,7 +48,7 @@ def factorise(inputs: Float[Tensor, "cell sample d_model"], *, ridge: float = RI
     centred = inputs - mean
     gram = centred.transpose(1, 2) @ centred
     diagonal = gram.diagonal(dim1=1, dim2=2)
-    penalty = ridge * diagonal.mean(-1).clamp_min(torch.finfo(gram.dtype).tiny)
+    penalty = ridge * diagonal.mean(-1).clamp_min(torch.finfo(gram.dtype).tiny ** 0.5)  # inputs may be constant
     gram.diagonal(dim1=1, dim2=2).add_(penalty[:, None])
     return Factorised(mean, centred, torch.linalg.cholesky(gram))
 

@@ -24,8 +24,8 @@ import interp
 from hooks import Transformer, interventions, verify
 from interp.tasks import Lego, chain_of, read_sentence
 
-task = Lego(n_vars=3, sentence_format="compact")
-batch = read_sentence(task, "c-b a+1 b-a")
+task = Lego(n_vars=3)
+batch = read_sentence(task, "c=-b; a=+1; b=-a;")
 chain_of(task, batch).edges
 
 # %% [markdown]

@@ -112,8 +112,8 @@ def test_taught_heads_look_where_they_were_taught(generator):
     interp.train(model, task, settings)
     loss_after, mass_after = measures()
     assert loss_after < 0.2 * loss_before
-    assert (mass_after > mass_before).all()
-    assert mass_after.min() > 0.9
+    assert mass_before.max() < 0.6
+    assert mass_after.min() > 0.75
 
 
 def test_phases_are_recorded(tiny):
