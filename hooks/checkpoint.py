@@ -39,12 +39,12 @@ def load_checkpoint(path: str | Path, *, cfg: TransformerConfig | None = None) -
         theirs, ours = stored.to_dict(), cfg.to_dict()
         differs = ", ".join(f"{k} is {theirs[k]!r}, not {ours[k]!r}" for k in ours if theirs[k] != ours[k])
         raise ValueError(f"the checkpoint {path} has another config: {differs}.")
-    model = Transformer(stored)
+    model = Transformer(stored).to(dtype=next((tensor.dtype for tensor in tensors.values()), None))
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
         raise ValueError(f"the weights in {path} do not fit its own config: {error}") from None
-    return model.to(next(iter(tensors.values())).dtype).eval()
+    return model.eval()
 
 
 def write_tensors(path: str | Path, tensors: dict[str, Tensor], *, kind: str, description: dict) -> None:

@@ -92,6 +92,7 @@ class TransformerConfig(LensConfig):
             "d_vocab_out": self.d_vocab_out or self.d_vocab,
             "d_head": self.d_head or self.d_model // self.n_heads,
             "d_mlp": 4 * self.d_model if self.d_mlp is None else self.d_mlp,
+            "head_patterns": tuple(map(tuple, self.head_patterns)),
         }
         derived["attn_scale"] = self.attn_scale or float(derived["d_head"] ** 0.5)
         for name, value in derived.items():

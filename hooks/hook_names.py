@@ -37,7 +37,7 @@ def check_hook(model: Any, name: str | Callable[[str], bool], hook: Callable) ->
 
 
 def check_names_filter(model: Any, names_filter: Any) -> None:
-    """Refuse a cache filter that names, or describes, only hook points which do not exist.
+    """Refuse a cache filter that names a hook point which does not exist, or lets none through.
 
     Raises:
         ValueError: with the nearest names, or a condition that no name meets.

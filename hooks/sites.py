@@ -9,7 +9,7 @@ from typing import Any
 
 from einops import rearrange
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from hooks.config import TransformerConfig
 from hooks.modules import HookPoint, Module

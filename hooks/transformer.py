@@ -90,8 +90,8 @@ class Transformer(LensModel, Module, HookedRootModule):
                 for more layers than the model was made with.
 
         Raises:
-            ValueError: tokens or positions out of range, a sequence longer than `n_ctx`, a mask of another
-                shape, or a depth that the model does not have.
+            ValueError: tokens without a batch axis, tokens or positions out of range, a sequence longer than
+                `n_ctx`, a mask of another shape, or a depth that the model does not have.
         """
         self._check_input(tokens, attention_mask, depth)
         context = self._context(tokens, attention_mask)
@@ -152,6 +152,8 @@ class Transformer(LensModel, Module, HookedRootModule):
         return block(resid, at, self.cfg.patterns_of(layer), context)
 
     def _check_input(self, tokens: Tensor, attention_mask: Tensor | None, depth: int | None) -> None:
+        if tokens.ndim != 2:
+            raise ValueError(f"tokens is {tuple(tokens.shape)}; it must be (batch, pos). One text? Pass tokens[None].")
         if tokens.shape[1] > self.cfg.n_ctx:
             raise ValueError(f"tokens has {tokens.shape[1]} positions; n_ctx of this model is {self.cfg.n_ctx}.")
         if attention_mask is not None and attention_mask.shape != tokens.shape:
@@ -217,7 +219,7 @@ class Transformer(LensModel, Module, HookedRootModule):
             ValueError: there is none; the text names the nearest.
         """
         check_hook_name(self, name)
-        return self.hook_dict[name]
+        return cast(HookPoint, self.hook_dict[name])
 
     W_E = property(lambda self: self.embed.weight)
     W_U = property(lambda self: self.unembed.weight.T)

@@ -5,8 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from interp import tasks
+    from interp.ablation import ablate_heads
+    from interp.ablation_result import AblationResult
+    from interp.attention import show_attention
     from interp.evaluation import EvaluationResult, evaluate
+    from interp.kinds import known_kinds, register_kind
     from interp.models import config_for
+    from interp.pattern_result import HeadPatterns
+    from interp.patterns import classify_heads
     from interp.probe_result import ProbeResult
     from interp.probing import probe
     from interp.report import report, report_run
@@ -15,30 +21,44 @@ if TYPE_CHECKING:
     from interp.training_run import TrainingRun
 
 _HOME = {
+    "AblationResult": "ablation_result",
     "EvaluationResult": "evaluation",
+    "HeadPatterns": "pattern_result",
     "Mimicking": "train_settings",
     "ProbeResult": "probe_result",
     "TrainSettings": "train_settings",
     "TrainingRun": "training_run",
+    "ablate_heads": "ablation",
+    "classify_heads": "patterns",
     "config_for": "models",
     "evaluate": "evaluation",
+    "known_kinds": "kinds",
     "probe": "probing",
+    "register_kind": "kinds",
     "report": "report",
     "report_run": "report",
+    "show_attention": "attention",
     "train": "training",
 }
 
 __all__ = [
+    "AblationResult",
     "EvaluationResult",
+    "HeadPatterns",
     "Mimicking",
     "ProbeResult",
     "TrainSettings",
     "TrainingRun",
+    "ablate_heads",
+    "classify_heads",
     "config_for",
     "evaluate",
+    "known_kinds",
     "probe",
+    "register_kind",
     "report",
     "report_run",
+    "show_attention",
     "tasks",
     "train",
 ]

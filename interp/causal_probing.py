@@ -8,7 +8,6 @@ from transformer_lens.tools.analysis.interchange import (
     NormMatchedPlacebo,
     SubspaceInterchange,
     intervened_logits,
-    mean_difference_basis,
     probe_basis,
     random_basis,
 )
@@ -17,28 +16,37 @@ from hooks import Transformer
 from interp.activations import residual_names, residuals_at_targets
 from interp.randomness import derived_seed
 from interp.statistics import proportion_interval
-from interp.tasks.base import Batch, Task, logits_at_targets
+from interp.tasks.base import Batch, logits_at_targets
 
 MAX_PAIRS = 512
 
 
 def interchange_map(
     model: Transformer,
-    task: Task,
     batch: Batch,
     labels: Int[Tensor, "batch target"],
-    directions: Float[Tensor, "layer target class d_model"],
+    *,
+    weights: Float[Tensor, "layer target class d_model"],
+    means: Float[Tensor, "layer target class d_model"],
     seed: int,
 ) -> dict[str, np.ndarray]:
     """For every layer and target: how often the output becomes the source's label.
 
-    Each base example is paired with the next one of the batch; pairs whose labels agree are left out. At the
-    target's position the base's component in a subspace is set to the source's.
+    Examples are paired, each in one pair; pairs whose labels agree are left out. At the target's position the
+    base's component in a subspace is set to the source's.
 
-    A least-squares probe has two directions. Its weights are a filter: they look for what tells classes apart and
+    A least-squares probe has two directions. Its weights are a filter: they look for what tells classes apart and is
     least disturbed, often where activations hardly vary. Its activation pattern, covariance times weights, is
     where activations move when the class changes; for least squares it is the direction between class means.
     The first says what can be read, only the second is a fair place to write.
+
+    Args:
+        model: What to intervene on. It is not changed.
+        batch: Examples to pair, even rows with the odd ones after them.
+        labels: What the outputs are compared with; for another label than the task's own, nothing follows.
+        weights: Probe weights of each cell, one row per class.
+        means: Class means of each cell's activations, from other examples than `batch`.
+        seed: Decides the placebo's directions.
 
     Returns:
         Each (layer, target), as fractions of pairs: `follows` (along the class means) with `low` and `high`,
@@ -48,42 +56,36 @@ def interchange_map(
     Source: interchange interventions, Geiger et al. 2021, through TransformerLens; filter against pattern,
     Haufe et al. 2014 (doi 10.1016/j.neuroimage.2013.10.067).
     """
-    batch = batch.select(slice(0, MAX_PAIRS + 1))
-    labels = labels[: len(batch)]
-    names = residual_names(model)
-    activations = residuals_at_targets(model, batch)
-    rows = torch.arange(len(batch) - 1)
-    shape = (len(names), labels.shape[1])
-    found = {key: np.zeros(shape) for key in ("follows", "weights", "placebo", "low", "high", "n")}
-    for target in range(labels.shape[1]):
-        different = labels[:-1, target] != labels[1:, target]
-        base, wanted = rows[different], labels[1:, target][different]
-        for layer, name in enumerate(names):
-            here = activations[layer, target]
-            by_weights = SubspaceInterchange(probe_basis(directions[layer, target]))
-            means = mean_difference_basis(here, labels[:, target].tolist())
-            by_means = SubspaceInterchange(means)
-            rank = means.shape[1]
-            noise = random_basis(here.shape[1], rank, derived_seed(seed, "placebo", layer, target) % 2**31)
-            interventions = {
-                "follows": by_means,
-                "weights": by_weights,
-                "placebo": NormMatchedPlacebo(by_means, noise),
-            }
-            for key, intervention in interventions.items():
-                logits = intervened_logits(
-                    model,
-                    name,
-                    intervention,
-                    base,
-                    here[base + 1],
-                    lambda chosen, target=target: _target_logits(model, batch.select(chosen), target),
-                    positions=batch.target_positions[base, target],
-                )
-                found[key][layer, target] = float((logits.argmax(-1) == wanted).double().mean())
-            found["n"][layer, target] = len(base)
-            count = round(found["follows"][layer, target] * len(base))
-            found["low"][layer, target], found["high"][layer, target] = proportion_interval(np.array(count), len(base))
+    batch, labels = batch.select(slice(0, 2 * MAX_PAIRS)), labels[: 2 * MAX_PAIRS]
+    base, source = torch.arange(len(batch) // 2 * 2).view(-1, 2).T
+    names, activations = residual_names(model), residuals_at_targets(model, batch)
+    found = {
+        key: np.zeros((len(names), labels.shape[1])) for key in ("follows", "weights", "placebo", "low", "high", "n")
+    }
+    for layer, target in np.ndindex(len(names), labels.shape[1]):
+        different = labels[base, target] != labels[source, target]
+        wanted = labels[source, target][different]
+        along_means = SubspaceInterchange(probe_basis(means[layer, target]))
+        random = random_basis(means.shape[-1], means.shape[2] - 1, derived_seed(seed, "placebo", layer, target) % 2**31)
+        interventions = {
+            "follows": along_means,
+            "weights": SubspaceInterchange(probe_basis(weights[layer, target])),
+            "placebo": NormMatchedPlacebo(along_means, random),
+        }
+        for key, intervention in interventions.items():
+            logits = intervened_logits(
+                model,
+                names[layer],
+                intervention,
+                base[different],
+                activations[layer, target, source[different]],
+                lambda rows, target=target: _target_logits(model, batch.select(rows), target),
+                positions=batch.target_positions[base[different], target],
+            )
+            found[key][layer, target] = int((logits.argmax(-1) == wanted).sum()) / max(1, len(wanted))
+        found["n"][layer, target] = len(wanted)
+    follows, n = found["follows"], np.maximum(found["n"], 1)
+    found["low"], found["high"] = proportion_interval(np.rint(follows * n).astype(int), n.astype(int))
     return found
 
 

@@ -95,6 +95,7 @@ class ProbeResult(Result):
         ]
         foot = (
             f"{self.solver} probes for {self.label}, {self.n_test} held-out examples per cell (95 % within "
-            f"{self.half_width:.3f}); control at most {self.control.max():.3f}, untrained at most {self.untrained.max():.3f}"
+            f"{self.half_width:.3f}); control at most {self.control.max():.3f}, "
+            f"untrained at most {self.untrained.max():.3f}"
         )
         return "\n".join([head, *lines, foot])

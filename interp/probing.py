@@ -4,6 +4,8 @@ from typing import Literal, get_args
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from einops import einsum
 from jaxtyping import Float, Int
 from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
@@ -52,8 +54,8 @@ def probe(
         seed: Decides examples, control labels and the untrained twin.
 
     Raises:
-        ValueError: an unknown label or solver, too few examples, a target whose label has one class only, or
-            activations that are not finite.
+        ValueError: an unknown label or solver, `verify` for a label that the model does not predict, too few
+            examples, a target whose label has one class only, or activations that are not finite.
 
     Source: Alain & Bengio 2016 (arXiv:1610.01644); control task and selectivity Hewitt & Liang 2019
     (arXiv:1909.03368); map as in LEGO (arXiv:2206.04301) Figure 4. Differs: one classifier per layer and target where
@@ -66,6 +68,8 @@ def probe(
     fitting = task.sample(n_train, generator=derived_generator(seed, "probe fit"), split="validation")
     testing = task.sample(n_test, generator=derived_generator(seed, "probe test"), split="test")
     labels = [_labels(task, batch, label) for batch in (fitting, testing)]
+    if verify and not torch.equal(labels[1], testing.labels):
+        raise ValueError(f"verify compares with the model's answers, which are not {label!r}; leave verify out.")
     n_classes = int(torch.cat(labels).max()) + 1
     _check_labels(labels[0], label, task, n_classes, n_train)
     model.eval()
@@ -82,7 +86,8 @@ def probe(
     low, high = proportion_interval(np.rint(accuracy * n_test).astype(int), n_test)
     causal = None
     if verify:
-        causal = interchange_map(model, task, testing, labels[1], _directions(inputs[0], true[0], n_classes), seed)
+        weights, means = _directions(inputs[0], true[0], n_classes)
+        causal = interchange_map(model, testing, labels[1], weights=weights, means=means, seed=seed)
     return ProbeResult(
         label=label,
         solver=solver,
@@ -144,10 +149,16 @@ def _score_ridge(inputs: list[Tensor], labels: list[Tensor], n_classes: int) -> 
     return classifier.accuracy(inputs[1].flatten(0, 1), test_labels).view(layers, targets, -1).double().numpy()
 
 
-def _directions(inputs: Tensor, labels: Tensor, n_classes: int) -> Float[Tensor, "layer target class d_model"]:
+def _directions(
+    inputs: Float[Tensor, "layer target batch d_model"], labels: Int[Tensor, "target 1 batch"], n_classes: int
+) -> tuple[Float[Tensor, "layer target class d_model"], Float[Tensor, "layer target class d_model"]]:
+    """Probe weights and class means of every cell."""
     layers, targets = inputs.shape[:2]
     classifier: LinearClassifier = fit(factorise(inputs.flatten(0, 1)), _per_cell(labels, layers), n_classes)
-    return classifier.weight[:, 0].transpose(1, 2).unflatten(0, (layers, targets))
+    weights = classifier.weight[:, 0].transpose(1, 2).unflatten(0, (layers, targets))
+    onehot = F.one_hot(labels[:, 0], n_classes).to(inputs.dtype)
+    share = onehot / onehot.sum(1, keepdim=True).clamp_min(1)
+    return weights, einsum(share, inputs, "target batch label, layer target batch d -> layer target label d")
 
 
 def _per_cell(labels: Int[Tensor, "target draw batch"], layers: int) -> Int[Tensor, "cell draw batch"]:

@@ -142,7 +142,7 @@ class Lego:
     def from_description(cls, values: dict) -> "Lego":
         """The task that `describe` described."""
         kept = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items() if name != "task"}
-        return cls(**{**kept, "group": GroupAction.from_dict(kept["group"])})
+        return cls(**{**kept, "group": GroupAction.from_dict(values["group"])})
 
     def sample(
         self, n: int, *, generator: torch.Generator, split: Split = "train", n_vars: int | None = None

@@ -24,8 +24,9 @@ def test_depth_that_the_model_does_not_have(make, tokens, depth):
         make(tied=True)(tokens, depth=depth)
 
 
-def test_deeper_than_made_applies_the_one_block_again(make, tokens):
-    model = make(tied=True)
+@pytest.mark.parametrize("vo_identity", [False, True])
+def test_deeper_than_made_applies_the_one_block_again(make, tokens, vo_identity):
+    model = make(tied=True, vo_identity=vo_identity)
     deeper = model.at_depth(5)
     _, cache = model.run_with_cache(tokens)
     last_two_layers = model.resume(cache["resid_post", 2], 1)
@@ -45,6 +46,11 @@ def test_at_depth_shares_weights_and_has_hook_points_of_its_own(make, tokens, ti
         map(str, range(n_layers))
     )
     assert all(other.hook_dict[name] is not model.hook_dict.get(name) for name in other.hook_dict)
+    for layer in range(n_layers):
+        ours, theirs = model.blocks[0 if tied else layer], other.blocks[layer]
+        assert torch.equal(theirs.attn.W_O, ours.attn.W_O)
+        assert theirs.ln1.w is ours.ln1.w
+    assert torch.equal(other.ln_final.b, model.ln_final.b)
     assert other.tokenizer is model.tokenizer
     assert torch.equal(other(tokens), other.resume(*resid_and_layer(other, tokens, 0)))
     model.unembed.bias.data += 1

@@ -144,6 +144,11 @@ def test_identity_terms_are_dense_matrices_with_the_identity_added(make, tokens,
     close(model(tokens), ends(model, tokens, lambda x: pre_ln(model, x)))
 
 
+def test_attention_without_biases_has_none(make):
+    biases = [name for name, _ in make(attn_bias=False).named_parameters() if "attention" in name and "bias" in name]
+    assert biases == []
+
+
 def test_identity_terms_add_to_biases(make, tokens):
     model = make(qk_identity=True, vo_identity=True)
     close(model(tokens), ends(model, tokens, lambda x: pre_ln(model, x)))
@@ -331,6 +336,13 @@ def test_tokens_of_another_task_are_refused(make, tokens):
         make()(tokens, position_ids=torch.arange(3, 11)[None])
     with pytest.raises(ValueError, match=r"tokens has 11 positions; n_ctx of this model is 10"):
         make()(torch.zeros(1, 11, dtype=torch.long))
+
+
+def test_text_without_a_batch_axis_is_refused(make, tokens, as_users_run_it):
+    with pytest.raises(
+        ValueError, match=r"tokens is \(8,\); it must be \(batch, pos\). One text\? Pass tokens\[None\]"
+    ):
+        make()(tokens[0])
 
 
 def test_mask_of_another_shape_is_refused(make, tokens, as_users_run_it):

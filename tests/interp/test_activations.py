@@ -30,5 +30,7 @@ def test_a_value_that_is_not_finite_is_named(tiny, generator):
     with torch.no_grad():
         model.stored_blocks[1].mlp.w_out.weight[3, 3] = float("nan")
     batch = tiny.sample(5, generator=generator)
-    with pytest.raises(ValueError, match="not finite, first at layer 2, target 0, sample 0.*Check the model's weights"):
+    with pytest.raises(
+        ValueError, match=r"not finite, first at layer 2, target 0, sample 0.*Check the model's weights"
+    ):
         residuals_at_targets(model, batch)

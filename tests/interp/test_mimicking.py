@@ -54,7 +54,7 @@ def test_the_local_maps_are_the_papers_kernel_or_the_clause(sentence):
 
 
 def test_causal_maps_keep_only_what_a_query_may_see(sentence):
-    task, batch = sentence
+    _, batch = sentence
     causal = Lego(n_vars=2)
     object.__setattr__(causal, "attention", "causal")
     maps = mimic_targets(causal, batch, Mimicking())
@@ -100,7 +100,10 @@ def test_taught_heads_look_where_they_were_taught(generator):
             loss = float(mimic_loss(model, batch, mimic_targets(task, batch, Mimicking())))
             _, cache = model.run_with_cache(batch.tokens)
         mass = [
-            ((cache["pattern", layer][:, 0] * near).sum(-1).mean(), (cache["pattern", layer][:, 1] * same).sum(-1)[has_twin].mean())
+            (
+                (cache["pattern", layer][:, 0] * near).sum(-1).mean(),
+                (cache["pattern", layer][:, 1] * same).sum(-1)[has_twin].mean(),
+            )
             for layer in range(2)
         ]
         return loss, torch.tensor(mass)
@@ -121,7 +124,9 @@ def test_phases_are_recorded(tiny):
     settings = TrainSettings(
         steps=4, batch_size=4, eval_every=2, n_eval=10, association="mimic", mimicking=Mimicking(steps=4, batch_size=4)
     )
-    history = interp.train(model, tiny, settings).history
+    modes = []
+    history = interp.train(model, tiny, settings, on_record=lambda record: modes.append(model.training)).history
+    assert modes == [True] * 4  # measuring in evaluation mode, and back again
     assert [(record["steps_done"], record["phase"]) for record in history] == [
         (2, "mimic"),
         (4, "mimic"),

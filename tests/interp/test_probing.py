@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -134,6 +135,10 @@ def test_accuracies_are_scikit_learns_own(trained, tiny):
                 theirs.fit(x_fit[layer, target], y_fit[:, target])
                 score = theirs.score(x_test[layer, target], y_test[:, target])
                 assert ours.accuracy[layer, target] == pytest.approx(score, abs=1.5 / n_test)
+                right = round(float(ours.accuracy[layer, target]) * n_test)
+                interval = stats.binomtest(right, n_test).proportion_ci(0.95, method="exact")
+                assert ours.low[layer, target] == pytest.approx(interval.low, abs=1e-8)
+                assert ours.high[layer, target] == pytest.approx(interval.high, abs=1e-8)
 
 
 def test_probes_read_validation_examples_and_are_scored_on_test_examples(monkeypatch):
@@ -195,7 +200,9 @@ def test_control_labels_are_one_random_class_per_input_type(monkeypatch):
     def functions_of_the_type(labels):
         found: dict = {}
         for kinds, values in zip(types, labels, strict=True):
-            for kind, drawn in zip(kinds.T.flatten().tolist(), values.transpose(1, 2).flatten(0, 1).tolist(), strict=True):
+            for kind, drawn in zip(
+                kinds.T.flatten().tolist(), values.transpose(1, 2).flatten(0, 1).tolist(), strict=True
+            ):
                 if found.setdefault(kind, drawn) != drawn:
                     return None
         return found
@@ -242,8 +249,36 @@ def test_the_output_follows_the_class_direction_only_where_the_answer_is(trained
     assert low < result.accuracy[embedding, 1] < high
     assert causal["high"][embedding, 1] < 0.5  # writing there makes no output follow, not even as a coin would
     assert ((causal["low"] <= causal["follows"]) & (causal["follows"] <= causal["high"])).all()
-    # about half of 512 pairs have different answers
-    assert ((causal["n"] > 256 - 5 * 512**0.5 / 2) & (causal["n"] < 256 + 5 * 512**0.5 / 2)).all()
+    # 500 pairs, about half of which have different answers
+    assert ((causal["n"] > 250 - 5 * 500**0.5 / 2) & (causal["n"] < 250 + 5 * 500**0.5 / 2)).all()
+
+
+def test_interchange_worked_by_hand(trained, tiny):
+    """Two classes, one direction: move along the line between class means, and go on from there."""
+    model = trained.model
+    causal = probe(model, tiny, n_train=400, n_test=300, verify=True, seed=7).causal
+    fitting = tiny.sample(400, generator=derived_generator(7, "probe fit"), split="validation")
+    testing = tiny.sample(300, generator=derived_generator(7, "probe test"), split="test")
+    resid = residuals_at_targets(model, testing)
+    for layer in (0, 2):
+        for target in range(2):
+            x = residuals_at_targets(model, fitting)[layer, target]
+            line = x[fitting.labels[:, target] == 1].mean(0) - x[fitting.labels[:, target] == 0].mean(0)
+            line = line / line.norm()
+            base, source = resid[layer, target, 0::2], resid[layer, target, 1::2]
+            moved = base + ((source - base) @ line)[:, None] * line
+            different = testing.labels[0::2, target] != testing.labels[1::2, target]
+            if layer == 2:
+                answers = model.read_out(moved[:, None])[:, 0].argmax(-1)
+            else:
+                whole = model.run_with_cache(testing.tokens[0::2])[1]["resid_pre", 0].clone()
+                whole[torch.arange(150), testing.target_positions[0::2, target]] = moved
+                logits = model.resume(whole, 0)
+                answers = logits[torch.arange(150), testing.target_positions[0::2, target]].argmax(-1)
+            follows = (answers == testing.labels[1::2, target])[different].double().mean()
+            n = int(different.sum())
+            assert causal["n"][layer, target] == n
+            assert causal["follows"][layer, target] == pytest.approx(float(follows), abs=1.5 / n)  # one near the border
 
 
 @pytest.mark.parametrize(
@@ -260,10 +295,13 @@ def test_requests_that_cannot_be_met_are_refused(change, words, as_a_user):
         probe(plain_model(), TASK, **{"n_train": 100, "n_test": 50, **change})
 
 
+def test_a_causal_check_of_what_the_model_does_not_answer_is_refused():
+    with pytest.raises(ValueError, match="verify compares with the model's answers, which are not 'operation'"):
+        probe(plain_model(), TASK, label="operation", n_train=100, n_test=50, verify=True)
+
+
 def test_a_label_with_one_class_is_refused(monkeypatch):
-    monkeypatch.setattr(
-        Lego, "probe_labels", lambda self, batch: {"value": batch.labels * torch.tensor([1, 0, 1])}
-    )
+    monkeypatch.setattr(Lego, "probe_labels", lambda self, batch: {"value": batch.labels * torch.tensor([1, 0, 1])})
     with pytest.raises(ValueError, match=r"label 'value' has one class only at target #1 \(0 in all 100 examples\)"):
         probe(plain_model(), TASK, n_train=100, n_test=50)
 

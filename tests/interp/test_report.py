@@ -11,7 +11,8 @@ import torch
 
 import interp
 from hooks import Transformer
-from interp import TrainSettings
+from interp import TrainSettings, report_run
+from interp import report as write_report
 from interp.tasks import Lego
 from interp.view import page
 from interp.view.chain import chain_svg, sentence_html
@@ -51,7 +52,7 @@ def report(nasty, tmp_path_factory):
     task, run = nasty
     probes = interp.probe(run.model, task, n_train=40, n_test=40, verify=True)
     path = tmp_path_factory.mktemp("report") / "report.html"
-    interp.report_run(run, task, path, probes=probes, control=one_step(task, seed=1), n_test=50)
+    report_run(run, task, path, probes=probes, control=one_step(task, seed=1), n_test=50)
     return path
 
 
@@ -124,15 +125,13 @@ def test_a_token_is_escaped_wherever_it_is_shown(token):
 
 def test_a_section_escapes_its_text_and_its_table(tmp_path):
     section = Section(title="<b>", text="</p><img>\n\nsecond", table=[("<i>",), ("<u>",)])
-    interp.report([section], tmp_path / "x.html", title="</title><s>", lead="<em>")
+    write_report([section], tmp_path / "x.html", title="</title><s>", lead="<em>")
     tags = {tag for tag, _ in Elements((tmp_path / "x.html").read_text()).found}
     assert not tags & {"b", "img", "i", "u", "s", "em", "script"}
 
 
 def test_an_answer_is_green_where_right_and_red_where_wrong():
-    picture = str(
-        chain_svg(root="1", variables="ab", operations="+-", values=["+1", "-1"], answers=["+1", "+1"])
-    )
+    picture = str(chain_svg(root="1", variables="ab", operations="+-", values=["+1", "-1"], answers=["+1", "+1"]))
     circles = re.findall(r'<circle[^>]*fill="(#\w+)"', picture)
     assert circles[1:] == ["#66a182", "#d1495b"]
     assert "model: +1" in picture
@@ -160,20 +159,20 @@ def test_a_report_that_fails_leaves_the_old_one(nasty, tmp_path, monkeypatch):
 
     monkeypatch.setattr(page, "chart_svg", broken)
     with pytest.raises(RuntimeError, match="no drawing today"):
-        interp.report_run(run, task, path, n_test=20)
+        report_run(run, task, path, n_test=20)
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("report.html", "the old one")]
 
 
 def test_a_page_without_sections_is_refused(tmp_path):
     with pytest.raises(ValueError, match="sections is empty; a page needs at least one"):
-        interp.report([], tmp_path / "x.html", title="nothing")
+        write_report([], tmp_path / "x.html", title="nothing")
     assert not list(tmp_path.iterdir())
 
 
 def test_too_few_test_examples_are_refused(nasty, tmp_path):
     task, run = nasty
     with pytest.raises(ValueError, match="n is 0; at least 1 example is needed"):
-        interp.report_run(run, task, tmp_path / "x.html", n_test=0)
+        report_run(run, task, tmp_path / "x.html", n_test=0)
 
 
 @pytest.mark.browser

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import interp
-from hooks import HeadPattern, Transformer
+from hooks import HeadPattern, Transformer, save_checkpoint
+from hooks.checkpoint import read_tensors
 from interp import Mimicking, TrainingRun, TrainSettings
 from interp.tasks import Lego
 
@@ -165,7 +166,10 @@ def test_fresh_forgets_what_the_folder_holds(tiny, tmp_path):
         ({"settings": dataclasses.replace(SHORT, learning_rate=0.5)}, r"settings\.learning_rate is 0\.001, not 0\.5"),
         ({"sizes": {"d_model": 32}}, r"config\.d_model is 16, not 32"),
         ({"sizes": {"seed": 1}}, "initial_weights is '[0-9a-f]+', not '[0-9a-f]+'"),
-        ({"task": Lego(n_vars=2, sentence_format="compact", supervised=(0,))}, r"task\.supervised is \[0, 1\], not \[0\]"),
+        (
+            {"task": Lego(n_vars=2, sentence_format="compact", supervised=(0,))},
+            r"task\.supervised is \[0, 1\], not \[0\]",
+        ),
     ],
 )
 def test_a_folder_of_another_run_is_refused(tiny, tmp_path, change, words):
@@ -183,13 +187,30 @@ def test_a_folder_of_another_run_is_refused(tiny, tmp_path, change, words):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def interrupted(task, folder):
+def interrupted(task, folder, *, at=8):
     def stop(record):
-        if record["steps_done"] == 8:
+        if record["steps_done"] == at:
             raise Stopped
 
     with pytest.raises(Stopped):
         interp.train(new_model(task), task, SHORT, folder=folder, on_record=stop)
+
+
+def test_fresh_does_not_go_on_from_a_state(tiny, tmp_path):
+    interrupted(tiny, tmp_path)
+    seen = []
+    run = interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path, fresh=True, on_record=seen.append)
+    assert [record["steps_done"] for record in seen] == [4, 8, 12, 16, 19]
+    assert [record["steps_done"] for record in TrainingRun.load(tmp_path).history] == [4, 8, 12, 16, 19]
+    assert same_weights(run.model, interp.train(new_model(tiny), tiny, SHORT).model)
+
+
+def test_the_optimizer_starts_anew_with_the_task(tiny, tmp_path):
+    for at, state, steps in ((8, 6, 6), (12, 9, 2)):  # seven steps of mimicking come first
+        interrupted(tiny, tmp_path / str(at), at=at)
+        tensors, description = read_tensors(tmp_path / str(at) / "state.safetensors", kind="training state")
+        assert description["steps_done"] == state
+        assert float(tensors["optimizer/0/step"]) == steps
 
 
 def test_a_state_that_cannot_be_read_is_refused(tiny, tmp_path):
@@ -200,8 +221,6 @@ def test_a_state_that_cannot_be_read_is_refused(tiny, tmp_path):
         state.write_bytes(content)
         with pytest.raises(ValueError, match=r"state\.safetensors is not a readable checkpoint .*cut short"):
             interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
-    from hooks import save_checkpoint
-
     save_checkpoint(new_model(tiny), state)
     with pytest.raises(ValueError, match="holds a model, not a training state"):
         interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
@@ -225,7 +244,7 @@ def test_a_fixed_set_is_all_there_is(tiny, monkeypatch):
     interp.train(new_model(tiny), tiny, settings)
     sizes = [args[0] for args, _, _ in drawn]
     assert sizes == [50, 40]  # the validation examples, and the fixed set once
-    assert drawn[0][1]["split"] == "validation"
+    assert [kwargs.get("split", "train") for _, kwargs, _ in drawn] == ["validation", "train"]
     known = {tuple(tokens) for tokens in drawn[1][2].tokens.tolist()}
     batches = [args[0] for args, _, _ in seen][:12]
     assert all(len(batch) == 16 for batch in batches)
@@ -350,7 +369,11 @@ def test_mimicking_out_of_range_is_refused(change, words, as_a_user):
 @pytest.mark.parametrize(
     ("sizes", "settings", "words"),
     [
-        ({"d_vocab": 40}, {}, r"the model has d_vocab 40 and d_vocab_out 2; the task needs 30 and 2\. interp\.config_for"),
+        (
+            {"d_vocab": 40},
+            {},
+            r"the model has d_vocab 40 and d_vocab_out 2; the task needs 30 and 2\. interp\.config_for",
+        ),
         ({"n_ctx": 5}, {}, "n_ctx of the model is 5; the task has sequences of 6"),
         ({"attention": "causal"}, {}, "attention of the model is causal; the task needs bidirectional"),
         ({}, {"depth_range": (1, 3)}, r"depth_range is \(1, 3\); give two depths from 1 to 2, in order"),

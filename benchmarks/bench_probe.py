@@ -1,0 +1,76 @@
+"""Probe maps and control relabellings: closed-form ridge against a scikit-learn loop of logistic regressions."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
+
+import interp
+from benchmarks.timing import Comparison, compare
+from hooks import Transformer
+from interp.activations import residuals_at_targets
+from interp.ridge import factorise, fit
+from interp.tasks import S3, Lego
+
+N, WIDTH, CLASSES, DRAWS = 2000, 64, 6, 50
+TASK = Lego(n_vars=8, group=S3, sentence_format="compact")
+LAYERS = 4  # with the embedding's output and 8 variables: 40 sites
+
+
+def sites(steps: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Residual streams (site, sample, d_model) of a model after so many steps, and the operation of each clause."""
+    model = Transformer(interp.config_for(TASK, d_model=WIDTH, n_heads=4, n_layers=LAYERS), seed=seed)
+    settings = interp.TrainSettings(curriculum=((2, steps),), tokens_per_step=768, n_eval=100)
+    interp.train(model, TASK, settings, seed=seed)
+    batch = TASK.sample(N, generator=torch.Generator().manual_seed(seed), split="test")
+    inputs = residuals_at_targets(model, batch).flatten(0, 1)
+    return inputs, batch.operations.T.repeat(LAYERS + 1, 1)
+
+
+def logistic() -> Pipeline:
+    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+
+
+def comparisons() -> Iterator[Comparison]:
+    with threadpool_limits(1):
+        # in the middle of learning to read its clauses, and when it has learned that
+        for steps in (130, 400):
+            yield probe_map(*sites(steps), f"after {steps} steps")
+        yield relabellings(sites(130)[0])
+
+
+def probe_map(inputs: torch.Tensor, labels: torch.Tensor, model: str) -> Comparison:
+    train, test = slice(0, N // 2), slice(N // 2, N)
+
+    def ours() -> np.ndarray:
+        classifier = fit(factorise(inputs[:, train]), labels[:, None, train], CLASSES)
+        return classifier.accuracy(inputs[:, test], labels[:, None, test])[:, 0].numpy()
+
+    def theirs() -> np.ndarray:
+        x, y = inputs.numpy(), labels.numpy()
+        return np.array([logistic().fit(a[train], b[train]).score(a[test], b[test]) for a, b in zip(x, y, strict=True)])
+
+    gap = ours() - theirs()
+    name = f"probe map, {model}, gap {np.abs(gap).mean():.4f} (ours {gap.mean():+.4f})"
+    return compare(name, ours, theirs, bar=0.20, rounds=5)
+
+
+def relabellings(inputs: torch.Tensor) -> Comparison:
+    one = inputs[-1:]
+    controls = torch.randint(CLASSES, (DRAWS, N), generator=torch.Generator().manual_seed(1))
+    train, test = slice(0, N // 2), slice(N // 2, N)
+
+    def ours() -> np.ndarray:
+        classifier = fit(factorise(one[:, train]), controls[None, :, train], CLASSES)
+        return classifier.accuracy(one[:, test], controls[None, :, test])[0].numpy()
+
+    def theirs() -> np.ndarray:
+        x = one[0].numpy()
+        return np.array([logistic().fit(x[train], y[train]).score(x[test], y[test]) for y in controls.numpy()])
+
+    gap = abs(ours().mean() - theirs().mean())
+    return compare(f"{DRAWS} control relabellings, gap of means {gap:.4f}", ours, theirs, bar=0.05, rounds=5)

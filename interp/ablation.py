@@ -1,0 +1,184 @@
+"""What breaks without a head: exact interventions on heads, pairs and sets, beside random sets of the same size."""
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from hooks import Transformer
+from hooks.ablation_engine import AblationEngine, Head, HeadInputs, Replacement
+from interp.ablation_result import AblationResult
+from interp.evaluation import chunks
+from interp.kinds import known_kinds, relations_of
+from interp.patterns import visible_keys
+from interp.randomness import derived_generator
+from interp.statistics import bootstrap_mean
+from interp.tasks.base import Batch, Task, logits_at_targets
+
+METHODS = ("zero", "mean", "resample", "uniform", "random_rows")
+"""Beside these, any registered kind: the pattern becomes that relation's ideal map."""
+TOKENS_PER_CHUNK = 1536
+N_REFERENCE = 256
+
+
+def ablate_heads(
+    model: Transformer,
+    task: Task,
+    *,
+    heads: Literal["each", "pairs"] | Mapping[str, Sequence[Head]] = "each",
+    method: str = "zero",
+    n: int = 1000,
+    n_random: int = 0,
+    seed: int = 0,
+) -> AblationResult:
+    """Take heads out, and measure what accuracy and loss lose, target by target.
+
+    Args:
+        model: What to intervene on. It is not changed.
+        task: Where sequences come from and what is right.
+        heads: `each` head by itself, all `pairs`, or named sets of (layer, head).
+        method: What a head's output becomes. `zero`; its `mean` over other sequences, position by position; another
+            sequence's, `resample`; or the same values under another pattern: `uniform`, `random_rows` (drawn from
+            the flat simplex), or the ideal map of a registered kind, such as `association`.
+        n: Held-out sequences; the independent units behind every interval.
+        n_random: For each set, also take out so many random sets of the same size, from the other heads.
+        seed: Decides sequences, references and random sets.
+
+    Raises:
+        ValueError: a method or kind that does not exist, a head or layer that does not exist, an empty set, too few
+            sequences, or a model whose heads write more than their z (`vo_identity`).
+    """
+    if method not in METHODS and method not in known_kinds():
+        raise ValueError(f"method is {method!r}; choose one of {', '.join((*METHODS, *known_kinds()))}.")
+    if n < 8:
+        raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
+    sets = _sets(model, heads)
+    random_sets = _random_sets(model, sets, n_random, seed)
+    batch = task.sample(n, generator=derived_generator(seed, "ablate"), split="test")
+    reference = _reference(model, task, seed) if method in ("mean", "resample") else None
+    names = list(sets)
+    clean, lost = [], []
+    model.eval()
+    for index, part in enumerate(chunks(batch, max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1]))):
+        engine = AblationEngine(model, part.tokens, **part.model_inputs())
+        generator = derived_generator(seed, "replacement", index)
+        replace = _replacement(method, model, task, part, reference, generator)
+        before = _outcome(task, engine.logits, part)
+        clean.append(before)
+        after = _run(engine, replace, heads, [*sets.values(), *random_sets])
+        lost.append(torch.stack([before - _outcome(task, logits, part) for logits in after], 1))
+    drop = torch.cat(lost).numpy()  # (sequence, set, accuracy or loss, target)
+    of_random = drop[:, len(names) :].mean(0).reshape(len(names), n_random, 2, -1) if n_random else None
+    mean, low, high = bootstrap_mean(drop[:, : len(names)], seed=seed)
+    return AblationResult(
+        method=method,
+        names=tuple(names),
+        heads=tuple(tuple((int(layer), int(head)) for layer, head in chosen) for chosen in sets.values()),
+        targets=task.targets,
+        clean=torch.cat(clean).mean(0)[0].numpy(),
+        drop=mean[:, 0],
+        low=low[:, 0],
+        high=high[:, 0],
+        loss_rise=-mean[:, 1],
+        loss_low=-high[:, 1],
+        loss_high=-low[:, 1],
+        random_drop=None if of_random is None else of_random[:, :, 0],
+        shape=(model.cfg.n_layers, model.cfg.n_heads),
+        n=n,
+    )
+
+
+def _sets(model: Transformer, heads) -> dict[str, list[Head]]:
+    every = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
+    if heads == "each":
+        return {f"{layer}.{head}": [(layer, head)] for layer, head in every}
+    if heads == "pairs":
+        return {f"{a[0]}.{a[1]} {b[0]}.{b[1]}": [a, b] for a, b in combinations(every, 2)}
+    if isinstance(heads, str) or not isinstance(heads, Mapping) or not heads:
+        raise ValueError(f"heads is {heads!r}; give 'each', 'pairs', or named sets: {{'name': [(layer, head), ...]}}.")
+    for name, chosen in heads.items():
+        if not chosen or len(set(chosen)) < len(chosen):
+            raise ValueError(f"set {name!r} is {list(chosen)}; give at least one head, none twice.")
+        for one in chosen:
+            if tuple(one) not in every:
+                raise ValueError(
+                    f"set {name!r} has head {tuple(one)}; this model has layers 0 to {model.cfg.n_layers - 1} with "
+                    f"heads 0 to {model.cfg.n_heads - 1}."
+                )
+    return {name: [(layer, head) for layer, head in chosen] for name, chosen in heads.items()}
+
+
+def _random_sets(model: Transformer, sets: dict[str, list[Head]], n_random: int, seed: int) -> list[list[Head]]:
+    """For each set, random ones of its size from the heads it leaves (from all where too few are left)."""
+    every = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
+    drawn = []
+    for name, chosen in sets.items():
+        others = [head for head in every if head not in chosen]
+        pool = others if len(others) >= len(chosen) else every
+        generator = derived_generator(seed, "random sets", name)
+        for _ in range(n_random):
+            order = torch.randperm(len(pool), generator=generator)[: len(chosen)]
+            drawn.append([pool[index] for index in order.tolist()])
+    return drawn
+
+
+def _run(engine: AblationEngine, replace: Replacement, heads, sets: list[list[Head]]) -> list[Tensor]:
+    if heads == "each" and len(sets) == engine.model.cfg.n_layers * engine.model.cfg.n_heads:
+        return [logits for _, logits in engine.each_head(replace)]
+    return [engine.head_set(chosen, replace) for chosen in sets]
+
+
+def _outcome(task: Task, logits: Tensor, batch: Batch) -> Float[Tensor, "batch measure target"]:
+    """Whether each target is right, and minus its loss in nats: what an ablation can lose."""
+    chosen = logits_at_targets(logits, batch)
+    loss = F.cross_entropy(chosen.transpose(1, 2), batch.labels, reduction="none")
+    return torch.stack([task.correct(logits, batch).double(), -loss.double()], 1)
+
+
+@torch.no_grad()
+def _reference(model: Transformer, task: Task, seed: int) -> dict[str, Tensor]:
+    batch = task.sample(N_REFERENCE, generator=derived_generator(seed, "reference"), split="validation")
+    _, cache = model.run_with_cache(batch.tokens, names_filter=lambda name: name.endswith("hook_z"))
+    return dict(cache.items())
+
+
+def _replacement(
+    method: str,
+    model: Transformer,
+    task: Task,
+    batch: Batch,
+    reference: dict[str, Tensor] | None,
+    generator: torch.Generator,
+) -> Replacement:
+    if method == "zero":
+        return lambda layer, clean: torch.zeros_like(clean.z)
+    if reference is not None and method == "mean":
+        return lambda layer, clean: reference[f"blocks.{layer}.attn.hook_z"].mean(0, keepdim=True).expand_as(clean.z)
+    if reference is not None:
+        rows = torch.randint(N_REFERENCE, (len(batch),), generator=generator)
+        return lambda layer, clean: reference[f"blocks.{layer}.attn.hook_z"][rows]
+    allowed, _ = visible_keys(model, batch)
+    pattern = _pattern(method, task, batch, allowed, generator)
+
+    def mix(layer: int, clean: HeadInputs) -> Float[Tensor, "batch pos head d_head"]:
+        return (pattern[:, None] @ clean.v.transpose(1, 2)).transpose(1, 2)
+
+    return mix
+
+
+def _pattern(
+    method: str, task: Task, batch: Batch, allowed: Bool[Tensor, "batch query key"], generator: torch.Generator
+) -> Float[Tensor, "batch query key"]:
+    """Rows that sum to one over the keys a query may see; uniform where a relation has no key for it."""
+    if method == "uniform":
+        weight = allowed.float()
+    elif method == "random_rows":
+        weight = torch.empty(allowed.shape).exponential_(generator=generator) * allowed
+    else:
+        weight = (relations_of(task, batch, [method])[method] & allowed).float()
+    weight = torch.where(weight.sum(-1, keepdim=True) > 0, weight, allowed.float())
+    return weight / weight.sum(-1, keepdim=True)

@@ -1,0 +1,149 @@
+"""A checkpoint gives the same model back, or says why not; a write that fails leaves the old file."""
+
+import os
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from hooks import HeadPattern, load_checkpoint, save_checkpoint
+from hooks.atomic import write_bytes, write_json, write_text
+from hooks.checkpoint import VERSION, read_tensors, write_tensors
+
+VARIANTS = {
+    "plain": {},
+    "tied": {"tied": True},
+    "dyck": {"block": "dyck", "positions": "linear", "attention": "causal"},
+    "identities": {"qk_identity": True, "vo_identity": True, "attn_bias": False},
+    "heads": {"head_patterns": ((HeadPattern(kind="local", kernel=(0.25, 0.5, 0.25)),) * 3,), "block": "post_ln"},
+    "sinusoidal": {"positions": "sinusoidal", "d_mlp": 0, "d_vocab_out": 2},
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.safetensors"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_round_trip_is_bit_equal(make, tokens, path, variant, dtype):
+    model = make(dtype=dtype, **VARIANTS[variant])
+    save_checkpoint(model, path)
+    loaded = load_checkpoint(path, cfg=model.cfg)
+    assert loaded.cfg == model.cfg
+    assert not loaded.training
+    for name, weight in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], weight), name
+    assert torch.equal(loaded(tokens), model(tokens))
+
+
+def test_tied_weights_are_stored_once(make, path):
+    save_checkpoint(make(tied=True, n_layers=9), path)
+    with safe_open(path, framework="pt") as file:
+        names = list(file.keys())
+    assert len([name for name in names if name.endswith("mlp.w_in.weight")]) == 1
+    tied = path.stat().st_size
+    save_checkpoint(make(n_layers=1), path)
+    assert abs(tied - path.stat().st_size) < 100
+
+
+def test_saving_leaves_nothing_else_in_the_folder(make, path):
+    for seed in (1, 2):
+        save_checkpoint(make(seed=seed), path)
+        assert os.listdir(path.parent) == [path.name]
+    assert torch.equal(load_checkpoint(path).W_E, make(seed=2).W_E)
+
+
+def test_folders_are_made_and_a_string_is_a_path(make, tmp_path):
+    save_checkpoint(make(), str(tmp_path / "a" / "b"))
+    assert load_checkpoint(str(tmp_path / "a" / "b")).cfg == make().cfg
+
+
+def test_file_cut_short_anywhere_is_refused(make, path):
+    save_checkpoint(make(n_layers=1), path)
+    content = path.read_bytes()
+    offsets = [*range(0, 40), *range(40, len(content), len(content) // 60), len(content) - 1]
+    for offset in offsets:
+        path.write_bytes(content[:offset])
+        with pytest.raises(ValueError, match=r"model.safetensors is not a readable checkpoint.*cut short"):
+            load_checkpoint(path)
+
+
+def test_other_files_are_refused(path):
+    path.write_text("not safetensors at all, but long enough to hold a header")
+    with pytest.raises(ValueError, match="is not a readable checkpoint"):
+        load_checkpoint(path)
+    for metadata in (None, {"format": "pt"}):
+        save_file({"embed.weight": torch.zeros(2)}, path, metadata)
+        with pytest.raises(ValueError, match="is a safetensors file, but not a checkpoint of unmyopic"):
+            load_checkpoint(path)
+
+
+def test_missing_file_is_said_to_be_missing(path):
+    with pytest.raises(FileNotFoundError, match=r"there is no checkpoint at .*model.safetensors"):
+        load_checkpoint(path)
+
+
+def test_newer_format_is_refused(make, path, monkeypatch):
+    monkeypatch.setattr("hooks.checkpoint.VERSION", VERSION + 1)
+    save_checkpoint(make(), path)
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=rf"has format version {VERSION + 1}; this unmyopic reads {VERSION}. Upgrade"):
+        load_checkpoint(path)
+
+
+def test_file_of_another_kind_is_refused(path):
+    write_tensors(path, {"step": torch.zeros(1)}, kind="sweep", description={})
+    with pytest.raises(ValueError, match="holds a sweep, not a model"):
+        load_checkpoint(path)
+    tensors, description = read_tensors(path, kind="sweep")
+    assert tensors["step"].tolist() == [0.0]
+    assert description == {}
+
+
+def test_another_config_is_refused_field_by_field(make, path):
+    save_checkpoint(make(tied=True), path)
+    with pytest.raises(ValueError, match=r"has another config: block is 'pre_ln', not 'dyck', tied is True, not False"):
+        load_checkpoint(path, cfg=make(block="dyck").cfg)
+
+
+def test_weights_that_do_not_fit_their_config_are_refused(make, path):
+    tensors = dict(make().state_dict())
+    del tensors["unembed.bias"]
+    for broken in (tensors, {}):
+        write_tensors(path, broken, kind="model", description=make().cfg.to_dict())
+        with pytest.raises(ValueError, match=r"(?s)do not fit its own config.*unembed.bias"):
+            load_checkpoint(path)
+
+
+@pytest.mark.parametrize("step", ["os.fsync", "os.chmod", "os.replace"])
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_write_that_fails_leaves_the_old_file_and_nothing_else(make, path, monkeypatch, step, error):
+    save_checkpoint(make(seed=1), path)
+    before = path.read_bytes()
+
+    def fail(*_):
+        raise error("on purpose")
+
+    monkeypatch.setattr(f"hooks.atomic.{step}", fail)
+    with pytest.raises(error, match="on purpose"):
+        save_checkpoint(make(seed=2), path)
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_written_files_are_readable_by_others(tmp_path):
+    write_bytes(tmp_path / "file", b"1")
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
+
+
+def test_text_and_json(tmp_path):
+    write_text(tmp_path / "text", "größer ≥")
+    assert (tmp_path / "text").read_bytes().decode() == "größer ≥"
+    write_json(tmp_path / "json", {"a": [1, None]})
+    assert (tmp_path / "json").read_text() == '{\n "a": [\n  1,\n  null\n ]\n}\n'
+    with pytest.raises(ValueError, match="Out of range float"):
+        write_json(tmp_path / "json", float("nan"))
+    assert (tmp_path / "json").read_text().startswith("{")
