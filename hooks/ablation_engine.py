@@ -66,7 +66,6 @@ class AblationEngine:
             z=self.cache[at + "hook_z"], v=self.cache[at + "hook_v"], pattern=self.cache[at + "hook_pattern"]
         )
 
-    @torch.no_grad()
     def each_head(self, replace: Replacement) -> Iterator[tuple[Head, Float[Tensor, "batch pos d_vocab_out"]]]:
         """Logits with one head replaced, for every head in turn.
 
@@ -76,14 +75,24 @@ class AblationEngine:
         batch, pos = self.tokens.shape
         side_by_side = max(1, TOKENS_PER_PASS // (batch * pos))
         for layer in range(self.model.cfg.n_layers):
-            clean = self.heads(layer)
-            change = replace(layer, clean) - clean.z
+            change = self._change(layer, replace)
             for start in range(0, self.model.cfg.n_heads, side_by_side):
-                heads = range(start, min(start + side_by_side, self.model.cfg.n_heads))
-                weight = self.model.blocks[layer].attn.W_O[heads.start : heads.stop]
-                writes = einsum(change[:, :, heads.start : heads.stop], weight, "b p h e, h e d -> h b p d")
-                logits = self._after(layer, self.cache[f"blocks.{layer}.hook_attn_out"] + writes)
+                heads = list(range(start, min(start + side_by_side, self.model.cfg.n_heads)))
+                logits = self._one_by_one(layer, heads, change)
                 yield from (((layer, head), part) for head, part in zip(heads, logits, strict=True))
+
+    @torch.no_grad()
+    def _change(self, layer: int, replace: Replacement) -> Float[Tensor, "batch pos head d_head"]:
+        clean = self.heads(layer)
+        return replace(layer, clean) - clean.z
+
+    @torch.no_grad()
+    def _one_by_one(
+        self, layer: int, heads: list[int], change: Float[Tensor, "batch pos head d_head"]
+    ) -> Float[Tensor, "edit batch pos d_vocab_out"]:
+        weight = self.model.blocks[layer].attn.W_O[heads]
+        writes = einsum(change[:, :, heads], weight, "b p h e, h e d -> h b p d")
+        return self._after(layer, self.cache[f"blocks.{layer}.hook_attn_out"] + writes)
 
     @torch.no_grad()
     def head_set(self, heads: Sequence[Head], replace: Replacement) -> Float[Tensor, "batch pos d_vocab_out"]:
@@ -97,9 +106,8 @@ class AblationEngine:
         if not by_layer:
             return self.logits
         first = min(by_layer)
-        clean = self.heads(first)
         chosen = by_layer.pop(first)
-        change = (replace(first, clean) - clean.z)[:, :, chosen]
+        change = self._change(first, replace)[:, :, chosen]
         write = einsum(change, self.model.blocks[first].attn.W_O[chosen], "b p h e, h e d -> b p d")
         attn_out = self.cache[f"blocks.{first}.hook_attn_out"] + write
         with self.model.hooks(list(_edits(by_layer, replace))):

@@ -56,6 +56,17 @@ def make_context(
     return Context(allowed, {pattern: attention_map(pattern, tokens, seen).log() for pattern in fixed})
 
 
+def visible_keys(
+    cfg: TransformerConfig, tokens: Int[Tensor, "batch pos"], attention_mask: Bool[Tensor, "batch pos"] | None = None
+) -> Bool[Tensor, "batch query key"]:
+    """Which keys each query may see: causality and padding, nothing else."""
+    batch, pos = tokens.shape
+    allowed = make_context(cfg, tokens, attention_mask, pos, tokens.device).allowed
+    if allowed is None:
+        allowed = torch.ones(1, pos, pos, dtype=torch.bool, device=tokens.device)
+    return allowed.expand(batch, -1, -1)
+
+
 class Attention(Module):
     """z_h = softmax(q_h k_h^T / scale) v_h;  out = sum_h z_h W_O,h + b_O.
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from interp.patterns import classify_heads
     from interp.probe_result import ProbeResult
     from interp.probing import probe
-    from interp.report import report, report_run
+    from interp.reporting import report, report_run
     from interp.train_settings import Mimicking, TrainSettings
     from interp.training import train
     from interp.training_run import TrainingRun
@@ -35,8 +35,8 @@ _HOME = {
     "known_kinds": "kinds",
     "probe": "probing",
     "register_kind": "kinds",
-    "report": "report",
-    "report_run": "report",
+    "report": "reporting",
+    "report_run": "reporting",
     "show_attention": "attention",
     "train": "training",
 }
@@ -68,10 +68,7 @@ def __getattr__(name: str) -> Any:
     if name == "tasks":
         return import_module("interp.tasks")
     if name in _HOME:
-        home = import_module(f"interp.{_HOME[name]}")
-        # all names of that module at once: a submodule of the same name (`interp.report`) must not win
-        globals().update({other: getattr(home, other) for other, where in _HOME.items() if where == _HOME[name]})
-        return globals()[name]
+        return getattr(import_module(f"interp.{_HOME[name]}"), name)
     raise AttributeError(f"interp has no {name!r}; it has {', '.join(__all__)}")
 
 

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from hooks import Transformer
 from hooks.ablation_engine import AblationEngine, Head, HeadInputs, Replacement
+from hooks.attention import visible_keys
 from interp.ablation_result import AblationResult
 from interp.evaluation import chunks
 from interp.kinds import known_kinds, relations_of
-from interp.patterns import visible_keys
 from interp.randomness import derived_generator
 from interp.statistics import bootstrap_mean
 from interp.tasks.base import Batch, Task, logits_at_targets
@@ -45,7 +45,7 @@ def ablate_heads(
             sequence's, `resample`; or the same values under another pattern: `uniform`, `random_rows` (drawn from
             the flat simplex), or the ideal map of a registered kind, such as `association`.
         n: Held-out sequences; the independent units behind every interval.
-        n_random: For each set, also take out so many random sets of the same size, from the other heads.
+        n_random: For each set, also take out so many random sets of the same size, from the heads that no set names.
         seed: Decides sequences, references and random sets.
 
     Raises:
@@ -113,12 +113,14 @@ def _sets(model: Transformer, heads) -> dict[str, list[Head]]:
 
 
 def _random_sets(model: Transformer, sets: dict[str, list[Head]], n_random: int, seed: int) -> list[list[Head]]:
-    """For each set, random ones of its size from the heads it leaves (from all where too few are left)."""
+    """For each set, random ones of its size from the heads that no set names (that it does not, where few are left)."""
     every = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
+    named = {head for chosen in sets.values() for head in chosen}
     drawn = []
     for name, chosen in sets.items():
+        unnamed = [head for head in every if head not in named]
         others = [head for head in every if head not in chosen]
-        pool = others if len(others) >= len(chosen) else every
+        pool = next((pool for pool in (unnamed, others) if len(pool) >= len(chosen)), every)
         generator = derived_generator(seed, "random sets", name)
         for _ in range(n_random):
             order = torch.randperm(len(pool), generator=generator)[: len(chosen)]
@@ -161,7 +163,7 @@ def _replacement(
     if reference is not None:
         rows = torch.randint(N_REFERENCE, (len(batch),), generator=generator)
         return lambda layer, clean: reference[f"blocks.{layer}.attn.hook_z"][rows]
-    allowed, _ = visible_keys(model, batch)
+    allowed = visible_keys(model.cfg, batch.tokens, batch.attention_mask)
     pattern = _pattern(method, task, batch, allowed, generator)
 
     def mix(layer: int, clean: HeadInputs) -> Float[Tensor, "batch pos head d_head"]:

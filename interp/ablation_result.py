@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+MOST_LINES = 48
+"""Sets shown when a result is printed; of more, those that cost most."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class AblationResult(Result):
     """Drop of accuracy and rise of loss for every set of heads and every target."""
@@ -73,16 +77,19 @@ class AblationResult(Result):
                 title=f"{title} (95 % within ±{width:.3f})",
                 value="drop",
             )
-        return dots(self.to_dataframe(), x="target", y="drop", series="set", title=title, rule=0)
+        return dots(self.to_dataframe(), x="target", y="drop", series="set", title=title, rule=0.0)
 
     def __str__(self) -> str:
-        lines = ["accuracy without     " + "  ".join(f"{name:>18}" for name in self.targets)]
-        shown = range(len(self.names)) if len(self.names) <= 40 else np.argsort(-self.drop.mean(1))[:40]
+        wide = max(20, *(len(name) for name in self.names))
+        lines = [f"{'accuracy without':<{wide}}" + "".join(f"{name:>21}" for name in self.targets)]
+        lines.append(f"{'nothing':<{wide}}" + "".join(f"{value:>21.3f}" for value in self.clean))
+        worst_first = np.argsort(-self.drop.mean(1), kind="stable")
+        shown = range(len(self.names)) if len(self.names) <= MOST_LINES else sorted(worst_first[:MOST_LINES])
         for index in shown:
-            cells = zip(self.clean - self.drop[index], self.low[index], self.high[index], strict=True)
-            text = "  ".join(f"{left:.3f} (-{low:.3f}..{high:.3f})"[:18].rjust(18) for left, low, high in cells)
-            lines.append(f"{self.names[index]:<20} {text}")
+            left, low, high = (self.clean - part[index] for part in (self.drop, self.high, self.low))
+            cells = (f"{value:.3f} [{a:.3f}, {b:.3f}]" for value, a, b in zip(left, low, high, strict=True))
+            lines.append(f"{self.names[index]:<{wide}}" + "".join(f"{cell:>21}" for cell in cells))
             if self.random_drop is not None:
-                spread = self.clean - self.random_drop[index].mean(0)
-                lines.append(f"{'  random, same size':<20} " + "  ".join(f"{value:18.3f}" for value in spread))
-        return "\n".join([*lines, f"heads set to {self.method}; {self.n} sequences"])
+                random = self.clean - self.random_drop[index].mean(0)
+                lines.append(f"{'  random, same size':<{wide}}" + "".join(f"{value:>21.3f}" for value in random))
+        return "\n".join([*lines, f"heads set to {self.method}; {self.n} sequences, 95 % intervals"])

@@ -105,6 +105,33 @@ def probe(
 
 
 @app.command()
+def heads(
+    run: RunFolderArgument,
+    ablate: Annotated[bool, typer.Option("--ablate", help="Also print what breaks without each head.")] = False,
+    method: Annotated[
+        str, typer.Option(help="zero, mean, resample, uniform, random_rows, or a kind such as association.")
+    ] = "zero",
+    page: Annotated[Path | None, typer.Option(help="Also write an HTML page of the heads' attention here.")] = None,
+    seed: Seed = 0,
+) -> None:
+    """Print where each head of a trained model looks, and what breaks without it."""
+    from interp.ablation import ablate_heads
+    from interp.attention import show_attention
+    from interp.patterns import classify_heads
+    from interp.tasks import task_from
+    from interp.training_run import TrainingRun
+
+    trained = TrainingRun.load(run)
+    task = task_from(trained.manifest["task"])
+    patterns = classify_heads(trained.model, task, seed=seed)
+    print(patterns)
+    if ablate:
+        print(ablate_heads(trained.model, task, method=method, seed=seed))
+    if page is not None:
+        show_attention(trained.model, task, examples=3, patterns=patterns, viewer="canvas", seed=seed).save(page)
+
+
+@app.command()
 def report(
     run: RunFolderArgument,
     out: Annotated[
@@ -113,15 +140,24 @@ def report(
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Check the probes against causes.")] = True,
 ) -> None:
     """Write one HTML page about a trained model; it opens offline."""
+    from interp.ablation import ablate_heads
+    from interp.attention import show_attention
+    from interp.patterns import classify_heads
     from interp.probing import probe as probe_model
-    from interp.report import report_run
+    from interp.reporting import report_run
     from interp.tasks import task_from
     from interp.training_run import TrainingRun
 
     trained = TrainingRun.load(run)
     task = task_from(trained.manifest["task"])
-    probes = probe_model(trained.model, task, verify=verify)
-    page, _ = report_run(trained, task, out or run / "report.html", probes=probes)
+    patterns = classify_heads(trained.model, task)
+    results = [
+        probe_model(trained.model, task, verify=verify),
+        patterns,
+        show_attention(trained.model, task, examples=3, patterns=patterns, viewer="canvas"),
+        ablate_heads(trained.model, task),
+    ]
+    page, _ = report_run(trained, task, out or run / "report.html", results=results)
     print(f"report: {page}")
 
 

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+from interp.ablation import ablate_heads
+from interp.attention import show_attention
 from interp.models import config_for
+from interp.patterns import classify_heads
 from interp.probing import probe
 from interp.progress import Progress
-from interp.report import report_run
+from interp.reporting import report_run
 from interp.sweeps import TrainJob, train_many
 from interp.tasks import Lego
 from interp.train_settings import Association, TrainSettings
@@ -44,18 +47,34 @@ def run_demo(folder: Path, *, seed: int = 0, fresh: bool = False) -> Path:
     jobs = demo_jobs(folder, seed)
     with Progress(list(jobs)) as progress:
         runs = train_many(jobs, fresh=fresh, on_progress=progress)
+    model = runs["model"].model
     print("Probing every layer, and checking the probes against causes ...")
-    probes = probe(runs["model"].model, TASK, verify=True, seed=seed)
+    probes = probe(model, TASK, verify=True, seed=seed)
     probes.save(folder / "probes.json")
+    print("Reading every head, and taking heads out ...")
+    patterns = classify_heads(model, TASK, seed=seed)
+    patterns.save(folder / "heads.json")
+    found = {kind: patterns.heads(kind) for kind in ("association", "manipulation") if patterns.heads(kind)}
+    sets = [ablate_heads(model, TASK, heads=found, n=500, n_random=20, seed=seed)] if found else []
     page, tested = report_run(
         runs["model"],
         TASK,
         folder / "report.html",
-        probes=probes,
+        results=[
+            probes,
+            patterns,
+            show_attention(model, TASK, examples=3, patterns=patterns, viewer="canvas", seed=seed),
+            *sets,
+            ablate_heads(model, TASK, seed=seed),
+        ],
         control=runs["control"],
         title="A transformer learns to follow a chain of reasoning",
     )
     print(f"\n{tested['model']}\n\n{probes}\n")
+    for kind, heads in found.items():
+        print(f"{kind} heads: {', '.join(f'{layer}.{head}' for layer, head in heads)}")
+    for result in sets:
+        print(f"\n{result}\n")
     worst = ", ".join(f"{t} {a:.2f}" for t, a in zip(TASK.targets, tested["control"].accuracy, strict=True))
     print(f"control without the association bias: {worst}")
     print(f"report: {page}")

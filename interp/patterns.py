@@ -11,7 +11,7 @@ from scipy import stats
 from torch import Tensor
 
 from hooks import Transformer
-from hooks.attention import make_context
+from hooks.attention import visible_keys
 from interp.evaluation import chunks
 from interp.kinds import relations_of
 from interp.pattern_result import HeadPatterns
@@ -114,7 +114,8 @@ def measure(model: Transformer, task: Task, batch: Batch, kinds: Sequence[str]) 
     chances = []
     for part in chunks(batch, CHUNK):
         related = torch.stack(list(relations_of(task, part, kinds).values()), 1)
-        allowed, real = visible_keys(model, part)
+        allowed = visible_keys(model.cfg, part.tokens, part.attention_mask)
+        real = torch.ones_like(part.tokens, dtype=torch.bool) if part.attention_mask is None else part.attention_mask
         rows = _Rows(related & allowed[:, None], allowed, real)
         chances.append(rows.chance.mean((0, 2)))
         layers: list[dict[str, Tensor]] = [{} for _ in range(model.cfg.n_layers)]
@@ -186,17 +187,6 @@ class _Rows:
         layer["value_weighted"] = self.score(torch.where(total > 0, weighted / total.clamp_min(1e-30), 0))
         layer["moved"] = (total[..., 0] * self.real[:, None]).sum(-1) / n_real.clamp_min(1)
         return layer
-
-
-def visible_keys(
-    model: Transformer, batch: Batch
-) -> tuple[Bool[Tensor, "batch query key"], Bool[Tensor, "batch query"]]:
-    """Keys each query may see, and which queries are real tokens."""
-    n, pos = batch.tokens.shape
-    context = make_context(model.cfg, batch.tokens, batch.attention_mask, pos, batch.tokens.device)
-    real = torch.ones(n, pos, dtype=torch.bool) if batch.attention_mask is None else batch.attention_mask.bool()
-    allowed = torch.ones(1, pos, pos, dtype=torch.bool) if context.allowed is None else context.allowed
-    return allowed.expand(n, -1, -1), real
 
 
 def _half_width(values: Float[np.ndarray, "sample *cells"]) -> Float[np.ndarray, "*cells"]:

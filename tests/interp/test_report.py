@@ -52,7 +52,15 @@ def report(nasty, tmp_path_factory):
     task, run = nasty
     probes = interp.probe(run.model, task, n_train=40, n_test=40, verify=True)
     path = tmp_path_factory.mktemp("report") / "report.html"
-    report_run(run, task, path, probes=probes, control=one_step(task, seed=1), n_test=50)
+    patterns = interp.classify_heads(run.model, task, n=8)
+    results = [
+        probes,
+        patterns,
+        interp.show_attention(run.model, task, examples=2, patterns=patterns, viewer="canvas"),
+        interp.ablate_heads(run.model, task, n=8),
+        interp.ablate_heads(run.model, task, heads={"<b>first</b>": [(0, 0)]}, n=8, n_random=1),
+    ]
+    report_run(run, task, path, results=results, control=one_step(task, seed=1), n_test=50)
     return path
 
 
@@ -67,7 +75,8 @@ def test_a_report_is_one_file_that_fetches_nothing(report):
         for name in ("src", "href", "data", "poster", "action", "srcset", "xlink:href"):
             target = attrs.get(name) or ""
             assert target == "" or target.startswith("#"), (tag, name, target)
-        assert tag not in ("link", "iframe", "base", "object", "embed", "img")
+        assert tag not in ("link", "base", "object", "embed", "img")
+        assert tag != "iframe" or "src" not in attrs  # the attention viewer comes inside, as srcdoc
         assert "url(http" not in (attrs.get("style") or "")
     assert "@import" not in without_scripts(html)
     assert "url(http" not in without_scripts(html)
@@ -204,3 +213,17 @@ def test_charts_draw_themselves_in_a_browser_without_a_network(report, tmp_path)
         assert "vega-embed" in classes
         assert "<svg" in inside
         assert "<details" in inside  # the menu that only the script adds
+
+
+def test_what_has_no_section_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"results holds a dict, which has no section; there are ProbeResult"):
+        write_report([{}], tmp_path / "page.html", title="page")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_attention_viewer_inside_a_report_is_harmless_and_whole(report):
+    frames = [attrs for tag, attrs in Elements(report.read_text()).found if tag == "iframe"]
+    assert len(frames) == 1
+    inside = Elements(frames[0]["srcdoc"]).found  # as a browser sees it: one layer of escaping gone
+    assert {"canvas", "select"} <= {tag for tag, _ in inside}
+    assert not [attrs for tag, attrs in inside if tag == "img" or "onerror" in attrs or "src" in attrs]

@@ -1,81 +1,22 @@
-"""Results to one HTML file that opens offline."""
+"""Each result as a section of a page: what it shows, how to read it, its chart and its table."""
 
 import json
-from collections.abc import Sequence
-from pathlib import Path
+from html import escape
 
 import pandas as pd
+from markupsafe import Markup
 
-from interp.evaluation import EvaluationResult, evaluate
+from interp.ablation_result import AblationResult
+from interp.evaluation import EvaluationResult
+from interp.pattern_result import HeadPatterns
 from interp.probe_result import ProbeResult
 from interp.randomness import derived_generator
 from interp.tasks import Lego, chain_of
-from interp.tasks.base import Task
 from interp.training_run import TrainingRun
+from interp.view.attention import AttentionPage
 from interp.view.chain import chain_svg, sentence_html
 from interp.view.charts import curves, dots
-from interp.view.page import Section, write_page
-
-
-def report(sections: Sequence[Section], path: str | Path, *, title: str, lead: str = "") -> Path:
-    """Write sections to one self-contained HTML file, atomically.
-
-    Args:
-        sections: Made by the functions of this module, or your own `interp.view.page.Section`.
-        path: The HTML file.
-        title: Heading of the page.
-        lead: What it shows, in a few sentences.
-
-    Raises:
-        ValueError: no section.
-    """
-    return write_page(path, title=title, lead=lead, sections=list(sections))
-
-
-def report_run(
-    run: TrainingRun,
-    task: Task,
-    path: str | Path,
-    *,
-    probes: ProbeResult | None = None,
-    control: TrainingRun | None = None,
-    n_test: int = 10_000,
-    title: str = "What the model learned, and where it can be read",
-) -> tuple[Path, dict[str, EvaluationResult]]:
-    """Write the page of one training run: curves, accuracy, probes, an example, provenance.
-
-    Args:
-        run: The model that the page is about.
-        task: What it learned.
-        path: The HTML file.
-        probes: What can be read from it, if that was measured.
-        control: Another run to show beside it.
-        n_test: Held-out examples for the accuracies.
-        title: Heading of the page.
-
-    Returns:
-        The file, and the held-out accuracies of the model and of the control.
-
-    Raises:
-        ValueError: fewer than one test example.
-    """
-    runs = {"model": run} | ({"control": control} if control else {})
-    tested = {name: evaluate(one.model, task, n=n_test, seed=one.manifest["seed"]) for name, one in runs.items()}
-    sections = [
-        *([example(run, task)] if isinstance(task, Lego) else []),
-        what_was_trained(runs),
-        learning_curves(runs),
-        accuracies(tested),
-        *([probe_map(probes)] if probes else []),
-        provenance(run),
-    ]
-    cfg, (accuracy, target) = run.model.cfg, min(zip(tested["model"].accuracy, task.targets, strict=True))
-    lead = (
-        f"A transformer with {cfg.n_layers} layers and {cfg.n_heads} heads per layer was trained on "
-        f"{run.manifest['task']['task'].upper()} from seed {run.manifest['seed']}. On {n_test} held-out examples its "
-        f"weakest target, {target}, is right {accuracy:.2%} of the time."
-    )
-    return report(sections, path, title=title, lead=lead), tested
+from interp.view.page import Section
 
 
 def what_was_trained(runs: dict[str, TrainingRun]) -> Section:
@@ -193,6 +134,72 @@ def example(run: TrainingRun, task: Lego) -> Section:
         "the variable depends on, and the one before it, down to the root.",
         html=sentence + picture,
     )
+
+
+def head_table(patterns: HeadPatterns) -> Section:
+    """Label, score, interval and p of every head."""
+    rows = [("head", "label", "score [95 %]", "p (Holm)", "value-weighted", "untrained", "entropy", "moved")]
+    for layer, row in enumerate(patterns.label):
+        for head, label in enumerate(row):
+            best = int(patterns.score[layer, head].argmax())
+            kind = patterns.kinds.index(label) if label in patterns.kinds else best
+            cell = (layer, head, kind)
+            nearest = f" (nearest {patterns.kinds[kind]})" if label == "unclassified" else ""
+            rows.append(
+                (
+                    f"{layer}.{head}",
+                    label + nearest,
+                    f"{patterns.score[cell]:.2f} [{patterns.low[cell]:.2f}, {patterns.high[cell]:.2f}]",
+                    f"{patterns.p_holm[cell]:.1e}" if patterns.p_holm[cell] > 0 else "< 1e-300",
+                    f"{patterns.value_weighted[cell]:.2f}",
+                    f"{patterns.untrained[..., kind].max():.2f}",
+                    f"{patterns.entropy[layer, head]:.2f}",
+                    f"{patterns.moved[layer, head]:.2f}",
+                )
+            )
+    text = (
+        "The score of a head is the attention it puts on related keys, 0 at chance and 1 for all of it. A head is "
+        "labelled only if permuting keys could hardly give its score (p, corrected for all heads and kinds at "
+        f"{patterns.alpha:g}), if its interval over {patterns.n} sequences lies above 0.3, and above every head of an "
+        "untrained model (column untrained). Value-weighted: the score when keys count by the norm of what they write. "
+        "A label says where a head looks, not that it matters; taking heads out shows that."
+    )
+    return Section(title="Where each head looks", text=text, chart=patterns.plot(), table=rows)
+
+
+def gallery(page: AttentionPage) -> Section:
+    """The attention viewer, inside the page."""
+    frame = f'<iframe srcdoc="{escape(page.html)}" title="attention" style="width:100%;height:640px;border:0"></iframe>'
+    return Section(
+        title="Attention, head by head",
+        text="One map per head on held-out sentences: rows are queries, columns are keys. Point to read a weight, "
+        "click to enlarge, and outline a relation to compare it with what a head is said to do.",
+        html=Markup(frame),
+    )
+
+
+def ablations(result: AblationResult) -> Section:
+    """What breaks without each head, or without named sets of heads beside random ones."""
+    single = all(len(chosen) == 1 for chosen in result.heads)
+    text = (
+        f"Heads are set to {result.method} on {result.n} held-out sentences, and everything after them is run again; "
+        "intervals are 95 %, paired bootstrap over sentences."
+    )
+    if single:
+        text += " One head at a time: what a single removal does not show may still be shared by two heads."
+        return Section(title="What breaks without each head", text=text, chart=result.plot())
+    rows = [("heads removed", *(f"accuracy on {target}" for target in result.targets))]
+    rows.append(("none", *(f"{value:.3f}" for value in result.clean)))
+    for index, (name, chosen) in enumerate(zip(result.names, result.heads, strict=True)):
+        left = result.clean - result.drop[index]
+        ends = zip(left, result.clean - result.high[index], result.clean - result.low[index], strict=True)
+        rows.append((f"{name} ({len(chosen)})", *(f"{value:.3f} [{low:.3f}, {high:.3f}]" for value, low, high in ends)))
+        if result.random_drop is not None:
+            drops = result.random_drop[index]
+            middle, worst = result.clean - drops.mean(0), result.clean - drops.max(0)
+            cells = (f"{mean:.3f}, worst {least:.3f}" for mean, least in zip(middle, worst, strict=True))
+            rows.append((f"{len(drops)} random sets of {len(chosen)}", *cells))
+    return Section(title="What breaks without each kind of head", text=text, chart=result.plot(), table=rows)
 
 
 def provenance(run: TrainingRun) -> Section:
