@@ -18,6 +18,7 @@ from interp.view import page
 from interp.view.chain import chain_svg, sentence_html
 from interp.view.page import Section
 
+CHARTS = 6  # curves, accuracies, probes, heads, and two ablations
 NASTY = ("<b>", "</script>", '"', "&amp;", "'", "<img/src=x/onerror=alert(1)>")
 
 
@@ -103,7 +104,7 @@ def test_a_report_has_its_sections_and_numbers(report, nasty):
 
 def test_specifications_in_the_page_can_be_read_back(report):
     specs = re.findall(r'<script type="application/json" id="spec-\d+">(.*?)</script>', report.read_text(), re.DOTALL)
-    assert len(specs) == 3
+    assert len(specs) == CHARTS
     for text in specs:
         assert "$schema" in json.loads(text)
 
@@ -114,8 +115,8 @@ def test_tokens_are_text_and_never_markup(report):
     assert "b" not in tags
     assert "img" not in tags
     assert not any(name.startswith("on") for _, attrs in Elements(html).found for name in attrs)
-    # three specifications, the library, and the lines that start it: no token opened or closed a script
-    assert len([tag for tag, _ in Elements(html).found if tag == "script"]) == 5
+    # the specifications, the library, and the lines that start it: no token opened or closed a script
+    assert len([tag for tag, _ in Elements(html).found if tag == "script"]) == CHARTS + 2
 
 
 @pytest.mark.parametrize("token", NASTY)
@@ -208,7 +209,7 @@ def test_charts_draw_themselves_in_a_browser_without_a_network(report, tmp_path)
     )
     assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
     charts = re.findall(r'<div class="chart ([^"]*)" id="chart-\d+">(.*?)</section>', done.stdout, re.DOTALL)
-    assert len(charts) == 3
+    assert len(charts) == CHARTS
     for classes, inside in charts:
         assert "vega-embed" in classes
         assert "<svg" in inside
