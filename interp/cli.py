@@ -54,9 +54,9 @@ def train_lego(
     tied: Annotated[bool, typer.Option("--tied", help="One block applied again and again (ALBERT).")] = False,
     association: Annotated[str, typer.Option(help="Bias towards equal tokens: mimic, query_key or none.")] = "mimic",
     curriculum: Annotated[
-        str, typer.Option(help="Stages length:steps, e.g. 2:80,3:270,4:350; empty for one length.")
-    ] = "",
-    steps: Annotated[int, typer.Option(help="Steps, where there is no curriculum.")] = 700,
+        str, typer.Option(help="Stages length:steps, e.g. 2:80,3:270,4:350; auto; or none for one length.")
+    ] = "auto",
+    steps: Annotated[int, typer.Option(help="Steps, where the curriculum is none.")] = 700,
     seed: Seed = 0,
     fresh: Fresh = False,
 ) -> None:
@@ -75,7 +75,7 @@ def train_lego(
     job = TrainJob(
         task=task,
         config=config_for(task, n_layers=layers, n_heads=heads, d_model=width, tied=tied),
-        settings=TrainSettings(steps=steps, curriculum=_stages(curriculum), association=association),  # type: ignore[arg-type]
+        settings=TrainSettings(steps=steps, curriculum=_stages(curriculum, n_vars), association=association),  # type: ignore[arg-type]
         seed=seed,
         folder=out,
     )
@@ -161,12 +161,16 @@ def report(
     print(f"report: {page}")
 
 
-def _stages(text: str) -> tuple[tuple[int, int], ...]:
+def _stages(text: str, n_vars: int) -> tuple[tuple[int, int], ...]:
+    from interp.train_settings import curriculum_to
+
+    if text in ("auto", "none"):
+        return curriculum_to(n_vars) if text == "auto" else ()
     try:
         stages = [stage.split(":") for stage in text.split(",") if stage]
         return tuple((int(length), int(steps)) for length, steps in stages)
     except ValueError:
-        raise ValueError(f"curriculum is {text!r}; write stages as length:steps, e.g. 2:80,3:270.") from None
+        raise ValueError(f"curriculum is {text!r}; write auto, none, or stages length:steps: 2:80,3:270.") from None
 
 
 def _train(job, fresh: bool) -> None:

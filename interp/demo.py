@@ -11,10 +11,9 @@ from interp.progress import Progress
 from interp.reporting import report_run
 from interp.sweeps import TrainJob, train_many
 from interp.tasks import Lego
-from interp.train_settings import Association, TrainSettings
+from interp.train_settings import Association, TrainSettings, curriculum_to
 
 TASK = Lego(n_vars=4)
-CURRICULUM = ((2, 80), (3, 270), (4, 350))
 BIASES: dict[str, Association] = {"model": "mimic", "control": "none"}
 
 
@@ -24,7 +23,7 @@ def demo_jobs(folder: Path, seed: int) -> dict[str, TrainJob]:
         name: TrainJob(
             task=TASK,
             config=config_for(TASK),
-            settings=TrainSettings(curriculum=CURRICULUM, association=association),
+            settings=TrainSettings(curriculum=curriculum_to(TASK.n_vars), association=association),
             seed=seed,
             folder=folder / name,
         )

@@ -9,7 +9,22 @@ import pytest
 
 from interp.cli import main
 
-TRAIN = ["train", "lego", "--n-vars", "2", "--layers", "1", "--width", "16", "--association", "none", "--steps", "3"]
+TRAIN = [
+    "train",
+    "lego",
+    "--n-vars",
+    "2",
+    "--layers",
+    "1",
+    "--width",
+    "16",
+    "--association",
+    "none",
+    "--curriculum",
+    "none",
+    "--steps",
+    "3",
+]
 
 
 @pytest.fixture
@@ -73,6 +88,15 @@ def test_errors_are_one_line(interp, tmp_path, arguments, words):
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "r").exists()
+
+
+def test_without_further_words_the_curriculum_reaches_the_chain(interp, tmp_path, monkeypatch):
+    monkeypatch.setattr("interp.training._Trainer.run", lambda self: [])  # the settings are what matters here
+    for n_vars, last in ((1, None), (4, [4, 350]), (9, [9, 900])):
+        out = f"run{n_vars}"
+        interp("train", "lego", "--n-vars", n_vars, "--layers", 1, "--width", 16, "--out", out)
+        stages = json.loads((tmp_path / out / "manifest.json").read_text())["settings"]["curriculum"]
+        assert (stages[-1] if stages else None) == last
 
 
 def test_another_run_in_the_folder_is_refused(interp):
