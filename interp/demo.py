@@ -1,5 +1,6 @@
 """The main job, end to end: train a model and a control on LEGO, probe the model, write the page."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from interp.ablation import ablate_heads
@@ -11,7 +12,7 @@ from interp.progress import Progress
 from interp.reporting import report_run
 from interp.sweeps import TrainJob, train_many
 from interp.tasks import Lego
-from interp.train_settings import Association, TrainSettings, curriculum_to
+from interp.train_settings import Association, recipe_for
 
 TASK = Lego(n_vars=4)
 BIASES: dict[str, Association] = {"model": "mimic", "control": "none"}
@@ -23,7 +24,7 @@ def demo_jobs(folder: Path, seed: int) -> dict[str, TrainJob]:
         name: TrainJob(
             task=TASK,
             config=config_for(TASK),
-            settings=TrainSettings(curriculum=curriculum_to(TASK.n_vars), association=association),
+            settings=replace(recipe_for(TASK), association=association),
             seed=seed,
             folder=folder / name,
         )

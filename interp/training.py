@@ -16,7 +16,7 @@ from interp.mimicking import copy_query_to_key, mimic_batch, mimic_loss, mimic_t
 from interp.randomness import derived_generator
 from interp.run_folder import RunFolder
 from interp.tasks.base import Batch, Task
-from interp.train_settings import TrainSettings
+from interp.train_settings import TrainSettings, recipe_for
 from interp.training_run import TrainingRun
 
 OnRecord = Callable[[dict[str, Any]], None]
@@ -37,7 +37,7 @@ def train(
     Args:
         model: What to train. Its vocabulary sizes and attention must be the task's.
         task: What to learn.
-        settings: How; `TrainSettings()` when left out.
+        settings: How; `recipe_for(task)` when left out, which learns LEGO chains of four in a minute on one core.
         seed: Decides batches, depths and the mimicking data. The initial weights are the model's own.
         folder: Where to keep manifest, metrics, state and model. A finished run of the same seed, task, config and
             settings is loaded from there, an unfinished one is resumed. Nothing is written when left out.
@@ -51,7 +51,7 @@ def train(
         ValueError: a model that does not fit the task, settings that do not fit either, a folder that holds
             another run, or a loss that is not finite.
     """
-    settings = settings or TrainSettings()
+    settings = settings or recipe_for(task)
     _check_fit(model, task, settings)
     model.tokenizer = task.vocab
     manifest = {

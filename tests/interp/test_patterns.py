@@ -1,0 +1,126 @@
+"""Where heads look: planted patterns are named, and nothing else is."""
+
+import numpy as np
+import pytest
+import torch
+from planted import Brackets, Padded, Planted, ideal_map, only_tokens
+
+import interp
+from hooks import HeadPattern, Transformer, TransformerConfig
+from hooks.attention import visible_keys
+from interp.kinds import _KINDS, register_kind, relations_of
+from interp.patterns import classify_heads, measure
+from interp.tasks import Lego
+
+BOTH = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+LEGO_KINDS = ("association", "manipulation", "broadcast", "previous", "self")
+
+
+def config(task, **sizes):
+    return interp.config_for(task, **{"n_layers": 2, "n_heads": 4, "d_model": 32, **sizes})
+
+
+def ideal(task, kind):
+    """The ideal map of a kind, as a plan for `Planted`."""
+    return lambda batch, allowed: ideal_map(relations_of(task, batch, [kind])[kind], allowed)
+
+
+def uniform(batch, allowed):
+    return ideal_map(torch.zeros_like(allowed), allowed)
+
+
+def assert_named(model, task, plan, **settings):
+    """Every planted head has its label with a score of 0.99, and no other head has one."""
+    result = classify_heads(model, task, n=32, **settings)
+    for layer in range(model.cfg.n_layers):
+        for head in range(model.cfg.n_heads):
+            label = plan.get((layer, head), "unclassified")
+            assert result.label[layer][head] == label, (layer, head, str(result))
+            if label in result.kinds:
+                kind = result.kinds.index(label)
+                assert result.score[layer, head, kind] >= 0.99
+                assert result.p_holm[layer, head, kind] <= 0.01
+    for label in set(plan.values()):
+        assert result.heads(label) == tuple(sorted(head for head, found in plan.items() if found == label))
+    return result
+
+
+@BOTH
+@pytest.mark.parametrize("kind", [*LEGO_KINDS, "uniform"])
+def test_one_planted_head_gets_its_name_and_no_other_does(kind, causal):
+    task = Padded(n_vars=4, causal=causal)
+    plan = {(1, 2): kind}
+    make = uniform if kind == "uniform" else ideal(task, kind)
+    assert_named(Planted(config(task), {(1, 2): make}), task, plan)
+
+
+@BOTH
+def test_all_kinds_side_by_side(causal):
+    task = Padded(n_vars=4, causal=causal)
+    heads = [(0, 0), (0, 1), (0, 3), (1, 1), (1, 2)]
+    plan = dict(zip(heads, LEGO_KINDS, strict=True)) | {(1, 3): "uniform"}
+    make = {head: uniform if kind == "uniform" else ideal(task, kind) for head, kind in plan.items()}
+    assert_named(Planted(config(task), make), task, plan)
+
+
+@pytest.mark.parametrize("kind", ["stack_top", "unmatched_open", "previous", "self"])
+def test_relations_of_a_stack_are_told_apart(kind):
+    task = Brackets()
+    result = assert_named(Planted(config(task), {(0, 1): ideal(task, kind)}), task, {(0, 1): kind})
+    assert set(result.kinds) == {"manipulation", "stack_top", "unmatched_open", "previous", "self"}
+
+
+@pytest.fixture
+def registered():
+    """Kinds that a test registers are gone after it."""
+    before = dict(_KINDS)
+    yield
+    _KINDS.clear()
+    _KINDS.update(before)
+
+
+def test_a_kind_of_your_own_takes_three_lines(registered):
+    def first_letter(task, batch):
+        return (batch.tokens == batch.tokens[:, 1:2])[:, None, :].expand(-1, batch.tokens.shape[1], -1)
+
+    register_kind("first_letter", first_letter)
+    task = Lego(n_vars=4)
+    assert_named(Planted(config(task), {(0, 2): ideal(task, "first_letter")}), task, {(0, 2): "first_letter"})
+
+
+def test_hard_coded_heads_get_their_names_although_an_untrained_model_could_have_them():
+    task = Lego(n_vars=4)
+    bos = task.vocab.ids["[BOS]"]
+    row = (HeadPattern(), HeadPattern(kind="uniform"), HeadPattern(kind="broadcast", token=bos), HeadPattern())
+    previous = (HeadPattern(), HeadPattern(kind="local", kernel=(1.0, 0.0, 0.0)), HeadPattern(), HeadPattern())
+    model = Transformer(config(task, head_patterns=(row, previous)))
+    plan = {(0, 1): "uniform", (0, 2): "broadcast", (1, 1): "previous"}
+    assert_named(model, task, plan)
+
+
+def test_a_sequence_without_related_keys_says_nothing_about_a_head():
+    """Half of these sequences have no token twice; the others are attended to perfectly."""
+
+    class Letters(Brackets):
+        def sample(self, n, *, generator, split="train"):
+            tokens = torch.rand(n, 20, generator=generator).argsort(-1)[:, : self.pos]
+            tokens[::2, 3] = tokens[::2, 9]
+            return only_tokens(tokens)
+
+        def relations(self, batch):
+            tokens = batch.tokens
+            same = (tokens[:, :, None] == tokens[:, None, :]) & ~torch.eye(self.pos, dtype=torch.bool)
+            return {"same_token": same}
+
+    task = Letters(attention="bidirectional", d_vocab=20)
+    result = assert_named(Planted(config(task), {(0, 0): ideal(task, "association")}), task, {(0, 0): "association"})
+    kind = result.kinds.index("association")
+    assert result.low[0, 0, kind] >= 0.99
+
+
+def test_half_of_the_attention_scores_half():
+    task = Lego(n_vars=4)
+    half = lambda batch, allowed: (ideal(task, "previous")(batch, allowed) + uniform(batch, allowed)) / 2  # noqa: E731
+    result = classify_heads(Planted(config(task), {(0, 0): half}), task, n=32)
+    assert result.label[0][0] == "previous"
+    assert result.score[0, 0, result.kinds.index("previous")] == pytest.approx(0.5, abs=1e-6)
