@@ -14,10 +14,15 @@ from einops import einsum, repeat
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hooks.attention import take
 from hooks.transformer import Transformer
 
 TOKENS_PER_PASS = 1024
 """Heads are edited side by side as long as a pass has at most this many tokens: more is slower on a CPU."""
+
+LARGE_BLOCK = 31 * 2**20
+"""Bytes. Freeing one block of this size makes glibc keep what is freed later, instead of returning it to the system
+after every pass and faulting it in again, page by page, which costs up to a third of the time."""
 
 Head = tuple[int, int]
 """(layer, head)."""
@@ -42,22 +47,32 @@ class AblationEngine:
     Args:
         model: What to intervene on. It is not changed.
         tokens: Inputs.
+        read_at: Positions whose logits are wanted; all when left out. Fewer are cheaper.
         inputs: Further arguments of the model's forward pass: `attention_mask`, `position_ids`.
 
     Raises:
         ValueError: a model whose heads write more than z tells (`vo_identity`): edit its `hook_result` instead.
     """
 
-    def __init__(self, model: Transformer, tokens: Int[Tensor, "batch pos"], **inputs: Any):
+    def __init__(
+        self,
+        model: Transformer,
+        tokens: Int[Tensor, "batch pos"],
+        *,
+        read_at: Int[Tensor, "batch read"] | None = None,
+        **inputs: Any,
+    ):
         if model.cfg.vo_identity:
             raise ValueError("vo_identity is on: heads write b_h A_h x beside z, so an edit of z is only part of them.")
-        self.model, self.tokens = model, tokens
+        self.model, self.tokens, self.read_at = model, tokens, read_at
+        torch.empty(LARGE_BLOCK, dtype=torch.uint8)
         self.attention_mask: Bool[Tensor, "batch pos"] | None = inputs.get("attention_mask")
         kept = ("hook_resid_pre", "attn.hook_z", "attn.hook_v", "attn.hook_pattern", "hook_attn_out")
         with torch.no_grad():
-            self.logits, self.cache = model.run_with_cache(
+            logits, self.cache = model.run_with_cache(
                 tokens, **inputs, names_filter=lambda name: name.startswith("blocks.") and name.endswith(kept)
             )
+        self.logits = logits if read_at is None else take(logits, read_at)
 
     def heads(self, layer: int) -> HeadInputs:
         """The clean values of one layer's heads."""
@@ -66,7 +81,7 @@ class AblationEngine:
             z=self.cache[at + "hook_z"], v=self.cache[at + "hook_v"], pattern=self.cache[at + "hook_pattern"]
         )
 
-    def each_head(self, replace: Replacement) -> Iterator[tuple[Head, Float[Tensor, "batch pos d_vocab_out"]]]:
+    def each_head(self, replace: Replacement) -> Iterator[tuple[Head, Float[Tensor, "batch read d_vocab_out"]]]:
         """Logits with one head replaced, for every head in turn.
 
         Args:
@@ -89,13 +104,13 @@ class AblationEngine:
     @torch.no_grad()
     def _one_by_one(
         self, layer: int, heads: list[int], change: Float[Tensor, "batch pos head d_head"]
-    ) -> Float[Tensor, "edit batch pos d_vocab_out"]:
+    ) -> Float[Tensor, "edit batch read d_vocab_out"]:
         weight = self.model.blocks[layer].attn.W_O[heads]
         writes = einsum(change[:, :, heads], weight, "b p h e, h e d -> h b p d")
-        return self._after(layer, self.cache[f"blocks.{layer}.hook_attn_out"] + writes)
+        return self._after(layer, self.cache[f"blocks.{layer}.hook_attn_out"] + writes, self.read_at)
 
     @torch.no_grad()
-    def head_set(self, heads: Sequence[Head], replace: Replacement) -> Float[Tensor, "batch pos d_vocab_out"]:
+    def head_set(self, heads: Sequence[Head], replace: Replacement) -> Float[Tensor, "batch read d_vocab_out"]:
         """Logits with several heads replaced at once, in any layers.
 
         Later layers see the edits of earlier ones: their replacement is computed from the values they then have.
@@ -111,11 +126,13 @@ class AblationEngine:
         write = einsum(change, self.model.blocks[first].attn.W_O[chosen], "b p h e, h e d -> b p d")
         attn_out = self.cache[f"blocks.{first}.hook_attn_out"] + write
         with self.model.hooks(list(_edits(by_layer, replace))):
-            return self._after(first, attn_out[None])[0]
+            if self.read_at is None or self.model.cfg.n_layers - 1 not in by_layer:
+                return self._after(first, attn_out[None], self.read_at)[0]
+            return take(self._after(first, attn_out[None], None)[0], self.read_at)  # a replacement needs all of z
 
     def _after(
-        self, layer: int, attn_out: Float[Tensor, "edit batch pos d_model"]
-    ) -> Float[Tensor, "edit batch pos d_vocab_out"]:
+        self, layer: int, attn_out: Float[Tensor, "edit batch pos d_model"], read_at: Int[Tensor, "batch read"] | None
+    ) -> Float[Tensor, "edit batch read d_vocab_out"]:
         edits = len(attn_out)
         resid = repeat(self.cache[f"blocks.{layer}.hook_resid_pre"], "b p d -> (e b) p d", e=edits)
         mask = self.attention_mask
@@ -125,6 +142,7 @@ class AblationEngine:
             attn_out=attn_out.flatten(0, 1),
             tokens=self.tokens.repeat(edits, 1),
             attention_mask=None if mask is None else mask.repeat(edits, 1),
+            read_at=None if read_at is None else read_at.repeat(edits, 1),
         )
         return logits.unflatten(0, (edits, -1))
 

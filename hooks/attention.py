@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 from einops import einsum
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from hooks.config import TransformerConfig
@@ -22,6 +22,23 @@ class Context:
     """Keys that each query may see; None when every query sees every key."""
     fixed_scores: dict[HeadPattern, Float[Tensor, "batch query key"]] = field(default_factory=dict)
     """Log of the attention map of each hard-coded pattern in use: softmax gives the map back."""
+    queries: Int[Tensor, "batch query"] | None = None
+    """Positions that ask; None when all do. The two maps above then have a row for each of these only."""
+
+    def asked_at(self, queries: Int[Tensor, "batch query"]) -> "Context":
+        """The same batch, with queries at these positions only."""
+        allowed = self.allowed if self.allowed is None else self.allowed.expand(len(queries), -1, -1)
+        fixed = {pattern: take(scores, queries) for pattern, scores in self.fixed_scores.items()}
+        return Context(allowed if allowed is None else take(allowed, queries), fixed, queries)
+
+    def asking(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch query d_model"]:
+        """The rows of x at the positions that ask."""
+        return x if self.queries is None else take(x, self.queries)
+
+
+def take(x: Shaped[Tensor, "batch pos width"], at: Int[Tensor, "batch row"]) -> Shaped[Tensor, "batch row width"]:
+    """Rows of x, other ones for each example."""
+    return x.gather(1, at[..., None].expand(-1, -1, x.shape[-1]))
 
 
 def make_context(
@@ -93,7 +110,7 @@ class Attention(Module):
         at: AttentionSites,
         patterns: tuple[HeadPattern, ...],
         context: Context,
-    ) -> Float[Tensor, "batch pos d_model"]:
+    ) -> Float[Tensor, "batch query d_model"]:
         """What attention writes, before it joins the residual stream."""
         scores = at.hook_attn_scores(self._scores(x, at, patterns, context))
         pattern = at.hook_pattern(scores.softmax(-1))
@@ -110,11 +127,12 @@ class Attention(Module):
     ) -> Float[Tensor, "batch head query key"]:
         if patterns and all(not pattern.learned for pattern in patterns):
             return torch.stack([context.fixed_scores[pattern] for pattern in patterns], 1).to(x.dtype)
-        q = at.hook_q(self.q(x).unflatten(-1, (self.n_heads, -1)))
+        asking = context.asking(x)
+        q = at.hook_q(self.q(asking).unflatten(-1, (self.n_heads, -1)))
         k = at.hook_k(self.k(x).unflatten(-1, (self.n_heads, -1)))
         scores = (q / self.scale).transpose(1, 2) @ k.permute(0, 2, 3, 1)
         if self.a is not None:
-            scores = scores + self.a[:, None, None] * (x @ x.transpose(1, 2))[:, None]
+            scores = scores + self.a[:, None, None] * (asking @ x.transpose(1, 2))[:, None]
         if context.allowed is not None:
             scores = scores.masked_fill(~context.allowed[:, None], -torch.inf)
         if patterns:

@@ -52,10 +52,10 @@ class Block(Module):
         at: LayerSites,
         patterns: tuple[HeadPattern, ...],
         ctx: Context,
-    ) -> Float[Tensor, "batch pos d_model"]:
-        """One applied layer."""
+    ) -> Float[Tensor, "batch query d_model"]:
+        """One applied layer, at the positions that ask."""
         attn_out = self.attention(self.read(resid, at), at.attn, patterns, ctx)
-        return self.write(resid, at.hook_attn_out(attn_out), at)
+        return self.write(ctx.asking(resid), at.hook_attn_out(attn_out), at)
 
     def read(self, resid: Tensor, at: LayerSites) -> Tensor:
         """What attention sees."""

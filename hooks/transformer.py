@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformer_lens import ActivationCache
 from transformer_lens.HookedRootModule import HookedRootModule
 
-from hooks.attention import Context, make_context
+from hooks.attention import Context, make_context, take
 from hooks.blocks import BLOCKS, Block
 from hooks.config import TransformerConfig
 from hooks.hook_names import check_hook, check_hook_name, check_names_filter
@@ -108,7 +108,8 @@ class Transformer(LensModel, Module, HookedRootModule):
         attn_out: Float[Tensor, "batch pos d_model"] | None = None,
         tokens: Int[Tensor, "batch pos"] | None = None,
         attention_mask: Bool[Tensor, "batch pos"] | Int[Tensor, "batch pos"] | None = None,
-    ) -> Float[Tensor, "batch pos d_vocab_out"]:
+        read_at: Int[Tensor, "batch read"] | None = None,
+    ) -> Float[Tensor, "batch read d_vocab_out"]:
         """Logits, going on from a residual stream instead of from tokens.
 
         Args:
@@ -117,6 +118,8 @@ class Transformer(LensModel, Module, HookedRootModule):
             attn_out: What attention of `layer` is to write, instead of computing it from `resid`.
             tokens: Needed only where heads are hard-coded.
             attention_mask: As in `forward`.
+            read_at: Positions to read out; all when left out. The last layer then asks at those only, and its hook
+                points see only them.
 
         Raises:
             ValueError: a layer outside 0 to n_layers, or hard-coded heads without tokens.
@@ -126,8 +129,10 @@ class Transformer(LensModel, Module, HookedRootModule):
             raise ValueError(f"layer is {layer}; this model can resume at 0 to {last}.")
         context = make_context(self.cfg, tokens, _as_bool(attention_mask), resid.shape[1], resid.device)
         for index in range(layer, self.cfg.n_layers):
+            if index == self.cfg.n_layers - 1 and read_at is not None:
+                context = context.asked_at(read_at)
             resid = self._layer(index, resid, context, attn_out if index == layer else None)
-        return self.read_out(resid)
+        return self.read_out(take(resid, read_at) if layer == self.cfg.n_layers and read_at is not None else resid)
 
     def read_out(self, resid: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_vocab_out"]:
         """Logits from the last residual stream."""
@@ -148,7 +153,7 @@ class Transformer(LensModel, Module, HookedRootModule):
         at, block = self.blocks[layer], self.block(layer)
         resid = at.hook_resid_pre(resid)
         if attn_out is not None:
-            return block.write(resid, attn_out, at)
+            return block.write(context.asking(resid), context.asking(attn_out), at)
         return block(resid, at, self.cfg.patterns_of(layer), context)
 
     def _check_input(self, tokens: Tensor, attention_mask: Tensor | None, depth: int | None) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,7 @@ from interp.evaluation import chunks
 from interp.kinds import known_kinds, relations_of
 from interp.randomness import derived_generator
 from interp.statistics import bootstrap_mean
-from interp.tasks.base import Batch, Task, logits_at_targets
+from interp.tasks.base import Batch, Task
 
 METHODS = ("zero", "mean", "resample", "uniform", "random_rows")
 """Beside these, any registered kind: the pattern becomes that relation's ideal map."""
@@ -59,14 +59,18 @@ def ablate_heads(
     sets = _sets(model, heads)
     random_sets = _random_sets(model, sets, n_random, seed)
     batch = task.sample(n, generator=derived_generator(seed, "ablate"), split="test")
-    reference = _reference(model, task, seed) if method in ("mean", "resample") else None
+    reference = _reference(method, model, task, seed) if method in ("mean", "resample") else None
+    # of the whole batch: a part of it may well lack the relation
+    related = None if method in METHODS else relations_of(task, batch, [method])[method]
     names = list(sets)
     clean, lost = [], []
     model.eval()
-    for index, part in enumerate(chunks(batch, max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1]))):
-        engine = AblationEngine(model, part.tokens, **part.model_inputs())
+    size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
+    for index, part in enumerate(chunks(batch, size)):
+        engine = AblationEngine(model, part.tokens, read_at=part.target_positions, **part.model_inputs())
         generator = derived_generator(seed, "replacement", index)
-        replace = _replacement(method, model, task, part, reference, generator)
+        here = None if related is None else related[index * size :][:size]
+        replace = _replacement(method, model, part, reference, here, generator)
         before = _outcome(task, engine.logits, part)
         clean.append(before)
         after = _run(engine, replace, heads, [*sets.values(), *random_sets])
@@ -83,9 +87,9 @@ def ablate_heads(
         drop=mean[:, 0],
         low=low[:, 0],
         high=high[:, 0],
-        loss_rise=-mean[:, 1],
-        loss_low=-high[:, 1],
-        loss_high=-low[:, 1],
+        loss_rise=mean[:, 1],
+        loss_low=low[:, 1],
+        loss_high=high[:, 1],
         random_drop=None if of_random is None else of_random[:, :, 0],
         shape=(model.cfg.n_layers, model.cfg.n_heads),
         n=n,
@@ -134,37 +138,46 @@ def _run(engine: AblationEngine, replace: Replacement, heads, sets: list[list[He
     return [engine.head_set(chosen, replace) for chosen in sets]
 
 
-def _outcome(task: Task, logits: Tensor, batch: Batch) -> Float[Tensor, "batch measure target"]:
+def _outcome(
+    task: Task, logits: Float[Tensor, "batch target d_vocab_out"], batch: Batch
+) -> Float[Tensor, "batch measure target"]:
     """Whether each target is right, and minus its loss in nats: what an ablation can lose."""
-    chosen = logits_at_targets(logits, batch)
-    loss = F.cross_entropy(chosen.transpose(1, 2), batch.labels, reduction="none")
-    return torch.stack([task.correct(logits, batch).double(), -loss.double()], 1)
+    loss = F.cross_entropy(logits.transpose(1, 2), batch.labels, reduction="none")
+    at = batch.target_positions[..., None].expand_as(logits)
+    everywhere = logits.new_zeros(*batch.tokens.shape, logits.shape[-1]).scatter(1, at, logits)
+    return torch.stack([task.correct(everywhere, batch).double(), -loss.double()], 1)
 
 
 @torch.no_grad()
-def _reference(model: Transformer, task: Task, seed: int) -> dict[str, Tensor]:
+def _reference(method: str, model: Transformer, task: Task, seed: int) -> dict[str, Tensor]:
+    """z of every layer on other sequences, or its mean over those that have a token at the position."""
     batch = task.sample(N_REFERENCE, generator=derived_generator(seed, "reference"), split="validation")
-    _, cache = model.run_with_cache(batch.tokens, names_filter=lambda name: name.endswith("hook_z"))
-    return dict(cache.items())
+    inputs: dict[str, Any] = batch.model_inputs()
+    _, cache = model.run_with_cache(batch.tokens, **inputs, names_filter=lambda name: name.endswith("hook_z"))
+    if method == "resample":
+        return dict(cache.items())
+    real = torch.ones_like(batch.tokens) if batch.attention_mask is None else batch.attention_mask
+    share = (real / real.sum(0).clamp_min(1))[..., None, None]
+    return {name: (z * share).sum(0, keepdim=True) for name, z in cache.items()}
 
 
 def _replacement(
     method: str,
     model: Transformer,
-    task: Task,
     batch: Batch,
     reference: dict[str, Tensor] | None,
+    related: Bool[Tensor, "batch query key"] | None,
     generator: torch.Generator,
 ) -> Replacement:
     if method == "zero":
         return lambda layer, clean: torch.zeros_like(clean.z)
     if reference is not None and method == "mean":
-        return lambda layer, clean: reference[f"blocks.{layer}.attn.hook_z"].mean(0, keepdim=True).expand_as(clean.z)
+        return lambda layer, clean: reference[f"blocks.{layer}.attn.hook_z"].expand_as(clean.z)
     if reference is not None:
         rows = torch.randint(N_REFERENCE, (len(batch),), generator=generator)
         return lambda layer, clean: reference[f"blocks.{layer}.attn.hook_z"][rows]
     allowed = visible_keys(model.cfg, batch.tokens, batch.attention_mask)
-    pattern = _pattern(method, task, batch, allowed, generator)
+    pattern = _pattern(method, related, allowed, generator)
 
     def mix(layer: int, clean: HeadInputs) -> Float[Tensor, "batch pos head d_head"]:
         return (pattern[:, None] @ clean.v.transpose(1, 2)).transpose(1, 2)
@@ -173,14 +186,17 @@ def _replacement(
 
 
 def _pattern(
-    method: str, task: Task, batch: Batch, allowed: Bool[Tensor, "batch query key"], generator: torch.Generator
+    method: str,
+    related: Bool[Tensor, "batch query key"] | None,
+    allowed: Bool[Tensor, "batch query key"],
+    generator: torch.Generator,
 ) -> Float[Tensor, "batch query key"]:
     """Rows that sum to one over the keys a query may see; uniform where a relation has no key for it."""
-    if method == "uniform":
-        weight = allowed.float()
+    if related is not None:
+        weight = (related & allowed).float()
     elif method == "random_rows":
         weight = torch.empty(allowed.shape).exponential_(generator=generator) * allowed
     else:
-        weight = (relations_of(task, batch, [method])[method] & allowed).float()
+        weight = allowed.float()
     weight = torch.where(weight.sum(-1, keepdim=True) > 0, weight, allowed.float())
     return weight / weight.sum(-1, keepdim=True)

@@ -1,7 +1,7 @@
 """Where each head looks: attention mass on relations, against chance, a null and an untrained twin."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -33,16 +33,18 @@ def classify_heads(
     kinds: Sequence[str] | None = None,
     n: int = 256,
     alpha: float = 0.01,
+    untrained: Transformer | None = None,
     seed: int = 0,
 ) -> HeadPatterns:
     """Score every head on every kind of attention, and label those that clearly are of one.
 
     The score of a head on a relation is the attention mass on related keys, 0 at chance (uniform over the keys the
-    query may see) and 1 for all of it, averaged over queries that have related and unrelated keys. A head gets
-    the label of its best kind if all three hold: its keys could hardly be arranged so by permutation (p, Holm over
-    all heads and kinds, at most `alpha`); the lower end of its 95 % interval over sequences is at least 0.3; and
-    that end is above every head of an untrained model of the same config. Else it is `uniform` if its rows are
-    (score at least 0.9, and above the twin's by 0.1), else `unclassified`.
+    query may see) and 1 for all of it, averaged over queries that have related and unrelated keys, then over the
+    sequences that have such queries. A head gets the label of its best kind if all three hold: its keys could hardly
+    be arranged so by permutation (p, Holm over all heads and kinds, at most `alpha`); the lower end of its 95 %
+    interval over sequences is at least 0.3; and that end is above every head of an untrained model of the same
+    config, with hard-coded heads learned. Else it is `uniform` if its rows are (score at least 0.9, and above the
+    twin's by 0.1), else `unclassified`.
 
     Args:
         model: What to read. It is not changed.
@@ -50,7 +52,9 @@ def classify_heads(
         kinds: Names of registered kinds; every one that the task has when left out.
         n: Sequences: the independent units behind every interval.
         alpha: Level of the Holm correction, strictly between 0 and 1.
-        seed: Decides the sequences and the untrained twin.
+        untrained: The model to compare with; a fresh one of the same config when left out. A model that started from
+            something else (mimicking, W_Q copied into W_K) is better compared with another such start.
+        seed: Decides the sequences and the fresh untrained model.
 
     Raises:
         ValueError: fewer than 8 sequences, a level outside (0, 1), or what `relations_of` refuses.
@@ -67,13 +71,16 @@ def classify_heads(
     if not names:
         raise ValueError("this task has none of the registered kinds; register one with interp.register_kind.")
     ours = measure(model, task, batch, names)
-    twin = measure(Transformer(model.cfg, seed=derived_seed(seed, "untrained twin") % 2**31), task, batch, names)
-    mean, half = ours.score.mean(0), _half_width(ours.score)
-    spread = np.sqrt(ours.null_variance.sum(0)) / n
+    if untrained is None:
+        learned = replace(model.cfg, head_patterns=())
+        untrained = Transformer(learned, seed=derived_seed(seed, "untrained twin") % 2**31)
+    twin = measure(untrained, task, batch, names)
+    mean, half = _mean(ours.score), _half_width(ours.score)
+    spread = np.sqrt(ours.null_variance.sum(0)) / np.isfinite(ours.score).sum(0).clip(1)
     p = stats.norm.sf(mean / np.maximum(spread, 1e-12))
     p_holm = holm(p)
-    untrained = twin.score.mean(0)
-    fits = (p_holm <= alpha) & (mean - half >= MIN_SCORE) & (mean - half > untrained.max((0, 1)))
+    twin_score = _mean(twin.score)
+    fits = (p_holm <= alpha) & (mean - half >= MIN_SCORE) & (mean - half > twin_score.max((0, 1)))
     uniform, twin_uniform = ours.uniformity.mean(0), twin.uniformity.mean(0)
     return HeadPatterns(
         kinds=names,
@@ -83,8 +90,8 @@ def classify_heads(
         high=mean + half,
         p=p,
         p_holm=p_holm,
-        untrained=untrained,
-        value_weighted=ours.value_weighted.mean(0),
+        untrained=twin_score,
+        value_weighted=_mean(ours.value_weighted),
         uniformity=uniform,
         entropy=ours.entropy.mean(0),
         moved=ours.moved.mean(0),
@@ -95,7 +102,10 @@ def classify_heads(
 
 @dataclass
 class Measures:
-    """Per sequence, layer, head (and kind): what `classify_heads` averages."""
+    """Per sequence, layer, head (and kind): what `classify_heads` averages.
+
+    A score is not a number where a sequence has no query with both related and unrelated keys.
+    """
 
     score: np.ndarray = field(default_factory=lambda: np.zeros(0))
     null_variance: np.ndarray = field(default_factory=lambda: np.zeros(0))
@@ -112,8 +122,9 @@ def measure(model: Transformer, task: Task, batch: Batch, kinds: Sequence[str]) 
     model.eval()
     parts: list[list[dict[str, Tensor]]] = []
     chances = []
-    for part in chunks(batch, CHUNK):
-        related = torch.stack(list(relations_of(task, part, kinds).values()), 1)
+    # of the whole batch: a part of it may well lack a relation
+    every = torch.stack(list(relations_of(task, batch, kinds).values()), 1)
+    for part, related in zip(chunks(batch, CHUNK), every.split(CHUNK), strict=True):
         allowed = visible_keys(model.cfg, part.tokens, part.attention_mask)
         real = torch.ones_like(part.tokens, dtype=torch.bool) if part.attention_mask is None else part.attention_mask
         rows = _Rows(related & allowed[:, None], allowed, real)
@@ -124,8 +135,9 @@ def measure(model: Transformer, task: Task, batch: Batch, kinds: Sequence[str]) 
             layers[hook.layer()].update(rows.measure(pattern))
 
         def weigh(v: Tensor, hook, layers=layers) -> None:
-            write = einsum(v, model.blocks[hook.layer()].attn.W_O, "b k h e, h e d -> b h k d")
-            layers[hook.layer()]["norm"] = write.norm(dim=-1)
+            # |v W_O| = |R v| where W_O^T = Q R, and R is small
+            small = torch.linalg.qr(model.blocks[hook.layer()].attn.W_O.mT, mode="r").R
+            layers[hook.layer()]["norm"] = (v.transpose(1, 2) @ small.mT).norm(dim=-1)
 
         hooks = [(f"blocks.{layer}.attn.hook_pattern", see) for layer in range(model.cfg.n_layers)]
         hooks += [(f"blocks.{layer}.attn.hook_v", weigh) for layer in range(model.cfg.n_layers)]
@@ -148,19 +160,21 @@ class _Rows:
         allowed: Bool[Tensor, "batch query key"],
         real: Bool[Tensor, "batch query"],
     ):
-        self.related, self.real = related.float(), real.float()
+        self.real = real.float()
         self.n_keys = allowed.sum(-1).float()
-        n_related = self.related.sum(-1)
+        n_related = related.sum(-1).float()
         self.chance = n_related / self.n_keys[:, None]
         self.counts = ((n_related > 0) & (self.chance < 1) & real[:, None]).float()
-        self.room = (self.counts * (1 - self.chance)).sum(-1).clamp_min(1e-9)
+        self.room = (self.counts * (1 - self.chance)).sum(-1)
+        self.at_chance = (self.counts * self.chance).sum(-1)
+        self.wanted = (related * self.counts[..., None]).flatten(2)
         # variance of the mass on r of K keys drawn without replacement is this times the row's variance
         self.factor = n_related * (self.n_keys[:, None] - n_related) / (self.n_keys[:, None] - 1).clamp_min(1)
 
     def score(self, pattern: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head kind"]:
-        mass = einsum(pattern, self.related, "b h q k, b c q k -> b h c q")
-        above = ((mass - self.chance[:, None]) * self.counts[:, None]).sum(-1)
-        return above / self.room[:, None]
+        mass = pattern.flatten(2) @ self.wanted.mT
+        above = mass - self.at_chance[:, None]
+        return above / self.room[:, None]  # 0 / 0 where no query counts
 
     def measure(self, pattern: Float[Tensor, "batch head query key"]) -> dict[str, Tensor]:
         keys, real = self.n_keys[:, None], self.real[:, None]
@@ -168,12 +182,12 @@ class _Rows:
         row_variance = (pattern.square().sum(-1) / keys - 1 / keys.square()).clamp_min(0)
         variance = einsum(row_variance, self.factor * self.counts, "b h q, b c q -> b h c")
         excess = (pattern - 1 / keys[..., None]).clamp_min(0).sum(-1) / (1 - 1 / keys).clamp_min(1e-9)
-        entropy = torch.special.entr(pattern).sum(-1) / keys.log().clamp_min(1e-9)
+        entropy = -(pattern * pattern.clamp_min(1e-30).log()).sum(-1) / keys.log().clamp_min(1e-9)
         several = real * (keys > 1)
         return {
             "pattern": pattern,
             "score": self.score(pattern),
-            "null_variance": variance / self.room[:, None].square(),
+            "null_variance": variance / self.room[:, None].square().clamp_min(1e-9),
             "uniformity": 1 - (excess * several).sum(-1) / several.sum(-1).clamp_min(1),
             "entropy": (entropy * several).sum(-1) / several.sum(-1).clamp_min(1),
             "n_real": n_real,
@@ -189,10 +203,16 @@ class _Rows:
         return layer
 
 
+def _mean(values: Float[np.ndarray, "sample *cells"]) -> Float[np.ndarray, "*cells"]:
+    """Mean over the sequences that have a value; 0 where none has."""
+    return np.nansum(values, 0) / np.isfinite(values).sum(0).clip(1)
+
+
 def _half_width(values: Float[np.ndarray, "sample *cells"]) -> Float[np.ndarray, "*cells"]:
-    """Half of the t interval of a mean over sequences."""
-    n = len(values)
-    return stats.t.isf((1 - CONFIDENCE) / 2, n - 1) * values.std(0, ddof=1) / np.sqrt(n)
+    """Half of the t interval of that mean; 1, the whole range, where fewer than two sequences have a value."""
+    n = np.isfinite(values).sum(0)
+    variance = np.nansum((values - _mean(values)) ** 2, 0) / (n - 1).clip(1)
+    return np.where(n < 2, 1.0, stats.t.isf((1 - CONFIDENCE) / 2, (n - 1).clip(1)) * np.sqrt(variance / n.clip(1)))
 
 
 def _labels(

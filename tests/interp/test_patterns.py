@@ -6,10 +6,9 @@ import torch
 from planted import Brackets, Padded, Planted, ideal_map, only_tokens
 
 import interp
-from hooks import HeadPattern, Transformer, TransformerConfig
-from hooks.attention import visible_keys
+from hooks import HeadPattern, Transformer
 from interp.kinds import _KINDS, register_kind, relations_of
-from interp.patterns import classify_heads, measure
+from interp.patterns import classify_heads
 from interp.tasks import Lego
 
 BOTH = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
@@ -124,3 +123,83 @@ def test_half_of_the_attention_scores_half():
     result = classify_heads(Planted(config(task), {(0, 0): half}), task, n=32)
     assert result.label[0][0] == "previous"
     assert result.score[0, 0, result.kinds.index("previous")] == pytest.approx(0.5, abs=1e-6)
+
+
+class Shuffled(Planted):
+    """Every head has its own sharp patterns, with each query's keys in random order within those it may see."""
+
+    def _writer(self, chosen):
+        generator = torch.Generator().manual_seed(0)
+
+        def write(pattern, hook):
+            allowed = self.seen[1][:, None].expand_as(pattern)
+            noise = torch.rand(pattern.shape, generator=generator).masked_fill(~allowed, 2.0)
+            order = noise.argsort(-1)
+            return torch.zeros_like(pattern).scatter(-1, order, pattern.sort(-1, descending=True).values)
+
+        return write
+
+
+def shuffled(task, cfg, seed):
+    """Untrained patterns made sharp (by 6 times the usual scores), keys shuffled."""
+    cfg = config(task, **cfg, attn_scale=1 / 3)
+    return Shuffled(cfg, {(layer, 0): None for layer in range(cfg.n_layers)}, seed=seed)
+
+
+def assert_unlabelled(results, n_heads):
+    """No more labelled heads than Holm at 0.01 lets through by chance, and none that looks like a label."""
+    labels = np.concatenate([np.array(result.label).ravel() for result in results])
+    assert len(labels) >= n_heads
+    labelled = (labels != "unclassified").sum()
+    p = len(results) * 0.01 / len(labels)  # at most one false alarm in a hundred families: this share of heads
+    assert labelled <= len(labels) * p + 5 * (len(labels) * p * (1 - p)) ** 0.5
+    for result in results:
+        assert result.score.max() <= 0.2
+
+
+UNTRAINED = [
+    {"init": init, "n_layers": layers, "n_heads": heads, "d_model": width}
+    for init in ("fan_in", "normal", "gpt2")
+    for layers, heads, width in ((6, 8, 64), (4, 4, 32))
+]
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+def test_a_few_untrained_heads_get_no_label(causal):
+    task = Padded(n_vars=4, causal=causal)
+    assert_unlabelled([classify_heads(Transformer(config(task, **cfg)), task, n=32) for cfg in UNTRAINED[:3]], 112)
+
+
+@pytest.mark.slow
+def test_a_thousand_untrained_heads_get_no_label():
+    results = []
+    for cfg in UNTRAINED:
+        for seed in range(3):
+            for causal in (False, True):
+                task = Padded(n_vars=4, causal=causal)
+                results.append(classify_heads(Transformer(config(task, **cfg), seed=seed), task, n=64, seed=seed))
+    assert_unlabelled(results, 1000)
+
+
+@pytest.mark.slow
+def test_a_thousand_heads_with_shuffled_keys_get_no_label():
+    results = []
+    for seed in range(11):
+        for causal in (False, True):
+            task = Padded(n_vars=4, causal=causal)
+            model = shuffled(task, {"n_layers": 6, "n_heads": 8}, seed)
+            results.append(classify_heads(model, task, n=64, seed=seed))
+    assert_unlabelled(results, 1000)
+
+
+@BOTH
+def test_p_is_as_often_small_as_it_says_where_keys_are_shuffled(causal):
+    task = Padded(n_vars=4, causal=causal)
+    p = np.concatenate([
+        classify_heads(shuffled(task, {"n_layers": 6, "n_heads": 8}, seed), task, n=32, seed=seed).p.ravel()
+        for seed in range(2)
+    ])  # fmt: skip
+    for level in (0.05, 0.25, 0.5, 0.75, 0.95):
+        # kinds overlap, so cells of one head are not independent: a fifth of them (one kind's worth) counts
+        band = 5 * (level * (1 - level) / (len(p) / 5)) ** 0.5
+        assert abs((p <= level).mean() - level) < band

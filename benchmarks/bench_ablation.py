@@ -1,0 +1,98 @@
+"""Every head taken out in turn: one clean pass and what follows each edit, against a full pass per head."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from torch import Tensor
+from transformer_lens import TransformerBridge, TransformerBridgeConfig
+
+from benchmarks.timing import Comparison, compare
+from hooks import Transformer, TransformerConfig
+from hooks.ablation_engine import AblationEngine
+
+CASES = (
+    # layers, width, heads, batch, positions, promised ratio
+    (4, 64, 4, 32, 24, 0.45),
+    (6, 128, 8, 16, 48, 0.40),
+)
+D_VOCAB = 50
+THEIR_NAMES = {
+    "weights": "blocks",
+    "attention": "attn",
+    "norm_1": "ln1",
+    "norm_2": "ln2",
+    "w_in": "in",
+    "w_out": "out",
+    "positions": "pos_embed",
+    "norm_final": "ln_final",
+}
+
+
+@torch.no_grad()
+def comparisons() -> Iterator[Comparison]:
+    for n_layers, width, n_heads, batch, pos, bar in CASES:
+        cfg = TransformerConfig(d_vocab=D_VOCAB, d_model=width, n_heads=n_heads, n_layers=n_layers, n_ctx=pos)
+        model = Transformer(cfg).eval()
+        bridge = bridge_of(model)
+        tokens = torch.randint(D_VOCAB, (batch, pos), generator=torch.Generator().manual_seed(0))
+        for what, read_at in (("at every fifth position", torch.arange(1, pos, 5)), ("everywhere", None)):
+            ours = partial(each_head, model, tokens, read_at)
+            theirs = partial(loop, bridge, tokens, read_at)
+            torch.testing.assert_close(ours(), theirs(), atol=1e-5, rtol=0)
+            yield compare(
+                f"zero {n_layers} x {n_heads} heads, {batch} x {pos} tokens, read {what}", ours, theirs, bar=bar
+            )
+
+
+def bridge_of(model: Transformer) -> TransformerBridge:
+    """TransformerLens's own model with our weights."""
+    cfg = model.cfg
+    bridge = TransformerBridge.boot_native(  # pyright: ignore[reportAttributeAccessIssue]
+        TransformerBridgeConfig(
+            d_model=cfg.d_model,
+            d_head=cfg.d_head,
+            n_heads=cfg.n_heads,
+            n_layers=cfg.n_layers,
+            n_ctx=cfg.n_ctx,
+            d_vocab=cfg.d_vocab,
+            act_fn="gelu",
+            normalization_type="LN",
+            attention_dir=cfg.attention,
+            seed=0,
+        )
+    )
+    weights = {
+        ".".join(THEIR_NAMES.get(part, part) for part in name.split(".")): weight
+        for name, weight in model.state_dict().items()
+    }
+    bridge.load_state_dict(weights, strict=True)
+    return bridge
+
+
+def metric(logits: Tensor) -> Tensor:
+    """Mean log-probability of a token at the positions where answers are read."""
+    return logits.log_softmax(-1)[..., 0].mean()
+
+
+def each_head(model: Transformer, tokens: Tensor, read_at: Tensor | None) -> Tensor:
+    engine = AblationEngine(model, tokens, read_at=None if read_at is None else read_at.expand(len(tokens), -1))
+    scores = torch.empty(model.cfg.n_layers, model.cfg.n_heads)
+    for head, logits in engine.each_head(lambda layer, clean: torch.zeros_like(clean.z)):
+        scores[head] = metric(logits)
+    return scores
+
+
+def loop(bridge: TransformerBridge, tokens: Tensor, read_at: Tensor | None) -> Tensor:
+    """What a user of TransformerLens writes."""
+    scores = torch.empty(bridge.cfg.n_layers, bridge.cfg.n_heads)
+    for layer in range(bridge.cfg.n_layers):
+        for head in range(bridge.cfg.n_heads):
+
+            def zero(z: Tensor, hook: object, head: int = head) -> Tensor:
+                z[:, :, head] = 0
+                return z
+
+            logits = bridge.run_with_hooks(tokens, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", zero)])
+            scores[layer, head] = metric(logits if read_at is None else logits[:, read_at])
+    return scores

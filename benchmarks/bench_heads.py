@@ -1,0 +1,68 @@
+"""Scores of every head on all kinds at once, against TransformerLens's head detector, prompt by prompt."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformer_lens.head_detector import detect_head
+
+import interp
+from benchmarks.timing import Comparison, compare
+from hooks import Transformer
+from hooks.attention import visible_keys
+from interp.kinds import relations_of
+from interp.patterns import measure
+from interp.tasks import Lego
+from interp.tasks.base import AttentionKind
+
+PROMPTS = 32
+THEIR_NAMES = {"previous": "previous_token_head", "association": "duplicate_token_head"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CausalLego(Lego):
+    """LEGO read from left to right, as the detector demands."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        attention: AttentionKind = "causal"
+        object.__setattr__(self, "attention", attention)
+
+
+@torch.no_grad()
+def comparisons() -> Iterator[Comparison]:
+    task = CausalLego(n_vars=8)
+    cfg = interp.config_for(task, n_layers=4, n_heads=4, d_model=64, n_ctx=task.n_ctx + 1)  # theirs wants room
+    model = Transformer(cfg).eval()
+    batch = task.sample(PROMPTS, generator=torch.Generator().manual_seed(0))
+    kinds = tuple(relations_of(task, batch))
+
+    def ours() -> np.ndarray:
+        return measure(model, task, batch, kinds).score
+
+    def theirs() -> dict[str, Tensor]:
+        return {
+            kind: torch.stack([detect_head(model, prompt[None], name) for prompt in batch.tokens])  # pyright: ignore
+            for kind, name in THEIR_NAMES.items()
+        }
+
+    scores, detected = ours(), theirs()
+    for kind, found in detected.items():
+        allowed = visible_keys(cfg, batch.tokens)
+        related = relations_of(task, batch, [kind])[kind] & allowed
+        mass = mass_of(scores[..., kinds.index(kind)], related.double().numpy(), allowed.double().numpy())
+        np.testing.assert_allclose(mass, found.numpy(), atol=1e-6, rtol=0)
+    name = f"head scores, {PROMPTS} prompts, {len(kinds)} kinds against {len(THEIR_NAMES)} of TransformerLens"
+    yield compare(name, ours, theirs, bar=0.10, rounds=11)
+
+
+def mass_of(score: np.ndarray, related: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    """Mean attention mass on related keys over all queries, as the detector counts it: chance put back."""
+    n_related, chance = related.sum(-1), related.sum(-1) / allowed.sum(-1)
+    counts = (n_related > 0) & (chance < 1)
+    room, at_chance = (counts * (1 - chance)).sum(-1), (counts * chance).sum(-1)
+    certain = (chance == 1).sum(-1)  # nowhere else to look
+    above = np.nan_to_num(score) * room[:, None, None]
+    return (above + (at_chance + certain)[:, None, None]) / related.shape[1]
