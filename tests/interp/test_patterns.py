@@ -157,3 +157,32 @@ def test_p_is_as_often_small_as_it_says_where_keys_are_shuffled(causal):
         # kinds overlap, so cells of one head are not independent: a fifth of them (one kind's worth) counts
         band = 5 * (level * (1 - level) / (len(p) / 5)) ** 0.5
         assert abs((p <= level).mean() - level) < band
+
+
+def test_a_head_that_an_untrained_model_has_as_well_gets_no_name():
+    task = Lego(n_vars=4)
+    planted = Planted(config(task), {(0, 2): ideal(task, "previous"), (1, 0): ideal(task, "self")})
+    other = Planted(config(task), {(1, 3): ideal(task, "previous")}, seed=1)
+    result = classify_heads(planted, task, n=32, untrained=other)
+    assert {label for row in result.label for label in row} == {"self", "unclassified"}
+    assert result.heads("self") == ((1, 0),)
+    assert result.untrained[1, 3, result.kinds.index("previous")] >= 0.99
+
+
+def test_a_perfect_score_that_could_be_chance_gets_no_name(registered):
+    """Eight queries that each chose the right one of two keys: p is 0.0023, and 0.019 for the best of eight heads."""
+
+    def second_sees_first(task, batch):
+        related = torch.zeros(len(batch), *2 * batch.tokens.shape[1:], dtype=torch.bool)
+        related[:, 1, 0] = True
+        return related
+
+    register_kind("first", second_sees_first)
+    task = Padded(n_vars=4, causal=True)
+    model = Planted(config(task), {(0, 1): ideal(task, "first")})
+    strict, lax = (classify_heads(model, task, kinds=["first"], n=8, alpha=alpha) for alpha in (0.01, 0.05))
+    assert strict.low[0, 1, 0] >= 0.99
+    assert strict.p[0, 1, 0] == pytest.approx(0.00234, abs=1e-5)
+    assert strict.p_holm[0, 1, 0] == pytest.approx(8 * strict.p[0, 1, 0])
+    assert strict.heads("first") == ()
+    assert lax.heads("first") == ((0, 1),)
