@@ -20,10 +20,6 @@ from hooks.transformer import Transformer
 TOKENS_PER_PASS = 1024
 """Heads are edited side by side as long as a pass has at most this many tokens: more is slower on a CPU."""
 
-LARGE_BLOCK = 31 * 2**20
-"""Bytes. Freeing one block of this size makes glibc keep what is freed later, instead of returning it to the system
-after every pass and faulting it in again, page by page, which costs up to a third of the time."""
-
 Head = tuple[int, int]
 """(layer, head)."""
 
@@ -65,7 +61,6 @@ class AblationEngine:
         if model.cfg.vo_identity:
             raise ValueError("vo_identity is on: heads write b_h A_h x beside z, so an edit of z is only part of them.")
         self.model, self.tokens, self.read_at = model, tokens, read_at
-        torch.empty(LARGE_BLOCK, dtype=torch.uint8)
         self.attention_mask: Bool[Tensor, "batch pos"] | None = inputs.get("attention_mask")
         kept = ("hook_resid_pre", "attn.hook_z", "attn.hook_v", "attn.hook_pattern", "hook_attn_out")
         with torch.no_grad():
