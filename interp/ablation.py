@@ -5,7 +5,6 @@ from itertools import combinations
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -63,7 +62,7 @@ def ablate_heads(
     # of the whole batch: a part of it may well lack the relation
     related = None if method in METHODS else relations_of(task, batch, [method])[method]
     names = list(sets)
-    clean, lost = [], []
+    clean, lost, asked = [], [], []
     model.eval()
     size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
     for index, part in enumerate(chunks(batch, size)):
@@ -73,24 +72,26 @@ def ablate_heads(
         replace = _replacement(method, model, part, reference, here, generator)
         before = _outcome(task, engine.logits, part)
         clean.append(before)
+        asked.append(task.score(engine.logits, part).asked.double())
         after = _run(engine, replace, heads, [*sets.values(), *random_sets])
         lost.append(torch.stack([before - _outcome(task, logits, part) for logits in after], 1))
-    drop = torch.cat(lost).numpy()  # (sequence, set, accuracy or loss, target)
-    of_random = drop[:, len(names) :].mean(0).reshape(len(names), n_random, 2, -1) if n_random else None
-    mean, low, high = bootstrap_mean(drop[:, : len(names)], seed=seed)
+    drop = torch.cat(lost).numpy()  # (sequence, set, accuracy or loss, outcome)
+    weight = torch.cat(asked).numpy()
+    of_random = (drop[:, len(names) :].sum(0) / weight.sum(0))[:, 0].reshape(-1, n_random or 1, len(task.outcomes))
+    mean, low, high = bootstrap_mean(drop[:, : len(names)], seed=seed, weight=weight)
     return AblationResult(
         method=method,
         names=tuple(names),
         heads=tuple(tuple((int(layer), int(head)) for layer, head in chosen) for chosen in sets.values()),
-        targets=task.targets,
-        clean=torch.cat(clean).mean(0)[0].numpy(),
+        targets=task.outcomes,
+        clean=torch.cat(clean)[:, 0].sum(0).numpy() / weight.sum(0),
         drop=mean[:, 0],
         low=low[:, 0],
         high=high[:, 0],
         loss_rise=mean[:, 1],
         loss_low=low[:, 1],
         loss_high=high[:, 1],
-        random_drop=None if of_random is None else of_random[:, :, 0],
+        random_drop=of_random if n_random else None,
         shape=(model.cfg.n_layers, model.cfg.n_heads),
         n=n,
     )
@@ -140,12 +141,10 @@ def _run(engine: AblationEngine, replace: Replacement, heads, sets: list[list[He
 
 def _outcome(
     task: Task, logits: Float[Tensor, "batch target d_vocab_out"], batch: Batch
-) -> Float[Tensor, "batch measure target"]:
-    """Whether each target is right, and minus its loss in nats: what an ablation can lose."""
-    loss = F.cross_entropy(logits.transpose(1, 2), batch.labels, reduction="none")
-    at = batch.target_positions[..., None].expand_as(logits)
-    everywhere = logits.new_zeros(*batch.tokens.shape, logits.shape[-1]).scatter(1, at, logits)
-    return torch.stack([task.correct(everywhere, batch).double(), -loss.double()], 1)
+) -> Float[Tensor, "batch measure outcome"]:
+    """Right answers, and minus their loss in nats: what an ablation can lose."""
+    score = task.score(logits, batch)
+    return torch.stack([score.right.double(), -score.loss.double()], 1)
 
 
 @torch.no_grad()

@@ -10,8 +10,8 @@ from jaxtyping import Float
 
 from interp.randomness import derived_generator
 from interp.results import Result
-from interp.statistics import proportion_interval
-from interp.tasks.base import Batch, Split, Task
+from interp.statistics import pooled_interval
+from interp.tasks.base import Batch, Score, Split, Task, logits_at_targets
 
 if TYPE_CHECKING:
     import altair as alt
@@ -20,19 +20,21 @@ if TYPE_CHECKING:
     from hooks import Transformer
 
 CHUNK = 512
+SHORT = 64
+"""Sequences longer than this are taken fewer at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationResult(Result):
-    """Held-out accuracy of every target."""
+    """Held-out accuracy of every outcome of a task."""
 
     targets: tuple[str, ...]
-    """Names of the targets, in the order of the other fields."""
+    """What the accuracies are of (the task's `outcomes`), in the order of the other fields."""
     accuracy: Float[np.ndarray, " target"]
     """Fraction of examples answered correctly, 0 to 1."""
     low: Float[np.ndarray, " target"]
     high: Float[np.ndarray, " target"]
-    """Ends of the 95 % interval (Clopper-Pearson); examples are the independent units."""
+    """Ends of the 95 % interval (Clopper-Pearson); examples are the independent units, however many answers each has."""
     chance: float
     """Accuracy of guessing evenly."""
     n: int
@@ -41,8 +43,9 @@ class EvaluationResult(Result):
     """Where they come from."""
 
     def __str__(self) -> str:
+        wide = max(4, *(len(name) for name in self.targets))
         cells = zip(self.targets, self.accuracy, self.low, self.high, strict=True)
-        lines = [f"  {name:>4}  {value:.4f}  [{low:.4f}, {high:.4f}]" for name, value, low, high in cells]
+        lines = [f"  {name:>{wide}}  {value:.4f}  [{low:.4f}, {high:.4f}]" for name, value, low, high in cells]
         return "\n".join([f"accuracy on {self.n} {self.split} examples, chance {self.chance:.2f}", *lines])
 
     def to_dataframe(self) -> "pd.DataFrame":
@@ -97,28 +100,36 @@ def evaluate(
     if n < 1:
         raise ValueError(f"n is {n}; at least 1 example is needed.")
     batch = task.sample(n, generator=derived_generator(seed, "evaluate", split), split=split)
-    accuracy = held_out_accuracy(model, task, batch, depth=depth)
-    low, high = proportion_interval(np.rint(accuracy * n).astype(int), n)
+    score = score_batch(model, task, batch, depth=depth)
+    accuracy, low, high = pooled_interval(score.right.double().numpy(), score.asked.double().numpy())
     return EvaluationResult(
-        targets=task.targets,
+        targets=task.outcomes,
         accuracy=accuracy,
         low=low,
         high=high,
-        chance=1 / task.d_vocab_out,
+        chance=task.chance,
         n=n,
         split=split,
     )
 
 
+def held_out_accuracy(model: "Transformer", task: Task, batch: Batch) -> list[float]:
+    """Share of the answers that are right, per outcome; the model is left in evaluation mode."""
+    score = score_batch(model, task, batch)
+    return (score.right.double().sum(0) / score.asked.double().sum(0)).tolist()
+
+
 @torch.no_grad()
-def held_out_accuracy(
-    model: "Transformer", task: Task, batch: Batch, *, depth: int | None = None
-) -> Float[np.ndarray, " target"]:
-    """Share of the batch answered correctly, per target; the model is left in evaluation mode."""
+def score_batch(model: "Transformer", task: Task, batch: Batch, *, depth: int | None = None) -> Score:
+    """How the model does on each example, a chunk at a time; it is left in evaluation mode."""
     model.eval()
     extra = {} if depth is None else {"depth": depth}
-    correct = [task.correct(model(part.tokens, **part.model_inputs(), **extra), part) for part in chunks(batch, CHUNK)]
-    return torch.cat(correct).double().mean(0).numpy()
+    size = max(1, CHUNK * SHORT // max(SHORT, batch.tokens.shape[1]))
+    scores = [
+        task.score(logits_at_targets(model(part.tokens, **part.model_inputs(), **extra), part), part)
+        for part in chunks(batch, size)
+    ]
+    return Score(**{name: torch.cat([getattr(score, name) for score in scores]) for name in ("right", "loss", "asked")})
 
 
 def chunks(batch: Batch, size: int) -> Iterator[Batch]:

@@ -63,7 +63,7 @@ def _training_line(run: TrainingRun) -> str:
 def learning_curves(runs: dict[str, TrainingRun]) -> Section:
     """Held-out accuracy of every target over training, one panel per run."""
     table = pd.concat([run.to_dataframe().assign(run=name) for name, run in runs.items()])
-    chance = 1 / next(iter(runs.values())).manifest["config"]["d_vocab_out"]
+    chance = next(iter(runs.values())).manifest["chance"]
     return Section(
         title="Learning curves",
         text="Accuracy on held-out examples as training went on; bands are 95 % intervals, the dashed line is chance. "

@@ -77,7 +77,7 @@ def report_run(
         *results,
         part.provenance(run),
     ]
-    cfg, (accuracy, target) = run.model.cfg, min(zip(tested["model"].accuracy, task.targets, strict=True))
+    cfg, (accuracy, target) = run.model.cfg, min(zip(tested["model"].accuracy, task.outcomes, strict=True))
     lead = (
         f"A transformer with {cfg.n_layers} layers and {cfg.n_heads} heads per layer was trained on "
         f"{run.manifest['task']['task'].upper()} from seed {run.manifest['seed']}. On {n_test} held-out examples its "

@@ -46,8 +46,47 @@ def holm(p: Float[np.ndarray, "*cells"]) -> Float[np.ndarray, "*cells"]:
     return corrected.reshape(p.shape)
 
 
+def pooled_interval(
+    right: Float[np.ndarray, "sample *cells"], asked: Float[np.ndarray, "sample *cells"]
+) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
+    """Share of right answers, pooled over samples that were asked several times, with its exact interval.
+
+    Answers within a sample depend on one another, so the trials behind the interval are not the answers but as many
+    independent ones as would give the same variance between samples; where nothing varies, the samples.
+
+    Args:
+        right: Right answers of each sample.
+        asked: Answers of each sample, some of them at least.
+
+    Returns:
+        Share, lower and upper end, as fractions; not a number where nobody was asked.
+
+    Source: Korn & Graubard 1998, Clopper-Pearson with the effective sample size. With one answer per sample it
+    is `proportion_interval`.
+    """
+    total = asked.sum(0)
+    share = right.sum(0) / np.maximum(total, 1e-300)
+    samples = (asked > 0).sum(0)
+    residual = right - share * asked
+    variance = (residual**2).sum(0) / np.maximum(total, 1) ** 2
+    spread = share * (1 - share)
+    effective = np.where(variance > 0, spread / np.maximum(variance, 1e-300), samples)
+    effective = np.clip(effective, 1, np.maximum(total, 1))
+    tail = (1 - CONFIDENCE) / 2
+    hits = share * effective
+    low = np.where(hits <= 0, 0.0, stats.beta.ppf(tail, np.maximum(hits, 1e-12), effective - hits + 1))
+    high = np.where(hits >= effective, 1.0, stats.beta.isf(tail, hits + 1, np.maximum(effective - hits, 1e-12)))
+    nobody = total == 0
+    return tuple(np.where(nobody, np.nan, part) for part in (share, low, high))  # pyright: ignore[reportReturnType]
+
+
 def bootstrap_mean(
-    values: Float[np.ndarray, "sample *cells"], *, seed: int, resamples: int = 2000, confidence: float = CONFIDENCE
+    values: Float[np.ndarray, "sample *cells"],
+    *,
+    seed: int,
+    weight: Float[np.ndarray, "sample *part"] | None = None,
+    resamples: int = 2000,
+    confidence: float = CONFIDENCE,
 ) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
     """Mean over samples with its percentile bootstrap interval, for many cells at once.
 
@@ -57,15 +96,18 @@ def bootstrap_mean(
     Args:
         values: Independent samples along the first axis.
         seed: Decides the resamples.
+        weight: How many answers each sample's value sums up, broadcast over cells; the mean is then per answer.
         resamples: How many.
         confidence: Coverage.
 
     Returns:
         Mean, lower and upper end.
     """
-    n = len(values)
+    n, cells = len(values), values.shape[1:]
     counts = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=resamples)
-    means = counts @ values.reshape(n, -1) / n
-    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
-    cells = values.shape[1:]
-    return values.mean(0), low.reshape(cells), high.reshape(cells)
+    sums = (counts @ values.reshape(n, -1)).reshape(resamples, *cells)
+    whole = np.ones(n) if weight is None else weight
+    asked = (counts @ whole.reshape(n, -1)).reshape(resamples, *whole.shape[1:])
+    asked = asked.reshape(resamples, *(1,) * (len(cells) - whole.ndim + 1), *whole.shape[1:])
+    low, high = np.quantile(sums / np.maximum(asked, 1e-300), [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+    return values.sum(0) / np.maximum(whole.sum(0), 1e-300), low, high

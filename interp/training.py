@@ -57,6 +57,8 @@ def train(
     manifest = {
         "seed": seed,
         "task": task.describe(),
+        "outcomes": list(task.outcomes),
+        "chance": task.chance,
         "config": model.cfg.to_dict(),
         "settings": settings.to_dict(),
         "initial_weights": _fingerprint(model),
@@ -186,12 +188,12 @@ class _Trainer:
         return int(torch.randint(low, high + 1, (1,), generator=generator))
 
     def _record(self, done: int, loss: float) -> None:
-        correct = held_out_accuracy(self.model, self.task, self.validation)
+        accuracy = held_out_accuracy(self.model, self.task, self.validation)
         record = {
             "steps_done": done,
             "phase": "mimic" if done <= self.mimic_steps else "task",
             "loss": loss,
-            "accuracy": [float(value) for value in correct],
+            "accuracy": accuracy,
             "stage": None if done <= self.mimic_steps else self.settings.stage_at(done - self.mimic_steps - 1),
             "seconds": round(self.seconds, 3),
             "total": self.total,

@@ -22,7 +22,7 @@ class TrainingRun:
     model: Transformer
     """In evaluation mode."""
     history: tuple[dict[str, Any], ...]
-    """One record per evaluation: steps done, phase, training loss, held-out accuracy per target, seconds."""
+    """One record per evaluation: steps done, phase, training loss, held-out accuracy per outcome, seconds."""
     manifest: dict[str, Any]
     """Seed, task, config, settings, versions, hardware, threads."""
 
@@ -45,7 +45,7 @@ class TrainingRun:
 
     @property
     def final_accuracy(self) -> list[float]:
-        """Held-out accuracy per target at the last evaluation."""
+        """Held-out accuracy per outcome at the last evaluation."""
         return self.history[-1]["accuracy"] if self.history else []
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class TrainingRun:
         return f"trained {steps} steps in {self.seconds:.0f} s, seed {self.manifest['seed']}; accuracy {accuracy}"
 
     def to_dataframe(self) -> "pd.DataFrame":
-        """One row per evaluation and target."""
+        """One row per evaluation and outcome."""
         import pandas as pd
 
         n = self.manifest["settings"]["n_eval"]
@@ -62,13 +62,13 @@ class TrainingRun:
             {
                 "step": record["steps_done"],
                 "phase": record["phase"],
-                "target": f"#{index}",
+                "target": name,
                 "accuracy": accuracy,
                 "loss": record["loss"],
                 "n": n,
             }
             for record in self.history
-            for index, accuracy in enumerate(record["accuracy"])
+            for name, accuracy in zip(self.manifest["outcomes"], record["accuracy"], strict=True)
         ]
         frame = pd.DataFrame(rows)
         counts = np.rint(frame["accuracy"].to_numpy() * n).astype(int)
@@ -79,7 +79,7 @@ class TrainingRun:
         """Held-out accuracy of every target over training."""
         from interp.view.charts import curves
 
-        chance = 1 / self.manifest["config"]["d_vocab_out"]
+        chance = self.manifest["chance"]
         n = self.manifest["settings"]["n_eval"]
         return curves(
             self.to_dataframe(),

@@ -49,9 +49,25 @@ class Batch:
         return {name: value for name, value in given.items() if value is not None}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """How a model did on each example, per outcome. Accuracy is the sum of `right` over the sum of `asked`."""
+
+    right: Float[Tensor, "batch outcome"]
+    """Answers that were right."""
+    loss: Float[Tensor, "batch outcome"]
+    """Cross entropy in nats, summed over the answers."""
+    asked: Float[Tensor, "batch outcome"]
+    """Answers that were asked for; examples may have several, or none."""
+
+
 @runtime_checkable
 class Task(Protocol):
-    """The surface that training and every analysis rely on."""
+    """The surface that training and every analysis rely on.
+
+    `targets` names the places where something is predicted, `outcomes` what accuracy is told of: for a chain each
+    variable, for a language a kind of position, pooled. `chance` is the accuracy of guessing evenly.
+    """
 
     @property
     def vocab(self) -> "Vocab": ...
@@ -65,9 +81,13 @@ class Task(Protocol):
     def attention(self) -> AttentionKind: ...
     @property
     def targets(self) -> tuple[str, ...]: ...
+    @property
+    def outcomes(self) -> tuple[str, ...]: ...
+    @property
+    def chance(self) -> float: ...
     def sample(self, n: int, *, generator: torch.Generator, split: Split = "train") -> Batch: ...
     def loss(self, logits: Tensor, batch: Any) -> Float[Tensor, ""]: ...
-    def correct(self, logits: Tensor, batch: Any) -> Bool[Tensor, "batch target"]: ...
+    def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: Any) -> Score: ...
     def probe_labels(self, batch: Any) -> dict[str, Int[Tensor, "batch target"]]: ...
     def control_types(self, batch: Any) -> Int[Tensor, "batch target"]: ...
     def relations(self, batch: Any) -> dict[str, Bool[Tensor, "batch query key"]]: ...

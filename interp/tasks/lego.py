@@ -5,12 +5,14 @@ from functools import lru_cache
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.tasks.base import (
     AttentionKind,
     Batch,
+    Score,
     Split,
     Vocab,
     check_split,
@@ -126,6 +128,16 @@ class Lego:
         """Names of the variables, in chain order."""
         return tuple(f"#{i}" for i in range(self.n_vars))
 
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """Every variable has its own accuracy."""
+        return self.targets
+
+    @property
+    def chance(self) -> float:
+        """Accuracy of guessing evenly among the values."""
+        return 1 / self.d_vocab_out
+
     def describe(self) -> dict:
         """The settings as plain values, for a manifest."""
         return {
@@ -208,8 +220,8 @@ class Lego:
         start = 0
         if self.sentence_format == "paper":
             start = 1
-            tokens = torch.nn.functional.pad(tokens, (1, 0), value=ids["[BOS]"])
-            tokens = torch.nn.functional.pad(tokens, (0, 1), value=ids["[EOS]"])
+            tokens = F.pad(tokens, (1, 0), value=ids["[BOS]"])
+            tokens = F.pad(tokens, (0, 1), value=ids["[EOS]"])
         supervised = torch.zeros(length, dtype=torch.bool)
         supervised[[i for i in self.supervised or () if i < length]] = True
         return LegoBatch(
@@ -227,7 +239,7 @@ class Lego:
         within = torch.arange(self.clause_length)
         ids = (slots[..., None] * self.clause_length + within).flatten(1)
         if self.sentence_format == "paper":
-            ids = torch.nn.functional.pad(ids + 1, (1, 1))
+            ids = F.pad(ids + 1, (1, 1))
             ids[:, -1] = self.n_ctx - 1
         return ids
 
@@ -251,6 +263,12 @@ class Lego:
     def correct(self, logits: Float[Tensor, "batch pos d_vocab_out"], batch: Batch) -> Bool[Tensor, "batch target"]:
         """Whether the most likely value is the right one, for every variable, supervised or not."""
         return logits_at_targets(logits, batch).argmax(-1) == batch.labels
+
+    def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: Batch) -> Score:
+        """Right answers and cross entropy of every variable, from the logits where it is read."""
+        loss = F.cross_entropy(at_targets.transpose(1, 2), batch.labels, reduction="none")
+        right = (at_targets.argmax(-1) == batch.labels).to(loss.dtype)
+        return Score(right=right, loss=loss, asked=torch.ones_like(loss))
 
     def probe_labels(self, batch: LegoBatch) -> dict[str, Int[Tensor, "batch target"]]:
         """What there is to read at each variable: its `value`, and the `operation` its own clause applies."""
