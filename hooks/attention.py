@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hooks.config import TransformerConfig
 from hooks.head_patterns import HeadPattern, attention_map
-from hooks.linear import Linear
+from hooks.linear import Identity, Linear
 from hooks.modules import Module
 from hooks.sites import AttentionSites
 
@@ -100,7 +100,7 @@ class Attention(Module):
             self.q = Linear(cfg.d_model, width, bias=cfg.attn_bias)
             self.k = Linear(cfg.d_model, width, bias=cfg.attn_bias)
         self.v = Linear(cfg.d_model, width, bias=cfg.attn_bias)
-        self.o = Linear(width, cfg.d_model, bias=cfg.attn_bias)
+        self.o = Linear(width, cfg.d_model, bias=cfg.attn_bias) if cfg.output_projection else Identity(width)
         self.a = nn.Parameter(torch.zeros(cfg.n_heads)) if cfg.qk_identity and learned else None
         self.b = nn.Parameter(torch.zeros(cfg.n_heads)) if cfg.vo_identity else None
 

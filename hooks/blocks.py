@@ -1,4 +1,4 @@
-"""One layer of a transformer: three ways to wire attention, MLP and norm, one short class each.
+"""One layer of a transformer: four ways to wire attention, MLP and norm, one short class each.
 
 `read` is what attention sees of the residual stream; `write` carries the stream on from what attention wrote.
 The two halves are apart so that an ablation can start in the middle of a layer.
@@ -42,7 +42,7 @@ class Block(Module):
         super().__init__()
         self.attention = Attention(cfg, learned=learned)
         self.norm_1 = LayerNorm(cfg.d_model, cfg.layer_norm_eps)
-        needs_norm_2 = not cfg.attn_only and cfg.block != "dyck"
+        needs_norm_2 = not cfg.attn_only and cfg.block in ("pre_ln", "post_ln")
         self.norm_2 = LayerNorm(cfg.d_model, cfg.layer_norm_eps) if needs_norm_2 else None
         self.mlp = None if cfg.attn_only else MLP(cfg)
 
@@ -111,4 +111,26 @@ class DyckBlock(Block):
         return at.hook_resid_post(resid)
 
 
-BLOCKS: dict[str, type[Block]] = {"pre_ln": PreLNBlock, "post_ln": PostLNBlock, "dyck": DyckBlock}
+class MinimalBlock(Block):
+    """mid = LN(Attn(x));  out = MLP(mid).
+
+    Source: the layer that follows a minimal first layer in the bounded-Dyck paper's released code. Unlike Eq. 6 nothing
+    of the layer's input passes by attention.
+    """
+
+    def read(self, resid: Tensor, at: LayerSites) -> Tensor:
+        return resid
+
+    def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
+        resid = self.norm_1(attn_out, at.ln1)
+        if self.mlp is not None:
+            resid = at.hook_mlp_out(self.mlp(at.hook_resid_mid(resid), at.mlp))
+        return at.hook_resid_post(resid)
+
+
+BLOCKS: dict[str, type[Block]] = {
+    "pre_ln": PreLNBlock,
+    "post_ln": PostLNBlock,
+    "dyck": DyckBlock,
+    "minimal": MinimalBlock,
+}

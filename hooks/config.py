@@ -4,10 +4,11 @@ import json
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
+from hooks.embeddings import BracketStates
 from hooks.head_patterns import HeadPattern
 from hooks.lens import LensConfig
 
-Block = Literal["pre_ln", "post_ln", "dyck"]
+Block = Literal["pre_ln", "post_ln", "dyck", "minimal"]
 Attention = Literal["causal", "bidirectional"]
 Positions = Literal["learned", "linear", "sinusoidal", "none"]
 Activation = Literal["gelu", "gelu_tanh", "relu"]
@@ -48,9 +49,11 @@ class TransformerConfig(LensConfig):
     d_mlp: int | None = None
     """Hidden width of the MLP; None means `4 * d_model`, 0 means no MLP at all."""
     block: Block = "pre_ln"
-    """How a layer is wired; see `hooks.blocks` for the three equations."""
+    """How a layer is wired; see `hooks.blocks` for the four equations."""
     attention: Attention = "bidirectional"
     """Whether a query sees later positions."""
+    embedding: BracketStates | None = None
+    """Frozen vectors of bracket and depth (a minimal first layer) instead of a learned vector per token."""
     positions: Positions = "learned"
     """`linear` adds i / n_ctx to the last coordinate of the residual stream."""
     tied: bool = False
@@ -61,6 +64,8 @@ class TransformerConfig(LensConfig):
     """Scores are divided by this; 0 means sqrt(d_head)."""
     attn_bias: bool = True
     """Biases on queries, keys, values and the output projection."""
+    output_projection: bool = True
+    """False: what the heads mix is written as it is, side by side; they must then be as wide as the stream."""
     layer_norm_eps: float = 1e-5
     """Added to the variance inside every LayerNorm."""
     head_patterns: tuple[tuple[HeadPattern, ...], ...] = ()
@@ -98,6 +103,23 @@ class TransformerConfig(LensConfig):
         for name, value in derived.items():
             object.__setattr__(self, name, value)
         self._check_head_patterns()
+        self._check_embedding()
+
+    def _check_embedding(self):
+        if not self.output_projection and self.n_heads * self.d_head != self.d_model:
+            raise ValueError(
+                f"output_projection is off, but {self.n_heads} heads of d_head {self.d_head} do not fill d_model "
+                f"{self.d_model}."
+            )
+        if self.embedding is None:
+            return
+        if self.d_vocab != self.embedding.d_vocab:
+            raise ValueError(f"d_vocab is {self.d_vocab}; the embedding has {self.embedding.d_vocab} tokens.")
+        if self.d_model < self.embedding.width:
+            raise ValueError(
+                f"d_model is {self.d_model}; the embedding {self.embedding.encoding!r} needs {self.embedding.width} "
+                f"or more."
+            )
 
     def _check_head_patterns(self):
         rows = len(self.head_patterns)
@@ -127,6 +149,7 @@ class TransformerConfig(LensConfig):
         values["head_patterns"] = [
             [{"kind": p.kind, "kernel": list(p.kernel), "token": p.token} for p in row] for row in self.head_patterns
         ]
+        values["embedding"] = None if self.embedding is None else self.embedding.to_dict()
         return values
 
     def to_json(self) -> str:
@@ -151,6 +174,8 @@ class TransformerConfig(LensConfig):
             tuple(HeadPattern(kind=p["kind"], kernel=tuple(p["kernel"]), token=p["token"]) for p in row)
             for row in values.get("head_patterns", ())
         )
+        if values.get("embedding") is not None:
+            values["embedding"] = BracketStates(**values["embedding"])
         return cls(**values)
 
     @classmethod

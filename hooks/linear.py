@@ -26,6 +26,25 @@ class Linear(nn.Module):
         return self.bias if self.bias is not None else self.weight.new_zeros(self.weight.shape[0])
 
 
+class Identity(nn.Module):
+    """y = x: stands where a `Linear` could, with the weight that it would need for that."""
+
+    weight: Tensor
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.register_buffer("weight", torch.eye(width), persistent=False)
+
+    def forward(self, x: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
+        """Hand on."""
+        return x
+
+    @property
+    def bias_or_zero(self) -> Float[Tensor, " width"]:
+        """Zeros."""
+        return self.weight.new_zeros(len(self.weight))
+
+
 class LayerNorm(nn.Module):
     """y = (x - mean) / sqrt(var + eps) * w + b over the last axis."""
 

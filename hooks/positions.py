@@ -1,11 +1,11 @@
 """What tells a position from its neighbours: a learned vector, one linear coordinate, sinusoids, or nothing."""
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from hooks.config import TransformerConfig
+from hooks.embeddings import look_up
 
 
 class LearnedPositions(nn.Module):
@@ -38,7 +38,7 @@ class FixedPositions(nn.Module):
 def linear_table(n_ctx: int, d_model: int) -> Float[Tensor, "n_ctx d_model"]:
     """i / n_ctx in the last coordinate, zero elsewhere.
 
-    Source: bounded-Dyck paper, released code. Differs: the divisor there is a constant 6000.
+    Source: bounded-Dyck paper, released code, where the divisor is 6000 (`presets.dyck_gpt` has that `n_ctx`).
     """
     table = torch.zeros(n_ctx, d_model)
     table[:, -1] = torch.arange(n_ctx) / n_ctx
@@ -53,18 +53,3 @@ def sinusoidal_table(n_ctx: int, d_model: int) -> Float[Tensor, "n_ctx d_model"]
     table[:, 0::2] = angle.sin()
     table[:, 1::2] = angle.cos()[:, : d_model // 2]
     return table.float()
-
-
-def look_up(table: Tensor, ids: Int[Tensor, "*batch pos"], name: str, limit: str) -> Float[Tensor, "*batch pos width"]:
-    """Rows of an embedding table.
-
-    Raises:
-        ValueError: an id outside the table.
-    """
-    try:
-        return F.embedding(ids, table)
-    except IndexError:
-        raise ValueError(
-            f"{name} holds ids from {int(ids.min())} to {int(ids.max())}; {limit} of this model is {len(table)}. "
-            f"Was the model made for another task?"
-        ) from None

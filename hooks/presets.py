@@ -3,6 +3,11 @@
 from typing import Any
 
 from hooks.config import TransformerConfig
+from hooks.embeddings import BracketStates, Encoding
+from hooks.head_patterns import HeadPattern
+
+DYCK_POSITIONS = 6000
+"""The bounded-Dyck paper divides linear positions by this."""
 
 
 def bert(**sizes: Any) -> TransformerConfig:
@@ -48,3 +53,46 @@ def lego(**sizes: Any) -> TransformerConfig:
     Ours, not the paper's: `bert` and `albert` are the paper's architectures.
     """
     return TransformerConfig(**{"d_model": 64, "n_heads": 4, "n_layers": 6, **sizes})
+
+
+def dyck_gpt(**sizes: Any) -> TransformerConfig:
+    """The bounded-Dyck study's GPT: two pre-LN layers, one head, no positions (or `positions="linear"`).
+
+    Source: arXiv:2312.01429, released settings (width 50, one head, linear positions over 6000). Differs: a LayerNorm
+    before attention and a final one, ReLU, MLP of 100, matrices from N(0, 1/fan_in): it learns in hundreds of steps.
+    """
+    base = {"d_model": 50, "n_heads": 1, "n_layers": 2, "d_mlp": 100, "n_ctx": DYCK_POSITIONS}
+    chosen = {**base, "attention": "causal", "positions": "none", "activation": "relu", **sizes}
+    return TransformerConfig(**chosen)
+
+
+def dyck_eq6(**sizes: Any) -> TransformerConfig:
+    """`dyck_gpt` with the layers of the bounded-Dyck paper's Eq. 6, out = MLP(x + LN(Attn(x))), scores not scaled."""
+    return dyck_gpt(**{"block": "dyck", "attn_scale": 1.0, "attn_bias": False, **sizes})
+
+
+def dyck_uniform(**sizes: Any) -> TransformerConfig:
+    """`dyck_gpt` with every head uniform over the past: Corollary 1 says that this can be enough."""
+    chosen = {"n_heads": 1, **sizes}
+    return dyck_gpt(head_patterns=((HeadPattern(kind="uniform"),) * chosen["n_heads"],), **chosen)
+
+
+def dyck_minimal(
+    *, n_types: int = 2, max_depth: int = 4, encoding: Encoding = "pair", mlp_head: bool = False, **sizes: Any
+) -> TransformerConfig:
+    """One layer on top of a minimal first layer: frozen vectors of bracket and depth, then out = g(LN(Attn(x))).
+
+    Args:
+        n_types: Types of bracket.
+        max_depth: Greatest depth.
+        encoding: `pair` (Eq. 19), `type_and_depth` (Eq. 20) or `type_and_angle` (Eq. 21).
+        mlp_head: g is an MLP of the same width and then the read-out; else the read-out alone.
+        sizes: Any field of `TransformerConfig`.
+
+    Source: arXiv:2312.01429 Section 4.2 and released settings: width 50, no output projection, no residual,
+    N(0, 0.02^2).
+    """
+    states = BracketStates(encoding=encoding, n_types=n_types, max_depth=max_depth)
+    base = {"d_vocab": states.d_vocab, "n_layers": 1, "d_mlp": 50 if mlp_head else 0, "init": "gpt2"}
+    wiring = {"block": "minimal", "embedding": states, "attn_bias": False, "output_projection": False}
+    return dyck_gpt(**{**base, **wiring, "d_model": max(50, states.width + 1), **sizes})

@@ -13,12 +13,13 @@ from transformer_lens.HookedRootModule import HookedRootModule
 from hooks.attention import Context, make_context, take
 from hooks.blocks import BLOCKS, Block
 from hooks.config import TransformerConfig
+from hooks.embeddings import BracketEmbedding, TokenEmbedding
 from hooks.hook_names import check_hook, check_hook_name, check_names_filter
 from hooks.initialise import initialise
 from hooks.lens import LensModel
 from hooks.linear import LayerNorm, Linear
 from hooks.modules import HookPoint, Module
-from hooks.positions import FixedPositions, LearnedPositions, look_up
+from hooks.positions import FixedPositions, LearnedPositions
 from hooks.sites import LayerSites, NormSites
 
 
@@ -37,8 +38,11 @@ class Transformer(LensModel, Module, HookedRootModule):
         super().__init__()
         self.cfg = cfg
         self.tokenizer = None
-        self.embed = nn.Module()
-        self.embed.weight = nn.Parameter(torch.empty(cfg.d_vocab, cfg.d_model))
+        self.embed = (
+            TokenEmbedding(cfg.d_vocab, cfg.d_model)
+            if cfg.embedding is None
+            else BracketEmbedding(cfg.embedding, cfg.d_model)
+        )
         self.weights = nn.ModuleList(
             BLOCKS[cfg.block](cfg, learned=_learned(cfg, range(index, cfg.n_layers, n_blocks)))
             for n_blocks in [1 if cfg.tied else cfg.n_layers]
@@ -142,7 +146,7 @@ class Transformer(LensModel, Module, HookedRootModule):
         return make_context(self.cfg, tokens, _as_bool(attention_mask), tokens.shape[1], tokens.device)
 
     def _embed(self, tokens: Tensor, position_ids: Tensor | None) -> Tensor:
-        resid = self.hook_embed(look_up(self.W_E, tokens, "tokens", "d_vocab"))
+        resid = self.hook_embed(self.embed(tokens))
         if self.positions is None:
             return resid
         if position_ids is None:

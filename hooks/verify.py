@@ -64,7 +64,7 @@ def verify(model: Transformer, *, seed: int = 0) -> VerifyReport:
     """
     generator = torch.Generator().manual_seed(seed)
     device = model.W_E.device
-    tokens = torch.randint(model.cfg.d_vocab, (3, min(model.cfg.n_ctx, 7)), generator=generator).to(device)
+    tokens = model.embed.example(3, min(model.cfg.n_ctx, 7), generator).to(device)
     before = _count_hooks(model)
     first = model(tokens)
     twin = copy.deepcopy(model)

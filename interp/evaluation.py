@@ -34,7 +34,7 @@ class EvaluationResult(Result):
     """Fraction of examples answered correctly, 0 to 1."""
     low: Float[np.ndarray, " target"]
     high: Float[np.ndarray, " target"]
-    """Ends of the 95 % interval (Clopper-Pearson); examples are the independent units, however many answers each has."""
+    """Ends of the 95 % interval (Clopper-Pearson); examples are the independent units, not answers."""
     chance: float
     """Accuracy of guessing evenly."""
     n: int

@@ -1,11 +1,14 @@
 """Tasks to learn. Importing this loads torch; `import interp` alone does not."""
 
+from typing import Any
+
 from interp.tasks.base import Batch, Task, Vocab
 from interp.tasks.chain import Chain, chain_of, read_sentence
+from interp.tasks.dyck import Dyck, DyckBatch
 from interp.tasks.groups import S3, Z2, GroupAction, cyclic, ready_made, symmetric
 from interp.tasks.lego import Lego, LegoBatch
 
-KINDS = {"lego": Lego}
+KINDS: dict[str, Any] = {"lego": Lego, "dyck": Dyck}
 """Tasks by the name their manifest carries."""
 
 
@@ -26,6 +29,8 @@ __all__ = [
     "Z2",
     "Batch",
     "Chain",
+    "Dyck",
+    "DyckBatch",
     "GroupAction",
     "Lego",
     "LegoBatch",
