@@ -1,1 +1,1 @@
-"""Papers, one folder each; none yet."""
+"""Papers, one folder each, and the frame they share: what a claim is, how a study runs, resumes and reports."""

@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from interp.ablation import ablate_heads
     from interp.ablation_result import AblationResult
     from interp.attention import show_attention
+    from interp.balance import balance_violation
+    from interp.balance_result import BalanceResult
     from interp.evaluation import EvaluationResult, evaluate
     from interp.kinds import known_kinds, register_kind
     from interp.models import config_for
@@ -19,16 +21,22 @@ if TYPE_CHECKING:
     from interp.train_settings import Mimicking, TrainSettings
     from interp.training import train
     from interp.training_run import TrainingRun
+    from interp.variation import attention_variation
+    from interp.variation_result import VariationResult
 
 _HOME = {
     "AblationResult": "ablation_result",
+    "BalanceResult": "balance_result",
     "EvaluationResult": "evaluation",
     "HeadPatterns": "pattern_result",
     "Mimicking": "train_settings",
     "ProbeResult": "probe_result",
     "TrainSettings": "train_settings",
     "TrainingRun": "training_run",
+    "VariationResult": "variation_result",
     "ablate_heads": "ablation",
+    "attention_variation": "variation",
+    "balance_violation": "balance",
     "classify_heads": "patterns",
     "config_for": "models",
     "evaluate": "evaluation",
@@ -43,13 +51,17 @@ _HOME = {
 
 __all__ = [
     "AblationResult",
+    "BalanceResult",
     "EvaluationResult",
     "HeadPatterns",
     "Mimicking",
     "ProbeResult",
     "TrainSettings",
     "TrainingRun",
+    "VariationResult",
     "ablate_heads",
+    "attention_variation",
+    "balance_violation",
     "classify_heads",
     "config_for",
     "evaluate",

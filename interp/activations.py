@@ -1,5 +1,6 @@
 """Residual streams at the places where targets are read, one filtered pass, nothing else kept."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -41,3 +42,15 @@ def residuals_at_targets(model: Any, batch: Batch) -> Float[Tensor, "layer targe
             f"Did training diverge? Check the model's weights."
         )
     return activations
+
+
+@torch.no_grad()
+def patterns_on(models: Sequence[Any], batch: Batch) -> Float[Tensor, "model layer batch head query key"]:
+    """Attention patterns of models of one shape on the same examples, nothing else kept."""
+    found = []
+    for model in models:
+        _, cache = model.run_with_cache(
+            batch.tokens, **batch.model_inputs(), names_filter=lambda name: name.endswith("hook_pattern")
+        )
+        found.append(torch.stack([cache["pattern", layer] for layer in range(model.cfg.n_layers)]))
+    return torch.stack(found)

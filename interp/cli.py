@@ -161,6 +161,63 @@ def report(
     print(f"report: {page}")
 
 
+@app.command()
+def reproduce(
+    study: Annotated[str | None, typer.Argument(help="Which paper; the studies there are, if left out.")] = None,
+    size: Annotated[str, typer.Option(help="quick (minutes), standard, or paper (a GPU).")] = "quick",
+    only: Annotated[list[str] | None, typer.Option(help="A claim, or how several begin; may be repeated.")] = None,
+    list_claims: Annotated[bool, typer.Option("--list", help="Print the claims and their rules; run nothing.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for models and results.")] = Path("runs/reproduce"),
+    seed: Annotated[int, typer.Option(help="Decides the measurements; models have seeds of their own.")] = 0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Train and measure again what lies ready.")] = False,
+    jobs: Annotated[int, typer.Option(help="Processes side by side.")] = 2,
+) -> None:
+    """Check a paper's claims: train, measure, judge, write a page. A run that was interrupted goes on."""
+    found = _studies()
+    if study is None:
+        for name in found:
+            try:
+                print(f"{name:<12} {_load_study(name, found).title}")
+            except ValueError as error:
+                print(f"{name:<12} {error}")
+        print("next: interp reproduce STUDY --list" if found else "no study is installed (group interp.studies).")
+        return
+    chosen = _load_study(study, found)
+    if list_claims:
+        print(chosen.listing(only or ()))
+        return
+    result = chosen.run(size=size, only=only or (), folder=out, n_jobs=jobs, fresh=fresh, seed=seed)
+    print(f"\n{result}\npage: {result.page}")
+
+
+def _studies() -> dict:
+    """Entry points of the group `interp.studies`, by name: this package's own, and those of any other."""
+    import importlib.metadata
+
+    found = {}
+    for point in importlib.metadata.entry_points(group="interp.studies"):
+        if found.setdefault(point.name, point).value != point.value:
+            raise ValueError(f"two studies are called {point.name}: {found[point.name].value} and {point.value}.")
+    return dict(sorted(found.items()))
+
+
+def _load_study(name: str, found: dict):
+    """The study that an entry point names.
+
+    It is asked for `title`, `listing` and `run`: what `case_studies.study.Study` has. This package imports no study.
+    """
+    if name not in found:
+        raise ValueError(f"there is no study {name!r}; there is {', '.join(found) or 'none'}.")
+    try:
+        study = found[name].load()
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"the study {name} ({found[name].value}) cannot be loaded: {error}.") from error
+    missing = [part for part in ("title", "listing", "run") if not hasattr(study, part)]
+    if missing:
+        raise ValueError(f"the study {name} ({found[name].value}) is no study: it has no {', no '.join(missing)}.")
+    return study
+
+
 def _stages(text: str, n_vars: int) -> tuple[tuple[int, int], ...]:
     from interp.train_settings import curriculum_to
 

@@ -55,7 +55,9 @@ def probe(
 
     Raises:
         ValueError: an unknown label or solver, `verify` for a label that the model does not predict, too few
-            examples, a target whose label has one class only, or activations that are not finite.
+            examples, a label with one class only at every target, or activations that are not finite.
+
+    A target whose label has one class only (nothing is open before the first bracket) is left out.
 
     Source: Alain & Bengio 2016 (arXiv:1610.01644); control task and selectivity Hewitt & Liang 2019
     (arXiv:1909.03368); map as in LEGO (arXiv:2206.04301) Figure 4. Differs: one classifier per layer and target where
@@ -71,18 +73,22 @@ def probe(
     if verify and not torch.equal(labels[1], testing.labels):
         raise ValueError(f"verify compares with the model's answers, which are not {label!r}; leave verify out.")
     n_classes = int(torch.cat(labels).max()) + 1
-    _check_labels(labels[0], label, task, n_classes, n_train)
+    kept = _targets_that_vary(labels[0], label, task, n_classes, n_train)
+    if verify and len(kept) < len(task.targets):
+        raise ValueError(f"label {label!r} has one class only at some targets; verify compares all: leave it out.")
+    labels = [values[:, kept] for values in labels]
     model.eval()
-    inputs = [residuals_at_targets(model, batch) for batch in (fitting, testing)]
+    inputs = [residuals_at_targets(model, batch)[:, kept] for batch in (fitting, testing)]
     draws = RIDGE_CONTROLS if solver == "ridge" else LOGISTIC_CONTROLS
-    control = _control_labels(task, fitting, testing, n_classes, draws, seed)
+    types = [task.control_types(batch)[:, kept] for batch in (fitting, testing)]
+    control = _control_labels(types, n_classes, draws, seed)
     shuffled = _shuffled_labels(labels, draws, seed)
     score = _score_ridge if solver == "ridge" else _score_logistic
     true = [values.T[:, None] for values in labels]
     accuracy = score(inputs, true, n_classes)[..., 0]
     shuffled_draws = score(inputs, shuffled, n_classes)
     twin = Transformer(model.cfg, seed=derived_seed(seed, "untrained twin") % 2**31).eval()
-    twin_inputs = [residuals_at_targets(twin, batch) for batch in (fitting, testing)]
+    twin_inputs = [residuals_at_targets(twin, batch)[:, kept] for batch in (fitting, testing)]
     low, high = proportion_interval(np.rint(accuracy * n_test).astype(int), n_test)
     causal = None
     if verify:
@@ -91,7 +97,7 @@ def probe(
     return ProbeResult(
         label=label,
         solver=solver,
-        targets=task.targets,
+        targets=tuple(task.targets[index] for index in kept),
         accuracy=accuracy,
         low=low,
         high=high,
@@ -113,25 +119,27 @@ def _labels(task: Task, batch: Batch, label: str) -> Int[Tensor, "batch target"]
     return known[label]
 
 
-def _check_labels(labels: Tensor, label: str, task: Task, n_classes: int, n_train: int) -> None:
+def _targets_that_vary(labels: Tensor, label: str, task: Task, n_classes: int, n_train: int) -> list[int]:
+    """The targets whose label has several classes; the others leave nothing to tell apart."""
     if n_train < 10 * n_classes:
         raise ValueError(f"n_train is {n_train} for {n_classes} classes; give at least {10 * n_classes}.")
-    for name, values in zip(task.targets, labels.T, strict=True):
-        if values.unique().numel() < 2:
-            raise ValueError(
-                f"label {label!r} has one class only at target {name} ({int(values[0])} in all {len(values)} "
-                f"examples); there is nothing to tell apart. Choose another label or task."
-            )
+    kept = [index for index, values in enumerate(labels.T) if values.unique().numel() > 1]
+    if not kept:
+        raise ValueError(
+            f"label {label!r} has one class only at every target ({int(labels[0, 0])} in all {len(labels)} examples at "
+            f"{task.targets[0]}); there is nothing to tell apart. Choose another label or task."
+        )
+    return kept
 
 
 def _control_labels(
-    task: Task, fitting: Batch, testing: Batch, n_classes: int, draws: int, seed: int
+    types: list[Int[Tensor, "_ target"]], n_classes: int, draws: int, seed: int
 ) -> list[Int[Tensor, "target draw batch"]]:
     """A random class for each input type, the same in both batches."""
-    types, inverse = torch.cat([task.control_types(fitting), task.control_types(testing)]).unique(return_inverse=True)
-    table = torch.randint(n_classes, (draws, len(types)), generator=derived_generator(seed, "control task"))
+    distinct, inverse = torch.cat(types).unique(return_inverse=True)
+    table = torch.randint(n_classes, (draws, len(distinct)), generator=derived_generator(seed, "control task"))
     labels = table[:, inverse].permute(2, 0, 1)
-    return [labels[..., : len(fitting)], labels[..., len(fitting) :]]
+    return [labels[..., : len(types[0])], labels[..., len(types[0]) :]]
 
 
 def _shuffled_labels(labels: list[Tensor], draws: int, seed: int) -> list[Int[Tensor, "target draw batch"]]:

@@ -13,6 +13,7 @@ from interp.probe_result import ProbeResult
 from interp.randomness import derived_generator
 from interp.tasks import Lego, chain_of
 from interp.training_run import TrainingRun
+from interp.variation_result import VariationResult
 from interp.view.attention import AttentionPage
 from interp.view.chain import chain_svg, sentence_html
 from interp.view.charts import curves, dots
@@ -200,6 +201,35 @@ def ablations(result: AblationResult) -> Section:
             cells = (f"{mean:.3f}, worst {least:.3f}" for mean, least in zip(middle, worst, strict=True))
             rows.append((f"{len(drops)} random sets of {len(chosen)}", *cells))
     return Section(title="What breaks without each kind of head", text=text, chart=result.plot(), table=rows)
+
+
+def variations(result: VariationResult) -> Section:
+    """How far apart models look, layer by layer, and how far random patterns would."""
+    spread = result.baselines.index("own rows, keys shuffled")
+    rows = [
+        ("layer", "variation [95 %]", "over flat simplex", "over own rows, keys shuffled", "relative entropy [95 %]")
+    ]
+    for layer, value in enumerate(result.variation):
+        ends = f"[{result.low[layer]:.3f}, {result.high[layer]:.3f}]"
+        entropy_ends = f"[{result.relative_low[layer]:.2f}, {result.relative_high[layer]:.2f}]"
+        rows.append(
+            (
+                str(layer),
+                f"{value:.3f} {ends if result.n > 2 else '(one pair)'}",
+                f"{result.ratio_to()[layer]:.2f}",
+                f"{value / max(result.baseline[spread, layer], 1e-300):.2f}",
+                f"{result.relative_entropy[layer]:.2f} {entropy_ends if result.n > 2 else ''}",
+            )
+        )
+    fixed = zip(result.baselines[:spread], result.baseline[:spread, 0], strict=True)
+    text = (
+        f"Squared Frobenius distance between the attention patterns of {result.n} models on the same input, mean over "
+        f"{result.n_pairs} pairs, over heads and over {len(result.prefixes)} input(s). Intervals resample models, not "
+        "pairs, which share models. Sharp rows lie further apart than flat ones whatever they mean, so the entropy "
+        "stands beside (0 is one key, 1 uniform), and so does what the models' own rows would give with their keys "
+        f"shuffled. Random patterns: {', '.join(f'{name} {mean:.2f}' for name, mean in fixed)}."
+    )
+    return Section(title="How far apart models look", text=text, chart=result.plot(), table=rows)
 
 
 def provenance(run: TrainingRun) -> Section:

@@ -12,6 +12,7 @@ from interp.probe_result import ProbeResult
 from interp.tasks import Lego
 from interp.tasks.base import Task
 from interp.training_run import TrainingRun
+from interp.variation_result import VariationResult
 from interp.view.attention import AttentionPage
 from interp.view.page import Section, write_page
 
@@ -20,6 +21,7 @@ SECTION_OF: dict[type, Callable[[Any], Section]] = {
     HeadPatterns: part.head_table,
     AttentionPage: part.gallery,
     AblationResult: part.ablations,
+    VariationResult: part.variations,
 }
 """Which function makes a section of a result."""
 
@@ -28,8 +30,8 @@ def report(results: Sequence[Any], path: str | Path, *, title: str, lead: str = 
     """Write results to one self-contained HTML file, atomically.
 
     Args:
-        results: Any of `ProbeResult`, `HeadPatterns`, `AblationResult`, `AttentionPage`, or a ready `Section`, in the
-            order they are to appear.
+        results: Any of `ProbeResult`, `HeadPatterns`, `AblationResult`, `VariationResult`, `AttentionPage`, or a ready
+            `Section`, in the order they are to appear.
         path: The HTML file.
         title: Heading of the page.
         lead: What it shows, in a few sentences.

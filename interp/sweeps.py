@@ -1,8 +1,10 @@
 """Many models at once: one process per core, one torch thread each, every run resumable in its own folder."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from joblib import Parallel, delayed
@@ -42,47 +44,86 @@ def train_many(
         on_progress: Called about twice a second with each run's metrics so far, and once at the end.
 
     Raises:
-        ValueError: what `train` refuses, or two jobs in one folder.
+        ValueError: what `train` refuses, with the job's name, or two jobs in one folder.
+    """
+    with _Watcher(jobs, on_progress) if on_progress else nullcontext():
+        train_to_disk(jobs, n_jobs=n_jobs, fresh=fresh)
+    return {name: TrainingRun.load(job.folder) for name, job in jobs.items()}
+
+
+def train_to_disk(
+    jobs: Mapping[str, TrainJob],
+    *,
+    n_jobs: int = 2,
+    fresh: bool = False,
+    on_finished: Callable[[str], None] | None = None,
+) -> None:
+    """Train several models side by side and load none: for hundreds of them.
+
+    Args:
+        jobs: Name and description of each, begun in this order.
+        n_jobs: Processes.
+        fresh: Forget what the folders hold.
+        on_finished: Called with the name of each job as it ends.
+
+    Raises:
+        ValueError: what `train` refuses, with the job's name, or two jobs in one folder.
     """
     if len({job.folder for job in jobs.values()}) < len(jobs):
         raise ValueError("two jobs share a folder; give each run its own.")
-    report = on_progress or (lambda metrics: None)
-    waiting = Parallel(n_jobs=min(n_jobs, len(jobs)), return_as="generator_unordered")(
+    if not jobs:
+        return
+    finished: Any = Parallel(n_jobs=min(n_jobs, len(jobs)), return_as="generator_unordered")(
         delayed(_train_one)(name, job, fresh) for name, job in jobs.items()
     )
-    with _Watcher(jobs, report):
-        for _ in waiting:
-            pass
-    return {name: TrainingRun.load(job.folder) for name, job in jobs.items()}
+    for name in finished:
+        if on_finished is not None:
+            on_finished(name)
 
 
 def _train_one(name: str, job: TrainJob, fresh: bool) -> str:
     torch.set_num_threads(1)
-    train(
-        Transformer(job.config, seed=job.seed),
-        job.task,
-        job.settings,
-        seed=job.seed,
-        folder=job.folder,
-        fresh=fresh,
-    )
+    try:
+        train(
+            Transformer(job.config, seed=job.seed),
+            job.task,
+            job.settings,
+            seed=job.seed,
+            folder=job.folder,
+            fresh=fresh,
+        )
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
     return name
 
 
 class _Watcher:
-    """Reads the runs' metrics files while they train, in a thread of its own."""
+    """Reads the runs' metrics while they train, each when its file has changed, in a thread of its own."""
 
     def __init__(self, jobs: Mapping[str, TrainJob], report: Callable):
         import threading
 
         self.folders = {name: RunFolder(job.folder) for name, job in jobs.items()}
+        self.metrics: dict[str, list[dict]] = {name: [] for name in jobs}
+        self.seen: dict[str, Any] = dict.fromkeys(jobs)
         self.report = report
         self.stopped = threading.Event()
         self.thread = threading.Thread(target=self._watch, daemon=True)
 
     def _watch(self) -> None:
         while not self.stopped.wait(0.5):
-            self.report({name: folder.read_metrics() for name, folder in self.folders.items()})
+            self._look()
+
+    def _look(self) -> None:
+        for name, folder in self.folders.items():
+            try:
+                stat = folder.metrics_path.stat()
+            except FileNotFoundError:
+                continue
+            if self.seen[name] != (stat.st_size, stat.st_mtime_ns):
+                self.seen[name] = (stat.st_size, stat.st_mtime_ns)
+                self.metrics[name] = folder.read_metrics()
+        self.report(dict(self.metrics))
 
     def __enter__(self) -> "_Watcher":
         self.thread.start()
@@ -91,4 +132,4 @@ class _Watcher:
     def __exit__(self, *_: object) -> None:
         self.stopped.set()
         self.thread.join()
-        self.report({name: folder.read_metrics() for name, folder in self.folders.items()})
+        self._look()

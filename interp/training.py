@@ -3,6 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import numpy as np
 import torch
 
 from hooks import Transformer
+from interp.contrastive import contrastive_loss
 from interp.evaluation import held_out_accuracy
 from interp.manifest import environment
 from interp.mimicking import copy_query_to_key, mimic_batch, mimic_loss, mimic_targets
 from interp.randomness import derived_generator
 from interp.run_folder import RunFolder
 from interp.tasks.base import Batch, Task
+from interp.tasks.dyck import Dyck
 from interp.train_settings import TrainSettings, recipe_for
 from interp.training_run import TrainingRun
 
@@ -147,7 +150,7 @@ class _Trainer:
             step = done - self.mimic_steps
             rate = self.settings.learning_rate_at(step)
             batch = self._batch(step, generator)
-            loss = self.task.loss(self.model(batch.tokens, **batch.model_inputs(), depth=self._depth(generator)), batch)
+            loss = self._loss(batch, generator)
         if not torch.isfinite(loss):
             raise ValueError(f"the loss is {loss.item()} at step {done}; lower learning_rate or clip_norm.")
         for group in self.optimizer.param_groups:
@@ -157,6 +160,14 @@ class _Trainer:
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
         self.optimizer.step()
         return float(loss.detach())
+
+    def _loss(self, batch: Batch, generator: torch.Generator) -> torch.Tensor:
+        forward = partial(self.model, depth=self._depth(generator))
+        logits = forward(batch.tokens, **batch.model_inputs())
+        loss = self.task.loss(logits, batch)
+        if self.settings.contrastive:
+            loss = loss + self.settings.contrastive * contrastive_loss(forward, self.task, batch, logits, generator)
+        return loss
 
     def _batch(self, step: int, generator: torch.Generator) -> Batch:
         s = self.settings
@@ -221,6 +232,15 @@ def _check_fit(model: Transformer, task: Task, settings: TrainSettings) -> None:
     if settings.association != "none" and cfg.head_patterns:
         raise ValueError(
             f"association is {settings.association!r}, but this model has hard-coded heads; leave it 'none'."
+        )
+    if settings.contrastive and not isinstance(task, Dyck):
+        raise ValueError(
+            f"contrastive is {settings.contrastive}; only bracket languages have that loss, not {type(task).__name__}."
+        )
+    longest = task.n_ctx + 2 * task.max_depth if isinstance(task, Dyck) and settings.contrastive else task.n_ctx
+    if cfg.n_ctx < longest:
+        raise ValueError(
+            f"n_ctx of the model is {cfg.n_ctx}; the contrastive loss needs {longest}, {longest - task.n_ctx} more."
         )
     if settings.association == "mimic" and cfg.n_heads < 2:
         raise ValueError(f"association 'mimic' teaches two heads per layer; the model has {cfg.n_heads}.")

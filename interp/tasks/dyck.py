@@ -192,7 +192,7 @@ class Dyck:
         opens, ends = self._chances.at(batch.depth, step)
         exact = torch.zeros(*batch.tokens.shape, self.d_vocab, dtype=torch.float64)
         exact[..., brackets.opener(0) :: 2] = (opens / self.n_types)[..., None]
-        right = closer(batch.due.clamp_min(0))[..., None]
+        right = (closer(0) + 2 * batch.due.clamp_min(0))[..., None]
         exact = exact.scatter_add(2, right, (1 - opens - ends)[..., None] * (batch.due >= 0)[..., None])
         exact[..., END] = ends
         return exact if batch.attention_mask is None else exact * batch.attention_mask[..., None]
@@ -259,9 +259,13 @@ class Dyck:
 
         Source: the paper's probe prefix, 16 brackets for two types and depth 4; with all types when none is named.
         """
+        pairs = [self.pair(kind) for kind in kinds or range(self.n_types)]
+        return "".join(left * self.max_depth + right * self.max_depth for left, right in pairs) * repeat
+
+    def pair(self, kind: int) -> tuple[str, str]:
+        """Names of the opener and the closer of a type, counted from 0."""
         names = bracket_names(self.n_types)
-        chosen = kinds or range(self.n_types)
-        return "".join(names[2 * k] * self.max_depth + names[2 * k + 1] * self.max_depth for k in chosen) * repeat
+        return names[2 * kind], names[2 * kind + 1]
 
 
 @lru_cache

@@ -5,6 +5,7 @@ Axes: `step` brackets read so far, `depth` open brackets.
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -57,25 +58,24 @@ def sample_words(
     n: int, n_types: int, chances: StepChances, *, generator: torch.Generator, length: int
 ) -> Int[Tensor, "batch pos"]:
     """Words or prefixes, `[START]` before them: `length` further tokens, `[END]` and padding included."""
-    draws = torch.rand(length, n, generator=generator)
-    opens, ends = chances.opens.float(), chances.ends.float()
-    with_end = bool(ends.any())
-    depth = torch.zeros(n, dtype=torch.long)
-    steps = torch.empty(length, n, dtype=torch.long)
-    alive = torch.ones(n, dtype=torch.long)
+    draws = torch.rand(length, n, generator=generator).numpy()
+    kinds = torch.randint(n_types, (n, length), generator=generator)
+    opens, ends = chances.opens.float().numpy(), chances.ends.float().numpy()
+    depth = np.zeros(n, dtype=np.int64)
+    steps = np.empty((length, n), dtype=np.int64)
+    going = np.ones(n, dtype=bool) if ends.any() else None
     for step in range(length):
         row = min(step, len(opens) - 1)
-        move = (draws[step] < opens[row][depth]).long() * 2 - 1
-        if with_end:
-            alive = alive * (draws[step] < 1 - ends[row][depth])
-            move = move * alive
-        depth = depth + move
+        move = np.where(draws[step] < opens[row][depth], 1, -1)
+        if going is not None:
+            going &= draws[step] < 1 - ends[row][depth]
+            move *= going
+        depth += move
         steps[step] = move
-    kinds = torch.randint(n_types, (n, length), generator=generator)
-    return _with_types(steps.T.contiguous(), kinds)
+    return _with_types(torch.from_numpy(steps.T.copy()), kinds)
 
 
-def _with_types(steps: Int[Tensor, "batch pos"], kinds: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
+def _with_types(steps: Int[Tensor, "batch pos"], kinds: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch longer"]:
     """Tokens from steps up (1), down (-1) and none (0): openers get their own type, closers their opener's."""
     depth = steps.cumsum(1)
     at = torch.arange(steps.shape[1])

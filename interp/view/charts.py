@@ -35,7 +35,7 @@ def curves(
         panel: Column that tells panels apart, side by side.
     """
     names = list(dict.fromkeys(table[series]))
-    colour = alt.Color(f"{series}:N", scale=alt.Scale(domain=names, range=_colours(len(names))), sort=names)
+    colour = alt.Color(f"{series}:N", scale=alt.Scale(domain=names, range=palette(len(names))), sort=names)
     across = alt.X(f"{x}:Q", title=x)
     base = alt.Chart(table)
     band = base.mark_area(opacity=0.18).encode(
@@ -57,23 +57,31 @@ def curves(
 
 
 def dots(
-    table: pd.DataFrame, *, x: str, y: str, title: str, rule: float | None = None, series: str | None = None
+    table: pd.DataFrame,
+    *,
+    x: str,
+    y: str,
+    title: str,
+    rule: float | None = None,
+    series: str | None = None,
+    domain: tuple[float, float] = (0.0, 1.0),
 ) -> alt.TopLevelMixin:
     """A point with its interval (`low`, `high`) for each x, side by side per series.
 
     Args:
         table: Columns x, y, `low`, `high`, and the series'.
         x: Column of categories along the bottom.
-        y: Column up the side, a fraction.
+        y: Column up the side.
         title: Above the chart.
         rule: Where to draw a dashed line (chance).
         series: Column that tells colours apart.
+        domain: Ends of the scale up the side; for fractions when left out.
     """
     order = list(dict.fromkeys(table[x]))
     extra: dict[str, Any] = {}
     if series is not None:
         names = list(dict.fromkeys(table[series]))
-        extra["color"] = alt.Color(f"{series}:N", title=None, scale=alt.Scale(domain=names, range=_colours(len(names))))
+        extra["color"] = alt.Color(f"{series}:N", title=None, scale=alt.Scale(domain=names, range=palette(len(names))))
         extra["xOffset"] = alt.XOffset(f"{series}:N", sort=names)
     across = alt.X(f"{x}:N", sort=order, title=x, axis=alt.Axis(labelAngle=0))
     base = alt.Chart(table)
@@ -81,7 +89,7 @@ def dots(
         alt.Tooltip(f"{x}:N"),
         *(alt.Tooltip(f"{column}:Q", format=".4f") for column in (y, "low", "high")),
     ]
-    scale = alt.Scale(domain=[0, 1])
+    scale = alt.Scale(domain=list(domain))
     layers: list[Any] = [
         base.mark_rule(strokeWidth=2).encode(across, alt.Y("low:Q", title=y, scale=scale), alt.Y2("high:Q"), **extra),
         base.mark_point(filled=True, size=55, opacity=1).encode(across, alt.Y(f"{y}:Q"), tooltip=tooltip, **extra),
@@ -100,8 +108,9 @@ def heatmaps(
     title: str,
     value: str,
     domain: tuple[float, float] = (0.0, 1.0),
+    first_row: int = 0,
 ) -> alt.TopLevelMixin:
-    """Maps of the same shape side by side on one colour scale, row 0 at the bottom.
+    """Maps of the same shape side by side on one colour scale, the first row at the bottom.
 
     Args:
         panels: Name and values of each map.
@@ -111,9 +120,10 @@ def heatmaps(
         title: Above the maps.
         value: What the colour means.
         domain: Values at the two ends of the colour scale.
+        first_row: Number of the first row.
     """
     charts: list[Any] = [
-        _heatmap(name, values, x, x_title, y_title, value, domain).properties(title=name)
+        _heatmap(name, values, x, x_title, y_title, value, domain, first_row).properties(title=name)
         for name, values in panels.items()
     ]
     return alt.hconcat(*charts, title=title).resolve_scale(color="shared")
@@ -127,10 +137,11 @@ def _heatmap(
     y_title: str,
     value: str,
     domain: tuple[float, float],
+    first_row: int,
 ) -> alt.TopLevelMixin:
     row, column = np.indices(values.shape)
     table = pd.DataFrame(
-        {x_title: np.array(x)[column.ravel()], y_title: row.ravel(), value: values.ravel(), "map": name}
+        {x_title: np.array(x)[column.ravel()], y_title: row.ravel() + first_row, value: values.ravel(), "map": name}
     )
     base = alt.Chart(table).encode(
         alt.X(f"{x_title}:N", sort=list(x), axis=alt.Axis(labelAngle=0)),
@@ -149,10 +160,10 @@ def _heatmap(
 
 
 def chart_svg(chart: Any) -> str:
-    """The chart as SVG text, drawn without a browser."""
+    """The chart, or its Vega-Lite as a dict, as SVG text, drawn without a browser."""
     import vl_convert
 
-    return vl_convert.vegalite_to_svg(chart.to_json())
+    return vl_convert.vegalite_to_svg(dict(chart) if isinstance(chart, Mapping) else chart.to_json())
 
 
 def chart_html(chart: Any) -> str:
@@ -160,5 +171,6 @@ def chart_html(chart: Any) -> str:
     return f'<div class="unmyopic-chart">{chart_svg(chart)}</div>'
 
 
-def _colours(n: int) -> list[str]:
+def palette(n: int) -> list[str]:
+    """So many colours, in order; they come round again after eight."""
     return [COLOURS[index % len(COLOURS)] for index in range(n)]

@@ -301,9 +301,23 @@ def test_a_causal_check_of_what_the_model_does_not_answer_is_refused():
 
 
 def test_a_label_with_one_class_is_refused(monkeypatch):
-    monkeypatch.setattr(Lego, "probe_labels", lambda self, batch: {"value": batch.labels * torch.tensor([1, 0, 1])})
-    with pytest.raises(ValueError, match=r"label 'value' has one class only at target #1 \(0 in all 100 examples\)"):
+    monkeypatch.setattr(Lego, "probe_labels", lambda self, batch: {"value": batch.labels * 0})
+    with pytest.raises(ValueError, match=r"'value' has one class only at every target \(0 in all 100 examples at #0\)"):
         probe(plain_model(), TASK, n_train=100, n_test=50)
+
+
+def test_a_target_with_one_class_is_left_out(monkeypatch):
+    everything = probe(plain_model(), TASK, n_train=100, n_test=50)
+    columns = torch.tensor([1, 0, 1])
+    monkeypatch.setattr(Lego, "probe_labels", lambda self, batch: {"value": batch.labels * columns, "x": batch.labels})
+    found = probe(plain_model(), TASK, n_train=100, n_test=50)
+    assert found.targets == ("#0", "#2")
+    assert found.accuracy.tolist() == everything.accuracy[:, [0, 2]].tolist()
+    assert found.untrained.tolist() == everything.untrained[:, [0, 2]].tolist()
+    monkeypatch.setattr(Lego, "probe_labels", lambda self, batch: {"value": batch.labels})
+    monkeypatch.setattr("interp.probing._targets_that_vary", lambda *_: [0, 2])
+    with pytest.raises(ValueError, match="one class only at some targets; verify compares all"):
+        probe(plain_model(), TASK, n_train=100, n_test=50, verify=True)
 
 
 def test_activations_that_are_not_finite_are_refused():

@@ -1,0 +1,179 @@
+"""Claims about reading heads: are they stack-like, and does looking stack-like matter? (Figures 1-2, App. B.2, D)"""
+
+from functools import partial
+
+import numpy as np
+
+from case_studies.claims import Claim, Measurement, Verdict
+from case_studies.dyck.measures import accuracies
+from case_studies.evidence import Evidence
+from interp.ablation import ablate_heads
+from interp.patterns import classify_heads
+from interp.statistics import bootstrap_mean, proportion_interval
+from interp.tasks import Dyck
+from interp.view.charts import dots
+from interp.view.points import scatter
+
+STACK_LIKE = ("stack_top", "unmatched_open", "matching_bracket")
+"""Kinds of head that read like a stack machine: the innermost open bracket, every open one, the partner."""
+GROUPS = ("gpt", "gpt-linear")
+MARGIN = 0.05
+"""Accuracy by which stack-like heads must matter more before the paper's claim is contradicted."""
+METHODS = ("uniform", "random_rows", "zero")
+N_CLASSIFY = {"quick": 64, "standard": 256, "paper": 256}
+N_ABLATE = {"quick": 200, "standard": 500, "paper": 500}
+
+
+def _read(evidence: Evidence, group: str, index: int):
+    """Head classes of one model; its seed decides the held-out words."""
+    task, model = evidence.task(group), evidence.models(group)[index]
+    return classify_heads(model, task, n=N_CLASSIFY[evidence.size], seed=evidence.seed)
+
+
+def measure_stack_like(evidence: Evidence) -> Measurement:
+    """Share of models whose last-layer head is not labelled stack-like."""
+    rows: list[list] = [["models", "seed", "layer", "label", *STACK_LIKE, "entropy, 0 to 1"]]
+    last, every = [], []
+    for group in GROUPS:
+        for index, spec in enumerate(evidence.specs(group)):
+            found = _read(evidence, group, index)
+            columns = [found.kinds.index(kind) for kind in STACK_LIKE]
+            for layer, labels in enumerate(found.label):
+                scores = [f"{found.score[layer, 0, column]:.2f}" for column in columns]
+                rows.append([group, spec.seed, layer, labels[0], *scores, f"{found.entropy[layer, 0]:.2f}"])
+                every.append(labels[0] in STACK_LIKE)
+            last.append(found.label[-1][0] in STACK_LIKE)
+    n, unlike = len(last), len(last) - sum(last)
+    low, high = proportion_interval(np.array(unlike), n)
+    return Measurement(
+        value=unlike / n, low=float(low), high=float(high), n=n, unit="models",
+        numbers={"share over all layers": 1 - float(np.mean(every)), "stack-like, last layer": sum(last)},
+        tables=[("Every head: its label and its scores (0 is chance, 1 all attention)", rows)],
+        note="A head is labelled by the rule of interp.classify_heads: score at least 0.3, above every head of an "
+        "untrained model, and improbable under permuted keys.",
+    )  # fmt: skip
+
+
+def judge_most(m: Measurement) -> Verdict:
+    """More than half."""
+    return "reproduced" if m.low > 0.5 else "not reproduced" if m.high < 0.5 else "out of reach"
+
+
+def measure_pattern_matters(evidence: Evidence) -> Measurement:
+    """What replacing the last layer's pattern costs, in models that look stack-like and in those that look least so."""
+    score, lost = [], {method: [] for method in METHODS}
+    for group in GROUPS:
+        task = evidence.task(group)
+        assert isinstance(task, Dyck)
+        for index, model in enumerate(evidence.models(group)):
+            found = _read(evidence, group, index)
+            score.append(max(found.score[-1, 0, found.kinds.index(kind)] for kind in STACK_LIKE))
+            for method in METHODS:
+                result = ablate_heads(
+                    model, task, heads={"last": [(model.cfg.n_layers - 1, 0)]}, method=method,
+                    n=N_ABLATE[evidence.size], seed=evidence.seed,
+                )  # fmt: skip
+                lost[method].append(result.drop[0, 0])
+    table = {method: np.array(values) for method, values in lost.items()}
+    order = np.argsort(-np.array(score), kind="stable")
+    half = len(order) // 2
+    like, unlike = order[:half], order[half : 2 * half]
+    rows: list[list] = [["pattern becomes", "lost, stack-like half", "lost, other half", "difference", "95 %"]]
+    differences = {}
+    for method, values in table.items():
+        mean, low, high = _difference(values[like], values[unlike], evidence.seed)
+        differences[method] = (mean, low, high)
+        means = [f"{values[part].mean():.3f}" for part in (like, unlike)]
+        rows.append([method, *means, f"{mean:+.3f}", f"[{low:+.3f}, {high:+.3f}]"])
+    value, low, high = differences["uniform"]
+    import pandas as pd
+
+    points = pd.DataFrame({"stack-like score": score, "hard accuracy lost": table["uniform"], "models": "last layer"})
+    return Measurement(
+        value=value, low=low, high=high, n=2 * half, unit="models",
+        numbers={"scores": [round(float(one), 3) for one in score], "margin": MARGIN},
+        tables=[("Hard accuracy lost when the last layer's pattern is replaced", rows)],
+        charts=[
+            scatter(points, x="stack-like score", y="hard accuracy lost", series="models", zero=True,
+                    title=f"pattern made uniform, n = {len(score)} models"),
+        ],
+        note="Models are split in half by the highest of their last head's three stack-like scores.",
+    )  # fmt: skip
+
+
+def _difference(a: np.ndarray, b: np.ndarray, seed: int) -> tuple[float, float, float]:
+    """Difference of two groups' means with its bootstrap interval; each group is resampled by itself."""
+    n = 4000
+    rng = np.random.default_rng(seed)
+    means = [part[rng.integers(len(part), size=(n, len(part)))].mean(1) for part in (a, b)]
+    low, high = np.quantile(means[0] - means[1], [0.025, 0.975])
+    return float(a.mean() - b.mean()), float(low), float(high)
+
+
+def judge_no_more(m: Measurement) -> Verdict:
+    """No more than the margin."""
+    return "reproduced" if m.high < MARGIN else "not reproduced" if m.low > MARGIN else "out of reach"
+
+
+def measure_uniform(evidence: Evidence) -> Measurement:
+    """Accuracy of trained models whose attention is uniform."""
+    task, models = evidence.task("uniform"), evidence.models("uniform")
+    assert isinstance(task, Dyck)
+    found = accuracies(models, task, evidence)
+    long = accuracies(models, task, evidence, length=450)
+    mean, low, high = bootstrap_mean(found["hard"], seed=evidence.seed)
+    import pandas as pd
+
+    rows = [
+        {"where": where, "accuracy": float(value), "low": float(value), "high": float(value), "seed": str(seed)}
+        for where, part in (("training length", found), ("length 450", long))
+        for seed, value in enumerate(part["hard"])
+    ]
+    return Measurement(
+        value=float(mean), low=float(low), high=float(high), n=len(models), unit="seeds",
+        numbers={"hard accuracy at length 450, mean": float(long["hard"].mean())},
+        charts=[dots(pd.DataFrame(rows), x="where", y="accuracy", series="seed", rule=task.chance,
+                     title="hard accuracy of models with uniform attention")],
+        note="Expressible at any length (Corollary 1) is not found by training: see the accuracy at length 450.",
+    )  # fmt: skip
+
+
+def judge_uniform(m: Measurement) -> Verdict:
+    """Ninety-seven per cent."""
+    return "reproduced" if m.low >= 0.97 else "not reproduced" if m.high < 0.97 else "out of reach"
+
+
+CLAIMS = (
+    Claim(
+        id="heads.not-stack-like",
+        source="bounded Dyck, Figures 1 and 2, Appendix D",
+        statement="Most trained heads are not stack-like: they do not attend to the brackets that are still open.",
+        rule="Share of models whose last-layer head is not labelled stack-like: reproduced if its exact interval lies "
+        "above one half, not reproduced if below, else out of reach.",
+        measure=measure_stack_like,
+        judge=judge_most,
+        needs=GROUPS,
+    ),
+    Claim(
+        id="heads.stack-like-matters-no-more",
+        source="bounded Dyck, Appendix B.2",
+        statement="Replacing a stack-like head's pattern hurts no more than replacing an unreadable one's.",
+        rule=f"Hard accuracy lost when the last layer's pattern is made uniform, stack-like half of the models minus "
+        f"the "
+        f"other half: reproduced if the interval lies below {MARGIN}, not reproduced if above it, else out of reach.",
+        measure=measure_pattern_matters,
+        judge=judge_no_more,
+        needs=GROUPS,
+    ),
+    Claim(
+        id="uniform.learned",
+        source="bounded Dyck, Section 4.1",
+        statement="Transformers with uniform attention learn the language.",
+        rule="Reproduced if the interval of the mean accuracy on hard positions lies at or above 0.97, not "
+        "reproduced if "
+        "below, else out of reach.",
+        measure=partial(measure_uniform),
+        judge=judge_uniform,
+        needs=("uniform",),
+    ),
+)

@@ -1,0 +1,55 @@
+"""What several claims measure: accuracy in distribution and on long prefixes, with intervals over seeds."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+from case_studies.evidence import Evidence
+from hooks import Transformer
+from interp.evaluation import evaluate
+from interp.tasks import Dyck
+
+N_SEQUENCES = {"quick": 40, "standard": 200, "paper": 200}
+"""Prefixes of length 450 that each model is tested on."""
+N_HELD_OUT = {"quick": 500, "standard": 2000, "paper": 2000}
+"""Words that each model is tested on in distribution."""
+LONG = 450
+"""Brackets of a long prefix: 16 times the training length. The paper draws 400 to 500."""
+PAPER_CRITERION = "all 0.8"
+"""The paper's accuracy: wherever something is open, the right closer has more than 0.8 of the closers' probability."""
+MOST_UNDECIDED = 30
+"""With fewer seeds than this a correlation whose interval holds 0 decides nothing."""
+
+
+def accuracies(
+    models: Sequence[Transformer], task: Dyck, evidence: Evidence, *, length: int | None = None
+) -> dict[str, Float[np.ndarray, " model"]]:
+    """Accuracy of each model by outcome: on the task itself, or on prefixes of another length."""
+    n = N_HELD_OUT[evidence.size]
+    if length is not None:
+        task, n = replace(task, words="prefixes", length=length), N_SEQUENCES[evidence.size]
+    results = [evaluate(model, task, n=n, seed=evidence.seed) for model in models]
+    return dict(zip(task.outcomes, np.array([result.accuracy for result in results]).T, strict=True))
+
+
+def correlation(
+    x: Float[np.ndarray, " model"], y: Float[np.ndarray, " model"], *, seed: int
+) -> tuple[float, float, float]:
+    """Spearman's rank correlation with its 95 % percentile bootstrap interval over models."""
+
+    def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
+        return float(np.corrcoef(stats.rankdata(a), stats.rankdata(b))[0, 1]) if np.ptp(a) and np.ptp(b) else 0.0
+
+    interval = stats.bootstrap(
+        (x, y),
+        rank_correlation,
+        paired=True,
+        vectorized=False,
+        n_resamples=2000,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return rank_correlation(x, y), float(interval.low), float(interval.high)

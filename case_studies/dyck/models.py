@@ -1,0 +1,101 @@
+"""Which models does the study train? Groups of seeds, by size.
+
+`words` are complete words of up to 28 brackets, the paper's main setting; `prefixes` are its Appendix D.2. Two-layer
+models learn words too slowly for minutes: at size quick they are trained on prefixes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from case_studies.claims import Size
+from case_studies.evidence import ModelSpec
+from hooks.embeddings import Encoding
+from interp.models import config_for
+from interp.tasks import Dyck
+from interp.train_settings import TrainSettings
+
+PREFIXES = Dyck(loss_on="closers")
+WORDS = Dyck(words="complete", loss_on="closers")
+GPT_PREFIXES = Dyck()
+"""Prefixes with a loss on every token: two layers learn this in 700 steps, where closers alone take longer."""
+LANGUAGES = {"words": WORDS, "prefixes": PREFIXES}
+CONTRASTIVE = 0.3
+"""The paper's weight of the contrastive loss."""
+
+SEEDS: dict[Size, dict[str, int]] = {
+    "quick": {"gpt": 8, "prefixes": 8, "minimal": 8, "uniform": 4, "grid": 0, "encodings": 0},
+    "standard": {"gpt": 30, "prefixes": 30, "minimal": 40, "uniform": 16, "grid": 8, "encodings": 16},
+    "paper": {"gpt": 30, "prefixes": 30, "minimal": 40, "uniform": 30, "grid": 30, "encodings": 30},
+}
+GRID = [(types, depth, layers) for types in (2, 3) for depth in (4, 8) for layers in (2, 3)]
+"""Table 1: types of bracket, greatest depth, layers."""
+ENCODINGS: dict[str, Encoding] = {"Eq. 19": "pair", "Eq. 20": "type_and_depth", "Eq. 21": "type_and_angle"}
+
+
+def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
+    """Every group of models at a size; a group that a size does not train is empty."""
+    n = SEEDS[size]
+    standard = GPT_PREFIXES if size == "quick" else WORDS
+    found = {
+        "gpt": _specs(n["gpt"], standard, "dyck_gpt", _gpt(size, standard)),
+        "gpt-linear": _specs(n["gpt"], standard, "dyck_gpt", _gpt(size, standard), positions="linear"),
+        "gpt-prefixes": _specs(n["prefixes"], GPT_PREFIXES, "dyck_gpt", _gpt(size, GPT_PREFIXES)),
+        "uniform": _specs(n["uniform"], GPT_PREFIXES, "dyck_uniform", _gpt(size, GPT_PREFIXES)),
+    }
+    for loss_on, language in (("closers", "words"), ("all", "words"), ("closers", "prefixes")):
+        task = replace(LANGUAGES[language], loss_on=loss_on)
+        for name, weight in (("", 0.0), ("-contrastive", CONTRASTIVE)):
+            settings = replace(_minimal(size), contrastive=weight)
+            found[f"minimal-{language}-{loss_on}{name}"] = _specs(n["minimal"], task, "dyck_minimal", settings)
+    for types, depth, layers in GRID:
+        task = replace(WORDS, n_types=types, max_depth=depth)
+        found[grid_name(types, depth, layers)] = _specs(n["grid"], task, "dyck_gpt", _gpt(size, task), n_layers=layers)
+    for encoding in ENCODINGS.values():
+        for head in ("linear", "mlp"):
+            settings, sizes = _encodings(size), {"encoding": encoding, "mlp_head": head == "mlp"}
+            found[f"encoding-{encoding}-{head}"] = _specs(n["encodings"], WORDS, "dyck_minimal", settings, **sizes)
+    return found
+
+
+def grid_name(types: int, depth: int, layers: int) -> str:
+    """The group of a cell of Table 1."""
+    return f"grid-k{types}-d{depth}-l{layers}"
+
+
+def _specs(seeds: int, task: Dyck, family: str, settings: TrainSettings, **sizes: Any) -> list[ModelSpec]:
+    config = config_for(task, family, **sizes)
+    return [ModelSpec(task=task, config=config, settings=settings, seed=seed) for seed in range(seeds)]
+
+
+def _settings(steps: int, batch_size: int, learning_rate: float) -> TrainSettings:
+    return TrainSettings(
+        steps=steps,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        weight_decay=0.0,
+        eval_every=max(50, steps // 4),
+        n_eval=300,
+        checkpoint_every=500,
+    )
+
+
+def _gpt(size: Size, task: Dyck) -> TrainSettings:
+    """The paper has 40 epochs of 10,500 words (3,600 prefixes) in batches of 100, at 3e-3."""
+    if size == "paper":
+        return replace(_settings(4200, 100, 3e-3), n_train=10_500)
+    return _settings(700, 24, 6e-3) if task is GPT_PREFIXES else _settings(1400, 64, 6e-3)
+
+
+def _minimal(size: Size) -> TrainSettings:
+    """The paper has 10 epochs at 1e-2."""
+    if size == "paper":
+        return replace(_settings(1050, 100, 1e-2), n_train=10_500)
+    return _settings(600, 32, 1e-2) if size == "quick" else _settings(600, 48, 1e-2)
+
+
+def _encodings(size: Size) -> TrainSettings:
+    """Eq. 20 and 21 take longer: 20 and 40 epochs in the paper."""
+    if size == "paper":
+        return replace(_settings(4200, 100, 1e-2), n_train=10_500)
+    return _settings(1500, 48, 1e-2)

@@ -1,0 +1,306 @@
+"""Claims about attention variation: do models that learned the same language look alike? (Section 4.1, Table 1, D.2)"""
+
+from functools import partial
+
+import numpy as np
+
+from case_studies.claims import Claim, Measurement, Verdict
+from case_studies.dyck.measures import N_HELD_OUT, accuracies
+from case_studies.dyck.models import ENCODINGS, GRID, SEEDS, grid_name
+from case_studies.evidence import Evidence
+from interp.activations import patterns_on
+from interp.evaluation import evaluate
+from interp.statistics import bootstrap_mean
+from interp.tasks import Dyck
+from interp.variation import attention_variation
+from interp.variation_result import VariationResult
+from interp.view.points import small_maps
+
+AS_MUCH = 0.75
+"""Share of the random baseline from which patterns count as varying as much as random ones."""
+LEARNED = 0.98
+"""Accuracy on hard positions that every seed must have before its patterns say anything about solutions."""
+SHOWN = 8
+RANDOM, SHUFFLED = "flat simplex", "own rows, keys shuffled"
+LAYERS = {"first": 0, "last": -1}
+
+
+def _task(evidence: Evidence, group: str) -> Dyck:
+    task = evidence.task(group)
+    assert isinstance(task, Dyck)
+    return task
+
+
+def _table(result: VariationResult) -> tuple[str, list[list]]:
+    rows: list[list] = [["layer", "variation", "95 %", "entropy, 0 to 1", *result.baselines]]
+    for layer in range(len(result.variation)):
+        ends = f"[{result.low[layer]:.3g}, {result.high[layer]:.3g}]"
+        cells = [f"{value:.3g}" for value in result.baseline[:, layer]]
+        entropy = f"{result.relative_entropy[layer]:.2f}"
+        rows.append([layer, f"{result.variation[layer]:.3g}", ends, entropy, *cells])
+    return "Variation and entropy by layer, beside random patterns", rows
+
+
+def _maps(evidence: Evidence, group: str, layer: int):
+    """What the heads of a layer look like on the probe prefix, seed by seed."""
+    task = _task(evidence, group)
+    batch = task.read(task.staircase())
+    patterns = patterns_on(evidence.models(group)[:SHOWN], batch)[:, layer, 0, 0]
+    tokens = ["S", *task.staircase()]
+    depth = evidence.specs(group)[0].config.n_layers
+    title = f"layer {layer % depth}, first {len(patterns)} seeds (S: start; rows ask, columns are looked at)"
+    return small_maps({f"seed {i}": pattern.numpy() for i, pattern in enumerate(patterns)}, tokens=tokens, title=title)
+
+
+def measure_layer(evidence: Evidence, *, group: str, layer: int) -> Measurement:
+    """Variation of one layer over the flat-simplex baseline; every seed must have learned the language."""
+    task, models = _task(evidence, group), evidence.models(group)
+    result = attention_variation(models, task, seed=evidence.seed)
+    hard = accuracies(models, task, evidence)["hard"]
+    base = result.baseline[result.baselines.index(RANDOM), layer]
+    return Measurement(
+        value=result.variation[layer] / base,
+        low=result.low[layer] / base,
+        high=result.high[layer] / base,
+        n=result.n,
+        unit="seeds",
+        numbers={
+            "lowest hard accuracy": hard.min(),
+            "variation": result.variation[layer],
+            "random baseline": base,
+            f"variation over that of {SHUFFLED}": result.ratio_to(SHUFFLED)[layer],
+        },
+        tables=[_table(result)],
+        charts=[result.plot(), _maps(evidence, group, layer)],
+        note=(
+            "Measured is variation over that of random causal rows. Above 1 is possible: two sharp rows that look at "
+            "different keys are further apart than two random ones. A model's own rows with their keys shuffled keep "
+            "that "
+            "sharpness; where variation is below that, the seeds share some structure."
+        ),
+    )
+
+
+def judge_layer(m: Measurement) -> Verdict:
+    """As much as random: interval above the bar. Models that did not learn say nothing."""
+    if m.numbers["lowest hard accuracy"] < LEARNED:
+        return "out of reach"
+    if m.low >= AS_MUCH:
+        return "reproduced"
+    return "not reproduced" if m.high < AS_MUCH else "out of reach"
+
+
+def _layer_claim(name: str, group: str, which: str, source: str, models: str) -> Claim:
+    return Claim(
+        id=name,
+        source=source,
+        statement=f"Patterns of the {which} layer vary across seeds about as much as random ones: {models}.",
+        rule=(
+            f"Variation on the probe prefix over that of random causal rows (flat on the simplex): reproduced if the "
+            f"95 % interval over seeds lies above {AS_MUCH}, not reproduced if below it, else out of reach; also out "
+            f"of "
+            f"reach if any seed has less than {LEARNED} on hard positions."
+        ),
+        measure=partial(measure_layer, group=group, layer=LAYERS[which]),
+        judge=judge_layer,
+        needs=(group,),
+    )
+
+
+def measure_learned(evidence: Evidence, *, group: str) -> Measurement:
+    """Lowest accuracy over seeds on hard positions, in distribution."""
+    task, models, n = _task(evidence, group), evidence.models(group), N_HELD_OUT[evidence.size]
+    found = [evaluate(model, task, n=n, seed=evidence.seed) for model in models]
+    hard = np.array([result.accuracy[0] for result in found])
+    worst = found[int(hard.argmin())]
+    mean, low, high = bootstrap_mean(hard, seed=evidence.seed)
+    rows: list[list] = [["seed", *task.outcomes]]
+    for spec, result in zip(evidence.specs(group), found, strict=True):
+        rows.append([spec.seed, *(f"{value:.4f}" for value in result.accuracy)])
+    return Measurement(
+        value=worst.accuracy[0],
+        low=worst.low[0],
+        high=worst.high[0],
+        n=len(models),
+        unit="seeds",
+        numbers={"mean over seeds": mean, "its interval": [low, high], "fresh examples a seed": n},
+        tables=[("Accuracy in distribution, seed by seed", rows)],
+        note="Measured is the worst seed, its interval over fresh examples. Hard positions come after a closer, with "
+        "something still open.",
+    )
+
+
+def judge_learned(m: Measurement) -> Verdict:
+    """Every seed at the bar."""
+    return "reproduced" if m.value >= LEARNED else "not reproduced"
+
+
+def _learned_claim(name: str, group: str, models: str) -> Claim:
+    return Claim(
+        id=name,
+        source="bounded Dyck, Section 4.1",
+        statement=f"Two-layer transformers learn the language: {models}.",
+        rule=f"Reproduced if every seed is right on at least {LEARNED} of the hard positions of fresh words.",
+        measure=partial(measure_learned, group=group),
+        judge=judge_learned,
+        needs=(group,),
+    )
+
+
+def measure_minimal(evidence: Evidence, *, groups: tuple[str, ...]) -> Measurement:
+    """Variation above minimal first layers over that of standard models' last layer."""
+    standard = attention_variation(evidence.models("gpt"), _task(evidence, "gpt"), seed=evidence.seed)
+    base, base_low = standard.variation[-1], standard.low[-1]
+    rows: list[list] = [["models", "variation", "95 %", "lowest hard accuracy", "n"]]
+    rows.append(["standard, last layer", f"{base:.3g}", _ends(standard), "", standard.n])
+    worst, charts = None, []
+    for group in groups:
+        task, models = _task(evidence, group), evidence.models(group)
+        result = attention_variation(models, task, seed=evidence.seed)
+        hard = accuracies(models, task, evidence)["hard"].min()
+        rows.append([group, f"{result.variation[0]:.3g}", _ends(result), f"{hard:.3f}", result.n])
+        charts.append(_maps(evidence, group, 0))
+        if worst is None or result.variation[0] > worst.variation[0]:
+            worst = result
+    assert worst is not None
+    return Measurement(
+        value=worst.variation[0] / base,
+        low=worst.low[0] / standard.high[-1],
+        high=worst.high[0] / base_low,
+        n=worst.n,
+        unit="seeds",
+        numbers={"random baseline": worst.baseline[worst.baselines.index(RANDOM), 0]},
+        tables=[("Variation on the probe prefix", rows)],
+        charts=charts[:1],
+        note="Measured is a ratio of variations, the largest among the settings; its interval joins the worst ends "
+        "of both.",
+    )
+
+
+def _ends(result: VariationResult) -> str:
+    return f"[{result.low[-1]:.3g}, {result.high[-1]:.3g}]"
+
+
+def judge_minimal(m: Measurement) -> Verdict:
+    """Below the standard models', interval included."""
+    if m.high < 1:
+        return "reproduced"
+    return "not reproduced" if m.low > 1 else "out of reach"
+
+
+def measure_grid(evidence: Evidence) -> Measurement:
+    """Table 1: the last layer's variation over the random baseline, in every cell; the lowest is judged."""
+    rows: list[list] = [["types", "depth", "layers", "layer", "variation / random", "95 %", "lowest hard", "n"]]
+    lowest, learned = None, 1.0
+    for types, depth, layers in GRID:
+        group = grid_name(types, depth, layers)
+        task, models = _task(evidence, group), evidence.models(group)
+        result = attention_variation(models, task, seed=evidence.seed)
+        hard = accuracies(models, task, evidence)["hard"].min()
+        base = result.baseline[result.baselines.index(RANDOM)]
+        ratio, low, high = (part / base for part in (result.variation, result.low, result.high))
+        for layer in range(layers):
+            ends = f"[{low[layer]:.2f}, {high[layer]:.2f}]"
+            rows.append([types, depth, layers, layer, f"{ratio[layer]:.2f}", ends, f"{hard:.3f}", result.n])
+        learned = min(learned, float(hard))
+        if lowest is None or low[-1] < lowest[1]:
+            lowest = (ratio[-1], low[-1], high[-1])
+        evidence.forget()
+    assert lowest is not None
+    value, low, high = lowest
+    return Measurement(
+        value=value, low=low, high=high, n=SEEDS[evidence.size]["grid"], unit="seeds a cell",
+        numbers={"lowest hard accuracy": learned},
+        tables=[("Variation over random causal rows, every cell and layer", rows)],
+        note="Measured is the cell whose last layer varies least.",
+    )  # fmt: skip
+
+
+def measure_same_or_first(evidence: Evidence) -> Measurement:
+    """Share of the last layer's attention on the current token or on the start token, models trained on prefixes."""
+    task = _task(evidence, "gpt-prefixes")
+    patterns = patterns_on(evidence.models("gpt-prefixes"), task.read(task.staircase()))[:, -1, 0, 0].double().numpy()
+    rows = np.arange(2, patterns.shape[-1])  # from the second bracket on, self and start leave something over
+    share = (patterns[:, rows, rows] + patterns[:, rows, 0]).mean(1)
+    even = float((2 / (rows + 1)).mean())
+    mean, low, high = bootstrap_mean(share, seed=evidence.seed)
+    return Measurement(
+        value=float(mean), low=float(low), high=float(high), n=len(share), unit="seeds",
+        numbers={"share if attention were uniform": even, "by seed": share.round(3)},
+    )  # fmt: skip
+
+
+def judge_half(m: Measurement) -> Verdict:
+    """More than half of the attention."""
+    return "reproduced" if m.low > 0.5 else "not reproduced" if m.high < 0.5 else "out of reach"
+
+
+STUDY_SIZES = ("standard", "paper")
+ENCODING_GROUPS = tuple(f"encoding-{encoding}-{head}" for encoding in ENCODINGS.values() for head in ("linear", "mlp"))
+
+CLAIMS = (
+    _learned_claim("learned.no-positions", "gpt", "no positional encoding"),
+    _learned_claim("learned.linear-positions", "gpt-linear", "linear positional encoding"),
+    _learned_claim("learned.prefixes", "gpt-prefixes", "trained on prefixes, no positional encoding"),
+    *(
+        _layer_claim(f"variation.{name}.{which}-layer", group, which, "bounded Dyck, Section 4.1, Figure 1", models)
+        for name, group, models in (
+            ("no-positions", "gpt", "two layers, no positional encoding"),
+            ("linear-positions", "gpt-linear", "two layers, linear positional encoding"),
+        )
+        for which in LAYERS
+    ),
+    Claim(
+        id="variation.table-1",
+        source="bounded Dyck, Table 1",
+        statement="Patterns vary as much as random ones for two and three types, depths 4 and 8, two and three layers.",
+        rule=(
+            f"The last layer's variation over random causal rows, in the cell where its interval is lowest: as for the "
+            f"single claims, bar {AS_MUCH}; out of reach if any seed has less than {LEARNED} on hard positions."
+        ),
+        measure=measure_grid,
+        judge=judge_layer,
+        needs=tuple(grid_name(*cell) for cell in GRID),
+        sizes=STUDY_SIZES,
+        why_not="The grid has 8 cells with several seeds each; it is trained at size standard and above.",
+    ),
+    Claim(
+        id="variation.minimal-first-layer",
+        source="bounded Dyck, Section 4.1 (Eq. 19)",
+        statement="With a minimal first layer the patterns above it vary less across seeds.",
+        rule="Reproduced if the interval of the ratio to the standard models' last layer lies below 1, not "
+        "reproduced if "
+        "above, else out of reach. Judged on the setting of Figure 3: complete words, loss on closers, linear head.",
+        measure=partial(measure_minimal, groups=("minimal-words-closers",)),
+        judge=judge_minimal,
+        needs=("gpt", "minimal-words-closers"),
+    ),
+    Claim(
+        id="variation.minimal-every-embedding",
+        source="bounded Dyck, Section 4.1 (Eq. 19-21)",
+        statement="Patterns above a minimal first layer vary less whatever its embedding and head.",
+        rule="As variation.minimal-first-layer, judged on the embedding and head that vary most.",
+        measure=partial(measure_minimal, groups=(*ENCODING_GROUPS, "minimal-words-all", "minimal-prefixes-closers")),
+        judge=judge_minimal,
+        needs=("gpt", *ENCODING_GROUPS, "minimal-words-all", "minimal-prefixes-closers"),
+        sizes=STUDY_SIZES,
+        why_not="Three embeddings with two heads each are trained at size standard and above.",
+    ),
+    _layer_claim(
+        "prefixes.variation",
+        "gpt-prefixes",
+        "last",
+        "bounded Dyck, Appendix D.2",
+        "two layers trained on prefixes (the paper calls these values surprisingly high)",
+    ),
+    Claim(
+        id="prefixes.current-or-first",
+        source="bounded Dyck, Appendix D.2",
+        statement="On prefixes, patterns sit on the current token in some models and on the first one in others.",
+        rule="Reproduced if the mean share of the last layer's attention on those two tokens has an interval above one "
+        "half, not reproduced if below, else out of reach.",
+        measure=measure_same_or_first,
+        judge=judge_half,
+        needs=("gpt-prefixes",),
+    ),
+)

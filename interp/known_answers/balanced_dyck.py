@@ -1,0 +1,134 @@
+"""One layer that meets the balance condition exactly, or misses it by as much as you say.
+
+Balance (bounded-Dyck paper, Eq. 14): for every query, what attention adds for an opener and what it adds for its
+closer, exp(score) * P W_V e, cancel. Then a closed pair leaves no trace, however many there are.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from hooks import BracketStates, Transformer, presets
+from hooks.blocks import Block
+from interp.known_answers.bracket_pairs import TINY, bracket_states, clear, pair_coordinates
+from interp.tasks import Dyck
+from interp.tasks.brackets import START, closer, opener
+
+BalancedAttention = Literal["uniform", "uneven"]
+GROWTH = 4.0
+"""A bracket weighs this many times as much as one a level further out: the top of the stack outweighs the rest."""
+SHARPNESS = 20.0
+"""Logits are this many times the share of each type in the stack's direction."""
+WIDEST_GAP, WIDEST_COMMON = 2.0, 0.25
+"""Uneven scores: an opener's minus its closer's, and what a query gives both. Each is drawn up to this, either way."""
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """Scores that balance allows."""
+
+    common: Float[Tensor, "query type level"]
+    """What a query gives to both brackets of a pair."""
+    gap: Float[Tensor, "type level"]
+    """Opener's score minus closer's: the same for every query."""
+
+
+def balanced_dyck(
+    task: Dyck, *, imbalance: float = 0.0, attention: BalancedAttention = "uniform", seed: int = 0
+) -> Transformer:
+    """`presets.dyck_minimal` with weights that satisfy the balance condition, and so close brackets at any length.
+
+    A pair of type i at level d adds 4^d, and takes it away, along one direction of the value space for each type. The
+    largest of the closers' logits is the type of the top of the stack, and where nothing is open those of openers are.
+    Heads are learned ones, with queries and keys, whose scores happen to be what they are.
+
+    Args:
+        task: The language; prefixes or complete words.
+        imbalance: Closers' values are 1 + `imbalance` times what balance asks for, so that every
+            u(query, opener) + u(query, closer) is `imbalance` times u(query, closer) at balance.
+        attention: `uniform`: all scores are 0. `uneven`: scores depend on query and key, and closers' values make up
+            for it: score(opener) - score(closer) is the same for every query (Eq. 11), other for each pair.
+        seed: Decides uneven scores; without effect on uniform ones.
+
+    Returns:
+        The model, in float64.
+
+    Raises:
+        ValueError: an imbalance that is not finite, or an unknown attention.
+
+    Source: bounded-Dyck paper (arXiv:2312.01429) Eq. 11, 12 and 14, embedding Eq. 19. Differs: the read-out is linear,
+    after the paper's experiments, and tells the likeliest closer, not exact probabilities (`uniform_dyck` does).
+    """
+    if not math.isfinite(imbalance):
+        raise ValueError(f"imbalance is {imbalance}; give a finite number, 0 for exact balance.")
+    if attention not in get_args(BalancedAttention):
+        raise ValueError(f"attention is {attention!r}; choose one of {', '.join(get_args(BalancedAttention))}.")
+    states = bracket_states(task)
+    cfg = presets.dyck_minimal(
+        n_types=task.n_types,
+        max_depth=task.max_depth,
+        layer_norm_eps=TINY,
+        n_ctx=max(task.n_ctx, presets.DYCK_POSITIONS),
+    )
+    model = Transformer(cfg).double()
+    clear(model)
+    scores = _uneven(states, seed) if attention == "uneven" else _even(states)
+    with torch.no_grad():
+        _write_scores(model, states, scores)
+        _write_values(model.block(0), states, scores.gap, 1 + imbalance)
+        _write_logits(model, task)
+    return model.eval()
+
+
+def _even(states: BracketStates) -> _Scores:
+    opens, _ = pair_coordinates(states)
+    zeros = torch.zeros(states.width, *opens.shape, dtype=torch.float64)
+    return _Scores(zeros, zeros[0])
+
+
+def _uneven(states: BracketStates, seed: int) -> _Scores:
+    generator = torch.Generator().manual_seed(seed)
+    opens, _ = pair_coordinates(states)
+    common = torch.rand(states.width, *opens.shape, generator=generator, dtype=torch.float64) * 2 - 1
+    gap = torch.rand(opens.shape, generator=generator, dtype=torch.float64) * 2 - 1
+    return _Scores(common * WIDEST_COMMON, gap * WIDEST_GAP)
+
+
+def _write_scores(model: Transformer, states: BracketStates, scores: _Scores) -> None:
+    """Keys are e itself; a query holds its score for each of them. All zero where every score is."""
+    attention, (opens, closes) = model.block(0).attention, pair_coordinates(states)
+    wanted = torch.zeros(states.width, states.width, dtype=torch.float64)  # query, key
+    wanted[:, opens] = scores.common + scores.gap / 2
+    wanted[:, closes] = scores.common - scores.gap / 2
+    if not wanted.any():
+        return
+    attention.k.weight[: states.width, : states.width] = torch.eye(states.width)
+    attention.q.weight[: states.width, : states.width] = wanted.T * model.cfg.attn_scale
+
+
+def _write_values(block: Block, states: BracketStates, gap: Float[Tensor, "type level"], closers: float) -> None:
+    """Head dimension i: brackets of type i; the one after the last type: [START].
+
+    As many again hold the same with the other sign, so that the norm's mean is zero and P W_V is W_V.
+    """
+    opens, closes = pair_coordinates(states)
+    size = GROWTH ** torch.arange(1, states.max_depth + 1, dtype=torch.float64)
+    value, symbols = block.attention.v.weight, states.n_types + 1
+    for kind in range(states.n_types):
+        value[kind, opens[kind]] = size * (-gap[kind] / 2).exp()
+        value[kind, closes[kind]] = -size * (gap[kind] / 2).exp() * closers
+    value[states.n_types, START] = 1
+    value[symbols : 2 * symbols] = -value[:symbols]
+    block.norm_1.weight[:symbols] = math.sqrt(2 / len(block.norm_1.weight))
+
+
+def _write_logits(model: Transformer, task: Dyck) -> None:
+    """The closer of a type: that type's share. Openers: the share of [START], which is all there is at depth 0."""
+    model.b_U[: opener(0)] = -2 * SHARPNESS  # marks never follow
+    model.unembed.weight[opener(0) :: 2, task.n_types] = SHARPNESS
+    for kind in range(task.n_types):
+        model.unembed.weight[closer(kind), kind] = SHARPNESS

@@ -1,0 +1,44 @@
+"""A toy study run in this process, with a count of what it trained and measured."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import toys
+
+import interp.sweeps
+from case_studies.study import run_study
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Seeds of the models trained in this process, in order."""
+    seeds = []
+    train = interp.sweeps.train
+
+    def counted(model, task, settings, **options):
+        seeds.append(options["seed"])
+        return train(model, task, settings, **options)
+
+    monkeypatch.setattr("interp.sweeps.train", counted)
+    return seeds
+
+
+@pytest.fixture
+def reproduce(tmp_path, trained):
+    """Runs a study, the toy one if none is given, and says what it trained and measured anew."""
+
+    def run(study=toys.STUDY, **options):
+        trained.clear()
+        toys.MEASURED.clear()
+        result = run_study(study, folder=tmp_path, n_jobs=1, **options)
+        folder = tmp_path / study.name / result.size
+        return SimpleNamespace(
+            result=result,
+            trained=sorted(trained),
+            measured=sorted(toys.MEASURED),
+            content=json.loads((folder / "claims.json").read_text()),
+            page=(folder / "report.html").read_text(),
+        )
+
+    return run
