@@ -34,8 +34,11 @@ def _summary(result: StudyResult) -> Section:
     for outcome in result.outcomes:
         claim = outcome.claim
         link = Markup('<a href="#claim-{}">{}</a>').format(claim.id, claim.id)
-        numbers = (claim.paper or "–", _whole(outcome.measured), _whole(outcome.sample))
-        rows.append((link, claim.statement, *numbers, _verdict(outcome.label)))
+        statement = Markup('<span class="statement-cell">{}</span>').format(claim.statement)
+        numbers = (claim.paper or "–", _whole(outcome.measured), outcome.sample)
+        rows.append((link, statement, *numbers, _verdict(outcome.label)))
+    if all(outcome.claim.paper is None for outcome in result.outcomes):
+        rows = [(*row[:2], *row[3:]) for row in rows]
     count = "1 claim" if len(result.outcomes) == 1 else f"{len(result.outcomes)} claims"
     text = f"{count} at size {result.size}: {result.tally}. Every rule was written before the run; intervals are 95 %."
     return Section(title="Claims and verdicts", text=text, table=rows, anchor="claims", short="claims")
@@ -62,6 +65,7 @@ def _claim(outcome: Outcome) -> Section:
         tables=tables,
         foot=_settings(outcome),
         anchor=f"claim-{claim.id}",
+        in_nav=False,  # the table of claims is the way in
     )
 
 

@@ -82,10 +82,58 @@ def train_lego(
     _train(job, fresh)
 
 
+@train_app.command("dyck")
+def train_dyck(
+    out: Annotated[Path, typer.Option(help="Folder for the run.")],
+    n_types: Annotated[int, typer.Option(help="Types of bracket.")] = 2,
+    max_depth: Annotated[int, typer.Option(help="Greatest depth.")] = 4,
+    q: Annotated[float, typer.Option(help="Probability to open where both are possible.")] = 0.5,
+    length: Annotated[int, typer.Option(help="Brackets of a prefix, or most of a complete word.")] = 28,
+    words: Annotated[str, typer.Option(help="prefixes, or complete words.")] = "prefixes",
+    loss_on: Annotated[str, typer.Option(help="all next tokens, or closers only.")] = "all",
+    family: Annotated[
+        str, typer.Option(help="dyck_gpt, dyck_eq6, dyck_uniform, or dyck_minimal (frozen bracket and depth).")
+    ] = "dyck_gpt",
+    layers: Annotated[int | None, typer.Option(help="Applied layers; the family's own if left out.")] = None,
+    positions: Annotated[str, typer.Option(help="none or linear.")] = "none",
+    steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 700,
+    batch_size: Annotated[int, typer.Option(help="Words per step.")] = 24,
+    learning_rate: Annotated[float, typer.Option(help="Highest learning rate.")] = 6e-3,
+    contrastive: Annotated[float, typer.Option(help="Weight of the contrastive loss; the paper's is 0.3.")] = 0.0,
+    seed: Seed = 0,
+    fresh: Fresh = False,
+) -> None:
+    """Train on bounded Dyck: words of nested brackets."""
+    from dataclasses import replace
+
+    from interp.models import config_for
+    from interp.sweeps import TrainJob
+    from interp.tasks import Dyck
+    from interp.train_settings import recipe_for
+
+    task = Dyck(
+        n_types=n_types,
+        max_depth=max_depth,
+        q=q,
+        length=length,
+        words=words,  # type: ignore[arg-type]  # the task checks it
+        loss_on=loss_on,  # type: ignore[arg-type]
+    )
+    sizes = {"positions": positions} | ({} if layers is None else {"n_layers": layers})
+    settings = replace(
+        recipe_for(task), steps=steps, batch_size=batch_size, learning_rate=learning_rate, contrastive=contrastive
+    )
+    _train(
+        TrainJob(task=task, config=config_for(task, family, **sizes), settings=settings, seed=seed, folder=out), fresh
+    )
+
+
 @app.command()
 def probe(
     run: RunFolderArgument,
-    label: Annotated[str, typer.Option(help="What to read: value, or operation.")] = "value",
+    label: Annotated[
+        str | None, typer.Option(help="What to read: value or operation (LEGO), stack_top or depth (Dyck).")
+    ] = None,
     solver: Annotated[str, typer.Option(help="ridge (fast) or logistic (scikit-learn).")] = "ridge",
     verify: Annotated[bool, typer.Option("--verify", help="Also check whether the model uses what is read.")] = False,
     out: Annotated[Path | None, typer.Option(help="Also save the result as JSON here.")] = None,
@@ -137,7 +185,9 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="The HTML file; report.html in the run's folder if left out.")
     ] = None,
-    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Check the probes against causes.")] = True,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Check the probes against causes (LEGO).")
+    ] = True,
 ) -> None:
     """Write one HTML page about a trained model; it opens offline."""
     from interp.ablation import ablate_heads
@@ -145,14 +195,14 @@ def report(
     from interp.patterns import classify_heads
     from interp.probing import probe as probe_model
     from interp.reporting import report_run
-    from interp.tasks import task_from
+    from interp.tasks import Lego, task_from
     from interp.training_run import TrainingRun
 
     trained = TrainingRun.load(run)
     task = task_from(trained.manifest["task"])
     patterns = classify_heads(trained.model, task)
     results = [
-        probe_model(trained.model, task, verify=verify),
+        probe_model(trained.model, task, verify=verify and isinstance(task, Lego)),
         patterns,
         show_attention(trained.model, task, examples=3, patterns=patterns, viewer="canvas"),
         ablate_heads(trained.model, task),
@@ -245,4 +295,5 @@ def _train(job, fresh: bool) -> None:
         model = Transformer(job.config, seed=job.seed)
         run = train(model, job.task, job.settings, seed=job.seed, folder=job.folder, fresh=fresh, on_record=show)
     print(run)
-    print(f"next: interp probe {job.folder} --verify, or interp report {job.folder}")
+    check = "" if job.task.describe()["task"] == "dyck" else " --verify"
+    print(f"next: interp probe {job.folder}{check}, or interp report {job.folder}")

@@ -29,7 +29,7 @@ def probe(
     model: Transformer,
     task: Task,
     *,
-    label: str = "value",
+    label: str | None = None,
     n_train: int = 4000,
     n_test: int = 2000,
     solver: Solver = "ridge",
@@ -46,7 +46,7 @@ def probe(
     Args:
         model: What to read. It is not changed.
         task: Where examples and labels come from.
-        label: Which of `task.probe_labels` to read.
+        label: Which of `task.probe_labels` to read; the first when left out.
         n_train: Examples to fit on.
         n_test: Examples to score on; they decide the intervals.
         solver: `ridge` (closed form, 20 control draws) or `logistic` (scikit-learn, one control draw).
@@ -69,6 +69,7 @@ def probe(
         raise ValueError(f"n_test is {n_test}; at least 1 example is needed.")
     fitting = task.sample(n_train, generator=derived_generator(seed, "probe fit"), split="validation")
     testing = task.sample(n_test, generator=derived_generator(seed, "probe test"), split="test")
+    label = label or next(iter(task.probe_labels(fitting)))
     labels = [_labels(task, batch, label) for batch in (fitting, testing)]
     if verify and not torch.equal(labels[1], testing.labels):
         raise ValueError(f"verify compares with the model's answers, which are not {label!r}; leave verify out.")
@@ -113,6 +114,11 @@ def probe(
 
 
 def _labels(task: Task, batch: Batch, label: str) -> Int[Tensor, "batch target"]:
+    if batch.attention_mask is not None and not batch.attention_mask.gather(1, batch.target_positions).all():
+        raise ValueError(
+            "some targets of this task are padding, where there is nothing to read; probe examples of one length "
+            "(of Dyck: prefixes, or complete words with min_length equal to length)."
+        )
     known = task.probe_labels(batch)
     if label not in known:
         raise ValueError(f"label is {label!r}; this task has {', '.join(known)}.")

@@ -7,6 +7,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from interp.ablation_result import AblationResult
+from interp.balance_result import BalanceResult
 from interp.evaluation import EvaluationResult
 from interp.pattern_result import HeadPatterns
 from interp.probe_result import ProbeResult
@@ -38,6 +39,10 @@ def what_was_trained(runs: dict[str, TrainingRun]) -> Section:
 
 def _task_line(run: TrainingRun) -> str:
     task = run.manifest["task"]
+    if task["task"] == "dyck":
+        kind = "prefixes of" if task["words"] == "prefixes" else "complete words of up to"
+        language = f"{task['n_types']} types to depth {task['max_depth']}, q = {task['q']}"
+        return f"bounded Dyck: {language}; {kind} {task['length']} brackets, loss on {task['loss_on']}"
     if task["task"] != "lego":
         return task["task"]
     chain = f"chains of {task['n_vars']} variables in {task['group']['name']}"
@@ -48,7 +53,8 @@ def _model_line(run: TrainingRun) -> str:
     cfg, size = run.model.cfg, sum(parameter.numel() for parameter in run.model.parameters())
     tied = "one block applied " if cfg.tied else ""
     return (
-        f"{cfg.block}, {tied}{cfg.n_layers} {'times' if cfg.tied else 'layers'} of {cfg.n_heads} heads, width "
+        f"{cfg.block}, {tied}{cfg.n_layers} {'times' if cfg.tied else 'layers'} of {cfg.n_heads} "
+        f"{'head' if cfg.n_heads == 1 else 'heads'}, width "
         f"{cfg.d_model}, {cfg.attention}, {size:,} parameters"
     )
 
@@ -58,7 +64,8 @@ def _training_line(run: TrainingRun) -> str:
     stages = " ".join(f"{length}:{steps}" for length, steps in settings["curriculum"])
     curriculum = f" (chain length:steps {stages})" if stages else ""
     bias = {"none": "no association bias", "mimic": "after mimicking", "query_key": "W_Q copied into W_K at the start"}
-    return f"{settings['steps']} steps{curriculum}, {bias[settings['association']]}, {run.seconds:.0f} s"
+    contrastive = f", contrastive loss {settings['contrastive']}" if settings.get("contrastive") else ""
+    return f"{settings['steps']} steps{curriculum}, {bias[settings['association']]}{contrastive}, {run.seconds:.0f} s"
 
 
 def learning_curves(runs: dict[str, TrainingRun]) -> Section:
@@ -230,6 +237,26 @@ def variations(result: VariationResult) -> Section:
         f"shuffled. Random patterns: {', '.join(f'{name} {mean:.2f}' for name, mean in fixed)}."
     )
     return Section(title="How far apart models look", text=text, chart=result.plot(), table=rows)
+
+
+def balance(result: BalanceResult) -> Section:
+    """Which matched brackets do not cancel."""
+    rows = [
+        ("form", "mean", "largest"),
+        ("S / P", f"{result.violation:.4f}", f"{result.ratio.max():.4f}"),
+        ("bounded, 0 to 1", f"{result.bounded.mean():.4f}", f"{result.bounded.max():.4f}"),
+        ("released average", f"{result.released:.4f}", ""),
+    ]
+    if result.decision is not None:
+        rows.append(("share of a decision", f"{result.decision.mean():.4f}", f"{result.decision.max():.4f}"))
+    return Section(
+        title="Whether matched brackets cancel",
+        text="S is the trace that an opener and its closer leave in the unnormalised attention output, P the least "
+        f"signal that must be kept apart; 0 is balance. {result.n} queries and pairs, {result.pairing} pairing. The "
+        "figures are exact for this model: nothing was sampled.",
+        chart=result.plot(),
+        table=rows,
+    )
 
 
 def provenance(run: TrainingRun) -> Section:

@@ -6,6 +6,7 @@ from typing import Any
 
 from interp import report_sections as part
 from interp.ablation_result import AblationResult
+from interp.balance_result import BalanceResult
 from interp.evaluation import EvaluationResult, evaluate
 from interp.pattern_result import HeadPatterns
 from interp.probe_result import ProbeResult
@@ -17,6 +18,7 @@ from interp.view.attention import AttentionPage
 from interp.view.page import Section, write_page
 
 SECTION_OF: dict[type, Callable[[Any], Section]] = {
+    BalanceResult: part.balance,
     ProbeResult: part.probe_map,
     HeadPatterns: part.head_table,
     AttentionPage: part.gallery,
@@ -30,8 +32,8 @@ def report(results: Sequence[Any], path: str | Path, *, title: str, lead: str = 
     """Write results to one self-contained HTML file, atomically.
 
     Args:
-        results: Any of `ProbeResult`, `HeadPatterns`, `AblationResult`, `VariationResult`, `AttentionPage`, or a ready
-            `Section`, in the order they are to appear.
+        results: Any of `ProbeResult`, `HeadPatterns`, `AblationResult`, `VariationResult`, `BalanceResult`,
+            `AttentionPage`, or a ready `Section`, in the order they are to appear.
         path: The HTML file.
         title: Heading of the page.
         lead: What it shows, in a few sentences.
@@ -80,8 +82,9 @@ def report_run(
         part.provenance(run),
     ]
     cfg, (accuracy, target) = run.model.cfg, min(zip(tested["model"].accuracy, task.outcomes, strict=True))
+    heads = "1 head" if cfg.n_heads == 1 else f"{cfg.n_heads} heads"
     lead = (
-        f"A transformer with {cfg.n_layers} layers and {cfg.n_heads} heads per layer was trained on "
+        f"A transformer with {cfg.n_layers} layers and {heads} per layer was trained on "
         f"{run.manifest['task']['task'].upper()} from seed {run.manifest['seed']}. On {n_test} held-out examples its "
         f"weakest target, {target}, is right {accuracy:.2%} of the time."
     )

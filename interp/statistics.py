@@ -110,4 +110,5 @@ def bootstrap_mean(
     asked = (counts @ whole.reshape(n, -1)).reshape(resamples, *whole.shape[1:])
     asked = asked.reshape(resamples, *(1,) * (len(cells) - whole.ndim + 1), *whole.shape[1:])
     low, high = np.quantile(sums / np.maximum(asked, 1e-300), [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
-    return values.sum(0) / np.maximum(whole.sum(0), 1e-300), low, high
+    mean = values.sum(0) / np.maximum(whole.sum(0), 1e-300)
+    return np.asarray(mean), np.asarray(low), np.asarray(high)

@@ -20,6 +20,8 @@ AS_MUCH = 0.75
 """Share of the random baseline from which patterns count as varying as much as random ones."""
 LEARNED = 0.98
 """Accuracy on hard positions that every seed must have before its patterns say anything about solutions."""
+FEWEST = 4
+"""Seeds that must have learned before a setting says anything."""
 SHOWN = 8
 RANDOM, SHUFFLED = "flat simplex", "own rows, keys shuffled"
 LAYERS = {"first": 0, "last": -1}
@@ -147,31 +149,43 @@ def _learned_claim(name: str, group: str, models: str) -> Claim:
     )
 
 
+def _among_learned(evidence: Evidence, group: str) -> tuple[VariationResult, int, int]:
+    """Variation among the models that learned the language, how many those are, and how many did not.
+
+    Where too few learned it is that of all of them, to be shown and not to be judged.
+    """
+    models = evidence.models(group)
+    hard = accuracies(models, _task(evidence, group), evidence)["hard"]
+    kept = [model for model, accuracy in zip(models, hard, strict=True) if accuracy >= LEARNED]
+    chosen = models if len(kept) < FEWEST else kept
+    result = attention_variation(chosen, _task(evidence, group), seed=evidence.seed)
+    return result, len(kept), len(models) - len(kept)
+
+
 def measure_minimal(evidence: Evidence, *, groups: tuple[str, ...]) -> Measurement:
     """Variation above minimal first layers over that of standard models' last layer."""
     standard = attention_variation(evidence.models("gpt"), _task(evidence, "gpt"), seed=evidence.seed)
     base, base_low = standard.variation[-1], standard.low[-1]
-    rows: list[list] = [["models", "variation", "95 %", "lowest hard accuracy", "n"]]
-    rows.append(["standard, last layer", f"{base:.3g}", _ends(standard), "", standard.n])
-    worst, charts = None, []
-    for group in groups:
-        task, models = _task(evidence, group), evidence.models(group)
-        result = attention_variation(models, task, seed=evidence.seed)
-        hard = accuracies(models, task, evidence)["hard"].min()
-        rows.append([group, f"{result.variation[0]:.3g}", _ends(result), f"{hard:.3f}", result.n])
-        charts.append(_maps(evidence, group, 0))
-        if worst is None or result.variation[0] > worst.variation[0]:
-            worst = result
-    assert worst is not None
+    rows: list[list] = [["models", "variation", "95 %", "seeds that learned", "seeds left out"]]
+    rows.append(["standard, last layer", f"{base:.3g}", _ends(standard), standard.n, 0])
+    found = {group: _among_learned(evidence, group) for group in groups}
+    rows += [[name, f"{r.variation[0]:.3g}", _ends(r), kept, failed] for name, (r, kept, failed) in found.items()]
+    left_out = [group for group, (_, kept, _) in found.items() if kept < FEWEST]
+    judged = {group: r for group, (r, kept, _) in found.items() if kept >= FEWEST}
+    worst = max((judged or {group: r for group, (r, _, _) in found.items()}).values(), key=lambda r: r.variation[0])
     return Measurement(
         value=worst.variation[0] / base,
         low=worst.low[0] / standard.high[-1],
         high=worst.high[0] / base_low,
         n=worst.n,
         unit="seeds",
-        numbers={"random baseline": worst.baseline[worst.baselines.index(RANDOM), 0]},
+        numbers={
+            "random baseline": worst.baseline[worst.baselines.index(RANDOM), 0],
+            "settings that too few seeds learned": left_out,
+            "settings judged": len(judged),
+        },
         tables=[("Variation on the probe prefix", rows)],
-        charts=charts[:1],
+        charts=[_maps(evidence, groups[0], 0)],
         note="Measured is a ratio of variations, the largest among the settings; its interval joins the worst ends "
         "of both.",
     )
@@ -182,7 +196,9 @@ def _ends(result: VariationResult) -> str:
 
 
 def judge_minimal(m: Measurement) -> Verdict:
-    """Below the standard models', interval included."""
+    """Below the standard models', interval included; a setting that was not learned says nothing."""
+    if m.numbers["settings judged"] == 0:
+        return "out of reach"
     if m.high < 1:
         return "reproduced"
     return "not reproduced" if m.low > 1 else "out of reach"
@@ -190,30 +206,36 @@ def judge_minimal(m: Measurement) -> Verdict:
 
 def measure_grid(evidence: Evidence) -> Measurement:
     """Table 1: the last layer's variation over the random baseline, in every cell; the lowest is judged."""
-    rows: list[list] = [["types", "depth", "layers", "layer", "variation / random", "95 %", "lowest hard", "n"]]
-    lowest, learned = None, 1.0
+    head = ["types", "depth", "layers", "layer", "variation / random", "95 %", "seeds that learned", "left out"]
+    rows: list[list] = [head]
+    lowest, fewest = None, SEEDS[evidence.size]["grid"]
     for types, depth, layers in GRID:
         group = grid_name(types, depth, layers)
-        task, models = _task(evidence, group), evidence.models(group)
-        result = attention_variation(models, task, seed=evidence.seed)
-        hard = accuracies(models, task, evidence)["hard"].min()
+        result, kept, failed = _among_learned(evidence, group)
+        fewest = min(fewest, kept)
         base = result.baseline[result.baselines.index(RANDOM)]
         ratio, low, high = (part / base for part in (result.variation, result.low, result.high))
         for layer in range(layers):
             ends = f"[{low[layer]:.2f}, {high[layer]:.2f}]"
-            rows.append([types, depth, layers, layer, f"{ratio[layer]:.2f}", ends, f"{hard:.3f}", result.n])
-        learned = min(learned, float(hard))
+            rows.append([types, depth, layers, layer, f"{ratio[layer]:.2f}", ends, kept, failed])
         if lowest is None or low[-1] < lowest[1]:
             lowest = (ratio[-1], low[-1], high[-1])
         evidence.forget()
     assert lowest is not None
     value, low, high = lowest
     return Measurement(
-        value=value, low=low, high=high, n=SEEDS[evidence.size]["grid"], unit="seeds a cell",
-        numbers={"lowest hard accuracy": learned},
+        value=value, low=low, high=high, n=max(fewest, 1), unit="seeds a cell",
+        numbers={"fewest seeds that learned": fewest},
         tables=[("Variation over random causal rows, every cell and layer", rows)],
         note="Measured is the cell whose last layer varies least.",
     )  # fmt: skip
+
+
+def judge_grid(m: Measurement) -> Verdict:
+    """As a single claim, and every cell must have been learned."""
+    if m.numbers["fewest seeds that learned"] < FEWEST:
+        return "out of reach"
+    return "reproduced" if m.low >= AS_MUCH else "not reproduced" if m.high < AS_MUCH else "out of reach"
 
 
 def measure_same_or_first(evidence: Evidence) -> Measurement:
@@ -256,10 +278,12 @@ CLAIMS = (
         statement="Patterns vary as much as random ones for two and three types, depths 4 and 8, two and three layers.",
         rule=(
             f"The last layer's variation over random causal rows, in the cell where its interval is lowest: as for the "
-            f"single claims, bar {AS_MUCH}; out of reach if any seed has less than {LEARNED} on hard positions."
+            f"single claims, bar {AS_MUCH}. Seeds with less than {LEARNED} on hard positions are left out and "
+            f"counted; out "
+            f"of reach if fewer than {FEWEST} are left in any cell."
         ),
         measure=measure_grid,
-        judge=judge_layer,
+        judge=judge_grid,
         needs=tuple(grid_name(*cell) for cell in GRID),
         sizes=STUDY_SIZES,
         why_not="The grid has 8 cells with several seeds each; it is trained at size standard and above.",
@@ -279,7 +303,8 @@ CLAIMS = (
         id="variation.minimal-every-embedding",
         source="bounded Dyck, Section 4.1 (Eq. 19-21)",
         statement="Patterns above a minimal first layer vary less whatever its embedding and head.",
-        rule="As variation.minimal-first-layer, judged on the embedding and head that vary most.",
+        rule=f"As variation.minimal-first-layer, judged on the embedding and head that vary most; seeds with less than "
+        f"{LEARNED} on hard positions are left out and counted, and settings with fewer than {FEWEST} others.",
         measure=partial(measure_minimal, groups=(*ENCODING_GROUPS, "minimal-words-all", "minimal-prefixes-closers")),
         judge=judge_minimal,
         needs=("gpt", *ENCODING_GROUPS, "minimal-words-all", "minimal-prefixes-closers"),

@@ -36,10 +36,11 @@ def curves(
     """
     names = list(dict.fromkeys(table[series]))
     colour = alt.Color(f"{series}:N", scale=alt.Scale(domain=names, range=palette(len(names))), sort=names)
+    colour = colour.legend(symbolOpacity=1)
     across = alt.X(f"{x}:Q", title=x)
     base = alt.Chart(table)
     band = base.mark_area(opacity=0.18).encode(
-        across, alt.Y("low:Q", title=y, scale=alt.Scale(domain=[0, 1])), alt.Y2("high:Q"), colour.legend(None)
+        across, alt.Y("low:Q", title=y, scale=alt.Scale(domain=[0, 1])), alt.Y2("high:Q"), colour
     )
     tooltip = [alt.Tooltip(f"{series}:N"), alt.Tooltip(f"{x}:Q"), alt.Tooltip(f"{y}:Q", format=".4f")]
     tooltip += [alt.Tooltip("low:Q", format=".4f"), alt.Tooltip("high:Q", format=".4f")]

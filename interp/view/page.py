@@ -33,6 +33,8 @@ class Section:
     """Safe HTML below all of it."""
     anchor: str = ""
     """What links to the section end in; its number when left out."""
+    in_nav: bool = True
+    """Listed at the top of the page."""
     short: str = ""
     """What the list of sections calls it; its title when left out."""
 

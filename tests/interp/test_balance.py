@@ -74,7 +74,7 @@ def test_the_same_by_loops(language, pairing):
 
 
 def test_the_unnormalised_output_is_what_the_model_computes(task):
-    """LN with no eps forgets the softmax denominator: the sum of u over a word's keys has the direction of attention."""
+    """LN forgets the softmax denominator: the sum of u over a word's keys has the direction of attention."""
     model = minimal(task).double()
     batch = task.read("([()]")
     _, cache = model.run_with_cache(batch.tokens)
@@ -167,9 +167,7 @@ def test_hard_coded_uniform_attention_and_eq6_layers_count_as_well(task):
     zero.load_state_dict({**zero.state_dict(), **uniform.state_dict()})
     with torch.no_grad():
         zero.block(0).attention.q.weight.zero_()
-    np.testing.assert_allclose(
-        balance_violation(uniform, task).ratio, balance_violation(zero, task).ratio, rtol=1e-12
-    )
+    np.testing.assert_allclose(balance_violation(uniform, task).ratio, balance_violation(zero, task).ratio, rtol=1e-12)
     eq6 = interp.config_for(task, "dyck_minimal", block="dyck", mlp_head=True)
     assert balance_violation(Transformer(eq6), task).violation > 0
 
