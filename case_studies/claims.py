@@ -97,6 +97,8 @@ class Claim:
     """Measures it; a function of what was trained, the size and the seed, and of nothing else."""
     judge: Callable[[Measurement], Verdict]
     """The rule in code."""
+    quantity: str = ""
+    """What the measured number is, in a few words."""
     paper: str | None = None
     """The number that the paper printed, if it did."""
     needs: Sequence[str] = ()

@@ -56,6 +56,7 @@ class Outcome:
             "statement": claim.statement,
             "paper": claim.paper,
             "rule": claim.rule,
+            "quantity": claim.quantity,
             "measured": m.value if m else None,
             "interval": [m.low, m.high] if m else None,
             "n": m.n if m else None,

@@ -35,7 +35,8 @@ def _summary(result: StudyResult) -> Section:
         claim = outcome.claim
         link = Markup('<a href="#claim-{}">{}</a>').format(claim.id, claim.id)
         statement = Markup('<span class="statement-cell">{}</span>').format(claim.statement)
-        numbers = (claim.paper or "–", _whole(outcome.measured), outcome.sample)
+        measured = Markup('{}<br><span class="quantity">{}</span>').format(_whole(outcome.measured), claim.quantity)
+        numbers = (claim.paper or "–", measured, outcome.sample)
         rows.append((link, statement, *numbers, _verdict(outcome.label)))
     if all(outcome.claim.paper is None for outcome in result.outcomes):
         rows = [(*row[:2], *row[3:]) for row in rows]
@@ -71,7 +72,7 @@ def _claim(outcome: Outcome) -> Section:
 
 def _finding(outcome: Outcome) -> Markup:
     claim, m = outcome.claim, outcome.measurement
-    number = f"{outcome.measured}, n = {outcome.sample}" if m else "no number"
+    number = f"{claim.quantity} {outcome.measured}, n = {outcome.sample}".strip() if m else "no number"
     facts = [
         ("Source", claim.source),
         ("The paper's number", claim.paper or "none printed"),

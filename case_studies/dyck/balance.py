@@ -160,6 +160,7 @@ def _contrastive_claims() -> list[Claim]:
                     statement=f"The contrastive loss {direction}: {where}.",
                     rule=f"Change of {measured}, with minus without, paired by seed: reproduced if the 95 % bootstrap "
                     f"interval over seeds lies {end} 0, not reproduced on the other side, else out of reach.",
+                    quantity=f"change of {column}",
                     measure=partial(measure_contrastive, group=group, what=column),
                     judge=judge,
                     needs=(group, f"{group}-contrastive"),
@@ -174,6 +175,7 @@ CLAIMS = (
         source="bounded Dyck, Figure 3",
         statement="Among models of one setting, a lower balance violation goes with better length generalisation.",
         rule=_CORRELATION_RULE.format("reproduced", "not reproduced"),
+        quantity="Spearman's correlation",
         measure=partial(measure_correlation, groups=("minimal-words-closers",)),
         judge=judge_negative,
         needs=("minimal-words-closers",),
@@ -184,6 +186,7 @@ CLAIMS = (
         statement="With and without the contrastive loss taken together, a lower violation goes with better length "
         "generalisation.",
         rule=_CORRELATION_RULE.format("reproduced", "not reproduced"),
+        quantity="Spearman's correlation",
         measure=partial(measure_correlation, groups=("minimal-words-closers", "minimal-words-closers-contrastive")),
         judge=judge_negative,
         needs=("minimal-words-closers", "minimal-words-closers-contrastive"),
@@ -194,6 +197,7 @@ CLAIMS = (
         source="bounded Dyck, Appendix D.2",
         statement="On prefixes the paper itself finds no negative correlation of violation and length generalisation.",
         rule=_CORRELATION_RULE.format("not reproduced", "reproduced"),
+        quantity="Spearman's correlation",
         measure=partial(measure_correlation, groups=("minimal-prefixes-closers",)),
         judge=judge_not_negative,
         needs=("minimal-prefixes-closers",),

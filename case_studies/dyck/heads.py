@@ -1,18 +1,18 @@
 """Claims about reading heads: are they stack-like, and does looking stack-like matter? (Figures 1-2, App. B.2, D)"""
 
-from functools import partial
-
 import numpy as np
+import pandas as pd
 
 from case_studies.claims import Claim, Measurement, Verdict
 from case_studies.dyck.measures import accuracies
 from case_studies.evidence import Evidence
 from interp.ablation import ablate_heads
+from interp.activations import patterns_on
 from interp.patterns import classify_heads
 from interp.statistics import bootstrap_mean, proportion_interval
 from interp.tasks import Dyck
 from interp.view.charts import dots
-from interp.view.points import scatter
+from interp.view.points import scatter, small_maps
 
 STACK_LIKE = ("stack_top", "unmatched_open", "matching_bracket")
 """Kinds of head that read like a stack machine: the innermost open bracket, every open one, the partner."""
@@ -33,7 +33,7 @@ def _read(evidence: Evidence, group: str, index: int):
 def measure_stack_like(evidence: Evidence) -> Measurement:
     """Share of models whose last-layer head is not labelled stack-like."""
     rows: list[list] = [["models", "seed", "layer", "label", *STACK_LIKE, "entropy, 0 to 1"]]
-    last, every = [], []
+    last, every, seen = [], [], []
     for group in GROUPS:
         for index, spec in enumerate(evidence.specs(group)):
             found = _read(evidence, group, index)
@@ -43,15 +43,43 @@ def measure_stack_like(evidence: Evidence) -> Measurement:
                 rows.append([group, spec.seed, layer, labels[0], *scores, f"{found.entropy[layer, 0]:.2f}"])
                 every.append(labels[0] in STACK_LIKE)
             last.append(found.label[-1][0] in STACK_LIKE)
+            best = float(found.score[-1, 0, columns].max())
+            seen.append((best, float(found.entropy[-1, 0]), found.label[-1][0], group, index))
     n, unlike = len(last), len(last) - sum(last)
     low, high = proportion_interval(np.array(unlike), n)
     return Measurement(
         value=unlike / n, low=float(low), high=float(high), n=n, unit="models",
         numbers={"share over all layers": 1 - float(np.mean(every)), "stack-like, last layer": sum(last)},
         tables=[("Every head: its label and its scores (0 is chance, 1 all attention)", rows)],
+        charts=[_scatter_of(seen), _maps_of(evidence, seen)],
         note="A head is labelled by the rule of interp.classify_heads: score at least 0.3, above every head of an "
         "untrained model, and improbable under permuted keys.",
     )  # fmt: skip
+
+
+def _scatter_of(seen: list[tuple]):
+    """How stack-like and how sharp every model's last head is."""
+    table = pd.DataFrame(seen, columns=["stack-like score", "row entropy, 0 to 1", "label", "models", "seed"])
+    return scatter(
+        table,
+        x="stack-like score",
+        y="row entropy, 0 to 1",
+        series="label",
+        title=f"last layers, n = {len(seen)} models",
+    )
+
+
+def _maps_of(evidence: Evidence, seen: list[tuple]):
+    """The four most stack-like last heads and the four least, on the probe prefix."""
+    ranked = sorted(seen, key=lambda one: -one[0])
+    task = evidence.task(GROUPS[0])
+    assert isinstance(task, Dyck)
+    maps = {}
+    for score, _, label, group, index in [*ranked[:4], *ranked[-4:]]:
+        pattern = patterns_on([evidence.models(group)[index]], task.read(task.staircase()))[0, -1, 0, 0]
+        maps[f"{group} {evidence.specs(group)[index].seed}: {label}, {score:.2f}"] = pattern.numpy()
+    title = "last layers, the four with the highest stack-like score and the four with the lowest"
+    return small_maps(maps, tokens=["S", *task.staircase()], title=title)
 
 
 def judge_most(m: Measurement) -> Verdict:
@@ -86,8 +114,6 @@ def measure_pattern_matters(evidence: Evidence) -> Measurement:
         means = [f"{values[part].mean():.3f}" for part in (like, unlike)]
         rows.append([method, *means, f"{mean:+.3f}", f"[{low:+.3f}, {high:+.3f}]"])
     value, low, high = differences["uniform"]
-    import pandas as pd
-
     points = pd.DataFrame({"stack-like score": score, "hard accuracy lost": table["uniform"], "models": "last layer"})
     return Measurement(
         value=value, low=low, high=high, n=2 * half, unit="models",
@@ -122,8 +148,6 @@ def measure_uniform(evidence: Evidence) -> Measurement:
     found = accuracies(models, task, evidence)
     long = accuracies(models, task, evidence, length=450)
     mean, low, high = bootstrap_mean(found["hard"], seed=evidence.seed)
-    import pandas as pd
-
     rows = [
         {"where": where, "accuracy": float(value), "low": float(value), "high": float(value), "seed": str(seed)}
         for where, part in (("training length", found), ("length 450", long))
@@ -150,6 +174,7 @@ CLAIMS = (
         statement="Most trained heads are not stack-like: they do not attend to the brackets that are still open.",
         rule="Share of models whose last-layer head is not labelled stack-like: reproduced if its exact interval lies "
         "above one half, not reproduced if below, else out of reach.",
+        quantity="share not stack-like",
         measure=measure_stack_like,
         judge=judge_most,
         needs=GROUPS,
@@ -161,6 +186,7 @@ CLAIMS = (
         rule=f"Hard accuracy lost when the last layer's pattern is made uniform, stack-like half of the models minus "
         f"the "
         f"other half: reproduced if the interval lies below {MARGIN}, not reproduced if above it, else out of reach.",
+        quantity="difference of accuracy lost",
         measure=measure_pattern_matters,
         judge=judge_no_more,
         needs=GROUPS,
@@ -172,7 +198,8 @@ CLAIMS = (
         rule="Reproduced if the interval of the mean accuracy on hard positions lies at or above 0.97, not "
         "reproduced if "
         "below, else out of reach.",
-        measure=partial(measure_uniform),
+        quantity="hard accuracy, mean",
+        measure=measure_uniform,
         judge=judge_uniform,
         needs=("uniform",),
     ),

@@ -3,6 +3,7 @@
 from functools import partial
 
 import numpy as np
+import pandas as pd
 
 from case_studies.claims import Claim, Measurement, Verdict
 from case_studies.dyck.measures import N_HELD_OUT, accuracies
@@ -14,6 +15,7 @@ from interp.statistics import bootstrap_mean
 from interp.tasks import Dyck
 from interp.variation import attention_variation
 from interp.variation_result import VariationResult
+from interp.view.charts import dots
 from interp.view.points import small_maps
 
 AS_MUCH = 0.75
@@ -103,6 +105,7 @@ def _layer_claim(name: str, group: str, which: str, source: str, models: str) ->
             f"of "
             f"reach if any seed has less than {LEARNED} on hard positions."
         ),
+        quantity="variation / random",
         measure=partial(measure_layer, group=group, layer=LAYERS[which]),
         judge=judge_layer,
         needs=(group,),
@@ -119,6 +122,10 @@ def measure_learned(evidence: Evidence, *, group: str) -> Measurement:
     rows: list[list] = [["seed", *task.outcomes]]
     for spec, result in zip(evidence.specs(group), found, strict=True):
         rows.append([spec.seed, *(f"{value:.4f}" for value in result.accuracy)])
+    points = [
+        {"seed": str(spec.seed), "hard accuracy": r.accuracy[0], "low": r.low[0], "high": r.high[0]}
+        for spec, r in zip(evidence.specs(group), found, strict=True)
+    ]
     return Measurement(
         value=worst.accuracy[0],
         low=worst.low[0],
@@ -127,6 +134,16 @@ def measure_learned(evidence: Evidence, *, group: str) -> Measurement:
         unit="seeds",
         numbers={"mean over seeds": mean, "its interval": [low, high], "fresh examples a seed": n},
         tables=[("Accuracy in distribution, seed by seed", rows)],
+        charts=[
+            dots(
+                pd.DataFrame(points),
+                x="seed",
+                y="hard accuracy",
+                rule=LEARNED,
+                domain=(0.9, 1.0),
+                title=f"hard accuracy, n = {n} fresh examples a seed; dashed: the bar",
+            )
+        ],
         note="Measured is the worst seed, its interval over fresh examples. Hard positions come after a closer, with "
         "something still open.",
     )
@@ -143,6 +160,7 @@ def _learned_claim(name: str, group: str, models: str) -> Claim:
         source="bounded Dyck, Section 4.1",
         statement=f"Two-layer transformers learn the language: {models}.",
         rule=f"Reproduced if every seed is right on at least {LEARNED} of the hard positions of fresh words.",
+        quantity="hard accuracy, worst seed",
         measure=partial(measure_learned, group=group),
         judge=judge_learned,
         needs=(group,),
@@ -246,9 +264,17 @@ def measure_same_or_first(evidence: Evidence) -> Measurement:
     share = (patterns[:, rows, rows] + patterns[:, rows, 0]).mean(1)
     even = float((2 / (rows + 1)).mean())
     mean, low, high = bootstrap_mean(share, seed=evidence.seed)
+    parts = {"the current token": patterns[:, rows, rows].mean(1), "the first token": patterns[:, rows, 0].mean(1)}
+    shares = [
+        {"seed": str(seed), "share of attention": value, "low": value, "high": value, "on": name}
+        for name, values in parts.items()
+        for seed, value in enumerate(values)
+    ]
     return Measurement(
         value=float(mean), low=float(low), high=float(high), n=len(share), unit="seeds",
         numbers={"share if attention were uniform": even, "by seed": share.round(3)},
+        charts=[dots(pd.DataFrame(shares), x="seed", y="share of attention", series="on",
+                     title=f"last layer's attention on the probe prefix, n = {len(share)} seeds")],
     )  # fmt: skip
 
 
@@ -282,6 +308,7 @@ CLAIMS = (
             f"counted; out "
             f"of reach if fewer than {FEWEST} are left in any cell."
         ),
+        quantity="variation / random, lowest cell",
         measure=measure_grid,
         judge=judge_grid,
         needs=tuple(grid_name(*cell) for cell in GRID),
@@ -295,6 +322,7 @@ CLAIMS = (
         rule="Reproduced if the interval of the ratio to the standard models' last layer lies below 1, not "
         "reproduced if "
         "above, else out of reach. Judged on the setting of Figure 3: complete words, loss on closers, linear head.",
+        quantity="variation / standard models'",
         measure=partial(measure_minimal, groups=("minimal-words-closers",)),
         judge=judge_minimal,
         needs=("gpt", "minimal-words-closers"),
@@ -305,6 +333,7 @@ CLAIMS = (
         statement="Patterns above a minimal first layer vary less whatever its embedding and head.",
         rule=f"As variation.minimal-first-layer, judged on the embedding and head that vary most; seeds with less than "
         f"{LEARNED} on hard positions are left out and counted, and settings with fewer than {FEWEST} others.",
+        quantity="variation / standard models', largest",
         measure=partial(measure_minimal, groups=(*ENCODING_GROUPS, "minimal-words-all", "minimal-prefixes-closers")),
         judge=judge_minimal,
         needs=("gpt", *ENCODING_GROUPS, "minimal-words-all", "minimal-prefixes-closers"),
@@ -324,6 +353,7 @@ CLAIMS = (
         statement="On prefixes, patterns sit on the current token in some models and on the first one in others.",
         rule="Reproduced if the mean share of the last layer's attention on those two tokens has an interval above one "
         "half, not reproduced if below, else out of reach.",
+        quantity="share of attention",
         measure=measure_same_or_first,
         judge=judge_half,
         needs=("gpt-prefixes",),

@@ -97,7 +97,7 @@ def dots(
     ]
     if rule is not None:
         layers.insert(0, base.mark_rule(strokeDash=[4, 4], color="#888").encode(y=alt.datum(rule)))
-    return alt.layer(*layers).properties(title=title, width=WIDTH, height=HEIGHT)
+    return alt.layer(*layers).properties(title=title, width=max(WIDTH, 18 * len(order)), height=HEIGHT)
 
 
 def heatmaps(
