@@ -121,6 +121,7 @@ class BracketEmbedding(Module):
         Raises:
             ValueError: tokens that are no prefix of a word, or outside the vocabulary.
         """
+        check_ids(tokens, self.states.d_vocab, "tokens", "d_vocab")
         bracket = tokens - self.states.first_bracket
         depth = torch.where(bracket >= 0, 1 - 2 * (bracket % 2), 0).cumsum(1)
         if depth.numel() and not 0 <= int(depth.min()) <= int(depth.max()) <= self.states.max_depth:
@@ -145,7 +146,18 @@ def look_up(table: Tensor, ids: Int[Tensor, "*batch pos"], name: str, limit: str
     try:
         return F.embedding(ids, table)
     except IndexError:
+        check_ids(ids, len(table), name, limit)
+        raise
+
+
+def check_ids(ids: Int[Tensor, "*batch pos"], size: int, name: str, limit: str) -> None:
+    """Refuse ids outside a table.
+
+    Raises:
+        ValueError: with the ids and the size.
+    """
+    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < size:
         raise ValueError(
-            f"{name} holds ids from {int(ids.min())} to {int(ids.max())}; {limit} of this model is {len(table)}. "
+            f"{name} holds ids from {int(ids.min())} to {int(ids.max())}; {limit} of this model is {size}. "
             f"Was the model made for another task?"
-        ) from None
+        )

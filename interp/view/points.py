@@ -1,5 +1,6 @@
 """Charts of single models: where each lies, what each changed to, what each looks like."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,15 +24,16 @@ def scatter(table: pd.DataFrame, *, x: str, y: str, series: str, title: str, zer
         zero: Begin both axes at zero.
     """
     scale = alt.Scale(zero=zero, nice=True)
+    short = {name: f"c{index}" for index, name in enumerate(table.columns)}  # a dot in a name would be read as a path
     tooltip = [
-        alt.Tooltip(f"{name}:{'Q' if pd.api.types.is_float_dtype(table[name]) else 'N'}", title=name)
+        alt.Tooltip(f"{short[name]}:{'Q' if pd.api.types.is_float_dtype(table[name]) else 'N'}", title=name)
         for name in table.columns
     ]
-    points = alt.Chart(table).mark_point(filled=True, size=60, opacity=0.8)
+    points = alt.Chart(table.rename(columns=short)).mark_point(filled=True, size=60, opacity=0.8)
     return points.encode(
-        alt.X(f"{x}:Q", title=x, scale=scale),
-        alt.Y(f"{y}:Q", title=y, scale=scale),
-        _colour(table, series),
+        alt.X(f"{short[x]}:Q", title=x, scale=scale),
+        alt.Y(f"{short[y]}:Q", title=y, scale=scale),
+        _colour(list(dict.fromkeys(table[series])), short[series]),
         tooltip=tooltip,
     ).properties(title=title, width=WIDTH, height=HEIGHT)
 
@@ -81,8 +83,8 @@ def small_maps(
     table = pd.concat(parts)
     table = table[table["weight"] > 0.004]  # what nobody could see makes pages heavy
     positions = list(range(len(tokens)))
-    names = "".join(token if len(token) == 1 else "·" for token in tokens)
-    axis = alt.Axis(labelExpr=f"slice({names!r}, datum.value, datum.value + 1)", labelAngle=0, ticks=False, title=None)
+    names = json.dumps([token if len(token) == 1 else "·" for token in tokens])
+    axis = alt.Axis(labelExpr=f"{names}[datum.value]", labelAngle=0, ticks=False, title=None)
     chart = (
         alt.Chart(table)
         .mark_rect()
@@ -97,6 +99,6 @@ def small_maps(
     return chart.facet(facet=alt.Facet("map:N", title=None, sort=list(maps)), columns=columns, title=title)
 
 
-def _colour(table: pd.DataFrame, series: str) -> alt.Color:
-    names = list(dict.fromkeys(table[series]))
-    return alt.Color(f"{series}:N", title=None, scale=alt.Scale(domain=names, range=palette(len(names))), sort=names)
+def _colour(names: Sequence[str], column: str) -> alt.Color:
+    names = list(names)
+    return alt.Color(f"{column}:N", title=None, scale=alt.Scale(domain=names, range=palette(len(names))), sort=names)

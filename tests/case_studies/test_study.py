@@ -56,7 +56,7 @@ def test_a_run_trains_measures_judges_and_writes(reproduce):
         "used": 3, "there": 3, "trained_now": 3, "other_versions": 0, "oldest": 0, "newest": 0,
     }  # fmt: skip
     for claim in run.content["claims"]:
-        names = ["id", "source", "statement", "paper", "rule", "measured", "interval", "n", "verdict"]
+        names = ["id", "source", "statement", "paper", "rule", "quantity", "measured", "interval", "n", "verdict"]
         assert list(claim)[: len(names)] == names
     some, every, _, large = run.content["claims"]
     assert (some["measured"], some["interval"], some["n"], some["unit"]) == (0.25, [0.2, 0.3], 10, "draws")

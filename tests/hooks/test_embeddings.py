@@ -196,7 +196,7 @@ def test_depths_that_the_language_does_not_have_are_refused(row, words):
 
 @pytest.mark.parametrize("token", [7, 12, -1])
 def test_tokens_of_another_language_are_refused(token):
-    with pytest.raises(ValueError, match="^tokens "):
+    with pytest.raises(ValueError, match=r"^tokens "):
         Transformer(presets.dyck_minimal())(torch.tensor([[START, token]]))
 
 

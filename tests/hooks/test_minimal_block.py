@@ -264,7 +264,6 @@ def test_linear_positions_are_divided_by_6000(tokens):
 def test_no_part_of_the_input_passes_by_attention(tokens):
     """With the same z everywhere, every token looks the same; Eq. 6 still tells them apart."""
     model = minimal()
-    _, cache = model.run_with_cache(tokens)
     hooks = [("blocks.0.attn.hook_z", lambda z, hook: torch.ones_like(z))]
     same = model.run_with_hooks(tokens, fwd_hooks=hooks)
     assert torch.equal(same, same[:1, :1].expand_as(same))

@@ -66,6 +66,8 @@ class Brackets:
     d_vocab: int = 4
     d_vocab_out: int = 4
     targets: tuple[str, ...] = ("nothing",)
+    outcomes: tuple[str, ...] = ("nothing",)
+    chance: float = 0.25
 
     @property
     def n_ctx(self):
@@ -92,8 +94,8 @@ class Brackets:
     def loss(self, logits, batch):
         return F.cross_entropy(logits[:, 0], batch.labels[:, 0])
 
-    def correct(self, logits, batch):
-        return logits[:, :1].argmax(-1) == batch.labels
+    def score(self, at_targets, batch):
+        raise NotImplementedError
 
     def probe_labels(self, batch):
         return {}

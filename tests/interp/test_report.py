@@ -217,7 +217,9 @@ def test_charts_draw_themselves_in_a_browser_without_a_network(report, tmp_path)
 
 
 def test_what_has_no_section_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"results holds a dict, which has no section; there are ProbeResult"):
+    with pytest.raises(
+        ValueError, match=r"results holds a dict, which has no section; there are BalanceResult, ProbeResult"
+    ):
         write_report([{}], tmp_path / "page.html", title="page")
     assert not list(tmp_path.iterdir())
 
