@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -77,14 +78,15 @@ def ablate_heads(
         lost.append(torch.stack([before - _outcome(task, logits, part) for logits in after], 1))
     drop = torch.cat(lost).numpy()  # (sequence, set, accuracy or loss, outcome)
     weight = torch.cat(asked).numpy()
-    of_random = (drop[:, len(names) :].sum(0) / weight.sum(0))[:, 0].reshape(-1, n_random or 1, len(task.outcomes))
+    total = np.where(weight.sum(0) > 0, weight.sum(0), np.nan)  # an outcome that nothing asked for has no accuracy
+    of_random = (drop[:, len(names) :].sum(0) / total)[:, 0].reshape(-1, n_random or 1, len(task.outcomes))
     mean, low, high = bootstrap_mean(drop[:, : len(names)], seed=seed, weight=weight)
     return AblationResult(
         method=method,
         names=tuple(names),
         heads=tuple(tuple((int(layer), int(head)) for layer, head in chosen) for chosen in sets.values()),
         targets=task.outcomes,
-        clean=torch.cat(clean)[:, 0].sum(0).numpy() / weight.sum(0),
+        clean=torch.cat(clean)[:, 0].sum(0).numpy() / total,
         drop=mean[:, 0],
         low=low[:, 0],
         high=high[:, 0],

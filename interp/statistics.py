@@ -101,7 +101,7 @@ def bootstrap_mean(
         confidence: Coverage.
 
     Returns:
-        Mean, lower and upper end.
+        Mean, lower and upper end; not a number where the weights are all 0.
     """
     n, cells = len(values), values.shape[1:]
     counts = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=resamples)
@@ -110,5 +110,6 @@ def bootstrap_mean(
     asked = (counts @ whole.reshape(n, -1)).reshape(resamples, *whole.shape[1:])
     asked = asked.reshape(resamples, *(1,) * (len(cells) - whole.ndim + 1), *whole.shape[1:])
     low, high = np.quantile(sums / np.maximum(asked, 1e-300), [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
-    mean = values.sum(0) / np.maximum(whole.sum(0), 1e-300)
-    return np.asarray(mean), np.asarray(low), np.asarray(high)
+    total = whole.sum(0)
+    mean = values.sum(0) / np.maximum(total, 1e-300)
+    return tuple(np.where(total > 0, part, np.nan) for part in (mean, low, high))  # pyright: ignore[reportReturnType]

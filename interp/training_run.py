@@ -71,8 +71,10 @@ class TrainingRun:
             for name, accuracy in zip(self.manifest["outcomes"], record["accuracy"], strict=True)
         ]
         frame = pd.DataFrame(rows)
-        counts = np.rint(frame["accuracy"].to_numpy() * n).astype(int)
-        frame["low"], frame["high"] = proportion_interval(counts, n)
+        accuracy = frame["accuracy"].to_numpy(dtype=float)
+        asked = np.isfinite(accuracy)  # an outcome that nothing asked for has no accuracy
+        ends = proportion_interval(np.rint(np.where(asked, accuracy, 0) * n).astype(int), n)
+        frame["low"], frame["high"] = (np.where(asked, end, np.nan) for end in ends)
         return frame
 
     def plot(self) -> "alt.TopLevelMixin":

@@ -80,21 +80,9 @@ def first_fault(tokens: Int[Tensor, " pos"], n_types: int, max_depth: int) -> tu
                 return position, f"{name!r} opens depth {len(stack)}; max_depth is {max_depth}"
         elif not stack:
             return position, f"{name!r} closes nothing"
-        elif stack.pop() != kind:
-            due = names[2 * int(tokens[_opener_of(tokens, position)] - FIRST_BRACKET) // 2 + 1]
-            return position, f"{name!r} stands where {due!r} is due"
+        elif (due := stack.pop()) != kind:
+            return position, f"{name!r} stands where {names[2 * due + 1]!r} is due"
     return None
-
-
-def _opener_of(tokens: Tensor, position: int) -> int:
-    """Position of the bracket that the closer at `position` meets."""
-    stack: list[int] = []
-    for at, token in enumerate(tokens[:position].tolist()):
-        if (token - FIRST_BRACKET) % 2:
-            stack.pop()
-        else:
-            stack.append(at)
-    return stack[-1]
 
 
 def stack_top_map(found: Nesting) -> Bool[Tensor, "batch query key"]:

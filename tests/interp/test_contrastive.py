@@ -95,7 +95,9 @@ def test_positive_for_a_random_model_and_for_a_small_imbalance():
 
 
 @pytest.mark.parametrize("family", ["dyck_minimal", "dyck_gpt"])
-@pytest.mark.parametrize("task", [TASK, WORDS, Dyck(n_types=3, max_depth=2, length=9)], ids=str)
+@pytest.mark.parametrize(
+    "task", [TASK, WORDS, Dyck(n_types=3, max_depth=2, length=9)], ids=["prefixes", "complete", "three"]
+)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_equals_the_loop_over_words_and_positions(task, family, seed):
     model, batch = random_model(task, family), task.sample(6, generator=seeded(seed))

@@ -122,7 +122,7 @@ def test_next_token_probabilities_are_those_of_the_sampler(task, generator):
 
 def test_prefix_probabilities_by_hand():
     task = Dyck(q=0.3, max_depth=2)
-    batch = task.read("([)") if False else task.read("([]")
+    batch = task.read("([]")
     exact = task.next_token_probabilities(batch)[0]
     names = task.vocab.ids
     start, inside, deepest, after = exact

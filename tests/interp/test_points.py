@@ -82,9 +82,6 @@ def test_scatter_begins_at_zero_only_when_told(models):
         assert ("'balance violation' for a linear scale with values from 0.0 to 2.0" in svg) == zero
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Vega-Lite reads a dot or bracket in a column's name as a path: nothing is drawn"
-)
 @pytest.mark.parametrize("name", [*Dyck().outcomes[2:], "loss [nats]"])
 def test_scatter_of_a_column_with_a_dot_in_its_name(models, name):
     table = models.rename(columns={"accuracy": name})
@@ -172,7 +169,6 @@ def test_tokens_that_mean_something_to_an_expression_are_labels_like_others(toke
     assert len(marks(svg, "rect mark")) == len(tokens)
 
 
-@pytest.mark.xfail(strict=True, reason="the axis cuts labels out of UTF-16, where such a token has two halves")
 def test_tokens_beyond_the_basic_plane_are_labels_too():
     tokens = ["(", "\N{GRINNING FACE}", ")"]
     svg = chart_svg(small_maps({"a": np.eye(3)}, tokens=tokens, title="t"))
