@@ -37,23 +37,24 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     """Every group of models at a size; a group that a size does not train is empty."""
     n = SEEDS[size]
     standard = GPT_PREFIXES if size == "quick" else WORDS
+    prefixes = PREFIXES if size == "paper" else GPT_PREFIXES
     found = {
         "gpt": _specs(n["gpt"], standard, "dyck_gpt", _gpt(size, standard)),
         "gpt-linear": _specs(n["gpt"], standard, "dyck_gpt", _gpt(size, standard), positions="linear"),
-        "gpt-prefixes": _specs(n["prefixes"], GPT_PREFIXES, "dyck_gpt", _gpt(size, GPT_PREFIXES)),
-        "uniform": _specs(n["uniform"], GPT_PREFIXES, "dyck_uniform", _gpt(size, GPT_PREFIXES)),
+        "gpt-prefixes": _specs(n["prefixes"], prefixes, "dyck_gpt", _gpt(size, prefixes)),
+        "uniform": _specs(n["uniform"], prefixes, "dyck_uniform", _gpt(size, prefixes)),
     }
     for loss_on, language in (("closers", "words"), ("all", "words"), ("closers", "prefixes")):
         task = replace(LANGUAGES[language], loss_on=loss_on)
         for name, weight in (("", 0.0), ("-contrastive", CONTRASTIVE)):
-            settings = replace(_minimal(size), contrastive=weight)
+            settings = replace(_minimal(size, task), contrastive=weight)
             found[f"minimal-{language}-{loss_on}{name}"] = _specs(n["minimal"], task, "dyck_minimal", settings)
     for types, depth, layers in GRID:
         task = replace(WORDS, n_types=types, max_depth=depth)
-        found[grid_name(types, depth, layers)] = _specs(n["grid"], task, "dyck_gpt", _grid(size), n_layers=layers)
+        found[grid_name(types, depth, layers)] = _specs(n["grid"], task, "dyck_gpt", _grid(size, task), n_layers=layers)
     for encoding in ENCODINGS.values():
         for head in ("linear", "mlp"):
-            settings, sizes = _encodings(size), {"encoding": encoding, "mlp_head": head == "mlp"}
+            settings, sizes = _encodings(size, encoding), {"encoding": encoding, "mlp_head": head == "mlp"}
             found[f"encoding-{encoding}-{head}"] = _specs(n["encodings"], WORDS, "dyck_minimal", settings, **sizes)
     return found
 
@@ -80,27 +81,33 @@ def _settings(steps: int, batch_size: int, learning_rate: float) -> TrainSetting
     )
 
 
+def _paper(task: Dyck, epochs: int, learning_rate: float) -> TrainSettings:
+    """The paper's: 100,000 tokens, which are 10,500 words or 3,572 prefixes, in batches of 100."""
+    n_train = 3572 if task.words == "prefixes" else 10_500
+    return replace(_settings(epochs * (n_train // 100), 100, learning_rate), n_train=n_train)
+
+
 def _gpt(size: Size, task: Dyck) -> TrainSettings:
-    """The paper has 40 epochs of 10,500 words (3,600 prefixes) in batches of 100, at 3e-3."""
+    """The paper has 40 epochs at 3e-3."""
     if size == "paper":
-        return replace(_settings(4200, 100, 3e-3), n_train=10_500)
+        return _paper(task, 40, 3e-3)
     return _settings(700, 24, 6e-3) if task is GPT_PREFIXES else _settings(1000, 48, 6e-3)
 
 
-def _grid(size: Size) -> TrainSettings:
+def _grid(size: Size, task: Dyck) -> TrainSettings:
     """More types and levels take longer."""
-    return _gpt(size, WORDS) if size == "paper" else _settings(1400, 48, 6e-3)
+    return _paper(task, 40, 3e-3) if size == "paper" else _settings(1400, 48, 6e-3)
 
 
-def _minimal(size: Size) -> TrainSettings:
+def _minimal(size: Size, task: Dyck) -> TrainSettings:
     """The paper has 10 epochs at 1e-2."""
     if size == "paper":
-        return replace(_settings(1050, 100, 1e-2), n_train=10_500)
+        return _paper(task, 10, 1e-2)
     return _settings(600, 32, 1e-2) if size == "quick" else _settings(600, 48, 1e-2)
 
 
-def _encodings(size: Size) -> TrainSettings:
-    """Eq. 20 and 21 take longer: 20 and 40 epochs in the paper."""
+def _encodings(size: Size, encoding: Encoding) -> TrainSettings:
+    """The paper has 10 epochs for Eq. 19, 20 for Eq. 20 and 40 for Eq. 21."""
     if size == "paper":
-        return replace(_settings(4200, 100, 1e-2), n_train=10_500)
+        return _paper(WORDS, {"pair": 10, "type_and_depth": 20, "type_and_angle": 40}[encoding], 1e-2)
     return _settings(1500, 48, 1e-2)
