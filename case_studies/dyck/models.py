@@ -42,7 +42,7 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
         "gpt": _specs(n["gpt"], standard, "dyck_gpt", _gpt(size, standard)),
         "gpt-linear": _specs(n["gpt"], standard, "dyck_gpt", _gpt(size, standard), positions="linear"),
         "gpt-prefixes": _specs(n["prefixes"], prefixes, "dyck_gpt", _gpt(size, prefixes)),
-        "uniform": _specs(n["uniform"], prefixes, "dyck_uniform", _gpt(size, prefixes)),
+        "uniform": _specs(n["uniform"], prefixes, "dyck_uniform", _uniform(size, prefixes)),
     }
     for loss_on, language in (("closers", "words"), ("all", "words"), ("closers", "prefixes")):
         task = replace(LANGUAGES[language], loss_on=loss_on)
@@ -88,10 +88,17 @@ def _paper(task: Dyck, epochs: int, learning_rate: float) -> TrainSettings:
 
 
 def _gpt(size: Size, task: Dyck) -> TrainSettings:
-    """The paper has 40 epochs at 3e-3."""
+    """The paper has 40 epochs at 3e-3. At 6e-3 prefixes are learned soonest, but with words some seeds get stuck."""
     if size == "paper":
         return _paper(task, 40, 3e-3)
-    return _settings(700, 24, 6e-3) if task is GPT_PREFIXES else _settings(1000, 48, 6e-3)
+    if size == "quick":
+        return _settings(700, 24, 6e-3)
+    return _settings(1400, 24 if task is GPT_PREFIXES else 48, 3e-3)
+
+
+def _uniform(size: Size, task: Dyck) -> TrainSettings:
+    """Uniform attention learns in as many steps at every size."""
+    return _gpt(size if size == "paper" else "quick", task)
 
 
 def _grid(size: Size, task: Dyck) -> TrainSettings:
