@@ -93,10 +93,12 @@ def dots(
     scale = alt.Scale(domain=list(domain))
     layers: list[Any] = [
         base.mark_rule(strokeWidth=2).encode(across, alt.Y("low:Q", title=y, scale=scale), alt.Y2("high:Q"), **extra),
-        base.mark_point(filled=True, size=55, opacity=1).encode(across, alt.Y(f"{y}:Q"), tooltip=tooltip, **extra),
+        base.mark_point(filled=True, size=55, opacity=1).encode(
+            across, alt.Y(f"{y}:Q", scale=scale), tooltip=tooltip, **extra
+        ),
     ]
     if rule is not None:
-        layers.insert(0, base.mark_rule(strokeDash=[4, 4], color="#888").encode(y=alt.datum(rule)))
+        layers.insert(0, base.mark_rule(strokeDash=[4, 4], color="#888").encode(y=alt.YDatum(rule, scale=scale)))
     return alt.layer(*layers).properties(title=title, width=max(WIDTH, 18 * len(order)), height=HEIGHT)
 
 
