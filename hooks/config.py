@@ -103,9 +103,9 @@ class TransformerConfig(LensConfig):
         for name, value in derived.items():
             object.__setattr__(self, name, value)
         self._check_head_patterns()
-        self._check_embedding()
+        self._check_widths()
 
-    def _check_embedding(self):
+    def _check_widths(self):
         if not self.output_projection and self.n_heads * self.d_head != self.d_model:
             raise ValueError(
                 f"output_projection is off, but {self.n_heads} heads of d_head {self.d_head} do not fill d_model "

@@ -17,7 +17,7 @@ from interp.evaluation import chunks
 from interp.kinds import known_kinds, relations_of
 from interp.randomness import derived_generator
 from interp.statistics import bootstrap_mean
-from interp.tasks.base import Batch, Task
+from interp.tasks.base import Batch, Score, Task
 
 METHODS = ("zero", "mean", "resample", "uniform", "random_rows")
 """Beside these, any registered kind: the pattern becomes that relation's ideal map."""
@@ -71,11 +71,12 @@ def ablate_heads(
         generator = derived_generator(seed, "replacement", index)
         here = None if related is None else related[index * size :][:size]
         replace = _replacement(method, model, part, reference, here, generator)
-        before = _outcome(task, engine.logits, part)
+        score = task.score(engine.logits, part)
+        before = _outcome(score)
         clean.append(before)
-        asked.append(task.score(engine.logits, part).asked.double())
+        asked.append(score.asked.double())
         after = _run(engine, replace, heads, [*sets.values(), *random_sets])
-        lost.append(torch.stack([before - _outcome(task, logits, part) for logits in after], 1))
+        lost.append(torch.stack([before - _outcome(task.score(logits, part)) for logits in after], 1))
     drop = torch.cat(lost).numpy()  # (sequence, set, accuracy or loss, outcome)
     weight = torch.cat(asked).numpy()
     total = np.where(weight.sum(0) > 0, weight.sum(0), np.nan)  # an outcome that nothing asked for has no accuracy
@@ -141,11 +142,8 @@ def _run(engine: AblationEngine, replace: Replacement, heads, sets: list[list[He
     return [engine.head_set(chosen, replace) for chosen in sets]
 
 
-def _outcome(
-    task: Task, logits: Float[Tensor, "batch target d_vocab_out"], batch: Batch
-) -> Float[Tensor, "batch measure outcome"]:
+def _outcome(score: Score) -> Float[Tensor, "batch measure outcome"]:
     """Right answers, and minus their loss in nats: what an ablation can lose."""
-    score = task.score(logits, batch)
     return torch.stack([score.right.double(), -score.loss.double()], 1)
 
 

@@ -1,4 +1,4 @@
-"""Residual streams at the places where targets are read, one filtered pass, nothing else kept."""
+"""Residual streams where targets are read, and patterns of many models: one filtered pass, nothing else kept."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -45,12 +45,22 @@ def residuals_at_targets(model: Any, batch: Batch) -> Float[Tensor, "layer targe
 
 
 @torch.no_grad()
-def patterns_on(models: Sequence[Any], batch: Batch) -> Float[Tensor, "model layer batch head query key"]:
-    """Attention patterns of models of one shape on the same examples, nothing else kept."""
-    found = []
-    for model in models:
-        _, cache = model.run_with_cache(
-            batch.tokens, **batch.model_inputs(), names_filter=lambda name: name.endswith("hook_pattern")
-        )
-        found.append(torch.stack([cache["pattern", layer] for layer in range(model.cfg.n_layers)]))
-    return torch.stack(found)
+def patterns_on(models: Sequence[Any], batch: Batch) -> Float[Tensor, "layer model batch head query key"]:
+    """Attention patterns of models of one shape on the same examples; the models are left in evaluation mode.
+
+    Raises:
+        ValueError: a pattern that is not finite (whose).
+    """
+    n_layers, n_heads = models[0].cfg.n_layers, models[0].cfg.n_heads
+    examples, pos = batch.tokens.shape
+    patterns = torch.empty(n_layers, len(models), examples, n_heads, pos, pos)
+    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(n_layers)]
+    for index, model in enumerate(models):
+        if model.training:  # asking is a hundred times cheaper than setting
+            model.eval()
+        _, cache = model.run_with_cache(batch.tokens, names_filter=names, **batch.model_inputs())
+        for layer, name in enumerate(names):
+            patterns[layer, index] = cache[name]
+        if not patterns[:, index].sum().isfinite():
+            raise ValueError(f"models[{index}] has an attention pattern that is not finite. Did its training diverge?")
+    return patterns

@@ -31,9 +31,16 @@ def proportion_interval(
         raise ValueError(f"successes go from {successes.min()} to {successes.max()} of n = {n}; need 0 to n, n >= 1.")
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}; it must lie strictly between 0 and 1.")
-    tail = (1 - confidence) / 2
-    low = np.where(successes == 0, 0.0, stats.beta.ppf(tail, np.maximum(successes, 1), n - successes + 1))
-    high = np.where(successes == n, 1.0, stats.beta.isf(tail, successes + 1, np.maximum(n - successes, 1)))
+    return _clopper_pearson(successes, np.asarray(n), confidence)
+
+
+def _clopper_pearson(
+    hits: np.ndarray, n: np.ndarray, confidence: float
+) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
+    """Ends of the exact interval; neither the hits nor the trials need be whole numbers."""
+    tail, little = (1 - confidence) / 2, 1e-12
+    low = np.where(hits <= 0, 0.0, stats.beta.ppf(tail, np.maximum(hits, little), n - hits + 1))
+    high = np.where(hits >= n, 1.0, stats.beta.isf(tail, hits + 1, np.maximum(n - hits, little)))
     return low, high
 
 
@@ -72,10 +79,7 @@ def pooled_interval(
     spread = share * (1 - share)
     effective = np.where(variance > 0, spread / np.maximum(variance, 1e-300), samples)
     effective = np.clip(effective, 1, np.maximum(total, 1))
-    tail = (1 - CONFIDENCE) / 2
-    hits = share * effective
-    low = np.where(hits <= 0, 0.0, stats.beta.ppf(tail, np.maximum(hits, 1e-12), effective - hits + 1))
-    high = np.where(hits >= effective, 1.0, stats.beta.isf(tail, hits + 1, np.maximum(effective - hits, 1e-12)))
+    low, high = _clopper_pearson(np.asarray(share * effective), np.asarray(effective), CONFIDENCE)
     nobody = total == 0
     return tuple(np.where(nobody, np.nan, part) for part in (share, low, high))  # pyright: ignore[reportReturnType]
 

@@ -233,15 +233,17 @@ def _check_fit(model: Transformer, task: Task, settings: TrainSettings) -> None:
         raise ValueError(
             f"association is {settings.association!r}, but this model has hard-coded heads; leave it 'none'."
         )
-    if settings.contrastive and not isinstance(task, Dyck):
-        raise ValueError(
-            f"contrastive is {settings.contrastive}; only bracket languages have that loss, not {type(task).__name__}."
-        )
-    longest = task.n_ctx + 2 * task.max_depth if isinstance(task, Dyck) and settings.contrastive else task.n_ctx
-    if cfg.n_ctx < longest:
-        raise ValueError(
-            f"n_ctx of the model is {cfg.n_ctx}; the contrastive loss needs {longest}, {longest - task.n_ctx} more."
-        )
+    if settings.contrastive:
+        if not isinstance(task, Dyck):
+            raise ValueError(
+                f"contrastive is {settings.contrastive}; only bracket languages have that loss, not "
+                f"{type(task).__name__}."
+            )
+        more = 2 * task.max_depth
+        if cfg.n_ctx < task.n_ctx + more:
+            raise ValueError(
+                f"n_ctx of the model is {cfg.n_ctx}; the contrastive loss needs {task.n_ctx + more}, {more} more."
+            )
     if settings.association == "mimic" and cfg.n_heads < 2:
         raise ValueError(f"association 'mimic' teaches two heads per layer; the model has {cfg.n_heads}.")
     n_vars = getattr(task, "n_vars", None)

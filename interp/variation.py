@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from hooks import Transformer
 from hooks.attention import visible_keys
+from interp.activations import patterns_on
 from interp.randomness import derived_generator, derived_seed
 from interp.statistics import bootstrap_mean
 from interp.tasks import Dyck, Lego
@@ -185,7 +185,7 @@ def _read(models: list[Transformer], task: Task, batch: Batch) -> Iterator[_Read
     tokens, mask = batch.tokens, batch.attention_mask
     real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
     n_keys = visible_keys(models[0].cfg, tokens, mask).sum(-1) * real
-    patterns = _patterns(models, batch)
+    patterns = patterns_on(models, batch)
     if mask is not None:
         patterns *= mask[:, None, :, None]
     for row, keys in enumerate(n_keys):
@@ -199,23 +199,6 @@ def _read(models: list[Transformer], task: Task, batch: Batch) -> Iterator[_Read
             entropy=np.stack([_entropy(layer, keys) for layer in layers], axis=1),
             shuffled=np.array([shuffled_distance(layer, keys.numpy()).mean() for layer in layers]),
         )
-
-
-def _patterns(models: list[Transformer], batch: Batch) -> Float[Tensor, "layer model batch head query key"]:
-    n_layers, n_heads = models[0].cfg.n_layers, models[0].cfg.n_heads
-    examples, pos = batch.tokens.shape
-    patterns = torch.empty(n_layers, len(models), examples, n_heads, pos, pos)
-    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(n_layers)]
-    inputs: dict[str, Any] = batch.model_inputs()
-    for index, model in enumerate(models):
-        if model.training:  # asking is a hundred times cheaper than setting
-            model.eval()
-        _, cache = model.run_with_cache(batch.tokens, names_filter=names, **inputs)
-        for layer, name in enumerate(names):
-            patterns[layer, index] = cache[name]
-        if not patterns[:, index].sum().isfinite():
-            raise ValueError(f"models[{index}] has an attention pattern that is not finite. Did its training diverge?")
-    return patterns
 
 
 def _entropy(

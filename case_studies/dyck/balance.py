@@ -6,12 +6,19 @@ import numpy as np
 import pandas as pd
 
 from case_studies.claims import Claim, Measurement, Verdict
-from case_studies.dyck.measures import LONG, MOST_UNDECIDED, PAPER_CRITERION, accuracies, correlation
+from case_studies.dyck.measures import (
+    LONG,
+    MOST_UNDECIDED,
+    PAPER_CRITERION,
+    above,
+    accuracies,
+    below,
+    correlation,
+    task_of,
+)
 from case_studies.evidence import Evidence
 from interp.balance import balance_violation
-from interp.balance_result import BalanceResult
 from interp.statistics import bootstrap_mean
-from interp.tasks import Dyck
 from interp.view.points import scatter, slopes
 
 SETTINGS = {
@@ -22,18 +29,11 @@ SETTINGS = {
 """What models are trained on, and the group without the contrastive loss; with it the name ends in -contrastive."""
 
 
-def _balance(evidence: Evidence, group: str) -> list[BalanceResult]:
-    task = evidence.task(group)
-    assert isinstance(task, Dyck)
-    return [balance_violation(model, task) for model in evidence.models(group)]
-
-
 def _readings(evidence: Evidence, group: str) -> pd.DataFrame:
     """Per model: violation in its several forms, and accuracy on long prefixes."""
-    task = evidence.task(group)
-    assert isinstance(task, Dyck)
-    found = _balance(evidence, group)
+    task = task_of(evidence, group)
     models = evidence.models(group)
+    found = [balance_violation(model, task) for model in models]
     long, near = accuracies(models, task, evidence, length=LONG), accuracies(models, task, evidence)
     released = [balance_violation(model, task, pairing="released") for model in models]
     return pd.DataFrame(
@@ -126,18 +126,17 @@ def measure_contrastive(evidence: Evidence, *, group: str, what: str) -> Measure
 
 def judge_lower(m: Measurement) -> Verdict:
     """Below zero."""
-    return "reproduced" if m.high < 0 else "not reproduced" if m.low > 0 else "out of reach"
+    return below(m, 0)
 
 
 def judge_higher(m: Measurement) -> Verdict:
     """Above zero."""
-    return "reproduced" if m.low > 0 else "not reproduced" if m.high < 0 else "out of reach"
+    return above(m, 0)
 
 
 _CORRELATION_RULE = (
     "Spearman's correlation of mean S / P with accuracy at length 450: {} if the 95 % bootstrap interval over models "
-    "lies "
-    f"below 0; {{}} if above 0, or if it holds 0 with {MOST_UNDECIDED} models or more; else out of reach."
+    f"lies below 0; {{}} if above 0, or if it holds 0 with {MOST_UNDECIDED} models or more; else out of reach."
 )
 
 

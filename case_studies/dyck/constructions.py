@@ -46,8 +46,7 @@ def measure_uniform_exact(evidence: Evidence) -> Measurement:
         charts=[scatter(pd.DataFrame(points, columns=["length", "log10 of the largest error", "language"]), x="length",
                         y="log10 of the largest error", series="language", title=f"n = {asked} positions, float64")],
         note="The model is written down, two layers of uniform attention; there is nothing to sample but the words, "
-        "and the "
-        "largest error is no mean: it has no interval.",
+        "and the largest error is no mean: it has no interval.",
     )  # fmt: skip
 
 

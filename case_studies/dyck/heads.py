@@ -6,14 +6,12 @@ import numpy as np
 import pandas as pd
 
 from case_studies.claims import Claim, Measurement, Verdict
-from case_studies.dyck.measures import accuracies
+from case_studies.dyck.measures import below, more_than_half, task_of
 from case_studies.evidence import Evidence
 from interp.ablation import ablate_heads
 from interp.activations import patterns_on
 from interp.patterns import classify_heads
-from interp.statistics import bootstrap_mean, proportion_interval
-from interp.tasks import Dyck
-from interp.view.charts import dots
+from interp.statistics import proportion_interval
 from interp.view.points import scatter, small_maps
 
 STACK_LIKE = ("stack_top", "unmatched_open", "matching_bracket")
@@ -77,26 +75,19 @@ def _maps_of(evidence: Evidence, seen: list[tuple]):
     ranked = sorted(seen, key=lambda one: -one[0])
     maps, text = {}, ""
     for score, _, label, group, index in [*ranked[:4], *ranked[-4:]]:
-        task = evidence.task(group)
-        assert isinstance(task, Dyck)
+        task = task_of(evidence, group)
         text = task.staircase()
-        pattern = patterns_on([evidence.models(group)[index]], task.read(text))[0, -1, 0, 0]
+        pattern = patterns_on([evidence.models(group)[index]], task.read(text))[-1, 0, 0, 0]
         maps[f"{group} {evidence.specs(group)[index].seed}: {label}, {score:.2f}"] = pattern.numpy()
     title = "last layers, the four with the highest stack-like score and the four with the lowest"
     return small_maps(maps, tokens=["S", *text], title=title)
-
-
-def judge_most(m: Measurement) -> Verdict:
-    """More than half."""
-    return "reproduced" if m.low > 0.5 else "not reproduced" if m.high < 0.5 else "out of reach"
 
 
 def measure_pattern_matters(evidence: Evidence) -> Measurement:
     """What replacing the last layer's pattern costs, in models that look stack-like and in those that look least so."""
     score, lost = [], {method: [] for method in METHODS}
     for group in GROUPS:
-        task = evidence.task(group)
-        assert isinstance(task, Dyck)
+        task = task_of(evidence, group)
         for index, model in enumerate(evidence.models(group)):
             found = _read(evidence, group, index)
             score.append(max(found.score[-1, 0, found.kinds.index(kind)] for kind in STACK_LIKE))
@@ -142,33 +133,7 @@ def _difference(a: np.ndarray, b: np.ndarray, seed: int) -> tuple[float, float, 
 
 def judge_no_more(m: Measurement) -> Verdict:
     """No more than the margin."""
-    return "reproduced" if m.high < MARGIN else "not reproduced" if m.low > MARGIN else "out of reach"
-
-
-def measure_uniform(evidence: Evidence) -> Measurement:
-    """Accuracy of trained models whose attention is uniform."""
-    task, models = evidence.task("uniform"), evidence.models("uniform")
-    assert isinstance(task, Dyck)
-    found = accuracies(models, task, evidence)
-    long = accuracies(models, task, evidence, length=450)
-    mean, low, high = bootstrap_mean(found["hard"], seed=evidence.seed)
-    rows = [
-        {"where": where, "accuracy": float(value), "low": float(value), "high": float(value), "seed": str(seed)}
-        for where, part in (("training length", found), ("length 450", long))
-        for seed, value in enumerate(part["hard"])
-    ]
-    return Measurement(
-        value=float(mean), low=float(low), high=float(high), n=len(models), unit="seeds",
-        numbers={"hard accuracy at length 450, mean": float(long["hard"].mean())},
-        charts=[dots(pd.DataFrame(rows), x="where", y="accuracy", series="seed", rule=task.chance,
-                     title="hard accuracy of models with uniform attention")],
-        note="Expressible at any length (Corollary 1) is not found by training: see the accuracy at length 450.",
-    )  # fmt: skip
-
-
-def judge_uniform(m: Measurement) -> Verdict:
-    """Ninety-seven per cent."""
-    return "reproduced" if m.low >= 0.97 else "not reproduced" if m.high < 0.97 else "out of reach"
+    return below(m, MARGIN)
 
 
 CLAIMS = (
@@ -180,7 +145,7 @@ CLAIMS = (
         "above one half, not reproduced if below, else out of reach.",
         quantity="share not stack-like",
         measure=measure_stack_like,
-        judge=judge_most,
+        judge=more_than_half,
         needs=GROUPS,
     ),
     Claim(
@@ -191,7 +156,7 @@ CLAIMS = (
         "reproduced if the share's interval lies above one half, not reproduced if below, else out of reach.",
         quantity="share not stack-like",
         measure=partial(measure_stack_like, groups=MINIMAL),
-        judge=judge_most,
+        judge=more_than_half,
         needs=MINIMAL,
     ),
     Claim(
@@ -199,23 +164,11 @@ CLAIMS = (
         source="bounded Dyck, Appendix B.2",
         statement="Replacing a stack-like head's pattern hurts no more than replacing an unreadable one's.",
         rule=f"Hard accuracy lost when the last layer's pattern is made uniform, stack-like half of the models minus "
-        f"the "
-        f"other half: reproduced if the interval lies below {MARGIN}, not reproduced if above it, else out of reach.",
+        f"the other half: reproduced if the interval lies below {MARGIN}, not reproduced if above it, else out of "
+        "reach.",
         quantity="difference of accuracy lost",
         measure=measure_pattern_matters,
         judge=judge_no_more,
         needs=GROUPS,
-    ),
-    Claim(
-        id="uniform.learned",
-        source="bounded Dyck, Section 4.1",
-        statement="Transformers with uniform attention learn the language.",
-        rule="Reproduced if the interval of the mean accuracy on hard positions lies at or above 0.97, not "
-        "reproduced if "
-        "below, else out of reach.",
-        quantity="hard accuracy, mean",
-        measure=measure_uniform,
-        judge=judge_uniform,
-        needs=("uniform",),
     ),
 )

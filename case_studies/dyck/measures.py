@@ -1,4 +1,4 @@
-"""What several claims measure: accuracy in distribution and on long prefixes, with intervals over seeds."""
+"""What several claims measure, accuracy in distribution and on long prefixes, and how an interval judges them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
+from case_studies.claims import Measurement, Verdict
 from case_studies.evidence import Evidence
 from hooks import Transformer
 from interp.evaluation import evaluate
@@ -22,6 +23,33 @@ PAPER_CRITERION = "all 0.8"
 """The paper's accuracy: wherever something is open, the right closer has more than 0.8 of the closers' probability."""
 MOST_UNDECIDED = 30
 """With fewer seeds than this a correlation whose interval holds 0 decides nothing."""
+
+
+def task_of(evidence: Evidence, group: str) -> Dyck:
+    """The language that a group was trained on."""
+    task = evidence.task(group)
+    assert isinstance(task, Dyck)
+    return task
+
+
+def above(m: Measurement, bar: float) -> Verdict:
+    """The whole interval above the bar."""
+    return "reproduced" if m.low > bar else "not reproduced" if m.high < bar else "out of reach"
+
+
+def at_least(m: Measurement, bar: float) -> Verdict:
+    """The whole interval at the bar or above."""
+    return "reproduced" if m.low >= bar else "not reproduced" if m.high < bar else "out of reach"
+
+
+def below(m: Measurement, bar: float) -> Verdict:
+    """The whole interval below the bar."""
+    return "reproduced" if m.high < bar else "not reproduced" if m.low > bar else "out of reach"
+
+
+def more_than_half(m: Measurement) -> Verdict:
+    """Above one half."""
+    return above(m, 0.5)
 
 
 def accuracies(

@@ -6,7 +6,7 @@ models learn words too slowly for minutes: at size quick they are trained on pre
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from case_studies.claims import Size
 from case_studies.evidence import ModelSpec
@@ -30,7 +30,8 @@ SEEDS: dict[Size, dict[str, int]] = {
 }
 GRID = [(types, depth, layers) for types in (2, 3) for depth in (4, 8) for layers in (2, 3)]
 """Table 1: types of bracket, greatest depth, layers."""
-ENCODINGS: dict[str, Encoding] = {"Eq. 19": "pair", "Eq. 20": "type_and_depth", "Eq. 21": "type_and_angle"}
+ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
+"""Eq. 19, 20 and 21."""
 
 
 def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
@@ -52,7 +53,7 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     for types, depth, layers in GRID:
         task = replace(WORDS, n_types=types, max_depth=depth)
         found[grid_name(types, depth, layers)] = _specs(n["grid"], task, "dyck_gpt", _grid(size, task), n_layers=layers)
-    for encoding in ENCODINGS.values():
+    for encoding in ENCODINGS:
         for head in ("linear", "mlp"):
             settings, sizes = _encodings(size, encoding), {"encoding": encoding, "mlp_head": head == "mlp"}
             found[f"encoding-{encoding}-{head}"] = _specs(n["encodings"], WORDS, "dyck_minimal", settings, **sizes)

@@ -6,13 +6,12 @@ import numpy as np
 import pandas as pd
 
 from case_studies.claims import Claim, Measurement, Verdict
-from case_studies.dyck.measures import N_HELD_OUT, accuracies
+from case_studies.dyck.learning import LEARNED
+from case_studies.dyck.measures import accuracies, at_least, below, more_than_half, task_of
 from case_studies.dyck.models import ENCODINGS, GRID, SEEDS, grid_name
 from case_studies.evidence import Evidence
 from interp.activations import patterns_on
-from interp.evaluation import evaluate
 from interp.statistics import bootstrap_mean
-from interp.tasks import Dyck
 from interp.variation import attention_variation
 from interp.variation_result import VariationResult
 from interp.view.charts import dots
@@ -20,19 +19,11 @@ from interp.view.points import small_maps
 
 AS_MUCH = 0.75
 """Share of the random baseline from which patterns count as varying as much as random ones."""
-LEARNED = 0.98
-"""Accuracy on hard positions that every seed must have before its patterns say anything about solutions."""
 FEWEST = 4
 """Seeds that must have learned before a setting says anything."""
 SHOWN = 8
 RANDOM, SHUFFLED = "flat simplex", "own rows, keys shuffled"
 LAYERS = {"first": 0, "last": -1}
-
-
-def _task(evidence: Evidence, group: str) -> Dyck:
-    task = evidence.task(group)
-    assert isinstance(task, Dyck)
-    return task
 
 
 def _table(result: VariationResult) -> tuple[str, list[list]]:
@@ -47,9 +38,9 @@ def _table(result: VariationResult) -> tuple[str, list[list]]:
 
 def _maps(evidence: Evidence, group: str, layer: int):
     """What the heads of a layer look like on the probe prefix, seed by seed."""
-    task = _task(evidence, group)
+    task = task_of(evidence, group)
     batch = task.read(task.staircase())
-    patterns = patterns_on(evidence.models(group)[:SHOWN], batch)[:, layer, 0, 0]
+    patterns = patterns_on(evidence.models(group)[:SHOWN], batch)[layer, :, 0, 0]
     tokens = ["S", *task.staircase()]
     depth = evidence.specs(group)[0].config.n_layers
     title = f"layer {layer % depth}, first {len(patterns)} seeds (S: start; rows ask, columns are looked at)"
@@ -58,7 +49,7 @@ def _maps(evidence: Evidence, group: str, layer: int):
 
 def measure_layer(evidence: Evidence, *, group: str, layer: int) -> Measurement:
     """Variation of one layer over the flat-simplex baseline; every seed must have learned the language."""
-    task, models = _task(evidence, group), evidence.models(group)
+    task, models = task_of(evidence, group), evidence.models(group)
     result = attention_variation(models, task, seed=evidence.seed)
     hard = accuracies(models, task, evidence)["hard"]
     base = result.baseline[result.baselines.index(RANDOM), layer]
@@ -79,8 +70,7 @@ def measure_layer(evidence: Evidence, *, group: str, layer: int) -> Measurement:
         note=(
             "Measured is variation over that of random causal rows. Above 1 is possible: two sharp rows that look at "
             "different keys are further apart than two random ones. A model's own rows with their keys shuffled keep "
-            "that "
-            "sharpness; where variation is below that, the seeds share some structure."
+            "that sharpness; where variation is below that, the seeds share some structure."
         ),
     )
 
@@ -89,9 +79,7 @@ def judge_layer(m: Measurement) -> Verdict:
     """As much as random: interval above the bar. Models that did not learn say nothing."""
     if m.numbers["lowest hard accuracy"] < LEARNED:
         return "out of reach"
-    if m.low >= AS_MUCH:
-        return "reproduced"
-    return "not reproduced" if m.high < AS_MUCH else "out of reach"
+    return at_least(m, AS_MUCH)
 
 
 def _layer_claim(name: str, group: str, which: str, source: str, models: str) -> Claim:
@@ -102,67 +90,11 @@ def _layer_claim(name: str, group: str, which: str, source: str, models: str) ->
         rule=(
             f"Variation on the probe prefix over that of random causal rows (flat on the simplex): reproduced if the "
             f"95 % interval over seeds lies above {AS_MUCH}, not reproduced if below it, else out of reach; also out "
-            f"of "
-            f"reach if any seed has less than {LEARNED} on hard positions."
+            f"of reach if any seed has less than {LEARNED} on hard positions."
         ),
         quantity="variation / random",
         measure=partial(measure_layer, group=group, layer=LAYERS[which]),
         judge=judge_layer,
-        needs=(group,),
-    )
-
-
-def measure_learned(evidence: Evidence, *, group: str) -> Measurement:
-    """Lowest accuracy over seeds on hard positions, in distribution."""
-    task, models, n = _task(evidence, group), evidence.models(group), N_HELD_OUT[evidence.size]
-    found = [evaluate(model, task, n=n, seed=evidence.seed) for model in models]
-    hard = np.array([result.accuracy[0] for result in found])
-    worst = found[int(hard.argmin())]
-    mean, low, high = bootstrap_mean(hard, seed=evidence.seed)
-    rows: list[list] = [["seed", *task.outcomes]]
-    for spec, result in zip(evidence.specs(group), found, strict=True):
-        rows.append([spec.seed, *(f"{value:.4f}" for value in result.accuracy)])
-    points = [
-        {"seed": str(spec.seed), "hard accuracy": r.accuracy[0], "low": r.low[0], "high": r.high[0]}
-        for spec, r in zip(evidence.specs(group), found, strict=True)
-    ]
-    return Measurement(
-        value=worst.accuracy[0],
-        low=worst.low[0],
-        high=worst.high[0],
-        n=len(models),
-        unit="seeds",
-        numbers={"mean over seeds": mean, "its interval": [low, high], "fresh examples a seed": n},
-        tables=[("Accuracy in distribution, seed by seed", rows)],
-        charts=[
-            dots(
-                pd.DataFrame(points),
-                x="seed",
-                y="hard accuracy",
-                rule=LEARNED,
-                domain=(0.9, 1.0),
-                title=f"hard accuracy, n = {n} fresh examples a seed; dashed: the bar",
-            )
-        ],
-        note="Measured is the worst seed, its interval over fresh examples. Hard positions come after a closer, with "
-        "something still open.",
-    )
-
-
-def judge_learned(m: Measurement) -> Verdict:
-    """Every seed at the bar."""
-    return "reproduced" if m.value >= LEARNED else "not reproduced"
-
-
-def _learned_claim(name: str, group: str, models: str) -> Claim:
-    return Claim(
-        id=name,
-        source="bounded Dyck, Section 4.1",
-        statement=f"Two-layer transformers learn the language: {models}.",
-        rule=f"Reproduced if every seed is right on at least {LEARNED} of the hard positions of fresh words.",
-        quantity="hard accuracy, worst seed",
-        measure=partial(measure_learned, group=group),
-        judge=judge_learned,
         needs=(group,),
     )
 
@@ -173,16 +105,16 @@ def _among_learned(evidence: Evidence, group: str) -> tuple[VariationResult, int
     Where too few learned it is that of all of them, to be shown and not to be judged.
     """
     models = evidence.models(group)
-    hard = accuracies(models, _task(evidence, group), evidence)["hard"]
+    hard = accuracies(models, task_of(evidence, group), evidence)["hard"]
     kept = [model for model, accuracy in zip(models, hard, strict=True) if accuracy >= LEARNED]
     chosen = models if len(kept) < FEWEST else kept
-    result = attention_variation(chosen, _task(evidence, group), seed=evidence.seed)
+    result = attention_variation(chosen, task_of(evidence, group), seed=evidence.seed)
     return result, len(kept), len(models) - len(kept)
 
 
 def measure_minimal(evidence: Evidence, *, groups: tuple[str, ...]) -> Measurement:
     """Variation above minimal first layers over that of standard models' last layer."""
-    standard = attention_variation(evidence.models("gpt"), _task(evidence, "gpt"), seed=evidence.seed)
+    standard = attention_variation(evidence.models("gpt"), task_of(evidence, "gpt"), seed=evidence.seed)
     base, base_low = standard.variation[-1], standard.low[-1]
     rows: list[list] = [["models", "variation", "95 %", "seeds that learned", "seeds left out"]]
     rows.append(["standard, last layer", f"{base:.3g}", _ends(standard), standard.n, 0])
@@ -217,9 +149,7 @@ def judge_minimal(m: Measurement) -> Verdict:
     """Below the standard models', interval included; a setting that was not learned says nothing."""
     if m.numbers["settings judged"] == 0:
         return "out of reach"
-    if m.high < 1:
-        return "reproduced"
-    return "not reproduced" if m.low > 1 else "out of reach"
+    return below(m, 1)
 
 
 def measure_grid(evidence: Evidence) -> Measurement:
@@ -253,13 +183,13 @@ def judge_grid(m: Measurement) -> Verdict:
     """As a single claim, and every cell must have been learned."""
     if m.numbers["fewest seeds that learned"] < FEWEST:
         return "out of reach"
-    return "reproduced" if m.low >= AS_MUCH else "not reproduced" if m.high < AS_MUCH else "out of reach"
+    return at_least(m, AS_MUCH)
 
 
 def measure_same_or_first(evidence: Evidence) -> Measurement:
     """Share of the last layer's attention on the current token or on the start token, models trained on prefixes."""
-    task = _task(evidence, "gpt-prefixes")
-    patterns = patterns_on(evidence.models("gpt-prefixes"), task.read(task.staircase()))[:, -1, 0, 0].double().numpy()
+    task = task_of(evidence, "gpt-prefixes")
+    patterns = patterns_on(evidence.models("gpt-prefixes"), task.read(task.staircase()))[-1, :, 0, 0].double().numpy()
     rows = np.arange(2, patterns.shape[-1])  # from the second bracket on, self and start leave something over
     share = (patterns[:, rows, rows] + patterns[:, rows, 0]).mean(1)
     even = float((2 / (rows + 1)).mean())
@@ -278,18 +208,10 @@ def measure_same_or_first(evidence: Evidence) -> Measurement:
     )  # fmt: skip
 
 
-def judge_half(m: Measurement) -> Verdict:
-    """More than half of the attention."""
-    return "reproduced" if m.low > 0.5 else "not reproduced" if m.high < 0.5 else "out of reach"
-
-
 STUDY_SIZES = ("standard", "paper")
-ENCODING_GROUPS = tuple(f"encoding-{encoding}-{head}" for encoding in ENCODINGS.values() for head in ("linear", "mlp"))
+ENCODING_GROUPS = tuple(f"encoding-{encoding}-{head}" for encoding in ENCODINGS for head in ("linear", "mlp"))
 
 CLAIMS = (
-    _learned_claim("learned.no-positions", "gpt", "no positional encoding"),
-    _learned_claim("learned.linear-positions", "gpt-linear", "linear positional encoding"),
-    _learned_claim("learned.prefixes", "gpt-prefixes", "trained on prefixes, no positional encoding"),
     *(
         _layer_claim(f"variation.{name}.{which}-layer", group, which, "bounded Dyck, Section 4.1, Figure 1", models)
         for name, group, models in (
@@ -305,8 +227,7 @@ CLAIMS = (
         rule=(
             f"The last layer's variation over random causal rows, in the cell where its interval is lowest: as for the "
             f"single claims, bar {AS_MUCH}. Seeds with less than {LEARNED} on hard positions are left out and "
-            f"counted; out "
-            f"of reach if fewer than {FEWEST} are left in any cell."
+            f"counted; out of reach if fewer than {FEWEST} are left in any cell."
         ),
         quantity="variation / random, lowest cell",
         measure=measure_grid,
@@ -355,7 +276,7 @@ CLAIMS = (
         "half, not reproduced if below, else out of reach.",
         quantity="share of attention",
         measure=measure_same_or_first,
-        judge=judge_half,
+        judge=more_than_half,
         needs=("gpt-prefixes",),
     ),
 )

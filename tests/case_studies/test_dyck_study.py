@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from case_studies.claims import SIZES, Measurement
-from case_studies.dyck import balance, heads, variation
-from case_studies.dyck.measures import correlation
+from case_studies.dyck import balance, heads, learning, variation
+from case_studies.dyck.measures import correlation, more_than_half
 from case_studies.dyck.models import SEEDS, groups
 from case_studies.dyck.study import STUDY
 from case_studies.study import run_study
@@ -69,16 +69,16 @@ def test_quick_and_standard_have_the_seeds_they_promise():
         (variation.judge_layer, measured(0.8, 0.6, 1.0, **{"lowest hard accuracy": 0.99}), "out of reach"),
         (variation.judge_grid, measured(1.0, 0.8, 1.2, **{"fewest seeds that learned": 4}), "reproduced"),
         (variation.judge_grid, measured(1.0, 0.8, 1.2, **{"fewest seeds that learned": 3}), "out of reach"),
-        (variation.judge_learned, measured(0.98), "reproduced"),
-        (variation.judge_learned, measured(0.9799), "not reproduced"),
+        (learning.judge_learned, measured(0.98), "reproduced"),
+        (learning.judge_learned, measured(0.9799), "not reproduced"),
         (variation.judge_minimal, measured(0.5, 0.2, 0.9, **{"settings judged": 1}), "reproduced"),
         (variation.judge_minimal, measured(0.9, 0.2, 1.1, **{"settings judged": 1}), "out of reach"),
         (variation.judge_minimal, measured(2.0, 1.2, 3.1, **{"settings judged": 1}), "not reproduced"),
         (variation.judge_minimal, measured(0.5, 0.2, 0.9, **{"settings judged": 0}), "out of reach"),
-        (variation.judge_half, measured(0.6, 0.51, 0.7), "reproduced"),
-        (variation.judge_half, measured(0.6, 0.49, 0.7), "out of reach"),
-        (heads.judge_most, measured(0.9, 0.6, 1.0), "reproduced"),
-        (heads.judge_most, measured(0.2, 0.1, 0.4), "not reproduced"),
+        (more_than_half, measured(0.6, 0.51, 0.7), "reproduced"),
+        (more_than_half, measured(0.6, 0.49, 0.7), "out of reach"),
+        (more_than_half, measured(0.9, 0.6, 1.0), "reproduced"),
+        (more_than_half, measured(0.2, 0.1, 0.4), "not reproduced"),
         (heads.judge_no_more, measured(0.0, -0.1, 0.04), "reproduced"),
         (heads.judge_no_more, measured(0.1, 0.06, 0.2), "not reproduced"),
         (heads.judge_no_more, measured(0.1, 0.0, 0.2), "out of reach"),
