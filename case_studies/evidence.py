@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from case_studies.claims import Size
-from hooks import Transformer, TransformerConfig
+from hooks.architectures import Config
 from interp.run_folder import RunFolder
 from interp.sweeps import TrainJob
 from interp.tasks.base import Task
@@ -22,7 +22,7 @@ class ModelSpec:
     """A model to train: everything that decides its weights."""
 
     task: Task
-    config: TransformerConfig
+    config: Config
     settings: TrainSettings
     seed: int
 
@@ -47,7 +47,7 @@ class ModelSpec:
         s = self.settings
         tokens = s.batch_size * self.task.n_ctx if s.batch_size else s.tokens_per_step
         steps = s.steps + (s.mimicking.steps if s.association == "mimic" else 0)
-        return steps * tokens * self.config.n_layers * self.config.d_model
+        return steps * tokens * max(1, self.config.n_layers) * self.config.d_model
 
     def job(self, models: Path) -> TrainJob:
         """The training job, in its folder among the models."""
@@ -105,7 +105,7 @@ class Evidence:
         """Let go of the models that `runs` has loaded."""
         self._loaded.clear()
 
-    def models(self, group: str) -> list[Transformer]:
+    def models(self, group: str) -> list[Any]:
         """The trained models of a group alone."""
         return [run.model for run in self.runs(group)]
 

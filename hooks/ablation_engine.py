@@ -3,6 +3,9 @@
 Changing head h of layer l changes what that layer's attention writes by (z'_h - z_h) W_O,h and nothing before it. So
 one clean pass keeps each layer's input, its z and its attention write; every intervention starts from there and runs
 the rest of that layer and the layers after it.
+
+With b I on (`vo_identity`) a head writes z_h W_O,h + b_h A_h x, of which z tells only a part. There the whole of it
+takes the place of z, and what a head would write of each key, v W_O + b x, the place of v.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks.attention import take
+from hooks.config import TransformerConfig
 from hooks.transformer import Transformer
 
 TOKENS_PER_PASS = 1024
@@ -24,17 +28,27 @@ Head = tuple[int, int]
 """(layer, head)."""
 
 
+def handed_on(cfg: TransformerConfig) -> str:
+    """The hook point of a layer where all that its heads do can be seen and edited, head by head."""
+    return "attn.hook_result" if cfg.vo_identity else "attn.hook_z"
+
+
 @dataclass(frozen=True, kw_only=True)
 class HeadInputs:
-    """What a replacement of one layer's heads may look at: the clean run of these inputs."""
+    """What a replacement of one layer's heads may look at: the clean run of these inputs.
 
-    z: Float[Tensor, "batch pos head d_head"]
-    v: Float[Tensor, "batch pos head d_head"]
+    What a head hands on is its pattern times its values, whatever the model: pattern @ v is z.
+    """
+
+    z: Float[Tensor, "batch pos head width"]
+    """What each head hands on: z, of width d_head, or with b I all that it writes (`hook_result`), of width d_model."""
+    v: Float[Tensor, "batch pos head width"]
+    """The values that it mixes: v, or with b I what it would write of each key, v W_O + b x."""
     pattern: Float[Tensor, "batch head query key"]
 
 
-Replacement = Callable[[int, HeadInputs], Float[Tensor, "batch pos head d_head"]]
-"""Given a layer and its clean values, the z that all its heads would have under the intervention."""
+Replacement = Callable[[int, HeadInputs], Float[Tensor, "batch pos head width"]]
+"""Given a layer and its clean values, what all its heads would hand on under the intervention."""
 
 
 class AblationEngine:
@@ -45,9 +59,6 @@ class AblationEngine:
         tokens: Inputs.
         read_at: Positions whose logits are wanted; all when left out. Fewer are cheaper.
         inputs: Further arguments of the model's forward pass: `attention_mask`, `position_ids`.
-
-    Raises:
-        ValueError: a model whose heads write more than z tells (`vo_identity`): edit its `hook_result` instead.
     """
 
     def __init__(
@@ -58,11 +69,12 @@ class AblationEngine:
         read_at: Int[Tensor, "batch read"] | None = None,
         **inputs: Any,
     ):
-        if model.cfg.vo_identity:
-            raise ValueError("vo_identity is on: heads write b_h A_h x beside z, so an edit of z is only part of them.")
         self.model, self.tokens, self.read_at = model, tokens, read_at
         self.attention_mask: Bool[Tensor, "batch pos"] | None = inputs.get("attention_mask")
-        kept = ("hook_resid_pre", "attn.hook_z", "attn.hook_v", "attn.hook_pattern", "hook_attn_out")
+        self._handed_on = handed_on(model.cfg)
+        read = ("hook_resid_pre",) if model.cfg.vo_identity else ()
+        self._watched = ("attn.hook_v", "attn.hook_pattern", *read)
+        kept = (*self._watched, self._handed_on, "hook_resid_pre", "hook_attn_out")
         with torch.no_grad():
             logits, self.cache = model.run_with_cache(
                 tokens, **inputs, names_filter=lambda name: name.startswith("blocks.") and name.endswith(kept)
@@ -71,16 +83,22 @@ class AblationEngine:
 
     def heads(self, layer: int) -> HeadInputs:
         """The clean values of one layer's heads."""
-        at = f"blocks.{layer}.attn."
-        return HeadInputs(
-            z=self.cache[at + "hook_z"], v=self.cache[at + "hook_v"], pattern=self.cache[at + "hook_pattern"]
-        )
+        return self._inputs(layer, self.cache.cache_dict)
+
+    @torch.no_grad()
+    def _inputs(self, layer: int, seen: Mapping[str, Tensor]) -> HeadInputs:
+        at, block = f"blocks.{layer}.", self.model.block(layer)
+        v, b = seen[at + "attn.hook_v"], block.attention.b
+        if b is not None:
+            x = block.read(seen[at + "hook_resid_pre"], self.model.blocks[layer])
+            v = einsum(v, self.model.blocks[layer].attn.W_O, "b p h e, h e d -> b p h d") + b[:, None] * x[:, :, None]
+        return HeadInputs(z=seen[at + self._handed_on], v=v, pattern=seen[at + "attn.hook_pattern"])
 
     def each_head(self, replace: Replacement) -> Iterator[tuple[Head, Float[Tensor, "batch read d_vocab_out"]]]:
         """Logits with one head replaced, for every head in turn.
 
         Args:
-            replace: Gives the z of all heads of a layer under the intervention.
+            replace: Gives what all heads of a layer hand on under the intervention.
         """
         batch, pos = self.tokens.shape
         side_by_side = max(1, TOKENS_PER_PASS // (batch * pos))
@@ -92,17 +110,25 @@ class AblationEngine:
                 yield from (((layer, head), part) for head, part in zip(heads, logits, strict=True))
 
     @torch.no_grad()
-    def _change(self, layer: int, replace: Replacement) -> Float[Tensor, "batch pos head d_head"]:
+    def _change(self, layer: int, replace: Replacement) -> Float[Tensor, "batch pos head width"]:
         clean = self.heads(layer)
         return replace(layer, clean) - clean.z
 
+    def _written(
+        self, layer: int, heads: list[int], change: Float[Tensor, "batch pos head width"], axes: str
+    ) -> Float[Tensor, "*edit batch pos d_model"]:
+        """What a change of these heads adds to what attention writes, summed over heads unless axes name them."""
+        if self.model.cfg.vo_identity:
+            return einsum(change[:, :, heads], f"b p h d -> {axes}")
+        return einsum(change[:, :, heads], self.model.blocks[layer].attn.W_O[heads], f"b p h e, h e d -> {axes}")
+
     @torch.no_grad()
     def _one_by_one(
-        self, layer: int, heads: list[int], change: Float[Tensor, "batch pos head d_head"]
+        self, layer: int, heads: list[int], change: Float[Tensor, "batch pos head width"]
     ) -> Float[Tensor, "edit batch read d_vocab_out"]:
-        weight = self.model.blocks[layer].attn.W_O[heads]
-        writes = einsum(change[:, :, heads], weight, "b p h e, h e d -> h b p d")
-        return self._after(layer, self.cache[f"blocks.{layer}.hook_attn_out"] + writes, self.read_at)
+        written = self._written(layer, heads, change, "h b p d")
+        attn_out = self.cache[f"blocks.{layer}.hook_attn_out"] + written
+        return self._after(layer, attn_out, self.read_at)
 
     @torch.no_grad()
     def head_set(self, heads: Sequence[Head], replace: Replacement) -> Float[Tensor, "batch read d_vocab_out"]:
@@ -117,10 +143,9 @@ class AblationEngine:
             return self.logits
         first = min(by_layer)
         chosen = by_layer.pop(first)
-        change = self._change(first, replace)[:, :, chosen]
-        write = einsum(change, self.model.blocks[first].attn.W_O[chosen], "b p h e, h e d -> b p d")
-        attn_out = self.cache[f"blocks.{first}.hook_attn_out"] + write
-        with self.model.hooks(list(_edits(by_layer, replace))):
+        written = self._written(first, chosen, self._change(first, replace), "b p d")
+        attn_out = self.cache[f"blocks.{first}.hook_attn_out"] + written
+        with self.model.hooks(list(self._edits(by_layer, replace))):
             if self.read_at is None or self.model.cfg.n_layers - 1 not in by_layer:
                 return self._after(first, attn_out[None], self.read_at)[0]
             return take(self._after(first, attn_out[None], None)[0], self.read_at)  # a replacement needs all of z
@@ -141,21 +166,21 @@ class AblationEngine:
         )
         return logits.unflatten(0, (edits, -1))
 
-
-def _edits(by_layer: Mapping[int, list[int]], replace: Replacement) -> Iterator[tuple[str, Callable]]:
-    """Hooks that replace heads of later layers, from the values those layers have under the earlier edits."""
-    for layer, heads in by_layer.items():
+    def _edits(self, by_layer: Mapping[int, list[int]], replace: Replacement) -> Iterator[tuple[str, Callable]]:
+        """Hooks that replace heads of later layers, from the values those layers have under the earlier edits."""
         seen: dict[str, Tensor] = {}
 
-        def keep(activation: Tensor, hook: Any, seen: dict = seen) -> None:
-            seen[hook.name.rsplit("hook_", 1)[1]] = activation
+        def keep(activation: Tensor, hook: Any) -> None:
+            seen[hook.name] = activation
 
-        def edit(z: Tensor, hook: Any, layer: int = layer, heads: list[int] = heads, seen: dict = seen) -> Tensor:
-            new = replace(layer, HeadInputs(z=z, v=seen["v"], pattern=seen["pattern"]))
-            z = z.clone()
-            z[:, :, heads] = new[:, :, heads]
-            return z
+        def edit(activation: Tensor, hook: Any) -> Tensor:
+            keep(activation, hook)
+            layer = hook.layer()
+            new, heads = replace(layer, self._inputs(layer, seen)), by_layer[layer]
+            edited = activation.clone()
+            edited[:, :, heads] = new[:, :, heads]
+            return edited
 
-        yield f"blocks.{layer}.attn.hook_v", keep
-        yield f"blocks.{layer}.attn.hook_pattern", keep
-        yield f"blocks.{layer}.attn.hook_z", edit
+        for layer in by_layer:
+            yield from ((f"blocks.{layer}.{name}", keep) for name in self._watched)
+            yield f"blocks.{layer}.{self._handed_on}", edit

@@ -95,6 +95,7 @@ class Attention(Module):
     def __init__(self, cfg: TransformerConfig, *, learned: bool):
         super().__init__()
         self.n_heads, self.scale = cfg.n_heads, cfg.attn_scale
+        self.learned = learned
         width = cfg.n_heads * cfg.d_head
         if learned:
             self.q = Linear(cfg.d_model, width, bias=cfg.attn_bias)

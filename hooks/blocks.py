@@ -1,4 +1,4 @@
-"""One layer of a transformer: four ways to wire attention, MLP and norm, one short class each.
+"""One layer of a transformer: five ways to wire attention, MLP and norm, one short class each.
 
 `read` is what attention sees of the residual stream; `write` carries the stream on from what attention wrote.
 The two halves are apart so that an ablation can start in the middle of a layer.
@@ -41,7 +41,8 @@ class Block(Module):
     def __init__(self, cfg: TransformerConfig, *, learned: bool):
         super().__init__()
         self.attention = Attention(cfg, learned=learned)
-        self.norm_1 = LayerNorm(cfg.d_model, cfg.layer_norm_eps)
+        if cfg.block != "bare":
+            self.norm_1 = LayerNorm(cfg.d_model, cfg.layer_norm_eps)
         needs_norm_2 = not cfg.attn_only and cfg.block in ("pre_ln", "post_ln")
         self.norm_2 = LayerNorm(cfg.d_model, cfg.layer_norm_eps) if needs_norm_2 else None
         self.mlp = None if cfg.attn_only else MLP(cfg)
@@ -128,9 +129,27 @@ class MinimalBlock(Block):
         return at.hook_resid_post(resid)
 
 
+class BareBlock(Block):
+    """mid = Attn(x);  out = MLP(mid).
+
+    Source: template paper (arXiv:2310.09753) Section 3, the model of its theory: no norm, and nothing of the layer's
+    input passes by attention.
+    """
+
+    def read(self, resid: Tensor, at: LayerSites) -> Tensor:
+        return resid
+
+    def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
+        resid = attn_out
+        if self.mlp is not None:
+            resid = at.hook_mlp_out(self.mlp(at.hook_resid_mid(resid), at.mlp))
+        return at.hook_resid_post(resid)
+
+
 BLOCKS: dict[str, type[Block]] = {
     "pre_ln": PreLNBlock,
     "post_ln": PostLNBlock,
     "dyck": DyckBlock,
     "minimal": MinimalBlock,
+    "bare": BareBlock,
 }

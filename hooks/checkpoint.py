@@ -2,26 +2,26 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from hooks.architectures import Config, Model, config_from_dict, make_model
 from hooks.atomic import write_bytes
-from hooks.config import TransformerConfig
-from hooks.transformer import Transformer
 
 FORMAT = "unmyopic"
 VERSION = 1
 
 
-def save_checkpoint(model: Transformer, path: str | Path) -> None:
+def save_checkpoint(model: Model, path: str | Path) -> None:
     """Write a model's weights and config to one file, atomically. Tied weights are stored once."""
     tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in model.state_dict().items()}
     write_tensors(path, tensors, kind="model", description=model.cfg.to_dict())
 
 
-def load_checkpoint(path: str | Path, *, cfg: TransformerConfig | None = None) -> Transformer:
+def load_checkpoint(path: str | Path, *, cfg: Config | None = None) -> Any:
     """Read a model from a file that `save_checkpoint` wrote, in evaluation mode.
 
     Args:
@@ -34,12 +34,12 @@ def load_checkpoint(path: str | Path, *, cfg: TransformerConfig | None = None) -
             with weights that do not fit its own config.
     """
     tensors, description = read_tensors(path, kind="model")
-    stored = TransformerConfig.from_dict(description)
+    stored = config_from_dict(description)
     if cfg is not None and cfg != stored:
         theirs, ours = stored.to_dict(), cfg.to_dict()
-        differs = ", ".join(f"{k} is {theirs[k]!r}, not {ours[k]!r}" for k in ours if theirs[k] != ours[k])
+        differs = ", ".join(f"{k} is {theirs.get(k)!r}, not {ours[k]!r}" for k in ours if theirs.get(k) != ours[k])
         raise ValueError(f"the checkpoint {path} has another config: {differs}.")
-    model = Transformer(stored).to(dtype=next((tensor.dtype for tensor in tensors.values()), None))
+    model = make_model(stored).to(dtype=next((tensor.dtype for tensor in tensors.values()), None))
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:

@@ -8,11 +8,11 @@ from hooks.embeddings import BracketStates
 from hooks.head_patterns import HeadPattern
 from hooks.lens import LensConfig
 
-Block = Literal["pre_ln", "post_ln", "dyck", "minimal"]
+Block = Literal["pre_ln", "post_ln", "dyck", "minimal", "bare"]
 Attention = Literal["causal", "bidirectional"]
 Positions = Literal["learned", "linear", "sinusoidal", "none"]
 Activation = Literal["gelu", "gelu_tanh", "relu"]
-Initialisation = Literal["fan_in", "normal", "gpt2"]
+Initialisation = Literal["fan_in", "normal", "gpt2", "template", "mimetic"]
 
 _CHOICES = {
     "block": Block,
@@ -49,9 +49,11 @@ class TransformerConfig(LensConfig):
     d_mlp: int | None = None
     """Hidden width of the MLP; None means `4 * d_model`, 0 means no MLP at all."""
     block: Block = "pre_ln"
-    """How a layer is wired; see `hooks.blocks` for the four equations."""
+    """How a layer is wired; see `hooks.blocks` for the five equations."""
     attention: Attention = "bidirectional"
     """Whether a query sees later positions."""
+    tied_embedding: bool = False
+    """The read-out is the token embedding's transpose (logits = x W_E^T), without weights or bias of its own."""
     embedding: BracketStates | None = None
     """Frozen vectors of bracket and depth (a minimal first layer) instead of a learned vector per token."""
     positions: Positions = "learned"
@@ -76,7 +78,10 @@ class TransformerConfig(LensConfig):
     """Adds b_h * A_h x to the output of head h (template paper, b I on W_V W_O^T)."""
     init: Initialisation = "fan_in"
     """`fan_in`: N(0, 1/fan_in), embeddings N(0, 0.5^2). `normal`: N(0, 0.02^2). `gpt2`: `normal`, with the
-    two projections into the residual stream divided by sqrt(2 n_layers)."""
+    two projections into the residual stream divided by sqrt(2 n_layers). `template`: uniform within 1/sqrt(fan_in)
+    (torch's own), embeddings N(0, 1). `mimetic`: `template`, with W_Q W_K^T near a multiple of the identity."""
+    embedding_std: float = 0.0
+    """Standard deviation of token and position embeddings at the start; 0 means that of `init`."""
     version: int = field(default=1, init=False, repr=False)
 
     def __post_init__(self):
@@ -91,8 +96,8 @@ class TransformerConfig(LensConfig):
                 f"n_heads is {self.n_heads}, which does not divide d_model {self.d_model}; "
                 f"choose another number of heads or set d_head yourself."
             )
-        if min(self.d_head, self.d_vocab_out, self.d_mlp or 0) < 0 or self.attn_scale < 0:
-            raise ValueError("d_head, d_vocab_out, d_mlp and attn_scale must not be negative.")
+        if min(self.d_head, self.d_vocab_out, self.d_mlp or 0, self.attn_scale, self.embedding_std) < 0:
+            raise ValueError("d_head, d_vocab_out, d_mlp, attn_scale and embedding_std must not be negative.")
         derived: dict[str, Any] = {
             "d_vocab_out": self.d_vocab_out or self.d_vocab,
             "d_head": self.d_head or self.d_model // self.n_heads,
@@ -110,6 +115,11 @@ class TransformerConfig(LensConfig):
             raise ValueError(
                 f"output_projection is off, but {self.n_heads} heads of d_head {self.d_head} do not fill d_model "
                 f"{self.d_model}."
+            )
+        if self.tied_embedding and (self.embedding is not None or self.d_vocab_out != self.d_vocab):
+            raise ValueError(
+                f"tied_embedding reads out with the embedding of {self.d_vocab} learned tokens, but d_vocab_out is "
+                f"{self.d_vocab_out} and embedding {self.embedding}; leave them out."
             )
         if self.embedding is None:
             return

@@ -2,6 +2,10 @@
 
 A hook edits a copy, so that caches and gradients stay intact. `head` restricts the edit to one head; the head
 axis is found from the hook point's name.
+
+An edit reaches what passes its hook point and no more. Where b I is on (`vo_identity`), `hook_z` is only a part of what
+a head writes, and an edit there leaves b_h A_h x as it was: for the whole head edit `hook_result`. A pattern replaced
+at `hook_pattern` mixes both.
 """
 
 from collections.abc import Callable

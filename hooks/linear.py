@@ -45,6 +45,28 @@ class Identity(nn.Module):
         return self.weight.new_zeros(len(self.weight))
 
 
+class TiedReadOut(nn.Module):
+    """y = x W_E^T, with the rows of an embedding; it holds no weights of its own."""
+
+    def __init__(self, embedding: nn.Module):
+        super().__init__()
+        self._embedding = (embedding,)  # in a tuple, so that its parameters are not registered twice
+
+    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_vocab"]:
+        """Products with every token's vector."""
+        return F.linear(x, self.weight)
+
+    @property
+    def weight(self) -> Float[Tensor, "d_vocab d_model"]:
+        """The embedding."""
+        return self._embedding[0].weight  # type: ignore[return-value]
+
+    @property
+    def bias_or_zero(self) -> Float[Tensor, " d_vocab"]:
+        """Zeros."""
+        return self.weight.new_zeros(len(self.weight))
+
+
 class LayerNorm(nn.Module):
     """y = (x - mean) / sqrt(var + eps) * w + b over the last axis."""
 

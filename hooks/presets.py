@@ -38,13 +38,25 @@ def gpt(**sizes: Any) -> TransformerConfig:
 
 
 def template(**sizes: Any) -> TransformerConfig:
-    """The template paper's transformer: pre-LN, bidirectional, attention without biases, d_head 64.
+    """The template paper's transformer: pre-LN, bidirectional, attention without biases, 16 heads of 64.
 
-    Source: arXiv:2310.09753, base model of the experiments. Differs: final LayerNorm has gain and bias,
-    embeddings start at N(0, 0.5^2). Add `qk_identity=True`, `vo_identity=True` for its a I and b I.
+    Source: arXiv:2310.09753, base model of the experiments and released code. Differs: the final LayerNorm has gain and
+    bias, biases start at 0. Add `qk_identity=True`, `vo_identity=True` for its a I and b I; for symbolic labels it has
+    `tied_embedding=True`.
     """
-    base = {"d_model": 128, "n_heads": 16, "d_head": 64, "d_mlp": 256, "n_layers": 2}
+    base = {"d_model": 128, "n_heads": 16, "d_head": 64, "d_mlp": 256, "n_layers": 2, "init": "template"}
     return TransformerConfig(**{**base, "attn_bias": False, **sizes})
+
+
+def template_copy(**sizes: Any) -> TransformerConfig:
+    """The template paper's copying model: one layer of attention and nothing else, read out by the embedding.
+
+    Embeddings are N(0, 1/d_model). Source: arXiv:2310.09753 Section 6. Add `vo_identity=True` for its b I.
+    """
+    width = sizes.get("d_model", 128)
+    base = {"d_model": width, "n_heads": 8, "d_head": 32, "d_mlp": 0, "n_layers": 1, "tied_embedding": True}
+    wiring = {"block": "bare", "attn_bias": False, "init": "template", "embedding_std": width**-0.5}
+    return TransformerConfig(**{**base, **wiring, **sizes})
 
 
 def lego(**sizes: Any) -> TransformerConfig:

@@ -101,7 +101,8 @@ class LayerSites(Module):
     def __init__(self, cfg: TransformerConfig, block: Any, *, learned: bool):
         super().__init__()
         self.hook_resid_pre = HookPoint()
-        self.ln1 = NormSites(block.norm_1)
+        if cfg.block != "bare":
+            self.ln1 = NormSites(block.norm_1)
         self.attn = AttentionSites(cfg, block.attention, learned=learned)
         self.hook_attn_out = HookPoint()
         if not cfg.attn_only:

@@ -17,7 +17,7 @@ from hooks.embeddings import BracketEmbedding, TokenEmbedding
 from hooks.hook_names import check_hook, check_hook_name, check_names_filter
 from hooks.initialise import initialise
 from hooks.lens import LensModel
-from hooks.linear import LayerNorm, Linear
+from hooks.linear import LayerNorm, Linear, TiedReadOut
 from hooks.modules import HookPoint, Module
 from hooks.positions import FixedPositions, LearnedPositions
 from hooks.sites import LayerSites, NormSites
@@ -49,7 +49,7 @@ class Transformer(LensModel, Module, HookedRootModule):
             for index in range(n_blocks)
         )
         self.norm_final = LayerNorm(cfg.d_model, cfg.layer_norm_eps) if cfg.normalization_type else None
-        self.unembed = Linear(cfg.d_model, cfg.d_vocab_out)
+        self.unembed = TiedReadOut(self.embed) if cfg.tied_embedding else Linear(cfg.d_model, cfg.d_vocab_out)
         self.positions = None
         if cfg.positions != "none":
             self.positions = (LearnedPositions if cfg.positions == "learned" else FixedPositions)(cfg)

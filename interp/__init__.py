@@ -10,13 +10,18 @@ if TYPE_CHECKING:
     from interp.attention import show_attention
     from interp.balance import balance_violation
     from interp.balance_result import BalanceResult
+    from interp.diagonals_result import DiagonalsResult
     from interp.evaluation import EvaluationResult, evaluate
+    from interp.identity_strength import diagonals
+    from interp.kernel_result import KernelResult, TemplateMatrix
+    from interp.kernels import kernel_regression, template_matrix
     from interp.kinds import known_kinds, register_kind
     from interp.models import config_for
     from interp.pattern_result import HeadPatterns
     from interp.patterns import classify_heads
     from interp.probe_result import ProbeResult
     from interp.probing import probe
+    from interp.random_features import MLPKernel, TransformerKernel
     from interp.reporting import report, report_run
     from interp.train_settings import Mimicking, TrainSettings
     from interp.training import train
@@ -27,44 +32,59 @@ if TYPE_CHECKING:
 _HOME = {
     "AblationResult": "ablation_result",
     "BalanceResult": "balance_result",
+    "DiagonalsResult": "diagonals_result",
     "EvaluationResult": "evaluation",
     "HeadPatterns": "pattern_result",
+    "KernelResult": "kernel_result",
+    "MLPKernel": "random_features",
     "Mimicking": "train_settings",
     "ProbeResult": "probe_result",
+    "TemplateMatrix": "kernel_result",
     "TrainSettings": "train_settings",
     "TrainingRun": "training_run",
+    "TransformerKernel": "random_features",
     "VariationResult": "variation_result",
     "ablate_heads": "ablation",
     "attention_variation": "variation",
     "balance_violation": "balance",
     "classify_heads": "patterns",
     "config_for": "models",
+    "diagonals": "identity_strength",
     "evaluate": "evaluation",
+    "kernel_regression": "kernels",
     "known_kinds": "kinds",
     "probe": "probing",
     "register_kind": "kinds",
     "report": "reporting",
     "report_run": "reporting",
     "show_attention": "attention",
+    "template_matrix": "kernels",
     "train": "training",
 }
 
 __all__ = [
     "AblationResult",
     "BalanceResult",
+    "DiagonalsResult",
     "EvaluationResult",
     "HeadPatterns",
+    "KernelResult",
+    "MLPKernel",
     "Mimicking",
     "ProbeResult",
+    "TemplateMatrix",
     "TrainSettings",
     "TrainingRun",
+    "TransformerKernel",
     "VariationResult",
     "ablate_heads",
     "attention_variation",
     "balance_violation",
     "classify_heads",
     "config_for",
+    "diagonals",
     "evaluate",
+    "kernel_regression",
     "known_kinds",
     "probe",
     "register_kind",
@@ -72,6 +92,7 @@ __all__ = [
     "report_run",
     "show_attention",
     "tasks",
+    "template_matrix",
     "train",
 ]
 

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hooks import Transformer
-from hooks.ablation_engine import AblationEngine, Head, HeadInputs, Replacement
+from hooks.ablation_engine import AblationEngine, Head, HeadInputs, Replacement, handed_on
 from hooks.attention import visible_keys
 from interp.ablation_result import AblationResult
 from interp.evaluation import chunks
@@ -41,16 +41,16 @@ def ablate_heads(
         model: What to intervene on. It is not changed.
         task: Where sequences come from and what is right.
         heads: `each` head by itself, all `pairs`, or named sets of (layer, head).
-        method: What a head's output becomes. `zero`; its `mean` over other sequences, position by position; another
-            sequence's, `resample`; or the same values under another pattern: `uniform`, `random_rows` (drawn from
-            the flat simplex), or the ideal map of a registered kind, such as `association`.
+        method: What a head's output becomes, its b_h A_h x included. `zero`; its `mean` over other sequences, position
+            by position; another sequence's, `resample`; or the same values under another pattern: `uniform`,
+            `random_rows` (drawn from the flat simplex), or the ideal map of a registered kind, such as `association`.
         n: Held-out sequences; the independent units behind every interval.
         n_random: For each set, also take out so many random sets of the same size, from the heads that no set names.
         seed: Decides sequences, references and random sets.
 
     Raises:
-        ValueError: a method or kind that does not exist, a head or layer that does not exist, an empty set, too few
-            sequences, or a model whose heads write more than their z (`vo_identity`).
+        ValueError: a method or kind that does not exist, a head or layer that does not exist, an empty set, or too few
+            sequences.
     """
     if method not in METHODS and method not in known_kinds():
         raise ValueError(f"method is {method!r}; choose one of {', '.join((*METHODS, *known_kinds()))}.")
@@ -148,38 +148,39 @@ def _outcome(score: Score) -> Float[Tensor, "batch measure outcome"]:
 
 
 @torch.no_grad()
-def _reference(method: str, model: Transformer, task: Task, seed: int) -> dict[str, Tensor]:
-    """z of every layer on other sequences, or its mean over those that have a token at the position."""
+def _reference(method: str, model: Transformer, task: Task, seed: int) -> list[Float[Tensor, "sample pos head width"]]:
+    """What each layer's heads hand on for other sequences, or its mean over those with a token at the position."""
     batch = task.sample(N_REFERENCE, generator=derived_generator(seed, "reference"), split="validation")
     inputs: dict[str, Any] = batch.model_inputs()
-    _, cache = model.run_with_cache(batch.tokens, **inputs, names_filter=lambda name: name.endswith("hook_z"))
+    names = [f"blocks.{layer}.{handed_on(model.cfg)}" for layer in range(model.cfg.n_layers)]
+    _, cache = model.run_with_cache(batch.tokens, **inputs, names_filter=names)
     if method == "resample":
-        return dict(cache.items())
+        return [cache[name] for name in names]
     real = torch.ones_like(batch.tokens) if batch.attention_mask is None else batch.attention_mask
-    share = (real / real.sum(0).clamp_min(1))[..., None, None]
-    return {name: (z * share).sum(0, keepdim=True) for name, z in cache.items()}
+    share = (real.double() / real.sum(0).clamp_min(1))[..., None, None]
+    return [(cache[name] * share.to(cache[name])).sum(0, keepdim=True) for name in names]
 
 
 def _replacement(
     method: str,
     model: Transformer,
     batch: Batch,
-    reference: dict[str, Tensor] | None,
+    reference: list[Float[Tensor, "sample pos head width"]] | None,
     related: Bool[Tensor, "batch query key"] | None,
     generator: torch.Generator,
 ) -> Replacement:
     if method == "zero":
         return lambda layer, clean: torch.zeros_like(clean.z)
     if reference is not None and method == "mean":
-        return lambda layer, clean: reference[f"blocks.{layer}.attn.hook_z"].expand_as(clean.z)
+        return lambda layer, clean: reference[layer].expand_as(clean.z)
     if reference is not None:
         rows = torch.randint(N_REFERENCE, (len(batch),), generator=generator)
-        return lambda layer, clean: reference[f"blocks.{layer}.attn.hook_z"][rows]
+        return lambda layer, clean: reference[layer][rows]
     allowed = visible_keys(model.cfg, batch.tokens, batch.attention_mask)
     pattern = _pattern(method, related, allowed, generator)
 
-    def mix(layer: int, clean: HeadInputs) -> Float[Tensor, "batch pos head d_head"]:
-        return (pattern[:, None] @ clean.v.transpose(1, 2)).transpose(1, 2)
+    def mix(layer: int, clean: HeadInputs) -> Float[Tensor, "batch pos head width"]:
+        return (pattern.to(clean.v)[:, None] @ clean.v.transpose(1, 2)).transpose(1, 2)
 
     return mix
 
@@ -192,10 +193,10 @@ def _pattern(
 ) -> Float[Tensor, "batch query key"]:
     """Rows that sum to one over the keys a query may see; uniform where a relation has no key for it."""
     if related is not None:
-        weight = (related & allowed).float()
+        weight = (related & allowed).double()
     elif method == "random_rows":
-        weight = torch.empty(allowed.shape).exponential_(generator=generator) * allowed
+        weight = torch.empty(allowed.shape).exponential_(generator=generator).double() * allowed
     else:
-        weight = allowed.float()
-    weight = torch.where(weight.sum(-1, keepdim=True) > 0, weight, allowed.float())
+        weight = allowed.double()
+    weight = torch.where(weight.sum(-1, keepdim=True) > 0, weight, allowed.double())
     return weight / weight.sum(-1, keepdim=True)

@@ -11,6 +11,7 @@ from torch import Tensor
 from hooks import Transformer
 from hooks.ablation_engine import Head
 from interp.kinds import relations_of
+from interp.models import check_attention
 from interp.pattern_result import HeadPatterns
 from interp.randomness import derived_generator
 from interp.tasks.base import Batch, Task
@@ -46,6 +47,7 @@ def show_attention(
     Raises:
         ValueError: an unknown viewer, a head that does not exist, no example, or several for circuitsvis.
     """
+    check_attention(model)
     if viewer not in get_args(Viewer):
         raise ValueError(f"viewer is {viewer!r}; choose one of {', '.join(get_args(Viewer))}.")
     if isinstance(examples, int):

@@ -1,5 +1,7 @@
 """Does the output follow when the direction that a probe reads is interchanged between two examples?"""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from jaxtyping import Float, Int
@@ -28,6 +30,7 @@ def interchange_map(
     *,
     weights: Float[Tensor, "layer target class d_model"],
     means: Float[Tensor, "layer target class d_model"],
+    answers: Callable[[Float[Tensor, "pair 1 d_vocab_out"]], Int[Tensor, "pair 1"]],
     seed: int,
 ) -> dict[str, np.ndarray]:
     """For every layer and target: how often the output becomes the source's label.
@@ -46,6 +49,7 @@ def interchange_map(
         labels: What the outputs are compared with; for another label than the task's own, nothing follows.
         weights: Probe weights of each cell, one row per class.
         means: Class means of each cell's activations, from other examples than `batch`.
+        answers: The labels that logits stand for (the task's).
         seed: Decides the placebo's directions.
 
     Returns:
@@ -82,7 +86,7 @@ def interchange_map(
                 lambda rows, target=target: _target_logits(model, batch.select(rows), target),
                 positions=batch.target_positions[base[different], target],
             )
-            found[key][layer, target] = int((logits.argmax(-1) == wanted).sum()) / max(1, len(wanted))
+            found[key][layer, target] = int((answers(logits[:, None])[:, 0] == wanted).sum()) / max(1, len(wanted))
         found["n"][layer, target] = len(wanted)
     follows, n = found["follows"], np.maximum(found["n"], 1)
     found["low"], found["high"] = proportion_interval(np.rint(follows * n).astype(int), n.astype(int))

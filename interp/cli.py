@@ -6,17 +6,16 @@ from typing import Annotated
 
 import typer
 
+from interp.cli_train import Fresh, Seed, train_app
+
 app = typer.Typer(
     name="interp",
     help="Train small transformers on reasoning tasks, read what they learned, and check the reading.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-train_app = typer.Typer(help="Train a model on a task; a run that was interrupted goes on where it stopped.")
 app.add_typer(train_app, name="train", no_args_is_help=True)
 
-Seed = Annotated[int, typer.Option(help="Decides everything random.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Train again even where a trained model lies ready.")]
 RunFolderArgument = Annotated[Path, typer.Argument(help="Folder that a training run wrote.")]
 
 
@@ -41,98 +40,12 @@ def demo(
     run_demo(out, seed=seed, fresh=fresh)
 
 
-@train_app.command("lego")
-def train_lego(
-    out: Annotated[Path, typer.Option(help="Folder for the run.")],
-    n_vars: Annotated[int, typer.Option(help="Variables in a chain.")] = 4,
-    n_supervised: Annotated[int | None, typer.Option(help="Only the first so many variables are trained on.")] = None,
-    group: Annotated[str, typer.Option(help="What acts on what: Z2 (signs) or S3 (permutations).")] = "Z2",
-    sentence_format: Annotated[str, typer.Option(help="paper (five tokens a clause) or compact (three).")] = "paper",
-    layers: Annotated[int, typer.Option(help="Applied layers.")] = 6,
-    heads: Annotated[int, typer.Option(help="Attention heads per layer.")] = 4,
-    width: Annotated[int, typer.Option(help="Width of the residual stream.")] = 64,
-    tied: Annotated[bool, typer.Option("--tied", help="One block applied again and again (ALBERT).")] = False,
-    association: Annotated[str, typer.Option(help="Bias towards equal tokens: mimic, query_key or none.")] = "mimic",
-    curriculum: Annotated[
-        str, typer.Option(help="Stages length:steps, e.g. 2:80,3:270,4:350; auto; or none for one length.")
-    ] = "auto",
-    steps: Annotated[int, typer.Option(help="Steps, where the curriculum is none.")] = 700,
-    seed: Seed = 0,
-    fresh: Fresh = False,
-) -> None:
-    """Train on LEGO: chains of group operations, their clauses shuffled."""
-    from interp.models import config_for
-    from interp.sweeps import TrainJob
-    from interp.tasks import Lego, ready_made
-    from interp.train_settings import TrainSettings
-
-    task = Lego(
-        n_vars=n_vars,
-        n_supervised=n_supervised,
-        group=ready_made(group),
-        sentence_format=sentence_format,  # type: ignore[arg-type]  # the task checks it
-    )
-    job = TrainJob(
-        task=task,
-        config=config_for(task, n_layers=layers, n_heads=heads, d_model=width, tied=tied),
-        settings=TrainSettings(steps=steps, curriculum=_stages(curriculum, n_vars), association=association),  # type: ignore[arg-type]
-        seed=seed,
-        folder=out,
-    )
-    _train(job, fresh)
-
-
-@train_app.command("dyck")
-def train_dyck(
-    out: Annotated[Path, typer.Option(help="Folder for the run.")],
-    n_types: Annotated[int, typer.Option(help="Types of bracket.")] = 2,
-    max_depth: Annotated[int, typer.Option(help="Greatest depth.")] = 4,
-    q: Annotated[float, typer.Option(help="Probability to open where both are possible.")] = 0.5,
-    length: Annotated[int, typer.Option(help="Brackets of a prefix, or most of a complete word.")] = 28,
-    words: Annotated[str, typer.Option(help="prefixes, or complete words.")] = "prefixes",
-    loss_on: Annotated[str, typer.Option(help="all next tokens, or closers only.")] = "all",
-    family: Annotated[
-        str, typer.Option(help="dyck_gpt, dyck_eq6, dyck_uniform, or dyck_minimal (frozen bracket and depth).")
-    ] = "dyck_gpt",
-    layers: Annotated[int | None, typer.Option(help="Applied layers; the family's own if left out.")] = None,
-    positions: Annotated[str, typer.Option(help="none or linear.")] = "none",
-    steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 700,
-    batch_size: Annotated[int, typer.Option(help="Words per step.")] = 24,
-    learning_rate: Annotated[float, typer.Option(help="Highest learning rate.")] = 6e-3,
-    contrastive: Annotated[float, typer.Option(help="Weight of the contrastive loss; the paper's is 0.3.")] = 0.0,
-    seed: Seed = 0,
-    fresh: Fresh = False,
-) -> None:
-    """Train on bounded Dyck: words of nested brackets."""
-    from dataclasses import replace
-
-    from interp.models import config_for
-    from interp.sweeps import TrainJob
-    from interp.tasks import Dyck
-    from interp.train_settings import recipe_for
-
-    task = Dyck(
-        n_types=n_types,
-        max_depth=max_depth,
-        q=q,
-        length=length,
-        words=words,  # type: ignore[arg-type]  # the task checks it
-        loss_on=loss_on,  # type: ignore[arg-type]
-    )
-    sizes = {"positions": positions} | ({} if layers is None else {"n_layers": layers})
-    settings = replace(
-        recipe_for(task), steps=steps, batch_size=batch_size, learning_rate=learning_rate, contrastive=contrastive
-    )
-    _train(
-        TrainJob(task=task, config=config_for(task, family, **sizes), settings=settings, seed=seed, folder=out), fresh
-    )
-
-
 @app.command()
 def probe(
     run: RunFolderArgument,
     label: Annotated[
-        str | None, typer.Option(help="What to read: value or operation (LEGO), stack_top or depth (Dyck).")
+        str | None,
+        typer.Option(help="What to read: value, operation (LEGO); stack_top, depth (Dyck); template, label."),
     ] = None,
     solver: Annotated[str, typer.Option(help="ridge (fast) or logistic (scikit-learn).")] = "ridge",
     verify: Annotated[bool, typer.Option("--verify", help="Also check whether the model uses what is read.")] = False,
@@ -266,34 +179,3 @@ def _load_study(name: str, found: dict):
     if missing:
         raise ValueError(f"the study {name} ({found[name].value}) is no study: it has no {', no '.join(missing)}.")
     return study
-
-
-def _stages(text: str, n_vars: int) -> tuple[tuple[int, int], ...]:
-    from interp.train_settings import curriculum_to
-
-    if text in ("auto", "none"):
-        return curriculum_to(n_vars) if text == "auto" else ()
-    try:
-        stages = [stage.split(":") for stage in text.split(",") if stage]
-        return tuple((int(length), int(steps)) for length, steps in stages)
-    except ValueError:
-        raise ValueError(f"curriculum is {text!r}; write auto, none, or stages length:steps: 2:80,3:270.") from None
-
-
-def _train(job, fresh: bool) -> None:
-    from hooks import Transformer
-    from interp.progress import Progress
-    from interp.training import train
-
-    with Progress(["model"]) as progress:
-        records: list[dict] = []
-
-        def show(record: dict) -> None:
-            records.append(record)
-            progress({"model": records})
-
-        model = Transformer(job.config, seed=job.seed)
-        run = train(model, job.task, job.settings, seed=job.seed, folder=job.folder, fresh=fresh, on_record=show)
-    print(run)
-    check = "" if job.task.describe()["task"] == "dyck" else " --verify"
-    print(f"next: interp probe {job.folder}{check}, or interp report {job.folder}")

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from hooks.architectures import Model
 from interp.randomness import derived_generator
 from interp.results import Result
 from interp.statistics import pooled_interval
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-    from hooks import Transformer
 
 CHUNK = 512
 SHORT = 64
@@ -76,7 +76,7 @@ class EvaluationResult(Result):
 
 
 def evaluate(
-    model: "Transformer",
+    model: Model,
     task: Task,
     *,
     n: int = 10_000,
@@ -113,14 +113,15 @@ def evaluate(
     )
 
 
-def held_out_accuracy(model: "Transformer", task: Task, batch: Batch) -> list[float]:
-    """Share of the answers that are right, per outcome; the model is left in evaluation mode."""
+def held_out(model: Model, task: Task, batch: Batch) -> tuple[list[float], list[float]]:
+    """Share of right answers and loss per answer, per outcome; the model is left in evaluation mode."""
     score = score_batch(model, task, batch)
-    return (score.right.double().sum(0) / score.asked.double().sum(0)).tolist()
+    asked = score.asked.double().sum(0)
+    return (score.right.double().sum(0) / asked).tolist(), (score.loss.double().sum(0) / asked).tolist()
 
 
 @torch.no_grad()
-def score_batch(model: "Transformer", task: Task, batch: Batch, *, depth: int | None = None) -> Score:
+def score_batch(model: Model, task: Task, batch: Batch, *, depth: int | None = None) -> Score:
     """How the model does on each example, a chunk at a time; it is left in evaluation mode."""
     model.eval()
     extra = {} if depth is None else {"depth": depth}

@@ -71,8 +71,14 @@ def relations_of(
     return found
 
 
-def _from_task(name: str) -> Relation:
-    return lambda task, batch: task.relations(batch).get(name)
+def _from_task(*names: str) -> Relation:
+    """The first of these relations that a task has."""
+
+    def relation(task: Task, batch: Batch) -> Any:
+        found = task.relations(batch)
+        return next((found[name] for name in names if name in found), None)
+
+    return relation
 
 
 def _offset(batch: Batch, low: int, high: int) -> Tensor:
@@ -86,11 +92,12 @@ def _manipulation(task: Task, batch: Batch) -> Any:
     return _offset(batch, -BAND, BAND) if own is None else own
 
 
-register_kind("association", _from_task("same_token"))
+register_kind("association", _from_task("same_token", "same_symbol"))
 register_kind("manipulation", _manipulation)
 register_kind("broadcast", _from_task("special"))
 register_kind("stack_top", _from_task("stack_top"))
 register_kind("unmatched_open", _from_task("unmatched_open"))
 register_kind("matching_bracket", _from_task("matching_bracket"))
+register_kind("template_position", _from_task("same_template_position"))
 register_kind("previous", lambda task, batch: _offset(batch, -1, -1))
 register_kind("self", lambda task, batch: _offset(batch, 0, 0))

@@ -14,6 +14,7 @@ from hooks import Transformer
 from hooks.attention import visible_keys
 from interp.evaluation import chunks
 from interp.kinds import relations_of
+from interp.models import check_attention
 from interp.pattern_result import HeadPatterns
 from interp.randomness import derived_generator, derived_seed
 from interp.statistics import CONFIDENCE, holm
@@ -62,6 +63,7 @@ def classify_heads(
     Source: value-weighted attention as Kobayashi et al. 2020 (arXiv:2004.10102). The null permutes each query's
     keys within those it may see; its variance is that of sampling without replacement, its tail the normal one.
     """
+    check_attention(model)
     if n < 8:
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
     if not 0 < alpha < 1:

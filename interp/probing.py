@@ -14,6 +14,7 @@ from torch import Tensor
 from hooks import Transformer
 from interp.activations import residuals_at_targets
 from interp.causal_probing import interchange_map
+from interp.models import check_attention
 from interp.probe_result import ProbeResult
 from interp.randomness import derived_generator, derived_seed
 from interp.ridge import LinearClassifier, factorise, fit
@@ -63,6 +64,7 @@ def probe(
     (arXiv:1909.03368); map as in LEGO (arXiv:2206.04301) Figure 4. Differs: one classifier per layer and target where
     LEGO has one per layer.
     """
+    check_attention(model)
     if solver not in get_args(Solver):
         raise ValueError(f"solver is {solver!r}; choose one of {', '.join(get_args(Solver))}.")
     if n_test < 1:
@@ -94,7 +96,9 @@ def probe(
     causal = None
     if verify:
         weights, means = _directions(inputs[0], true[0], n_classes)
-        causal = interchange_map(model, testing, labels[1], weights=weights, means=means, seed=seed)
+        causal = interchange_map(
+            model, testing, labels[1], weights=weights, means=means, answers=task.answers, seed=seed
+        )
     return ProbeResult(
         label=label,
         solver=solver,

@@ -12,7 +12,7 @@ from interp.evaluation import EvaluationResult
 from interp.pattern_result import HeadPatterns
 from interp.probe_result import ProbeResult
 from interp.randomness import derived_generator
-from interp.tasks import Lego, chain_of
+from interp.tasks import LabelledTemplate, Lego, chain_of
 from interp.training_run import TrainingRun
 from interp.variation_result import VariationResult
 from interp.view.attention import AttentionPage
@@ -43,6 +43,11 @@ def _task_line(run: TrainingRun) -> str:
         kind = "prefixes of" if task["words"] == "prefixes" else "complete words of up to"
         language = f"{task['n_types']} types to depth {task['max_depth']}, q = {task['q']}"
         return f"bounded Dyck: {language}; {kind} {task['length']} brackets, loss on {task['loss_on']}"
+    if task["task"] == "template":
+        shown = [str(LabelledTemplate(tuple(one["tokens"]), one["label"])) for one in task["templates"][:4]]
+        more = f" and {len(task['templates']) - 4} more" if len(task["templates"]) > 4 else ""
+        symbols = task["train"] if isinstance(task["train"], int) else len(task["train"])
+        return f"templates: {', '.join(shown)}{more}; {task['form']} labels, {symbols} training symbols"
     if task["task"] != "lego":
         return task["task"]
     chain = f"chains of {task['n_vars']} variables in {task['group']['name']}"

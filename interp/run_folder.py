@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hooks import Transformer, load_checkpoint, save_checkpoint
+from hooks import load_checkpoint, save_checkpoint
+from hooks.architectures import Model
 from hooks.atomic import write_json, write_text
 from hooks.checkpoint import read_tensors, write_tensors
 
@@ -28,6 +29,7 @@ class RunFolder:
         self.manifest_path = self.path / "manifest.json"
         self.metrics_path = self.path / "metrics.jsonl"
         self.state_path = self.path / "state.safetensors"
+        self.best_path = self.path / "best.safetensors"
         self.model_path = self.path / "model.safetensors"
 
     @property
@@ -37,7 +39,7 @@ class RunFolder:
 
     def clear(self) -> None:
         """Remove this run's files, and nothing else that may lie beside them."""
-        for path in (self.model_path, self.state_path, self.metrics_path, self.manifest_path):
+        for path in (self.model_path, self.best_path, self.state_path, self.metrics_path, self.manifest_path):
             path.unlink(missing_ok=True)
 
     def open(self, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -95,7 +97,7 @@ class RunFolder:
         write_text(self.metrics_path, "".join(json.dumps(record) + "\n" for record in kept))
         return kept
 
-    def save_state(self, model: Transformer, optimizer: torch.optim.Optimizer, steps_done: int, seconds: float) -> None:
+    def save_state(self, model: Model, optimizer: torch.optim.Optimizer, steps_done: int, seconds: float) -> None:
         """Write everything the next step depends on."""
         tensors = {f"model/{name}": value for name, value in model.state_dict().items()}
         for index, slots in optimizer.state_dict()["state"].items():
@@ -125,12 +127,21 @@ class RunFolder:
                 slots.setdefault(int(index), {})[slot] = tensor
         return weights, slots, description
 
-    def finish(self, model: Transformer) -> None:
-        """Write the finished model; the state to resume from is no longer needed."""
+    def save_best(self, model: Model) -> None:
+        """Write the best model so far. One from a step that is done again is written again."""
+        save_checkpoint(model, self.best_path)
+
+    def load_best(self) -> Any:
+        """The best model so far."""
+        return load_checkpoint(self.best_path)
+
+    def finish(self, model: Model) -> None:
+        """Write the finished model; what was kept to resume from is no longer needed."""
         save_checkpoint(model, self.model_path)
         self.state_path.unlink(missing_ok=True)
+        self.best_path.unlink(missing_ok=True)
 
-    def load_model(self) -> Transformer:
+    def load_model(self) -> Any:
         """The finished model.
 
         Raises:

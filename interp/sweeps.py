@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from joblib import Parallel, delayed
 
-from hooks import Transformer, TransformerConfig
+from hooks.architectures import Config, make_model
 from interp.run_folder import RunFolder
 from interp.tasks.base import Task
 from interp.train_settings import TrainSettings
@@ -22,7 +22,7 @@ class TrainJob:
     """One model to train: everything that decides its weights, and where they go."""
 
     task: Task
-    config: TransformerConfig
+    config: Config
     settings: TrainSettings
     seed: int
     folder: Path
@@ -85,7 +85,7 @@ def _train_one(name: str, job: TrainJob, fresh: bool) -> str:
     torch.set_num_threads(1)
     try:
         train(
-            Transformer(job.config, seed=job.seed),
+            make_model(job.config, seed=job.seed),
             job.task,
             job.settings,
             seed=job.seed,

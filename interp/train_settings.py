@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 Association = Literal["none", "mimic", "query_key"]
 LocalTarget = Literal["band", "clause"]
 MimicTokens = Literal["examples", "random"]
+Keep = Literal["last", "best"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +56,23 @@ def recipe_for(task: Any) -> "TrainSettings":
     """Settings known to learn a task, or the defaults.
 
     For chains, mimicking and a curriculum over their length. For brackets, steps in which two layers of width 50 learn
-    prefixes of 28.
+    prefixes of 28. For templates, as many strings as the training alphabet has symbols (the paper's choice), the
+    weights that are best on validation symbols, and a faster rate for b_h.
     """
-    if task.describe()["task"] == "dyck":
+    kind = task.describe()["task"]
+    if kind == "dyck":
         return TrainSettings(steps=700, batch_size=24, learning_rate=6e-3, weight_decay=0.0)
+    if kind == "template":
+        return TrainSettings(
+            steps=300,
+            batch_size=128,
+            learning_rate=2e-3,
+            weight_decay=0.0,
+            n_train=len(task.alphabet("train")),
+            vo_identity_rate=10.0,
+            keep="best",
+            eval_every=25,
+        )
     n_vars = getattr(task, "n_vars", 1)
     return TrainSettings(curriculum=curriculum_to(n_vars), association="mimic") if n_vars > 1 else TrainSettings()
 
@@ -93,10 +107,17 @@ class TrainSettings:
     association: Association = "none"
     """A bias towards equal tokens before training: `mimic` teaches it, `query_key` copies W_Q into W_K."""
     mimicking: Mimicking = field(default_factory=Mimicking)
+    qk_identity_rate: float = 1.0
+    vo_identity_rate: float = 1.0
+    """Learning rate of the scalars a_h, and of b_h, over that of everything else. At the same rate b does next to
+    nothing: the training loss is gone before b has grown."""
     contrastive: float = 0.0
     """Weight of the contrastive regulariser for bracket languages (bounded Dyck, Eq. 22); the paper's is 0.3."""
     depth_range: tuple[int, int] | None = None
     """Stochastic depth: the number of layers is drawn uniformly from this range, both ends included, per batch."""
+    keep: Keep = "last"
+    """Which weights the trained model has: the `last`, or those of the evaluation with the `best` (lowest) loss on
+    validation examples."""
     eval_every: int = 50
     n_eval: int = 1000
     checkpoint_every: int = 100
@@ -110,6 +131,8 @@ class TrainSettings:
             "tokens_per_step",
             "learning_rate",
             "clip_norm",
+            "qk_identity_rate",
+            "vo_identity_rate",
             "eval_every",
             "n_eval",
             "checkpoint_every",
@@ -123,8 +146,9 @@ class TrainSettings:
         for name in ("contrastive", "weight_decay"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must not be negative.")
-        if self.association not in get_args(Association):
-            raise ValueError(f"association is {self.association!r}; choose one of {', '.join(get_args(Association))}.")
+        for name, choices in (("association", Association), ("keep", Keep)):
+            if getattr(self, name) not in get_args(choices):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(get_args(choices))}.")
         if self.n_train is not None and self.curriculum:
             raise ValueError("n_train and curriculum exclude each other: a fixed set has one chain length.")
         for name in ("n_train", "batch_size"):

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from hooks import Transformer
+from hooks.architectures import Model
 from interp.contrastive import contrastive_loss
-from interp.evaluation import held_out_accuracy
+from interp.evaluation import held_out
 from interp.manifest import environment
 from interp.mimicking import copy_query_to_key, mimic_batch, mimic_loss, mimic_targets
 from interp.randomness import derived_generator
@@ -20,13 +20,13 @@ from interp.run_folder import RunFolder
 from interp.tasks.base import Batch, Task
 from interp.tasks.dyck import Dyck
 from interp.train_settings import TrainSettings, recipe_for
-from interp.training_run import TrainingRun
+from interp.training_run import TrainingRun, best_record
 
 OnRecord = Callable[[dict[str, Any]], None]
 
 
 def train(
-    model: Transformer,
+    model: Model,
     task: Task,
     settings: TrainSettings | None = None,
     *,
@@ -94,6 +94,7 @@ class _Trainer:
         self.validation = task.sample(
             settings.n_eval, generator=derived_generator(seed, "validation"), split="validation"
         )
+        self.best: dict[str, torch.Tensor] | None = None
         self.fixed: Batch | None = None
         if settings.n_train is not None:
             self.fixed = task.sample(settings.n_train, generator=derived_generator(seed, "fixed set"))
@@ -113,6 +114,8 @@ class _Trainer:
                 self._record(done, loss)
             if self.files and not last and done % self.settings.checkpoint_every == 0:
                 self.files.save_state(self.model, self.optimizer, done, self.seconds)
+        if self.best is not None:
+            self.model.load_state_dict(self.best)
         if self.files:
             self.files.finish(self.model)
         return self.history
@@ -133,11 +136,18 @@ class _Trainer:
         self.seconds = description["seconds"]
         assert self.files is not None
         self.history = self.files.cut_metrics(description["steps_done"])
+        if self.settings.keep == "best" and self.history:
+            self.best = self.files.load_best().state_dict()
         return description["steps_done"]
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
         s = self.settings
-        return torch.optim.AdamW(self.model.parameters(), betas=s.betas, weight_decay=s.weight_decay, fused=True)
+        rates = {"attention.a": s.qk_identity_rate, "attention.b": s.vo_identity_rate}
+        groups: dict[float, list[torch.nn.Parameter]] = {1.0: []}
+        for name, parameter in self.model.named_parameters():
+            groups.setdefault(rates.get(".".join(name.split(".")[-2:]), 1.0), []).append(parameter)
+        described: Any = [{"params": chosen, "times": times} for times, chosen in groups.items()]
+        return torch.optim.AdamW(described, betas=s.betas, weight_decay=s.weight_decay, fused=True)
 
     def _step(self, done: int) -> float:
         generator = derived_generator(self.seed, "step", done)
@@ -154,7 +164,7 @@ class _Trainer:
         if not torch.isfinite(loss):
             raise ValueError(f"the loss is {loss.item()} at step {done}; lower learning_rate or clip_norm.")
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["times"]
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
@@ -199,24 +209,29 @@ class _Trainer:
         return int(torch.randint(low, high + 1, (1,), generator=generator))
 
     def _record(self, done: int, loss: float) -> None:
-        accuracy = held_out_accuracy(self.model, self.task, self.validation)
+        accuracy, validation_loss = held_out(self.model, self.task, self.validation)
         record = {
             "steps_done": done,
             "phase": "mimic" if done <= self.mimic_steps else "task",
             "loss": loss,
             "accuracy": accuracy,
+            "validation_loss": validation_loss,
             "stage": None if done <= self.mimic_steps else self.settings.stage_at(done - self.mimic_steps - 1),
             "seconds": round(self.seconds, 3),
             "total": self.total,
         }
         self.model.train()
         self.history.append(record)
+        if self.settings.keep == "best" and best_record(self.history) is record:
+            self.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+            if self.files:
+                self.files.save_best(self.model)
         if self.files:
             self.files.append_metrics(record)
         self.on_record(record)
 
 
-def _check_fit(model: Transformer, task: Task, settings: TrainSettings) -> None:
+def _check_fit(model: Model, task: Task, settings: TrainSettings) -> None:
     cfg = model.cfg
     if (cfg.d_vocab, cfg.d_vocab_out) != (task.d_vocab, task.d_vocab_out):
         raise ValueError(
@@ -229,6 +244,8 @@ def _check_fit(model: Transformer, task: Task, settings: TrainSettings) -> None:
         raise ValueError(f"attention of the model is {cfg.attention}; the task needs {task.attention}.")
     if settings.depth_range is not None and not 1 <= settings.depth_range[0] <= settings.depth_range[1] <= cfg.n_layers:
         raise ValueError(f"depth_range is {settings.depth_range}; give two depths from 1 to {cfg.n_layers}, in order.")
+    if settings.association != "none" and not cfg.n_heads:
+        raise ValueError(f"association is {settings.association!r}, but this model has no attention; leave it 'none'.")
     if settings.association != "none" and cfg.head_patterns:
         raise ValueError(
             f"association is {settings.association!r}, but this model has hard-coded heads; leave it 'none'."
@@ -254,7 +271,7 @@ def _check_fit(model: Transformer, task: Task, settings: TrainSettings) -> None:
         raise ValueError(f"curriculum goes up to length {longest}; the task has chains of at most {n_vars}.")
 
 
-def _fingerprint(model: Transformer) -> str:
+def _fingerprint(model: Model) -> str:
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():
         digest.update(name.encode())

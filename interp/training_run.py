@@ -1,12 +1,12 @@
 """What came of training: the model, its learning curves, and where they come from."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hooks import Transformer
 from interp.run_folder import RunFolder
 from interp.statistics import proportion_interval
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 class TrainingRun:
     """A trained model with its history and manifest."""
 
-    model: Transformer
-    """In evaluation mode."""
+    model: Any
+    """A `hooks.Transformer` or `hooks.FullyConnected`, in evaluation mode."""
     history: tuple[dict[str, Any], ...]
-    """One record per evaluation: steps done, phase, training loss, held-out accuracy per outcome, seconds."""
+    """One record per evaluation: steps done, phase, training loss, held-out accuracy and loss per outcome, seconds."""
     manifest: dict[str, Any]
     """Seed, task, config, settings, versions, hardware, threads."""
 
@@ -45,8 +45,11 @@ class TrainingRun:
 
     @property
     def final_accuracy(self) -> list[float]:
-        """Held-out accuracy per outcome at the last evaluation."""
-        return self.history[-1]["accuracy"] if self.history else []
+        """Held-out accuracy per outcome of the model: at the last evaluation, or at the best where that was kept."""
+        if not self.history:
+            return []
+        best = self.manifest["settings"].get("keep") == "best"
+        return (best_record(self.history) if best else self.history[-1])["accuracy"]
 
     def __str__(self) -> str:
         accuracy = " ".join(f"{value:.3f}" for value in self.final_accuracy)
@@ -96,3 +99,8 @@ class TrainingRun:
         from interp.view.charts import chart_html
 
         return chart_html(self.plot())
+
+
+def best_record(history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The evaluation with the lowest loss on validation examples, mean over outcomes; the first of several."""
+    return min(history, key=lambda record: np.nanmean(record["validation_loss"]))

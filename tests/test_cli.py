@@ -79,6 +79,14 @@ def test_train_probe_report(interp, tmp_path):
         (["train", "lego", "--out", "r", "--heads", "7"], "does not divide d_model 64"),
         (["train", "lego", "--out", "r", "--curriculum", "2-80"], "curriculum is '2-80'"),
         (["train", "lego", "--out", "r", "--curriculum", "9:80"], "curriculum goes up to length 9"),
+        (["train", "template", "--out", "r", "--templates", "abab"], "templates is 'abab'; choose one of"),
+        (
+            ["train", "template", "--out", "r", "--templates", "aba -> +1", "--templates", "xyx -> -1"],
+            "the templates 'aba -> +1' and 'xyx -> -1' overlap",
+        ),
+        (["train", "template", "--out", "r", "--form", "symbolic"], "labelled a real number, but labels of this form"),
+        (["train", "template", "--out", "r", "--n", "1"], "the train alphabet has 1 symbols"),
+        (["train", "template", "--out", "r", "--family", "rnn"], "family is 'rnn'; choose one of"),
     ],
 )
 def test_errors_are_one_line(interp, tmp_path, arguments, words):
@@ -105,3 +113,38 @@ def test_another_run_in_the_folder_is_refused(interp):
     assert other.returncode == 2
     assert "seed is 0, not 1" in other.stderr
     assert interp(*TRAIN, "--seed", "1", "--out", "run", "--fresh").returncode == 0
+
+
+TEMPLATE = ["train", "template", "--n", "8", "--width", "8", "--heads", "2", "--layers", "1", "--steps", "2"]
+
+
+def manifest(folder):
+    return json.loads((folder / "manifest.json").read_text())
+
+
+def test_train_on_templates_of_a_family_or_written_down(interp, tmp_path):
+    named = interp(*TEMPLATE, "--templates", "same_different", "--qk-identity", "--vo-identity", "--out", "named")
+    assert named.returncode == 0, named.stderr
+    assert "trained 2 steps" in named.stdout
+    assert "next: interp probe named, or" in named.stdout
+    found = manifest(tmp_path / "named")
+    assert [one["tokens"] for one in found["task"]["templates"]] == [["a", "a"], ["a", "b"]]
+    assert (found["config"]["d_model"], found["config"]["n_heads"], found["config"]["n_layers"]) == (8, 2, 1)
+    assert found["config"]["qk_identity"] is found["config"]["vo_identity"] is True
+    assert (found["task"]["train"], found["settings"]["n_train"], found["settings"]["keep"]) == (8, 8, "best")
+
+    written = interp(*TEMPLATE, "--templates", "abR -> a", "--templates", "aaR -> R", "--out", "written")
+    assert written.returncode == 0, written.stderr
+    found = manifest(tmp_path / "written")
+    assert [one["label"] for one in found["task"]["templates"]] == ["a", "R"]
+    assert found["config"]["tied_embedding"] is True
+    assert found["config"]["qk_identity"] is found["config"]["vo_identity"] is False
+
+
+@pytest.mark.parametrize(("family", "templates"), [("fully_connected", "aba_abb"), ("template_copy", "copy")])
+def test_train_other_models_on_templates(interp, tmp_path, family, templates):
+    done = interp(*TEMPLATE, "--family", family, "--templates", templates, "--learning-rate", "0.5", "--out", "run")
+    assert done.returncode == 0, done.stderr
+    found = manifest(tmp_path / "run")
+    assert found["config"].get("width", found["config"].get("d_model")) == 8
+    assert found["settings"]["learning_rate"] == 0.5

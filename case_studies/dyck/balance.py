@@ -6,17 +6,9 @@ import numpy as np
 import pandas as pd
 
 from case_studies.claims import Claim, Measurement, Verdict
-from case_studies.dyck.measures import (
-    LONG,
-    MOST_UNDECIDED,
-    PAPER_CRITERION,
-    above,
-    accuracies,
-    below,
-    correlation,
-    task_of,
-)
+from case_studies.dyck.measures import LONG, MOST_UNDECIDED, PAPER_CRITERION, accuracies, task_of
 from case_studies.evidence import Evidence
+from case_studies.judging import above, below, correlation
 from interp.balance import balance_violation
 from interp.statistics import bootstrap_mean
 from interp.view.points import scatter, slopes

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 
 from case_studies.claims import Claim, Measurement, Verdict
-from case_studies.dyck.measures import below, more_than_half, task_of
+from case_studies.dyck.measures import task_of
 from case_studies.evidence import Evidence
+from case_studies.judging import below, more_than_half
 from interp.ablation import ablate_heads
 from interp.activations import patterns_on
 from interp.patterns import classify_heads

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 
 from case_studies.claims import Claim, Measurement, Verdict
-from case_studies.dyck.measures import LONG, N_HELD_OUT, accuracies, at_least, task_of
+from case_studies.dyck.measures import LONG, N_HELD_OUT, accuracies, task_of
 from case_studies.evidence import Evidence
+from case_studies.judging import at_least
 from interp.evaluation import evaluate
 from interp.statistics import bootstrap_mean
 from interp.view.charts import dots

@@ -1,13 +1,11 @@
-"""What several claims measure, accuracy in distribution and on long prefixes, and how an interval judges them."""
+"""What several claims measure: accuracy in distribution, and on long prefixes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
 
-from case_studies.claims import Measurement, Verdict
 from case_studies.evidence import Evidence
 from hooks import Transformer
 from interp.evaluation import evaluate
@@ -32,26 +30,6 @@ def task_of(evidence: Evidence, group: str) -> Dyck:
     return task
 
 
-def above(m: Measurement, bar: float) -> Verdict:
-    """The whole interval above the bar."""
-    return "reproduced" if m.low > bar else "not reproduced" if m.high < bar else "out of reach"
-
-
-def at_least(m: Measurement, bar: float) -> Verdict:
-    """The whole interval at the bar or above."""
-    return "reproduced" if m.low >= bar else "not reproduced" if m.high < bar else "out of reach"
-
-
-def below(m: Measurement, bar: float) -> Verdict:
-    """The whole interval below the bar."""
-    return "reproduced" if m.high < bar else "not reproduced" if m.low > bar else "out of reach"
-
-
-def more_than_half(m: Measurement) -> Verdict:
-    """Above one half."""
-    return above(m, 0.5)
-
-
 def accuracies(
     models: Sequence[Transformer], task: Dyck, evidence: Evidence, *, length: int | None = None
 ) -> dict[str, Float[np.ndarray, " model"]]:
@@ -61,23 +39,3 @@ def accuracies(
         task, n = replace(task, words="prefixes", length=length), N_SEQUENCES[evidence.size]
     results = [evaluate(model, task, n=n, seed=evidence.seed) for model in models]
     return dict(zip(task.outcomes, np.array([result.accuracy for result in results]).T, strict=True))
-
-
-def correlation(
-    x: Float[np.ndarray, " model"], y: Float[np.ndarray, " model"], *, seed: int
-) -> tuple[float, float, float]:
-    """Spearman's rank correlation with its 95 % percentile bootstrap interval over models."""
-
-    def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
-        return float(np.corrcoef(stats.rankdata(a), stats.rankdata(b))[0, 1]) if np.ptp(a) and np.ptp(b) else 0.0
-
-    interval = stats.bootstrap(
-        (x, y),
-        rank_correlation,
-        paired=True,
-        vectorized=False,
-        n_resamples=2000,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
-    return rank_correlation(x, y), float(interval.low), float(interval.high)

@@ -7,9 +7,10 @@ import pandas as pd
 
 from case_studies.claims import Claim, Measurement, Verdict
 from case_studies.dyck.learning import LEARNED
-from case_studies.dyck.measures import accuracies, at_least, below, more_than_half, task_of
+from case_studies.dyck.measures import accuracies, task_of
 from case_studies.dyck.models import ENCODINGS, GRID, SEEDS, grid_name
 from case_studies.evidence import Evidence
+from case_studies.judging import at_least, below, more_than_half
 from interp.activations import patterns_on
 from interp.statistics import bootstrap_mean
 from interp.variation import attention_variation

@@ -7,8 +7,10 @@ from interp.tasks.chain import Chain, chain_of, read_sentence
 from interp.tasks.dyck import Dyck, DyckBatch
 from interp.tasks.groups import S3, Z2, GroupAction, cyclic, ready_made, symmetric
 from interp.tasks.lego import Lego, LegoBatch
+from interp.tasks.template import Template, TemplateBatch
+from interp.tasks.template_language import LabelledTemplate, matches
 
-KINDS: dict[str, Any] = {"lego": Lego, "dyck": Dyck}
+KINDS: dict[str, Any] = {"lego": Lego, "dyck": Dyck, "template": Template}
 """Tasks by the name their manifest carries."""
 
 
@@ -32,12 +34,16 @@ __all__ = [
     "Dyck",
     "DyckBatch",
     "GroupAction",
+    "LabelledTemplate",
     "Lego",
     "LegoBatch",
     "Task",
+    "Template",
+    "TemplateBatch",
     "Vocab",
     "chain_of",
     "cyclic",
+    "matches",
     "read_sentence",
     "ready_made",
     "symmetric",

@@ -4,8 +4,10 @@ Axes: `batch` examples, `pos` positions, `target` things to predict, `query` and
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Literal, Protocol, TypeVar, get_args, runtime_checkable
 
 import torch
@@ -56,7 +58,7 @@ class Score:
     right: Float[Tensor, "batch outcome"]
     """Answers that were right."""
     loss: Float[Tensor, "batch outcome"]
-    """Cross entropy in nats, summed over the answers."""
+    """The task's loss (cross entropy in nats, or squared error), summed over the answers."""
     asked: Float[Tensor, "batch outcome"]
     """Answers that were asked for; examples may have several, or none."""
 
@@ -66,7 +68,8 @@ class Task(Protocol):
     """The surface that training and every analysis rely on.
 
     `targets` names the places where something is predicted, `outcomes` what accuracy is told of: for a chain each
-    variable, for a language a kind of position, pooled. `chance` is the accuracy of guessing evenly.
+    variable, for a language a kind of position, pooled. `chance` is the accuracy of guessing evenly. `answers` are the
+    labels that a model gives, read off its logits where targets are.
     """
 
     @property
@@ -87,6 +90,7 @@ class Task(Protocol):
     def chance(self) -> float: ...
     def sample(self, n: int, *, generator: torch.Generator, split: Split = "train") -> Batch: ...
     def loss(self, logits: Tensor, batch: Any) -> Float[Tensor, ""]: ...
+    def answers(self, at_targets: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]: ...
     def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: Any) -> Score: ...
     def probe_labels(self, batch: Any) -> dict[str, Int[Tensor, "batch target"]]: ...
     def control_types(self, batch: Any) -> Int[Tensor, "batch target"]: ...
@@ -105,16 +109,19 @@ class Vocab:
         self.names = tuple(names)
         self.ids = {name: index for index, name in enumerate(self.names)}
         if len(self.ids) < len(self.names):
-            double = next(name for name in self.names if self.names.count(name) > 1)
+            double = next(name for name, count in Counter(self.names).items() if count > 1)
             raise ValueError(f"the token {double!r} appears twice in the vocabulary; rename one of the two.")
         for name in self.names:
             if not name or any(letter.isspace() for letter in name):
                 raise ValueError(f"the token name {name!r} is empty or has white space in it; no text could hold it.")
-        longest_first = sorted(self.names, key=len, reverse=True)
-        self._token = re.compile("|".join(re.escape(name) for name in longest_first))
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @cached_property
+    def _token(self) -> re.Pattern[str]:
+        longest_first = sorted(self.names, key=len, reverse=True)
+        return re.compile("|".join(re.escape(name) for name in longest_first))
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text. White space between tokens is ignored.

@@ -206,6 +206,10 @@ class Dyck:
         counted = is_closer(batch.labels) if self.loss_on == "closers" else batch.labels != PAD
         return F.cross_entropy(logits.flatten(0, 1), torch.where(counted, batch.labels, -100).flatten())
 
+    def answers(self, at_targets: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:
+        """The most likely next token."""
+        return at_targets.argmax(-1)
+
     def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: DyckBatch) -> Score:
         """Right closers, and the cross entropy among closers, over `hard` and over `all` positions."""
         chances = at_targets[..., brackets.closer(0) :: 2].log_softmax(-1)

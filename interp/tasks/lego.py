@@ -260,14 +260,18 @@ class Lego:
         """
         return supervised_cross_entropy(logits, batch)
 
+    def answers(self, at_targets: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:
+        """The most likely value of every variable."""
+        return at_targets.argmax(-1)
+
     def correct(self, logits: Float[Tensor, "batch pos d_vocab_out"], batch: Batch) -> Bool[Tensor, "batch target"]:
         """Whether the most likely value is the right one, for every variable, supervised or not."""
-        return logits_at_targets(logits, batch).argmax(-1) == batch.labels
+        return self.answers(logits_at_targets(logits, batch)) == batch.labels
 
     def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: Batch) -> Score:
         """Right answers and cross entropy of every variable, from the logits where it is read."""
         loss = F.cross_entropy(at_targets.transpose(1, 2), batch.labels, reduction="none")
-        right = (at_targets.argmax(-1) == batch.labels).to(loss.dtype)
+        right = (self.answers(at_targets) == batch.labels).to(loss.dtype)
         return Score(right=right, loss=loss, asked=torch.ones_like(loss))
 
     def probe_labels(self, batch: LegoBatch) -> dict[str, Int[Tensor, "batch target"]]:

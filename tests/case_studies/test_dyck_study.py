@@ -11,9 +11,9 @@ import pytest
 
 from case_studies.claims import SIZES, Measurement
 from case_studies.dyck import balance, heads, learning, variation
-from case_studies.dyck.measures import correlation, more_than_half
 from case_studies.dyck.models import SEEDS, groups
 from case_studies.dyck.study import STUDY
+from case_studies.judging import correlation, more_than_half
 from case_studies.study import run_study
 from interp.train_settings import TrainSettings
 

@@ -1,9 +1,11 @@
 """The engine's shortcuts change nothing: every intervention against hooks that do it by hand."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from hooks import HeadPattern
+from hooks import HeadPattern, interventions
 from hooks.ablation_engine import TOKENS_PER_PASS, AblationEngine
 
 PATTERN = torch.rand(4, 8, 8, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
@@ -20,13 +22,15 @@ MODELS = [
     {"head_patterns": (CODED,)},
     {"head_patterns": (tuple(HeadPattern(kind="uniform") for _ in range(3)),), "attention": "causal"},
     {"d_head": 7, "d_vocab_out": 5},
+    {"vo_identity": True, "qk_identity": True, "attention": "causal"},
+    {"vo_identity": True, "block": "post_ln", "tied": True, "head_patterns": (CODED,)},
 ]
 SETS = [[(0, 0)], [(2, 1)], [(1, 2), (0, 1)], [(0, 0), (0, 2), (1, 0), (2, 0), (2, 1)], [(1, 1), (2, 2)]]
 READ_AT = torch.tensor([[0, 7], [3, 3], [6, 2], [1, 4]])
 
 
 def other(layer, z):
-    """z of other sequences."""
+    """What heads hand on for other sequences."""
     return torch.randn(z.shape, generator=torch.Generator().manual_seed(layer), dtype=torch.float64).to(z)
 
 
@@ -58,7 +62,7 @@ REPLACEMENTS = (zero, mean, resample, mixed, sharpened)
 
 
 def by_hand(model, tokens, heads, replace, **inputs):
-    """Logits with heads replaced by ordinary hooks, layer after layer."""
+    """Logits with heads replaced by ordinary hooks, layer after layer: of z, or with b I of all that a head writes."""
     values = {}
 
     def keep(activation, hook):
@@ -66,22 +70,23 @@ def by_hand(model, tokens, heads, replace, **inputs):
 
     def edit(z, hook):
         layer = hook.layer()
-        at = f"blocks.{layer}.attn.hook_"
-
-        class Clean:
-            pass
-
-        clean = Clean()
-        clean.z, clean.v, clean.pattern = z, values[at + "v"], values[at + "pattern"]
-        new = replace(layer, clean)
+        at = f"blocks.{layer}."
+        v = values[at + "attn.hook_v"]
+        if model.cfg.vo_identity:
+            x = values[at + ("ln1.hook_normalized" if model.cfg.block == "pre_ln" else "hook_resid_pre")]
+            b, weight = model.block(layer).attention.b, model.blocks[layer].attn.W_O
+            v = torch.stack([v[:, :, head] @ weight[head] + b[head] * x for head in range(model.cfg.n_heads)], 2)
+        new = replace(layer, SimpleNamespace(z=z, v=v, pattern=values[at + "attn.hook_pattern"]))
         z = z.clone()
         for here, head in heads:
             if here == layer:
                 z[:, :, head] = new[:, :, head]
         return z
 
-    hooks = [(lambda name: name.endswith(("hook_v", "hook_pattern")), keep)]
-    return model.run_with_hooks(tokens, fwd_hooks=[*hooks, (lambda name: name.endswith("attn.hook_z"), edit)], **inputs)
+    seen = ("hook_v", "hook_pattern", "ln1.hook_normalized", "hook_resid_pre")
+    edited = "attn.hook_result" if model.cfg.vo_identity else "attn.hook_z"
+    hooks = [(lambda name: name.endswith(seen), keep), (lambda name: name.endswith(edited), edit)]
+    return model.run_with_hooks(tokens, fwd_hooks=hooks, **inputs)
 
 
 def assert_exact(model, tokens, **inputs):
@@ -96,11 +101,11 @@ def assert_exact(model, tokens, **inputs):
             assert list(found) == every
             for head, logits in found.items():
                 expected = take(by_hand(model, tokens, [head], replace, **inputs))
-                torch.testing.assert_close(logits, expected, atol=1e-9, rtol=0)
+                torch.testing.assert_close(logits, expected, atol=1e-10, rtol=0)
                 assert (expected - take(clean)).abs().max() > 1e-3  # there was something to compute
             for heads in SETS:
                 expected = take(by_hand(model, tokens, heads, replace, **inputs))
-                torch.testing.assert_close(engine.head_set(heads, replace), expected, atol=1e-9, rtol=0)
+                torch.testing.assert_close(engine.head_set(heads, replace), expected, atol=1e-10, rtol=0)
 
 
 @pytest.fixture(autouse=True)
@@ -185,11 +190,49 @@ def test_a_replacement_sees_what_earlier_replacements_left(make, tokens):
     later = engine.heads(2)
     for found, unedited in zip(seen[1][1:], (later.v, later.pattern, later.z), strict=True):
         assert (found - unedited).abs().max() > 1e-4
+    assert seen[1][3][:, :, 1].abs().min() > 0  # what it was shown is not overwritten with what it gave
 
 
-def test_heads_that_write_more_than_z_tells_are_refused(make, tokens):
-    with pytest.raises(ValueError, match="vo_identity is on: heads write b_h A_h x beside z, so an edit of z is only"):
-        AblationEngine(make(vo_identity=True), tokens)
+@pytest.mark.parametrize("settings", [{}, {"vo_identity": True}], ids=str)
+def test_what_a_head_hands_on_is_its_pattern_times_its_values(make, tokens, settings):
+    model = make(**settings)
+    engine = AblationEngine(model, tokens)
+    for layer in range(3):
+        heads = engine.heads(layer)
+        mixed = (heads.pattern @ heads.v.transpose(1, 2)).transpose(1, 2)
+        torch.testing.assert_close(mixed, heads.z, atol=1e-12, rtol=0)
+
+
+def test_with_b_i_all_that_a_head_writes_is_replaced(make, tokens):
+    """Zero and mean by weights: a head that writes nothing, and one that writes the same for every sequence."""
+    model = make(vo_identity=True)
+    engine = AblationEngine(model, tokens)
+    _, cache = model.run_with_cache(tokens)
+    for layer, head in [(0, 1), (2, 2)]:
+        result = cache["result", layer]
+        for replace, left in [(zero, 0.0), (lambda layer, clean: clean.z.mean(0).expand_as(clean.z), result.mean(0))]:
+            attn_out = cache["attn_out", layer] - result[:, :, head]
+            attn_out = attn_out + (left if isinstance(left, float) else left[:, head])
+            expected = model.resume(cache["resid_pre", layer], layer, attn_out=attn_out, tokens=tokens)
+            torch.testing.assert_close(engine.head_set([(layer, head)], replace), expected, atol=1e-10, rtol=0)
+            torch.testing.assert_close(dict(engine.each_head(replace))[layer, head], expected, atol=1e-10, rtol=0)
+        of_z_alone = model.run_with_hooks(
+            tokens, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", interventions.zero(head=head))]
+        )
+        assert (of_z_alone - engine.head_set([(layer, head)], zero)).abs().max() > 1e-2  # b_h A_h x would be left
+
+
+@pytest.mark.parametrize(
+    "settings", [{"block": "minimal"}, {"block": "dyck", "d_mlp": 0}, {"attention": "causal"}], ids=str
+)
+def test_b_i_in_every_wiring_where_tokens_are_padding(make, tokens, settings):
+    model = make(vo_identity=True, **settings)
+    mask = torch.ones(4, 8, dtype=torch.bool)
+    mask[1, :3] = mask[2, 5:] = False
+    engine = AblationEngine(model, tokens, read_at=READ_AT, attention_mask=mask)
+    for heads in SETS:
+        expected = by_hand(model, tokens, heads, sharpened, attention_mask=mask)[torch.arange(4)[:, None], READ_AT]
+        torch.testing.assert_close(engine.head_set(heads, sharpened), expected, atol=1e-10, rtol=0)
 
 
 @pytest.mark.parametrize("settings", MODELS, ids=str)

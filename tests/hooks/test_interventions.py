@@ -111,6 +111,45 @@ def test_replaced_pattern_mixes_the_values(model, tokens, generator, head, batch
     torch.testing.assert_close(edited, expected, atol=1e-10, rtol=0)
 
 
+@HEAD
+@pytest.mark.parametrize("edit", ["zero", "mean", "resample", "patch"])
+def test_with_b_i_the_whole_head_is_its_result(make, tokens, edit, head, generator):
+    model, name = make(vo_identity=True), "blocks.1.attn.hook_result"
+    _, cache = model.run_with_cache(tokens)
+    _, other = model.run_with_cache(torch.randint(11, (4, 8), generator=generator))
+    old, reference = cache[name], other[name]
+    drawn = torch.randint(4, (4,), generator=torch.Generator().manual_seed(7))
+    hook, new = {
+        "zero": (zero(head=head), torch.zeros_like(old)),
+        "mean": (mean(reference, head=head), reference.mean(0).expand_as(old)),
+        "resample": (resample(reference, generator=torch.Generator().manual_seed(7), head=head), reference[drawn]),
+        "patch": (patch(reference, head=head), reference),
+    }[edit]
+    attn_out = only(head, new, old).sum(2) + model.blocks[1].attn.b_O
+    expected = model.resume(cache["resid_pre", 1], 1, attn_out=attn_out)
+    edited = model.run_with_hooks(tokens, fwd_hooks=[(name, hook)])
+    torch.testing.assert_close(edited, expected, atol=1e-10, rtol=0)
+
+
+def test_with_b_i_an_edit_of_z_leaves_the_rest_and_a_pattern_mixes_both(make, tokens, generator):
+    model = make(vo_identity=True)
+    _, cache = model.run_with_cache(tokens)
+    attn, b, x = model.blocks[1].attn, model.block(1).attention.b, cache["blocks.1.ln1.hook_normalized"]
+
+    def attn_out(edit):
+        with model.hooks(fwd_hooks=[edit]):
+            return model.run_with_cache(tokens)[1]["attn_out", 1]
+
+    rest = torch.einsum("h,bhqk,bkd->bqd", b, cache["pattern", 1], x)
+    left = attn_out(("blocks.1.attn.hook_z", zero()))
+    torch.testing.assert_close(left, rest + attn.b_O, atol=1e-10, rtol=0)
+    pattern = torch.rand(1, 8, 8, generator=generator, dtype=torch.float64).softmax(-1)
+    z = torch.einsum("qk,bkhe->bqhe", pattern[0], cache["v", 1])
+    both = torch.einsum("bphe,hed->bpd", z, attn.W_O) + b.sum() * pattern @ x
+    mixed = attn_out(("blocks.1.attn.hook_pattern", replace_pattern(pattern)))
+    torch.testing.assert_close(mixed, both + attn.b_O, atol=1e-10, rtol=0)
+
+
 @pytest.mark.parametrize("name", WITH_HEADS)
 def test_head_is_found_on_the_right_axis(name, generator):
     old, new = (torch.randn(WITH_HEADS[name], generator=generator) for _ in range(2))

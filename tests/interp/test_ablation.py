@@ -140,9 +140,3 @@ def test_the_result_goes_to_disk_and_back(trained, tiny, tmp_path):
 def test_errors(trained, tiny, as_a_user, settings, words):
     with pytest.raises(ValueError, match=words):
         interp.ablate_heads(trained.model, tiny, **settings)
-
-
-def test_a_model_whose_heads_write_more_than_z_is_refused(tiny):
-    model = Transformer(interp.config_for(tiny, n_layers=1, d_model=16, n_heads=2, vo_identity=True))
-    with pytest.raises(ValueError, match="vo_identity is on"):
-        interp.ablate_heads(model, tiny, n=16)

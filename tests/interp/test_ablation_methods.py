@@ -27,10 +27,11 @@ def model_of(task, seed=3, **sizes):
 
 
 def by_hand(model, task, heads, method):
-    """Accuracy and loss lost, sequence by sequence, with `heads` edited by ordinary hooks."""
+    """Accuracy and loss lost, sequence by sequence, with `heads` (z, or all they write) edited by ordinary hooks."""
     batch = task.sample(N, generator=derived_generator(0, "ablate"), split="test")
     reference = task.sample(N_REFERENCE, generator=derived_generator(0, "reference"), split="validation")
     _, cache = model.run_with_cache(reference.tokens, **reference.model_inputs())
+    handed_on = "result" if model.cfg.vo_identity else "z"
     lost = []
     for index, part in enumerate(chunks(batch, TOKENS_PER_CHUNK // batch.tokens.shape[1])):
         generator, values = derived_generator(0, "replacement", index), {}
@@ -47,7 +48,7 @@ def by_hand(model, task, heads, method):
 
         def edit(z, hook, values=values):
             layer, z = hook.layer(), z.clone()
-            other = cache["z", layer]
+            other = cache[handed_on, layer]
             for head in [head for at, head in heads if at == layer]:
                 if method == "zero":
                     z[:, :, head] = 0
@@ -56,13 +57,18 @@ def by_hand(model, task, heads, method):
                 elif method == "resample":
                     z[:, :, head] = other[rows][:, :, head]  # noqa: B023
                 else:
-                    v = values[layer][:, :, head].double()
-                    z[:, :, head] = (pattern.double() @ v).to(z.dtype)  # noqa: B023
+                    v = values["attn.hook_v", layer][:, :, head]
+                    if model.cfg.vo_identity:
+                        x, b = values["ln1.hook_normalized", layer], model.block(layer).attention.b
+                        v = v @ model.blocks[layer].attn.W_O[head] + b[head] * x
+                    z[:, :, head] = (pattern.double() @ v.double()).to(z.dtype)  # noqa: B023
             return z
 
-        hooks = [(f"blocks.{at}.attn.hook_v", lambda v, hook, values=values: values.update({hook.layer(): v}))
-                 for at in range(2)]  # fmt: skip
-        hooks += [(f"blocks.{at}.attn.hook_z", edit) for at in range(2)]
+        def keep(activation, hook, values=values):
+            values[hook.name.split(".", 2)[2], hook.layer()] = activation
+
+        hooks = [(f"blocks.{at}.{name}", keep) for at in range(2) for name in ("attn.hook_v", "ln1.hook_normalized")]
+        hooks += [(f"blocks.{at}.attn.hook_{handed_on}", edit) for at in range(2)]
         edited = model.run_with_hooks(part.tokens, fwd_hooks=hooks, **part.model_inputs())
         clean = model(part.tokens, **part.model_inputs())
         right = [task.correct(logits, part).double() for logits in (clean, edited)]
@@ -72,6 +78,21 @@ def by_hand(model, task, heads, method):
         ]
         lost.append(torch.stack([right[0] - right[1], losses[1] - losses[0]]))
     return torch.cat(lost, 1).numpy()
+
+
+@pytest.mark.parametrize("method", [*METHODS, "association"])
+def test_with_b_i_it_is_all_that_a_head_writes(method):
+    task = Padded(n_vars=3)
+    model = model_of(task, vo_identity=True).double()
+    with torch.no_grad():
+        for layer in range(2):
+            model.block(layer).attention.b.copy_(torch.tensor([0.7, -1.3]))
+        result = interp.ablate_heads(model, task, heads=SETS, method=method, n=N)
+        for index, heads in enumerate(SETS.values()):
+            lost, rise = by_hand(model, task, heads, method)
+            np.testing.assert_allclose(result.drop[index], lost.mean(0), atol=1e-12)
+            np.testing.assert_allclose(result.loss_rise[index], rise.mean(0), atol=1e-10)
+            assert np.abs(result.loss_rise[index]).max() > 1e-2
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
@@ -121,7 +142,7 @@ def test_the_mean_is_over_tokens_and_not_over_padding():
     reference = task.sample(N_REFERENCE, generator=derived_generator(0, "reference"), split="validation")
     from interp.ablation import _reference
 
-    found = _reference("mean", model, task, 0)["blocks.1.attn.hook_z"]
+    found = _reference("mean", model, task, 0)[1]
     with torch.no_grad():
         _, cache = model.run_with_cache(reference.tokens, attention_mask=reference.attention_mask)
     torch.testing.assert_close(found[0, :-1], cache["z", 1][:, :-1].mean(0))

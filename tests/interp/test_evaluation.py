@@ -10,7 +10,7 @@ from scipy import stats
 import interp
 from hooks import Transformer
 from interp import EvaluationResult, evaluate
-from interp.evaluation import held_out_accuracy
+from interp.evaluation import held_out
 from interp.randomness import derived_generator, derived_seed
 from interp.tasks import S3, Lego
 
@@ -45,7 +45,7 @@ def test_chance_is_guessing_evenly(tiny):
 
 def test_evaluation_uses_no_gradients_and_leaves_the_model_in_evaluation_mode(tiny, generator):
     model = Transformer(interp.config_for(tiny, n_layers=1, d_model=8, n_heads=1)).train()
-    held_out_accuracy(model, tiny, tiny.sample(10, generator=generator))
+    held_out(model, tiny, tiny.sample(10, generator=generator))
     assert not model.training
     assert all(parameter.grad is None for parameter in model.parameters())
 

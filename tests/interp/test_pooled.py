@@ -12,7 +12,7 @@ import interp
 from hooks import Transformer
 from hooks.interventions import zero
 from interp import evaluation
-from interp.evaluation import chunks, evaluate, held_out_accuracy, score_batch
+from interp.evaluation import chunks, evaluate, held_out, score_batch
 from interp.known_answers import uniform_dyck
 from interp.randomness import derived_generator
 from interp.statistics import bootstrap_mean, pooled_interval, proportion_interval
@@ -195,7 +195,7 @@ def test_evaluation_is_right_over_asked(task):
     assert min(asked.values()) > 100
     assert result.accuracy.tolist() == pytest.approx([right[name] / asked[name] for name in task.outcomes])
     assert (result.targets, result.n) == (task.outcomes, 150)
-    assert held_out_accuracy(model, task, batch) == pytest.approx(result.accuracy.tolist())
+    assert held_out(model, task, batch)[0] == pytest.approx(result.accuracy.tolist())
     assert 0 < result.accuracy[0] < 1
     score = score_batch(model, task, batch)
     expected = pooled_interval(score.right.double().numpy(), score.asked.double().numpy())

@@ -1,0 +1,71 @@
+"""Strings of templates against the loop that a user would write, and one-hot inputs against a matrix of them."""
+
+import random
+from collections.abc import Iterator
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from benchmarks.timing import Comparison, compare
+from hooks import FullyConnected, FullyConnectedConfig
+from interp.tasks import Template
+from interp.tasks.template_language import is_wildcard
+
+STRINGS = 2000
+
+
+def plain_strings(task: Template, n: int, rng: random.Random) -> tuple[torch.Tensor, torch.Tensor]:
+    """One string at a time: a template, different symbols for its wildcards, token by token."""
+    symbols, ids = task.alphabet("train"), task.vocab.ids
+    tokens, labels = [], []
+    for _ in range(n):
+        template = rng.choice(task.labelled)
+        chosen = dict(zip(template.wildcards, rng.sample(symbols, len(template.wildcards)), strict=True))
+        tokens.append([*(ids[chosen[t] if is_wildcard(t) else t] for t in template.tokens), ids["[CLS]"]])
+        labels.append(template.label)
+    return torch.tensor(tokens), torch.tensor(labels)
+
+
+class PlainNetwork(nn.Module):
+    """One-hot vectors side by side, then linear layers: what the released code does."""
+
+    def __init__(self, cfg: FullyConnectedConfig):
+        super().__init__()
+        self.d_vocab = cfg.d_vocab
+        widths = [cfg.n_ctx * cfg.d_vocab, *[cfg.width] * (cfg.depth - 1), cfg.d_vocab_out]
+        layers: list[nn.Module] = []
+        for d_in, d_out in pairwise(widths):
+            layers += [nn.Linear(d_in, d_out), nn.ReLU()]
+        self.layers = nn.Sequential(*layers[:-1])
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Answers."""
+        return self.layers(F.one_hot(tokens, self.d_vocab).float().flatten(1))
+
+
+def comparisons() -> Iterator[Comparison]:
+    for name in ("aba_abb", "programs", "distribution_of_three"):
+        task = Template(templates=name, train=1024)
+        generator, rng = torch.Generator().manual_seed(0), random.Random(0)
+
+        def ours(task: Template = task, generator: torch.Generator = generator) -> object:
+            """Labels and targets are in the price."""
+            return task.sample(STRINGS, generator=generator)
+
+        def theirs(task: Template = task, rng: random.Random = rng) -> object:
+            return plain_strings(task, STRINGS, rng)
+
+        yield compare(f"template, {STRINGS} strings of {name}", ours, theirs, bar=0.2, rounds=11)
+    task = Template(train=1024)
+    cfg = FullyConnectedConfig(d_vocab=task.d_vocab, n_ctx=task.n_ctx, width=256)
+    network, plain = FullyConnected(cfg), PlainNetwork(cfg)
+    tokens = task.sample(256, generator=torch.Generator().manual_seed(0)).tokens
+    yield compare(
+        "one-hot network, forward and backward, 256 strings",
+        lambda: network(tokens)[:, 0].square().mean().backward(),
+        lambda: plain(tokens).square().mean().backward(),
+        bar=0.75,
+        rounds=11,
+    )

@@ -1,0 +1,47 @@
+"""How an interval judges a claim, and intervals that several studies need."""
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+from case_studies.claims import Measurement, Verdict
+
+
+def above(m: Measurement, bar: float) -> Verdict:
+    """The whole interval above the bar."""
+    return "reproduced" if m.low > bar else "not reproduced" if m.high < bar else "out of reach"
+
+
+def at_least(m: Measurement, bar: float) -> Verdict:
+    """The whole interval at the bar or above."""
+    return "reproduced" if m.low >= bar else "not reproduced" if m.high < bar else "out of reach"
+
+
+def below(m: Measurement, bar: float) -> Verdict:
+    """The whole interval below the bar."""
+    return "reproduced" if m.high < bar else "not reproduced" if m.low > bar else "out of reach"
+
+
+def more_than_half(m: Measurement) -> Verdict:
+    """Above one half."""
+    return above(m, 0.5)
+
+
+def correlation(
+    x: Float[np.ndarray, " model"], y: Float[np.ndarray, " model"], *, seed: int
+) -> tuple[float, float, float]:
+    """Spearman's rank correlation with its 95 % percentile bootstrap interval over models."""
+
+    def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
+        return float(np.corrcoef(stats.rankdata(a), stats.rankdata(b))[0, 1]) if np.ptp(a) and np.ptp(b) else 0.0
+
+    interval = stats.bootstrap(
+        (x, y),
+        rank_correlation,
+        paired=True,
+        vectorized=False,
+        n_resamples=2000,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return rank_correlation(x, y), float(interval.low), float(interval.high)

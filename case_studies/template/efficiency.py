@@ -1,0 +1,253 @@
+"""Claims about samples: how many does a transformer need, and how many with one scalar per head? (Sections 1 and 5)"""
+
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from case_studies.claims import Claim, Measurement, Verdict
+from case_studies.evidence import Evidence
+from case_studies.judging import above, below
+from case_studies.template.measures import (
+    Scored,
+    best_rate,
+    by,
+    by_n,
+    geometric_mean,
+    loss_chart,
+    over_seeds,
+    ratio,
+    same_budget,
+    scores,
+    t_interval,
+    threshold,
+)
+from case_studies.template.models import BOTH, MIMETIC, PLAIN, A, B
+from interp.view.scaling import scaling_curves
+
+QUARTER = 0.25
+"""Share of the plain model's loss that a modified one may have at most."""
+SAVED, HARDLY = 2.0, 1.0
+"""Doublings of the number of samples: saved, at the least, if the claim holds; and at most, if it does not."""
+BIG = ("standard", "paper")
+
+
+def measure_ratio(evidence: Evidence, *, task: str, variant: str, other_rates: str = "") -> Measurement:
+    """Test loss of the modified over that of the plain models, at every n that both have, where it is lowest."""
+    plain, modified = scores(evidence, f"{task} {PLAIN}"), by_n(scores(evidence, f"{task} {variant}"))
+    shown = {PLAIN: plain, variant: [row for part in modified.values() for row in part]}
+    note = "The interval is Bonferroni's for all n of the table; losses are geometric means over seeds. "
+    note += same_budget(evidence)
+    if other_rates:
+        others = scores(evidence, other_rates)
+        controlled = {row.n for row in others}
+        plain = best_rate([*others, *(row for row in plain if row.n in controlled)], lambda row: row.n)
+        shown[f"{PLAIN}, best rate"] = plain
+        note += " The plain model has, for each seed, the learning rate that did best on validation symbols; the other "
+        note += "keeps the one it was given."
+    theirs = by_n(plain)
+    shared = [n for n in modified if n in theirs]
+    rows: list[list] = [
+        ["n", f"loss, {PLAIN}", f"loss, {variant}", "accuracy", f"accuracy, {variant}", "ratio", "95 %"]
+    ]
+    found = {n: ratio(modified[n], theirs[n], looks=len(shared)) for n in shared}
+    for n, (value, low, high) in found.items():
+        both = (theirs[n], modified[n])
+        means = [f"{geometric_mean(part):.4f}" for part in both]
+        accuracy = [f"{np.mean([row.accuracy for row in part]):.3f}" for part in both]
+        rows.append([n, *means, *accuracy, f"{value:.3g}", f"[{low:.3g}, {high:.3g}]"])
+    best = min(found, key=lambda n: found[n][2])
+    return Measurement(
+        value=found[best][0], low=found[best][1], high=found[best][2], n=len(modified[best]), unit="seeds",
+        numbers={"n": best, "all intervals above a quarter": all(low > QUARTER for _, low, _ in found.values())},
+        tables=[("Loss and accuracy on unseen symbols", rows)],
+        charts=[loss_chart(shown, figure=task, title=task.replace("-", " "))], note=note,
+    )  # fmt: skip
+
+
+def judge_quarter(m: Measurement) -> Verdict:
+    """At most a quarter at some n."""
+    if m.high <= QUARTER:
+        return "reproduced"
+    return "not reproduced" if m.numbers["all intervals above a quarter"] else "out of reach"
+
+
+def measure_threshold(evidence: Evidence, *, level: float, fewer: str, more: str) -> Measurement:
+    """Doublings by which the first variant needs fewer samples than the second to stay below a loss."""
+    groups = {name: scores(evidence, f"aba-abb {name}") for name in (more, fewer)}
+    needed = {
+        name: [threshold(part, level, lambda row: row.loss) for part in by(rows, lambda row: row.seed).values()]
+        for name, rows in groups.items()
+    }
+    ns = {name: np.array([n for n, _ in part], dtype=float) for name, part in needed.items()}
+    saved, low, high = t_interval(np.log2(ns[more] / ns[fewer]))
+    never = {name: sum(not reached for _, reached in part) for name, part in needed.items()}
+    neither = sum(not a[1] and not b[1] for a, b in zip(needed[more], needed[fewer], strict=True))
+    rows: list[list] = [["seed", *(f"n, {name}" for name in groups)]]
+    rows += [[seed, *(int(part[seed]) for part in ns.values())] for seed in range(len(ns[more]))]
+    note = f"A seed that never stays below {level} counts as twice the largest n: {sum(never.values())} of "
+    note += f"{2 * len(ns[more])} do. The interval is over seeds. {same_budget(evidence)}"
+    return Measurement(
+        value=saved, low=low, high=high, n=len(ns[more]), unit="seeds",
+        numbers={f"median n, {name}": float(np.median(part)) for name, part in ns.items()}
+        | {"seeds that never get there": never, "seeds where neither does": neither},
+        tables=[(f"Smallest n from which the loss stays below {level}", rows)],
+        charts=[loss_chart(groups, figure="aba-abb", title="aba against abb")], note=note,
+    )  # fmt: skip
+
+
+def judge_saved(m: Measurement) -> Verdict:
+    """Two doublings or more; where neither variant gets there nothing can be said."""
+    if m.numbers["seeds where neither does"]:
+        return "out of reach"
+    return "reproduced" if m.low > SAVED else "not reproduced" if m.high < HARDLY else "out of reach"
+
+
+def measure_majority(evidence: Evidence) -> Measurement:
+    """Loss with both scalars over that without, at the length where they help least, each at its best n."""
+    plain, modified = (by(scores(evidence, f"majority {variant}"), lambda row: row.length) for variant in (PLAIN, BOTH))
+    looks = sum(len(by_n(part)) for part in plain.values())
+    rows: list[list] = [["length", "n", f"loss, {PLAIN}", f"loss, {BOTH}", "ratio", "95 %"]]
+    per_length = {}
+    for length in plain:
+        theirs, ours = by_n(plain[length]), by_n(modified[length])
+        found = {n: ratio(ours[n], theirs[n], looks=looks) for n in theirs}
+        for n, (value, low, high) in found.items():
+            means = [f"{geometric_mean(part[n]):.3f}" for part in (theirs, ours)]
+            rows.append([length, n, *means, f"{value:.3g}", f"[{low:.3g}, {high:.3g}]"])
+        per_length[length] = min(found.values(), key=lambda one: one[2])
+    worst = max(per_length.values(), key=lambda one: one[2])
+    return Measurement(
+        value=worst[0], low=worst[1], high=worst[2], n=len(by_seed(plain)), unit="seeds",
+        tables=[("Majority on unseen symbols", rows)], charts=[_majority_chart(plain, modified)],
+        note="Measured is the ratio at the length where it is least favourable, at its best n; intervals are "
+        f"Bonferroni's. {same_budget(evidence)}",
+    )  # fmt: skip
+
+
+def by_seed(groups: dict[int, list[Scored]]) -> set[int]:
+    """The seeds of models."""
+    return {row.seed for part in groups.values() for row in part}
+
+
+def judge_less(m: Measurement) -> Verdict:
+    """Less loss."""
+    return below(m, 1)
+
+
+def measure_harder(evidence: Evidence) -> Measurement:
+    """Loss of the plain model at the longest majority minus that at the shortest, at the largest n."""
+    plain, modified = (by(scores(evidence, f"majority {variant}"), lambda row: row.length) for variant in (PLAIN, BOTH))
+    largest = max(row.n for part in plain.values() for row in part)
+    by_length = {length: np.array([row.loss for row in by_n(part)[largest]]) for length, part in plain.items()}
+    mean, low, high = t_interval(by_length[max(by_length)] - by_length[min(by_length)])
+    return Measurement(
+        value=mean, low=low, high=high, n=len(by_seed(plain)), unit="seeds",
+        numbers={"n": largest, "mean loss by length": {str(k): float(v.mean()) for k, v in by_length.items()}},
+        charts=[_majority_chart(plain, modified)],
+    )  # fmt: skip
+
+
+def judge_more(m: Measurement) -> Verdict:
+    """More loss."""
+    return above(m, 0)
+
+
+def _majority_chart(plain: dict[int, list[Scored]], modified: dict[int, list[Scored]]):
+    rows = []
+    for name, groups in ((PLAIN, plain), (BOTH, modified)):
+        ns = sorted({row.n for part in groups.values() for row in part})
+        for n in ns:
+            at = {length: [row for row in part if row.n == n] for length, part in groups.items()}
+            rows += over_seeds(at, x="length", series=f"{name}, n = {n}")
+    return scaling_curves(
+        pd.DataFrame(rows), x="length", y="loss", series="series", rule=1.0, log_y=True,
+        title=f"majority: test loss by length; {min(row['seeds'] for row in rows)} seeds, 95 %",
+    )  # fmt: skip
+
+
+def _ratio_claim(name: str, source: str, statement: str, paper: str, *, task: str, variant: str, rates: bool = False):
+    groups = (f"{task} {PLAIN}", f"{task} {variant}", *(["aba-abb other rates"] if rates else []))
+    control = " The plain model is given the best of several learning rates at each n." if rates else ""
+    return Claim(
+        id=name, source=source, statement=statement, paper=paper,
+        rule="Reproduced if at some n of the grid the ratio of test losses (geometric mean over seeds) has an interval "
+        "that ends at or below a quarter, Bonferroni over n; not reproduced if all intervals lie above a quarter; else "
+        f"out of reach.{control}",
+        quantity=f"loss {variant} / loss {PLAIN}, best n",
+        measure=partial(
+            measure_ratio, task=task, variant=variant, other_rates="aba-abb other rates" if rates else ""
+        ),
+        judge=judge_quarter,
+        needs=groups,
+    )  # fmt: skip
+
+
+def _threshold_claim(name: str, statement: str, paper: str, *, level: float, fewer: str, more: str, **where):
+    return Claim(
+        id=name, source="template paper, Section 5 and Figure 3", statement=statement, paper=paper,
+        rule=f"Doublings of n saved until the loss stays below {level}, over seeds: reproduced if the interval lies "
+        f"above {SAVED:g} (a factor of 4), not reproduced if below {HARDLY:g} (a factor of 2), else out of reach; also "
+        "out of reach if for some seed neither variant gets there.",
+        quantity="doublings of n saved",
+        measure=partial(measure_threshold, level=level, fewer=fewer, more=more),
+        judge=judge_saved, needs=(f"aba-abb {more}", f"aba-abb {fewer}"), **where,
+    )  # fmt: skip
+
+
+WHY_BIG = "Transformers with b I are trained over the whole grid at size standard and above."
+
+CLAIMS = (
+    _ratio_claim(
+        "identity.aba-abb", "template paper, Section 5",
+        "With a I on W_K W_Q^T a transformer learns aba against abb from fewer samples.",
+        "n = 512: 0.55 without, 0.001 with",
+        task="aba-abb", variant=A, rates=True,
+    ),
+    _threshold_claim(
+        "identity.samples.half", "a I saves samples by an order of magnitude, to a loss of one half.",
+        "1024 without, 32 with", level=0.5, fewer=A, more=PLAIN,
+    ),
+    _threshold_claim(
+        "identity.samples.tenth", "a I saves samples by an order of magnitude, to a loss of a tenth.",
+        "2048 without, 32 with", level=0.1, fewer=A, more=PLAIN,
+    ),
+    _threshold_claim(
+        "identity.b-saves-less", "a I saves more samples than b I does.",
+        "512 with b I, 32 with a I", level=0.5, fewer=A, more=B,
+        sizes=BIG, why_not=WHY_BIG,
+    ),
+    _ratio_claim(
+        "identity.same-different", "template paper, Section 1",
+        "With a I a transformer learns same against different from fewer samples.",
+        "loss below 0.5 from 512 without, 32 with", task="same-different", variant=A,
+    ),
+    _ratio_claim(
+        "identity.programs", "template paper, Figure 1",
+        "With a I a transformer learns which of two variables a program prints from fewer samples.",
+        "loss below 0.5 from 1024 without, 32 with", task="programs", variant=A,
+    ),
+    _ratio_claim(
+        "identity.mimetic-start", "template paper, Appendix (mimetic initialisation)",
+        "Starting from W_K W_Q^T near a multiple of the identity saves samples too.",
+        "loss below 0.5 from 1024 without, 32 with", task="aba-abb", variant=MIMETIC,
+    ),
+    Claim(
+        id="majority.identity", source="template paper, Section 5",
+        statement="With a I and b I majority takes fewer samples at every length.",
+        paper="length 4: loss below 0.5 from 8192 without, 512 with",
+        rule="Ratio of test losses at the length where it is least favourable, at its best n, Bonferroni over all: "
+        "reproduced if the interval lies below 1, not reproduced if above, else out of reach.",
+        quantity="loss with / without, worst length", measure=measure_majority, judge=judge_less,
+        needs=(f"majority {PLAIN}", f"majority {BOTH}"),
+    ),
+    Claim(
+        id="majority.longer-is-harder", source="template paper, Section 5",
+        statement="Majority over longer strings takes more samples.",
+        paper="n = 2048: 0.00 at length 2, 0.85 at 4",
+        rule="Loss at the longest minus loss at the shortest, plain model, largest n: reproduced if the interval over "
+        "seeds lies above 0, not reproduced if below, else out of reach.",
+        quantity="difference of losses", measure=measure_harder, judge=judge_more,
+        needs=(f"majority {PLAIN}", f"majority {BOTH}"),
+    ),
+)  # fmt: skip

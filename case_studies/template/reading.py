@@ -1,0 +1,286 @@
+"""Claims about solved models: do their heads look at equal symbols, and is that what they work by? (ours; Figure 7)"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial, wraps
+
+import numpy as np
+import pandas as pd
+import torch
+
+from case_studies.claims import Claim, Measurement, Verdict
+from case_studies.evidence import Evidence, ModelSpec
+from case_studies.judging import above, below, correlation, more_than_half
+from case_studies.template.measures import n_train, t_interval, template_task
+from case_studies.template.models import PLAIN, A
+from hooks import Transformer
+from interp.ablation import ablate_heads
+from interp.activations import patterns_on
+from interp.evaluation import evaluate
+from interp.patterns import classify_heads
+from interp.probing import probe
+from interp.statistics import proportion_interval
+from interp.tasks import Template, TemplateBatch
+from interp.view.charts import dots
+from interp.view.points import scatter, small_maps
+
+SOLVED = 0.95
+"""Accuracy on unseen symbols from which a model counts as solved."""
+N_READ = {"quick": 200, "standard": 500, "paper": 500}
+"""Strings for each reading."""
+MOST_MODELS, FEWEST = 12, 2
+"""Solved models that are read, those with the most training strings first; and the fewest that say anything."""
+GROUPS = {A: f"aba-abb {A}", PLAIN: f"aba-abb {PLAIN}"}
+BAR = 0.1
+"""Accuracy that models must lose without a I before they count as working by it."""
+
+
+@dataclass(frozen=True)
+class Solved:
+    """Models to read."""
+
+    models: list[tuple[ModelSpec, Transformer]]
+    count: int
+    """How many of them are solved. With fewer than two the most accurate ones stand in, to be shown and not judged."""
+
+
+def solved(evidence: Evidence, variant: str) -> Solved:
+    """The models of a variant that are right on unseen validation symbols, at most so many, the largest n first."""
+    ranked: list[tuple[float, ModelSpec, Transformer]] = []
+    for spec in sorted(evidence.specs(GROUPS[variant]), key=lambda spec: (-n_train(spec), spec.seed)):
+        model = evidence.run(spec).model
+        found = evaluate(model, template_task(spec), n=500, split="validation", seed=evidence.seed)
+        ranked.append((float(found.accuracy[0]), spec, model))
+    good = [(spec, model) for accuracy, spec, model in ranked if accuracy >= SOLVED][:MOST_MODELS]
+    if len(good) < FEWEST:
+        best = sorted(ranked, key=lambda one: -one[0])[:FEWEST]
+        return Solved([(spec, model) for _, spec, model in best], len(good))
+    return Solved(good, len(good))
+
+
+def unless_unsolved(judge: Callable[[Measurement], Verdict]) -> Callable[[Measurement], Verdict]:
+    """The rule, or out of reach where hardly any model is solved."""
+
+    @wraps(judge)
+    def judged(m: Measurement) -> Verdict:
+        return "out of reach" if m.numbers["solved models"] < FEWEST else judge(m)
+
+    return judged
+
+
+def measure_same_symbol(evidence: Evidence, *, variant: str) -> Measurement:
+    """Share of solved models in which some head is labelled association: it looks at the same symbol elsewhere."""
+    rows: list[list] = [["n", "seed", "head", "label", "association", "95 %", "a"]]
+    points, found, maps = [], [], {}
+    chosen = solved(evidence, variant)
+    for spec, model in chosen.models:
+        task = template_task(spec)
+        heads = classify_heads(model, task, n=N_READ[evidence.size], seed=evidence.seed)
+        kind = heads.kinds.index("association")
+        labels = [label for row in heads.label for label in row]
+        found.append("association" in labels)
+        for (layer, head), score in np.ndenumerate(heads.score[..., kind]):
+            a = model.block(layer).attention.a
+            value = None if a is None else a[head].item()
+            ends = f"[{heads.low[layer, head, kind]:.2f}, {heads.high[layer, head, kind]:.2f}]"
+            label = heads.label[layer][head]
+            rows.append([n_train(spec), spec.seed, f"{layer}.{head}", label, f"{score:.2f}", ends,
+                         None if value is None else f"{value:+.3f}"])  # fmt: skip
+            points.append({"layer": f"layer {layer}", "association score": float(score), "a": value or 0.0})
+        if len(maps) < 4:
+            for head in range(2):
+                name = f"n {n_train(spec)}, seed {spec.seed}, head 0.{head}"
+                maps[name] = patterns_on([model], _example(task))[0, 0, 0, head].numpy()
+    n, hits = len(found), sum(found)
+    low, high = proportion_interval(np.array(hits), n)
+    first = [one for one in points if one["layer"] == "layer 0"]
+    numbers = {
+        "solved models": chosen.count,
+        "heads of the first layer": len(first),
+        "of these, score below 0": sum(one["association score"] < 0 for one in first),
+    }
+    if variant == A:
+        numbers["of these, a below 0"] = sum(one["a"] < 0 for one in first)
+    return Measurement(
+        value=hits / n, low=float(low), high=float(high), n=n, unit="solved models", numbers=numbers,
+        tables=[("Every head", rows)],
+        charts=[_score_chart(points, variant, n),
+                small_maps(maps, tokens=["x", "y", "x", "C"], title="first layer on an unseen x y x (C: [CLS])")],
+        note="An association score of 0 is chance, 1 all attention on the same symbol elsewhere; below 0 the head "
+        "looks away from it.",
+    )  # fmt: skip
+
+
+def _example(task: Template) -> TemplateBatch:
+    """A string x y x of the first two test symbols."""
+    first = task.d_vocab - len(task.alphabet("test"))
+    return task.fill(torch.tensor([0]), torch.tensor([[first, first + 1]]))
+
+
+def _score_chart(points: list[dict], variant: str, n: int):
+    """Association scores of all heads: over a, or by layer where there is none."""
+    title = f"{variant}: association score of every head, n = {n} models"
+    table = pd.DataFrame(points)
+    if variant == A:
+        return scatter(table, x="a", y="association score", series="layer", title=title)
+    spread = {"low": table["association score"], "high": table["association score"]}
+    table = table.assign(head=[str(index) for index in range(len(table))], **spread)
+    return dots(table, x="head", y="association score", series="layer", rule=0.0, domain=(-0.4, 1.0), title=title)
+
+
+def measure_identity_used(evidence: Evidence) -> Measurement:
+    """Accuracy on unseen symbols that solved models lose when their scalars a are set to 0."""
+    rows: list[list] = [["n", "seed", "accuracy", "a = 0", "|a|, mean"]]
+    lost = []
+    chosen = solved(evidence, A)
+    for spec, model in chosen.models:
+        task = template_task(spec)
+        without = copy.deepcopy(model)
+        with torch.no_grad():
+            for block in without.stored_blocks:
+                if block.attention.a is not None:
+                    block.attention.a.zero_()
+        before, after = (
+            float(evaluate(one, task, n=N_READ[evidence.size], seed=evidence.seed).accuracy[0])
+            for one in (model, without)
+        )
+        size = torch.cat([block.attention.a for block in model.stored_blocks if block.attention.a is not None]).abs()
+        rows.append([n_train(spec), spec.seed, f"{before:.3f}", f"{after:.3f}", f"{size.mean().item():.3f}"])
+        lost.append(before - after)
+    mean, low, high = t_interval(np.array(lost))
+    points = [
+        {"model": f"{row[0]}, {row[1]}", "accuracy": float(row[at]), "low": float(row[at]), "high": float(row[at]),
+         "with": name}
+        for row in rows[1:] for at, name in ((2, "a as learned"), (3, "a = 0"))
+    ]  # fmt: skip
+    return Measurement(
+        value=mean, low=low, high=high, n=len(lost), unit="solved models", numbers={"solved models": chosen.count},
+        tables=[("Accuracy on unseen symbols", rows)],
+        charts=[dots(pd.DataFrame(points), x="model", y="accuracy", series="with", rule=0.5,
+                     title=f"{N_READ[evidence.size]} unseen strings per point; models by n and seed")],
+    )  # fmt: skip
+
+
+def judge_used(m: Measurement) -> Verdict:
+    """A clear loss."""
+    return above(m, BAR)
+
+
+def measure_agreement(evidence: Evidence) -> Measurement:
+    """Rank correlation over heads: the association score's distance from 0, and the accuracy lost without the head."""
+    score, lost, rows = [], [], []
+    found_by = {variant: solved(evidence, variant) for variant in GROUPS}
+    for variant, chosen in found_by.items():
+        for spec, model in chosen.models:
+            task = template_task(spec)
+            heads = classify_heads(model, task, n=N_READ[evidence.size], seed=evidence.seed)
+            kind = heads.kinds.index("association")
+            found = ablate_heads(model, task, method="mean", n=N_READ[evidence.size], seed=evidence.seed)
+            for index, (layer, head) in enumerate(np.ndindex(heads.score.shape[:2])):
+                score.append(abs(float(heads.score[layer, head, kind])))
+                lost.append(float(found.drop[index, 0]))
+                rows.append({"score's distance from 0": score[-1], "accuracy lost": lost[-1],
+                             "models": f"{variant}, layer {layer}"})  # fmt: skip
+    value, low, high = correlation(np.array(score), np.array(lost), seed=evidence.seed)
+    first = [row for row in rows if row["models"].endswith("layer 0")]
+    at_first = correlation(
+        np.array([row["score's distance from 0"] for row in first]),
+        np.array([row["accuracy lost"] for row in first]), seed=evidence.seed,
+    )  # fmt: skip
+    return Measurement(
+        value=value, low=low, high=high, n=len(score), unit="heads",
+        numbers={"solved models": sum(chosen.count for chosen in found_by.values()), "first layer only": at_first[0],
+                 "its interval": list(at_first[1:])},
+        charts=[scatter(pd.DataFrame(rows), x="score's distance from 0", y="accuracy lost", series="models",
+                        title=f"heads of solved models set to their mean, n = {len(score)} heads")],
+        note="Heads of one model are not independent; the bootstrap over heads makes the interval too narrow rather "
+        "than too wide.",
+    )  # fmt: skip
+
+
+def judge_agreement(m: Measurement) -> Verdict:
+    """A positive correlation."""
+    return above(m, 0)
+
+
+def measure_where_readable(evidence: Evidence, *, variant: str) -> Measurement:
+    """Accuracy of linear probes at [CLS] after the first layer: which template is it, on unseen symbols?"""
+    rows: list[list] = [["n", "seed", "after embedding", "after layer 1", "after layer 2", "untrained, layer 2"]]
+    first, last = [], []
+    chosen = solved(evidence, variant)
+    for spec, model in chosen.models:
+        result = probe(model, template_task(spec), label="label", n_train=600, n_test=600, seed=evidence.seed)
+        cells = result.accuracy[:, 0]
+        rows.append([n_train(spec), spec.seed, *(f"{cells[i]:.3f}" for i in (0, 1, -1)),
+                     f"{result.untrained[-1, 0]:.3f}"])  # fmt: skip
+        first.append(float(cells[1]))
+        last.append(float(cells[-1]))
+    mean, low, high = t_interval(np.array(first))
+    points = [
+        {"model": f"{row[0]}, {row[1]}", "probe accuracy": float(row[at]), "low": float(row[at]),
+         "high": float(row[at]), "where": name}
+        for row in rows[1:] for at, name in ((2, "embedding"), (3, "after layer 1"), (4, "after layer 2"))
+    ]  # fmt: skip
+    return Measurement(
+        value=mean, low=low, high=high, n=len(first), unit="solved models",
+        numbers={"solved models": chosen.count, "mean after the last layer": float(np.mean(last))},
+        tables=[("Probes at [CLS], fitted on validation symbols, scored on test symbols", rows)],
+        charts=[dots(pd.DataFrame(points), x="model", y="probe accuracy", series="where", rule=0.5,
+                     title="which template, read at [CLS] on unseen symbols; 600 strings per point")],
+    )  # fmt: skip
+
+
+def judge_not_yet(m: Measurement) -> Verdict:
+    """Not readable after the first layer, readable after the last."""
+    if m.numbers["mean after the last layer"] < SOLVED:
+        return "out of reach"
+    return below(m, 0.75)
+
+
+def _looking_claim(name: str, variant: str, models: str) -> Claim:
+    return Claim(
+        id=name, source="template paper, Section 5 (why a I helps), Figure 7",
+        statement=f"Solved models {models} have heads that look at the same symbol elsewhere.",
+        rule="Share of solved models with a head labelled association (interp.classify_heads, kind same_symbol): "
+        "reproduced if its exact interval lies above one half, not reproduced if below, else out of reach.",
+        quantity="share of solved models", measure=partial(measure_same_symbol, variant=variant),
+        judge=unless_unsolved(more_than_half), needs=(GROUPS[variant],),
+    )  # fmt: skip
+
+
+def _readable_claim(name: str, variant: str, models: str) -> Claim:
+    return Claim(
+        id=name, source="ours",
+        statement=f"Equality is found among the symbols first and read by [CLS] later: in solved models {models} the "
+        "template cannot be read at [CLS] after the first layer.",
+        rule=f"Mean probe accuracy at [CLS] after the first layer: reproduced if its interval over models lies below "
+        f"0.75, not reproduced if above, else out of reach; also out of reach if less than {SOLVED} is read after the "
+        "last layer.",
+        quantity="probe accuracy after layer 1", measure=partial(measure_where_readable, variant=variant),
+        judge=unless_unsolved(judge_not_yet), needs=(GROUPS[variant],),
+    )  # fmt: skip
+
+
+CLAIMS = (
+    _looking_claim("heads.same-symbol.identity", A, "with a I"),
+    _looking_claim("heads.same-symbol.plain", PLAIN, "without a I"),
+    Claim(
+        id="heads.identity-used", source="ours, the causal half of Section 5",
+        statement="Solved models with a I work by it.",
+        rule=f"Accuracy on unseen symbols lost when every a is set to 0: reproduced if the interval over models lies "
+        f"above {BAR}, not reproduced if below, else out of reach.",
+        quantity="accuracy lost", measure=measure_identity_used, judge=unless_unsolved(judge_used), needs=(GROUPS[A],),
+    ),
+    Claim(
+        id="heads.ablation-agrees", source="ours",
+        statement="The heads whose attention depends most on equality are those that models need most.",
+        rule="Spearman correlation over the heads of all solved models, of the association score's distance from 0 "
+        "with the accuracy lost when the head is set to its mean: reproduced if the bootstrap interval lies above 0, "
+        "not reproduced if below, else out of reach.",
+        quantity="rank correlation", measure=measure_agreement, judge=unless_unsolved(judge_agreement),
+        needs=tuple(GROUPS.values()),
+    ),
+    _readable_claim("probes.identity", A, "with a I"),
+    _readable_claim("probes.plain", PLAIN, "without a I"),
+)  # fmt: skip

@@ -1,0 +1,198 @@
+"""Templates as text: which tokens are wildcards, what a template is labelled, which strings it stands for."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+ARROW = "->"
+
+
+def is_wildcard(token: str) -> bool:
+    """A single lower-case letter, a to z, is a wildcard; every other token is fixed."""
+    return len(token) == 1 and "a" <= token <= "z"
+
+
+def split_tokens(text: str) -> tuple[str, ...]:
+    """Tokens of a text: separated by white space, or, where there is none, one per character."""
+    return tuple(text.split()) if len(text.split()) > 1 else tuple(text.strip())
+
+
+@dataclass(frozen=True)
+class LabelledTemplate:
+    """A string over wildcards and fixed tokens, and what strings of its kind are labelled.
+
+    A single lower-case letter is a wildcard, which stands for one symbol wherever it occurs; different wildcards stand
+    for different symbols. Any other token stands for itself.
+
+    Source: template paper (arXiv:2310.09753) Definition 2.1.
+
+    Raises:
+        ValueError: no tokens, a label that is not finite, or a wildcard as label that the template does not have.
+    """
+
+    tokens: tuple[str, ...]
+    label: float | str
+    """A real number, or a token: one of the template's wildcards (its symbol is the label) or a fixed token."""
+
+    def __post_init__(self):
+        object.__setattr__(self, "tokens", tuple(self.tokens))
+        if not self.tokens:
+            raise ValueError("a template is empty; write at least one token before the arrow.")
+        if isinstance(self.label, int | float):
+            object.__setattr__(self, "label", float(self.label))
+            if not isfinite(self.label):
+                raise ValueError(f"the label of the template {self.text!r} is {self.label}; give a finite number.")
+        elif is_wildcard(self.label) and self.label not in self.tokens:
+            has = " ".join(self.wildcards) or "no wildcard"
+            raise ValueError(
+                f"the label wildcard {self.label!r} does not occur in the template {self.text!r}, which has {has}; "
+                f"nothing would say which symbol it is."
+            )
+
+    @property
+    def wildcards(self) -> tuple[str, ...]:
+        """Its wildcards, in order of appearance."""
+        return tuple(dict.fromkeys(token for token in self.tokens if is_wildcard(token)))
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """Its fixed tokens."""
+        return frozenset(token for token in self.tokens if not is_wildcard(token))
+
+    @property
+    def text(self) -> str:
+        """The tokens as `read_template` reads them."""
+        return "".join(self.tokens) if all(len(token) == 1 for token in self.tokens) else " ".join(self.tokens)
+
+    def __str__(self) -> str:
+        label = f"{self.label:+g}" if isinstance(self.label, float) else self.label
+        return f"{self.text} {ARROW} {label}"
+
+
+def read_template(text: str) -> LabelledTemplate:
+    """A template written as `aba -> +1`, or with white space between tokens: `x = 1 ; print ( x ) -> x`.
+
+    A label that reads as a number is a real one.
+
+    Raises:
+        ValueError: no arrow, no label or several tokens as label, or what `LabelledTemplate` refuses.
+    """
+    left, arrow, right = text.partition(ARROW)
+    label = right.split()
+    if not arrow or len(label) != 1:
+        raise ValueError(
+            f"cannot read the template {text!r}; write its tokens, {ARROW} and one label: 'aba {ARROW} +1'."
+        )
+    try:
+        return LabelledTemplate(split_tokens(left), float(label[0]))
+    except ValueError as error:
+        if "could not convert" not in str(error):
+            raise
+    return LabelledTemplate(split_tokens(left), label[0])
+
+
+def substitute(template: LabelledTemplate, symbols: dict[str, str]) -> tuple[str, ...]:
+    """The string in which every wildcard is replaced by its symbol.
+
+    Raises:
+        ValueError: a wildcard without a symbol, or two wildcards with the same one.
+    """
+    missing = [wildcard for wildcard in template.wildcards if wildcard not in symbols]
+    if missing:
+        raise ValueError(f"symbols has nothing for the wildcard {missing[0]!r} of {template.text!r}.")
+    chosen = [symbols[wildcard] for wildcard in template.wildcards]
+    double = [symbol for symbol in chosen if chosen.count(symbol) > 1]
+    if double:
+        raise ValueError(f"symbols gives {double[0]!r} to two wildcards of {template.text!r}; they must differ.")
+    return tuple(symbols.get(token, token) if is_wildcard(token) else token for token in template.tokens)
+
+
+def substitution(
+    string: str | Sequence[str], template: LabelledTemplate | str, *, fixed: Collection[str] = ()
+) -> dict[str, str] | None:
+    """Which symbol each wildcard stands for, if the string matches the template; else None.
+
+    Args:
+        string: Tokens, or a text of them.
+        template: What it might be of; a text may leave out the label.
+        fixed: Further tokens that no wildcard may stand for: those of the other templates of a task.
+    """
+    if isinstance(template, str):
+        template = read_template(template if ARROW in template else f"{template} {ARROW} 0")
+    string = split_tokens(string) if isinstance(string, str) else tuple(string)
+    if len(string) != len(template.tokens):
+        return None
+    taken = template.fixed | frozenset(fixed)
+    found: dict[str, str] = {}
+    for token, symbol in zip(template.tokens, string, strict=True):
+        if not is_wildcard(token):
+            if token != symbol:
+                return None
+        elif symbol in taken or found.setdefault(token, symbol) != symbol:
+            return None
+    return found if len(set(found.values())) == len(found) else None
+
+
+def matches(string: str | Sequence[str], template: LabelledTemplate | str, *, fixed: Collection[str] = ()) -> bool:
+    """Whether a string is of a template: an injective choice of symbols for its wildcards gives it.
+
+    Wildcards stand for symbols, never for fixed tokens. Arguments as those of `substitution`.
+
+    Source: template paper (arXiv:2310.09753) Definition 2.4, with symbols drawn outside the fixed tokens.
+    """
+    return substitution(string, template, fixed=fixed) is not None
+
+
+def structure(template: LabelledTemplate) -> tuple[str | int, ...]:
+    """The tokens with wildcards numbered in order of appearance: equal for templates that differ in names only."""
+    number = {wildcard: index for index, wildcard in enumerate(template.wildcards)}
+    return tuple(number.get(token, token) for token in template.tokens)
+
+
+def check_templates(templates: Sequence[LabelledTemplate], *, real: bool, weights: Sequence[float] = ()) -> None:
+    """Refuse templates that are no task together.
+
+    Args:
+        templates: One at least.
+        real: Whether their labels are to be numbers.
+        weights: Of the templates, or none.
+
+    Raises:
+        ValueError: different lengths, a label of the wrong sort, two templates that overlap (with a string that
+            matches both), or weights that do not fit.
+    """
+    lengths = sorted({len(one.tokens) for one in templates})
+    if len(lengths) > 1:
+        raise ValueError(f"templates have lengths {lengths}; all must have the same.")
+    for one in templates:
+        if isinstance(one.label, float) != real:
+            kind = "a real number" if isinstance(one.label, float) else f"the token {one.label!r}"
+            wants = "real numbers" if real else "tokens: a wildcard of the template or a fixed token"
+            raise ValueError(f"the template '{one}' is labelled {kind}, but labels of this form are {wants}.")
+    if weights and (len(weights) != len(templates) or min(weights) < 0 or sum(weights) <= 0):
+        raise ValueError(
+            f"weights is {tuple(weights)}; give one for each of the {len(templates)} templates, none negative."
+        )
+    check_disjoint(templates)
+
+
+def check_disjoint(templates: Sequence[LabelledTemplate]) -> None:
+    """Refuse a set of templates of which two have a string in common.
+
+    Wildcards never stand for fixed tokens, so two templates of one length clash exactly when they differ in the names
+    of wildcards only.
+
+    Raises:
+        ValueError: with the two templates and a string that matches both.
+    """
+    seen: dict[tuple, LabelledTemplate] = {}
+    for other in templates:
+        one = seen.get(structure(other))
+        if one is not None:
+            mark = "'" * max((len(token) for token in one.fixed if token[:1].isupper()), default=0)
+            string = [t.upper() + mark if is_wildcard(t) else t for t in one.tokens]
+            raise ValueError(
+                f"the templates '{one}' and '{other}' overlap: the string {' '.join(string)!r} matches both. Keep one, "
+                f"or let them differ in which tokens are equal."
+            )
+        seen[structure(other)] = other

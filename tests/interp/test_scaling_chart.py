@@ -1,0 +1,126 @@
+"""Curves over sizes: points where the numbers say, a paper's own behind, and nothing lost to a logarithm or a dot."""
+
+import math
+import re
+from html import unescape
+
+import pandas as pd
+import pytest
+from test_points import marks, paths, texts
+
+from interp.view.charts import chart_svg
+from interp.view.scaling import scaling_curves
+
+HEIGHT, WIDTH = 220, 300
+
+
+@pytest.fixture
+def table():
+    rows = [(16, 1.0, 0.9, 1.2, "plain"), (64, 0.5, 0.4, 0.7, "plain"), (256, 0.25, 0.0, 0.3, "plain"),
+            (16, 0.6, 0.5, 0.8, "with a I"), (256, 0.01, 0.0, 0.02, "with a I")]  # fmt: skip
+    return pd.DataFrame(rows, columns=["symbols", "test loss", "low", "high", "models"])
+
+
+@pytest.fixture
+def behind():
+    rows = [(16, 1.1, "plain"), (256, 0.5, "plain"), (16, 0.2, "an LSTM"), (256, 0.0, "an LSTM")]
+    return pd.DataFrame(rows, columns=["symbols", "test loss", "models"])
+
+
+def draw(table, **options):
+    names = {"x": "symbols", "y": "test loss", "series": "models", "title": "loss by symbols"}
+    return chart_svg(scaling_curves(table, **{**names, **options}))
+
+
+def lines(svg, dashed):
+    """Lines as (colour, points), those with dashes or those without."""
+    found = []
+    for attributes in re.findall(r'<path aria-label="[^"]*"[^>]*aria-roledescription="line mark"([^>]*)>', svg):
+        if ("stroke-dasharray" in attributes) == dashed:
+            points = re.search(r'd="M([^"]*)"', attributes)[1].split("L")
+            colour = re.search(r'stroke="([^"]*)"', attributes)[1]
+            found.append((colour, [tuple(map(float, point.split(","))) for point in points]))
+    return found
+
+
+def test_a_point_per_row_and_a_line_per_series(table):
+    svg = draw(table)
+    assert {"plain", "with a I", "symbols", "test loss", "loss by symbols"} <= set(texts(svg))
+    assert len(marks(svg, "point")) == len(table)
+    drawn = lines(svg, dashed=False)
+    assert sorted(len(points) for _, points in drawn) == [2, 3]
+    assert len({colour for colour, _ in drawn}) == 2
+    assert not lines(svg, dashed=True)
+    (plain,) = [points for _, points in drawn if len(points) == 3]
+    across = [x for x, _ in plain]
+    assert across[1] - across[0] == pytest.approx(across[2] - across[1], abs=0.01)  # 16 to 64 is as far as 64 to 256
+    heights = [HEIGHT - y for _, y in plain]
+    assert [height / heights[0] for height in heights] == pytest.approx([1, 0.5, 0.25], abs=0.01)  # and from zero
+
+
+def test_what_a_point_says(table):
+    found = marks(draw(table), "point")
+    for row, mark in zip(table.to_dict("records"), found, strict=True):
+        assert mark["models"] == row["models"]
+        assert float(mark["test loss"]) == row["test loss"]
+        assert (float(mark["low"]), float(mark["high"])) == (row["low"], row["high"])
+        assert float(mark["symbols"]) == row["symbols"]
+
+
+def test_other_curves_are_dashed_and_in_the_colours_of_their_names(table, behind):
+    svg = draw(table, behind=behind)
+    ours = {len(points): colour for colour, points in lines(svg, dashed=False)}
+    theirs = lines(svg, dashed=True)
+    assert [len(points) for _, points in theirs] == [2, 2]
+    assert {colour for colour, _ in theirs} == {ours[3], "#999999"}
+    assert "an LSTM" in texts(svg)
+    assert svg.index("stroke-dasharray") < svg.index('aria-roledescription="point"')
+
+
+def test_a_logarithmic_side_draws_zero_at_its_lower_end(table, behind):
+    below = table.assign(**{"test loss": [1.0, 0.1, 0.01, 0.1, 0.0]})
+    drawn = lines(draw(below, behind=behind, log_y=True), dashed=False)
+    (plain,) = [points for _, points in drawn if len(points) == 3]
+    (other,) = [points for _, points in drawn if len(points) == 2]
+    assert plain[1][1] - plain[0][1] == pytest.approx(plain[2][1] - plain[1][1], abs=0.01)
+    assert other[1][1] == pytest.approx(HEIGHT, abs=0.01)
+    assert all(math.isfinite(y) and 0 <= y <= HEIGHT for points in (plain, other) for _, y in points)
+    dashed = lines(draw(below, behind=behind, log_y=True), dashed=True)
+    assert max(y for _, points in dashed for _, y in points) == pytest.approx(HEIGHT, abs=0.01)
+
+
+@pytest.mark.parametrize("log_y", [False, True])
+def test_a_rule_lies_across_at_its_value(table, log_y):
+    svg = draw(table, rule=0.5, log_y=log_y)
+    assert 'stroke-dasharray="2,3"' in svg
+    assert 'stroke-dasharray="2,3"' not in draw(table, log_y=log_y)
+    at = re.search(r'transform="translate\((\S+),(\S+)\)"[^>]*stroke-dasharray="2,3"', svg)
+    (plain,) = [points for _, points in lines(svg, dashed=False) if len(points) == 3]
+    assert float(at[2]) == pytest.approx(plain[1][1], abs=0.01)  # its loss is 0.5
+
+
+@pytest.mark.parametrize("names", [("d.model", "loss [nats]"), ("n['x']", "error 0.5"), ("a\\b", "loss. ")])
+def test_any_column_name(table, names):
+    table = table.rename(columns=dict(zip(("symbols", "test loss"), names, strict=True)))
+    svg = draw(table, x=names[0], y=names[1])
+    assert len(marks(svg, "point")) == len(table)
+    assert {unescape(name).strip() for name in names} <= {text.strip() for text in texts(svg)}
+    assert sorted(len(points) for _, points in lines(svg, dashed=False)) == [2, 3]
+
+
+def test_the_table_is_left_alone(table, behind):
+    before = table.copy(), behind.copy()
+    draw(table, behind=behind, log_y=True)
+    pd.testing.assert_frame_equal(table, before[0])
+    pd.testing.assert_frame_equal(behind, before[1])
+
+
+def test_intervals_reach_from_low_to_high(table):
+    svg = draw(table)
+    rules = re.findall(r'transform="translate\(([^,]+),([^)]+)\)" x2="0" y2="([^"]+)"', svg)
+    (plain,) = [points for _, points in lines(svg, dashed=False) if len(points) == 3]
+    per_unit = (HEIGHT - plain[0][1]) / 1.0
+    lengths = sorted(abs(float(length)) / per_unit for *_, length in rules)
+    expected = sorted(table["high"] - table["low"])
+    for length in expected:
+        assert any(abs(length - found) < 0.01 for found in lengths)
