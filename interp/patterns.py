@@ -136,13 +136,18 @@ def measure(model: Transformer, task: Task, batch: Batch, kinds: Sequence[str]) 
         def see(pattern: Tensor, hook, rows=rows, layers=layers) -> None:
             layers[hook.layer()].update(rows.measure(pattern))
 
-        def weigh(v: Tensor, hook, layers=layers) -> None:
-            # |v W_O| = |R v| where W_O^T = Q R, and R is small
-            small = torch.linalg.qr(model.blocks[hook.layer()].attn.W_O.mT, mode="r").R
-            layers[hook.layer()]["norm"] = (v.transpose(1, 2) @ small.mT).norm(dim=-1)
+        def keep(resid: Tensor, hook, layers=layers) -> None:
+            layers[hook.layer()]["resid"] = resid
 
-        hooks = [(f"blocks.{layer}.attn.hook_pattern", see) for layer in range(model.cfg.n_layers)]
-        hooks += [(f"blocks.{layer}.attn.hook_v", weigh) for layer in range(model.cfg.n_layers)]
+        def weigh(v: Tensor, hook, layers=layers) -> None:
+            layer = hook.layer()
+            layers[layer]["norm"] = _write_norm(model, layer, v, layers[layer].pop("resid"))
+
+        hooks = [
+            (f"blocks.{layer}.{name}", act)
+            for layer in range(model.cfg.n_layers)
+            for name, act in (("hook_resid_pre", keep), ("attn.hook_v", weigh), ("attn.hook_pattern", see))
+        ]
         with model.hooks(hooks):
             model(part.tokens, **part.model_inputs())
         parts.append([rows.weigh(layer) for layer in layers])
@@ -151,6 +156,18 @@ def measure(model: Transformer, task: Task, batch: Batch, kinds: Sequence[str]) 
         for name in ("score", "null_variance", "value_weighted", "uniformity", "entropy", "moved")
     }
     return Measures(**joined, chance=torch.stack(chances).mean(0).numpy())
+
+
+def _write_norm(
+    model: Transformer, layer: int, v: Float[Tensor, "batch key head d_head"], resid: Float[Tensor, "batch key d_model"]
+) -> Float[Tensor, "batch head key"]:
+    """Norm of what each key would write through each head: v W_O, and with b I also b x."""
+    weight, b = model.blocks[layer].attn.W_O, model.block(layer).attention.b
+    v = v.transpose(1, 2)
+    if b is None:  # |v W_O| = |R v| where W_O^T = Q R, and R is small
+        return (v @ torch.linalg.qr(weight.mT, mode="r").R.mT).norm(dim=-1)
+    x = model.block(layer).read(resid, model.blocks[layer])
+    return (v @ weight + b[:, None, None] * x[:, None]).norm(dim=-1)
 
 
 class _Rows:

@@ -1,7 +1,7 @@
 """The template study: `interp reproduce template`."""
 
 from case_studies.study import Study
-from case_studies.template import copying, efficiency, kernel, networks, reading, sweeps
+from case_studies.template import copying, efficiency, identity_matrices, kernel, networks, reading, sweeps
 from case_studies.template.models import groups
 
 STUDY = Study(
@@ -19,6 +19,7 @@ STUDY = Study(
         *networks.CLAIMS,
         *kernel.CLAIMS,
         *reading.CLAIMS,
+        *identity_matrices.CLAIMS,
         *sweeps.CLAIMS,
     ),
     groups=groups,

@@ -202,8 +202,7 @@ class Template:
         check_split(split)
         weights = torch.tensor(self.weights or (1.0,) * len(self.labelled))
         template = torch.multinomial(weights, n, replacement=True, generator=generator)
-        earlier = SPLITS[: SPLITS.index(split)]
-        first = len(self.fixed) + sum(size_of(getattr(self, name)) for name in earlier)
+        first = len(self.fixed) + sum(size_of(getattr(self, name)) for name in SPLITS[: SPLITS.index(split)])
         symbols = first + choose_distinct(n, size_of(getattr(self, split)), self.n_wildcards, generator)
         return self.fill(template, symbols)
 
@@ -246,8 +245,7 @@ class Template:
         for index, one in enumerate(self.labelled):
             found = substitution(tokens, one, fixed=self.fixed)
             if found is not None:
-                ids = [self.vocab.ids[symbol] for symbol in found.values()]
-                ids += [0] * (self.n_wildcards - len(ids))
+                ids = [self.vocab.ids[symbol] for symbol in found.values()] + [0] * (self.n_wildcards - len(found))
                 return self.fill(torch.tensor([index]), torch.tensor([ids]))
         shown = ", ".join(str(one) for one in self.labelled[:6])
         raise ValueError(f"the string {text!r} matches none of the {len(self.labelled)} templates ({shown}).")
@@ -335,8 +333,7 @@ class Template:
         undecided = self._undecided.to(tokens.device)
         found = {"same_symbol": same, "same_template_position": undecided.expand(len(tokens), -1, -1)}
         if self.cls:
-            special = tokens == self.fixed.index(CLS)
-            found["special"] = special[:, None].expand(-1, pos, -1)
+            found["special"] = (tokens == self.fixed.index(CLS))[:, None].expand(-1, pos, -1)
         return found
 
     @cached_property

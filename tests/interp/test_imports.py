@@ -12,7 +12,7 @@ import interp
 
 ROOT = Path(__file__).resolve().parents[2]
 MAY_IMPORT = {"hooks": {"hooks"}, "interp": {"hooks", "interp"}, "case_studies": {"hooks", "interp", "case_studies"}}
-ANALYSES = {"probing", "patterns", "ablation", "variation", "balance", "pruning", "kernels"}
+ANALYSES = {"probing", "patterns", "ablation", "variation", "balance", "pruning", "kernels", "identity_strength"}
 MAY_IMPORT_ANALYSES = {"interp", "interp.report", "interp.audit", "interp.demo", "interp.cli"}
 LONGEST, MOST_PARAMETERS = 350, 8
 

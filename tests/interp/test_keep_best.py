@@ -1,4 +1,4 @@
-"""Training on templates: the best weights are kept, a_h and b_h have rates of their own, and what does not fit is told."""
+"""Training on templates: the best weights are kept, a_h and b_h have their own rates, what does not fit is refused."""
 
 import copy
 import dataclasses
@@ -14,6 +14,8 @@ from hooks import make_model, presets
 from hooks.checkpoint import load_checkpoint, read_tensors
 from interp import TrainingRun, TrainSettings
 from interp.randomness import derived_generator
+from interp.report_sections import _task_line
+from interp.run_folder import RunFolder
 from interp.tasks import Template
 from interp.tasks.base import logits_at_targets
 from interp.train_settings import recipe_for
@@ -115,6 +117,28 @@ def test_an_interrupted_run_ends_with_the_same_best(run, tmp_path, step):
     assert not (tmp_path / "best.safetensors").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "call"), [("save_best", 2), ("append_metrics", "best"), ("save_state", 2), ("finish", 1)]
+)
+def test_a_crash_in_the_middle_of_writing_changes_nothing(run, best, tmp_path, monkeypatch, name, call):
+    """The best file and the metrics that tell of it are two: between them lies a moment when only one is new."""
+    write, calls = getattr(RunFolder, name), []
+
+    def once(self, *args):
+        calls.append(args)
+        if len(calls) == (best["steps_done"] // 2 if call == "best" else call):
+            raise Stopped
+        write(self, *args)
+
+    monkeypatch.setattr(RunFolder, name, once)
+    with pytest.raises(Stopped):
+        interp.train(new_model(), TASK, SETTINGS, folder=tmp_path)
+    monkeypatch.undo()
+    resumed = interp.train(new_model(), TASK, SETTINGS, folder=tmp_path)
+    assert same_weights(resumed.model, run[0].model)
+    assert resumed.final_accuracy == run[0].final_accuracy
+
+
 def test_the_best_so_far_is_on_disk_whenever_the_run_stops(run, tmp_path):
     with pytest.raises(Stopped):
         interp.train(new_model(), TASK, SETTINGS, folder=tmp_path, on_record=stop_at(10))
@@ -127,11 +151,13 @@ def test_the_best_so_far_is_on_disk_whenever_the_run_stops(run, tmp_path):
 
 
 def test_the_best_of_several_is_the_first_and_outcomes_are_averaged():
-    records = [{"validation_loss": loss, "at": index} for index, loss in enumerate(([3, 1], [1, 2], [2, 1], [9, 0]))]
+    records = [
+        {"validation_loss": loss, "at": index} for index, loss in enumerate(([3, 1], [0, 2.5], [1, 1.5], [9, 0]))
+    ]
     assert best_record(records)["at"] == 1
-    assert best_record([{"validation_loss": [float("nan"), 1]}, {"validation_loss": [0.5, 0.6]}])["validation_loss"] == [
-        0.5, 0.6
-    ]  # fmt: skip
+    unasked = [{"validation_loss": [float("nan"), 1], "at": 0}, {"validation_loss": [0.5, 0.6], "at": 1}]
+    assert best_record(unasked)["at"] == 1
+    assert best_record(unasked[::-1])["at"] == 1
 
 
 def test_validation_loss_is_told_per_outcome(run):
@@ -224,6 +250,14 @@ def test_settings_survive_json():
     assert TrainSettings.from_dict(json.loads(json.dumps(chosen.to_dict()))) == chosen
 
 
+def test_a_report_says_which_templates(run):
+    assert _task_line(run[0]) == "templates: aba -> +1, abb -> -1; real labels, 6 training symbols"
+    stored = TrainingRun.load(run[1])  # lists where tuples were
+    assert _task_line(stored) == _task_line(run[0])
+    stored.manifest["task"] = Template(templates="majority", train=("x", "y")).describe()
+    assert "and 12 more; real labels, 2 training symbols" in _task_line(stored)
+
+
 def test_recipe_for_templates():
     recipe = recipe_for(Template(train=37))
     assert (recipe.n_train, recipe.keep, recipe.weight_decay) == (37, "best", 0.0)
@@ -244,7 +278,7 @@ def test_configs_for_templates():
     assert (copying.block, copying.d_mlp, copying.embedding_std) == ("bare", 0, 0.25)
     flat = interp.config_for(TASK, "fully_connected", width=5, inputs="one_hot_and_equality")
     assert (flat.d_vocab, flat.d_vocab_out, flat.n_ctx, flat.width) == (17, 1, 4, 5)
-    with pytest.raises(ValueError, match="family is 'mlp'; choose one of .*template_copy, fully_connected"):
+    with pytest.raises(ValueError, match=r"family is 'mlp'; choose one of .*template_copy, fully_connected"):
         interp.config_for(TASK, "mlp")
     with pytest.raises(ValueError, match="tied_embedding reads out with the embedding of 17 learned tokens"):
         interp.config_for(TASK, "template_copy")

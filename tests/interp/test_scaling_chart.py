@@ -6,7 +6,7 @@ from html import unescape
 
 import pandas as pd
 import pytest
-from test_points import marks, paths, texts
+from test_points import marks, texts
 
 from interp.view.charts import chart_svg
 from interp.view.scaling import scaling_curves
@@ -70,9 +70,11 @@ def test_what_a_point_says(table):
 def test_other_curves_are_dashed_and_in_the_colours_of_their_names(table, behind):
     svg = draw(table, behind=behind)
     ours = {len(points): colour for colour, points in lines(svg, dashed=False)}
+    assert ours == {len(points): colour for colour, points in lines(draw(table), dashed=False)}  # as without them
     theirs = lines(svg, dashed=True)
     assert [len(points) for _, points in theirs] == [2, 2]
     assert {colour for colour, _ in theirs} == {ours[3], "#999999"}
+    assert "#999999" not in ours.values()
     assert "an LSTM" in texts(svg)
     assert svg.index("stroke-dasharray") < svg.index('aria-roledescription="point"')
 

@@ -44,7 +44,10 @@ def by_loops(model, task, n):
             weight = model.blocks[layer].attn.W_O.detach()
             for head in range(model.cfg.n_heads):
                 pattern = cache["pattern", layer][row, head].tolist()
-                sent = [float((cache["v", layer][row, k, head] @ weight[head]).norm()) for k in range(n_pos)]
+                b = model.block(layer).attention.b
+                read = cache["normalized", layer, "ln1"][row].detach()
+                extra = 0 * read if b is None else b[head].item() * read
+                sent = [float((cache["v", layer][row, k, head] @ weight[head] + extra[k]).norm()) for k in range(n_pos)]
                 cell = {"row": row, "layer": layer, "head": head}
                 cell["moved"] = sum(pattern[q][k] * sent[k] for q in real for k in real) / len(real)
                 entropies, uniformities = [], []
@@ -77,9 +80,10 @@ def by_loops(model, task, n):
 
 @BOTH
 @pytest.mark.parametrize("padding", [{}, {"left": 1, "right": 2}], ids=str)
-def test_scores_are_those_of_plain_loops(causal, padding):
+@pytest.mark.parametrize("with_b", [False, True], ids=["plain", "b I"])
+def test_scores_are_those_of_plain_loops(causal, padding, with_b):
     task = Padded(n_vars=2, causal=causal, **padding)
-    model = sharp(task)
+    model = sharp(task, vo_identity=with_b)
     result = classify_heads(model, task, n=8)
     assert result.kinds == KINDS
     found = by_loops(model, task, 8)
