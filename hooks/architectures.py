@@ -23,7 +23,7 @@ def config_from_dict(values: dict[str, Any]) -> Config:
     """
     architecture = values.get("architecture", "transformer")
     if architecture == "transformer":
-        return TransformerConfig.from_dict(values)
+        return TransformerConfig.from_dict({name: value for name, value in values.items() if name != "architecture"})
     if architecture != "fully_connected":
         raise ValueError(f"the config is of a {architecture!r}; this unmyopic knows transformer and fully_connected.")
     return FullyConnectedConfig.from_dict(values)

@@ -97,18 +97,18 @@ class FullyConnected(Module, HookedRootModule):
         self.tokenizer: Any = None
         generator = torch.Generator().manual_seed(seed)
         widths = [cfg.width] * (cfg.depth - 1) + [cfg.d_vocab_out]
+        fan_in = cfg.n_ctx * (cfg.d_embed if cfg.inputs == "shared_embedding" else cfg.d_vocab)
         if cfg.inputs == "shared_embedding":
             self.embed = nn.Parameter(torch.randn(cfg.d_vocab, cfg.d_embed, generator=generator))
-            self.first = Linear(cfg.n_ctx * cfg.d_embed, widths[0])
+            self.first = Linear(fan_in, widths[0])
         else:
             equalities = cfg.n_ctx**2 if cfg.inputs == "one_hot_and_equality" else 0
-            fan_in = cfg.n_ctx * cfg.d_vocab
-            self.columns = nn.Parameter(_uniform((fan_in, widths[0]), fan_in, generator))
+            fan_in += equalities
+            self.columns = nn.Parameter(_uniform((cfg.n_ctx * cfg.d_vocab, widths[0]), fan_in, generator))
             self.first = Linear(equalities, widths[0])
         later = [Linear(d_in, d_out) for d_in, d_out in pairwise(widths)]
-        for layer in (self.first, *later):
-            shape = layer.weight.shape
-            layer.weight.data = _uniform(tuple(shape), max(1, shape[1]), generator)
+        for layer, inputs in ((self.first, fan_in), *((layer, layer.weight.shape[1]) for layer in later)):
+            layer.weight.data = _uniform(tuple(layer.weight.shape), inputs, generator)
         self.later = nn.ModuleList(later)
         self.hook_pre = nn.ModuleList(HookPoint() for _ in later)  # (batch, width)
         self.setup()

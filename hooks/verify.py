@@ -61,7 +61,12 @@ def verify(model: Transformer, *, seed: int = 0) -> VerifyReport:
     Args:
         model: The model to check. It is not changed.
         seed: Decides the random weights, tokens and edits.
+
+    Raises:
+        ValueError: another model than a `hooks.Transformer`.
     """
+    if not isinstance(model, Transformer):
+        raise ValueError(f"model is a {type(model).__name__}; verify knows the hook points of a hooks.Transformer.")
     generator = torch.Generator().manual_seed(seed)
     device = model.W_E.device
     tokens = model.embed.example(3, min(model.cfg.n_ctx, 7), generator).to(device)

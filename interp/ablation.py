@@ -15,6 +15,7 @@ from hooks.attention import visible_keys
 from interp.ablation_result import AblationResult
 from interp.evaluation import chunks
 from interp.kinds import known_kinds, relations_of
+from interp.models import check_attention
 from interp.randomness import derived_generator
 from interp.statistics import bootstrap_mean
 from interp.tasks.base import Batch, Score, Task
@@ -52,6 +53,7 @@ def ablate_heads(
         ValueError: a method or kind that does not exist, a head or layer that does not exist, an empty set, or too few
             sequences.
     """
+    check_attention(model)
     if method not in METHODS and method not in known_kinds():
         raise ValueError(f"method is {method!r}; choose one of {', '.join((*METHODS, *known_kinds()))}.")
     if n < 8:

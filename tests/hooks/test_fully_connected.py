@@ -14,6 +14,7 @@ from hooks import (
     load_checkpoint,
     make_model,
     save_checkpoint,
+    verify,
 )
 from hooks.architectures import config_from_dict
 
@@ -95,12 +96,13 @@ def test_initial_weights(inputs):
     before = torch.get_rng_state()
     one, again, other = (FullyConnected(cfg, seed=seed) for seed in (0, 0, 1))
     assert torch.equal(torch.get_rng_state(), before)
-    fan_ins = {"columns": 200, "first.weight": 320 if inputs == "shared_embedding" else 25}
+    first = {"one_hot": 200, "one_hot_and_equality": 200 + 25, "shared_embedding": 320}[inputs]  # all inputs together
+    fan_ins = {"columns": first, "first.weight": first}
     for name, weight in one.state_dict().items():
         assert torch.equal(weight, again.state_dict()[name])
         if weight.ndim == 1:
             assert (weight == 0).all()
-        elif weight.numel() > 1000:
+        elif weight.numel() > 1000:  # enough to tell its spread
             assert not torch.equal(weight, other.state_dict()[name])
             std = 1.0 if name == "embed" else (3 * fan_ins.get(name, 300)) ** -0.5
             assert abs(weight.std() / std - 1) < 5 / (2 * weight.numel()) ** 0.5, name
@@ -206,3 +208,15 @@ def test_it_stands_for_a_model_without_attention():
     assert (cfg.attention, cfg.n_layers, cfg.n_heads, cfg.head_patterns) == ("bidirectional", 0, 0, ())
     assert cfg.d_model == 10
     assert len({cfg, FullyConnectedConfig(**SIZES)}) == 1
+
+
+def test_verify_says_what_it_is_for():
+    with pytest.raises(
+        ValueError, match=r"model is a FullyConnected; verify knows the hook points of a hooks\.Transformer"
+    ):
+        verify(filled())
+
+
+def test_a_config_may_name_its_architecture():
+    cfg = TransformerConfig(d_vocab=5, d_model=4, n_heads=2)
+    assert config_from_dict({"architecture": "transformer", **cfg.to_dict()}) == cfg

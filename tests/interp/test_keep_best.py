@@ -319,7 +319,7 @@ def test_a_bias_of_attention_is_refused_where_there_is_none(flat, association):
         interp.train(flat, TASK, dataclasses.replace(SETTINGS, association=association))
 
 
-@pytest.mark.parametrize("verb", ["classify_heads", "probe", "show_attention"])
+@pytest.mark.parametrize("verb", ["ablate_heads", "classify_heads", "probe", "show_attention"])
 @pytest.mark.usefixtures("as_a_user")
 def test_verbs_that_need_attention_say_so(flat, verb):
     words = "this model is a fully connected network: it has no attention heads and no residual stream to read. Train a"
