@@ -210,7 +210,7 @@ def test_it_stands_for_a_model_without_attention():
     assert len({cfg, FullyConnectedConfig(**SIZES)}) == 1
 
 
-def test_verify_says_what_it_is_for():
+def test_verify_says_what_it_is_for(as_users_run_it):
     with pytest.raises(
         ValueError, match=r"model is a FullyConnected; verify knows the hook points of a hooks\.Transformer"
     ):
