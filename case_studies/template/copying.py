@@ -93,7 +93,7 @@ def measure_width(evidence: Evidence) -> Measurement:
         value=mean, low=low, high=high, n=len(slopes), unit="seeds",
         tables=[("Training symbols needed for an error below a tenth (twice the largest n where never)", rows)],
         charts=[scaling_curves(pd.DataFrame(points), x="n", y="error", series="series", rule=ERROR,
-                               behind=paper_curves("copy", x="n", y="error"),
+                               behind=paper_curves("copy", x="n", y="error", series=[f"width {w}" for w in models]),
                                title="copying without b I: error on unseen symbols; dashed: the paper's")],
     )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """What several claims measure: scores on unseen symbols, ratios of losses, samples needed, and the paper's curves."""
 
 import csv
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -172,14 +172,19 @@ def over_seeds(groups: dict[Key, list[Scored]], *, x: str, series: str) -> list[
     return rows
 
 
-def paper_curves(figure: str, *, x: str, y: str) -> pd.DataFrame:
-    """The paper's curves of a figure, read off its vector graphics (exact to about three digits)."""
+def paper_curves(figure: str, *, x: str, y: str, series: Collection[str] = ()) -> pd.DataFrame:
+    """The paper's curves of a figure, read off its vector graphics (exact to about three digits).
+
+    Args:
+        figure: Which.
+        x: What to call the column of sizes.
+        y: What to call that of values.
+        series: The curves wanted; all when left out.
+    """
+    rows = [row for row in _paper_rows() if row["figure"] == figure and (not series or row["series"] in series)]
     return pd.DataFrame(
-        [
-            {x: float(row["x"]), y: float(row["value"]), "series": row["series"]}
-            for row in _paper_rows()
-            if row["figure"] == figure
-        ]
+        [{x: float(row["x"]), y: float(row["value"]), "series": row["series"]} for row in rows],
+        columns=pd.Index([x, y, "series"]),
     )
 
 
@@ -198,7 +203,7 @@ def loss_chart(groups: dict[str, list[Scored]], *, figure: str, title: str) -> A
         x=N_LABEL,
         y="test loss",
         series="series",
-        behind=paper_curves(figure, x=N_LABEL, y="test loss"),
+        behind=paper_curves(figure, x=N_LABEL, y="test loss", series=list(groups)),
         rule=1.0,
         log_y=True,
         title=[f"{title}: {seeds} seeds, geometric means, 95 %", "dashed: the paper's"],

@@ -39,7 +39,9 @@ def scaling_curves(
     short = {x: "x", y: "y", series: "series", "low": "low", "high": "high"}  # a dot in a name would be read as a path
     ours = pd.DataFrame({new: table[old] for old, new in short.items()})
     lowest = 1e-4 if log_y else None
-    across = alt.X("x:Q", title=x, scale=alt.Scale(type="log", base=2), axis=alt.Axis(format="~s", grid=False))
+    sizes = sorted({*ours["x"], *(() if behind is None else behind[x])})
+    axis = alt.Axis(format="~g", grid=False, values=sizes, labelOverlap=True)
+    across = alt.X("x:Q", title=x, scale=alt.Scale(type="log", base=2), axis=axis)
     up = alt.Scale(type="log", clamp=True) if log_y else alt.Scale(zero=True)
     colour = alt.Color("series:N", title=None, scale=alt.Scale(domain=list(colours), range=list(colours.values())))
     if lowest is not None:
