@@ -131,7 +131,7 @@ def _score_chart(points: list[dict], variant: str, n: int):
 
 def measure_identity_used(evidence: Evidence) -> Measurement:
     """Accuracy on unseen symbols that solved models lose when their scalars a are set to 0."""
-    rows: list[list] = [["n", "seed", "accuracy", "a = 0", "|a|, mean"]]
+    rows: list[list] = [["model", "n", "seed", "accuracy", "a = 0", "|a|, mean"]]
     lost = []
     chosen = solved(evidence, A)
     for spec, model in chosen.models:
@@ -146,19 +146,20 @@ def measure_identity_used(evidence: Evidence) -> Measurement:
             for one in (model, without)
         )
         size = torch.cat([block.attention.a for block in model.stored_blocks if block.attention.a is not None]).abs()
-        rows.append([n_train(spec), spec.seed, f"{before:.3f}", f"{after:.3f}", f"{size.mean().item():.3f}"])
+        numbers = (f"{one:.3f}" for one in (before, after, size.mean().item()))
+        rows.append([len(rows), n_train(spec), spec.seed, *numbers])
         lost.append(before - after)
     mean, low, high = t_interval(np.array(lost))
     points = [
-        {"model": f"{row[0]}, {row[1]}", "accuracy": float(row[at]), "low": float(row[at]), "high": float(row[at]),
+        {"model": str(row[0]), "accuracy": float(row[at]), "low": float(row[at]), "high": float(row[at]),
          "with": name}
-        for row in rows[1:] for at, name in ((2, "a as learned"), (3, "a = 0"))
+        for row in rows[1:] for at, name in ((3, "a as learned"), (4, "a = 0"))
     ]  # fmt: skip
     return Measurement(
         value=mean, low=low, high=high, n=len(lost), unit="solved models", numbers={"solved models": chosen.count},
         tables=[("Accuracy on unseen symbols", rows)],
         charts=[dots(pd.DataFrame(points), x="model", y="accuracy", series="with", rule=0.5,
-                     title=f"{N_READ[evidence.size]} unseen strings per point; models by n and seed")],
+                     title=f"{N_READ[evidence.size]} unseen strings per point")],
     )  # fmt: skip
 
 
@@ -206,21 +207,23 @@ def judge_agreement(m: Measurement) -> Verdict:
 
 def measure_where_readable(evidence: Evidence, *, variant: str) -> Measurement:
     """Accuracy of linear probes at [CLS] after the first layer: which template is it, on unseen symbols?"""
-    rows: list[list] = [["n", "seed", "after embedding", "after layer 1", "after layer 2", "untrained, layer 2"]]
+    rows: list[list] = [
+        ["model", "n", "seed", "after embedding", "after layer 1", "after layer 2", "untrained, layer 2"]
+    ]
     first, last = [], []
     chosen = solved(evidence, variant)
     for spec, model in chosen.models:
         result = probe(model, template_task(spec), label="label", n_train=600, n_test=600, seed=evidence.seed)
         cells = result.accuracy[:, 0]
-        rows.append([n_train(spec), spec.seed, *(f"{cells[i]:.3f}" for i in (0, 1, -1)),
+        rows.append([len(rows), n_train(spec), spec.seed, *(f"{cells[i]:.3f}" for i in (0, 1, -1)),
                      f"{result.untrained[-1, 0]:.3f}"])  # fmt: skip
         first.append(float(cells[1]))
         last.append(float(cells[-1]))
     mean, low, high = t_interval(np.array(first))
     points = [
-        {"model": f"{row[0]}, {row[1]}", "probe accuracy": float(row[at]), "low": float(row[at]),
+        {"model": str(row[0]), "probe accuracy": float(row[at]), "low": float(row[at]),
          "high": float(row[at]), "where": name}
-        for row in rows[1:] for at, name in ((2, "embedding"), (3, "after layer 1"), (4, "after layer 2"))
+        for row in rows[1:] for at, name in ((3, "embedding"), (4, "after layer 1"), (5, "after layer 2"))
     ]  # fmt: skip
     return Measurement(
         value=mean, low=low, high=high, n=len(first), unit="solved models",
