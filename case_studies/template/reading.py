@@ -87,7 +87,8 @@ def measure_same_symbol(evidence: Evidence, *, variant: str) -> Measurement:
             label = heads.label[layer][head]
             rows.append([n_train(spec), spec.seed, f"{layer}.{head}", label, f"{score:.2f}", ends,
                          None if value is None else f"{value:+.3f}"])  # fmt: skip
-            points.append({"layer": f"layer {layer}", "association score": float(score), "a": value or 0.0})
+            points.append({"layer": f"layer {layer}", "association score": float(score), "a": value or 0.0,
+                           "row entropy, 0 to 1": float(heads.entropy[layer, head])})  # fmt: skip
         if len(maps) < 4:
             for head in range(2):
                 name = f"n {n_train(spec)}, seed {spec.seed}, head 0.{head}"
@@ -119,14 +120,10 @@ def _example(task: Template) -> TemplateBatch:
 
 
 def _score_chart(points: list[dict], variant: str, n: int):
-    """Association scores of all heads: over a, or by layer where there is none."""
+    """Association scores of all heads: over a, or over the entropy of their rows where there is no a."""
+    across = "a" if variant == A else "row entropy, 0 to 1"
     title = f"{variant}: association score of every head, n = {n} models"
-    table = pd.DataFrame(points)
-    if variant == A:
-        return scatter(table, x="a", y="association score", series="layer", title=title)
-    spread = {"low": table["association score"], "high": table["association score"]}
-    table = table.assign(head=[str(index) for index in range(len(table))], **spread)
-    return dots(table, x="head", y="association score", series="layer", rule=0.0, domain=(-0.4, 1.0), title=title)
+    return scatter(pd.DataFrame(points), x=across, y="association score", series="layer", title=title)
 
 
 def measure_identity_used(evidence: Evidence) -> Measurement:
@@ -184,19 +181,19 @@ def measure_agreement(evidence: Evidence) -> Measurement:
                 rows.append({"score's distance from 0": score[-1], "accuracy lost": lost[-1],
                              "models": f"{variant}, layer {layer}"})  # fmt: skip
     value, low, high = correlation(np.array(score), np.array(lost), seed=evidence.seed)
-    first = [row for row in rows if row["models"].endswith("layer 0")]
-    at_first = correlation(
-        np.array([row["score's distance from 0"] for row in first]),
-        np.array([row["accuracy lost"] for row in first]), seed=evidence.seed,
-    )  # fmt: skip
+    within = {}
+    for variant in GROUPS:
+        part = [row for row in rows if row["models"].startswith(f"{variant}, ")]
+        columns = (np.array([row[name] for row in part]) for name in ("score's distance from 0", "accuracy lost"))
+        within[variant] = [round(one, 3) for one in correlation(*columns, seed=evidence.seed)]
     return Measurement(
         value=value, low=low, high=high, n=len(score), unit="heads",
-        numbers={"solved models": sum(chosen.count for chosen in found_by.values()), "first layer only": at_first[0],
-                 "its interval": list(at_first[1:])},
+        numbers={"solved models": sum(chosen.count for chosen in found_by.values()),
+                 "within each kind of model, and its interval": within},
         charts=[scatter(pd.DataFrame(rows), x="score's distance from 0", y="accuracy lost", series="models",
                         title=f"heads of solved models set to their mean, n = {len(score)} heads")],
-        note="Heads of one model are not independent; the bootstrap over heads makes the interval too narrow rather "
-        "than too wide.",
+        note="Heads of both kinds of model are pooled, as the rule says; within each kind see below. Heads of one "
+        "model are not independent: the bootstrap over heads makes the interval too narrow rather than too wide.",
     )  # fmt: skip
 
 
