@@ -94,6 +94,9 @@ class Brackets:
     def loss(self, logits, batch):
         return F.cross_entropy(logits[:, 0], batch.labels[:, 0])
 
+    def answers(self, at_targets):
+        raise NotImplementedError
+
     def score(self, at_targets, batch):
         raise NotImplementedError
 
