@@ -102,5 +102,9 @@ class TrainingRun:
 
 
 def best_record(history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The evaluation with the lowest loss on validation examples, mean over outcomes; the first of several."""
-    return min(history, key=lambda record: np.nanmean(record["validation_loss"]))
+    """The evaluation with the lowest loss on validation examples, mean over outcomes; the first of several.
+
+    Those made while mimicking count only where there are no others.
+    """
+    on_task = [record for record in history if record.get("phase") != "mimic"]
+    return min(on_task or history, key=lambda record: np.nanmean(record["validation_loss"]))

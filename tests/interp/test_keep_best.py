@@ -329,3 +329,12 @@ def test_verbs_that_need_attention_say_so(flat, verb):
 
 def test_a_model_without_attention_is_evaluated(flat):
     assert interp.evaluate(flat, TASK, n=40).n == 40
+
+
+def test_what_was_best_while_mimicking_is_not_kept():
+    def record(phase, loss):
+        return {"phase": phase, "validation_loss": [loss]}
+
+    early, late = record("mimic", 0.1), record("task", 0.4)
+    assert best_record([early]) is early
+    assert best_record([early, late, record("task", 0.5)]) is late
