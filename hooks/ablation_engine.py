@@ -33,6 +33,23 @@ def handed_on(cfg: TransformerConfig) -> str:
     return "attn.hook_result" if cfg.vo_identity else "attn.hook_z"
 
 
+def written_of_keys(
+    model: Transformer, layer: int, v: Float[Tensor, "batch pos head d_head"], resid: Float[Tensor, "batch pos d_model"]
+) -> Float[Tensor, "batch pos head d_model"]:
+    """What each head would write of each key alone: v W_O, and with b I also b x.
+
+    Args:
+        model: Whose heads.
+        layer: Which of its layers.
+        v: The layer's values.
+        resid: What enters the layer (`hook_resid_pre`).
+    """
+    block, at = model.block(layer), model.blocks[layer]
+    written = einsum(v, at.attn.W_O, "b p h e, h e d -> b p h d")
+    b = block.attention.b
+    return written if b is None else written + b[:, None] * block.read(resid, at)[:, :, None]
+
+
 @dataclass(frozen=True, kw_only=True)
 class HeadInputs:
     """What a replacement of one layer's heads may look at: the clean run of these inputs.
@@ -87,11 +104,10 @@ class AblationEngine:
 
     @torch.no_grad()
     def _inputs(self, layer: int, seen: Mapping[str, Tensor]) -> HeadInputs:
-        at, block = f"blocks.{layer}.", self.model.block(layer)
-        v, b = seen[at + "attn.hook_v"], block.attention.b
-        if b is not None:
-            x = block.read(seen[at + "hook_resid_pre"], self.model.blocks[layer])
-            v = einsum(v, self.model.blocks[layer].attn.W_O, "b p h e, h e d -> b p h d") + b[:, None] * x[:, :, None]
+        at = f"blocks.{layer}."
+        v = seen[at + "attn.hook_v"]
+        if self.model.cfg.vo_identity:
+            v = written_of_keys(self.model, layer, v, seen[at + "hook_resid_pre"])
         return HeadInputs(z=seen[at + self._handed_on], v=v, pattern=seen[at + "attn.hook_pattern"])
 
     def each_head(self, replace: Replacement) -> Iterator[tuple[Head, Float[Tensor, "batch read d_vocab_out"]]]:

@@ -11,13 +11,14 @@ from scipy import stats
 from torch import Tensor
 
 from hooks import Transformer
+from hooks.ablation_engine import written_of_keys
 from hooks.attention import visible_keys
 from interp.evaluation import chunks
 from interp.kinds import relations_of
 from interp.models import check_attention
 from interp.pattern_result import HeadPatterns
 from interp.randomness import derived_generator, derived_seed
-from interp.statistics import CONFIDENCE, holm
+from interp.statistics import holm, t_half_width
 from interp.tasks.base import Batch, Task
 
 CHUNK = 64
@@ -161,13 +162,12 @@ def measure(model: Transformer, task: Task, batch: Batch, kinds: Sequence[str]) 
 def _write_norm(
     model: Transformer, layer: int, v: Float[Tensor, "batch key head d_head"], resid: Float[Tensor, "batch key d_model"]
 ) -> Float[Tensor, "batch head key"]:
-    """Norm of what each key would write through each head: v W_O, and with b I also b x."""
-    weight, b = model.blocks[layer].attn.W_O, model.block(layer).attention.b
-    v = v.transpose(1, 2)
-    if b is None:  # |v W_O| = |R v| where W_O^T = Q R, and R is small
-        return (v @ torch.linalg.qr(weight.mT, mode="r").R.mT).norm(dim=-1)
-    x = model.block(layer).read(resid, model.blocks[layer])
-    return (v @ weight + b[:, None, None] * x[:, None]).norm(dim=-1)
+    """Norm of what each key would write through each head."""
+    if model.cfg.vo_identity:
+        return written_of_keys(model, layer, v, resid).norm(dim=-1).transpose(1, 2)
+    # |v W_O| = |R v| where W_O^T = Q R, and R is small
+    small = torch.linalg.qr(model.blocks[layer].attn.W_O.mT, mode="r").R
+    return (v.transpose(1, 2) @ small.mT).norm(dim=-1)
 
 
 class _Rows:
@@ -229,9 +229,7 @@ def _mean(values: Float[np.ndarray, "sample *cells"]) -> Float[np.ndarray, "*cel
 
 def _half_width(values: Float[np.ndarray, "sample *cells"]) -> Float[np.ndarray, "*cells"]:
     """Half of the t interval of that mean; 1, the whole range, where fewer than two sequences have a value."""
-    n = np.isfinite(values).sum(0)
-    variance = np.nansum((values - _mean(values)) ** 2, 0) / (n - 1).clip(1)
-    return np.where(n < 2, 1.0, stats.t.isf((1 - CONFIDENCE) / 2, (n - 1).clip(1)) * np.sqrt(variance / n.clip(1)))
+    return np.nan_to_num(t_half_width(values), nan=1.0)
 
 
 def _labels(

@@ -84,6 +84,25 @@ def pooled_interval(
     return tuple(np.where(nobody, np.nan, part) for part in (share, low, high))  # pyright: ignore[reportReturnType]
 
 
+def t_half_width(
+    values: Float[np.ndarray, "sample *cells"], *, confidence: float = CONFIDENCE
+) -> Float[np.ndarray, "*cells"]:
+    """Half the width of the t interval of the mean over samples, for many cells at once.
+
+    Args:
+        values: Independent samples along the first axis; those that are not a number are left out.
+        confidence: Coverage.
+
+    Returns:
+        Half widths; not a number where fewer than two samples are left.
+    """
+    n = np.isfinite(values).sum(0)
+    mean = np.nansum(values, 0) / n.clip(1)
+    variance = np.nansum((values - mean) ** 2, 0) / (n - 1).clip(1)
+    half = stats.t.isf((1 - confidence) / 2, (n - 1).clip(1)) * np.sqrt(variance / n.clip(1))
+    return np.where(n < 2, np.nan, half)
+
+
 def bootstrap_mean(
     values: Float[np.ndarray, "sample *cells"],
     *,

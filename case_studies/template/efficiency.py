@@ -121,16 +121,11 @@ def measure_majority(evidence: Evidence) -> Measurement:
         per_length[length] = min(found.values(), key=lambda one: one[2])
     value, low, high = (float(np.log10(end)) for end in max(per_length.values(), key=lambda one: one[2]))
     return Measurement(
-        value=value, low=low, high=high, n=len(by_seed(plain)), unit="seeds",
+        value=value, low=low, high=high, n=_n_seeds(plain), unit="seeds",
         tables=[("Majority on unseen symbols", rows)], charts=[_majority_chart(plain, modified)],
         note="Measured is the ratio at the length where it is least favourable, at its best n; intervals are "
         f"Bonferroni's. {same_budget(evidence)}",
     )  # fmt: skip
-
-
-def by_seed(groups: dict[int, list[Scored]]) -> set[int]:
-    """The seeds of models."""
-    return {row.seed for part in groups.values() for row in part}
 
 
 def judge_less(m: Measurement) -> Verdict:
@@ -145,7 +140,7 @@ def measure_harder(evidence: Evidence) -> Measurement:
     by_length = {length: np.array([row.loss for row in by_n(part)[largest]]) for length, part in plain.items()}
     mean, low, high = t_interval(by_length[max(by_length)] - by_length[min(by_length)])
     return Measurement(
-        value=mean, low=low, high=high, n=len(by_seed(plain)), unit="seeds",
+        value=mean, low=low, high=high, n=_n_seeds(plain), unit="seeds",
         numbers={"n": largest, "mean loss by length": {str(k): float(v.mean()) for k, v in by_length.items()}},
         charts=[_majority_chart(plain, modified)],
     )  # fmt: skip
@@ -154,6 +149,10 @@ def measure_harder(evidence: Evidence) -> Measurement:
 def judge_more(m: Measurement) -> Verdict:
     """More loss."""
     return above(m, 0)
+
+
+def _n_seeds(groups: dict[int, list[Scored]]) -> int:
+    return len({row.seed for part in groups.values() for row in part})
 
 
 def _majority_chart(plain: dict[int, list[Scored]], modified: dict[int, list[Scored]]):

@@ -4,7 +4,7 @@ from functools import partial
 
 from case_studies.claims import Claim, Measurement, Verdict
 from case_studies.evidence import Evidence
-from case_studies.judging import at_least, below
+from case_studies.template.measures import BARELY, SOLVED, judge_fails, judge_solved
 from interp.kernels import kernel_regression, template_matrix
 from interp.random_features import MLPKernel, TransformerKernel
 from interp.tasks import Template
@@ -12,7 +12,6 @@ from interp.tasks import Template
 TASKS = {"aba-abb": "aba_abb", "same-different": "same_different"}
 N = {"quick": 512, "standard": 2048, "paper": 4096}
 REPEATS = {"quick": 32, "standard": 64, "paper": 64}
-SOLVED = 0.95
 
 
 def _task(name: str, evidence: Evidence) -> Template:
@@ -38,16 +37,6 @@ def measure_regression(evidence: Evidence, *, name: str, mlp: bool = False) -> M
         tables=[("Every setting tried", rows)], charts=[result.plot()],
         note="Kernel and lambda were chosen on symbols neither trained nor tested on.",
     )  # fmt: skip
-
-
-def judge_solved(m: Measurement) -> Verdict:
-    """At least 0.95."""
-    return at_least(m, SOLVED)
-
-
-def judge_fails(m: Measurement) -> Verdict:
-    """Hardly above chance."""
-    return below(m, 0.6)
 
 
 def measure_matrix(evidence: Evidence, *, mlp: bool) -> Measurement:
@@ -101,8 +90,8 @@ CLAIMS = (
     Claim(
         id="kernel.mlp", source="template paper, Theorem 4.1",
         statement="The kernel of a fully connected net does not.",
-        rule="Accuracy on aba against abb: reproduced if its interval lies below 0.6, not reproduced if above, else "
-        "out of reach.",
+        rule=f"Accuracy on aba against abb: reproduced if its interval lies below {BARELY}, not reproduced if above, "
+        "else out of reach.",
         quantity="accuracy", measure=partial(measure_regression, name="aba-abb", mlp=True), judge=judge_fails,
     ),
     Claim(

@@ -11,18 +11,22 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
-from scipy import stats
 
+from case_studies.claims import Measurement, Verdict
 from case_studies.evidence import Evidence, ModelSpec
+from case_studies.judging import at_least, below
 from case_studies.template.models import SCALES
 from interp.evaluation import score_batch
 from interp.randomness import derived_generator
+from interp.statistics import t_half_width
 from interp.tasks import Template
 from interp.training_run import best_record
 from interp.view.scaling import scaling_curves
 
 N_TEST = {"quick": 1000, "standard": 2000, "paper": 2000}
 """Strings over unseen symbols that each model is tested on."""
+SOLVED, BARELY = 0.95, 0.6
+"""Accuracy on unseen symbols of what is solved; and accuracy that what fails stays below, chance being one half."""
 N_LABEL = "training strings = symbols"
 Key = TypeVar("Key", int, float, str)
 
@@ -54,6 +58,16 @@ class Scored:
     def length(self) -> int:
         """Symbols after the first one: the length of a majority."""
         return self.task.n_ctx - 2
+
+
+def judge_solved(m: Measurement) -> Verdict:
+    """At least 0.95."""
+    return at_least(m, SOLVED)
+
+
+def judge_fails(m: Measurement) -> Verdict:
+    """Hardly above chance."""
+    return below(m, BARELY)
 
 
 def template_task(spec: ModelSpec) -> Template:
@@ -133,9 +147,7 @@ def geometric_mean(rows: Iterable[Scored]) -> float:
 def t_interval(values: Float[np.ndarray, " seed"], *, confidence: float = 0.95) -> tuple[float, float, float]:
     """Mean over seeds with its t interval."""
     mean = float(values.mean())
-    if len(values) < 2:
-        return mean, mean, mean
-    half = float(stats.t.ppf((1 + confidence) / 2, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5)
+    half = float(t_half_width(values, confidence=confidence)) if len(values) > 1 else 0.0
     return mean, mean - half, mean + half
 
 

@@ -27,6 +27,7 @@ B_RATE = 10.0
 """How much faster b is learned than everything else."""
 COPY_RATE = 100.0
 """The same in the copying model, where nothing else than b can carry over to unseen symbols."""
+COPY_SEEDS = 3
 NETWORKS = {
     "one-hot": "one_hot",
     "one-hot and equality": "one_hot_and_equality",
@@ -160,13 +161,16 @@ def _models(
     if rate is not None:
         settings = replace(settings, learning_rate=rate)
     config = config_for(task, "template", **{**SCALES[size].sizes, **VARIANTS[variant], **sizes})
-    seeds = SCALES[size].fewer_seeds if fewer else SCALES[size].seeds
+    return _seeded(task, config, settings, SCALES[size].fewer_seeds if fewer else SCALES[size].seeds)
+
+
+def _seeded(task: Template, config: Any, settings: TrainSettings, seeds: int) -> list[ModelSpec]:
     return [ModelSpec(task=task, config=config, settings=settings, seed=seed) for seed in range(seeds)]
 
 
 def _copying(size: Size) -> dict[str, list[ModelSpec]]:
     """The model that says a symbol again, by width: plain, with b I, and with b I learned no faster than the rest."""
-    scale, seeds = SCALES[size], range(3)
+    scale = SCALES[size]
     first = scale.copy_grid[0]
 
     def specs(widths: Sequence[int], ns: Sequence[int], *, with_b: bool, times: float) -> list[ModelSpec]:
@@ -176,7 +180,7 @@ def _copying(size: Size) -> dict[str, list[ModelSpec]]:
                 task = _task("copy", n)
                 config = config_for(task, "template_copy", d_model=width, vo_identity=with_b)
                 settings = replace(_settings(size, n), learning_rate=1e-3, vo_identity_rate=times)
-                found += [ModelSpec(task=task, config=config, settings=settings, seed=seed) for seed in seeds]
+                found += _seeded(task, config, settings, COPY_SEEDS)
         return found
 
     return {
@@ -196,17 +200,16 @@ def _networks(size: Size) -> dict[str, list[ModelSpec]]:
             task = _task("aba_abb", n)
             settings = replace(_settings(size, n), learning_rate=1e-3)
             config = config_for(task, "fully_connected", inputs=inputs)
-            found[f"network {name}"] += [
-                ModelSpec(task=task, config=config, settings=settings, seed=seed)
-                for seed in range(SCALES[size].fewer_seeds)
-            ]
+            found[f"network {name}"] += _seeded(task, config, settings, SCALES[size].fewer_seeds)
     return found
 
 
 def _sweeps(size: Size) -> dict[str, list[ModelSpec]]:
     """Depth, heads and width at several rates each, rates by themselves, and random templates by their number."""
+    groups = [*(f"sweep {name}" for name in SWEEPS), "sweep learning rate", "random templates"]
+    if size == "quick":
+        return {name: [] for name in groups}
     task = _task("aba_abb", SWEEP_N)
-    run = size != "quick"
     found: dict[str, list[ModelSpec]] = {}
     for name, (parameter, values) in SWEEPS.items():
         found[f"sweep {name}"] = [
@@ -214,16 +217,13 @@ def _sweeps(size: Size) -> dict[str, list[ModelSpec]]:
             for value in values
             for rate in SWEEP_RATES
             for one in _models(size, task, PLAIN, rate=rate, fewer=True, **{parameter: value})
-            if run
         ]
     found["sweep learning rate"] = [
-        one for rate in RATE_SWEEP for one in _models(size, task, PLAIN, rate=rate, fewer=True) if run
+        one for rate in RATE_SWEEP for one in _models(size, task, PLAIN, rate=rate, fewer=True)
     ]
     found["random templates"] = [
-        one
+        _models(size, _task(random_templates(count, length=5, n_wildcards=4, seed=draw), SWEEP_N), PLAIN)[0]
         for count in TEMPLATE_COUNTS
         for draw in range(3)
-        for one in _models(size, _task(random_templates(count, length=5, n_wildcards=4, seed=draw), SWEEP_N), PLAIN)[:1]
-        if run
     ]
     return found

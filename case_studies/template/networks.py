@@ -6,14 +6,10 @@ import numpy as np
 
 from case_studies.claims import Claim, Measurement, Verdict
 from case_studies.evidence import Evidence
-from case_studies.judging import above, at_least, below
-from case_studies.template.measures import by_n, loss_chart, scores
+from case_studies.judging import above
+from case_studies.template.measures import BARELY, SOLVED, by_n, judge_fails, judge_solved, loss_chart, scores
 from case_studies.template.models import NETWORKS
 from interp.statistics import proportion_interval
-
-BARELY = 0.6
-"""Accuracy that a network which fails stays below; chance is one half."""
-SOLVED = 0.95
 
 
 def measure_network(evidence: Evidence, *, inputs: str, seed: str) -> Measurement:
@@ -34,16 +30,6 @@ def measure_network(evidence: Evidence, *, inputs: str, seed: str) -> Measuremen
         charts=[loss_chart(models, figure="aba-abb", title="fully connected networks, aba against abb")],
         note=f"Measured is the {seed} of {len(last)} seeds. A constant answer has loss 1.",
     )  # fmt: skip
-
-
-def judge_fails(m: Measurement) -> Verdict:
-    """Hardly above chance."""
-    return below(m, BARELY)
-
-
-def judge_solves(m: Measurement) -> Verdict:
-    """At least 0.95."""
-    return at_least(m, SOLVED)
 
 
 def judge_learns(m: Measurement) -> Verdict:
@@ -70,7 +56,7 @@ CLAIMS = (
         rule=f"Accuracy of the worst seed at the largest n: reproduced if its interval lies at or above {SOLVED}, not "
         "reproduced if below, else out of reach.",
         quantity="accuracy, worst seed",
-        measure=partial(measure_network, inputs="one-hot and equality", seed="worst"), judge=judge_solves, needs=NEEDS,
+        measure=partial(measure_network, inputs="one-hot and equality", seed="worst"), judge=judge_solved, needs=NEEDS,
     ),
     Claim(
         id="networks.shared-embedding", source="ours, the control of Theorem 4.1",

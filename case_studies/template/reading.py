@@ -12,7 +12,7 @@ import torch
 from case_studies.claims import Claim, Measurement, Verdict
 from case_studies.evidence import Evidence, ModelSpec
 from case_studies.judging import above, below, correlation, more_than_half
-from case_studies.template.measures import n_train, t_interval, template_task
+from case_studies.template.measures import SOLVED, n_train, t_interval, template_task
 from case_studies.template.models import PLAIN, A
 from hooks import Transformer
 from interp.ablation import ablate_heads
@@ -25,8 +25,6 @@ from interp.tasks import Template, TemplateBatch
 from interp.view.charts import dots
 from interp.view.points import scatter, small_maps
 
-SOLVED = 0.95
-"""Accuracy on unseen symbols from which a model counts as solved."""
 N_READ = {"quick": 200, "standard": 500, "paper": 500}
 """Strings for each reading."""
 MOST_MODELS, FEWEST = 12, 2
@@ -47,16 +45,22 @@ class Solved:
 
 def solved(evidence: Evidence, variant: str) -> Solved:
     """The models of a variant that are right on unseen validation symbols, at most so many, the largest n first."""
-    ranked: list[tuple[float, ModelSpec, Transformer]] = []
+    good: list[tuple[ModelSpec, Transformer]] = []
+    others: list[tuple[float, ModelSpec, Transformer]] = []
     for spec in sorted(evidence.specs(GROUPS[variant]), key=lambda spec: (-n_train(spec), spec.seed)):
         model = evidence.run(spec).model
         found = evaluate(model, template_task(spec), n=500, split="validation", seed=evidence.seed)
-        ranked.append((float(found.accuracy[0]), spec, model))
-    good = [(spec, model) for accuracy, spec, model in ranked if accuracy >= SOLVED][:MOST_MODELS]
-    if len(good) < FEWEST:
-        best = sorted(ranked, key=lambda one: -one[0])[:FEWEST]
-        return Solved([(spec, model) for _, spec, model in best], len(good))
-    return Solved(good, len(good))
+        accuracy = float(found.accuracy[0])
+        if accuracy >= SOLVED:
+            good.append((spec, model))
+        else:
+            others.append((accuracy, spec, model))
+        if len(good) == MOST_MODELS:
+            break
+    if len(good) >= FEWEST:
+        return Solved(good, len(good))
+    best = sorted(others, key=lambda one: -one[0])[: FEWEST - len(good)]
+    return Solved([*good, *((spec, model) for _, spec, model in best)], len(good))
 
 
 def unless_unsolved(judge: Callable[[Measurement], Verdict]) -> Callable[[Measurement], Verdict]:
@@ -129,29 +133,27 @@ def _score_chart(points: list[dict], variant: str, n: int):
 def measure_identity_used(evidence: Evidence) -> Measurement:
     """Accuracy on unseen symbols that solved models lose when their scalars a are set to 0."""
     rows: list[list] = [["model", "n", "seed", "accuracy", "a = 0", "|a|, mean"]]
-    lost = []
+    points, lost = [], []
     chosen = solved(evidence, A)
-    for spec, model in chosen.models:
-        task = template_task(spec)
+    for index, (spec, model) in enumerate(chosen.models, start=1):
         without = copy.deepcopy(model)
+        scalars = [block.attention.a for block in without.stored_blocks if block.attention.a is not None]
+        size = torch.cat([*scalars]).abs().mean().item()
         with torch.no_grad():
-            for block in without.stored_blocks:
-                if block.attention.a is not None:
-                    block.attention.a.zero_()
-        before, after = (
-            float(evaluate(one, task, n=N_READ[evidence.size], seed=evidence.seed).accuracy[0])
-            for one in (model, without)
-        )
-        size = torch.cat([block.attention.a for block in model.stored_blocks if block.attention.a is not None]).abs()
-        numbers = (f"{one:.3f}" for one in (before, after, size.mean().item()))
-        rows.append([len(rows), n_train(spec), spec.seed, *numbers])
+            for a in scalars:
+                a.zero_()
+        found = {
+            name: evaluate(one, template_task(spec), n=N_READ[evidence.size], seed=evidence.seed)
+            for name, one in (("a as learned", model), ("a = 0", without))
+        }
+        before, after = (float(one.accuracy[0]) for one in found.values())
+        rows.append([index, n_train(spec), spec.seed, f"{before:.3f}", f"{after:.3f}", f"{size:.3f}"])
         lost.append(before - after)
+        points += [
+            {"model": str(index), "accuracy": one.accuracy[0], "low": one.low[0], "high": one.high[0], "with": name}
+            for name, one in found.items()
+        ]
     mean, low, high = t_interval(np.array(lost))
-    points = [
-        {"model": str(row[0]), "accuracy": float(row[at]), "low": float(row[at]), "high": float(row[at]),
-         "with": name}
-        for row in rows[1:] for at, name in ((3, "a as learned"), (4, "a = 0"))
-    ]  # fmt: skip
     return Measurement(
         value=mean, low=low, high=high, n=len(lost), unit="solved models", numbers={"solved models": chosen.count},
         tables=[("Accuracy on unseen symbols", rows)],
@@ -207,21 +209,22 @@ def measure_where_readable(evidence: Evidence, *, variant: str) -> Measurement:
     rows: list[list] = [
         ["model", "n", "seed", "after embedding", "after layer 1", "after layer 2", "untrained, layer 2"]
     ]
-    first, last = [], []
+    points, first, last = [], [], []
     chosen = solved(evidence, variant)
-    for spec, model in chosen.models:
+    for index, (spec, model) in enumerate(chosen.models, start=1):
         result = probe(model, template_task(spec), label="label", n_train=600, n_test=600, seed=evidence.seed)
+        where = {"embedding": 0, "after layer 1": 1, "after layer 2": -1}
         cells = result.accuracy[:, 0]
-        rows.append([len(rows), n_train(spec), spec.seed, *(f"{cells[i]:.3f}" for i in (0, 1, -1)),
+        rows.append([index, n_train(spec), spec.seed, *(f"{cells[i]:.3f}" for i in where.values()),
                      f"{result.untrained[-1, 0]:.3f}"])  # fmt: skip
         first.append(float(cells[1]))
         last.append(float(cells[-1]))
+        points += [
+            {"model": str(index), "probe accuracy": cells[i], "low": result.low[i, 0], "high": result.high[i, 0],
+             "where": name}
+            for name, i in where.items()
+        ]  # fmt: skip
     mean, low, high = t_interval(np.array(first))
-    points = [
-        {"model": str(row[0]), "probe accuracy": float(row[at]), "low": float(row[at]),
-         "high": float(row[at]), "where": name}
-        for row in rows[1:] for at, name in ((3, "embedding"), (4, "after layer 1"), (5, "after layer 2"))
-    ]  # fmt: skip
     return Measurement(
         value=mean, low=low, high=high, n=len(first), unit="solved models",
         numbers={"solved models": chosen.count, "mean after the last layer": float(np.mean(last))},

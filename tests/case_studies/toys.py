@@ -106,3 +106,17 @@ DISTANT = Claim(
 )
 CLAIMS = (PASSING, FAILING, DRAWN, DISTANT)
 STUDY = Study(name="toy", title="Toys & <others>", lead="Nothing is learned.", claims=CLAIMS, groups=groups)
+
+
+def measured_within_reach(study, result):
+    """Outcomes by claim, once it is sure that each claim of size quick was measured and every other is out of reach."""
+    said = {outcome.claim.id: outcome for outcome in result.outcomes}
+    for claim in study.claims:
+        outcome = said[claim.id]
+        if "quick" in claim.sizes:
+            assert outcome.measurement is not None, claim.id
+            assert outcome.measurement.low <= outcome.measurement.value <= outcome.measurement.high, claim.id
+            assert outcome.measurement.n >= 1
+        else:
+            assert outcome.label == outcome.verdict == "out of reach"
+    return said
