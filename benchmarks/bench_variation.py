@@ -2,33 +2,19 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 import interp
-from benchmarks.timing import Comparison, compare
+from benchmarks.timing import Comparison, Seconds, compare
 from hooks import Transformer
 from interp.tasks import Dyck
 from interp.variation_distances import pair_distances
 
 MODELS, REPEATS = 60, (1, 31)
 MANY, TOKENS, PROMISED = 200, 512, 2.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Seconds:
-    """A time that was promised by itself."""
-
-    name: str
-    taken: tuple[float, ...]
-
-    def __str__(self) -> str:
-        middle = sorted(self.taken)[len(self.taken) // 2]
-        verdict = "holds" if middle <= PROMISED else "DOES NOT HOLD"
-        return f"{self.name:<58} {middle:.2f} s, worst {max(self.taken):.2f} s, promised {PROMISED:.2f} s: {verdict}"
 
 
 @torch.no_grad()
@@ -72,7 +58,9 @@ def comparisons() -> Iterator[Comparison | Seconds]:
 
         np.testing.assert_allclose(gram(), loops(), rtol=1e-4)
         yield compare(f"all pairs of {count} models, {length} tokens", gram, loops, bar=0.50, rounds=5)
-    yield Seconds(name=f"all pairs of {MANY} models, {TOKENS} tokens, one layer", taken=tuple(_many()))
+    yield Seconds(
+        name=f"all pairs of {MANY} models, {TOKENS} tokens, one layer", taken=tuple(_many()), promised=PROMISED
+    )
 
 
 def _random_patterns(models: int, length: int) -> Tensor:

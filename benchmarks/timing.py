@@ -28,6 +28,22 @@ class Comparison:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Seconds:
+    """A time that was promised by itself."""
+
+    name: str
+    taken: tuple[float, ...]
+    promised: float
+
+    def __str__(self) -> str:
+        middle = statistics.median(self.taken)
+        verdict = "holds" if middle <= self.promised else "DOES NOT HOLD"
+        return (
+            f"{self.name:<58} {middle:.2f} s, worst {max(self.taken):.2f} s, promised {self.promised:.2f} s: {verdict}"
+        )
+
+
 def compare(
     name: str, ours: Callable[[], object], theirs: Callable[[], object], *, bar: float, rounds: int = 21
 ) -> Comparison:

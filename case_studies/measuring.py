@@ -7,6 +7,7 @@ import marshal
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -96,8 +97,10 @@ def measure_claims(
         delayed(_measure_one)(claim.id, claim.measure, evidence, key, cache.path(claim))
         for claim, evidence, key in tasks
     )
-    for claim_id, error in ended:
-        yield claims[claim_id], error
+    with warnings.catch_warnings():  # a process that has grown is replaced between claims: nothing is lost by that
+        warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given")
+        for claim_id, error in ended:
+            yield claims[claim_id], error
 
 
 def _measure_one(

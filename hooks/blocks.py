@@ -1,4 +1,4 @@
-"""One layer of a transformer: five ways to wire attention, MLP and norm, one short class each.
+"""One layer of a transformer: six ways to wire attention, MLP and norm, one short class each.
 
 `read` is what attention sees of the residual stream; `write` carries the stream on from what attention wrote.
 The two halves are apart so that an ablation can start in the middle of a layer.
@@ -35,6 +35,23 @@ class MLP(Module):
         return self.w_out(at.hook_post(post))
 
 
+class DeepMLP(Module):
+    """out = W_out relu(W_3 relu(W_2 relu(W_in x))), with hook points at the first hidden layer; no biases."""
+
+    def __init__(self, cfg: TransformerConfig):
+        super().__init__()
+        width = cfg.d_mlp or 0
+        self.w_in = Linear(cfg.d_model, width, bias=False)
+        self.w_2 = Linear(width, width, bias=False)
+        self.w_3 = Linear(width, width, bias=False)
+        self.w_out = Linear(width, cfg.d_model, bias=False)
+
+    def forward(self, x: Float[Tensor, "batch pos d_model"], at: MLPSites) -> Float[Tensor, "batch pos d_model"]:
+        """What the MLP writes."""
+        hidden = at.hook_post(F.relu(at.hook_pre(self.w_in(x))))
+        return self.w_out(F.relu(self.w_3(F.relu(self.w_2(hidden)))))
+
+
 class Block(Module):
     """The weights of one stored block. Subclasses say how they are wired."""
 
@@ -45,7 +62,7 @@ class Block(Module):
             self.norm_1 = LayerNorm(cfg.d_model, cfg.layer_norm_eps)
         needs_norm_2 = not cfg.attn_only and cfg.block in ("pre_ln", "post_ln")
         self.norm_2 = LayerNorm(cfg.d_model, cfg.layer_norm_eps) if needs_norm_2 else None
-        self.mlp = None if cfg.attn_only else MLP(cfg)
+        self.mlp = None if cfg.attn_only else (DeepMLP if cfg.block == "extended" else MLP)(cfg)
 
     def forward(
         self,
@@ -146,10 +163,30 @@ class BareBlock(Block):
         return at.hook_resid_post(resid)
 
 
+class ExtendedBlock(DyckBlock):
+    """mid = W_R x + LN(Attn(x));  out = DeepMLP(mid).
+
+    Source: bounded-Dyck paper (arXiv:2312.01429) Theorem 3, the layers of its large random network: a weight on the
+    residual beside the norm, and a projection of four matrices. Differs: as `DyckBlock`, whose norm keeps its gain at
+    one and its bias at zero here; heads have an output matrix.
+    """
+
+    residual: Linear
+    mlp: DeepMLP | None
+
+    def __init__(self, cfg: TransformerConfig, *, learned: bool):
+        super().__init__(cfg, learned=learned)
+        self.residual = Linear(cfg.d_model, cfg.d_model, bias=False)
+
+    def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
+        return super().write(self.residual(resid), attn_out, at)
+
+
 BLOCKS: dict[str, type[Block]] = {
     "pre_ln": PreLNBlock,
     "post_ln": PostLNBlock,
     "dyck": DyckBlock,
     "minimal": MinimalBlock,
     "bare": BareBlock,
+    "extended": ExtendedBlock,
 }

@@ -8,11 +8,11 @@ from hooks.embeddings import BracketStates
 from hooks.head_patterns import HeadPattern
 from hooks.lens import LensConfig
 
-Block = Literal["pre_ln", "post_ln", "dyck", "minimal", "bare"]
+Block = Literal["pre_ln", "post_ln", "dyck", "minimal", "bare", "extended"]
 Attention = Literal["causal", "bidirectional"]
 Positions = Literal["learned", "linear", "sinusoidal", "none"]
 Activation = Literal["gelu", "gelu_tanh", "relu"]
-Initialisation = Literal["fan_in", "normal", "gpt2", "template", "mimetic"]
+Initialisation = Literal["fan_in", "normal", "gpt2", "template", "mimetic", "uniform"]
 
 _CHOICES = {
     "block": Block,
@@ -49,7 +49,7 @@ class TransformerConfig(LensConfig):
     d_mlp: int | None = None
     """Hidden width of the MLP; None means `4 * d_model`, 0 means no MLP at all."""
     block: Block = "pre_ln"
-    """How a layer is wired; see `hooks.blocks` for the five equations."""
+    """How a layer is wired; see `hooks.blocks` for the six equations."""
     attention: Attention = "bidirectional"
     """Whether a query sees later positions."""
     tied_embedding: bool = False
@@ -79,7 +79,8 @@ class TransformerConfig(LensConfig):
     init: Initialisation = "fan_in"
     """`fan_in`: N(0, 1/fan_in), embeddings N(0, 0.5^2). `normal`: N(0, 0.02^2). `gpt2`: `normal`, with the
     two projections into the residual stream divided by sqrt(2 n_layers). `template`: uniform within 1/sqrt(fan_in)
-    (torch's own), embeddings N(0, 1). `mimetic`: `template`, with W_Q W_K^T near a multiple of the identity."""
+    (torch's own), embeddings N(0, 1). `mimetic`: `template`, with W_Q W_K^T near a multiple of the identity.
+    `uniform`: every weight from U(-1, 1)."""
     embedding_std: float = 0.0
     """Standard deviation of token and position embeddings at the start; 0 means that of `init`."""
     version: int = field(default=1, init=False, repr=False)

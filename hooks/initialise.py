@@ -9,7 +9,7 @@ from torch import Tensor
 from hooks.config import TransformerConfig
 from hooks.mimetic import mimetic_query_key
 
-EMBEDDING_STD = {"fan_in": 0.5, "normal": 0.02, "gpt2": 0.02, "template": 1.0, "mimetic": 1.0}
+EMBEDDING_STD = {"fan_in": 0.5, "normal": 0.02, "gpt2": 0.02, "template": 1.0, "mimetic": 1.0, "uniform": 1.0}
 NORMAL_STD = 0.02
 
 
@@ -35,8 +35,8 @@ def _drawn(name: str, parameter: Tensor, cfg: TransformerConfig, generator: torc
     if name in ("embed.weight", "positions.weight"):
         return torch.randn(parameter.shape, generator=generator) * (cfg.embedding_std or EMBEDDING_STD[cfg.init])
     fan_in = parameter.shape[1] ** -0.5
-    if cfg.init in ("template", "mimetic"):
-        return (2 * torch.rand(parameter.shape, generator=generator) - 1) * fan_in
+    if cfg.init in ("template", "mimetic", "uniform"):
+        return (2 * torch.rand(parameter.shape, generator=generator) - 1) * (1.0 if cfg.init == "uniform" else fan_in)
     std = fan_in if cfg.init == "fan_in" else NORMAL_STD
     if cfg.init == "gpt2" and name.endswith(("attention.o.weight", "mlp.w_out.weight")):
         std /= (2 * cfg.n_layers) ** 0.5  # the projections into the stream

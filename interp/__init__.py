@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from interp import tasks
+    from interp import pruning, tasks
     from interp.ablation import ablate_heads
     from interp.ablation_result import AblationResult
     from interp.attention import show_attention
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from interp.patterns import classify_heads
     from interp.probe_result import ProbeResult
     from interp.probing import probe
+    from interp.pruning import IndistinguishableResult, PruningCurve, PruningResult, indistinguishable, pruning_curve
     from interp.random_features import MLPKernel, TransformerKernel
     from interp.reporting import report, report_run
     from interp.train_settings import Mimicking, TrainSettings
@@ -35,10 +36,13 @@ _HOME = {
     "DiagonalsResult": "diagonals_result",
     "EvaluationResult": "evaluation",
     "HeadPatterns": "pattern_result",
+    "IndistinguishableResult": "pruning",
     "KernelResult": "kernel_result",
     "MLPKernel": "random_features",
     "Mimicking": "train_settings",
     "ProbeResult": "probe_result",
+    "PruningCurve": "pruning",
+    "PruningResult": "pruning",
     "TemplateMatrix": "kernel_result",
     "TrainSettings": "train_settings",
     "TrainingRun": "training_run",
@@ -51,9 +55,11 @@ _HOME = {
     "config_for": "models",
     "diagonals": "identity_strength",
     "evaluate": "evaluation",
+    "indistinguishable": "pruning",
     "kernel_regression": "kernels",
     "known_kinds": "kinds",
     "probe": "probing",
+    "pruning_curve": "pruning",
     "register_kind": "kinds",
     "report": "reporting",
     "report_run": "reporting",
@@ -68,10 +74,13 @@ __all__ = [
     "DiagonalsResult",
     "EvaluationResult",
     "HeadPatterns",
+    "IndistinguishableResult",
     "KernelResult",
     "MLPKernel",
     "Mimicking",
     "ProbeResult",
+    "PruningCurve",
+    "PruningResult",
     "TemplateMatrix",
     "TrainSettings",
     "TrainingRun",
@@ -84,9 +93,12 @@ __all__ = [
     "config_for",
     "diagonals",
     "evaluate",
+    "indistinguishable",
     "kernel_regression",
     "known_kinds",
     "probe",
+    "pruning",
+    "pruning_curve",
     "register_kind",
     "report",
     "report_run",
@@ -98,8 +110,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "tasks":
-        return import_module("interp.tasks")
+    if name in ("tasks", "pruning"):
+        return import_module(f"interp.{name}")
     if name in _HOME:
         return getattr(import_module(f"interp.{_HOME[name]}"), name)
     raise AttributeError(f"interp has no {name!r}; it has {', '.join(__all__)}")

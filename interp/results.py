@@ -13,11 +13,16 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
+NOT_SAVED = {"saved": False}
+"""Metadata of a field that lives in memory only, such as a model."""
 AnyResult = TypeVar("AnyResult", bound="Result")  # not `Self`, which the shape checker cannot read
 
 
 class Result:
-    """Base of the frozen result dataclasses. Fields are numbers, text, plain collections or arrays."""
+    """Base of the frozen result dataclasses. Fields are numbers, text, plain collections or arrays.
+
+    A field with the metadata `NOT_SAVED` holds what a file cannot: it is None in a result that was loaded.
+    """
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per measured cell."""
@@ -34,8 +39,12 @@ class Result:
 
     def save(self, path: str | Path) -> None:
         """Write the result as JSON, atomically."""
-        values = {f.name: _plain(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
+        values = {name: _plain(getattr(self, name)) for name in self._saved_names()}
         write_json(path, {"result": type(self).__name__, "version": 1, "values": values})
+
+    @classmethod
+    def _saved_names(cls) -> list[str]:
+        return [f.name for f in fields(cls) if f.metadata.get("saved", True)]  # type: ignore[arg-type]
 
     @classmethod
     def load(cls: type[AnyResult], path: str | Path) -> AnyResult:
@@ -52,7 +61,7 @@ class Result:
             raise ValueError(f"{path} is not a saved result ({error}). Is it cut short?") from None
         if kind != cls.__name__:
             raise ValueError(f"{path} holds a {kind}, not a {cls.__name__}; use {kind}.load.")
-        known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+        known = set(cls._saved_names())
         if set(values) != known:
             raise ValueError(f"{path} has fields {sorted(set(values) ^ known)} more or less than this version knows.")
         return cls(**{name: _rich(value) for name, value in values.items()})

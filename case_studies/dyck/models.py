@@ -57,6 +57,9 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
         for head in ("linear", "mlp"):
             settings, sizes = _encodings(size, encoding), {"encoding": encoding, "mlp_head": head == "mlp"}
             found[f"encoding-{encoding}-{head}"] = _specs(n["encodings"], WORDS, "dyck_minimal", settings, **sizes)
+    for name, layers in (("one", 1), ("two", 2)):
+        sizes = {"n_layers": layers, "d_model": 8, "d_mlp": 16}
+        found[f"narrow-{name}"] = _specs(2, GPT_PREFIXES, "dyck_eq6", _settings(1000, 24, 6e-3), **sizes)
     return found
 
 

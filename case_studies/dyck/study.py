@@ -1,6 +1,6 @@
 """The bounded-Dyck study: `interp reproduce dyck`."""
 
-from case_studies.dyck import balance, constructions, heads, learning, variation
+from case_studies.dyck import balance, constructions, heads, learning, pruning, variation
 from case_studies.dyck.models import groups
 from case_studies.study import Study
 
@@ -15,6 +15,13 @@ STUDY = Study(
         "common, and pushing models towards it makes them generalise to longer words. Here are its claims, each with a "
         "rule that was written before the run, and what came of them."
     ),
-    claims=(*learning.CLAIMS, *variation.CLAIMS, *heads.CLAIMS, *constructions.CLAIMS, *balance.CLAIMS),
+    claims=(
+        *learning.CLAIMS,
+        *variation.CLAIMS,
+        *heads.CLAIMS,
+        *constructions.CLAIMS,
+        *balance.CLAIMS,
+        *pruning.CLAIMS,
+    ),
     groups=groups,
 )

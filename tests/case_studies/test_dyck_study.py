@@ -11,12 +11,19 @@ import pytest
 from toys import measured_within_reach
 
 from case_studies.claims import SIZES, Measurement
-from case_studies.dyck import balance, heads, learning, variation
+from case_studies.dyck import balance, heads, learning, pruning, variation
 from case_studies.dyck.models import SEEDS, groups
 from case_studies.dyck.study import STUDY
 from case_studies.judging import correlation, more_than_half
 from case_studies.study import run_study
 from interp.train_settings import TrainSettings
+
+IN_ORDER = "least share of positions in order"
+SHARED = {
+    "largest difference of a shared matrix": 0.0,
+    "entries kept in one mask only": 0,
+    "largest error against the own target": 0.001,
+}
 
 
 def measured(value=0.0, low=None, high=None, n=8, **numbers):
@@ -94,6 +101,25 @@ def test_quick_and_standard_have_the_seeds_they_promise():
         (balance.judge_lower, measured(0.1, 0.05, 0.2), "not reproduced"),
         (balance.judge_higher, measured(0.1, 0.05, 0.2), "reproduced"),
         (balance.judge_higher, measured(0.1, -0.05, 0.2), "out of reach"),
+        (pruning.judge_exponential, measured(-0.9, -1.0, -0.51), "reproduced"),
+        (pruning.judge_exponential, measured(-0.6, -0.8, -0.4), "out of reach"),
+        (pruning.judge_exponential, measured(-0.2, -0.4, 0.0), "not reproduced"),
+        (pruning.judge_transformer, measured(0.01, **{IN_ORDER: 1.0}), "reproduced"),
+        (pruning.judge_transformer, measured(0.0101, **{IN_ORDER: 1.0}), "not reproduced"),
+        (pruning.judge_transformer, measured(0.001, **{IN_ORDER: 0.9999}), "not reproduced"),
+        (pruning.judge_shared, measured(0.2, **{**SHARED, "largest error against the own target": 0.02}), "reproduced"),
+        (pruning.judge_shared, measured(0.19, **SHARED), "not reproduced"),
+        (
+            pruning.judge_shared,
+            measured(9, **{**SHARED, "largest error against the own target": 0.03}),
+            "not reproduced",
+        ),
+        (pruning.judge_shared, measured(9, **{**SHARED, "entries kept in one mask only": 1}), "not reproduced"),
+        (
+            pruning.judge_shared,
+            measured(9, **{**SHARED, "largest difference of a shared matrix": 1e-9}),
+            "not reproduced",
+        ),
     ],
 )
 def test_rules_judge_as_they_say(judge, measurement, verdict):
@@ -131,6 +157,8 @@ def test_the_whole_study_runs_on_models_that_know_nothing(tiny, tmp_path, monkey
     monkeypatch.setattr("case_studies.dyck.measures.N_HELD_OUT", {"quick": 30})
     monkeypatch.setattr("case_studies.dyck.heads.N_CLASSIFY", {"quick": 8})
     monkeypatch.setattr("case_studies.dyck.heads.N_ABLATE", {"quick": 8})
+    for name, small in (("DRAWS", 2), ("CANDIDATES", (6, 9)), ("PER_WEIGHT", 8), ("N_SEQUENCES", {"quick": 8})):
+        monkeypatch.setattr(f"case_studies.dyck.pruning.{name}", small)
     result = run_study(tiny, folder=tmp_path, n_jobs=1)
     said = measured_within_reach(STUDY, result)
     # who knows nothing has learned nothing; what needs learning is out of reach; what is written down holds
@@ -139,6 +167,7 @@ def test_the_whole_study_runs_on_models_that_know_nothing(tiny, tmp_path, monkey
     assert said["uniform.learned"].label == "not reproduced"
     assert said["corollary-1.uniform"].label == "reproduced"
     assert said["theorem-1.balanced"].label == "reproduced"
+    assert said["pruning.shared.one"].measurement.numbers["largest difference of a shared matrix"] == 0
     page = result.page.read_text()
     assert page.index('id="claims"') < page.index('id="claim-learned.no-positions"')
     assert page.count('class="verdict"') >= 2 * len(STUDY.claims)
@@ -166,6 +195,7 @@ def test_the_quick_study_as_a_reviewer_runs_it(tmp_path):
         "theorem-1.balanced",
         "contrastive.words.violation",
         "contrastive.words.length",
+        *(claim.id for claim in STUDY.claims if claim.id.startswith("pruning.")),
     ):
         assert said[name]["verdict"] == "reproduced", said[name]
     assert Path(tmp_path / "dyck/quick/report.html").stat().st_size > 100_000

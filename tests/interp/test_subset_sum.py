@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp.subset_sum import MOST_CANDIDATES, nearest_subsets
+from interp.pruning.subset_sum import MOST_CANDIDATES, nearest_subsets
 
 
 def by_trying_all(row, target):
@@ -56,7 +56,7 @@ def test_rows_do_not_depend_on_their_neighbours(generator, monkeypatch):
     candidates = torch.rand(30, 9, generator=generator) - 0.5
     targets = torch.rand(30, generator=generator)
     together = nearest_subsets(candidates, targets)
-    monkeypatch.setattr("interp.subset_sum.SUMS_AT_ONCE", 64)
+    monkeypatch.setattr("interp.pruning.subset_sum.SUMS_AT_ONCE", 64)
     assert torch.equal(nearest_subsets(candidates, targets).chosen, together.chosen)
     assert torch.equal(nearest_subsets(candidates[7:8], targets[7:8]).chosen, together.chosen[7:8])
     assert len(nearest_subsets(candidates[:0], targets[:0]).error) == 0

@@ -6,14 +6,15 @@ which. With n random candidates the nearest of the 2^n sums comes exponentially 
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 MOST_CANDIDATES = 40
 """Half of so many already have a million sums."""
-SUMS_AT_ONCE = 1 << 21
-"""Sums that are held at the same time."""
+SUMS_AT_ONCE = 1 << 16
+"""Sums that are held at the same time: few enough for a cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,38 +55,42 @@ def nearest_subsets(candidates: Float[Tensor, "weight candidate"], targets: Floa
         )
     if not (candidates.isfinite().all() and targets.isfinite().all()):
         raise ValueError("candidates or targets has a value that is not finite. Did training diverge?")
-    values, wanted = candidates.double(), targets.double()
-    rows = max(1, SUMS_AT_ONCE >> (n - n // 2))
-    parts = [_nearest(a, b) for a, b in zip(values.split(rows), wanted.split(rows), strict=True)]
-    chosen = torch.cat(parts) if parts else torch.zeros(0, n, dtype=torch.bool)
-    total = (values * chosen).sum(1)
-    return Subsets(chosen=chosen, total=total, error=(total - wanted).abs())
+    values, wanted = candidates.double().numpy(), targets.double().numpy()
+    rows, chosen = max(1, SUMS_AT_ONCE >> (n - n // 2)), np.zeros((n_weights, n), dtype=bool)
+    for start in range(0, n_weights, rows):
+        part = slice(start, start + rows)
+        chosen[part] = _nearest(values[part], wanted[part])
+    total = torch.from_numpy((values * chosen).sum(1))
+    return Subsets(chosen=torch.from_numpy(chosen), total=total, error=(total - targets.double()).abs())
 
 
 def _nearest(
-    values: Float[Tensor, "weight candidate"], wanted: Float[Tensor, " weight"]
-) -> Bool[Tensor, "weight candidate"]:
+    values: Float[np.ndarray, "weight candidate"], wanted: Float[np.ndarray, " weight"]
+) -> Bool[np.ndarray, "weight candidate"]:
+    """Both halves are sorted, since sorted values are found fastest; their subsets are then known by their sums."""
     half = values.shape[1] // 2
-    left, right = _all_sums(values[:, :half]), _all_sums(values[:, half:])
-    right, order = right.sort(1)
-    missing = wanted[:, None] - left
-    above = torch.searchsorted(right, missing).clamp_max(right.shape[1] - 1)
-    below = (above - 1).clamp_min(0)
-    gaps = [(right.gather(1, at) - missing).abs() for at in (above, below)]
-    partner = torch.where(gaps[1] < gaps[0], below, above)
-    first = torch.minimum(*gaps).argmin(1, keepdim=True)
-    second = order.gather(1, partner.gather(1, first))
-    return torch.cat([_members(first, half), _members(second, values.shape[1] - half)], 1)
+    missing, right = wanted[:, None] - _all_sums(values[:, :half]), _all_sums(values[:, half:])
+    asked, there = np.sort(missing, 1), np.sort(right, 1)
+    above = np.stack([np.searchsorted(row, sums) for row, sums in zip(there, asked, strict=True)])
+    above = np.minimum(above, right.shape[1] - 1)
+    below = np.maximum(above - 1, 0)
+    gaps = [np.abs(np.take_along_axis(there, at, 1) - asked) for at in (above, below)]
+    best = np.minimum(*gaps).argmin(1)[:, None]
+    nearer = [np.take_along_axis(one, best, 1) for one in (*gaps, above, below)]
+    partner = np.where(nearer[1] < nearer[0], nearer[3], nearer[2])
+    first = (missing == np.take_along_axis(asked, best, 1)).argmax(1)
+    second = (right == np.take_along_axis(there, partner, 1)).argmax(1)
+    return np.concatenate([_members(first, half), _members(second, values.shape[1] - half)], 1)
 
 
-def _all_sums(values: Float[Tensor, "weight candidate"]) -> Float[Tensor, "weight subset"]:
+def _all_sums(values: Float[np.ndarray, "weight candidate"]) -> Float[np.ndarray, "weight subset"]:
     """Sums of all subsets; bit i of a subset's number says whether candidate i is in it."""
-    sums = values.new_zeros(len(values), 1)
-    for column in values.unbind(1):
-        sums = torch.cat([sums, sums + column[:, None]], 1)
+    sums = np.zeros((len(values), 1))
+    for column in values.T:
+        sums = np.concatenate([sums, sums + column[:, None]], 1)
     return sums
 
 
-def _members(subset: Tensor, n: int) -> Bool[Tensor, "weight candidate"]:
+def _members(subset: Int[np.ndarray, " weight"], n: int) -> Bool[np.ndarray, "weight candidate"]:
     """Which candidates are in a subset of that number."""
-    return (subset >> torch.arange(n)) % 2 == 1
+    return (subset[:, None] >> np.arange(n)) % 2 == 1

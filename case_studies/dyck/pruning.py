@@ -1,0 +1,241 @@
+"""Claims about pruning random networks: Theorem 3, and the corollary that one component tells nothing (Section 4.4)."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy import stats
+
+from case_studies.claims import Claim, Measurement, Verdict
+from case_studies.dyck.measures import task_of
+from case_studies.evidence import Evidence
+from case_studies.judging import below
+from hooks import Transformer, TransformerConfig
+from interp.pruning import (
+    indistinguishable,
+    prune_to_attention,
+    prune_to_linear,
+    prune_to_mlp,
+    prune_to_transformer,
+    pruning_curve,
+)
+from interp.randomness import derived_generator, derived_seed
+from interp.view.growth import error_quartiles
+
+CANDIDATES = (8, 11, 14, 17, 20)
+DRAWS = 20
+"""Of target and random network, for each number of candidates."""
+HALVING = -0.5
+"""Slope of log2 of the error per candidate that counts as exponential: it falls by a quarter or more each time."""
+WITHIN, ORDER = 0.01, 1.0
+"""Largest error of a logit, and share of positions with all classes in order, that make an approximation."""
+OWN, APART = 0.02, 0.2
+"""Largest error against one's own target, and least distance of two networks, that make them indistinguishable."""
+PER_WEIGHT = 28
+"""Candidates for each weight of a transformer."""
+N_SEQUENCES = {"quick": 256, "standard": 1024, "paper": 1024}
+
+
+def unit_matrix(shape: tuple[int, int], seed: int, name: str) -> torch.Tensor:
+    """A Gaussian matrix, brought to spectral norm one."""
+    weight = torch.randn(shape, generator=derived_generator(seed, name), dtype=torch.float64)
+    return weight / torch.linalg.matrix_norm(weight, 2)
+
+
+def linear_error(candidates: int, seed: int) -> float:
+    """Of a random 8 x 8 map."""
+    return prune_to_linear(unit_matrix((8, 8), seed, "linear"), candidates=candidates, seed=seed).error
+
+
+def mlp_error(candidates: int, seed: int) -> float:
+    """Of a random MLP 8-16-8."""
+    w_in, w_out = unit_matrix((16, 8), seed, "in"), unit_matrix((8, 16), seed, "out")
+    return prune_to_mlp(w_in, w_out, candidates=candidates, seed=seed).error
+
+
+def attention_error(candidates: int, seed: int) -> float:
+    """Of a random attention module of width 8, each of its four matrices of spectral norm one."""
+    cfg = TransformerConfig(
+        d_vocab=1, d_model=8, n_heads=1, n_layers=1, d_mlp=0, block="dyck", positions="none", attention="causal",
+        attn_bias=False, attn_scale=1.0,
+    )  # fmt: skip
+    target = Transformer(cfg)
+    with torch.no_grad():
+        for name in "qkvo":
+            getattr(target.block(0).attention, name).weight.copy_(unit_matrix((8, 8), seed, name))
+    return prune_to_attention(target, candidates=candidates, seed=seed).error
+
+
+def measure_block(evidence: Evidence, *, what: str, error: Callable[[int, int], float]) -> Measurement:
+    """How log2 of the largest error found falls with candidates per weight."""
+    rows = [
+        (n, error(n, derived_seed(evidence.seed, what, n, draw)), what) for n in CANDIDATES for draw in range(DRAWS)
+    ]
+    table = pd.DataFrame(rows, columns=["candidates per weight", "largest error found", "map"])
+    x, y = table["candidates per weight"].to_numpy(float), np.log2(table["largest error found"].to_numpy(float))
+    fit, other = cast(Any, stats.linregress(x, y)), cast(Any, stats.linregress(np.log(x), y))
+    half = float(stats.t.ppf(0.975, len(x) - 2) * fit.stderr)
+    straight = {"in candidates": float(fit.rvalue**2), "in log candidates": float(other.rvalue**2)}
+    quartiles: list[list] = [["candidates", "lower quartile", "median", "upper quartile"]]
+    for n in CANDIDATES:
+        quartiles.append([n, *(f"{value:.2e}" for value in np.quantile(2.0 ** y[x == n], [0.25, 0.5, 0.75]))])
+    return Measurement(
+        value=fit.slope, low=fit.slope - half, high=fit.slope + half, n=len(rows), unit="draws",
+        numbers={"share of variance that a line explains": straight},
+        tables=[(f"Largest error found, {DRAWS} draws of target and random network each", quartiles)],
+        charts=[error_quartiles(table, x="candidates per weight", y="largest error found", series="map",
+                                title=f"{what}: median and quartiles of {DRAWS} draws")],
+        note="Inputs of length at most 1, sampled and then climbed: what is found is a lower bound of the true largest "
+        "error. The interval is the slope's, over draws.",
+    )  # fmt: skip
+
+
+def judge_exponential(m: Measurement) -> Verdict:
+    """The whole interval of the slope below the bar."""
+    return below(m, HALVING)
+
+
+def measure_transformer(evidence: Evidence, *, group: str) -> Measurement:
+    """Largest error of any logit over the group's models, each out of a random network of its own."""
+    task, n = task_of(evidence, group), N_SEQUENCES[evidence.size]
+    found = [
+        prune_to_transformer(
+            model, task, candidates=PER_WEIGHT, rescale=True, n=n, seed=derived_seed(evidence.seed, group, index)
+        )
+        for index, model in enumerate(evidence.models(group))
+    ]
+    worst = max(found, key=lambda result: result.error)
+    rows: list[list] = [
+        ["seed", "norm of the target", "weights kept", "error sampled", "error found", "order kept", "n"]
+    ]
+    for spec, r in zip(evidence.specs(group), found, strict=True):
+        rows.append([spec.seed, r.scale, f"{r.fraction_kept:.2%}", f"{r.sampled_error:.1e}", f"{r.error:.1e}",
+                     f"{r.order_kept:.4%}", r.n])  # fmt: skip
+    curve = pruning_curve(evidence.models(group)[0], task, n=n, seed=evidence.seed)
+    return Measurement(
+        value=worst.error, low=worst.error, high=worst.error, n=sum(result.n for result in found), unit="inputs",
+        numbers={
+            "least share of positions in order": min(result.order_kept or 0.0 for result in found),
+            "bound after the last layer": float(worst.bound[-1]),
+            "candidates per weight": worst.candidates,
+        },
+        tables=[("Each target out of a random network of its own", rows),
+                ("Error of the stream after each random layer, worst target", _growth_table(worst))],
+        charts=[worst.plot(), curve.plot()],
+        note="The largest error found is no mean: it has no interval, and it is a lower bound of the true one. The "
+        "targets' matrices have norms above 1, so random weights are as much larger. The curves below are what "
+        "practitioners do: the trained target itself, pruned and not trained again.",
+    )  # fmt: skip
+
+
+def _growth_table(result) -> list[list]:
+    rows: list[list] = [["random layer", "pruned to", "largest error found", "cannot exceed"]]
+    for index, (name, error, bound) in enumerate(zip(result.layers, result.growth, result.bound, strict=True)):
+        rows.append([index, name, f"{error:.1e}", f"{bound:.1e}"])
+    return rows
+
+
+def judge_transformer(m: Measurement) -> Verdict:
+    """Every logit within the bar, every position in order."""
+    fits = m.value <= WITHIN and m.numbers["least share of positions in order"] >= ORDER
+    return "reproduced" if fits else "not reproduced"
+
+
+def measure_shared(evidence: Evidence, *, group: str) -> Measurement:
+    """Least distance of two networks that share a matrix, over every choice of it."""
+    task, n = task_of(evidence, group), N_SEQUENCES[evidence.size]
+    a, b = evidence.models(group)[:2]
+    found = indistinguishable(a, b, task, shared="every", candidates=PER_WEIGHT, rescale=True, n=n, seed=evidence.seed)
+    nearest = float(found.distance.min())
+    rows: list[list] = [["matrix", "differs by", "masks differ", "error a", "error b", "a from b", "norm a", "norm b",
+                         "patterns apart"]]  # fmt: skip
+    for index, name in enumerate(found.shared):
+        rows.append([name, float(found.difference[index]), int(found.masks_differ[index]),
+                     *(f"{e:.1e}" for e in found.error[index]), float(found.distance[index]),
+                     *(float(v) for v in found.norm[index]),
+                     _optional(found.pattern_distance[index])])  # fmt: skip
+    same = min(len(names) for names in found.same_matrices)
+    return Measurement(
+        value=nearest, low=nearest, high=nearest, n=len(found.shared), unit="choices of matrix",
+        numbers={
+            "largest difference of a shared matrix": float(found.difference.max()),
+            "entries kept in one mask only": int(found.masks_differ.sum()),
+            "largest error against the own target": float(found.error.max()),
+            "sequences": n,
+            "positions whose likeliest class differs": float(found.disagree.min()),
+            "fewest matrices the same in both": f"{same} of {found.n_matrices}",
+        },
+        tables=[("Every choice of the matrix that the two share", rows)],
+        charts=[found.plot()],
+        note="The largest difference found is no mean: it has no interval. Most matrices are the same in both, "
+        "whichever is chosen: masks that only make copies of inputs depend on no target.",
+    )  # fmt: skip
+
+
+def _optional(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.2f}"
+
+
+def judge_shared(m: Measurement) -> Verdict:
+    """Nothing differs in the matrix; both near their own targets, far from one another."""
+    numbers = m.numbers
+    same = numbers["largest difference of a shared matrix"] == 0 == numbers["entries kept in one mask only"]
+    near = numbers["largest error against the own target"] <= OWN
+    return "reproduced" if same and near and m.value >= APART else "not reproduced"
+
+
+def _block_claim(name: str, what: str, error: Callable[[int, int], float]) -> Claim:
+    return Claim(
+        id=f"pruning.{name}",
+        source="bounded Dyck, Theorem 3 (Pensia et al. 2020)",
+        statement=f"A random network holds any {what} as a pruned copy, and needs candidates for each weight that are "
+        "logarithmic in the error.",
+        rule=f"Largest error found over inputs of length 1, {DRAWS} draws at each of {len(CANDIDATES)} numbers of "
+        f"candidates from {CANDIDATES[0]} to {CANDIDATES[-1]}: reproduced if the interval of the slope of its log2 per "
+        f"candidate lies below {HALVING}, not reproduced if above, else out of reach.",
+        quantity="log2 of the error per candidate",
+        measure=partial(measure_block, what=what, error=error),
+        judge=judge_exponential,
+    )
+
+
+def _transformer_claims(name: str, depth: str) -> tuple[Claim, Claim]:
+    group = f"narrow-{name}"
+    return (
+        Claim(
+            id=f"pruning.transformer.{name}",
+            source="bounded Dyck, Theorem 3",
+            statement=f"A trained transformer of {depth} sleeps in a random one of four times the depth.",
+            rule=f"Width 8, two seeds: reproduced if no logit of any sequence tried (half of them random tokens, then "
+            f"made worse on purpose) is off by more than {WITHIN}, and all classes stand in the target's order at "
+            "every position of the sequences sampled, else not reproduced.",
+            quantity="largest error of a logit",
+            measure=partial(measure_transformer, group=group),
+            judge=judge_transformer,
+            needs=(group,),
+        ),
+        Claim(
+            id=f"pruning.shared.{name}",
+            source="bounded Dyck, Corollary of Theorem 3",
+            statement=f"Two different transformers of {depth} can share any weight matrix of the random network they "
+            "are pruned from: no single matrix tells them apart.",
+            rule=f"Every matrix of every random layer in turn: reproduced if it is the same in both, bit by bit, each "
+            f"network is within {OWN} of its own target, and the two are at least {APART} apart, else not reproduced.",
+            quantity="least distance of the two",
+            measure=partial(measure_shared, group=group),
+            judge=judge_shared,
+            needs=(group,),
+        ),
+    )
+
+
+CLAIMS = (
+    _block_claim("linear", "linear map", linear_error),
+    _block_claim("mlp", "two-layer MLP", mlp_error),
+    _block_claim("attention", "attention module", attention_error),
+    *_transformer_claims("one", "one layer"),
+    *_transformer_claims("two", "two layers"),
+)
