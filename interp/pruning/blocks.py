@@ -85,7 +85,7 @@ def prune_to_attention(
     Raises:
         ValueError: what `prune_to_transformer` refuses, or a layer that is not there.
     """
-    check_target(target.cfg)
+    check_target(target)
     maps = layer_maps(target, layer)
     norms = {name: size for name, size in maps.norms().items() if name.startswith(("score", "write"))}
     worst_norm = max(norms, key=lambda name: norms[name])

@@ -33,7 +33,7 @@ def grow(before: Growth, kept: LayerMasks, maps: LayerMaps | None, *, d_model: i
     made, entering = kept.projection, before.radius + before.error
     normed = 0.0 if maps is None else (d_model / 2) ** 0.5
     normed_error = 0.0 if maps is None else _attention_error(before, kept, maps) / eps**0.5
-    read = ((made.residual * entering) ** 2 + (normed + normed_error) ** 2) ** 0.5
+    read = ((made.residual * entering) ** 2 + normed**2) ** 0.5 + normed_error
     own = made.second_norm * made.first_error + made.second_error * (made.first_norm + made.first_error)
     return Growth(
         radius=made.from_stream * before.radius + made.from_norm * normed,

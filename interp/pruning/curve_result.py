@@ -102,7 +102,7 @@ class PruningCurve(Result):
             for name, part in table.groupby(np.array(panel), sort=False)
         ]
         title = f"accuracy of what is kept, nothing trained again, n = {self.n} per point; dashed: chance"
-        return alt.hconcat(*charts, title=title).resolve_scale(color="independent")
+        return alt.concat(*charts, columns=2, title=title).resolve_scale(color="independent")
 
     def __str__(self) -> str:
         wide = max(8, *(len(name) for name in self.by)) + 2

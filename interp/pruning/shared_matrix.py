@@ -65,8 +65,8 @@ def indistinguishable(
 
     Source: bounded Dyck (arXiv:2312.01429) Theorem 3 and its corollary.
     """
-    check_target(target_a.cfg)
-    check_target(target_b.cfg)
+    check_target(target_a)
+    check_target(target_b)
     _check_alike(target_a, target_b)
     if n < 2:
         raise ValueError(f"n is {n}; at least 2 sequences are needed.")

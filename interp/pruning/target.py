@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from hooks import Transformer, TransformerConfig
+from hooks import Transformer
 
 ROUNDING = 1e-6
 """A norm of one, in float32."""
@@ -82,12 +82,15 @@ def layer_maps(model: Transformer, layer: int) -> LayerMaps:
     )
 
 
-def check_target(cfg: TransformerConfig) -> None:
+def check_target(target: Transformer) -> None:
     """Refuse a target that is no transformer of Eq. 6.
 
     Raises:
         ValueError: what it has that the theorem's targets have not, and how to train one.
     """
+    if not isinstance(target, Transformer):
+        raise ValueError(f"the target is a {type(target).__name__}; Theorem 3 is about a hooks.Transformer.")
+    cfg = target.cfg
     wanted = {"block": "dyck", "embedding": None, "output_projection": True}
     wanted |= {} if cfg.attn_only else {"activation": "relu"}
     for name, value in wanted.items():

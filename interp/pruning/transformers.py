@@ -72,7 +72,7 @@ def prune_to_transformer(
         task: Where sequences come from; half are its own, half random tokens. All are random when left out.
         candidates: Random numbers to choose among for each weight of the target.
         rescale: Allow a target outside the theorem's ball, with random weights as much larger.
-        tolerance: Largest error of any logit that is accepted.
+        tolerance: Largest error of any logit, on the sequences sampled, that is accepted.
         network: A random network to prune, instead of one of `seed`; it is not changed.
         n: Sequences.
         seed: Decides the random network and the inputs.
@@ -86,7 +86,7 @@ def prune_to_transformer(
     """
     if n < 2:
         raise ValueError(f"n is {n}; at least 2 sequences are needed.")
-    check_target(target.cfg)
+    check_target(target)
     scale = scale_of({"the target": target}, rescale=rescale)
     source = (
         network if network is not None else random_network(target.cfg, candidates=candidates, scale=scale, seed=seed)
@@ -119,7 +119,7 @@ def prune_to_layer(
     Raises:
         ValueError: a layer that is not there, or what `prune_to_transformer` refuses.
     """
-    check_target(target.cfg)
+    check_target(target)
     maps = layer_maps(target, layer)
     scale = scale_of({"the target": target}, rescale=rescale)
     source = random_network(target.cfg, candidates=candidates, n_layers=2, scale=scale, seed=seed)

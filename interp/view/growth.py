@@ -106,7 +106,12 @@ def shared_matrix(
         alt.Chart(table)
         .mark_point(filled=True, size=45)
         .encode(
-            alt.X("value:Q", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e"), title="logits"),
+            alt.X(
+                "value:Q",
+                scale=alt.Scale(type="log"),
+                axis=alt.Axis(format=".0e", tickCount=5, labelOverlap="greedy"),
+                title="logits",
+            ),
             alt.Y("matrix:N", sort=list(names), title=None),
             colour,
             tooltip=["matrix", "what", alt.Tooltip("value:Q", format=".3g")],
@@ -129,7 +134,7 @@ def shared_matrix(
             alt.X("index:Q", title="index"),
             alt.Y("value:Q", title="singular value"),
             alt.Color("network:N", title=None, scale=alt.Scale(domain=networks, range=COLOURS[:2])),
-            alt.StrokeDash("network:N", title=None, scale=alt.Scale(domain=networks, range=[[1, 0], [5, 5]])),
+            alt.StrokeDash("network:N", legend=None, scale=alt.Scale(domain=networks, range=[[1, 0], [5, 5]])),
             tooltip=["network", "index", alt.Tooltip("value:Q", format=".4g")],
         )
         .properties(title=f"{names[0]}", width=WIDTH, height=HEIGHT)
@@ -137,4 +142,5 @@ def shared_matrix(
     if patterns is not None:
         maps = {f"pattern {name}": pattern for name, pattern in zip(networks, patterns, strict=True)}
         charts.append(small_maps(maps, tokens=tokens, title=f"head 0 of {names[0]}", columns=2))
-    return alt.hconcat(*charts).resolve_scale(color="independent", strokeDash="independent")
+    looks = alt.vconcat(*charts[1:])
+    return alt.hconcat(charts[0], looks).resolve_scale(color="independent", strokeDash="independent")

@@ -9,7 +9,7 @@ import torch
 from torch.nn.utils import prune
 
 import interp
-from hooks import BracketStates, HeadPattern, Transformer, TransformerConfig
+from hooks import BracketStates, FullyConnected, FullyConnectedConfig, HeadPattern, Transformer, TransformerConfig
 from interp.pruning import indistinguishable, prune_to_layer, prune_to_transformer, random_network
 from interp.pruning.network import trimmed
 from interp.pruning.shared_matrix import MATRICES
@@ -208,6 +208,12 @@ def test_other_targets_are_refused(settings, words):
         prune_to_transformer(target)
     with pytest.raises(ValueError, match=words):
         indistinguishable(target, target)
+
+
+def test_another_kind_of_network_is_refused(as_a_user):
+    network = FullyConnected(FullyConnectedConfig(d_vocab=5, n_ctx=4, d_vocab_out=2))
+    with pytest.raises(ValueError, match=r"the target is a FullyConnected; Theorem 3 is about a hooks\.Transformer"):
+        prune_to_transformer(network)
 
 
 def test_targets_and_networks_that_do_not_fit_are_refused():
