@@ -35,16 +35,15 @@ def stages(cfg: Any, layers: Sequence[int]) -> list[str]:
 
 
 def stream_distances(
-    target: Transformer, small: Transformer, names: Sequence[str | None], *, layer: int = 0
+    target: Transformer, small: Transformer, names: Sequence[str], *, layer: int = 0
 ) -> Callable[[Tensor], Float[Tensor, "batch stage"]]:
-    """Of each input stream, the distance after each random layer: to a hook point of the target, or to the input."""
-    points = list(dict.fromkeys(name for name in names if name is not None))
+    """Of each input stream, the distance after each random layer to a hook point of the target."""
+    points = list(dict.fromkeys(names))
     posts = [f"blocks.{index}.hook_resid_post" for index in range(len(names))]
     width = target.cfg.d_model
 
     def distances(stream: Tensor) -> Tensor:
-        wanted: dict[str | None, Tensor] = dict(zip(points, caught(target, stream, points, layer=layer), strict=True))
-        wanted[None] = stream
+        wanted = dict(zip(points, caught(target, stream, points, layer=layer), strict=True))
         found = caught(small, widened(small, stream), posts)
         pairs = zip(found, names, strict=True)
         return torch.stack([norm_1_2(one[..., :width] - wanted[name]) for one, name in pairs], -1)

@@ -46,7 +46,7 @@ class LayerMaps:
 
 def spectral_norm(matrix: Float[Tensor, "output input"]) -> float:
     """The largest singular value; nan for a matrix that is not finite."""
-    return float(torch.linalg.matrix_norm(matrix, 2)) if matrix.isfinite().all() else float("nan")
+    return float(torch.linalg.matrix_norm(matrix.detach(), 2)) if matrix.isfinite().all() else float("nan")
 
 
 @torch.no_grad()

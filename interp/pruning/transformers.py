@@ -47,8 +47,8 @@ class Pruned:
     """The attention that each layer makes; None where there is none."""
     names: tuple[str, ...]
     """What each layer was pruned to."""
-    stages: tuple[str | None, ...]
-    """The target's hook point that it leads to; None for its input."""
+    stages: tuple[str, ...]
+    """The target's hook point that it leads to."""
 
 
 def prune_to_transformer(
@@ -196,7 +196,7 @@ def _pruned(
             kept.append((mask_projection_layer if step % 2 else mask_attention_layer)(block, half, layout))
         made.append(half if step % 2 == 0 else None)
         names.append(f"{'MLP' if step % 2 else 'attention'} of layer {layers[step // 2]}" if inside else "identity")
-        reached.append(points[step] if inside else (points[-1] if step >= 0 else None))
+        reached.append(points[min(step, len(points) - 1)] if step >= 0 else f"blocks.{layers[0]}.hook_resid_pre")
     masks = {f"weights.{index}.{name}": mask for index, one in enumerate(kept) for name, mask in one.masks.items()}
     apply_masks(network, masks)
     return Pruned(

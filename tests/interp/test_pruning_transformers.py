@@ -13,8 +13,8 @@ from hooks import BracketStates, FullyConnected, FullyConnectedConfig, HeadPatte
 from interp.pruning import indistinguishable, prune_to_layer, prune_to_transformer, random_network
 from interp.pruning.network import trimmed
 from interp.pruning.shared_matrix import MATRICES
-from interp.pruning.transformers import in_float64, prune_network
-from interp.tasks import Dyck
+from interp.pruning.transformers import in_float64, prune_network, sequences
+from interp.tasks import Dyck, Lego, Template
 
 NARROW = {"d_vocab": 7, "d_model": 4, "n_heads": 2, "n_layers": 1, "d_mlp": 5, "n_ctx": 10}
 EQ6 = {"block": "dyck", "activation": "relu"}
@@ -99,6 +99,9 @@ def test_layers_are_what_they_are_said_to_be():
 def test_what_is_kept_was_random():
     target = target_of()
     source = random_network(target.cfg, candidates=10, seed=4)
+    assert 0.99 < max(weight.abs().max() for weight in source.weights.parameters()) <= 1
+    loud = random_network(target.cfg, candidates=10, scale=4.0)
+    assert 1.99 < max(weight.abs().max() for weight in loud.weights.parameters()) <= 2
     before = copy.deepcopy(source.state_dict())
     result = prune_to_transformer(target, candidates=10, rescale=True, network=source, n=8)
     assert all(torch.equal(value, before[name]) for name, value in source.state_dict().items())
@@ -173,7 +176,9 @@ def test_order_and_errors_are_of_the_sequences():
     assert 0 < result.sampled_error <= result.error
     assert 0 < result.order_kept <= 1
     poor = prune_to_transformer(target, candidates=3, rescale=True, n=24)
-    assert poor.order_kept < result.order_kept
+    tokens = sequences(target, None, 24, 0)
+    pairs = [one(tokens).argsort(-1) for one in (in_float64(target), trimmed(poor.network))]
+    assert poor.order_kept == (pairs[0] == pairs[1]).all(-1).double().mean() < result.order_kept
     other = prune_to_transformer(target, **QUICK, seed=1)
     assert other.error != result.error
 
@@ -355,3 +360,24 @@ def test_a_pruning_result_draws_its_growth():
     assert "0 attention of layer 0" in drawn
     assert len(result.to_dataframe()) == 4
     assert "order of classes     kept at" in str(result)
+
+
+def trained_pair(name):
+    """Two models of width 8 with layers of Eq. 6: two seeds of one template task, or chains learned and not learned."""
+    task = Template() if name == "template" else Lego(n_vars=2, sentence_format="compact")
+    sizes = {"d_model": 8, "n_heads": 2, "d_head": 4, "n_layers": 1, "d_mlp": 16}
+    cfg = interp.config_for(task, "template" if name == "template" else "lego", **sizes, **EQ6)
+    settings = interp.TrainSettings(steps=300, learning_rate=4e-3, n_eval=100)
+    trained = [interp.train(Transformer(cfg, seed=seed), task, settings, seed=seed).model for seed in (0, 1)]
+    return task, (trained if name == "template" else [trained[0], Transformer(cfg, seed=5)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["template", "lego"])
+def test_models_of_other_tasks_share_every_matrix(name):
+    task, pair = trained_pair(name)
+    result = indistinguishable(*pair, task, shared="every", candidates=26, rescale=True)
+    assert (result.difference == 0).all()
+    assert (result.masks_differ == 0).all()
+    assert result.error.max() <= 0.02
+    assert result.distance.min() >= 0.2
