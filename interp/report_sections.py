@@ -12,6 +12,7 @@ from interp.evaluation import EvaluationResult
 from interp.pattern_result import HeadPatterns
 from interp.probe_result import ProbeResult
 from interp.randomness import derived_generator
+from interp.results import Result
 from interp.tasks import LabelledTemplate, Lego, chain_of
 from interp.training_run import TrainingRun
 from interp.variation_result import VariationResult
@@ -262,6 +263,13 @@ def balance(result: BalanceResult) -> Section:
         chart=result.plot(),
         table=rows,
     )
+
+
+def as_it_prints(result: Result) -> Section:
+    """Any other result: its chart, and what it prints."""
+    title = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in type(result).__name__)
+    title = title.removesuffix(" result").strip().capitalize()
+    return Section(title=title, chart=result.plot(), html=Markup("<pre>{}</pre>").format(str(result)))
 
 
 def provenance(run: TrainingRun) -> Section:

@@ -10,6 +10,7 @@ from interp.balance_result import BalanceResult
 from interp.evaluation import EvaluationResult, evaluate
 from interp.pattern_result import HeadPatterns
 from interp.probe_result import ProbeResult
+from interp.results import Result
 from interp.tasks import Lego
 from interp.tasks.base import Task
 from interp.training_run import TrainingRun
@@ -32,8 +33,7 @@ def report(results: Sequence[Any], path: str | Path, *, title: str, lead: str = 
     """Write results to one self-contained HTML file, atomically.
 
     Args:
-        results: Any of `ProbeResult`, `HeadPatterns`, `AblationResult`, `VariationResult`, `BalanceResult`,
-            `AttentionPage`, or a ready `Section`, in the order they are to appear.
+        results: Results of any verbs, `AttentionPage`s, or ready `Section`s, in the order they are to appear.
         path: The HTML file.
         title: Heading of the page.
         lead: What it shows, in a few sentences.
@@ -97,5 +97,10 @@ def _section(result: Any) -> Section:
     for kind, make in SECTION_OF.items():
         if isinstance(result, kind):
             return make(result)
+    if isinstance(result, Result):
+        return part.as_it_prints(result)
     known = ", ".join(kind.__name__ for kind in SECTION_OF)
-    raise ValueError(f"results holds a {type(result).__name__}, which has no section; there are {known} and Section.")
+    raise ValueError(
+        f"results holds a {type(result).__name__}, which has no section; there are {known}, every other result of a "
+        f"verb, and Section."
+    )

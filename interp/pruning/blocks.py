@@ -94,7 +94,7 @@ def prune_to_attention(
     layout = check_network(network, target.cfg, candidates, 1)
     (block,) = random_layers(network)
     masks = nothing_kept(block)
-    mask_attention(block, maps.score, maps.write, layout, masks)
+    score_error, write_error = mask_attention(block, maps.score, maps.write, layout, masks)
     masks = {f"attention.{name}": masks[f"attention.{name}"] for name in "qkvo"}
     apply_masks(block, masks)
     network.double()
@@ -105,9 +105,10 @@ def prune_to_attention(
         return norm_1_2(found - _attention(exact, layer, stream))
 
     worst = _climb(difference, (min(POSITIONS, target.cfg.n_ctx), target.cfg.d_model), seed)
-    return _block_result(
-        f"attention of width {target.cfg.d_model}", worst, masks, network, candidates=candidates, scale=scale, seed=seed
-    )
+    wide = 2**0.5  # length of an input with its coordinate that is one
+    bound = write_error * wide + max(map(spectral_norm, maps.write)) * score_error * wide**3
+    what = f"attention of width {target.cfg.d_model}"
+    return _block_result(what, worst, bound, masks, network, candidates=candidates, scale=scale, seed=seed)
 
 
 def _attention(
@@ -128,6 +129,7 @@ def _prune_matrices(targets: Sequence[Tensor], what: str, candidates: int, resca
     modules: list[nn.Module] = []
     masks: dict[str, Tensor] = {}
     wanted: list[Callable[[Tensor], Tensor]] = []
+    bound, reach = 0.0, 1.0  # of the error, and of what enters the next matrix
     for index, target in enumerate(targets):
         signed: Between = "relu, inputs not negative" if index else "relu"
         rows = rows_needed(target.shape[1] * (1 if index else 2), candidates)
@@ -136,6 +138,8 @@ def _prune_matrices(targets: Sequence[Tensor], what: str, candidates: int, resca
         place = len(modules) + bool(modules)
         masks |= {f"{place}": pair.first, f"{place + 2}": pair.second}
         modules += [*([nn.ReLU()] if modules else []), first, nn.ReLU(), second]
+        bound = norms[index] * bound + pair.error(target) * (reach + bound)
+        reach *= norms[index]
         wanted.append(partial(F.linear, weight=target.double()))
     network = nn.Sequential(*modules)
     apply_masks(network, masks)
@@ -148,7 +152,7 @@ def _prune_matrices(targets: Sequence[Tensor], what: str, candidates: int, resca
         return (network(x) - y).norm(dim=-1)
 
     worst = _climb(difference, (targets[0].shape[1],), seed)
-    return _block_result(what, worst, masks, network, candidates=candidates, scale=scale, seed=seed)
+    return _block_result(what, worst, bound, masks, network, candidates=candidates, scale=scale, seed=seed)
 
 
 def _climb(difference: Callable[[Tensor], Float[Tensor, " batch"]], shape: tuple[int, ...], seed: int) -> Worst:
@@ -159,7 +163,15 @@ def _climb(difference: Callable[[Tensor], Float[Tensor, " batch"]], shape: tuple
 
 
 def _block_result(
-    what: str, worst: Worst, masks: dict[str, Tensor], network: nn.Module, *, candidates: int, scale: float, seed: int
+    what: str,
+    worst: Worst,
+    bound: float,
+    masks: dict[str, Tensor],
+    network: nn.Module,
+    *,
+    candidates: int,
+    scale: float,
+    seed: int,
 ) -> PruningResult:
     return PruningResult(
         target=what,
@@ -171,9 +183,9 @@ def _block_result(
         domain="vectors of length at most 1, at every position",
         n=worst.n,
         order_kept=None,
-        layers=(),
-        growth=np.zeros(0),
-        bound=np.zeros(0),
+        layers=(what,),
+        growth=np.array([worst.found]),
+        bound=np.array([bound]),
         radius=1.0,
         **what_is_kept(masks),
         network=network,

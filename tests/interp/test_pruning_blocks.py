@@ -72,6 +72,7 @@ def test_a_linear_map_sleeps_in_two_random_matrices(generator):
     errors = (result.network(x) - x @ target.T).norm(dim=1)
     assert 0 < float(errors.max()) <= result.error * (1 + 1e-9)  # nothing sampled is worse than what was climbed to
     assert result.sampled_error <= result.error < 0.02
+    assert result.growth == result.error <= result.bound < 3 * result.error
     assert result.error < prune_to_linear(target, candidates=7, seed=3).error
     for module in (result.network[0], result.network[2]):
         assert torch.equal(module.weight, module.weight_orig * module.weight_mask)
@@ -91,6 +92,7 @@ def test_an_mlp_sleeps_in_four(generator):
     errors = (result.network(x) - (x @ w_in.T).relu() @ w_out.T).norm(dim=1)
     assert 0 < float(errors.max()) <= result.error * (1 + 1e-9)
     assert result.error < 0.03
+    assert result.growth == result.error <= result.bound < 10 * result.error
 
 
 @pytest.mark.parametrize("settings", [{}, {"qk_identity": True, "vo_identity": True, "attention": "causal"}])
@@ -100,6 +102,7 @@ def test_attention_sleeps_in_attention(settings, generator):
         parameter.data = 0.4 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
     result = prune_to_attention(target, 1, candidates=14, rescale=True)
     assert 0 < result.error < 0.1
+    assert result.growth == result.error <= result.bound
     assert result.error < prune_to_attention(target, 1, candidates=6, rescale=True).error / 4
     assert list(result.weights) == [f"attention.{name}" for name in "qkvo"]
 

@@ -230,3 +230,12 @@ def test_the_attention_viewer_inside_a_report_is_harmless_and_whole(report):
     inside = Elements(frames[0]["srcdoc"]).found  # as a browser sees it: one layer of escaping gone
     assert {"canvas", "select"} <= {tag for tag, _ in inside}
     assert not [attrs for tag, attrs in inside if tag == "img" or "onerror" in attrs or "src" in attrs]
+
+
+def test_a_result_without_a_section_of_its_own_shows_its_chart_and_what_it_prints(tmp_path):
+    result = interp.pruning.prune_to_linear(torch.eye(2), candidates=4)
+    write_report([result], tmp_path / "page.html", title="page")
+    text = (tmp_path / "page.html").read_text()
+    assert "<h2>Pruning</h2>" in text
+    assert "<pre>linear map 2 x 2, out of random weights" in text
+    assert "cannot exceed" in text
