@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-STEPS = 40
+STEPS = 24
 FIRST_STEP, LAST_STEP = 0.3, 0.003
 """Lengths of the first and the last step, over the radius."""
 
@@ -65,7 +65,7 @@ def worst_tokens(
     d_vocab: int,
     generator: torch.Generator,
     steps: int,
-    climbers: int = 32,
+    climbers: int = 16,
 ) -> Worst:
     """Exchange tokens of the sequences that are worst, one at a time, and keep what makes them worse.
 

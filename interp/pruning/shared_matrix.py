@@ -14,7 +14,7 @@ from hooks.linear import Linear
 from interp.pruning.network import LAYERS_PER_LAYER, random_network, trimmed
 from interp.pruning.shared_result import IndistinguishableResult
 from interp.pruning.target import check_target, scale_of
-from interp.pruning.transformers import in_float64, logit_errors, prune_network, sequences
+from interp.pruning.transformers import in_float64, prune_network, sequences
 from interp.tasks.base import Task
 
 MATRICES = {
@@ -153,7 +153,7 @@ def _compare(pair: list[Transformer], targets: tuple[Transformer, Transformer], 
     ]
     return {
         "pair": tuple(pair),
-        "error": [float(logit_errors(t, one, tokens).max()) for t, one in zip(targets, small, strict=True)],
+        "error": [float((t(tokens) - logits).abs().max()) for t, (logits, _) in zip(targets, seen, strict=True)],
         "distance": float((seen[0][0] - seen[1][0]).abs().max()),
         "disagree": float((top[0] != top[1]).double().mean()),
         "same_matrices": [name for name, weight in weights[0].items() if torch.equal(weight, weights[1][name])],

@@ -30,7 +30,7 @@ from interp.tasks.base import Task
 
 N_STARTS = 64
 """Sequences whose streams are compared."""
-EXCHANGES = 40
+EXCHANGES = 24
 """Tokens exchanged, one after the other, to make a sequence worse."""
 MOST_CANDIDATES = 36
 
