@@ -135,14 +135,14 @@ def measure(model: Transformer, task: Task, batch: Batch, kinds: Sequence[str]) 
         layers: list[dict[str, Tensor]] = [{} for _ in range(model.cfg.n_layers)]
 
         def see(pattern: Tensor, hook, rows=rows, layers=layers) -> None:
-            layers[hook.layer()].update(rows.measure(pattern))
+            layers[hook.layer()].update(rows.measure(pattern.float()))
 
         def keep(resid: Tensor, hook, layers=layers) -> None:
             layers[hook.layer()]["resid"] = resid
 
         def weigh(v: Tensor, hook, layers=layers) -> None:
             layer = hook.layer()
-            layers[layer]["norm"] = _write_norm(model, layer, v, layers[layer].pop("resid"))
+            layers[layer]["norm"] = _write_norm(model, layer, v, layers[layer].pop("resid")).float()
 
         hooks = [
             (f"blocks.{layer}.{name}", act)
