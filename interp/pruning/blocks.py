@@ -18,6 +18,7 @@ from interp.pruning.result import PruningResult
 from interp.pruning.search import Worst, norm_1_2, worst_on_ball
 from interp.pruning.selection import Between, mask_pair, rows_needed
 from interp.pruning.target import check_target, checked_scale, layer_maps, spectral_norm
+from interp.pruning.tolerance import check_tolerance
 from interp.pruning.transformers import in_float64, what_is_kept
 from interp.randomness import derived_generator
 
@@ -25,7 +26,12 @@ N_STARTS, POSITIONS = 32, 8
 
 
 def prune_to_linear(
-    weight: Float[Tensor, "output input"], *, candidates: int = 28, rescale: bool = False, seed: int = 0
+    weight: Float[Tensor, "output input"],
+    *,
+    candidates: int = 28,
+    rescale: bool = False,
+    tolerance: float | None = None,
+    seed: int = 0,
 ) -> PruningResult:
     """Prune y = W_2 relu(W_1 x), two random matrices, to y = W x.
 
@@ -33,14 +39,23 @@ def prune_to_linear(
         weight: The map wanted, at most of spectral norm 1.
         candidates: Random numbers to choose among for each of its weights, and each sign of the input.
         rescale: Allow a larger norm, with random weights as much larger.
+        tolerance: Largest error that is accepted.
         seed: Decides the random matrices and the inputs tried.
 
     Raises:
-        ValueError: a map outside the theorem's ball, or no candidates.
+        ValueError: a map outside the theorem's ball, no candidates, or too few for the tolerance (with a number that
+            would do).
 
     Source: Pensia et al. 2020 (arXiv:2006.07990) Lemma 1; see `mask_pair`.
     """
-    return _prune_matrices([weight], f"linear map {_shape(weight)}", candidates, rescale, seed)
+    result = _prune_matrices([weight], f"linear map {_shape(weight)}", candidates, rescale, seed)
+    check_tolerance(
+        result.error,
+        tolerance,
+        candidates,
+        lambda more: prune_to_linear(weight, candidates=more, rescale=rescale, seed=seed).error,
+    )
+    return result
 
 
 def prune_to_mlp(
@@ -49,6 +64,7 @@ def prune_to_mlp(
     *,
     candidates: int = 28,
     rescale: bool = False,
+    tolerance: float | None = None,
     seed: int = 0,
 ) -> PruningResult:
     """Prune a ReLU network of four random matrices to y = W_out relu(W_in x).
@@ -58,20 +74,34 @@ def prune_to_mlp(
         w_out: Second.
         candidates: Random numbers to choose among for each of their weights (and each sign of the input).
         rescale: Allow larger norms, with random weights as much larger.
+        tolerance: Largest error that is accepted.
         seed: Decides the random matrices and the inputs tried.
 
     Raises:
-        ValueError: matrices that do not fit, outside the theorem's ball, or no candidates.
+        ValueError: matrices that do not fit, outside the theorem's ball, no candidates, or too few for the tolerance.
     """
     if w_out.shape[1] != len(w_in):
         raise ValueError(f"w_out is {_shape(w_out)} and w_in {_shape(w_in)}; w_out needs {len(w_in)} columns.")
     what = f"MLP {w_in.shape[1]}-{len(w_in)}-{len(w_out)}"
-    return _prune_matrices([w_in, w_out], what, candidates, rescale, seed)
+    result = _prune_matrices([w_in, w_out], what, candidates, rescale, seed)
+    check_tolerance(
+        result.error,
+        tolerance,
+        candidates,
+        lambda more: prune_to_mlp(w_in, w_out, candidates=more, rescale=rescale, seed=seed).error,
+    )
+    return result
 
 
 @torch.no_grad()
 def prune_to_attention(
-    target: Transformer, layer: int = 0, *, candidates: int = 28, rescale: bool = False, seed: int = 0
+    target: Transformer,
+    layer: int = 0,
+    *,
+    candidates: int = 28,
+    rescale: bool = False,
+    tolerance: float | None = None,
+    seed: int = 0,
 ) -> PruningResult:
     """Prune the attention of one random layer to that of a trained one: scores, softmax and what heads write.
 
@@ -80,6 +110,7 @@ def prune_to_attention(
         layer: In which layer.
         candidates: Random numbers to choose among for each entry of W_K^T W_Q and of W_O W_V.
         rescale: Allow a target outside the theorem's ball, with random weights as much larger.
+        tolerance: Largest error that is accepted.
         seed: Decides the random layer and the inputs tried.
 
     Raises:
@@ -105,6 +136,12 @@ def prune_to_attention(
         return norm_1_2(found - _attention(exact, layer, stream))
 
     worst = _climb(difference, (min(POSITIONS, target.cfg.n_ctx), target.cfg.d_model), seed)
+    check_tolerance(
+        worst.found,
+        tolerance,
+        candidates,
+        lambda more: prune_to_attention(target, layer, candidates=more, rescale=rescale, seed=seed).error,
+    )
     wide = 2**0.5  # length of an input with its coordinate that is one
     bound = write_error * wide + max(map(spectral_norm, maps.write)) * score_error * wide**3
     what = f"attention of width {target.cfg.d_model}"

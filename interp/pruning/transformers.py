@@ -25,6 +25,7 @@ from interp.pruning.result import PruningResult
 from interp.pruning.search import worst_tokens
 from interp.pruning.streams import largest_distances, stages, stream_distances
 from interp.pruning.target import LayerMaps, check_target, layer_maps, scale_of
+from interp.pruning.tolerance import check_tolerance
 from interp.randomness import derived_generator
 from interp.tasks.base import Task
 
@@ -32,7 +33,6 @@ N_STARTS = 64
 """Sequences whose streams are compared."""
 EXCHANGES = 24
 """Tokens exchanged, one after the other, to make a sequence worse."""
-MOST_CANDIDATES = 36
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,17 +94,24 @@ def prune_to_transformer(
     pruned, target = prune_network(source, target, candidates), in_float64(target)
     tokens = sequences(target, task, n, seed)
     sampled = float(logit_errors(target, trimmed(pruned.network), tokens).max())
-    if tolerance is not None and sampled > tolerance:
-        enough = None if network is not None else _enough(target, tokens, candidates, scale, seed, tolerance)
-        raise ValueError(
-            f"candidates is {candidates}: a logit is off by {sampled:.2g}, and {tolerance:.2g} was asked for. "
-            + (f"{enough} candidates reach it." if enough else f"{MOST_CANDIDATES} were not enough either.")
-        )
+
+    def error_with(more: int) -> float:
+        wider = random_network(target.cfg, candidates=more, scale=scale, seed=seed)
+        return float(logit_errors(target, trimmed(prune_network(wider, target, more).network), tokens).max())
+
+    check_tolerance(sampled, tolerance, candidates, None if network is not None else error_with)
     return _result(target, pruned, tokens, candidates=candidates, scale=scale, seed=seed)
 
 
 def prune_to_layer(
-    target: Transformer, layer: int = 0, *, candidates: int = 28, rescale: bool = False, n: int = 256, seed: int = 0
+    target: Transformer,
+    layer: int = 0,
+    *,
+    candidates: int = 28,
+    rescale: bool = False,
+    tolerance: float | None = None,
+    n: int = 256,
+    seed: int = 0,
 ) -> PruningResult:
     """Prune two random layers to one trained layer, and search where the two differ most.
 
@@ -113,6 +120,7 @@ def prune_to_layer(
         layer: Which.
         candidates: Random numbers to choose among for each of its weights.
         rescale: Allow a layer outside the theorem's ball.
+        tolerance: Largest error that is accepted.
         n: Random sequences, whose streams entering the layer are tried.
         seed: Decides the random layers and the sequences.
 
@@ -130,6 +138,12 @@ def prune_to_layer(
         name = f"blocks.{layer}.hook_resid_pre"
         starts = target.run_with_cache(tokens, names_filter=name)[1][name]
     growth, worst, radius, bound = _streams(target, pruned, starts, layer=layer)
+    check_tolerance(
+        worst.found,
+        tolerance,
+        candidates,
+        lambda more: prune_to_layer(target, layer, candidates=more, rescale=rescale, n=n, seed=seed).error,
+    )
     return PruningResult(
         target=f"layer {layer} of width {target.cfg.d_model}",
         candidates=candidates,
@@ -292,13 +306,3 @@ def embedded(target: Transformer, tokens: Int[Tensor, "batch pos"]) -> Float[Ten
     """What enters the first layer."""
     name = "blocks.0.hook_resid_pre"
     return target.run_with_cache(tokens, names_filter=name)[1][name]
-
-
-def _enough(target, tokens, candidates: int, scale: float, seed: int, tolerance: float) -> int | None:
-    """The first even number more with which the tolerance holds, by trying."""
-    for more in range(candidates + 2, MOST_CANDIDATES + 1, 2):
-        source = random_network(target.cfg, candidates=more, scale=scale, seed=seed)
-        network = trimmed(prune_network(source, target, more).network)
-        if float(logit_errors(target, network, tokens).max()) <= tolerance:
-            return more
-    return None

@@ -148,6 +148,21 @@ def test_targets_outside_the_ball_are_refused_and_rescaled_when_asked(generator)
         prune_to_linear(weight * torch.nan)
 
 
+def test_an_error_above_the_tolerance_is_refused_with_enough_candidates(generator):
+    weight = unit(3, 3, generator=generator)
+    with pytest.raises(ValueError, match=r"candidates is 5: .* 0\.01 was asked for\. (\d+) candidates") as caught:
+        prune_to_linear(weight, candidates=5, tolerance=0.01)
+    enough = int(str(caught.value).split("was asked for. ")[1].split()[0])
+    assert prune_to_linear(weight, candidates=enough, tolerance=0.01).error <= 0.01
+    assert prune_to_linear(weight, candidates=enough - 2).error > 0.01
+    with pytest.raises(ValueError, match="candidates reach it"):
+        prune_to_mlp(weight, weight, candidates=5, tolerance=0.01)
+    with pytest.raises(ValueError, match="candidates reach it"):
+        prune_to_attention(Transformer(TransformerConfig(**UNIT)), candidates=5, rescale=True, tolerance=0.1)
+    with pytest.raises(ValueError, match="Ask for less"):
+        prune_to_linear(weight, candidates=35, tolerance=0.0)
+
+
 def test_what_does_not_fit_is_refused(as_a_user):
     with pytest.raises(ValueError, match="w_out is 3 x 4 and w_in 5 x 3; w_out needs 5 columns"):
         prune_to_mlp(torch.eye(5)[:, :3], torch.eye(4)[:3])

@@ -186,13 +186,18 @@ def test_order_and_errors_are_of_the_sequences():
 def test_too_few_candidates_say_how_many_would_do():
     target = target_of()
     with pytest.raises(
-        ValueError, match=r"candidates is 6: a logit is off by .* and 0\.05 was asked for\. \d+ cand"
+        ValueError, match=r"candidates is 6: the largest error found is .* and 0\.05 was asked for\. \d+ cand"
     ) as caught:
         prune_to_transformer(target, candidates=6, rescale=True, n=16, tolerance=0.05)
     enough = int(re.findall(r"(\d+) candidates reach", str(caught.value))[0])
     assert prune_to_transformer(target, candidates=enough, rescale=True, n=16, tolerance=0.05).sampled_error <= 0.05
     with pytest.raises(ValueError, match="was asked for"):
         prune_to_transformer(target, candidates=enough - 2, rescale=True, n=16, tolerance=0.05)
+    source = random_network(target.cfg, candidates=6)
+    with pytest.raises(ValueError, match=r"was asked for\. Ask for less, or give a wider random network"):
+        prune_to_transformer(target, candidates=6, rescale=True, n=16, tolerance=0.05, network=source)
+    with pytest.raises(ValueError, match=r"0\.02 was asked for\. \d+ candidates reach it"):
+        prune_to_layer(target, candidates=6, rescale=True, n=16, tolerance=0.02)
 
 
 UNFIT = {
