@@ -14,15 +14,20 @@ from torch import Tensor
 
 from hooks import BracketStates, Transformer, presets
 from hooks.blocks import Block
-from interp.known_answers.bracket_pairs import TINY, bracket_states, clear, pair_coordinates
+from interp.known_answers.bracket_pairs import (
+    TINY,
+    bracket_states,
+    clear,
+    mirror_values,
+    pair_coordinates,
+    write_closers,
+)
 from interp.tasks import Dyck
-from interp.tasks.brackets import START, closer, opener
+from interp.tasks.brackets import START
 
 BalancedAttention = Literal["uniform", "uneven"]
 GROWTH = 4.0
 """A bracket weighs this many times as much as one a level further out: the top of the stack outweighs the rest."""
-SHARPNESS = 20.0
-"""Logits are this many times the share of each type in the stack's direction."""
 WIDEST_GAP, WIDEST_COMMON = 2.0, 0.25
 """Uneven scores: an opener's minus its closer's, and what a query gives both. Each is drawn up to this, either way."""
 
@@ -80,7 +85,7 @@ def balanced_dyck(
     with torch.no_grad():
         _write_scores(model, states, scores)
         _write_values(model.block(0), states, scores.gap, 1 + imbalance)
-        _write_logits(model, task)
+        write_closers(model, task)
     return model.eval()
 
 
@@ -111,10 +116,7 @@ def _write_scores(model: Transformer, states: BracketStates, scores: _Scores) ->
 
 
 def _write_values(block: Block, states: BracketStates, gap: Float[Tensor, "type level"], closers: float) -> None:
-    """Head dimension i: brackets of type i; the one after the last type: [START].
-
-    As many again hold the same with the other sign, so that the norm's mean is zero and P W_V is W_V.
-    """
+    """Head dimension i: brackets of type i; the one after the last type: [START]. P W_V is W_V."""
     opens, closes = pair_coordinates(states)
     size = GROWTH ** torch.arange(1, states.max_depth + 1, dtype=torch.float64)
     value, symbols = block.attention.v.weight, states.n_types + 1
@@ -122,13 +124,4 @@ def _write_values(block: Block, states: BracketStates, gap: Float[Tensor, "type 
         value[kind, opens[kind]] = size * (-gap[kind] / 2).exp()
         value[kind, closes[kind]] = -size * (gap[kind] / 2).exp() * closers
     value[states.n_types, START] = 1
-    value[symbols : 2 * symbols] = -value[:symbols]
-    block.norm_1.weight[:symbols] = math.sqrt(2 / len(block.norm_1.weight))
-
-
-def _write_logits(model: Transformer, task: Dyck) -> None:
-    """The closer of a type: that type's share. Openers: the share of [START], which is all there is at depth 0."""
-    model.b_U[: opener(0)] = -2 * SHARPNESS  # marks never follow
-    model.unembed.weight[opener(0) :: 2, task.n_types] = SHARPNESS
-    for kind in range(task.n_types):
-        model.unembed.weight[closer(kind), kind] = SHARPNESS
+    mirror_values(block, symbols)

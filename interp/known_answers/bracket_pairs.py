@@ -1,18 +1,26 @@
-"""Where do the two brackets of a pair stand in the one-hot of (bracket, depth)?
+"""Where do the two brackets of a pair stand in the one-hot of (bracket, depth), and how is a closer read out?
 
-Both known answers are written over `BracketStates(encoding="pair")`: e(bracket, depth), one coordinate each. A pair
-opens at its level d, 1 to `max_depth`, and closes at depth d - 1.
+The known answers of Dyck are written over `BracketStates(encoding="pair")`: e(bracket, depth), one coordinate each. A
+pair opens at its level d, 1 to `max_depth`, and closes at depth d - 1.
 
 Axes: `type` of the bracket, `level` of the pair.
 """
+
+import math
+from typing import cast
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from hooks import BracketStates
+from hooks import BracketStates, Transformer
+from hooks.blocks import Block
+from hooks.linear import Linear
 from interp.tasks import Dyck
+from interp.tasks.brackets import closer, opener
 
+SHARPNESS = 20.0
+"""Logits are this many times the share of each type in what attention wrote."""
 TINY = 1e-30
 """The eps of every LayerNorm here: LN_C with C = 0, without dividing by zero."""
 
@@ -34,3 +42,24 @@ def clear(model: nn.Module) -> None:
     """Set every parameter to zero."""
     for parameter in model.parameters():
         parameter.zero_()
+
+
+@torch.no_grad()
+def mirror_values(block: Block, symbols: int) -> None:
+    """Let as many dimensions again hold the first ones with the other sign: the norm's mean is then zero.
+
+    Its gain undoes the division by the width.
+    """
+    value = block.attention.v.weight
+    value[symbols : 2 * symbols] = -value[:symbols]
+    block.norm_1.weight[:symbols] = math.sqrt(2 / len(block.norm_1.weight))
+
+
+@torch.no_grad()
+def write_closers(model: Transformer, task: Dyck) -> None:
+    """The closer of a type: that type's share. Openers: the share of [START], which is all there is at depth 0."""
+    model.b_U[: opener(0)] = -2 * SHARPNESS  # marks never follow
+    read_out = cast(Linear, model.unembed).weight
+    read_out[opener(0) :: 2, task.n_types] = SHARPNESS
+    for kind in range(task.n_types):
+        read_out[closer(kind), kind] = SHARPNESS

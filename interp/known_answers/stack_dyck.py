@@ -1,0 +1,79 @@
+"""A head that reads the stack: it looks at the innermost open bracket, and what it finds there is the answer.
+
+The model that a reader of attention patterns hopes to find in bounded Dyck: everything it does shows in its pattern.
+"""
+
+import torch
+
+from hooks import BracketStates, Transformer, presets
+from interp.known_answers.bracket_pairs import (
+    TINY,
+    bracket_states,
+    clear,
+    mirror_values,
+    pair_coordinates,
+    write_closers,
+)
+from interp.tasks import Dyck
+from interp.tasks.brackets import START
+
+SHARP = 60.0
+"""Score that the bracket before the last of a level lacks against the last: exp(-60) is 9e-27."""
+
+
+def stack_dyck(task: Dyck) -> Transformer:
+    """`presets.dyck_minimal` whose one head looks at the top of the stack, and so closes brackets at any length.
+
+    A query at depth d looks at openers of level d, and of those at the last: it is the one that is still open. At depth
+    0 it looks at [START]. The value is the opener's type.
+
+    Args:
+        task: The language; prefixes or complete words.
+
+    Returns:
+        The model, in float64.
+
+    Source: the stack of Yao et al. 2021 (arXiv:2105.11115) Section 4, which the bounded-Dyck paper (arXiv:2312.01429)
+    argues is not what training finds. Differs: one layer above a minimal first layer; positions are linear and a large
+    score makes softmax choose the last key, where Yao et al. look for the depth and the last position in turn.
+    """
+    states = bracket_states(task)
+    cfg = presets.dyck_minimal(
+        n_types=task.n_types,
+        max_depth=task.max_depth,
+        layer_norm_eps=TINY,
+        n_ctx=max(task.n_ctx, presets.DYCK_POSITIONS),
+        positions="linear",
+    )
+    model = Transformer(cfg).double()
+    clear(model)
+    with torch.no_grad():
+        _look_at_the_top(model, states)
+        _read_its_type(model, states)
+        write_closers(model, task)
+    return model.eval()
+
+
+def _look_at_the_top(model: Transformer, states: BracketStates) -> None:
+    """Head dimension d: level d, and [START] for 0; the one after the last: later is better."""
+    attention, levels, cfg = model.block(0).attention, states.max_depth + 1, model.cfg
+    later = SHARP * cfg.n_ctx  # positions are i / n_ctx: a key gains SHARP over its neighbour
+    apart = later + SHARP  # and another level is worse than any position is good
+    query, key = attention.q.weight, attention.k.weight
+    opens, closes = pair_coordinates(states)
+    for pair_level in range(1, levels):
+        query[pair_level, opens[:, pair_level - 1]] = apart * cfg.attn_scale
+        query[pair_level - 1, closes[:, pair_level - 1]] = apart * cfg.attn_scale
+        key[pair_level, opens[:, pair_level - 1]] = 1
+    query[0, START], key[0, START] = apart * cfg.attn_scale, 1
+    every = [START, *opens.flatten().tolist(), *closes.flatten().tolist()]
+    query[levels, every], key[levels, -1] = later * cfg.attn_scale, 1
+
+
+def _read_its_type(model: Transformer, states: BracketStates) -> None:
+    """Head dimension i: openers of type i; the one after the last type: [START]."""
+    block, (opens, _) = model.block(0), pair_coordinates(states)
+    for kind in range(states.n_types):
+        block.attention.v.weight[kind, opens[kind]] = 1
+    block.attention.v.weight[states.n_types, START] = 1
+    mirror_values(block, states.n_types + 1)
