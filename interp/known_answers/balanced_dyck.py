@@ -12,12 +12,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hooks import BracketStates, Transformer, presets
+from hooks import BracketStates, Transformer
 from hooks.blocks import Block
 from interp.known_answers.bracket_pairs import (
-    TINY,
     bracket_states,
-    clear,
+    empty_minimal,
     mirror_values,
     pair_coordinates,
     write_closers,
@@ -73,14 +72,7 @@ def balanced_dyck(
     if attention not in get_args(BalancedAttention):
         raise ValueError(f"attention is {attention!r}; choose one of {', '.join(get_args(BalancedAttention))}.")
     states = bracket_states(task)
-    cfg = presets.dyck_minimal(
-        n_types=task.n_types,
-        max_depth=task.max_depth,
-        layer_norm_eps=TINY,
-        n_ctx=max(task.n_ctx, presets.DYCK_POSITIONS),
-    )
-    model = Transformer(cfg).double()
-    clear(model)
+    model = empty_minimal(task)
     scores = _uneven(states, seed) if attention == "uneven" else _even(states)
     with torch.no_grad():
         _write_scores(model, states, scores)

@@ -7,13 +7,13 @@ Axes: `type` of the bracket, `level` of the pair.
 """
 
 import math
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from hooks import BracketStates, Transformer
+from hooks import BracketStates, Transformer, presets
 from hooks.blocks import Block
 from hooks.linear import Linear
 from interp.tasks import Dyck
@@ -42,6 +42,20 @@ def clear(model: nn.Module) -> None:
     """Set every parameter to zero."""
     for parameter in model.parameters():
         parameter.zero_()
+
+
+def empty_minimal(task: Dyck, **sizes: Any) -> Transformer:
+    """`presets.dyck_minimal` for a task, in float64, all of its weights zero."""
+    cfg = presets.dyck_minimal(
+        n_types=task.n_types,
+        max_depth=task.max_depth,
+        layer_norm_eps=TINY,
+        n_ctx=max(task.n_ctx, presets.DYCK_POSITIONS),
+        **sizes,
+    )
+    model = Transformer(cfg).double()
+    clear(model)
+    return model
 
 
 @torch.no_grad()

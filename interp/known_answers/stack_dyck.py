@@ -5,11 +5,10 @@ The model that a reader of attention patterns hopes to find in bounded Dyck: eve
 
 import torch
 
-from hooks import BracketStates, Transformer, presets
+from hooks import BracketStates, Transformer
 from interp.known_answers.bracket_pairs import (
-    TINY,
     bracket_states,
-    clear,
+    empty_minimal,
     mirror_values,
     pair_coordinates,
     write_closers,
@@ -38,15 +37,7 @@ def stack_dyck(task: Dyck) -> Transformer:
     score makes softmax choose the last key, where Yao et al. look for the depth and the last position in turn.
     """
     states = bracket_states(task)
-    cfg = presets.dyck_minimal(
-        n_types=task.n_types,
-        max_depth=task.max_depth,
-        layer_norm_eps=TINY,
-        n_ctx=max(task.n_ctx, presets.DYCK_POSITIONS),
-        positions="linear",
-    )
-    model = Transformer(cfg).double()
-    clear(model)
+    model = empty_minimal(task, positions="linear")
     with torch.no_grad():
         _look_at_the_top(model, states)
         _read_its_type(model, states)

@@ -48,14 +48,8 @@ def prune_to_linear(
 
     Source: Pensia et al. 2020 (arXiv:2006.07990) Lemma 1; see `mask_pair`.
     """
-    result = _prune_matrices([weight], f"linear map {_shape(weight)}", candidates, rescale, seed)
-    check_tolerance(
-        result.error,
-        tolerance,
-        candidates,
-        lambda more: prune_to_linear(weight, candidates=more, rescale=rescale, seed=seed).error,
-    )
-    return result
+    what = f"linear map {_shape(weight)}"
+    return _prune_matrices([weight], what, candidates, rescale=rescale, tolerance=tolerance, seed=seed)
 
 
 def prune_to_mlp(
@@ -83,14 +77,7 @@ def prune_to_mlp(
     if w_out.shape[1] != len(w_in):
         raise ValueError(f"w_out is {_shape(w_out)} and w_in {_shape(w_in)}; w_out needs {len(w_in)} columns.")
     what = f"MLP {w_in.shape[1]}-{len(w_in)}-{len(w_out)}"
-    result = _prune_matrices([w_in, w_out], what, candidates, rescale, seed)
-    check_tolerance(
-        result.error,
-        tolerance,
-        candidates,
-        lambda more: prune_to_mlp(w_in, w_out, candidates=more, rescale=rescale, seed=seed).error,
-    )
-    return result
+    return _prune_matrices([w_in, w_out], what, candidates, rescale=rescale, tolerance=tolerance, seed=seed)
 
 
 @torch.no_grad()
@@ -157,7 +144,9 @@ def _attention(
 
 
 @torch.no_grad()
-def _prune_matrices(targets: Sequence[Tensor], what: str, candidates: int, rescale: bool, seed: int) -> PruningResult:
+def _prune_matrices(
+    targets: Sequence[Tensor], what: str, candidates: int, *, rescale: bool, tolerance: float | None, seed: int
+) -> PruningResult:
     if candidates < 1:
         raise ValueError(f"candidates is {candidates}; each weight needs at least 1.")
     norms = [spectral_norm(target.double()) for target in targets]
@@ -188,7 +177,11 @@ def _prune_matrices(targets: Sequence[Tensor], what: str, candidates: int, resca
             y = one(y.relu() if index else y)
         return (network(x) - y).norm(dim=-1)
 
+    def error_with(more: int) -> float:
+        return _prune_matrices(targets, what, more, rescale=rescale, tolerance=None, seed=seed).error
+
     worst = _climb(difference, (targets[0].shape[1],), seed)
+    check_tolerance(worst.found, tolerance, candidates, error_with)
     return _block_result(what, worst, bound, masks, network, candidates=candidates, scale=scale, seed=seed)
 
 

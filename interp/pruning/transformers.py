@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -50,6 +51,11 @@ class Pruned:
     stages: tuple[str, ...]
     """The target's hook point that it leads to."""
 
+    @cached_property
+    def small(self) -> Transformer:
+        """The network as errors are measured on it."""
+        return trimmed(self.network)
+
 
 def prune_to_transformer(
     target: Transformer,
@@ -93,13 +99,14 @@ def prune_to_transformer(
     )
     pruned, target = prune_network(source, target, candidates), in_float64(target)
     tokens = sequences(target, task, n, seed)
-    sampled = float(logit_errors(target, trimmed(pruned.network), tokens).max())
 
     def error_with(more: int) -> float:
         wider = random_network(target.cfg, candidates=more, scale=scale, seed=seed)
-        return float(logit_errors(target, trimmed(prune_network(wider, target, more).network), tokens).max())
+        return float(logit_errors(target, prune_network(wider, target, more).small, tokens).max())
 
-    check_tolerance(sampled, tolerance, candidates, None if network is not None else error_with)
+    if tolerance is not None:
+        sampled = float(logit_errors(target, pruned.small, tokens).max())
+        check_tolerance(sampled, tolerance, candidates, None if network is not None else error_with)
     return _result(target, pruned, tokens, candidates=candidates, scale=scale, seed=seed)
 
 
@@ -134,9 +141,7 @@ def prune_to_layer(
     layout = check_network(source, target.cfg, candidates, 2)
     pruned, target = _pruned(source, target, layout, [maps], first=0, layers=[layer]), in_float64(target)
     tokens = sequences(target, None, n, seed)
-    with torch.no_grad():
-        name = f"blocks.{layer}.hook_resid_pre"
-        starts = target.run_with_cache(tokens, names_filter=name)[1][name]
+    starts = entering(target, tokens, layer)
     growth, worst, radius, bound = _streams(target, pruned, starts, layer=layer)
     check_tolerance(
         worst.found,
@@ -226,7 +231,7 @@ def _pruned(
 def _result(
     target: Transformer, pruned: Pruned, tokens: Int[Tensor, "batch pos"], *, candidates: int, scale: float, seed: int
 ) -> PruningResult:
-    small = trimmed(pruned.network)
+    small = pruned.small
     worst = worst_tokens(
         lambda tried: logit_errors(target, small, tried),
         tokens,
@@ -235,7 +240,7 @@ def _result(
         steps=EXCHANGES,
     )
     with torch.no_grad():
-        starts = embedded(target, tokens)
+        starts = entering(target, tokens)
         same = target(tokens).argsort(-1) == small(tokens).argsort(-1)
     growth, on_ball, radius, bound = _streams(target, pruned, starts)
     depth = f"{target.cfg.n_layers} layer{'s' * (target.cfg.n_layers > 1)}"
@@ -261,7 +266,7 @@ def _result(
 def _streams(target: Transformer, pruned: Pruned, starts: Tensor, *, layer: int = 0):
     """Growth of the error and its bound."""
     radius = float(starts.norm(dim=-1).max())
-    small = trimmed(pruned.network)
+    small = pruned.small
     distances = stream_distances(target, small, pruned.stages, layer=layer)
     spread = torch.linspace(0, len(starts) - 1, min(N_STARTS, len(starts))).long()
     growth, worst = largest_distances(distances, starts[spread], radius=radius)
@@ -302,7 +307,10 @@ def sequences(target: Transformer, task: Task | None, n: int, seed: int) -> Int[
     return torch.cat([own, target.embed.example(n - len(own), own.shape[1], generator)])
 
 
-def embedded(target: Transformer, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
-    """What enters the first layer."""
-    name = "blocks.0.hook_resid_pre"
+@torch.no_grad()
+def entering(
+    target: Transformer, tokens: Int[Tensor, "batch pos"], layer: int = 0
+) -> Float[Tensor, "batch pos d_model"]:
+    """The streams that enter a layer."""
+    name = f"blocks.{layer}.hook_resid_pre"
     return target.run_with_cache(tokens, names_filter=name)[1][name]
