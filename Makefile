@@ -8,7 +8,7 @@ demo: .venv/ready
 	$(BIN)/interp demo $(ARGS)
 
 test: .venv/ready
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 test-slow: .venv/ready
 	$(BIN)/pytest -m slow

@@ -2,28 +2,24 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from hooks import Transformer
-from hooks.ablation_engine import AblationEngine, Head, HeadInputs, Replacement, handed_on
-from hooks.attention import visible_keys
+from hooks.ablation_engine import AblationEngine, Head, Replacement
 from interp.ablation_result import AblationResult
 from interp.evaluation import chunks
-from interp.kinds import known_kinds, relations_of
 from interp.models import check_attention
 from interp.randomness import derived_generator
+from interp.replacements import replacements
 from interp.statistics import bootstrap_mean
-from interp.tasks.base import Batch, Score, Task
+from interp.tasks.base import Score, Task
 
-METHODS = ("zero", "mean", "resample", "uniform", "random_rows")
-"""Beside these, any registered kind: the pattern becomes that relation's ideal map."""
 TOKENS_PER_CHUNK = 1536
-N_REFERENCE = 256
 
 
 def ablate_heads(
@@ -54,25 +50,19 @@ def ablate_heads(
             sequences.
     """
     check_attention(model)
-    if method not in METHODS and method not in known_kinds():
-        raise ValueError(f"method is {method!r}; choose one of {', '.join((*METHODS, *known_kinds()))}.")
     if n < 8:
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
     sets = _sets(model, heads)
     random_sets = _random_sets(model, sets, n_random, seed)
     batch = task.sample(n, generator=derived_generator(seed, "ablate"), split="test")
-    reference = _reference(method, model, task, seed) if method in ("mean", "resample") else None
-    # of the whole batch: a part of it may well lack the relation
-    related = None if method in METHODS else relations_of(task, batch, [method])[method]
+    replacement = replacements(method, model, task, batch, seed=seed)
     names = list(sets)
     clean, lost, asked = [], [], []
     model.eval()
     size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
     for index, part in enumerate(chunks(batch, size)):
         engine = AblationEngine(model, part.tokens, read_at=part.target_positions, **part.model_inputs())
-        generator = derived_generator(seed, "replacement", index)
-        here = None if related is None else related[index * size :][:size]
-        replace = _replacement(method, model, part, reference, here, generator)
+        replace = replacement(slice(index * size, (index + 1) * size))
         score = task.score(engine.logits, part)
         before = _outcome(score)
         clean.append(before)
@@ -147,58 +137,3 @@ def _run(engine: AblationEngine, replace: Replacement, heads, sets: list[list[He
 def _outcome(score: Score) -> Float[Tensor, "batch measure outcome"]:
     """Right answers, and minus their loss in nats: what an ablation can lose."""
     return torch.stack([score.right.double(), -score.loss.double()], 1)
-
-
-@torch.no_grad()
-def _reference(method: str, model: Transformer, task: Task, seed: int) -> list[Float[Tensor, "sample pos head width"]]:
-    """What each layer's heads hand on for other sequences, or its mean over those with a token at the position."""
-    batch = task.sample(N_REFERENCE, generator=derived_generator(seed, "reference"), split="validation")
-    inputs: dict[str, Any] = batch.model_inputs()
-    names = [f"blocks.{layer}.{handed_on(model.cfg)}" for layer in range(model.cfg.n_layers)]
-    _, cache = model.run_with_cache(batch.tokens, **inputs, names_filter=names)
-    if method == "resample":
-        return [cache[name] for name in names]
-    real = torch.ones_like(batch.tokens) if batch.attention_mask is None else batch.attention_mask
-    share = (real.double() / real.sum(0).clamp_min(1))[..., None, None]
-    return [(cache[name] * share.to(cache[name])).sum(0, keepdim=True) for name in names]
-
-
-def _replacement(
-    method: str,
-    model: Transformer,
-    batch: Batch,
-    reference: list[Float[Tensor, "sample pos head width"]] | None,
-    related: Bool[Tensor, "batch query key"] | None,
-    generator: torch.Generator,
-) -> Replacement:
-    if method == "zero":
-        return lambda layer, clean: torch.zeros_like(clean.z)
-    if reference is not None and method == "mean":
-        return lambda layer, clean: reference[layer].expand_as(clean.z)
-    if reference is not None:
-        rows = torch.randint(N_REFERENCE, (len(batch),), generator=generator)
-        return lambda layer, clean: reference[layer][rows]
-    allowed = visible_keys(model.cfg, batch.tokens, batch.attention_mask)
-    pattern = _pattern(method, related, allowed, generator)
-
-    def mix(layer: int, clean: HeadInputs) -> Float[Tensor, "batch pos head width"]:
-        return (pattern.to(clean.v)[:, None] @ clean.v.transpose(1, 2)).transpose(1, 2)
-
-    return mix
-
-
-def _pattern(
-    method: str,
-    related: Bool[Tensor, "batch query key"] | None,
-    allowed: Bool[Tensor, "batch query key"],
-    generator: torch.Generator,
-) -> Float[Tensor, "batch query key"]:
-    """Rows that sum to one over the keys a query may see; uniform where a relation has no key for it."""
-    if related is not None:
-        weight = (related & allowed).double()
-    elif method == "random_rows":
-        weight = torch.empty(allowed.shape).exponential_(generator=generator).double() * allowed
-    else:
-        weight = allowed.double()
-    weight = torch.where(weight.sum(-1, keepdim=True) > 0, weight, allowed.double())
-    return weight / weight.sum(-1, keepdim=True)

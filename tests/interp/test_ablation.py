@@ -7,8 +7,8 @@ from scipy import stats
 
 import interp
 from hooks import Transformer, interventions
-from interp.ablation import METHODS
 from interp.randomness import derived_generator
+from interp.replacements import METHODS
 from interp.statistics import bootstrap_mean
 from interp.tasks.base import logits_at_targets
 

@@ -10,10 +10,11 @@ from scipy import stats
 import interp
 from hooks import Transformer
 from hooks.attention import visible_keys
-from interp.ablation import METHODS, N_REFERENCE, TOKENS_PER_CHUNK
+from interp.ablation import TOKENS_PER_CHUNK
 from interp.evaluation import chunks
 from interp.kinds import relations_of
 from interp.randomness import derived_generator
+from interp.replacements import METHODS, N_REFERENCE, normalised
 from interp.tasks import Lego
 from interp.tasks.base import logits_at_targets
 
@@ -32,14 +33,18 @@ def by_hand(model, task, heads, method):
     reference = task.sample(N_REFERENCE, generator=derived_generator(0, "reference"), split="validation")
     _, cache = model.run_with_cache(reference.tokens, **reference.model_inputs())
     handed_on = "result" if model.cfg.vo_identity else "z"
-    lost = []
-    for index, part in enumerate(chunks(batch, TOKENS_PER_CHUNK // batch.tokens.shape[1])):
-        generator, values = derived_generator(0, "replacement", index), {}
+    rows_of_all = torch.randint(N_REFERENCE, (N,), generator=derived_generator(0, "replacement"))
+    lost, size = [], TOKENS_PER_CHUNK // batch.tokens.shape[1]
+    for index, part in enumerate(chunks(batch, size)):
+        values = {}
         allowed = visible_keys(model.cfg, part.tokens, part.attention_mask)
         if method == "resample":
-            rows = torch.randint(N_REFERENCE, (len(part),), generator=generator)
+            rows = rows_of_all[index * size :][: len(part)]
         elif method == "random_rows":
-            pattern = ideal_map(allowed, allowed) * torch.empty(allowed.shape).exponential_(generator=generator)
+            places = range(index * size, index * size + len(part))
+            drawn = [derived_generator(0, "random rows", place) for place in places]
+            drawn = [torch.empty(allowed.shape[1:]).exponential_(generator=generator) for generator in drawn]
+            pattern = ideal_map(allowed, allowed) * torch.stack(drawn)
             pattern = pattern / pattern.sum(-1, keepdim=True)
         elif method == "uniform":
             pattern = ideal_map(allowed, allowed)
@@ -140,7 +145,7 @@ def test_the_mean_is_over_tokens_and_not_over_padding():
     task = Ragged(n_vars=2)
     model = model_of(task)
     reference = task.sample(N_REFERENCE, generator=derived_generator(0, "reference"), split="validation")
-    from interp.ablation import _reference
+    from interp.replacements import _reference
 
     found = _reference("mean", model, task, 0)[1]
     with torch.no_grad():
@@ -195,10 +200,18 @@ def test_another_seed_draws_other_sequences_references_and_sets():
 def test_a_map_of_where_nothing_is_related_is_uniform():
     tokens = torch.arange(5)[None]
     allowed = visible_keys(model_of(Lego(n_vars=1)).cfg, tokens)
-    from interp.ablation import _pattern
-
-    related = torch.zeros(1, 5, 5, dtype=torch.bool)
-    related[0, 2, [1, 3]] = True
-    pattern = _pattern("x", related, allowed, torch.Generator())
+    weight = torch.zeros(1, 5, 5, dtype=torch.float64)
+    weight[0, 2, [1, 3]] = 1
+    pattern = normalised(weight, allowed)
     assert pattern[0, 2].tolist() == [0, 0.5, 0, 0.5, 0]
     assert pattern[0, 0].tolist() == pytest.approx([0.2] * 5)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_figure_depends_on_how_the_batch_is_cut(method, monkeypatch):
+    task = Lego(n_vars=2)
+    model = model_of(task)
+    at_once = interp.ablate_heads(model, task, method=method, n=24)
+    monkeypatch.setattr("interp.ablation.TOKENS_PER_CHUNK", 60)
+    in_parts = interp.ablate_heads(model, task, method=method, n=24)
+    np.testing.assert_allclose(in_parts.loss_rise, at_once.loss_rise, atol=1e-6)

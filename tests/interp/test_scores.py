@@ -9,10 +9,10 @@ from planted import Padded, Planted, ideal_map
 
 import interp
 from hooks import Transformer
-from interp.ablation import METHODS
 from interp.kinds import relations_of
 from interp.patterns import _half_width, classify_heads, measure
 from interp.randomness import derived_generator, derived_seed
+from interp.replacements import METHODS
 
 KINDS = ("association", "manipulation", "broadcast", "previous", "self")
 BOTH = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
