@@ -8,7 +8,7 @@ With b I on (`vo_identity`) a head writes z_h W_O,h + b_h A_h x, of which z tell
 takes the place of z, and what a head would write of each key, v W_O + b x, the place of v.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,18 +110,22 @@ class AblationEngine:
             v = written_of_keys(self.model, layer, v, seen[at + "hook_resid_pre"])
         return HeadInputs(z=seen[at + self._handed_on], v=v, pattern=seen[at + "attn.hook_pattern"])
 
-    def each_head(self, replace: Replacement) -> Iterator[tuple[Head, Float[Tensor, "batch read d_vocab_out"]]]:
+    def each_head(
+        self, replace: Replacement, chosen: Collection[Head] | None = None
+    ) -> Iterator[tuple[Head, Float[Tensor, "batch read d_vocab_out"]]]:
         """Logits with one head replaced, for every head in turn.
 
         Args:
             replace: Gives what all heads of a layer hand on under the intervention.
+            chosen: The heads to replace; all when left out.
         """
         batch, pos = self.tokens.shape
         side_by_side = max(1, TOKENS_PER_PASS // (batch * pos))
         for layer in range(self.model.cfg.n_layers):
-            change = self._change(layer, replace)
-            for start in range(0, self.model.cfg.n_heads, side_by_side):
-                heads = list(range(start, min(start + side_by_side, self.model.cfg.n_heads)))
+            every = [head for head in range(self.model.cfg.n_heads) if chosen is None or (layer, head) in chosen]
+            change = self._change(layer, replace) if every else None
+            for start in range(0, len(every), side_by_side):
+                heads = every[start : start + side_by_side]
                 logits = self._one_by_one(layer, heads, change)
                 yield from (((layer, head), part) for head, part in zip(heads, logits, strict=True))
 

@@ -4,10 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from interp import pruning, tasks
+    from interp import known_answers, pruning, tasks
     from interp.ablation import ablate_heads
     from interp.ablation_result import AblationResult
     from interp.attention import show_attention
+    from interp.auditing import AuditResult, ProbeAudit, audit, audit_probe
     from interp.balance import balance_violation
     from interp.balance_result import BalanceResult
     from interp.diagonals_result import DiagonalsResult
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "AblationResult": "ablation_result",
+    "AuditResult": "auditing",
     "BalanceResult": "balance_result",
     "DiagonalsResult": "diagonals_result",
     "EvaluationResult": "evaluation",
@@ -40,6 +42,7 @@ _HOME = {
     "KernelResult": "kernel_result",
     "MLPKernel": "random_features",
     "Mimicking": "train_settings",
+    "ProbeAudit": "auditing",
     "ProbeResult": "probe_result",
     "PruningCurve": "pruning",
     "PruningResult": "pruning",
@@ -50,6 +53,8 @@ _HOME = {
     "VariationResult": "variation_result",
     "ablate_heads": "ablation",
     "attention_variation": "variation",
+    "audit": "auditing",
+    "audit_probe": "auditing",
     "balance_violation": "balance",
     "classify_heads": "patterns",
     "config_for": "models",
@@ -70,6 +75,7 @@ _HOME = {
 
 __all__ = [
     "AblationResult",
+    "AuditResult",
     "BalanceResult",
     "DiagonalsResult",
     "EvaluationResult",
@@ -78,6 +84,7 @@ __all__ = [
     "KernelResult",
     "MLPKernel",
     "Mimicking",
+    "ProbeAudit",
     "ProbeResult",
     "PruningCurve",
     "PruningResult",
@@ -88,6 +95,8 @@ __all__ = [
     "VariationResult",
     "ablate_heads",
     "attention_variation",
+    "audit",
+    "audit_probe",
     "balance_violation",
     "classify_heads",
     "config_for",
@@ -95,6 +104,7 @@ __all__ = [
     "evaluate",
     "indistinguishable",
     "kernel_regression",
+    "known_answers",
     "known_kinds",
     "probe",
     "pruning",
@@ -110,7 +120,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("tasks", "pruning"):
+    if name in ("known_answers", "pruning", "tasks"):
         return import_module(f"interp.{name}")
     if name in _HOME:
         return getattr(import_module(f"interp.{_HOME[name]}"), name)

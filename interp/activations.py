@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.evaluation import CHUNK, chunks
@@ -42,6 +43,15 @@ def residuals_at_targets(model: Any, batch: Batch) -> Float[Tensor, "layer targe
             f"Did training diverge? Check the model's weights."
         )
     return activations
+
+
+def class_means(
+    activations: Float[Tensor, "*cells batch d_model"], labels: Int[Tensor, "*cells batch"], n_classes: int
+) -> Float[Tensor, "*cells label d_model"]:
+    """Mean activation of each class in each cell; zero for a class that a cell does not have."""
+    onehot = F.one_hot(labels, n_classes).to(activations.dtype)
+    share = onehot / onehot.sum(-2, keepdim=True).clamp_min(1)
+    return share.mT @ activations
 
 
 @torch.no_grad()

@@ -93,6 +93,34 @@ def heads(
 
 
 @app.command()
+def audit(
+    run: RunFolderArgument,
+    n: Annotated[int, typer.Option(help="Held-out sequences.")] = 256,
+    probes: Annotated[bool, typer.Option("--probes", help="Also audit what can be read.")] = False,
+    page: Annotated[Path | None, typer.Option(help="Also write an HTML page here.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also save the verdicts as JSON here.")] = None,
+    at_chance: Annotated[bool, typer.Option("--at-chance", help="Audit a model that knows nothing, too.")] = False,
+    seed: Seed = 0,
+) -> None:
+    """Say of each head whether it does what it looks like: faithful, misleading, hidden, idle, redundant."""
+    from interp.auditing import audit as audit_model
+    from interp.auditing import audit_probe
+    from interp.reporting import report as write_report
+    from interp.tasks import task_from
+    from interp.training_run import TrainingRun
+
+    trained = TrainingRun.load(run)
+    task = task_from(trained.manifest["task"])
+    found = [audit_model(trained.model, task, n=n, at_chance=at_chance, seed=seed)]
+    found += [audit_probe(trained.model, task, seed=seed)] if probes else []
+    print(*found, sep="\n\n")
+    if out is not None:
+        found[0].save(out)
+    if page is not None:
+        print(f"page: {write_report(found, page, title='Is the reading true?')}")
+
+
+@app.command()
 def report(
     run: RunFolderArgument,
     out: Annotated[
@@ -105,6 +133,7 @@ def report(
     """Write one HTML page about a trained model; it opens offline."""
     from interp.ablation import ablate_heads
     from interp.attention import show_attention
+    from interp.auditing import audit as audit_model
     from interp.patterns import classify_heads
     from interp.probing import probe as probe_model
     from interp.reporting import report_run
@@ -119,6 +148,7 @@ def report(
         patterns,
         show_attention(trained.model, task, examples=3, patterns=patterns, viewer="canvas"),
         ablate_heads(trained.model, task),
+        audit_model(trained.model, task, at_chance=True),
     ]
     page, _ = report_run(trained, task, out or run / "report.html", results=results)
     print(f"report: {page}")

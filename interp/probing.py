@@ -4,15 +4,13 @@ from typing import Literal, get_args
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from einops import einsum
 from jaxtyping import Float, Int
 from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from hooks import Transformer
-from interp.activations import residuals_at_targets
+from interp.activations import class_means, residuals_at_targets
 from interp.causal_probing import interchange_map
 from interp.models import check_attention
 from interp.probe_result import ProbeResult
@@ -174,9 +172,7 @@ def _directions(
     layers, targets = inputs.shape[:2]
     classifier: LinearClassifier = fit(factorise(inputs.flatten(0, 1)), _per_cell(labels, layers), n_classes)
     weights = classifier.weight[:, 0].transpose(1, 2).unflatten(0, (layers, targets))
-    onehot = F.one_hot(labels[:, 0], n_classes).to(inputs.dtype)
-    share = onehot / onehot.sum(1, keepdim=True).clamp_min(1)
-    return weights, einsum(share, inputs, "target batch label, layer target batch d -> layer target label d")
+    return weights, class_means(inputs, labels[:, 0].expand(layers, -1, -1), n_classes)
 
 
 def _per_cell(labels: Int[Tensor, "target draw batch"], layers: int) -> Int[Tensor, "cell draw batch"]:

@@ -7,6 +7,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from interp.ablation_result import AblationResult
+from interp.auditing.result import AuditResult
 from interp.balance_result import BalanceResult
 from interp.evaluation import EvaluationResult
 from interp.pattern_result import HeadPatterns
@@ -263,6 +264,25 @@ def balance(result: BalanceResult) -> Section:
         chart=result.plot(),
         table=rows,
     )
+
+
+def verdicts(result: AuditResult) -> Section:
+    """What each head looks like, what it does, and the verdict, in a sentence each."""
+    rows = [("head", "verdict", "what was found")]
+    for head, verdict, sentence in zip(result.heads, result.verdict, result.sentences(), strict=True):
+        name = f"{head[0]}.{head[1]}"
+        rows.append((name, verdict, sentence.removeprefix(f"{name} ")))
+    worst = ", ".join(dict.fromkeys(f"{value:.2f}" for value in result.threshold))
+    text = (
+        "A pattern says where a head looks, not what it does. Faithful: needed, and through what it looks like. "
+        "Misleading: looks like something, and is not needed or acts through something else. Hidden: needed, and looks "
+        "like nothing. Idle: neither. Redundant: can go alone, not together with its partners. Undecided: intervals do "
+        f"not separate. Needed means that accuracy falls by more than {worst} when the head's output is its mean over "
+        f"other sequences; {result.n} sequences, 95 % intervals, all verdicts at level {result.alpha:g} (Holm)."
+    )
+    if result.warnings:
+        text += "\n\n" + " ".join(result.warnings)
+    return Section(title="Whether each head does what it looks like", text=text, chart=result.plot(), table=rows)
 
 
 def as_it_prints(result: Result) -> Section:

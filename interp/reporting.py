@@ -6,6 +6,7 @@ from typing import Any
 
 from interp import report_sections as part
 from interp.ablation_result import AblationResult
+from interp.auditing.result import AuditResult
 from interp.balance_result import BalanceResult
 from interp.evaluation import EvaluationResult, evaluate
 from interp.pattern_result import HeadPatterns
@@ -24,6 +25,7 @@ SECTION_OF: dict[type, Callable[[Any], Section]] = {
     HeadPatterns: part.head_table,
     AttentionPage: part.gallery,
     AblationResult: part.ablations,
+    AuditResult: part.verdicts,
     VariationResult: part.variations,
 }
 """Which function makes a section of a result."""

@@ -6,6 +6,8 @@ from scipy import stats
 
 CONFIDENCE = 0.95
 """Confidence of every interval in this package, unless it says otherwise."""
+MISSED = 1e-7
+"""What an interval inside a p value may miss; it is added to the p value."""
 
 
 def proportion_interval(
@@ -71,6 +73,19 @@ def pooled_interval(
     Source: Korn & Graubard 1998, Clopper-Pearson with the effective sample size. With one answer per sample it
     is `proportion_interval`.
     """
+    share, effective = effective_trials(right, asked)
+    low, high = _clopper_pearson(share * effective, effective, CONFIDENCE)
+    nobody = asked.sum(0) == 0
+    return tuple(np.where(nobody, np.nan, part) for part in (share, low, high))  # pyright: ignore[reportReturnType]
+
+
+def effective_trials(
+    right: Float[np.ndarray, "sample *cells"], asked: Float[np.ndarray, "sample *#cells"]
+) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
+    """Share of right answers, and as many independent trials as would give the variance that it has between samples.
+
+    Where nothing varies, the samples that were asked; never more than the answers. See `pooled_interval`.
+    """
     total = asked.sum(0)
     share = right.sum(0) / np.maximum(total, 1e-300)
     samples = (asked > 0).sum(0)
@@ -78,10 +93,60 @@ def pooled_interval(
     variance = (residual**2).sum(0) / np.maximum(total, 1) ** 2
     spread = share * (1 - share)
     effective = np.where(variance > 0, spread / np.maximum(variance, 1e-300), samples)
-    effective = np.clip(effective, 1, np.maximum(total, 1))
-    low, high = _clopper_pearson(np.asarray(share * effective), np.asarray(effective), CONFIDENCE)
-    nobody = total == 0
-    return tuple(np.where(nobody, np.nan, part) for part in (share, low, high))  # pyright: ignore[reportReturnType]
+    return np.asarray(share), np.asarray(np.clip(effective, 1, np.maximum(total, 1)))
+
+
+def drop_tests(
+    drop: Float[np.ndarray, "sample *cells"],
+    asked: Float[np.ndarray, "sample *#cells"],
+    threshold: Float[np.ndarray, "*#cells"],
+) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
+    """Is a drop of accuracy larger than a threshold, and is it smaller? Two p values, from the same samples.
+
+    Losses and gains are counted apart, sample by sample. The first p value is the chance of as many losses if their
+    share were the threshold plus the gains' share, the second that of as few. The gains' share is taken at the end
+    of its interval that makes p larger, and what that interval may miss (1e-7) is added: both are conservative, and
+    exact up to that where a sample has one answer. Samples with several count as in `pooled_interval`.
+
+    Args:
+        drop: Right answers of each sample before, minus after.
+        asked: Answers of each sample.
+        threshold: Of each cell, as a fraction; broadcast.
+
+    Returns:
+        p of "the drop is at most the threshold" and p of "the drop is at least the threshold".
+    """
+    lost, trials = effective_trials(np.clip(drop, 0, None), asked)
+    gained, trials_of_gain = effective_trials(np.clip(-drop, 0, None), asked)
+    low, high = _clopper_pearson(gained * trials_of_gain, trials_of_gain, 1 - 2 * MISSED)
+    losses = lost * trials
+    most, least = (np.clip(threshold + end, 0, 1) for end in (high, low))
+    as_many = np.where(losses <= 0, 1.0, stats.beta.cdf(most, np.maximum(losses, 1e-12), trials - losses + 1))
+    as_few = np.where(losses >= trials, 1.0, stats.beta.sf(least, losses + 1, np.maximum(trials - losses, 1e-12)))
+    return np.minimum(as_many + MISSED, 1), np.minimum(as_few + MISSED, 1)
+
+
+def drop_interval(
+    drop: Float[np.ndarray, "sample *cells"], asked: Float[np.ndarray, "sample *#cells"]
+) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
+    """Drop of accuracy with an interval that holds even where nothing was lost: exact ones of losses and of gains.
+
+    Args:
+        drop: Right answers of each sample before, minus after.
+        asked: Answers of each sample.
+
+    Returns:
+        Drop, lower and upper end. Losses and gains have intervals of half the error each, so that coverage is at least
+        that of every interval here; not a number where the drops are not.
+    """
+    ends = []
+    for part in (drop, -drop):
+        share, trials = effective_trials(np.clip(np.nan_to_num(part), 0, None), asked)
+        ends.append((share, *_clopper_pearson(share * trials, trials, (1 + CONFIDENCE) / 2)))
+    (lost, lost_low, lost_high), (gained, gained_low, gained_high) = ends
+    missing = ~np.isfinite(drop).all(0)
+    values = (lost - gained, lost_low - gained_high, lost_high - gained_low)
+    return tuple(np.where(missing, np.nan, value) for value in values)  # pyright: ignore[reportReturnType]
 
 
 def t_half_width(

@@ -21,6 +21,7 @@ from interp.known_answers.bracket_pairs import (
     pair_coordinates,
     write_closers,
 )
+from interp.known_answers.wiring import head_rows
 from interp.tasks import Dyck
 from interp.tasks.brackets import START
 
@@ -67,18 +68,42 @@ def balanced_dyck(
     Source: bounded-Dyck paper (arXiv:2312.01429) Eq. 11, 12 and 14, embedding Eq. 19. Differs: the read-out is linear,
     after the paper's experiments, and tells the likeliest closer, not exact probabilities (`uniform_dyck` does).
     """
+    model = empty_minimal(task)
+    balance_head(model, bracket_states(task), imbalance=imbalance, attention=attention, seed=seed)
+    write_closers(model, task)
+    return model.eval()
+
+
+@torch.no_grad()
+def balance_head(
+    model: Transformer,
+    states: BracketStates,
+    *,
+    head: int = 0,
+    imbalance: float = 0.0,
+    attention: BalancedAttention = "uniform",
+    seed: int = 0,
+) -> None:
+    """Let one head of a model meet the balance condition, and write each type's share.
+
+    Args:
+        model: One layer over `bracket_states`; changed in place.
+        states: Its embedding.
+        head: Which one.
+        imbalance: As for `balanced_dyck`, and so are the others.
+        attention: `uniform` or `uneven`.
+        seed: Decides uneven scores.
+
+    Raises:
+        ValueError: an imbalance that is not finite, or an unknown attention.
+    """
     if not math.isfinite(imbalance):
         raise ValueError(f"imbalance is {imbalance}; give a finite number, 0 for exact balance.")
     if attention not in get_args(BalancedAttention):
         raise ValueError(f"attention is {attention!r}; choose one of {', '.join(get_args(BalancedAttention))}.")
-    states = bracket_states(task)
-    model = empty_minimal(task)
     scores = _uneven(states, seed) if attention == "uneven" else _even(states)
-    with torch.no_grad():
-        _write_scores(model, states, scores)
-        _write_values(model.block(0), states, scores.gap, 1 + imbalance)
-        write_closers(model, task)
-    return model.eval()
+    _write_scores(model, states, scores, head)
+    _write_values(model.block(0), states, scores.gap, 1 + imbalance, head)
 
 
 def _even(states: BracketStates) -> _Scores:
@@ -95,7 +120,7 @@ def _uneven(states: BracketStates, seed: int) -> _Scores:
     return _Scores(common * WIDEST_COMMON, gap * WIDEST_GAP)
 
 
-def _write_scores(model: Transformer, states: BracketStates, scores: _Scores) -> None:
+def _write_scores(model: Transformer, states: BracketStates, scores: _Scores, head: int) -> None:
     """Keys are e itself; a query holds its score for each of them. All zero where every score is."""
     attention, (opens, closes) = model.block(0).attention, pair_coordinates(states)
     wanted = torch.zeros(states.width, states.width, dtype=torch.float64)  # query, key
@@ -103,17 +128,20 @@ def _write_scores(model: Transformer, states: BracketStates, scores: _Scores) ->
     wanted[:, closes] = scores.common - scores.gap / 2
     if not wanted.any():
         return
-    attention.k.weight[: states.width, : states.width] = torch.eye(states.width)
-    attention.q.weight[: states.width, : states.width] = wanted.T * model.cfg.attn_scale
+    rows, width = head_rows(model.block(0), head), states.width
+    attention.k.weight[rows][:width, :width] = torch.eye(width)
+    attention.q.weight[rows][:width, :width] = wanted.T * model.cfg.attn_scale
 
 
-def _write_values(block: Block, states: BracketStates, gap: Float[Tensor, "type level"], closers: float) -> None:
+def _write_values(
+    block: Block, states: BracketStates, gap: Float[Tensor, "type level"], closers: float, head: int
+) -> None:
     """Head dimension i: brackets of type i; the one after the last type: [START]. P W_V is W_V."""
     opens, closes = pair_coordinates(states)
     size = GROWTH ** torch.arange(1, states.max_depth + 1, dtype=torch.float64)
-    value, symbols = block.attention.v.weight, states.n_types + 1
+    value, symbols = block.attention.v.weight[head_rows(block, head)], states.n_types + 1
     for kind in range(states.n_types):
         value[kind, opens[kind]] = size * (-gap[kind] / 2).exp()
         value[kind, closes[kind]] = -size * (gap[kind] / 2).exp() * closers
     value[states.n_types, START] = 1
-    mirror_values(block, symbols)
+    mirror_values(block, symbols, head=head)

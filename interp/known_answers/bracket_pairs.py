@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from hooks import BracketStates, Transformer, presets
 from hooks.blocks import Block
 from hooks.linear import Linear
+from interp.known_answers.wiring import head_rows
 from interp.tasks import Dyck
 from interp.tasks.brackets import closer, opener
 
@@ -59,13 +60,19 @@ def empty_minimal(task: Dyck, **sizes: Any) -> Transformer:
 
 
 @torch.no_grad()
-def mirror_values(block: Block, symbols: int) -> None:
-    """Let as many dimensions again hold the first ones with the other sign: the norm's mean is then zero.
+def mirror_values(block: Block, symbols: int, *, head: int = 0) -> None:
+    """Let as many dimensions again hold a head's first ones with the other sign: the norm's mean is then zero.
 
-    Its gain undoes the division by the width.
+    The norm's gain undoes the division by the width. With an output projection, that is where the sign turns, and every
+    head writes to the same coordinates.
     """
-    value = block.attention.v.weight
-    value[symbols : 2 * symbols] = -value[:symbols]
+    rows, out = head_rows(block, head), block.attention.o
+    if isinstance(out, Linear):
+        out.weight[:symbols, rows][:, :symbols] = torch.eye(symbols).double()
+        out.weight[symbols : 2 * symbols, rows][:, :symbols] = -torch.eye(symbols).double()
+    else:
+        value = block.attention.v.weight[rows]
+        value[symbols : 2 * symbols] = -value[:symbols]
     block.norm_1.weight[:symbols] = math.sqrt(2 / len(block.norm_1.weight))
 
 

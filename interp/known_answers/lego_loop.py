@@ -2,7 +2,8 @@
 
 Step i takes two layers. The association head carries a variable's value from its own clause to where it is used, since
 both hold the same letter; the manipulation head gathers a clause, its operation and what arrived, at its first token,
-where the MLP looks up what the operation makes of it.
+where the MLP looks up what the operation makes of it. The MLPs keep a clock: one layer takes what was gathered, the
+next what was carried. What the other head brings meanwhile is thrown away, whatever it is.
 """
 
 from typing import cast
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from hooks import Transformer, TransformerConfig
+from hooks.blocks import Block
 from interp.known_answers.bracket_pairs import clear
 from interp.known_answers.wiring import LINEAR_EPS, SHARP, Registers, balance, bias_of, head_rows, mlp_of, wire_norms
 from interp.tasks import Lego
@@ -19,6 +21,10 @@ ASSOCIATION, MANIPULATION = 0, 1
 """Which head is which, in every layer."""
 CONFIDENCE = 20.0
 """Logit of the value found, over the others."""
+SHUT = 20.0
+"""More than anything that heads bring: a hidden unit that loses this much is off."""
+ENOUGH = 0.8
+"""A value is taken where this much of it was carried; where it is on average over sequences, it is not."""
 
 
 def lego_loop(task: Lego, *, n_layers: int | None = None) -> Transformer:
@@ -39,17 +45,7 @@ def lego_loop(task: Lego, *, n_layers: int | None = None) -> Transformer:
     """
     if task.sentence_format != "paper":
         raise ValueError(f"task has sentence_format={task.sentence_format!r}; the loop needs 'paper', with its [BOS].")
-    points, elements = task.d_vocab_out, len(task.group.elements)
-    at = Registers(
-        {
-            "token": task.d_vocab,
-            "position": task.n_ctx,
-            "value": points,  # of the variable that a clause defines, at its first token
-            "arrived": points,  # of the variable that a clause uses, at its fourth
-            "operation": elements,  # what a clause holds, gathered at each of its tokens for as long as a layer lasts
-            "operand": points,
-        }
-    )
+    points, elements, at = task.d_vocab_out, len(task.group.elements), loop_registers(task)
     model = Transformer(
         TransformerConfig(
             d_vocab=task.d_vocab,
@@ -59,7 +55,7 @@ def lego_loop(task: Lego, *, n_layers: int | None = None) -> Transformer:
             d_head=task.d_vocab + task.n_ctx + 1,
             n_heads=2,
             n_layers=2 * task.n_vars - 1 if n_layers is None else n_layers,
-            d_mlp=points * elements + elements + 3 * points,
+            d_mlp=points * elements + elements + 4 * points + 1,
             tied=True,
             activation="relu",
             attn_scale=1.0,
@@ -68,7 +64,9 @@ def lego_loop(task: Lego, *, n_layers: int | None = None) -> Transformer:
     ).double()
     clear(model)
     with torch.no_grad():
-        _embed(model, task, at)
+        embed_tokens(model, task, at)
+        root = task.vocab.ids[task.group.root_token]
+        model.embed.weight[root, at["arrived"].start + task.group.root] = 1  # has arrived from the start
         _associate(model, task, at)
         _manipulate(model, task, at)
         _decide(model, task, at)
@@ -78,42 +76,72 @@ def lego_loop(task: Lego, *, n_layers: int | None = None) -> Transformer:
     return model.eval()
 
 
-def _embed(model: Transformer, task: Lego, at: Registers) -> None:
-    """What each token is and where it stands; the root is a value that has arrived already."""
+def loop_registers(task: Lego) -> Registers:
+    """What the stream of the loop holds, and where."""
+    points, elements = task.d_vocab_out, len(task.group.elements)
+    return Registers(
+        {
+            "token": task.d_vocab,
+            "position": task.n_ctx,
+            "value": points,  # of the variable that a clause defines, at its first token
+            "arrived": points,  # of the variable that a clause uses, at its fourth
+            "operation": elements,  # what a clause holds, gathered at each of its tokens for as long as a layer lasts
+            "operand": points,
+            "carried": points,  # from the same token elsewhere, for as long as a layer lasts
+            "clock": 1,  # 0 in layers that gather, 1 in those that carry
+        }
+    )
+
+
+def embed_tokens(model: Transformer, task: Lego, at: Registers) -> None:
+    """Write what each token is and where it stands, into registers `token` and `position`."""
     model.embed.weight[:, at["token"]] = torch.eye(task.d_vocab)
-    model.embed.weight[task.vocab.ids[task.group.root_token], at["arrived"].start + task.group.root] = 1
     if model.positions is not None:
         cast(Tensor, model.positions.weight)[:, at["position"]] = torch.eye(task.n_ctx)
 
 
-def _associate(model: Transformer, task: Lego, at: Registers) -> None:
-    """Look at the same token elsewhere, at [BOS] where there is none; carry its value."""
-    block = model.block(0)
-    rows, attention = head_rows(block, ASSOCIATION), block.attention
+def look_at_same_token(block: Block, rows: slice, task: Lego, at: Registers) -> None:
+    """Let a head look at the same token elsewhere, and at [BOS] where there is none.
+
+    Args:
+        block: Whose head; with biases. Changed in place.
+        rows: Of the head (`wiring.head_rows`), at least d_vocab + n_ctx + 1.
+        task: Gives the tokens.
+        at: Registers `token` and `position`, as `embed_tokens` fills them.
+    """
     tokens, places = slice(0, task.d_vocab), slice(task.d_vocab, task.d_vocab + task.n_ctx)
-    query, key = attention.q.weight[rows], attention.k.weight[rows]
+    query, key = block.attention.q.weight[rows], block.attention.k.weight[rows]
     query[tokens, at["token"]] = key[tokens, at["token"]] = SHARP**0.5 * 2**0.5 * torch.eye(task.d_vocab)
     query[places, at["position"]] = -4 * SHARP * torch.eye(task.n_ctx)  # not itself
     key[places, at["position"]] = torch.eye(task.n_ctx)
-    bias_of(attention.q)[rows][-1] = SHARP
+    bias_of(block.attention.q)[rows][-1] = SHARP
     key[-1, at["token"].start + task.vocab.ids["[BOS]"]] = 1
-    value, out = attention.v.weight[rows], attention.o.weight[:, rows]
-    points = task.d_vocab_out
-    value[:points, at["value"]] = torch.eye(points)
-    out[at["arrived"], :points] = torch.eye(points)
 
 
-def _manipulate(model: Transformer, task: Lego, at: Registers) -> None:
-    """Look at one's own clause, all of it alike; gather its operation and what has arrived in it."""
-    block = model.block(0)
-    rows, attention = head_rows(block, MANIPULATION), block.attention
+def look_at_own_clause(block: Block, rows: slice, task: Lego, at: Registers) -> None:
+    """Let a head look at its own clause, all of it alike; the arguments are those of `look_at_same_token`."""
     clause = (torch.arange(task.n_ctx) - 1).div(task.clause_length, rounding_mode="floor") + 1
     member = torch.zeros(int(clause.max()) + 1, task.n_ctx, dtype=torch.float64)
     member[clause, torch.arange(task.n_ctx)] = SHARP**0.5
-    for linear in (attention.q, attention.k):
+    for linear in (block.attention.q, block.attention.k):
         linear.weight[rows][: len(member), at["position"]] = member
-    points, elements = task.d_vocab_out, len(task.group.elements)
-    value, out = attention.v.weight[rows], attention.o.weight[:, rows]
+
+
+def _associate(model: Transformer, task: Lego, at: Registers) -> None:
+    """Carry the value of the same token elsewhere."""
+    block = model.block(0)
+    rows, points = head_rows(block, ASSOCIATION), task.d_vocab_out
+    look_at_same_token(block, rows, task, at)
+    block.attention.v.weight[rows][:points, at["value"]] = torch.eye(points)
+    block.attention.o.weight[:, rows][at["carried"], :points] = torch.eye(points)
+
+
+def _manipulate(model: Transformer, task: Lego, at: Registers) -> None:
+    """Gather the operation of one's own clause, and what has arrived in it."""
+    block, points, elements = model.block(0), task.d_vocab_out, len(task.group.elements)
+    rows = head_rows(block, MANIPULATION)
+    look_at_own_clause(block, rows, task, at)
+    value, out = block.attention.v.weight[rows], block.attention.o.weight[:, rows]
     first = at["token"].start + task.vocab.ids[task.group.elements[0]]
     value[:elements, first : first + elements] = task.clause_length * torch.eye(elements)
     value[elements : elements + points, at["arrived"]] = task.clause_length * torch.eye(points)
@@ -122,30 +150,36 @@ def _manipulate(model: Transformer, task: Lego, at: Registers) -> None:
 
 
 def _decide(model: Transformer, task: Lego, at: Registers) -> None:
-    """A hidden unit for each operation and operand says the value; others clear away what was gathered."""
+    """A hidden unit for each operation and operand says the value; others take what was carried, and clear away."""
     mlp, points, elements = mlp_of(model.block(0)), task.d_vocab_out, len(task.group.elements)
-    unit = 0
+    reads, writes, unit = mlp.w_in.weight, mlp.w_out.weight, 0
     letters = [task.vocab.ids[letter] + at["token"].start for letter in task.alphabet]
     for element in range(elements):
         for point in range(points):
-            mlp.w_in.weight[unit, at["operation"].start + element] = 1
-            mlp.w_in.weight[unit, at["operand"].start + point] = 1
-            mlp.w_in.weight[unit, at["value"]] = -2  # once only
-            mlp.w_in.weight[unit, letters] = 2
-            mlp.w_in.weight[unit, at["position"]] = -2 * _not_first(task)
+            reads[unit, at["operation"].start + element] = 1
+            reads[unit, at["operand"].start + point] = 1
+            reads[unit, at["value"]] = -2  # once only
+            reads[unit, letters] = 2
+            reads[unit, at["position"]] = -2 * _not_first(task)
+            reads[unit, at["clock"]] = -SHUT
             bias_of(mlp.w_in)[unit] = -3
-            mlp.w_out.weight[at["value"].start + int(task.group.act[element][point]), unit] = 1
+            writes[at["value"].start + int(task.group.act[element][point]), unit] = 1
             unit += 1
-    for name, size in (("operation", elements), ("operand", points)):
-        for index in range(size):
-            mlp.w_in.weight[unit, at[name].start + index] = 1
-            mlp.w_out.weight[at[name].start + index, unit] = -1
+    for point in range(points):  # nothing below ENOUGH, one from a little above it on: two units whose difference steps
+        for late in (0, 1):
+            reads[unit, at["carried"].start + point] = 10
+            reads[unit, at["arrived"]] = -SHUT  # once only
+            reads[unit, at["clock"]] = SHUT
+            bias_of(mlp.w_in)[unit] = -SHUT - 10 * ENOUGH - late
+            writes[at["arrived"].start + point, unit] = 1 - 2 * late
             unit += 1
-    for index in range(points):  # what arrives again and again stays one
-        mlp.w_in.weight[unit, at["arrived"].start + index] = 1
-        bias_of(mlp.w_in)[unit] = -1
-        mlp.w_out.weight[at["arrived"].start + index, unit] = -1
-        unit += 1
+    for name, size in (("operation", elements), ("operand", points), ("carried", points)):
+        for index in range(at[name].start, at[name].start + size):
+            reads[unit, index] = 1
+            writes[index, unit] = -1
+            unit += 1
+    reads[unit, at["clock"]], writes[at["clock"], unit] = 1, -2
+    bias_of(mlp.w_out)[at["clock"]] = 1
 
 
 def _not_first(task: Lego) -> Tensor:

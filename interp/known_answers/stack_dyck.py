@@ -4,6 +4,8 @@ The model that a reader of attention patterns hopes to find in bounded Dyck: eve
 """
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from hooks import BracketStates, Transformer
 from interp.known_answers.bracket_pairs import (
@@ -13,6 +15,7 @@ from interp.known_answers.bracket_pairs import (
     pair_coordinates,
     write_closers,
 )
+from interp.known_answers.wiring import head_rows
 from interp.tasks import Dyck
 from interp.tasks.brackets import START
 
@@ -38,19 +41,23 @@ def stack_dyck(task: Dyck) -> Transformer:
     """
     states = bracket_states(task)
     model = empty_minimal(task, positions="linear")
-    with torch.no_grad():
-        _look_at_the_top(model, states)
-        _read_its_type(model, states)
-        write_closers(model, task)
+    look_at_the_top(model, states)
+    read_its_type(model, states)
+    write_closers(model, task)
     return model.eval()
 
 
-def _look_at_the_top(model: Transformer, states: BracketStates) -> None:
-    """Head dimension d: level d, and [START] for 0; the one after the last: later is better."""
-    attention, levels, cfg = model.block(0).attention, states.max_depth + 1, model.cfg
+@torch.no_grad()
+def look_at_the_top(model: Transformer, states: BracketStates, *, head: int = 0) -> None:
+    """Queries and keys of one head; positions are linear.
+
+    Head dimension d: level d, and [START] for 0; the one after the last: later is better.
+    """
+    block, levels, cfg = model.block(0), states.max_depth + 1, model.cfg
     later = SHARP * cfg.n_ctx  # positions are i / n_ctx: a key gains SHARP over its neighbour
     apart = later + SHARP  # and another level is worse than any position is good
-    query, key = attention.q.weight, attention.k.weight
+    rows = head_rows(block, head)
+    query, key = block.attention.q.weight[rows], block.attention.k.weight[rows]
     opens, closes = pair_coordinates(states)
     for pair_level in range(1, levels):
         query[pair_level, opens[:, pair_level - 1]] = apart * cfg.attn_scale
@@ -61,10 +68,26 @@ def _look_at_the_top(model: Transformer, states: BracketStates) -> None:
     query[levels, every], key[levels, -1] = later * cfg.attn_scale, 1
 
 
-def _read_its_type(model: Transformer, states: BracketStates) -> None:
-    """Head dimension i: openers of type i; the one after the last type: [START]."""
+@torch.no_grad()
+def read_its_type(
+    model: Transformer,
+    states: BracketStates,
+    *,
+    head: int = 0,
+    share: float | Float[Tensor, " level"] = 1.0,
+) -> None:
+    """Values of one head, and where they are written.
+
+    Args:
+        model: One layer over `bracket_states`; changed in place.
+        states: Its embedding.
+        head: Which one. Head dimension i: openers of type i; the one after the last type: [START].
+        share: What an opener is worth, at every level or at each; [START] is worth the mean.
+    """
     block, (opens, _) = model.block(0), pair_coordinates(states)
+    value = block.attention.v.weight[head_rows(block, head)]
+    worth = torch.as_tensor(share, dtype=torch.float64).expand(states.max_depth)
     for kind in range(states.n_types):
-        block.attention.v.weight[kind, opens[kind]] = 1
-    block.attention.v.weight[states.n_types, START] = 1
-    mirror_values(block, states.n_types + 1)
+        value[kind, opens[kind]] = worth
+    value[states.n_types, START] = worth.mean()
+    mirror_values(block, states.n_types + 1, head=head)

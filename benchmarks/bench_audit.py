@@ -1,0 +1,46 @@
+"""A whole audit, against three forward passes per head: what a user would pay for three ablations of each."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+
+import interp
+from benchmarks.timing import Comparison, compare
+from hooks import Transformer
+from hooks.attention import Attention
+from interp.tasks import Lego
+
+N = 256
+PASSES = 3
+"""Per head."""
+
+
+@torch.no_grad()
+def comparisons() -> Iterator[Comparison]:
+    task = Lego(n_vars=4)
+    sizes = {"n_layers": 6, "n_heads": 8, "d_model": 128}
+    model = Transformer(interp.config_for(task, **sizes)).eval()
+    batch = task.sample(N, generator=torch.Generator().manual_seed(0), split="test")
+    for what, readable in (("nothing readable", False), ("every head readable", True)):
+        if readable:
+            look_at_equal_tokens(model)
+        ours = partial(interp.audit, model, task, n=N, at_chance=True)
+        labels = {label for row in interp.classify_heads(model, task, n=64).label for label in row}
+        assert ("unclassified" not in labels) == readable, labels
+        theirs = partial(forward_passes, model, batch.tokens, PASSES * 6 * 8)
+        yield compare(f"audit of 6 x 8 heads, width 128, {N} sequences, {what}", ours, theirs, bar=1.0, rounds=5)
+
+
+def look_at_equal_tokens(model: Transformer) -> None:
+    """The costliest case for an audit: every head has a pattern whose reading must be tried."""
+    for block in model.stored_blocks:
+        attention: Attention = block.attention
+        attention.k.weight.copy_(attention.q.weight * 4)
+
+
+def forward_passes(model: Transformer, tokens: torch.Tensor, passes: int) -> None:
+    """So many forward passes without hooks, in the parts that suit a forward pass best."""
+    for _ in range(passes):
+        for part in tokens.split(64):
+            model(part)

@@ -1,0 +1,209 @@
+"""What does each head do? Every head under every intervention, sequence by sequence, on sequences cut into parts."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from hooks import Transformer
+from hooks.ablation_engine import AblationEngine, Head, HeadInputs, Replacement
+from hooks.attention import visible_keys
+from interp.evaluation import chunks
+from interp.kinds import relations_of
+from interp.replacements import REMOVALS, ReplacementOf, mix, normalised, random_weights, replacements
+from interp.tasks.base import Batch, Task
+
+TOKENS_PER_CHUNK = 1536
+READINGS = ("ideal", "read_part")
+"""Only for heads that look like something: see `_readings`."""
+INTERVENTIONS = (*REMOVALS, "uniform", "random_rows", *READINGS)
+
+
+@dataclass(frozen=True)
+class Effects:
+    """Right answers before and after, sequence by sequence."""
+
+    right: Float[np.ndarray, "sample outcome"]
+    asked: Float[np.ndarray, "sample outcome"]
+    drop: Mapping[str, Float[np.ndarray, "sample head outcome"]]
+    """Right answers lost under each intervention, heads in the order of `every_head`; not a number for readings of
+    heads that look like nothing."""
+
+
+def every_head(model: Transformer) -> list[Head]:
+    """All (layer, head), layer by layer."""
+    return [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
+
+
+class Laboratory:
+    """One batch and one model, ready for interventions.
+
+    Args:
+        model: What to intervene on. It is not changed.
+        task: Where the batch is from.
+        batch: Sequences.
+        seed: Decides references and random rows.
+    """
+
+    def __init__(self, model: Transformer, task: Task, batch: Batch, *, seed: int):
+        self.model, self.task, self.batch = model, task, batch
+        self.seed = seed
+        self.size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
+        self._removals: dict[str, ReplacementOf] = {}
+
+    def removal(self, method: str) -> ReplacementOf:
+        """What stands in for a head that is taken out; made when first asked for."""
+        if method not in self._removals:
+            self._removals[method] = replacements(method, self.model, self.task, self.batch, seed=self.seed)
+        return self._removals[method]
+
+    @cached_property
+    def kept(self) -> list[tuple[Batch, slice, AblationEngine]]:
+        """All parts at once, for a batch that is small enough to stay in memory."""
+        return list(self.parts())
+
+    def parts(self) -> Iterator[tuple[Batch, slice, AblationEngine]]:
+        """The parts of the batch, each with its place and an engine that has run it once."""
+        self.model.eval()
+        for index, part in enumerate(chunks(self.batch, self.size)):
+            place = slice(index * self.size, index * self.size + len(part))
+            yield (
+                part,
+                place,
+                AblationEngine(self.model, part.tokens, read_at=part.target_positions, **part.model_inputs()),
+            )
+
+    def effects(self, labels: Mapping[Head, str]) -> Effects:
+        """Every head under every intervention.
+
+        Args:
+            labels: The kind that each readable head looks like; others are left out.
+        """
+        heads, kinds = every_head(self.model), sorted(set(labels.values()))
+        related = relations_of(self.task, self.batch, kinds) if kinds else {}
+        right, asked, drops = [], [], []
+        for part, place, engine in self.parts():
+            clean = self.task.score(engine.logits, part)
+            right.append(clean.right.double())
+            asked.append(clean.asked.double())
+            here = {kind: relation[place] for kind, relation in related.items()}
+            changes: dict[str, Replacement] = {name: self.removal(name)(place) for name in REMOVALS}
+            changes |= self._patterns(part, place, here, labels)
+            found = torch.full((len(INTERVENTIONS), len(part), len(heads), len(self.task.outcomes)), torch.nan)
+            for row, name in enumerate(INTERVENTIONS):
+                for head, logits in engine.each_head(changes[name], labels if name in READINGS else None):
+                    after = self.task.score(logits, part).right.double()
+                    found[row, :, heads.index(head)] = (right[-1] - after).float()
+            drops.append(found)
+        joined = torch.cat(drops, 1).double().numpy()
+        return Effects(
+            right=torch.cat(right).numpy(),
+            asked=torch.cat(asked).numpy(),
+            drop=dict(zip(INTERVENTIONS, joined, strict=True)),
+        )
+
+    def removed(self, sets: Sequence[Sequence[Head]], *, keep: bool = False) -> Float[np.ndarray, "sample set outcome"]:
+        """Right answers lost when sets of heads are set to their means.
+
+        Args:
+            sets: Heads that go together.
+            keep: Keep what was run, for further calls; the batch must be small.
+        """
+        drops = []
+        for part, place, engine in self.kept if keep else self.parts():
+            before = self.task.score(engine.logits, part).right.double()
+            replace = self.removal("mean")(place)
+            after = [self.task.score(engine.head_set(chosen, replace), part).right.double() for chosen in sets]
+            drops.append(torch.stack([before - one for one in after], 1))
+        return torch.cat(drops).numpy()
+
+    def _patterns(
+        self, part: Batch, place: slice, related: Mapping[str, Tensor], labels: Mapping[Head, str]
+    ) -> dict[str, Replacement]:
+        """Other patterns for the values that heads have.
+
+        A reading speaks of the queries that have related keys. Of a head that looks like something only those rows are
+        replaced, so that what it does elsewhere cannot help or harm the reading; of other heads all rows.
+        """
+        model = self.model
+        allowed = visible_keys(model.cfg, part.tokens, part.attention_mask)
+        seen = {kind: relation & allowed for kind, relation in related.items()}
+        spoken = {kind: relation.any(-1, keepdim=True) for kind, relation in seen.items()}
+        uniform = normalised(allowed.double(), allowed)
+        random = normalised(random_weights(allowed, self.seed, place.start), allowed)
+
+        def row_by_row(new: Float[Tensor, "batch query key"]) -> Replacement:
+            def replace(layer: int, clean: HeadInputs) -> Float[Tensor, "batch pos head width"]:
+                pattern = new.to(clean.pattern)[:, None].expand_as(clean.pattern).clone()
+                for head in range(model.cfg.n_heads):
+                    if kind := labels.get((layer, head)):
+                        pattern[:, head] = torch.where(spoken[kind], pattern[:, head], clean.pattern[:, head])
+                return mix(pattern, clean)
+
+            return replace
+
+        def reading(ideal: bool) -> Replacement:
+            def replace(layer: int, clean: HeadInputs) -> Float[Tensor, "batch pos head width"]:
+                pattern = clean.pattern.clone()
+                for head in range(model.cfg.n_heads):
+                    if kind := labels.get((layer, head)):
+                        pattern[:, head] = _reading(pattern[:, head], seen[kind], allowed, ideal=ideal)
+                return mix(pattern, clean)
+
+            return replace
+
+        return {
+            "uniform": row_by_row(uniform),
+            "random_rows": row_by_row(random),
+            "ideal": reading(True),
+            "read_part": reading(False),
+        }
+
+
+def _reading(
+    pattern: Float[Tensor, "batch query key"],
+    related: Bool[Tensor, "batch query key"],
+    allowed: Bool[Tensor, "batch query key"],
+    *,
+    ideal: bool,
+) -> Float[Tensor, "batch query key"]:
+    """What a reader has seen of a pattern, and nothing else; rows without related keys stay.
+
+    `ideal`: all on related keys, evenly. Else what the head has on related keys stays, and the rest of its attention is
+    spread evenly over the other keys.
+    """
+    spoken = related.any(-1, keepdim=True)
+    if ideal:
+        return torch.where(spoken, normalised(related.double(), allowed).to(pattern), pattern)
+    others = (allowed & ~related).to(pattern)
+    kept = pattern * related
+    rest = (1 - kept.sum(-1, keepdim=True)).clamp_min(0)
+    spread = kept + rest * others / others.sum(-1, keepdim=True).clamp_min(1)
+    return torch.where(spoken & others.any(-1, keepdim=True), spread, pattern)
+
+
+@torch.no_grad()
+def opposed(laboratory: Laboratory, least: float) -> list[tuple[Head, Head]]:
+    """Pairs of heads whose writes point against each other: cosine at most -`least`, their means taken out.
+
+    What a head writes is taken over all positions of the batch, minus its mean over sequences at each position.
+    """
+    model, heads = laboratory.model, every_head(laboratory.model)
+    written: list[Tensor] = []
+    for _, _, engine in laboratory.kept:
+        rows = []
+        for layer in range(model.cfg.n_layers):
+            z = engine.heads(layer).z
+            out = z if model.cfg.vo_identity else torch.einsum("bphe,hed->bphd", z, model.blocks[layer].attn.W_O)
+            rows.append(out.permute(2, 0, 1, 3))
+        written.append(torch.cat(rows))
+    every = torch.cat(written, 1)
+    flat = (every - every.mean(1, keepdim=True)).flatten(1)
+    size = flat.norm(dim=1, keepdim=True)
+    unit = torch.where(size > 1e-9 * size.max(), flat / size.clamp_min(1e-300), 0)
+    cosine = unit @ unit.T
+    return [(heads[i], heads[j]) for i in range(len(heads)) for j in range(i + 1, len(heads)) if cosine[i, j] <= -least]
