@@ -19,8 +19,8 @@ PASSES = 3
 @torch.no_grad()
 def comparisons() -> Iterator[Comparison]:
     task = Lego(n_vars=4)
-    sizes = {"n_layers": 6, "n_heads": 8, "d_model": 128}
-    model = Transformer(interp.config_for(task, **sizes)).eval()
+    config = interp.config_for(task, n_layers=6, n_heads=8, d_model=128)
+    model = Transformer(config).eval()
     batch = task.sample(N, generator=torch.Generator().manual_seed(0), split="test")
     for what, readable in (("nothing readable", False), ("every head readable", True)):
         if readable:

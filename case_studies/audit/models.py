@@ -9,7 +9,7 @@ from typing import Any
 from case_studies.claims import Size
 from case_studies.dyck.models import groups as dyck_groups
 from case_studies.evidence import ModelSpec
-from case_studies.template.models import A, PLAIN
+from case_studies.template.models import PLAIN, A
 from case_studies.template.models import groups as template_groups
 from interp.models import config_for
 from interp.tasks import Lego

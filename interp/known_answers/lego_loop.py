@@ -19,6 +19,9 @@ from interp.tasks import Lego
 
 ASSOCIATION, MANIPULATION = 0, 1
 """Which head is which, in every layer."""
+WHOLE = 5.0
+"""How steeply a hidden unit asks for an operation and its operand: nine tenths of them are not enough, so that only the
+manipulation head's own pattern will do."""
 CONFIDENCE = 20.0
 """Logit of the value found, over the others."""
 SHUT = 20.0
@@ -156,13 +159,13 @@ def _decide(model: Transformer, task: Lego, at: Registers) -> None:
     letters = [task.vocab.ids[letter] + at["token"].start for letter in task.alphabet]
     for element in range(elements):
         for point in range(points):
-            reads[unit, at["operation"].start + element] = 1
-            reads[unit, at["operand"].start + point] = 1
+            reads[unit, at["operation"].start + element] = WHOLE
+            reads[unit, at["operand"].start + point] = WHOLE
             reads[unit, at["value"]] = -2  # once only
             reads[unit, letters] = 2
             reads[unit, at["position"]] = -2 * _not_first(task)
             reads[unit, at["clock"]] = -SHUT
-            bias_of(mlp.w_in)[unit] = -3
+            bias_of(mlp.w_in)[unit] = -2 * WHOLE - 1
             writes[at["value"].start + int(task.group.act[element][point]), unit] = 1
             unit += 1
     for point in range(points):  # nothing below ENOUGH, one from a little above it on: two units whose difference steps

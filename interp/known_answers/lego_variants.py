@@ -28,20 +28,21 @@ KINDS = {ASSOCIATION: "association", MANIPULATION: "manipulation"}
 IDLE = HeadTruth(truth="idle")
 
 
-def random_task(generator: torch.Generator, *, group: GroupAction | None = None) -> Lego:
-    """Chains of 2 to 4 variables with 8 to 26 letters, over Z2, S3 or Z3.
+def random_task(generator: torch.Generator, *, group: GroupAction | None = None, longest: int = 4) -> Lego:
+    """Chains of 2 to `longest` variables with 8 to 26 letters, over Z2, S3 or Z3.
 
     Chains of 2 have at least 16 letters: of fewer there are so few sentences that a split is no fair sample.
 
     Args:
         generator: Decides the task.
         group: This one instead of a random one.
+        longest: Most variables.
     """
 
     def draw(low: int, high: int) -> int:
         return int(torch.randint(low, high + 1, (), generator=generator))
 
-    n_vars = draw(2, 4)
+    n_vars = draw(2, longest)
     letters = LETTERS[: draw(16 if n_vars == 2 else 8, 26)]
     chosen = (Z2, S3, cyclic(3))[draw(0, 2)]
     return Lego(n_vars=n_vars, group=chosen if group is None else group, alphabet=letters)

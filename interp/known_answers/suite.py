@@ -17,7 +17,6 @@ from interp.tasks.groups import S3, Z2, GroupAction, cyclic
 Builder = Callable[[torch.Generator], KnownAnswer]
 GROUPS: tuple[GroupAction, ...] = (Z2, S3, cyclic(3), Z2)
 """Of the chains, in turn."""
-MOST_IDLE = 2
 
 
 def suite(seed: int) -> Iterator[KnownAnswer]:
@@ -55,13 +54,13 @@ def _chains() -> dict[str, Builder]:
     for index, group in enumerate(GROUPS):
 
         def task(generator: torch.Generator, group: GroupAction = group):
-            return random_task(generator, group=group)
+            return random_task(generator, group=group, longest=4 if group is Z2 else 3)
 
-        def idle(generator: torch.Generator) -> int:
-            return int(torch.randint(MOST_IDLE + 1, (), generator=generator))
+        def idle(generator: torch.Generator, most: int = 1) -> int:
+            return int(torch.randint(most + 1, (), generator=generator))
 
         named = f"{group.name} {index}"
-        found[f"loop {named}"] = lambda g, task=task: loop(task(g), g, idle=idle(g))
+        found[f"loop {named}"] = lambda g, task=task: loop(task(g), g, idle=idle(g, 2))
         found[f"loop untied {named}"] = lambda g, task=task: loop(task(g), g, idle=idle(g), untie=True)
         found[f"loop redundant {named}"] = lambda g, task=task: redundant(task(g), g, idle=idle(g))
         found[f"loop detour {named}"] = lambda g, task=task: detour(task(g), g, idle=idle(g))

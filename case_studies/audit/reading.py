@@ -1,0 +1,153 @@
+"""How often does a readable head act through its pattern, and how often does an essential head look like nothing?"""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from case_studies.audit.audits import DYCK, LEGO, TEMPLATE, Audited, audits, needed, readable, share
+from case_studies.claims import Claim, Measurement, Verdict
+from case_studies.evidence import Evidence
+from case_studies.judging import below, more_than_half
+from interp.auditing.verdicts import VERDICTS
+from interp.view.points import scatter
+
+FEWEST = 8
+"""Heads that a share must be of, at least, to be judged."""
+
+
+def measure_share(evidence: Evidence, *, groups: Sequence[str], among: str) -> Measurement:
+    """Of readable heads the faithful, or of needed heads the hidden."""
+    found = list(audits(evidence, groups))
+    pick, verdict = (readable, "faithful") if among == "readable" else (needed, "hidden")
+    chosen = [pick(one.result) for one in found]
+    hits = [
+        int((mask & (np.array(one.result.verdict) == verdict)).sum()) for mask, one in zip(chosen, found, strict=True)
+    ]
+    of = [int(mask.sum()) for mask in chosen]
+    value, low, high = share(hits, of)
+    return Measurement(
+        value=value, low=low, high=high, n=max(1, len(found)), unit="models",
+        numbers={"heads": sum(of), "heads in all": sum(len(one.result.heads) for one in found),
+                 "models left out": sum(len(evidence.specs(group)) for group in groups) - len(found)},
+        tables=[(f"Verdicts on {among} heads, by group", _table(found, chosen)),
+                ("Labels and verdicts", _labels(found, chosen))],
+        charts=[_chart(found)] if found else [],
+        note="Models that do not know their task are left out. The interval takes models, not heads, as independent.",
+    )  # fmt: skip
+
+
+def _table(found: Sequence[Audited], chosen: Sequence[np.ndarray]) -> list[list]:
+    """How many heads of each verdict among those chosen."""
+    rows: list[list] = [["group", "models", "heads", *VERDICTS]]
+    for group in dict.fromkeys(one.group for one in found):
+        of_group = [(one.result, mask) for one, mask in zip(found, chosen, strict=True) if one.group == group]
+        counts = Counter(verdict for result, mask in of_group for verdict in np.array(result.verdict)[mask].tolist())
+        rows.append([group, len(of_group), sum(counts.values()), *(counts[name] for name in VERDICTS)])
+    return rows
+
+
+def _labels(found: Sequence[Audited], chosen: Sequence[np.ndarray]) -> list[list]:
+    counts = Counter(
+        (label, verdict)
+        for one, mask in zip(found, chosen, strict=True)
+        for label, verdict, taken in zip(one.result.label, one.result.verdict, mask, strict=True)
+        if taken
+    )
+    labels = sorted({label for label, _ in counts})
+    return [["label", *VERDICTS], *([label, *(counts[label, name] for name in VERDICTS)] for label in labels)]
+
+
+def _chart(found: Sequence[Audited]):
+    """Every head: what it looks like against what taking it out costs."""
+    rows = []
+    for one in found:
+        cost, _ = one.result.cost("mean")
+        rows += zip(one.result.score, cost[:, 0], one.result.verdict, strict=True)
+    columns = ["looks: score on its kind", "does: accuracy lost without it", "verdict"]
+    table = pd.DataFrame([(float(score), float(lost), verdict) for score, lost, verdict in rows], columns=columns)
+    return scatter(table, x=columns[0], y=columns[1], series="verdict", zero=True,
+                   title=f"every head, n = {len(rows)} heads of {len(found)} models")  # fmt: skip
+
+
+def judge_most(m: Measurement) -> Verdict:
+    """Most of them, of enough heads."""
+    return more_than_half(m) if m.numbers["heads"] >= FEWEST else "out of reach"
+
+
+def judge_fewest(m: Measurement) -> Verdict:
+    """Fewer than half, of enough heads."""
+    return below(m, 0.5) if m.numbers["heads"] >= FEWEST else "out of reach"
+
+
+RULE = (
+    "Reproduced if the interval of the share lies {side} one half, not reproduced if on the other side, else out of "
+    f"reach; out of reach too with fewer than {FEWEST} such heads."
+)
+READABLE = "share of readable heads that are faithful"
+HIDDEN = "share of needed heads that look like nothing"
+
+CLAIMS = (
+    Claim(
+        id="readable.lego",
+        source="LEGO, Section 4: association and manipulation heads",
+        statement="In models of LEGO chains, heads that look like association or manipulation do what they look like.",
+        rule=RULE.format(side="above"),
+        quantity=READABLE,
+        measure=partial(measure_share, groups=LEGO, among="readable"),
+        judge=judge_most,
+        needs=LEGO,
+    ),
+    Claim(
+        id="readable.dyck",
+        source="bounded Dyck, Section 5",
+        statement="In models of bounded Dyck, heads with a readable pattern do not act through it.",
+        rule=RULE.format(side="below"),
+        quantity=READABLE,
+        measure=partial(measure_share, groups=DYCK, among="readable"),
+        judge=judge_fewest,
+        needs=DYCK,
+    ),
+    Claim(
+        id="readable.template",
+        source="template tasks, Section 4: attention to equal symbols",
+        statement="In models of template tasks, heads with a readable pattern act through it.",
+        rule=RULE.format(side="above"),
+        quantity=READABLE,
+        measure=partial(measure_share, groups=TEMPLATE, among="readable"),
+        judge=judge_most,
+        needs=TEMPLATE,
+    ),
+    Claim(
+        id="hidden.lego",
+        source="LEGO, Section 4",
+        statement="In models of LEGO chains, the heads that are needed are readable.",
+        rule=RULE.format(side="below"),
+        quantity=HIDDEN,
+        measure=partial(measure_share, groups=LEGO, among="needed"),
+        judge=judge_fewest,
+        needs=LEGO,
+    ),
+    Claim(
+        id="hidden.dyck",
+        source="bounded Dyck, Section 3 and Figure 1",
+        statement="In models of bounded Dyck, the heads that are needed look like nothing that can be read.",
+        rule=RULE.format(side="above"),
+        quantity=HIDDEN,
+        measure=partial(measure_share, groups=DYCK, among="needed"),
+        judge=judge_most,
+        needs=DYCK,
+    ),
+    Claim(
+        id="hidden.template",
+        source="template tasks, Section 4",
+        statement="In models of template tasks, the heads that are needed are readable.",
+        rule=RULE.format(side="below"),
+        quantity=HIDDEN,
+        measure=partial(measure_share, groups=TEMPLATE, among="needed"),
+        judge=judge_fewest,
+        needs=TEMPLATE,
+    ),
+)
