@@ -15,12 +15,10 @@ from interp.view.points import small_maps
 
 FEWEST_MODELS = 60
 SHOWN = 6
-CONFIRMING = 4
-"""A misleading head is audited again on other sequences, this many times more."""
 
 
 def measure_misleading(evidence: Evidence) -> Measurement:
-    """Heads called misleading, and again on other and more sequences."""
+    """Heads called misleading, and again on other sequences."""
     found = list(audits(evidence, ALL))
     looked = [int(readable(one.result).sum()) for one in found]
     rows: list[list] = [["models", "seed", "head", "verdict on other sequences", "what was found"]]
@@ -44,8 +42,8 @@ def measure_misleading(evidence: Evidence) -> Measurement:
                  "readable heads": sum(looked), "models": len(found)},
         tables=[("Heads called misleading, audited again", rows[: 1 + 40])],
         charts=[_maps(evidence, shown)] if shown else [],
-        note=f"Audited first on {N[evidence.size]} sequences, again on {CONFIRMING * N[evidence.size]} others. The "
-        "share is of heads with a readable pattern; its upper end is what none found would still allow.",
+        note=f"Audited on {N[evidence.size]} sequences, and again on as many others. The share is of heads with a readable "
+        "pattern; its upper end is what none found would still allow.",
     )  # fmt: skip
 
 
@@ -53,7 +51,7 @@ def _again(evidence: Evidence, one: Audited) -> AuditResult:
     return audit(
         evidence.run(one.spec).model,
         one.spec.task,
-        n=CONFIRMING * N[evidence.size],
+        n=N[evidence.size],
         outcomes=outcomes_of(one.spec.task),
         seed=evidence.seed + 1,
     )

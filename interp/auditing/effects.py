@@ -66,6 +66,12 @@ class Laboratory:
         """All parts at once, for a batch that is small enough to stay in memory."""
         return list(self.parts())
 
+    @cached_property
+    def asked(self) -> Float[np.ndarray, "sample outcome"]:
+        """Answers of each sequence."""
+        scores = [self.task.score(engine.logits, part).asked for part, _, engine in self.kept]
+        return torch.cat(scores).double().numpy()
+
     def parts(self) -> Iterator[tuple[Batch, slice, AblationEngine]]:
         """The parts of the batch, each with its place and an engine that has run it once."""
         self.model.eval()

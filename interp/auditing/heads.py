@@ -10,7 +10,7 @@ from hooks import Transformer
 from interp.auditing.effects import INTERVENTIONS, Effects, Laboratory, every_head
 from interp.auditing.questions import Outcomes, check_fit, check_relations, judged_outcomes
 from interp.auditing.result import AuditResult
-from interp.auditing.sets import HeadSets, cancelled_partners, redundant_partners, sets_to_test
+from interp.auditing.sets import HeadSets, cancelled_partners, redundant_partners, set_effects, sets_to_test
 from interp.auditing.verdicts import JUDGED, Judged, Tested, judge, tested
 from interp.evaluation import score_batch
 from interp.models import check_attention
@@ -79,26 +79,23 @@ def audit(
     effects = laboratory.effects(labels)
     search = task.sample(max(32, n // SEARCHED), generator=derived_generator(seed, "search"), split="validation")
     sets = sets_to_test(Laboratory(model, task, search, seed=seed), effects, judged_by)
-    together = laboratory.removed(sets.all)[:, :, judged_by.places] if sets.all else None
+    heads = every_head(model)
+    together = laboratory.removed(sets.all) if sets.all else None
     drop = {name: values[:, :, judged_by.places] for name, values in effects.drop.items()}
     asked = effects.asked[:, judged_by.places]
-    family = {name: drop[name] for name in JUDGED} | ({} if together is None else {"sets": together})
+    family = {name: drop[name] for name in JUDGED}
+    if together is not None:
+        family["sets"] = set_effects(sets, together, effects, heads)[:, :, judged_by.places]
     found = tested(family, asked, judged_by.threshold)
     verdicts = judge(
-        every_head(model),
-        [head in labels for head in every_head(model)],
+        heads,
+        [head in labels for head in heads],
         found,
-        redundant=redundant_partners(sets, found, alpha, every_head(model)),
-        cancelled=cancelled_partners(sets, found, alpha, every_head(model)),
+        redundant=redundant_partners(sets, found, alpha, heads),
+        cancelled=cancelled_partners(sets, found, alpha, heads),
         alpha=alpha,
     )
-    warnings = [*judged_by.warnings]
-    if not sets.redundant.complete:
-        warnings.append(
-            f"The search for redundant sets ended after {sets.redundant.removals} removals: a head called misleading "
-            f"or idle may still be one of several that stand in for each other."
-        )
-    result = _result(patterns, effects, judged_by, found, verdicts, sets, together, warnings, alpha=alpha)
+    result = _result(patterns, effects, judged_by, found, verdicts, sets, together, alpha=alpha)
     return _compare(result, twins, task, alpha=alpha, outcomes=outcomes, n=n, seed=seed) if twins else result
 
 
@@ -110,7 +107,6 @@ def _result(
     verdicts: Sequence[Judged],
     sets: HeadSets,
     together: Float[np.ndarray, "sample set outcome"] | None,
-    warnings: Sequence[str],
     *,
     alpha: float,
 ) -> AuditResult:
@@ -124,8 +120,10 @@ def _result(
     asked = effects.asked[:, judged_by.places]
     costs = [drop_interval(effects.drop[name][:, :, judged_by.places], asked[:, None]) for name in INTERVENTIONS]
     drop, low, high = (np.stack([cost[part] for cost in costs]) for part in range(3))
-    no_sets = np.zeros((len(asked), 0, len(judged_by.names)))
-    set_drop, set_low, set_high = drop_interval(no_sets if together is None else together, asked[:, None])
+    of_sets = np.zeros((len(asked), 0, len(judged_by.names)))
+    if together is not None:
+        of_sets = together[:, :, judged_by.places]
+    set_drop, set_low, set_high = drop_interval(of_sets, asked[:, None])
     return AuditResult(
         heads=tuple(heads),
         verdict=tuple(one.verdict for one in verdicts),
@@ -153,7 +151,7 @@ def _result(
         set_drop=set_drop,
         set_low=set_low,
         set_high=set_high,
-        warnings=tuple(warnings),
+        warnings=judged_by.warnings,
         alpha=alpha,
         n=len(asked),
     )

@@ -1,4 +1,4 @@
-"""Which heads can go one by one, but not together? The smallest sets whose removal is fatal, in few removals."""
+"""Which heads can go one by one, but not together? For each such head the fewest others that must stay with it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hooks.ablation_engine import Head
 
 Fatal = Callable[[frozenset[Head]], bool]
-"""Does removing these heads together cost something? A larger set is taken to cost whatever a smaller one does."""
+"""Does removing these heads together cost more than they do alone? A larger set is taken to if a smaller one does."""
 
 
 @dataclass(frozen=True)
@@ -15,61 +15,43 @@ class FatalSets:
 
     sets: tuple[tuple[Head, ...], ...]
     """Sets that are fatal together; without any one of its heads a set was not."""
-    complete: bool
-    """False when the search ran out of removals: there may be more."""
+    together: tuple[Head, ...]
+    """Heads that can all go at once."""
     removals: int
     """Sets that were tried."""
 
 
-class _OutOfRemovals(Exception):
-    pass
+def fatal_sets(heads: Sequence[Head], fatal: Fatal) -> FatalSets:
+    """A largest set of heads that can all go at once, and for every other head a smallest set that it is fatal with.
 
-
-def fatal_sets(heads: Sequence[Head], fatal: Fatal, *, most: int) -> FatalSets:
-    """Minimal fatal sets among heads of which none is fatal by itself.
-
-    Each is found by halving (QuickXplain), in about 2 k log2(heads / k) removals for k heads. Further ones are looked
-    for with one head of each known set kept in place, in turn (a hitting-set tree), until nothing is fatal any more.
+    Heads join the set one by one, in the order given. One that would make it fatal stays out; the heads of the set that
+    it cannot go with are found by halving (QuickXplain), in about 2 k log2(heads / k) removals for k of them.
 
     Args:
-        heads: The heads to search among.
+        heads: The heads to search among, none of them fatal by itself.
         fatal: Told by an experiment.
-        most: Experiments at most.
 
-    Source: Junker 2004 (QuickXplain), Reiter 1987 (hitting-set tree).
+    Source: Junker 2004 (QuickXplain).
     """
     tried: dict[frozenset[Head], bool] = {}
 
     def ask(chosen: frozenset[Head]) -> bool:
         if chosen not in tried:
-            if len(tried) >= most:
-                raise _OutOfRemovals
             tried[chosen] = fatal(chosen)
         return tried[chosen]
 
-    found: list[tuple[Head, ...]] = []
-    waiting: list[frozenset[Head]] = [frozenset()]
-    seen = set(waiting)
-    try:
-        while waiting:
-            kept = waiting.pop(0)
-            rest = [head for head in heads if head not in kept]
-            known = next((one for one in found if kept.isdisjoint(one)), None)
-            if known is None:
-                if len(rest) < 2 or not ask(frozenset(rest)):
-                    continue
-                known = tuple(sorted(_smallest(frozenset(), rest, ask, changed=False)))
-                found.append(known)
-            for head in known:
-                if (further := kept | {head}) not in seen:
-                    seen.add(further)
-                    waiting.append(further)
-    except _OutOfRemovals:
-        return FatalSets(tuple(found), False, len(tried))
-    return FatalSets(tuple(found), True, len(tried))
+    if len(heads) < 2 or not ask(frozenset(heads)):
+        return FatalSets((), tuple(heads), len(tried))
+    together, sets = list(heads[:1]), []
+    for head in heads[1:]:
+        if ask(frozenset([*together, head])):
+            sets.append(tuple(sorted([head, *_fewest(frozenset([head]), together, ask, changed=False)])))
+        else:
+            together.append(head)
+    return FatalSets(tuple(sets), tuple(together), len(tried))
 
 
-def _smallest(background: frozenset[Head], heads: Sequence[Head], ask: Fatal, *, changed: bool) -> list[Head]:
+def _fewest(background: frozenset[Head], heads: Sequence[Head], ask: Fatal, *, changed: bool) -> list[Head]:
     """The heads that, with the background, are just enough to be fatal; all of them with it are."""
     if changed and ask(background):
         return []
@@ -77,6 +59,6 @@ def _smallest(background: frozenset[Head], heads: Sequence[Head], ask: Fatal, *,
         return list(heads)
     half = len(heads) // 2
     first, second = list(heads[:half]), list(heads[half:])
-    from_second = _smallest(background | frozenset(first), second, ask, changed=True)
-    from_first = _smallest(background | frozenset(from_second), first, ask, changed=bool(from_second))
+    from_second = _fewest(background | frozenset(first), second, ask, changed=True)
+    from_first = _fewest(background | frozenset(from_second), first, ask, changed=bool(from_second))
     return from_first + from_second

@@ -4,16 +4,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
 
 from hooks.ablation_engine import Head
 from interp.auditing.effects import Effects, Laboratory, every_head, opposed
 from interp.auditing.questions import Outcomes
 from interp.auditing.redundancy import FatalSets, fatal_sets
 from interp.auditing.verdicts import Tested
-from interp.evaluation import score_batch
+from interp.statistics import drop_tests
 
 OPPOSED = 0.5
 """Pairs whose writes have a cosine below minus this are tried together: they may cancel."""
+SUSPECTED = 0.05
+"""p at which a set is followed up in the search. Whatever it finds is tested again, on other sequences, at the audit's
+level."""
 
 
 @dataclass(frozen=True)
@@ -25,38 +29,55 @@ class HeadSets:
 
     @property
     def all(self) -> list[tuple[Head, ...]]:
+        """Every set."""
         return [*self.redundant.sets, *self.opposed]
 
 
 def sets_to_test(searching: Laboratory, effects: Effects, judged_by: Outcomes) -> HeadSets:
-    """Sets worth a test: fatal together though no head is alone; opposed pairs of which one is needed alone."""
+    """Sets worth a test: fatal together though no head is alone; opposed pairs of which one is needed alone.
+
+    Args:
+        searching: Other sequences than those of the effects, fewer of them.
+        effects: What heads cost one by one.
+        judged_by: The outcomes that count.
+    """
     heads = every_head(searching.model)
     asked = np.maximum(effects.asked.sum(0), 1e-300)
     cost = (effects.drop["mean"].sum(0) / asked)[:, judged_by.places]
     needed = (cost > judged_by.threshold).any(-1)
-    score = score_batch(searching.model, searching.task, searching.batch)
-    asked_here = np.maximum(score.asked.double().sum(0).numpy(), 1e-300)[judged_by.places]
+    spare = [head for head, alone in zip(heads, needed, strict=True) if not alone]
+    alone = {head: searching.removed([[head]], keep=True)[:, 0, judged_by.places] for head in spare}
+    asked_here = searching.asked[:, judged_by.places]
 
     def fatal(chosen: frozenset[Head]) -> bool:
-        lost = searching.removed([sorted(chosen)], keep=True)[:, 0].sum(0)[judged_by.places]
-        return bool((lost / asked_here > judged_by.threshold).any())
+        together = searching.removed([sorted(chosen)], keep=True)[:, 0, judged_by.places]
+        p, _ = drop_tests(together - sum(alone[head] for head in chosen), asked_here, judged_by.threshold)
+        return bool(p.min() * len(p) <= SUSPECTED)
 
-    spare = [head for head, alone in zip(heads, needed, strict=True) if not alone]
     against = [pair for pair in opposed(searching, OPPOSED) if any(needed[heads.index(head)] for head in pair)]
-    return HeadSets(fatal_sets(spare, fatal, most=2 * len(heads)), tuple(against[: max(8, len(heads) // 2)]))
+    return HeadSets(fatal_sets(spare, fatal), tuple(against[: max(8, len(heads) // 2)]))
+
+
+def set_effects(
+    sets: HeadSets, together: Float[np.ndarray, "sample set outcome"], effects: Effects, heads: Sequence[Head]
+) -> Float[np.ndarray, "sample set outcome"]:
+    """What verdicts go by: of fatal sets what they cost beyond their heads alone, of opposed pairs all they cost."""
+    more = together.copy()
+    for index, chosen in enumerate(sets.redundant.sets):
+        more[:, index] -= effects.drop["mean"][:, [heads.index(head) for head in chosen]].sum(1)
+    return more
 
 
 def redundant_partners(
     sets: HeadSets, found: Tested, alpha: float, heads: Sequence[Head]
 ) -> dict[Head, tuple[Head, ...]]:
-    """Members of sets that matter together, each harmless alone, and their partners."""
-    partners: dict[Head, set[Head]] = {}
-    for index, chosen in enumerate(sets.redundant.sets):
-        alone = all(found.harmless["mean"][heads.index(head)] <= alpha for head in chosen)
-        if alone and found.matters["sets"][index] <= alpha:
-            for head in chosen:
-                partners.setdefault(head, set()).update(other for other in chosen if other != head)
-    return {head: tuple(sorted(others)) for head, others in partners.items()}
+    """Members of sets that matter beyond their heads alone, each itself harmless alone; partners in the smallest."""
+    partners: dict[Head, tuple[Head, ...]] = {}
+    for index, chosen in sorted(enumerate(sets.redundant.sets), key=lambda entry: len(entry[1])):
+        for head in chosen if found.matters["sets"][index] <= alpha else ():
+            if found.harmless["mean"][heads.index(head)] <= alpha:
+                partners.setdefault(head, tuple(other for other in chosen if other != head))
+    return partners
 
 
 def cancelled_partners(

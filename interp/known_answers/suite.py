@@ -54,7 +54,7 @@ def _chains() -> dict[str, Builder]:
     for index, group in enumerate(GROUPS):
 
         def task(generator: torch.Generator, group: GroupAction = group):
-            return random_task(generator, group=group, longest=4 if group is Z2 else 3)
+            return random_task(generator, group=group, longest=3)
 
         def idle(generator: torch.Generator, most: int = 1) -> int:
             return int(torch.randint(most + 1, (), generator=generator))
