@@ -72,7 +72,9 @@ def _plain(value: Any) -> Any:
         values = value.astype(object)
         if value.dtype.kind == "f":
             values[~np.isfinite(value)] = None
-        return {"array": values.tolist(), "dtype": str(value.dtype)}
+        # without anything in it a list does not tell the other sizes
+        shape = {} if value.size else {"shape": list(value.shape)}
+        return {"array": values.tolist(), "dtype": str(value.dtype), **shape}
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -83,8 +85,9 @@ def _plain(value: Any) -> Any:
 
 
 def _rich(value: Any) -> Any:
-    if isinstance(value, dict) and set(value) == {"array", "dtype"}:
+    if isinstance(value, dict) and {"array", "dtype"} <= set(value):
         array = np.array(value["array"], dtype=object)
+        array = array.reshape(value.get("shape", array.shape))
         return np.where(array == None, np.nan, array).astype(value["dtype"])  # noqa: E711
     if isinstance(value, dict):
         return {key: _rich(item) for key, item in value.items()}

@@ -6,7 +6,7 @@ from scipy import stats
 
 CONFIDENCE = 0.95
 """Confidence of every interval in this package, unless it says otherwise."""
-MISSED = 1e-7
+MISSED = 1e-12
 """What an interval inside a p value may miss; it is added to the p value."""
 
 
@@ -107,8 +107,8 @@ def drop_tests(
     A share above another varies more than it, up to a half, so this errs on the safe side. Smaller: a t test would
     not, and knows nothing where nothing was lost. Losses and gains are therefore counted apart, and p is the chance of
     so few losses if their share were the threshold plus the gains', the latter at the lower end of its interval; what
-    that may miss (1e-7) is added. Exact where a sample has one answer; those with several count as in
-    `pooled_interval`.
+    that may miss (1e-12) is added. Exact where a sample has one answer; one with several counts as
+    one trial at most.
 
     Args:
         drop: Right answers of each sample before, minus after.
@@ -118,7 +118,8 @@ def drop_tests(
     Returns:
         p of "the drop is at most the threshold" and p of "the drop is at least the threshold".
     """
-    n, total = len(drop), np.maximum(asked.sum(0), 1e-300)
+    n, nobody = len(drop), asked.sum(0) == 0
+    total = np.where(nobody, 1, asked.sum(0))
     share = drop.sum(0) / total
     variance = ((drop - share * asked) ** 2).sum(0) / total**2 * n / max(1, n - 1)
     error = np.sqrt(variance + 1 / n**2)
@@ -126,9 +127,9 @@ def drop_tests(
     lost, trials = effective_trials(np.clip(drop, 0, None), asked)
     gained, trials_of_gain = effective_trials(np.clip(-drop, 0, None), asked)
     least = np.clip(threshold + _clopper_pearson(gained * trials_of_gain, trials_of_gain, 1 - 2 * MISSED)[0], 0, 1)
+    trials = np.minimum(trials, np.maximum((asked > 0).sum(0), 1))
     losses = lost * trials
     few = np.where(losses >= trials, 1.0, stats.beta.sf(least, losses + 1, np.maximum(trials - losses, 1e-12)))
-    nobody = asked.sum(0) == 0
     return np.where(nobody, 1.0, larger), np.where(nobody, 1.0, np.minimum(few + MISSED, 1))
 
 

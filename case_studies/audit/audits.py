@@ -10,7 +10,7 @@ from interp.auditing import AuditResult, audit
 from interp.statistics import pooled_interval
 from interp.tasks.base import Task
 
-N = {"quick": 256, "standard": 512, "paper": 1024}
+N = {"quick": 128, "standard": 256, "paper": 1024}
 """Sequences of each audit."""
 OUTCOMES = {"dyck": ("hard", "all")}
 """Accuracy by the likeliest closer. Of LEGO and templates all outcomes count."""
@@ -57,8 +57,7 @@ def _audit(evidence: Evidence, spec: ModelSpec) -> AuditResult | None:
         at_chance=True,
         seed=evidence.seed,
     )
-    at_chance = any("is not above chance" in warning and "on any outcome" in warning for warning in found.warnings)
-    return None if at_chance else found
+    return None if "nothing to lose" in found.because else found
 
 
 def readable(result: AuditResult) -> np.ndarray:

@@ -20,7 +20,7 @@ from interp.statistics import proportion_interval
 from interp.tasks.base import Batch, Task
 
 SUITE_SEEDS = {"quick": 1, "standard": 3, "paper": 10}
-PER_GROUP = {"quick": 2, "standard": 8, "paper": 8}
+PER_GROUP = {"quick": 2, "standard": 6, "paper": 8}
 """Models of each group that the silent controls look at."""
 FAMILIES = {"lego": ("loop", "shortcut"), "dyck": ("dyck",), "template": ("template",)}
 MORE = 4

@@ -42,8 +42,8 @@ def measure_misleading(evidence: Evidence) -> Measurement:
                  "readable heads": sum(looked), "models": len(found)},
         tables=[("Heads called misleading, audited again", rows[: 1 + 40])],
         charts=[_maps(evidence, shown)] if shown else [],
-        note=f"Audited on {N[evidence.size]} sequences, and again on as many others. The share is of heads with a readable "
-        "pattern; its upper end is what none found would still allow.",
+        note=f"Audited on {N[evidence.size]} sequences, and again on as many others. The share is of heads with a "
+        "readable pattern; its upper end is what none found would still allow.",
     )  # fmt: skip
 
 

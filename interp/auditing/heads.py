@@ -94,9 +94,12 @@ def audit(
         redundant=redundant_partners(sets, found, alpha, heads),
         cancelled=cancelled_partners(sets, found, alpha, heads),
         alpha=alpha,
+        knows=not judged_by.at_chance,
     )
     result = _result(patterns, effects, judged_by, found, verdicts, sets, together, alpha=alpha)
-    return _compare(result, twins, task, alpha=alpha, outcomes=outcomes, n=n, seed=seed) if twins else result
+    if not twins:
+        return result
+    return _compare(result, twins, task, alpha=alpha, outcomes=outcomes, n=n, at_chance=at_chance, seed=seed)
 
 
 def _result(

@@ -59,6 +59,8 @@ class Outcomes:
     names: tuple[str, ...]
     clean: Float[np.ndarray, " outcome"]
     threshold: Float[np.ndarray, " outcome"]
+    at_chance: bool
+    """The model knows none of them, so that nothing can be lost."""
     warnings: tuple[str, ...]
 
 
@@ -80,35 +82,48 @@ def judged_outcomes(
     guessing, _ = drop_tests(right, asked, np.full(len(chosen), task.chance))
     knows = (guessing * len(chosen) <= alpha) & (asked.sum(0) > 0)
     names = np.array(task.outcomes)[chosen]
-    warnings = []
-    if not knows.any():
-        said = f"the model is not above chance ({task.chance:.2f}) on any outcome (at most {np.nanmax(clean):.2f})"
-        if not at_chance:
-            raise ValueError(
-                f"{said}: nothing it does could be lost. Train it, or audit it anyway with at_chance=True."
-            )
-        warnings.append(
-            f"{said[0].upper()}{said[1:]}: a head that does nothing and one that is needed are hard to tell."
-        )
-        knows, clean_known = asked.sum(0) > 0, np.ones(len(chosen))
-    else:
-        clean_known = clean
-    threshold = SHARE * np.maximum(clean_known - task.chance, 1e-9)
-    needed = np.array([sequences_needed(n_tests, alpha, float(share)) for share in threshold])
     have = (asked > 0).sum(0)
-    if not (knows & (have >= needed)).any():
+
+    def sequences(share: np.ndarray) -> np.ndarray:
+        """How many it takes; where some are not asked, as many more."""
+        least = np.array([sequences_needed(n_tests, alpha, float(one)) for one in share])
+        return np.ceil(least * len(right) / np.maximum(have, 1)).astype(int)
+
+    threshold = SHARE * np.maximum(clean - task.chance, 1e-9)
+    needed = sequences(threshold)
+    enough = knows & (len(right) >= needed)
+    if not knows.any() and not at_chance:
+        raise ValueError(
+            f"the model is not above chance ({task.chance:.2f}) on any outcome (at most {np.nanmax(clean):.2f}): "
+            f"nothing it does could be lost. Train it, or audit it anyway with at_chance=True."
+        )
+    if at_chance and not enough.any():
+        best = f"at most {np.nanmax(clean):.2f}, chance {task.chance:.2f}"
+        warning = f"The model knows too little ({best}) for anything to be lost: no head can be called harmless."
+        threshold = np.full(len(chosen), SHARE * (1 - task.chance))
+        kept = np.flatnonzero(have > 0)
+        return Outcomes(
+            [chosen[i] for i in kept], tuple(names[kept].tolist()), clean[kept], threshold[kept], True, (warning,)
+        )
+    if not enough.any():
         raise ValueError(
             f"n is {len(right)}; {int(needed[knows].min())} sequences are needed to call any of the heads harmless at "
             f"level {alpha:g}. Give more, or a larger alpha."
         )
-    for index in np.flatnonzero(knows & (have < needed)):
+    warnings = []
+    for index in np.flatnonzero(knows & ~enough):
         warnings.append(
             f"Outcome {names[index]} is left out: at an accuracy of {clean[index]:.2f} it takes {needed[index]} "
             f"sequences to see a {SHARE:.0%} loss of what the model knows."
         )
     for index in np.flatnonzero(~knows):
         warnings.append(f"Outcome {names[index]} is left out: {clean[index]:.2f} is not above chance.")
-    kept = np.flatnonzero(knows & (have >= needed))
+    kept = np.flatnonzero(enough)
     return Outcomes(
-        [chosen[index] for index in kept], tuple(names[kept].tolist()), clean[kept], threshold[kept], tuple(warnings)
+        [chosen[index] for index in kept],
+        tuple(names[kept].tolist()),
+        clean[kept],
+        threshold[kept],
+        False,
+        tuple(warnings),
     )

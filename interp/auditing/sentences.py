@@ -9,6 +9,7 @@ BECAUSE = {
     "cancelled": ", but {partners} undoes what it does: it cannot go alone (accuracy falls by {mean}), but both can",
     "not needed": ", {but} nothing depends on it: without it accuracy falls by {mean}",
     "too close": "; whether anything depends on it is too close to call: without it accuracy falls by {mean}",
+    "nothing to lose": "; the model knows nothing that could be lost without it",
     "needed": ", but is needed: without it accuracy falls by {mean}",
     "not through its pattern": ", but does not act through it: without it accuracy falls by {mean}, with a uniform "
     "pattern by {uniform}",

@@ -72,6 +72,7 @@ def judge(
     redundant: Mapping[Head, tuple[Head, ...]],
     cancelled: Mapping[Head, tuple[Head, ...]],
     alpha: float,
+    knows: bool = True,
 ) -> list[Judged]:
     """The verdict on every head.
 
@@ -82,6 +83,7 @@ def judge(
         redundant: Partners in sets that are fatal together, proven on other sequences than those they were found on.
         cancelled: Partners with which a head that is needed alone is not.
         alpha: Level.
+        knows: Whether the model knows anything that could be lost; if not, no head is harmless.
     """
     judged = []
     for index, head in enumerate(heads):
@@ -97,6 +99,8 @@ def judge(
             judged.append(Judged("redundant", "together", redundant[head]))
         elif head in cancelled:
             judged.append(Judged("misleading" if looks else "idle", "cancelled", cancelled[head]))
+        elif not knows and not matters("mean"):
+            judged.append(Judged("undecided", "nothing to lose"))
         elif harmless("mean"):
             judged.append(Judged("misleading" if looks else "idle", "not needed"))
         elif not matters("mean"):
