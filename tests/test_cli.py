@@ -70,10 +70,35 @@ def test_train_probe_report(interp, tmp_path):
     assert "<h2>Learning curves</h2>" in (tmp_path / "run/report.html").read_text()
 
 
+def test_audit_heads_and_probes(interp, tmp_path):
+    assert interp(*TRAIN, "--out", "run").returncode == 0
+    refused = interp("audit", "run", "--page", "audit.html")
+    assert refused.returncode == 2
+    assert "nothing it does could be lost" in refused.stderr
+    assert not (tmp_path / "audit.html").exists()
+    settings = ("--at-chance", "--n", 128, "--out", "audit.json", "--page", "audit.html", "--probes")
+    done = interp("audit", "run", *settings)
+    assert done.returncode == 0, done.stderr
+    assert "128 sequences, level 0.01 (Holm)" in done.stdout
+    assert "value: " in done.stdout
+    assert "page: audit.html" in done.stdout
+    saved = json.loads((tmp_path / "audit.json").read_text())
+    assert saved["result"] == "AuditResult"
+    assert saved["values"]["n"] == 128
+    page = (tmp_path / "audit.html").read_text()
+    assert "<h2>Whether each head does what it looks like</h2>" in page
+    assert "<h2>Probe audit</h2>" in page
+    other = interp("audit", "run", "--at-chance", "--n", 128, "--seed", 1, "--out", "other.json")
+    assert other.returncode == 0
+    assert "value: " not in other.stdout
+    assert json.loads((tmp_path / "other.json").read_text()) != saved
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["probe", "nowhere"], "no training run in nowhere"),
+        (["audit", "nowhere"], "no training run in nowhere"),
         (["train", "lego", "--out", "r", "--group", "Q8"], "group is 'Q8'"),
         (["train", "lego", "--out", "r", "--n-vars", "40"], "n_vars is 40"),
         (["train", "lego", "--out", "r", "--heads", "7"], "does not divide d_model 64"),

@@ -1,110 +1,101 @@
-"""The search for sets of heads that cannot go together: all of them, nothing else, in few removals."""
+"""Sets of heads that can go one by one, but not together: found, smallest, and with few removals."""
 
-import itertools
-import random
+from itertools import combinations
 
 import pytest
+import torch
 
 from interp.auditing.redundancy import fatal_sets
 
-HEADS = [(layer, head) for layer in range(6) for head in range(8)]
+HEADS = [(layer, head) for layer in range(2) for head in range(4)]
+MANY = [(layer, head) for layer in range(6) for head in range(8)]
 
 
-class Lab:
-    """Answers as a model would whose fatal sets are these and all that hold one of them."""
+def fatal_by(sets):
+    """A set is fatal if it holds one of these; and the list of what was asked."""
+    asked = []
 
-    def __init__(self, *sets):
-        self.sets = [frozenset(one) for one in sets]
-        self.asked = []
+    def fatal(chosen):
+        asked.append(chosen)
+        return any(set(one) <= chosen for one in sets)
 
-    def __call__(self, chosen):
-        self.asked.append(chosen)
-        return any(one <= chosen for one in self.sets)
-
-
-def minimal(lab, heads):
-    """By brute force."""
-    every = [frozenset(one) for size in range(len(heads) + 1) for one in itertools.combinations(heads, size)]
-    fatal = {one for one in every if any(planted <= one for planted in lab.sets)}
-    return {one for one in fatal if not any(one - {head} in fatal for head in one)}
+    return fatal, asked
 
 
-def random_system(seed):
-    rng = random.Random(seed)
-    heads = HEADS[: rng.randint(2, 8)]
-    sizes = [rng.choice([2, 3]) for _ in range(rng.randint(0, 5))]
-    sets = [rng.sample(heads, min(size, len(heads))) for size in sizes]
-    rng.shuffle(heads)
-    return heads, Lab(*sets)
+def random_sets(seed, n):
+    """So many sets of two or three heads, none within another."""
+    generator, found = torch.Generator().manual_seed(seed), []
+    while len(found) < n:
+        size = int(torch.randint(2, 4, (), generator=generator))
+        drawn = {HEADS[index] for index in torch.randperm(len(HEADS), generator=generator)[:size].tolist()}
+        if not any(drawn <= one or one <= drawn for one in found):
+            found.append(drawn)
+    return found
 
 
-@pytest.mark.parametrize("seeds", [range(start, start + 100) for start in range(0, 400, 100)])
-def test_all_minimal_sets_are_found_and_nothing_else(seeds):
-    for seed in seeds:
-        heads, lab = random_system(seed)
-        found = fatal_sets(heads, lab, most=10**6)
-        assert {frozenset(one) for one in found.sets} == minimal(lab, heads), seed
-        assert len(set(map(frozenset, found.sets))) == len(found.sets)
-        assert all(list(one) == sorted(one) for one in found.sets)
-        assert found.complete
-        assert found.removals == len(lab.asked) == len(set(lab.asked)), "none is asked twice"
-        assert all(chosen <= set(heads) for chosen in lab.asked)
+def minimal(sets):
+    """All of the smallest fatal sets, by trying every subset."""
+    fatal, _ = fatal_by(sets)
+    every = [frozenset(one) for size in range(1, 5) for one in combinations(HEADS, size) if fatal(frozenset(one))]
+    return {one for one in every if not any(other < one for other in every)}
 
 
-@pytest.mark.parametrize("most", [1, 3, 6, 10, 15])
-def test_what_is_found_before_removals_run_out_is_minimal(most):
-    stopped = 0
-    for seed in range(200):
-        heads, lab = random_system(seed)
-        whole = fatal_sets(heads, lab, most=10**6)
-        lab.asked.clear()
-        found = fatal_sets(heads, lab, most=most)
-        assert len(lab.asked) == found.removals <= most
-        assert found.complete == (whole.removals <= most)
-        assert found.sets == whole.sets[: len(found.sets)]
-        if found.complete:
-            assert found == whole
-        stopped += not found.complete
-    assert stopped > 0
+@pytest.mark.parametrize("seed", range(30))
+def test_every_set_found_is_a_smallest_one(seed):
+    sets = random_sets(seed, 1 + seed % 4)
+    found = fatal_sets(HEADS, fatal_by(sets)[0])
+    assert {frozenset(one) for one in found.sets} <= minimal(sets)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_can_go_at_once_can_and_nothing_could_join_it(seed):
+    sets = random_sets(seed, 1 + seed % 4)
+    fatal, _ = fatal_by(sets)
+    found = fatal_sets(HEADS, fatal)
+    assert not fatal(frozenset(found.together))
+    outside = [head for head in HEADS if head not in found.together]
+    assert all(fatal(frozenset([*found.together, head])) for head in outside)
+    assert all(any(head in one for one in found.sets) for head in outside)
+    assert len(found.sets) == len(outside)
+
+
+def test_pairs_that_share_no_head_are_all_found():
+    pairs = {((0, 0), (1, 1)), ((0, 1), (0, 3)), ((1, 0), (1, 2))}
+    assert set(fatal_sets(HEADS, fatal_by(pairs)[0]).sets) == pairs
+
+
+def test_of_three_alike_each_has_a_partner():
+    alike = [(0, 1), (0, 2), (1, 3)]
+    found = fatal_sets(HEADS, fatal_by(list(combinations(alike, 2)))[0]).sets
+    assert {head for one in found for head in one} == set(alike)
+    assert all(len(one) == 2 for one in found)
 
 
 def test_one_removal_tells_that_nothing_is_fatal():
-    lab = Lab()
-    found = fatal_sets(HEADS, lab, most=100)
-    assert (found.sets, found.complete, found.removals) == ((), True, 1)
-    assert lab.asked == [frozenset(HEADS)]
+    fatal, asked = fatal_by([])
+    found = fatal_sets(HEADS, fatal)
+    assert (found.sets, found.together, found.removals, asked) == ((), tuple(HEADS), 1, [frozenset(HEADS)])
 
 
-@pytest.mark.parametrize("heads", [[], HEADS[:1]])
+@pytest.mark.parametrize("heads", [[], [(0, 0)]])
 def test_fewer_than_two_heads_need_no_removal(heads):
-    lab = Lab(heads)
-    assert fatal_sets(heads, lab, most=100).sets == ()
-    assert lab.asked == []
+    fatal, asked = fatal_by([])
+    assert fatal_sets(heads, fatal).sets == ()
+    assert not asked
 
 
-def test_a_pair_among_48_heads_takes_few_removals():
-    most = 0
-    for pair in itertools.combinations(HEADS, 2):
-        found = fatal_sets(HEADS, Lab(pair), most=2 * len(HEADS))
-        assert found.sets == (pair,)
-        assert found.complete
-        most = max(most, found.removals)
-    assert most <= 16  # the whole, two halvings of 48, and once more with each of the two kept
+def test_a_pair_among_48_heads_takes_a_removal_per_head_and_a_few():
+    fatal, asked = fatal_by([((0, 3), (4, 5))])
+    found = fatal_sets(MANY, fatal)
+    assert found.sets == (((0, 3), (4, 5)),)
+    assert found.removals == len(asked) <= len(MANY) + 12
+
+
+def test_no_removal_is_tried_twice():
+    fatal, asked = fatal_by(random_sets(3, 4))
+    fatal_sets(HEADS, fatal)
+    assert len(asked) == len(set(asked))
 
 
 def test_all_heads_together_are_one_set():
-    heads = HEADS[:8]
-    found = fatal_sets(heads, Lab(heads), most=100)
-    assert found.sets == (tuple(heads),)
-
-
-def test_pairs_of_pairs_among_many_heads():
-    pairs = [(HEADS[at], HEADS[at + 9]) for at in (0, 3, 20)]
-    found = fatal_sets(HEADS, Lab(*pairs), most=2 * len(HEADS))
-    assert set(found.sets) == set(pairs)
-    assert found.complete
-
-
-def test_removals_run_out_without_a_set():
-    found = fatal_sets(HEADS, Lab(HEADS[:2]), most=3)
-    assert (found.sets, found.complete, found.removals) == ((), False, 3)
+    assert fatal_sets(HEADS, fatal_by([HEADS])[0]).sets == (tuple(HEADS),)

@@ -1,0 +1,117 @@
+"""The suite of known answers: named, seeded, and audited right, every head of every model."""
+
+import pytest
+import torch
+from joblib import Parallel, delayed
+
+import interp
+from interp.known_answers import SUITE, known_answer, suite
+
+N = 512
+MORE = 1024
+"""Sequences where the default number leaves a head undecided."""
+JOBS = 2
+
+
+def test_there_are_many_and_each_has_a_name():
+    assert len(SUITE) >= 60
+    assert {name.split()[0] for name in SUITE} == {"loop", "shortcut", "dyck", "template"}
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(ValueError, match="name is 'lego'; the suite has loop Z2 0, "):
+        known_answer("lego", 0)
+
+
+@pytest.mark.parametrize("name", ["loop Z3 2", "shortcut 1", "dyck uneven, cancelled decoy", "template same"])
+def test_a_seed_decides_everything(name):
+    first, again, other = (known_answer(name, seed) for seed in (4, 4, 5))
+    weights, same, others = (one.model.state_dict() for one in (first, again, other))
+    assert first.heads == again.heads
+    assert (first.name, first.task, first.model.cfg) == (again.name, again.task, again.model.cfg)
+    assert all(torch.equal(value, same[key]) for key, value in weights.items())
+    assert weights.keys() != others.keys() or any(
+        value.shape != others[key].shape or not torch.equal(value, others[key]) for key, value in weights.items()
+    )
+
+
+def test_the_suite_gives_them_in_order():
+    answers = suite(1)
+    for name in list(SUITE)[:2]:
+        given, wanted = next(answers), known_answer(name, 1)
+        assert given.name == wanted.name
+        assert all(
+            torch.equal(value, given.model.state_dict()[key]) for key, value in wanted.model.state_dict().items()
+        )
+
+
+@pytest.mark.parametrize("name", [name for name in SUITE if not name.startswith("loop")])
+def test_every_head_has_a_truth_and_partners_that_exist(name):
+    answer = known_answer(name, 0)
+    shape = answer.model.cfg
+    assert set(answer.heads) == {(layer, head) for layer in range(shape.n_layers) for head in range(shape.n_heads)}
+    for head, truth in answer.heads.items():
+        for partner in truth.partners:
+            assert answer.heads[partner].truth == truth.truth
+            assert head in answer.heads[partner].partners
+    assert set(answer.readable) <= set(answer.task.targets)
+
+
+# the whole suite
+
+
+def _alone(work, name, seed):
+    torch.set_num_threads(1)
+    return work(name, seed)
+
+
+def side_by_side(work, seed, names=tuple(SUITE)):
+    """What is wrong with each answer, all in one list."""
+    found = Parallel(n_jobs=JOBS)(delayed(_alone)(work, name, seed) for name in names)
+    return [one for some in found for one in some]
+
+
+def wrong_verdicts(name, seed):
+    known = known_answer(name, seed)
+    result = interp.audit(known.model, known.task, seed=seed)
+    if result.of("undecided"):
+        result = interp.audit(known.model, known.task, n=MORE, seed=seed)
+    wrong = [] if set(result.heads) == set(known.heads) else [f"{name}: other heads"]
+    for head, verdict, partners, sentence in zip(
+        result.heads, result.verdict, result.partners, result.sentences(), strict=True
+    ):
+        truth = known.heads[head]
+        others = truth.truth == "redundant" and set(partners) != set(truth.partners)
+        if verdict != truth.truth or others:
+            wrong.append(f"{name}, seed {seed}: {truth} is called {verdict}. {sentence} {result.warnings}")
+    return wrong
+
+
+def wrong_probes(name, seed):
+    known = known_answer(name, seed)
+    if not known.readable:
+        return []
+    result = interp.audit_probe(known.model, known.task, n_train=1000, n_test=N, seed=seed)
+    found = {target: result.readable_from(target) for target in result.targets}
+    return [
+        f"{name}, seed {seed}: {target} is readable from {layer}, found {found.get(target)}\n{result}"
+        for target, layer in known.readable.items()
+        if found.get(target) != layer
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_every_head_of_every_answer_gets_the_verdict_that_is_true(seed):
+    """Loops, which take longest, from one seed; the audit study has three."""
+    names = [name for name in SUITE if seed == 0 or not name.startswith("loop")]
+    wrong = side_by_side(wrong_verdicts, seed, tuple(names))
+    assert not wrong, "\n".join([f"{len(wrong)} heads:", *wrong])
+
+
+@pytest.mark.slow
+def test_every_variable_is_readable_from_the_layer_where_it_was_planted():
+    names = [name for name in SUITE if not name.startswith("dyck") and " Z2 3" not in name]
+    assert sum(bool(known_answer(name, 0).readable) for name in names) > len(names) // 2
+    wrong = side_by_side(wrong_probes, 0, tuple(names))
+    assert not wrong, "\n".join([f"{len(wrong)} variables:", *wrong])
