@@ -37,7 +37,7 @@ def proportion_interval(
 
 
 def _clopper_pearson(
-    hits: np.ndarray, n: np.ndarray, confidence: float
+    hits: np.ndarray | np.floating, n: np.ndarray, confidence: float
 ) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
     """Ends of the exact interval; neither the hits nor the trials need be whole numbers."""
     tail, little = (1 - confidence) / 2, 1e-12

@@ -112,7 +112,8 @@ def _readable(
     """p of "not readable" and of "readable"."""
     right = np.rint(read.accuracy * read.n_test)
     answers = (np.arange(read.n_test)[:, None, None] < right).astype(float)
-    return drop_tests(answers, np.ones_like(answers), baseline + SHARE * (1 - baseline))
+    readable, unreadable = drop_tests(answers, np.ones_like(answers), baseline + SHARE * (1 - baseline))
+    return readable, np.where(baseline >= 1, 0.0, unreadable)  # nothing is read better than by a perfect control
 
 
 def _verdict(p: Float[np.ndarray, " question"], alpha: float) -> str:

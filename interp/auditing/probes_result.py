@@ -57,7 +57,7 @@ class ProbeAudit(Result):
         """
         if target not in self.targets:
             raise ValueError(f"target is {target!r}; there are {', '.join(self.targets)}.")
-        column = [row[self.targets.index(target)] in ("used", "unused") for row in self.verdict]
+        column = self.p[0, :, self.targets.index(target)] <= self.alpha
         first = len(column)
         while first and column[first - 1]:
             first -= 1

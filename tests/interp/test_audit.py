@@ -13,6 +13,7 @@ from hooks import Transformer
 from interp.auditing import AuditResult
 from interp.auditing.effects import INTERVENTIONS
 from interp.known_answers import known_answer, randomise
+from interp.known_answers.dyck_variants import dyck_decoy
 from interp.known_answers.lego_variants import loop
 from interp.known_answers.randomise import random_orders
 from interp.known_answers.surgery import permute_heads
@@ -208,17 +209,30 @@ def test_a_model_is_its_own_twin_in_whatever_order_its_heads_are():
     twins = interp.audit(known.model, known.task, n=128, twins=[known.model, turned])
     assert (twins.n_twins, twins.twins_agree.tolist()) == (2, [1.0] * len(twins.heads))
     assert str(twins).count("[100% of 2 twins agree]") == len(twins.heads)
-    (decoy,), (idle,) = twins.of("misleading"), twins.of("idle")
-    changed = [deepcopy(known.model) for _ in range(2)]
-    with torch.no_grad():  # the decoy is idle then; the idle head stays so, and looks uniform
-        for model, (layer, head) in zip(changed, (decoy, idle), strict=True):
-            model.block(layer).attention.q.weight[head_rows(model.block(layer), head)] = 0
-    mixed = interp.audit(known.model, known.task, n=128, twins=[*changed, known.model])
+    (decoy,) = twins.of("misleading")
+    changed, (layer, head) = deepcopy(known.model), decoy
+    with torch.no_grad():  # idle then
+        changed.block(layer).attention.q.weight[head_rows(changed.block(layer), head)] = 0
+    mixed = interp.audit(known.model, known.task, n=128, twins=[known.model, changed])
     assert ((mixed.twins_agree >= 0) & (mixed.twins_agree <= 1)).all()
     agree = dict(zip(mixed.heads, mixed.twins_agree, strict=True))
-    assert agree.pop(decoy) == agree.pop(idle) == pytest.approx(2 / 3)
+    assert agree.pop(decoy) == 0.5
     assert set(agree.values()) == {1.0}
     assert "twins_agree" in mixed.to_dataframe()
+
+
+def test_twins_agree_only_on_heads_that_look_alike():
+    """Two decoys, of which one looks at the top of the stack and the other at the start."""
+    same, other = (
+        dyck_decoy(torch.Generator().manual_seed(1), work="stack", decoy=decoy) for decoy in ("zero", "start")
+    )
+    result = interp.audit(same.model, same.task, n=128, twins=[other.model])
+    theirs = interp.audit(other.model, same.task, n=128)
+    (decoy,) = result.of("misleading")
+    assert theirs.of("misleading") == (decoy,)
+    agree = dict(zip(result.heads, result.twins_agree, strict=True))
+    assert agree.pop(decoy) == 0
+    assert set(agree.values()) == {1.0}
 
 
 def test_twins_have_one_shape(tiny, trained):

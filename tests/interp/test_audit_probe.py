@@ -77,8 +77,8 @@ def test_what_any_embedding_tells_is_no_finding(parity):
     """Whether a variable's letter is an even one can be read from the embedding of an untrained model, too."""
     assert (parity.accuracy == 1).all()
     assert (parity.baseline == 1).all()
-    assert {one for row in parity.verdict for one in row} <= {"not readable", "undecided"}
-    assert np.nanmax(parity.interchange_low) <= 0.05
+    assert {one for row in parity.verdict for one in row} == {"not readable"}
+    assert np.isnan(parity.interchange).all()  # nothing to try
 
 
 def with_a_copy_of_the_operation(model, task):
@@ -164,11 +164,16 @@ def test_no_such_target(values):
 
 
 def test_readable_from_looks_at_all_later_layers(values):
-    rows = (("used", "not readable"), ("not readable", "used"), ("used", "undecided"), ("unused", "not readable"))
-    made = replace(values, verdict=rows)
-    assert made.readable_from("#0") == 2
-    assert made.readable_from("#1") is None
-    assert replace(values, verdict=(("unused", "used"),) * 4).readable_from("#0") == 0
+    """Whether what is readable is used, too, does not matter."""
+
+    def made(*rows):
+        readable = np.array(rows)
+        return replace(values, p=np.stack([np.where(readable, 0.0, 1.0)] + [np.ones(readable.shape)] * 3))
+
+    found = made((True, False), (False, True), (True, False), (True, False))
+    assert found.readable_from("#0") == 2
+    assert found.readable_from("#1") is None
+    assert made(*[(True, True)] * 4).readable_from("#0") == 0
 
 
 def test_a_result_is_saved_shown_and_printed(values, parity, tmp_path):

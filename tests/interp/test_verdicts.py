@@ -265,7 +265,7 @@ def test_the_outcome_that_suffers_most_is_the_one_furthest_above_its_threshold()
     result = made_up("needed")
     drop = result.drop.copy()
     drop[..., 0], drop[..., 1] = 0.3, 0.2
-    values, outcomes = replace(result, drop=drop, threshold=np.array([0.2, 0.05])).cost("mean")
+    values, outcomes = replace(result, drop=drop, low=drop - 0.1, threshold=np.array([0.2, 0.05])).cost("mean")
     assert (outcomes, values[0, 0]) == (("second",), 0.2)
 
 
