@@ -11,7 +11,7 @@ test: .venv/ready
 	$(BIN)/pytest -n 2 --dist loadfile
 
 test-slow: .venv/ready
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow -n 2 --dist loadfile
 
 check: .venv/ready
 	$(BIN)/ruff format --check .

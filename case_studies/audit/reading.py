@@ -89,65 +89,62 @@ RULE = (
 READABLE = "share of readable heads that are faithful"
 HIDDEN = "share of needed heads that look like nothing"
 
+
+def _claim(family: str, among: str, *, above: bool, source: str, statement: str) -> Claim:
+    groups = {"lego": LEGO, "dyck": DYCK, "template": TEMPLATE}[family]
+    return Claim(
+        id=f"{'readable' if among == 'readable' else 'hidden'}.{family}",
+        source=source,
+        statement=statement,
+        rule=RULE.format(side="above" if above else "below"),
+        quantity=READABLE if among == "readable" else HIDDEN,
+        measure=partial(measure_share, groups=groups, among=among),
+        judge=judge_most if above else judge_fewest,
+        needs=groups,
+    )
+
+
 CLAIMS = (
-    Claim(
-        id="readable.lego",
+    _claim(
+        "lego",
+        "readable",
+        above=True,
         source="LEGO, Section 4: association and manipulation heads",
         statement="In models of LEGO chains, heads that look like association or manipulation do what they look like.",
-        rule=RULE.format(side="above"),
-        quantity=READABLE,
-        measure=partial(measure_share, groups=LEGO, among="readable"),
-        judge=judge_most,
-        needs=LEGO,
     ),
-    Claim(
-        id="readable.dyck",
+    _claim(
+        "dyck",
+        "readable",
+        above=False,
         source="bounded Dyck, Section 5",
         statement="In models of bounded Dyck, heads with a readable pattern do not act through it.",
-        rule=RULE.format(side="below"),
-        quantity=READABLE,
-        measure=partial(measure_share, groups=DYCK, among="readable"),
-        judge=judge_fewest,
-        needs=DYCK,
     ),
-    Claim(
-        id="readable.template",
+    _claim(
+        "template",
+        "readable",
+        above=True,
         source="template tasks, Section 4: attention to equal symbols",
         statement="In models of template tasks, heads with a readable pattern act through it.",
-        rule=RULE.format(side="above"),
-        quantity=READABLE,
-        measure=partial(measure_share, groups=TEMPLATE, among="readable"),
-        judge=judge_most,
-        needs=TEMPLATE,
     ),
-    Claim(
-        id="hidden.lego",
+    _claim(
+        "lego",
+        "needed",
+        above=False,
         source="LEGO, Section 4",
         statement="In models of LEGO chains, the heads that are needed are readable.",
-        rule=RULE.format(side="below"),
-        quantity=HIDDEN,
-        measure=partial(measure_share, groups=LEGO, among="needed"),
-        judge=judge_fewest,
-        needs=LEGO,
     ),
-    Claim(
-        id="hidden.dyck",
+    _claim(
+        "dyck",
+        "needed",
+        above=True,
         source="bounded Dyck, Section 3 and Figure 1",
         statement="In models of bounded Dyck, the heads that are needed look like nothing that can be read.",
-        rule=RULE.format(side="above"),
-        quantity=HIDDEN,
-        measure=partial(measure_share, groups=DYCK, among="needed"),
-        judge=judge_most,
-        needs=DYCK,
     ),
-    Claim(
-        id="hidden.template",
+    _claim(
+        "template",
+        "needed",
+        above=False,
         source="template tasks, Section 4",
         statement="In models of template tasks, the heads that are needed are readable.",
-        rule=RULE.format(side="below"),
-        quantity=HIDDEN,
-        measure=partial(measure_share, groups=TEMPLATE, among="needed"),
-        judge=judge_fewest,
-        needs=TEMPLATE,
     ),
 )

@@ -66,20 +66,16 @@ def audit(
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
     batch = task.sample(n, generator=derived_generator(seed, "audit"), split="test")
     check_relations(model, task, batch)
-    score = score_batch(model, task, batch)
-    judged_by = judged_outcomes(score, task, outcomes, n_tests=2 * len(JUDGED) * len(every_head(model)), alpha=alpha,
-                          at_chance=at_chance)  # fmt: skip
+    heads, score = every_head(model), score_batch(model, task, batch)
+    n_tests = 2 * len(JUDGED) * len(heads)
+    judged_by = judged_outcomes(score, task, outcomes, n_tests=n_tests, alpha=alpha, at_chance=at_chance)
     patterns = classify_heads(model, task, n=n, alpha=alpha, seed=seed)
-    labels = {
-        head: patterns.label[head[0]][head[1]]
-        for head in every_head(model)
-        if patterns.label[head[0]][head[1]] in patterns.kinds
-    }
+    looks = {(layer, head): patterns.label[layer][head] for layer, head in heads}
+    labels = {head: label for head, label in looks.items() if label in patterns.kinds}
     laboratory = Laboratory(model, task, batch, seed=seed)
     effects = laboratory.effects(labels)
     search = task.sample(max(32, n // SEARCHED), generator=derived_generator(seed, "search"), split="validation")
     sets = sets_to_test(Laboratory(model, task, search, seed=seed), effects, judged_by)
-    heads = every_head(model)
     together = laboratory.removed(sets.all) if sets.all else None
     drop = {name: values[:, :, judged_by.places] for name, values in effects.drop.items()}
     asked = effects.asked[:, judged_by.places]
