@@ -123,7 +123,9 @@ class AblationEngine:
         side_by_side = max(1, TOKENS_PER_PASS // (batch * pos))
         for layer in range(self.model.cfg.n_layers):
             every = [head for head in range(self.model.cfg.n_heads) if chosen is None or (layer, head) in chosen]
-            change = self._change(layer, replace) if every else None
+            if not every:
+                continue
+            change = self._change(layer, replace)
             for start in range(0, len(every), side_by_side):
                 heads = every[start : start + side_by_side]
                 logits = self._one_by_one(layer, heads, change)

@@ -23,19 +23,24 @@ def measure_share(evidence: Evidence, *, groups: Sequence[str], among: str) -> M
     found = list(audits(evidence, groups))
     pick, verdict = (readable, "faithful") if among == "readable" else (needed, "hidden")
     chosen = [pick(one.result) for one in found]
-    hits = [
-        int((mask & (np.array(one.result.verdict) == verdict)).sum()) for mask, one in zip(chosen, found, strict=True)
-    ]
-    of = [int(mask.sum()) for mask in chosen]
-    value, low, high = share(hits, of)
+    given = [np.array(one.result.verdict)[mask] for mask, one in zip(chosen, found, strict=True)]
+    of, hits, open_ = (
+        [int(part.sum()) for part in parts]
+        for parts in (chosen, [one == verdict for one in given], [one == "undecided" for one in given])
+    )
+    _, low, _ = share(hits, of)
+    _, _, high = share([hit + more for hit, more in zip(hits, open_, strict=True)], of)
+    decided = sum(of) - sum(open_)
     return Measurement(
-        value=value, low=low, high=high, n=max(1, len(found)), unit="models",
-        numbers={"heads": sum(of), "heads in all": sum(len(one.result.heads) for one in found),
+        value=sum(hits) / decided if decided else low, low=low, high=high, n=max(1, len(found)), unit="models",
+        numbers={"heads": sum(of), "undecided": sum(open_), "heads in all": sum(len(one.result.heads) for one in found),
                  "models left out": sum(len(evidence.specs(group)) for group in groups) - len(found)},
         tables=[(f"Verdicts on {among} heads, by group", _table(found, chosen)),
                 ("Labels and verdicts", _labels(found, chosen))],
         charts=[_chart(found)] if found else [],
-        note="Models that do not know their task are left out. The interval takes models, not heads, as independent.",
+        note="Models that do not know their task are left out. The interval takes models, not heads, as independent, "
+        "and undecided heads as either: they are hits at its upper end and misses at its lower. (A first run counted "
+        "them as misses throughout, and so called readable.dyck reproduced with 16 of 17 heads undecided.)",
     )  # fmt: skip
 
 
@@ -83,7 +88,8 @@ def judge_fewest(m: Measurement) -> Verdict:
 
 
 RULE = (
-    "Reproduced if the interval of the share lies {side} one half, not reproduced if on the other side, else out of "
+    "Share of decided heads; its interval takes undecided ones as hits at the upper end and as misses at the lower. "
+    "Reproduced if it lies {side} one half, not reproduced if on the other side, else out of "
     f"reach; out of reach too with fewer than {FEWEST} such heads."
 )
 READABLE = "share of readable heads that are faithful"
