@@ -25,13 +25,12 @@ INTERVENTIONS = (*REMOVALS, "uniform", "random_rows", *READINGS)
 
 @dataclass(frozen=True)
 class Effects:
-    """Right answers before and after, sequence by sequence."""
+    """What each intervention costs, sequence by sequence."""
 
-    right: Float[np.ndarray, "sample outcome"]
     asked: Float[np.ndarray, "sample outcome"]
     drop: Mapping[str, Float[np.ndarray, "sample head outcome"]]
-    """Right answers lost under each intervention, heads in the order of `every_head`; not a number for readings of
-    heads that look like nothing."""
+    """Right answers lost under each intervention, heads in the order of `every_head`; not a number for readings that
+    were not tried."""
 
 
 def every_head(model: Transformer) -> list[Head]:
@@ -83,34 +82,48 @@ class Laboratory:
                 AblationEngine(self.model, part.tokens, read_at=part.target_positions, **part.model_inputs()),
             )
 
-    def effects(self, labels: Mapping[Head, str]) -> Effects:
+    def effects(self, labels: Mapping[Head, str], *, little: Float[np.ndarray, " outcome"] | None = None) -> Effects:
         """Every head under every intervention.
 
         Args:
-            labels: The kind that each readable head looks like; others are left out.
+            labels: The kind that each readable head looks like; the readings are tried on these alone.
+            little: Of heads whose removal costs no outcome as much as this, nothing depends on `read_part`: it is
+                left out.
         """
+        everywhere = self._each_head(INTERVENTIONS[:-1], labels)
+        asked = np.concatenate([part["asked"] for part in everywhere])
+        drop = {name: np.concatenate([part[name] for part in everywhere]) for name in INTERVENTIONS[:-1]}
+        if little is not None:
+            cost = drop["mean"].sum(0) / np.maximum(asked.sum(0), 1e-300)
+            costly = (cost >= little).any(-1)
+            labels = {
+                head: labels[head]
+                for head, tried in zip(every_head(self.model), costly, strict=True)
+                if tried and head in labels
+            }
+        drop["read_part"] = np.full_like(drop["mean"], np.nan)
+        if labels:
+            drop["read_part"] = np.concatenate([part["read_part"] for part in self._each_head(("read_part",), labels)])
+        return Effects(asked=asked, drop=drop)
+
+    def _each_head(self, names: Sequence[str], labels: Mapping[Head, str]) -> list[dict[str, np.ndarray]]:
+        """Part by part: right answers lost by head under each of these interventions, and what was `asked`."""
         heads, kinds = every_head(self.model), sorted(set(labels.values()))
         related = relations_of(self.task, self.batch, kinds) if kinds else {}
-        right, asked, drops = [], [], []
+        parts = []
         for part, place, engine in self.parts():
             clean = self.task.score(engine.logits, part)
-            right.append(clean.right.double())
-            asked.append(clean.asked.double())
+            right = clean.right.double()
             here = {kind: relation[place] for kind, relation in related.items()}
-            changes: dict[str, Replacement] = {name: self.removal(name)(place) for name in REMOVALS}
-            changes |= self._patterns(part, place, here, labels)
-            found = torch.full((len(INTERVENTIONS), len(part), len(heads), len(self.task.outcomes)), torch.nan)
-            for row, name in enumerate(INTERVENTIONS):
+            changes = self._patterns(part, place, here, labels)
+            changes |= {name: self.removal(name)(place) for name in REMOVALS if name in names}
+            found = {name: np.full((len(part), len(heads), len(self.task.outcomes)), np.nan) for name in names}
+            for name in names:
                 for head, logits in engine.each_head(changes[name], labels if name in READINGS else None):
                     after = self.task.score(logits, part).right.double()
-                    found[row, :, heads.index(head)] = (right[-1] - after).float()
-            drops.append(found)
-        joined = torch.cat(drops, 1).double().numpy()
-        return Effects(
-            right=torch.cat(right).numpy(),
-            asked=torch.cat(asked).numpy(),
-            drop=dict(zip(INTERVENTIONS, joined, strict=True)),
-        )
+                    found[name][:, heads.index(head)] = (right - after).numpy()
+            parts.append({**found, "asked": clean.asked.double().numpy()})
+        return parts
 
     def removed(self, sets: Sequence[Sequence[Head]], *, keep: bool = False) -> Float[np.ndarray, "sample set outcome"]:
         """Right answers lost when sets of heads are set to their means.

@@ -73,7 +73,9 @@ def audit(
     looks = {(layer, head): patterns.label[layer][head] for layer, head in heads}
     labels = {head: label for head, label in looks.items() if label in patterns.kinds}
     laboratory = Laboratory(model, task, batch, seed=seed)
-    effects = laboratory.effects(labels)
+    little = np.full(len(task.outcomes), np.inf)
+    little[judged_by.places] = judged_by.threshold / 2
+    effects = laboratory.effects(labels, little=little)
     search = task.sample(max(32, n // SEARCHED), generator=derived_generator(seed, "search"), split="validation")
     sets = sets_to_test(Laboratory(model, task, search, seed=seed), effects, judged_by)
     together = laboratory.removed(sets.all) if sets.all else None

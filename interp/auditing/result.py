@@ -54,7 +54,8 @@ class AuditResult(Result):
     threshold: Float[np.ndarray, " outcome"]
     """A head is needed if taking it out costs more than this."""
     drop: Float[np.ndarray, "intervention head outcome"]
-    """Accuracy lost, as a fraction; not a number for the readings of heads that look like nothing."""
+    """Accuracy lost, as a fraction; not a number for `ideal` and `read_part` of heads that look like nothing, and for
+    `read_part` of heads that cost less than half a threshold: nothing depends on it there."""
     low: Float[np.ndarray, "intervention head outcome"]
     high: Float[np.ndarray, "intervention head outcome"]
     """Ends of its 95 % interval; exact, so wider than zero where nothing was lost."""

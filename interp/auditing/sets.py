@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from jaxtyping import Float
@@ -46,13 +47,19 @@ def sets_to_test(searching: Laboratory, effects: Effects, judged_by: Outcomes) -
     cost = (effects.drop["mean"].sum(0) / asked)[:, judged_by.places]
     needed = (cost > judged_by.threshold).any(-1)
     spare = [head for head, alone in zip(heads, needed, strict=True) if not alone]
-    alone = {head: searching.removed([[head]], keep=True)[:, 0, judged_by.places] for head in spare}
     asked_here = searching.asked[:, judged_by.places]
 
-    def fatal(chosen: frozenset[Head]) -> bool:
-        together = searching.removed([sorted(chosen)], keep=True)[:, 0, judged_by.places]
-        p, _ = drop_tests(together - sum(alone[head] for head in chosen), asked_here, judged_by.threshold)
+    @cache
+    def lost(*chosen: Head) -> Float[np.ndarray, "sample outcome"]:
+        return searching.removed([chosen], keep=True)[:, 0, judged_by.places]
+
+    def suspect(drop: Float[np.ndarray, "sample outcome"]) -> bool:
+        p, _ = drop_tests(drop, asked_here, judged_by.threshold)
         return bool(p.min() * len(p) <= SUSPECTED)
+
+    def fatal(chosen: frozenset[Head]) -> bool:
+        together = lost(*sorted(chosen))  # what costs little together is not worth taking apart
+        return suspect(together) and suspect(together - sum(lost(head) for head in chosen))
 
     against = [pair for pair in opposed(searching, OPPOSED) if any(needed[heads.index(head)] for head in pair)]
     return HeadSets(fatal_sets(spare, fatal), tuple(against[: max(8, len(heads) // 2)]))

@@ -153,8 +153,6 @@ def test_what_another_pattern_costs_every_sequence(known, batch, effects, labels
 
 def test_nothing_is_lost_by_what_is_asked_and_something_by_each_removal(known, batch, effects):
     assert set(effects.drop) == set(INTERVENTIONS)
-    assert np.array_equal(effects.right, right(known, batch)[0])
-    assert (effects.right <= effects.asked).all()
     for head, truth in known.heads.items() if known.name != "diffuse" else ():
         cost = effects.drop["mean"][:, every_head(known.model).index(head)].sum()
         assert (cost > 0) == (truth.truth in ("faithful", "hidden"))
