@@ -18,7 +18,7 @@ from interp.kinds import relations_of
 from interp.models import check_attention
 from interp.pattern_result import HeadPatterns
 from interp.randomness import derived_generator, derived_seed
-from interp.statistics import holm, t_half_width
+from interp.statistics import check_level, holm, t_half_width
 from interp.tasks.base import Batch, Task
 
 CHUNK = 64
@@ -67,8 +67,7 @@ def classify_heads(
     check_attention(model)
     if n < 8:
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha is {alpha}; it must lie strictly between 0 and 1.")
+    check_level(alpha)
     batch = task.sample(n, generator=derived_generator(seed, "classify"), split="test")
     names = tuple(relations_of(task, batch, kinds))
     if not names:

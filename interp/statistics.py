@@ -10,6 +10,16 @@ MISSED = 1e-12
 """What an interval inside a p value may miss; it is added to the p value."""
 
 
+def check_level(alpha: float) -> None:
+    """Refuse a level that no test can have.
+
+    Raises:
+        ValueError: not strictly between 0 and 1.
+    """
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha is {alpha}; it must lie strictly between 0 and 1.")
+
+
 def proportion_interval(
     successes: Int[np.ndarray, "*cells"], n: int | Int[np.ndarray, "*cells"], *, confidence: float = CONFIDENCE
 ) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:

@@ -17,7 +17,7 @@ from interp.models import check_attention
 from interp.pattern_result import HeadPatterns
 from interp.patterns import classify_heads
 from interp.randomness import derived_generator
-from interp.statistics import drop_interval
+from interp.statistics import check_level, drop_interval
 from interp.tasks.base import Task
 
 SEARCHED = 4
@@ -60,8 +60,7 @@ def audit(
     """
     check_attention(model)
     check_fit(model, task)
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha is {alpha}; it must lie strictly between 0 and 1.")
+    check_level(alpha)
     if n < 8:
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
     batch = task.sample(n, generator=derived_generator(seed, "audit"), split="test")

@@ -24,7 +24,7 @@ from interp.models import check_attention
 from interp.probe_result import ProbeResult
 from interp.probing import probe
 from interp.randomness import derived_generator, derived_seed
-from interp.statistics import drop_interval, drop_tests, holm
+from interp.statistics import check_level, drop_interval, drop_tests, holm
 from interp.tasks.base import Batch, Task
 
 CHANGES = ("interchange", "erasure")
@@ -63,8 +63,7 @@ def audit_probe(
     check_fit(model, task)
     if n_test < 32:
         raise ValueError(f"n_test is {n_test}; at least 32 examples are needed for a verdict.")
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha is {alpha}; it must lie strictly between 0 and 1.")
+    check_level(alpha)
     read = probe(model, task, label=label, n_train=n_train, n_test=n_test, seed=seed)
     columns = [task.targets.index(name) for name in read.targets]
     fitting = task.sample(n_train, generator=derived_generator(seed, "probe fit"), split="validation")

@@ -6,7 +6,7 @@ where the MLP looks up what the operation makes of it. The MLPs keep a clock: on
 next what was carried. What the other head brings meanwhile is thrown away, whatever it is.
 """
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -49,23 +49,13 @@ def lego_loop(task: Lego, *, n_layers: int | None = None) -> Transformer:
     if task.sentence_format != "paper":
         raise ValueError(f"task has sentence_format={task.sentence_format!r}; the loop needs 'paper', with its [BOS].")
     points, elements, at = task.d_vocab_out, len(task.group.elements), loop_registers(task)
-    model = Transformer(
-        TransformerConfig(
-            d_vocab=task.d_vocab,
-            d_vocab_out=points,
-            n_ctx=task.n_ctx,
-            d_model=at.d_model,
-            d_head=task.d_vocab + task.n_ctx + 1,
-            n_heads=2,
-            n_layers=2 * task.n_vars - 1 if n_layers is None else n_layers,
-            d_mlp=points * elements + elements + 4 * points + 1,
-            tied=True,
-            activation="relu",
-            attn_scale=1.0,
-            layer_norm_eps=LINEAR_EPS,
-        )
-    ).double()
-    clear(model)
+    model = empty_chain(
+        task,
+        at,
+        n_layers=2 * task.n_vars - 1 if n_layers is None else n_layers,
+        d_mlp=points * elements + elements + 4 * points + 1,
+        tied=True,
+    )
     with torch.no_grad():
         embed_tokens(model, task, at)
         root = task.vocab.ids[task.group.root_token]
@@ -77,6 +67,31 @@ def lego_loop(task: Lego, *, n_layers: int | None = None) -> Transformer:
         wire_norms(model)
         balance(model)
     return model.eval()
+
+
+def empty_chain(task: Lego, at: Registers, **sizes: Any) -> Transformer:
+    """Two heads for sentences of a task, which can tell tokens and positions apart; in float64, all weights zero.
+
+    Args:
+        task: What the model will read and answer.
+        at: The registers of its stream.
+        sizes: `n_layers`, `d_mlp`, `tied`.
+    """
+    cfg = TransformerConfig(
+        d_vocab=task.d_vocab,
+        d_vocab_out=task.d_vocab_out,
+        n_ctx=task.n_ctx,
+        d_model=at.d_model,
+        d_head=task.d_vocab + task.n_ctx + 1,
+        n_heads=2,
+        activation="relu",
+        attn_scale=1.0,
+        layer_norm_eps=LINEAR_EPS,
+        **sizes,
+    )
+    model = Transformer(cfg).double()
+    clear(model)
+    return model
 
 
 def loop_registers(task: Lego) -> Registers:

@@ -9,10 +9,9 @@ nothing is said.
 import torch
 from torch import Tensor
 
-from hooks import Transformer, TransformerConfig
-from interp.known_answers.bracket_pairs import clear
-from interp.known_answers.lego_loop import CONFIDENCE, embed_tokens, look_at_same_token
-from interp.known_answers.wiring import LINEAR_EPS, Registers, balance, bias_of, head_rows, mlp_of, wire_norms
+from hooks import Transformer
+from interp.known_answers.lego_loop import CONFIDENCE, embed_tokens, empty_chain, look_at_same_token
+from interp.known_answers.wiring import Registers, balance, bias_of, head_rows, mlp_of, wire_norms
 from interp.tasks import Lego
 from interp.tasks.groups import Z2
 
@@ -50,22 +49,7 @@ def lego_shortcut(task: Lego) -> Transformer:
             "odd": 1,  # and the parity of minus signs there
         }
     )
-    model = Transformer(
-        TransformerConfig(
-            d_vocab=task.d_vocab,
-            d_vocab_out=task.d_vocab_out,
-            n_ctx=task.n_ctx,
-            d_model=at.d_model,
-            d_head=task.d_vocab + task.n_ctx + 1,
-            n_heads=2,
-            n_layers=1,
-            d_mlp=task.n_vars + 3,
-            activation="relu",
-            attn_scale=1.0,
-            layer_norm_eps=LINEAR_EPS,
-        )
-    ).double()
-    clear(model)
+    model = empty_chain(task, at, n_layers=1, d_mlp=task.n_vars + 3)
     with torch.no_grad():
         embed_tokens(model, task, at)
         _look(model, task, at)
