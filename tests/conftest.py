@@ -1,6 +1,10 @@
 import os
 import shutil
 
+# Before torch is loaded: what the tests start (kernels, commands) inherits it, and two workers with two threads each on
+# two cores wait for each other many times longer than they compute.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 import pytest
 import torch
 

@@ -204,7 +204,7 @@ def test_charts_draw_themselves_in_a_browser_without_a_network(report, tmp_path)
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=True,
     )
     assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
