@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 import torch
+import torch.nn.functional as F
 from einops import einsum
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
@@ -11,7 +12,10 @@ from hooks.config import TransformerConfig
 from hooks.head_patterns import HeadPattern, attention_map
 from hooks.linear import Identity, Linear
 from hooks.modules import Module
-from hooks.sites import AttentionSites
+from hooks.sites import AttentionSites, has_hooks
+
+FUSED_FROM = 64
+"""Training on sequences of at least so many tokens keeps no scores and patterns unless somebody watches them."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,8 @@ class Context:
     """Log of the attention map of each hard-coded pattern in use: softmax gives the map back."""
     queries: Int[Tensor, "batch query"] | None = None
     """Positions that ask; None when all do. The two maps above then have a row for each of these only."""
+    causal: bool = False
+    """Each query sees itself and all earlier keys, and no padding."""
 
     def asked_at(self, queries: Int[Tensor, "batch query"]) -> "Context":
         """The same batch, with queries at these positions only."""
@@ -66,7 +72,7 @@ def make_context(
         allowed = allowed | (nothing & torch.eye(pos, dtype=torch.bool, device=device))
     fixed = {p for row in cfg.head_patterns for p in row if not p.learned}
     if not fixed:
-        return Context(allowed)
+        return Context(allowed, causal=cfg.attention == "causal" and attention_mask is None)
     if tokens is None:
         raise ValueError("this model has hard-coded heads, which look at token ids: pass tokens as well.")
     seen = torch.ones(1, pos, pos, dtype=torch.bool, device=device) if allowed is None else allowed
@@ -113,6 +119,8 @@ class Attention(Module):
         context: Context,
     ) -> Float[Tensor, "batch query d_model"]:
         """What attention writes, before it joins the residual stream."""
+        if self.training and x.shape[1] >= FUSED_FROM and not patterns and not _watched(at):
+            return self._fused(x, at, context)
         scores = at.hook_attn_scores(self._scores(x, at, patterns, context))
         pattern = at.hook_pattern(scores.softmax(-1))
         v = at.hook_v(self.v(x).unflatten(-1, (self.n_heads, -1)))
@@ -123,17 +131,37 @@ class Attention(Module):
         identity = (pattern @ x[:, None]).transpose(1, 2) * self.b[:, None]
         return at.hook_result(result + identity).sum(2) + self.o.bias_or_zero
 
+    def _fused(
+        self, x: Float[Tensor, "batch pos d_model"], at: AttentionSites, context: Context
+    ) -> Float[Tensor, "batch query d_model"]:
+        """The same to rounding, for less: no scores and patterns are kept, or with a I, b I one sum over heads is."""
+        v = at.hook_v(self.v(x).unflatten(-1, (self.n_heads, -1))).transpose(1, 2)
+        if self.a is None and self.b is None:
+            q, k = self._query_key(x, at, context)
+            allowed = None if context.causal or context.allowed is None else context.allowed[:, None]
+            z = F.scaled_dot_product_attention(
+                q.transpose(1, 2), k.transpose(1, 2), v, allowed, is_causal=context.causal, scale=1 / self.scale
+            )
+            return self.o(at.hook_z(z.transpose(1, 2)).flatten(2))
+        pattern = self._scores(x, at, (), context).softmax(-1)
+        out = self.o(at.hook_z((pattern @ v).transpose(1, 2)).flatten(2))
+        return out if self.b is None else out + einsum(pattern, self.b, "b h q k, h -> b q k") @ x
+
+    def _query_key(
+        self, x: Tensor, at: AttentionSites, context: Context
+    ) -> tuple[Float[Tensor, "batch query head d_head"], Float[Tensor, "batch pos head d_head"]]:
+        q = at.hook_q(self.q(context.asking(x)).unflatten(-1, (self.n_heads, -1)))
+        return q, at.hook_k(self.k(x).unflatten(-1, (self.n_heads, -1)))
+
     def _scores(
         self, x: Tensor, at: AttentionSites, patterns: tuple[HeadPattern, ...], context: Context
     ) -> Float[Tensor, "batch head query key"]:
         if patterns and all(not pattern.learned for pattern in patterns):
             return torch.stack([context.fixed_scores[pattern] for pattern in patterns], 1).to(x.dtype)
-        asking = context.asking(x)
-        q = at.hook_q(self.q(asking).unflatten(-1, (self.n_heads, -1)))
-        k = at.hook_k(self.k(x).unflatten(-1, (self.n_heads, -1)))
+        q, k = self._query_key(x, at, context)
         scores = (q / self.scale).transpose(1, 2) @ k.permute(0, 2, 3, 1)
         if self.a is not None:
-            scores = scores + self.a[:, None, None] * (asking @ x.transpose(1, 2))[:, None]
+            scores = scores + self.a[:, None, None] * (context.asking(x) @ x.transpose(1, 2))[:, None]
         if context.allowed is not None:
             scores = scores.masked_fill(~context.allowed[:, None], -torch.inf)
         if patterns:
@@ -143,3 +171,9 @@ class Attention(Module):
                     by_head[head] = context.fixed_scores[pattern].to(x.dtype)
             scores = torch.stack(by_head, 1)
         return scores
+
+
+def _watched(at: AttentionSites) -> bool:
+    """True when somebody looks at what the fused computation leaves out."""
+    points = [at.hook_attn_scores, at.hook_pattern]
+    return any(has_hooks(point) for point in points + ([at.hook_result] if hasattr(at, "hook_result") else []))

@@ -240,8 +240,8 @@ def _check_fit(model: Model, task: Task, settings: TrainSettings) -> None:
         )
     if cfg.n_ctx < task.n_ctx:
         raise ValueError(f"n_ctx of the model is {cfg.n_ctx}; the task has sequences of {task.n_ctx}.")
-    if cfg.attention != task.attention:
-        raise ValueError(f"attention of the model is {cfg.attention}; the task needs {task.attention}.")
+    if cfg.attention == "bidirectional" and task.attention == "causal":
+        raise ValueError("attention of the model is bidirectional, which would see the answers of a causal task.")
     if settings.depth_range is not None and not 1 <= settings.depth_range[0] <= settings.depth_range[1] <= cfg.n_layers:
         raise ValueError(f"depth_range is {settings.depth_range}; give two depths from 1 to {cfg.n_layers}, in order.")
     if settings.association != "none" and not cfg.n_heads:

@@ -11,7 +11,7 @@ import interp
 from hooks import HeadPattern, Transformer, save_checkpoint
 from hooks.checkpoint import read_tensors
 from interp import Mimicking, TrainingRun, TrainSettings
-from interp.tasks import Lego
+from interp.tasks import Dyck, Lego, Template
 
 SHORT = TrainSettings(
     steps=12,
@@ -375,7 +375,6 @@ def test_mimicking_out_of_range_is_refused(change, words, as_a_user):
             r"the model has d_vocab 40 and d_vocab_out 2; the task needs 30 and 2\. interp\.config_for",
         ),
         ({"n_ctx": 5}, {}, "n_ctx of the model is 5; the task has sequences of 6"),
-        ({"attention": "causal"}, {}, "attention of the model is causal; the task needs bidirectional"),
         ({}, {"depth_range": (1, 3)}, r"depth_range is \(1, 3\); give two depths from 1 to 2, in order"),
         ({}, {"depth_range": (0, 2)}, r"depth_range is \(0, 2\)"),
         ({}, {"depth_range": (2, 1)}, r"depth_range is \(2, 1\)"),
@@ -393,6 +392,20 @@ def test_a_model_that_does_not_fit_is_refused(tiny, tmp_path, sizes, settings, w
     with pytest.raises(ValueError, match=words):
         interp.train(model, tiny, dataclasses.replace(SHORT, **settings), folder=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_model_that_would_see_the_answers_is_refused(tmp_path):
+    task = Dyck(length=6, max_depth=2)
+    model = Transformer(interp.config_for(task, d_model=8, n_layers=1, attention="bidirectional"))
+    with pytest.raises(ValueError, match="bidirectional, which would see the answers of a causal task"):
+        interp.train(model, task, SHORT, folder=tmp_path)
+
+
+def test_a_causal_model_may_learn_a_task_whose_answer_comes_last():
+    task = Template(train=8, validation=4, test=4)
+    model = Transformer(interp.config_for(task, d_model=8, n_heads=2, d_head=4, n_layers=1, attention="causal"))
+    run = interp.train(model, task, interp.TrainSettings(steps=2, batch_size=4, n_eval=8, eval_every=1))
+    assert len(run.history) == 2
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tiny):
