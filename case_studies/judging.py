@@ -5,6 +5,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from case_studies.claims import Measurement, Verdict
+from interp.statistics import t_half_width
 
 
 def above(m: Measurement, bar: float) -> Verdict:
@@ -45,3 +46,10 @@ def correlation(
         rng=np.random.default_rng(seed),
     ).confidence_interval
     return rank_correlation(x, y), float(interval.low), float(interval.high)
+
+
+def t_interval(values: Float[np.ndarray, " seed"], *, confidence: float = 0.95) -> tuple[float, float, float]:
+    """Mean over seeds with its t interval."""
+    mean = float(values.mean())
+    half = float(t_half_width(values, confidence=confidence)) if len(values) > 1 else 0.0
+    return mean, mean - half, mean + half

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks.attention import take
-from hooks.config import TransformerConfig
+from hooks.foreign import ForeignModel
 from hooks.transformer import Transformer
 
 TOKENS_PER_PASS = 1024
@@ -26,15 +26,17 @@ TOKENS_PER_PASS = 1024
 
 Head = tuple[int, int]
 """(layer, head)."""
+Net = Transformer | ForeignModel
+"""What heads can be replaced in."""
 
 
-def handed_on(cfg: TransformerConfig) -> str:
+def handed_on(cfg: Any) -> str:
     """The hook point of a layer where all that its heads do can be seen and edited, head by head."""
     return "attn.hook_result" if cfg.vo_identity else "attn.hook_z"
 
 
 def written_of_keys(
-    model: Transformer, layer: int, v: Float[Tensor, "batch pos head d_head"], resid: Float[Tensor, "batch pos d_model"]
+    model: Net, layer: int, v: Float[Tensor, "batch pos head d_head"], resid: Float[Tensor, "batch pos d_model"]
 ) -> Float[Tensor, "batch pos head d_model"]:
     """What each head would write of each key alone: v W_O, and with b I also b x.
 
@@ -44,10 +46,13 @@ def written_of_keys(
         v: The layer's values.
         resid: What enters the layer (`hook_resid_pre`).
     """
-    block, at = model.block(layer), model.blocks[layer]
+    at: Any = model.blocks[layer]
     written = einsum(v, at.attn.W_O, "b p h e, h e d -> b p h d")
-    b = block.attention.b
-    return written if b is None else written + b[:, None] * block.read(resid, at)[:, :, None]
+    if not model.cfg.vo_identity or isinstance(model, ForeignModel):
+        return written
+    block = model.block(layer)
+    b: Any = block.attention.b
+    return written + b[:, None] * block.read(resid, at)[:, :, None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +85,7 @@ class AblationEngine:
 
     def __init__(
         self,
-        model: Transformer,
+        model: Net,
         tokens: Int[Tensor, "batch pos"],
         *,
         read_at: Int[Tensor, "batch read"] | None = None,
@@ -88,6 +93,7 @@ class AblationEngine:
     ):
         self.model, self.tokens, self.read_at = model, tokens, read_at
         self.attention_mask: Bool[Tensor, "batch pos"] | None = inputs.get("attention_mask")
+        self.position_ids: Int[Tensor, "#batch pos"] | None = inputs.get("position_ids")
         self._handed_on = handed_on(model.cfg)
         read = ("hook_resid_pre",) if model.cfg.vo_identity else ()
         self._watched = ("attn.hook_v", "attn.hook_pattern", *read)
@@ -142,7 +148,8 @@ class AblationEngine:
         """What a change of these heads adds to what attention writes, summed over heads unless axes name them."""
         if self.model.cfg.vo_identity:
             return einsum(change[:, :, heads], f"b p h d -> {axes}")
-        return einsum(change[:, :, heads], self.model.blocks[layer].attn.W_O[heads], f"b p h e, h e d -> {axes}")
+        at: Any = self.model.blocks[layer]
+        return einsum(change[:, :, heads], at.attn.W_O[heads], f"b p h e, h e d -> {axes}")
 
     @torch.no_grad()
     def _one_by_one(
@@ -164,6 +171,8 @@ class AblationEngine:
         if not by_layer:
             return self.logits
         first = min(by_layer)
+        if isinstance(self.model, ForeignModel) and not self.model.pattern_before_z:
+            return self._layer_by_layer(by_layer, replace)
         chosen = by_layer.pop(first)
         written = self._written(first, chosen, self._change(first, replace), "b p d")
         attn_out = self.cache[f"blocks.{first}.hook_attn_out"] + written
@@ -172,20 +181,47 @@ class AblationEngine:
                 return self._after(first, attn_out[None], self.read_at)[0]
             return take(self._after(first, attn_out[None], None)[0], self.read_at)  # a replacement needs all of z
 
+    def _layer_by_layer(
+        self, by_layer: Mapping[int, list[int]], replace: Replacement
+    ) -> Float[Tensor, "batch read d_vocab_out"]:
+        """The same, one pass per layer: for models that show a layer's pattern only after its z."""
+        seen: dict[str, Tensor] = dict(self.cache.cache_dict)
+        logits, layers = self.logits, sorted(by_layer)
+        for layer, following in zip(layers, [*layers[1:], None], strict=True):
+            at, heads = self._inputs(layer, seen), by_layer[layer]
+            written = self._written(layer, heads, replace(layer, at) - at.z, "b p d")
+            name = f"blocks.{layer}."
+            resid, attn_out = seen[name + "hook_resid_pre"], seen[name + "hook_attn_out"] + written
+            kept = [] if following is None else [one for one in seen if one.startswith(f"blocks.{following}.")]
+
+            def keep(activation: Tensor, hook: Any) -> None:
+                seen[hook.name] = activation
+
+            with self.model.hooks([(one, keep) for one in kept]):
+                logits = self._resumed(resid, layer, attn_out, self.read_at if following is None else None)
+        return logits
+
+    def _resumed(
+        self,
+        resid: Float[Tensor, "copies pos d_model"],
+        layer: int,
+        attn_out: Float[Tensor, "copies pos d_model"],
+        read_at: Int[Tensor, "batch read"] | None,
+    ) -> Float[Tensor, "copies asked d_vocab_out"]:
+        """Logits from a layer's input and attention write, for so many copies of the batch as there are rows."""
+        edits = len(resid) // len(self.tokens)
+        given = {"tokens": self.tokens, "attention_mask": self.attention_mask, "read_at": read_at}
+        if isinstance(self.model, ForeignModel) and self.model.positions_in_layers and self.position_ids is not None:
+            given["position_ids"] = self.position_ids.expand_as(self.tokens)
+        copies = {name: value.repeat(edits, 1) for name, value in given.items() if value is not None}
+        return self.model.resume(resid, layer, attn_out=attn_out, **copies)
+
     def _after(
         self, layer: int, attn_out: Float[Tensor, "edit batch pos d_model"], read_at: Int[Tensor, "batch read"] | None
     ) -> Float[Tensor, "edit batch read d_vocab_out"]:
         edits = len(attn_out)
         resid = repeat(self.cache[f"blocks.{layer}.hook_resid_pre"], "b p d -> (e b) p d", e=edits)
-        mask = self.attention_mask
-        logits = self.model.resume(
-            resid,
-            layer,
-            attn_out=attn_out.flatten(0, 1),
-            tokens=self.tokens.repeat(edits, 1),
-            attention_mask=None if mask is None else mask.repeat(edits, 1),
-            read_at=None if read_at is None else read_at.repeat(edits, 1),
-        )
+        logits = self._resumed(resid, layer, attn_out.flatten(0, 1), read_at)
         return logits.unflatten(0, (edits, -1))
 
     def _edits(self, by_layer: Mapping[int, list[int]], replace: Replacement) -> Iterator[tuple[str, Callable]]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from hooks.config import TransformerConfig
+from hooks.encoder import Encoder, EncoderConfig
 from hooks.fully_connected import FullyConnected, FullyConnectedConfig
 from hooks.transformer import Transformer
 
@@ -12,7 +13,9 @@ Model = Transformer | FullyConnected
 
 def make_model(cfg: Config, *, seed: int = 0) -> Any:
     """An untrained model of these settings; its class follows from theirs."""
-    return FullyConnected(cfg, seed=seed) if isinstance(cfg, FullyConnectedConfig) else Transformer(cfg, seed=seed)
+    if isinstance(cfg, FullyConnectedConfig):
+        return FullyConnected(cfg, seed=seed)
+    return Encoder(cfg, seed=seed) if isinstance(cfg, EncoderConfig) else Transformer(cfg, seed=seed)
 
 
 def config_from_dict(values: dict[str, Any]) -> Config:
@@ -24,6 +27,10 @@ def config_from_dict(values: dict[str, Any]) -> Config:
     architecture = values.get("architecture", "transformer")
     if architecture == "transformer":
         return TransformerConfig.from_dict({name: value for name, value in values.items() if name != "architecture"})
+    if architecture == "encoder":
+        return EncoderConfig.from_dict(values)
     if architecture != "fully_connected":
-        raise ValueError(f"the config is of a {architecture!r}; this unmyopic knows transformer and fully_connected.")
+        raise ValueError(
+            f"the config is of a {architecture!r}; this unmyopic knows transformer, encoder and fully_connected."
+        )
     return FullyConnectedConfig.from_dict(values)

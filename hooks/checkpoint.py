@@ -37,7 +37,8 @@ def load_checkpoint(path: str | Path, *, cfg: Config | None = None) -> Any:
     stored = config_from_dict(description)
     if cfg is not None and cfg != stored:
         theirs, ours = stored.to_dict(), cfg.to_dict()
-        differs = ", ".join(f"{k} is {theirs.get(k)!r}, not {ours[k]!r}" for k in ours if theirs.get(k) != ours[k])
+        names = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
+        differs = ", ".join(f"{name} is {theirs.get(name)!r}, not {ours.get(name)!r}" for name in names)
         raise ValueError(f"the checkpoint {path} has another config: {differs}.")
     model = make_model(stored).to(dtype=next((tensor.dtype for tensor in tensors.values()), None))
     try:

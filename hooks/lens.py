@@ -42,6 +42,7 @@ class LensModel:
     """The model methods that TransformerLens's tools call: tokens, and directions in the residual stream."""
 
     cfg: Any
+    W_E: Any
     W_U: Any
     ln_final: Any
     blocks: Any
@@ -56,7 +57,7 @@ class LensModel:
             texts = [text] if isinstance(text, str) else list(text)
             tokens = torch.tensor([self._encode(t) if isinstance(t, str) else t for t in texts])
         tokens = tokens if tokens.ndim == 2 else tokens[None]
-        return tokens.to(self.W_U.device)
+        return tokens.to(self.W_E.device)
 
     def to_single_token(self, text: str) -> int:
         """The id of a text that is one token.
@@ -89,7 +90,7 @@ class LensModel:
         self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
     ) -> Float[Tensor, " d_model"]:
         """Sum of the biases that layers before `layer` write to the residual stream."""
-        total = torch.zeros(self.cfg.d_model, device=self.W_U.device, dtype=self.W_U.dtype)
+        total = torch.zeros(self.cfg.d_model, device=self.W_E.device, dtype=self.W_E.dtype)
         for index in range(min(layer + mlp_input, self.cfg.n_layers)):
             block = self.blocks[index]
             total = total + block.attn.b_O

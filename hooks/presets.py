@@ -4,6 +4,7 @@ from typing import Any
 
 from hooks.config import TransformerConfig
 from hooks.embeddings import BracketStates, Encoding
+from hooks.encoder import EncoderConfig
 from hooks.head_patterns import HeadPattern
 
 DYCK_POSITIONS = 6000
@@ -26,6 +27,24 @@ def albert(**sizes: Any) -> TransformerConfig:
     Source: Lan et al. 2019; LEGO Section 3. Differs: as `bert`, and the embedding is not factorised.
     """
     return bert(**{"tied": True, **sizes})
+
+
+def bert_encoder(**sizes: Any) -> EncoderConfig:
+    """BERT as it was published: token types, LayerNorm on the embeddings, masked-LM head. Base sizes unless given.
+
+    Source: Devlin et al. 2018. Differs: no dropout.
+    """
+    base = {"d_model": 768, "n_heads": 12, "n_layers": 12, "n_ctx": 512, "d_vocab": 30522, "n_token_types": 2}
+    return EncoderConfig(**{**base, "layer_norm_eps": 1e-12, **sizes})
+
+
+def albert_encoder(**sizes: Any) -> EncoderConfig:
+    """`bert_encoder` with one block applied `n_layers` times and a token embedding of width 128.
+
+    Source: Lan et al. 2019, base model of the second release (tanh approximation of GELU). Differs: no dropout.
+    """
+    base = {"d_vocab": 30000, "d_embedding": 128, "tied": True, "activation": "gelu_tanh"}
+    return bert_encoder(**{**base, **sizes})
 
 
 def gpt(**sizes: Any) -> TransformerConfig:

@@ -34,10 +34,18 @@ class Transformer(LensModel, Module, HookedRootModule):
         seed: Decides the initial weights; torch's global generator is neither read nor moved.
     """
 
+    _shared: tuple[str, ...] = ("embed", "positions", "norm_final", "unembed")
+    """What `at_depth` takes over beside the blocks."""
+
     def __init__(self, cfg: TransformerConfig, *, seed: int = 0):
         super().__init__()
         self.cfg = cfg
         self.tokenizer = None
+        self._build(cfg)
+        self._add_sites()
+        initialise(self, cfg, seed)
+
+    def _build(self, cfg: TransformerConfig) -> None:
         self.embed = (
             TokenEmbedding(cfg.d_vocab, cfg.d_model)
             if cfg.embedding is None
@@ -49,23 +57,24 @@ class Transformer(LensModel, Module, HookedRootModule):
             for index in range(n_blocks)
         )
         self.norm_final = LayerNorm(cfg.d_model, cfg.layer_norm_eps) if cfg.normalization_type else None
-        self.unembed = TiedReadOut(self.embed) if cfg.tied_embedding else Linear(cfg.d_model, cfg.d_vocab_out)
+        self.unembed: Any = TiedReadOut(self.embed) if cfg.tied_embedding else Linear(cfg.d_model, cfg.d_vocab_out)
         self.positions = None
         if cfg.positions != "none":
             self.positions = (LearnedPositions if cfg.positions == "learned" else FixedPositions)(cfg)
-        self._add_sites()
-        initialise(self, cfg, seed)
 
     def _add_sites(self) -> None:
-        self.hook_embed = HookPoint()  # (batch, pos, d_model)
-        if self.positions is not None:
-            self.hook_pos_embed = HookPoint()
+        self._add_input_sites()
         self.blocks = nn.ModuleList(
             LayerSites(self.cfg, self.block(layer), learned=_learned(self.cfg, [layer]))
             for layer in range(self.cfg.n_layers)
         )
         self.ln_final = None if self.norm_final is None else NormSites(self.norm_final)
         self.setup()
+
+    def _add_input_sites(self) -> None:
+        self.hook_embed = HookPoint()  # (batch, pos, d_model)
+        if self.positions is not None:
+            self.hook_pos_embed = HookPoint()
 
     @property
     def stored_blocks(self) -> list[Block]:
@@ -99,10 +108,7 @@ class Transformer(LensModel, Module, HookedRootModule):
         """
         self._check_input(tokens, attention_mask, depth)
         context = self._context(tokens, attention_mask)
-        resid = self._embed(tokens, position_ids)
-        for layer in range(self.cfg.n_layers if depth is None else depth):
-            resid = self._layer(layer, resid, context)
-        return self.read_out(resid)
+        return self._run(self._embed(tokens, position_ids), context, depth)
 
     def resume(
         self,
@@ -141,6 +147,11 @@ class Transformer(LensModel, Module, HookedRootModule):
     def read_out(self, resid: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_vocab_out"]:
         """Logits from the last residual stream."""
         return self.unembed(resid if self.norm_final is None else self.norm_final(resid, self.ln_final))
+
+    def _run(self, resid: Tensor, context: Context, depth: int | None) -> Tensor:
+        for layer in range(self.cfg.n_layers if depth is None else depth):
+            resid = self._layer(layer, resid, context)
+        return self.read_out(resid)
 
     def _context(self, tokens: Tensor, attention_mask: Tensor | None) -> Context:
         return make_context(self.cfg, tokens, _as_bool(attention_mask), tokens.shape[1], tokens.device)
@@ -181,8 +192,8 @@ class Transformer(LensModel, Module, HookedRootModule):
         """
         if not self.cfg.tied and n_layers > self.cfg.n_layers:
             raise ValueError(f"n_layers is {n_layers}; an untied model has only its own {self.cfg.n_layers} layers.")
-        other = Transformer(self.cfg.with_depth(n_layers))
-        for name in ("embed", "positions", "norm_final", "unembed"):
+        other = type(self)(self.cfg.with_depth(n_layers))
+        for name in self._shared:
             setattr(other, name, getattr(self, name))
         other.weights = nn.ModuleList(self.weights[: len(other.weights)])
         other.tokenizer = self.tokenizer

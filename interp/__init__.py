@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from interp.models import config_for
     from interp.pattern_result import HeadPatterns
     from interp.patterns import classify_heads
+    from interp.perplexities import PerplexityResult, perplexity
     from interp.probe_result import ProbeResult
     from interp.probing import probe
     from interp.pruning import IndistinguishableResult, PruningCurve, PruningResult, indistinguishable, pruning_curve
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from interp.training_run import TrainingRun
     from interp.variation import attention_variation
     from interp.variation_result import VariationResult
+    from interp.verbs import Verbs, verbs_of
 
 _HOME = {
     "AblationResult": "ablation_result",
@@ -42,6 +44,7 @@ _HOME = {
     "KernelResult": "kernel_result",
     "MLPKernel": "random_features",
     "Mimicking": "train_settings",
+    "PerplexityResult": "perplexities",
     "ProbeAudit": "auditing",
     "ProbeResult": "probe_result",
     "PruningCurve": "pruning",
@@ -51,6 +54,7 @@ _HOME = {
     "TrainingRun": "training_run",
     "TransformerKernel": "random_features",
     "VariationResult": "variation_result",
+    "Verbs": "verbs",
     "ablate_heads": "ablation",
     "attention_variation": "variation",
     "audit": "auditing",
@@ -63,6 +67,7 @@ _HOME = {
     "indistinguishable": "pruning",
     "kernel_regression": "kernels",
     "known_kinds": "kinds",
+    "perplexity": "perplexities",
     "probe": "probing",
     "pruning_curve": "pruning",
     "register_kind": "kinds",
@@ -71,6 +76,7 @@ _HOME = {
     "show_attention": "attention",
     "template_matrix": "kernels",
     "train": "training",
+    "verbs_of": "verbs",
 }
 
 __all__ = [
@@ -84,6 +90,7 @@ __all__ = [
     "KernelResult",
     "MLPKernel",
     "Mimicking",
+    "PerplexityResult",
     "ProbeAudit",
     "ProbeResult",
     "PruningCurve",
@@ -93,6 +100,7 @@ __all__ = [
     "TrainingRun",
     "TransformerKernel",
     "VariationResult",
+    "Verbs",
     "ablate_heads",
     "attention_variation",
     "audit",
@@ -106,6 +114,7 @@ __all__ = [
     "kernel_regression",
     "known_answers",
     "known_kinds",
+    "perplexity",
     "probe",
     "pruning",
     "pruning_curve",
@@ -116,6 +125,7 @@ __all__ = [
     "tasks",
     "template_matrix",
     "train",
+    "verbs_of",
 ]
 
 

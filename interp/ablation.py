@@ -9,21 +9,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hooks import Transformer
-from hooks.ablation_engine import AblationEngine, Head, Replacement
+from hooks.ablation_engine import AblationEngine, Head, Net, Replacement
 from interp.ablation_result import AblationResult
 from interp.evaluation import chunks
-from interp.models import check_attention
 from interp.randomness import derived_generator
 from interp.replacements import replacements
 from interp.statistics import bootstrap_mean
 from interp.tasks.base import Score, Task
+from interp.verbs import Given, readable
 
 TOKENS_PER_CHUNK = 1536
 
 
 def ablate_heads(
-    model: Transformer,
+    model: Given,
     task: Task,
     *,
     heads: Literal["each", "pairs"] | Mapping[str, Sequence[Head]] = "each",
@@ -49,7 +48,7 @@ def ablate_heads(
         ValueError: a method or kind that does not exist, a head or layer that does not exist, an empty set, or too few
             sequences.
     """
-    check_attention(model)
+    model = readable(model, "ablate_heads")
     if n < 8:
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
     sets = _sets(model, heads)
@@ -92,7 +91,7 @@ def ablate_heads(
     )
 
 
-def _sets(model: Transformer, heads) -> dict[str, list[Head]]:
+def _sets(model: Net, heads) -> dict[str, list[Head]]:
     every = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
     if heads == "each":
         return {f"{layer}.{head}": [(layer, head)] for layer, head in every}
@@ -112,7 +111,7 @@ def _sets(model: Transformer, heads) -> dict[str, list[Head]]:
     return {name: [(layer, head) for layer, head in chosen] for name, chosen in heads.items()}
 
 
-def _random_sets(model: Transformer, sets: dict[str, list[Head]], n_random: int, seed: int) -> list[list[Head]]:
+def _random_sets(model: Net, sets: dict[str, list[Head]], n_random: int, seed: int) -> list[list[Head]]:
     """For each set, random ones of its size from the heads that no set names (that it does not, where few are left)."""
     every = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
     named = {head for chosen in sets.values() for head in chosen}

@@ -8,13 +8,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hooks import Transformer
-from hooks.ablation_engine import Head
+from hooks.ablation_engine import Head, Net
 from interp.kinds import relations_of
-from interp.models import check_attention
 from interp.pattern_result import HeadPatterns
 from interp.randomness import derived_generator
 from interp.tasks.base import Batch, Task
+from interp.verbs import Given, readable
 from interp.view.attention import AttentionPage, Example, canvas_page, circuitsvis_page
 
 Viewer = Literal["auto", "circuitsvis", "canvas"]
@@ -23,7 +22,7 @@ CIRCUITSVIS_CELLS = 40_000
 
 
 def show_attention(
-    model: Transformer,
+    model: Given,
     task: Task,
     *,
     examples: Batch | int = 1,
@@ -47,7 +46,7 @@ def show_attention(
     Raises:
         ValueError: an unknown viewer, a head that does not exist, no example, or several for circuitsvis.
     """
-    check_attention(model)
+    model = readable(model, "show_attention")
     if viewer not in get_args(Viewer):
         raise ValueError(f"viewer is {viewer!r}; choose one of {', '.join(get_args(Viewer))}.")
     if isinstance(examples, int):
@@ -85,7 +84,7 @@ def show_attention(
 
 
 @torch.no_grad()
-def _patterns(model: Transformer, batch: Batch, heads: Sequence[Head]) -> Float[np.ndarray, "batch head query key"]:
+def _patterns(model: Net, batch: Batch, heads: Sequence[Head]) -> Float[np.ndarray, "batch head query key"]:
     layers = sorted({layer for layer, _ in heads})
     model.eval()
     found: dict[int, Tensor] = {}

@@ -11,6 +11,7 @@ from hooks import Transformer
 from interp.balance_result import BalanceResult
 from interp.tasks.brackets import START, closer, opener
 from interp.tasks.dyck import Dyck
+from interp.verbs import readable
 
 Pairing = Literal["mirrored", "released"]
 MOST_STRINGS = 1 << 20
@@ -43,6 +44,7 @@ def balance_violation(model: Transformer, task: Dyck, *, pairing: Pairing = "mir
     """
     if pairing not in get_args(Pairing):
         raise ValueError(f"pairing is {pairing!r}; choose one of {', '.join(get_args(Pairing))}.")
+    readable(model, "balance_violation")
     _check(model, task)
     terms = _terms(model, task)
     depth = torch.arange(1, task.max_depth + 1)

@@ -14,7 +14,7 @@ from transformer_lens.tools.analysis.interchange import (
     random_basis,
 )
 
-from hooks import Transformer
+from hooks.ablation_engine import Net
 from interp.activations import residual_names, residuals_at_targets
 from interp.randomness import derived_seed
 from interp.statistics import proportion_interval
@@ -24,7 +24,7 @@ MAX_PAIRS = 512
 
 
 def interchange_map(
-    model: Transformer,
+    model: Net,
     batch: Batch,
     labels: Int[Tensor, "batch target"],
     *,
@@ -93,6 +93,6 @@ def interchange_map(
     return found
 
 
-def _target_logits(model: Transformer, batch: Batch, target: int) -> Float[Tensor, "batch class"]:
+def _target_logits(model: Net, batch: Batch, target: int) -> Float[Tensor, "batch class"]:
     logits = model(batch.tokens, **batch.model_inputs())
     return logits_at_targets(logits, batch)[:, target]

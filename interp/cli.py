@@ -45,7 +45,9 @@ def probe(
     run: RunFolderArgument,
     label: Annotated[
         str | None,
-        typer.Option(help="What to read: value, operation (LEGO); stack_top, depth (Dyck); template, label."),
+        typer.Option(
+            help="What to read: value, operation (LEGO); stack_top, depth (Dyck); template, label; kind (text)."
+        ),
     ] = None,
     solver: Annotated[str, typer.Option(help="ridge (fast) or logistic (scikit-learn).")] = "ridge",
     verify: Annotated[bool, typer.Option("--verify", help="Also check whether the model uses what is read.")] = False,

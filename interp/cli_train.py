@@ -142,6 +142,58 @@ def train_template(
     )
 
 
+@train_app.command("text")
+def train_text(
+    out: Annotated[Path, typer.Option(help="Folder for the run.")],
+    corpus: Annotated[
+        str, typer.Option(help="python (the standard library's sources), or a folder of text files.")
+    ] = "python",
+    pattern: Annotated[str, typer.Option(help="Which files of the folder.")] = "**/*.txt",
+    objective: Annotated[str, typer.Option(help="next_token or masked.")] = "next_token",
+    next_sentence: Annotated[
+        bool, typer.Option("--next-sentence", help="With masked: also tell whether a second sentence follows.")
+    ] = False,
+    n_ctx: Annotated[int, typer.Option(help="Tokens of a window.")] = 128,
+    vocab_size: Annotated[int, typer.Option(help="Tokens of the tokenizer, trained on the training text.")] = 2048,
+    family: Annotated[
+        str | None,
+        typer.Option(help="gpt, bert, albert, bert_encoder or albert_encoder; by the objective if left out."),
+    ] = None,
+    layers: Annotated[int, typer.Option(help="Applied layers.")] = 4,
+    heads: Annotated[int, typer.Option(help="Attention heads per layer.")] = 4,
+    width: Annotated[int, typer.Option(help="Width of the residual stream.")] = 128,
+    identity: Annotated[
+        bool, typer.Option("--identity", help="a I on W_K W_Q^T and b I on W_V W_O^T, two scalars per head.")
+    ] = False,
+    steps: Annotated[int, typer.Option(help="Optimiser steps of 2048 tokens.")] = 400,
+    learning_rate: Annotated[float, typer.Option(help="Highest learning rate.")] = 1e-3,
+    seed: Seed = 0,
+    fresh: Fresh = False,
+) -> None:
+    """Train a small language model: next tokens or masked ones, of Python's own sources or a folder of text."""
+    from dataclasses import replace
+
+    from interp.models import config_for
+    from interp.sweeps import TrainJob
+    from interp.tasks import Corpus, Text
+    from interp.train_settings import recipe_for
+
+    task = Text(
+        corpus=corpus if corpus == "python" else Corpus.from_folder(corpus, pattern),
+        objective=objective,  # type: ignore[arg-type]  # the task checks it
+        next_sentence=next_sentence,
+        n_ctx=n_ctx,
+        vocab_size=vocab_size,
+    )
+    sizes: dict = {"n_layers": layers, "n_heads": heads, "d_model": width}
+    if identity:
+        sizes |= {"qk_identity": True, "vo_identity": True}
+    settings = replace(recipe_for(task), steps=steps, learning_rate=learning_rate)
+    _train(
+        TrainJob(task=task, config=config_for(task, family, **sizes), settings=settings, seed=seed, folder=out), fresh
+    )
+
+
 def _stages(text: str, n_vars: int) -> tuple[tuple[int, int], ...]:
     from interp.train_settings import curriculum_to
 

@@ -8,11 +8,13 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from hooks import ForeignModel, FullyConnected
 from hooks.architectures import Model
 from interp.randomness import derived_generator
 from interp.results import Result
 from interp.statistics import pooled_interval
 from interp.tasks.base import Batch, Score, Split, Task, logits_at_targets
+from interp.verbs import Given, readable
 
 if TYPE_CHECKING:
     import altair as alt
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 CHUNK = 512
 SHORT = 64
 """Sequences longer than this are taken fewer at a time."""
+LOGITS = 1 << 24
+"""Most logits that are held at the same time, where there is more than one sequence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +50,8 @@ class EvaluationResult(Result):
         wide = max(4, *(len(name) for name in self.targets))
         cells = zip(self.targets, self.accuracy, self.low, self.high, strict=True)
         lines = [f"  {name:>{wide}}  {value:.4f}  [{low:.4f}, {high:.4f}]" for name, value, low, high in cells]
-        return "\n".join([f"accuracy on {self.n} {self.split} examples, chance {self.chance:.2f}", *lines])
+        chance = f"{self.chance:.2f}" if self.chance >= 0.01 else f"{self.chance:.1g}"
+        return "\n".join([f"accuracy on {self.n} {self.split} examples, chance {chance}", *lines])
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per target."""
@@ -75,8 +80,12 @@ class EvaluationResult(Result):
         )
 
 
+Answering = Model | ForeignModel
+"""What can be scored."""
+
+
 def evaluate(
-    model: Model,
+    model: Given | FullyConnected,
     task: Task,
     *,
     n: int = 10_000,
@@ -91,16 +100,19 @@ def evaluate(
         task: Where examples come from and what is right.
         n: How many examples.
         split: Which split they come from.
-        depth: Number of layers to apply; all when left out.
+        depth: Number of layers to apply; all when left out. A TransformerLens bridge always applies all.
         seed: Decides the examples.
 
     Raises:
-        ValueError: fewer than one example, or an unknown split.
+        ValueError: fewer than one example, an unknown split, a depth for a bridge, or no model that is accepted.
     """
     if n < 1:
         raise ValueError(f"n is {n}; at least 1 example is needed.")
+    net: Answering = model if isinstance(model, FullyConnected) else readable(model, "evaluate")
+    if depth is not None and isinstance(net, ForeignModel):
+        raise ValueError(f"depth is {depth}; a TransformerLens bridge always applies all of its layers. Leave it out.")
     batch = task.sample(n, generator=derived_generator(seed, "evaluate", split), split=split)
-    score = score_batch(model, task, batch, depth=depth)
+    score = score_batch(net, task, batch, depth=depth)
     accuracy, low, high = pooled_interval(score.right.double().numpy(), score.asked.double().numpy())
     return EvaluationResult(
         targets=task.outcomes,
@@ -113,7 +125,7 @@ def evaluate(
     )
 
 
-def held_out(model: Model, task: Task, batch: Batch) -> tuple[list[float], list[float]]:
+def held_out(model: Answering, task: Task, batch: Batch) -> tuple[list[float], list[float]]:
     """Share of right answers and loss per answer, per outcome; the model is left in evaluation mode."""
     score = score_batch(model, task, batch)
     asked = score.asked.double().sum(0)
@@ -121,11 +133,12 @@ def held_out(model: Model, task: Task, batch: Batch) -> tuple[list[float], list[
 
 
 @torch.no_grad()
-def score_batch(model: Model, task: Task, batch: Batch, *, depth: int | None = None) -> Score:
+def score_batch(model: Answering, task: Task, batch: Batch, *, depth: int | None = None) -> Score:
     """How the model does on each example, a chunk at a time; it is left in evaluation mode."""
     model.eval()
     extra = {} if depth is None else {"depth": depth}
-    size = max(1, CHUNK * SHORT // max(SHORT, batch.tokens.shape[1]))
+    pos = batch.tokens.shape[1]
+    size = max(1, min(CHUNK * SHORT // max(SHORT, pos), LOGITS // (pos * task.d_vocab_out)))
     scores = [
         task.score(logits_at_targets(model(part.tokens, **part.model_inputs(), **extra), part), part)
         for part in chunks(batch, size)

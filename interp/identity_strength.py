@@ -7,10 +7,13 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from transformer_lens import TransformerBridge
 
+from hooks import ForeignModel
 from interp.diagonals_result import MATRICES, DiagonalsResult
 from interp.randomness import derived_seed
 from interp.statistics import holm
+from interp.verbs import readable
 
 ALPHA = 0.01
 ENTRIES_AT_ONCE = 1 << 17
@@ -47,6 +50,8 @@ def diagonals(model: Any, *, n_null: int = 200, seed: int = 0) -> DiagonalsResul
     """
     if n_null < 1:
         raise ValueError(f"n_null is {n_null}; at least 1 random matrix per head and matrix is needed.")
+    if isinstance(model, ForeignModel | TransformerBridge):
+        model = readable(model, "diagonals")
     _check(model)
     heads = _heads(model)
     d_model, rank = heads.diagonal.shape[-1], heads.spectrum.shape[-1]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hooks import FullyConnected, FullyConnectedConfig, presets
+from hooks import FullyConnectedConfig, presets
 from interp.tasks.base import Task
 
 FAMILIES = {
@@ -17,20 +17,9 @@ FAMILIES = {
     "dyck_eq6": presets.dyck_eq6,
     "dyck_uniform": presets.dyck_uniform,
     "dyck_minimal": presets.dyck_minimal,
+    "bert_encoder": presets.bert_encoder,
+    "albert_encoder": presets.albert_encoder,
 }
-
-
-def check_attention(model: Any) -> None:
-    """Refuse a model without attention heads or residual stream, where those are to be read.
-
-    Raises:
-        ValueError: a fully connected network.
-    """
-    if isinstance(model, FullyConnected):
-        raise ValueError(
-            "this model is a fully connected network: it has no attention heads and no residual stream to read. Train "
-            "a transformer on the task, or use evaluate."
-        )
 
 
 def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
@@ -38,24 +27,36 @@ def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
 
     Args:
         task: What the model will learn.
-        family: A preset: `lego` (small, pre-LN), `bert`, `albert`, `gpt`; `dyck_gpt`, `dyck_eq6`, `dyck_uniform`,
-            `dyck_minimal`, which read up to 6000 tokens; `template`, `template_copy`; or `fully_connected`. The task's
-            own (`dyck_gpt`, `template`, else `lego`) when left out.
+        family: A preset: `lego` (small, pre-LN), `bert`, `albert`, `gpt`, `bert_encoder`, `albert_encoder`; `dyck_gpt`,
+            `dyck_eq6`, `dyck_uniform`, `dyck_minimal`, which read up to 6000 tokens; `template`, `template_copy`; or
+            `fully_connected`. The task's own when left out: `dyck_gpt`, `template`, else `lego`; for text `gpt`, for
+            masked text `bert`, with next sentences `bert_encoder`, each of four layers of four heads and width 128.
         sizes: Any field of `TransformerConfig`, over the preset's; for `dyck_minimal` also its `encoding`, `mlp_head`;
             for `fully_connected` those of `FullyConnectedConfig`.
 
     Raises:
-        ValueError: an unknown family, a Dyck family for another task, or what the config refuses.
+        ValueError: an unknown family, a Dyck family for another task, one that cannot tell two sentences apart for a
+            task that has them, or what the config refuses.
     """
     kind = task.describe()["task"]
+    needed: dict[str, Any] = {"d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out, "n_ctx": task.n_ctx}
+    if family is None and kind == "text":
+        needed |= {"d_model": 128, "n_heads": 4, "n_layers": 4}
+        family = _of_text(task)
     family = family or {"dyck": "dyck_gpt", "template": "template"}.get(kind, "lego")
     if family not in FAMILIES:
         raise ValueError(f"family is {family!r}; choose one of {', '.join(FAMILIES)}.")
-    needed: dict[str, Any] = {"d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out, "n_ctx": task.n_ctx}
     if family != "fully_connected":
         needed["attention"] = task.attention
-    if family == "template" and task.d_vocab_out == task.d_vocab:
+    if (family == "template" and task.d_vocab_out == task.d_vocab) or (family == "gpt" and kind == "text"):
         needed["tied_embedding"] = True
+    if getattr(task, "next_sentence", False):
+        if not family.endswith("_encoder"):
+            raise ValueError(
+                f"family is {family!r}, which cannot tell a second sentence from the first; for next_sentence choose "
+                f"bert_encoder or albert_encoder."
+            )
+        needed["n_token_types"] = 2
     if family.startswith("dyck_"):
         if kind != "dyck":
             raise ValueError(f"family is {family!r}, which is for Dyck; the task is {kind!r}.")
@@ -63,3 +64,10 @@ def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
     if family == "dyck_minimal":
         needed |= {name: getattr(task, name) for name in ("n_types", "max_depth")}
     return FAMILIES[family](**{**needed, **sizes})
+
+
+def _of_text(task: Any) -> str:
+    """The family for a task of text."""
+    if task.objective == "next_token":
+        return "gpt"
+    return "bert_encoder" if task.next_sentence else "bert"

@@ -1,7 +1,8 @@
 """Where each head looks: attention mass on relations, against chance, a null and an untrained twin."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,16 +11,14 @@ from jaxtyping import Bool, Float
 from scipy import stats
 from torch import Tensor
 
-from hooks import Transformer
-from hooks.ablation_engine import written_of_keys
-from hooks.attention import visible_keys
+from hooks.ablation_engine import Net, written_of_keys
 from interp.evaluation import chunks
 from interp.kinds import relations_of
-from interp.models import check_attention
 from interp.pattern_result import HeadPatterns
 from interp.randomness import derived_generator, derived_seed
 from interp.statistics import check_level, holm, t_half_width
 from interp.tasks.base import Batch, Task
+from interp.verbs import Given, readable, untrained_twin, visible_keys
 
 CHUNK = 64
 MIN_SCORE = 0.3
@@ -29,13 +28,13 @@ SAME_SCORE = 0.02
 
 
 def classify_heads(
-    model: Transformer,
+    model: Given,
     task: Task,
     *,
     kinds: Sequence[str] | None = None,
     n: int = 256,
     alpha: float = 0.01,
-    untrained: Transformer | None = None,
+    untrained: Given | None = None,
     seed: int = 0,
 ) -> HeadPatterns:
     """Score every head on every kind of attention, and label those that clearly are of one.
@@ -64,7 +63,7 @@ def classify_heads(
     Source: value-weighted attention as Kobayashi et al. 2020 (arXiv:2004.10102). The null permutes each query's
     keys within those it may see; its variance is that of sampling without replacement, its tail the normal one.
     """
-    check_attention(model)
+    model = readable(model, "classify_heads")
     if n < 8:
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
     check_level(alpha)
@@ -74,9 +73,10 @@ def classify_heads(
         raise ValueError("this task has none of the registered kinds; register one with interp.register_kind.")
     ours = measure(model, task, batch, names)
     if untrained is None:
-        learned = replace(model.cfg, head_patterns=())
-        untrained = Transformer(learned, seed=derived_seed(seed, "untrained twin") % 2**31)
-    twin = measure(untrained, task, batch, names)
+        other = untrained_twin(model, derived_seed(seed, "untrained twin") % 2**31, learned=True)
+    else:
+        other = readable(untrained, "classify_heads")
+    twin = measure(other, task, batch, names)
     mean, half = _mean(ours.score), _half_width(ours.score)
     spread = np.sqrt(ours.null_variance.sum(0)) / np.isfinite(ours.score).sum(0).clip(1)
     p = stats.norm.sf(mean / np.maximum(spread, 1e-12))
@@ -119,7 +119,7 @@ class Measures:
 
 
 @torch.no_grad()
-def measure(model: Transformer, task: Task, batch: Batch, kinds: Sequence[str]) -> Measures:
+def measure(model: Net, task: Task, batch: Batch, kinds: Sequence[str]) -> Measures:
     """Scores of every head on every kind, sequence by sequence, from one pass that keeps no pattern."""
     model.eval()
     parts: list[list[dict[str, Tensor]]] = []
@@ -127,7 +127,7 @@ def measure(model: Transformer, task: Task, batch: Batch, kinds: Sequence[str]) 
     # of the whole batch: a part of it may well lack a relation
     every = torch.stack(list(relations_of(task, batch, kinds).values()), 1)
     for part, related in zip(chunks(batch, CHUNK), every.split(CHUNK), strict=True):
-        allowed = visible_keys(model.cfg, part.tokens, part.attention_mask)
+        allowed = visible_keys(model, part.tokens, part.attention_mask)
         real = torch.ones_like(part.tokens, dtype=torch.bool) if part.attention_mask is None else part.attention_mask
         rows = _Rows(related & allowed[:, None], allowed, real)
         chances.append(rows.chance.mean((0, 2)))
@@ -159,13 +159,14 @@ def measure(model: Transformer, task: Task, batch: Batch, kinds: Sequence[str]) 
 
 
 def _write_norm(
-    model: Transformer, layer: int, v: Float[Tensor, "batch key head d_head"], resid: Float[Tensor, "batch key d_model"]
+    model: Net, layer: int, v: Float[Tensor, "batch key head d_head"], resid: Float[Tensor, "batch key d_model"]
 ) -> Float[Tensor, "batch head key"]:
     """Norm of what each key would write through each head."""
     if model.cfg.vo_identity:
         return written_of_keys(model, layer, v, resid).norm(dim=-1).transpose(1, 2)
     # |v W_O| = |R v| where W_O^T = Q R, and R is small
-    small = torch.linalg.qr(model.blocks[layer].attn.W_O.mT, mode="r").R
+    at: Any = model.blocks[layer]
+    small = torch.linalg.qr(at.attn.W_O.mT, mode="r").R
     return (v.transpose(1, 2) @ small.mT).norm(dim=-1)
 
 

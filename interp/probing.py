@@ -9,15 +9,14 @@ from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from hooks import Transformer
 from interp.activations import class_means, residuals_at_targets
 from interp.causal_probing import interchange_map
-from interp.models import check_attention
 from interp.probe_result import ProbeResult
 from interp.randomness import derived_generator, derived_seed
 from interp.ridge import LinearClassifier, factorise, fit
 from interp.statistics import CONFIDENCE, proportion_interval
 from interp.tasks.base import Batch, Task
+from interp.verbs import Given, readable, untrained_twin
 
 Solver = Literal["ridge", "logistic"]
 RIDGE_CONTROLS = 20
@@ -25,7 +24,7 @@ LOGISTIC_CONTROLS = 1
 
 
 def probe(
-    model: Transformer,
+    model: Given,
     task: Task,
     *,
     label: str | None = None,
@@ -62,7 +61,7 @@ def probe(
     (arXiv:1909.03368); map as in LEGO (arXiv:2206.04301) Figure 4. Differs: one classifier per layer and target where
     LEGO has one per layer.
     """
-    check_attention(model)
+    model = readable(model, "probe with verify=True" if verify else "probe")
     if solver not in get_args(Solver):
         raise ValueError(f"solver is {solver!r}; choose one of {', '.join(get_args(Solver))}.")
     if n_test < 1:
@@ -88,7 +87,7 @@ def probe(
     true = [values.T[:, None] for values in labels]
     accuracy = score(inputs, true, n_classes)[..., 0]
     shuffled_draws = score(inputs, shuffled, n_classes)
-    twin = Transformer(model.cfg, seed=derived_seed(seed, "untrained twin") % 2**31).eval()
+    twin = untrained_twin(model, derived_seed(seed, "untrained twin") % 2**31)
     twin_inputs = [residuals_at_targets(twin, batch)[:, kept] for batch in (fitting, testing)]
     low, high = proportion_interval(np.rint(accuracy * n_test).astype(int), n_test)
     causal = None

@@ -10,12 +10,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hooks import Transformer
-from hooks.ablation_engine import HeadInputs, Replacement, handed_on
-from hooks.attention import visible_keys
+from hooks.ablation_engine import HeadInputs, Net, Replacement, handed_on
 from interp.kinds import known_kinds, relations_of
 from interp.randomness import derived_generator
 from interp.tasks.base import Batch, Task
+from interp.verbs import visible_keys
 
 REMOVALS = ("zero", "mean", "resample")
 PATTERNS = ("uniform", "random_rows")
@@ -27,7 +26,7 @@ ReplacementOf = Callable[[slice], Replacement]
 """The replacement for a part of the batch."""
 
 
-def replacements(method: str, model: Transformer, task: Task, batch: Batch, *, seed: int) -> ReplacementOf:
+def replacements(method: str, model: Net, task: Task, batch: Batch, *, seed: int) -> ReplacementOf:
     """Prepare a method for a batch.
 
     Args:
@@ -51,7 +50,7 @@ def replacements(method: str, model: Transformer, task: Task, batch: Batch, *, s
 
     def mixed(part: slice) -> Replacement:
         here = batch.select(part)
-        allowed = visible_keys(model.cfg, here.tokens, here.attention_mask)
+        allowed = visible_keys(model, here.tokens, here.attention_mask)
         weight = allowed.double()
         if related is not None:
             weight = (related[part] & allowed).double()
@@ -63,7 +62,7 @@ def replacements(method: str, model: Transformer, task: Task, batch: Batch, *, s
     return mixed
 
 
-def _of_reference(method: str, model: Transformer, task: Task, batch: Batch, seed: int) -> ReplacementOf:
+def _of_reference(method: str, model: Net, task: Task, batch: Batch, seed: int) -> ReplacementOf:
     reference = _reference(method, model, task, seed)
     if method == "mean":
         return lambda part: lambda layer, clean: reference[layer].expand_as(clean.z)
@@ -72,7 +71,7 @@ def _of_reference(method: str, model: Transformer, task: Task, batch: Batch, see
 
 
 @torch.no_grad()
-def _reference(method: str, model: Transformer, task: Task, seed: int) -> list[Float[Tensor, "sample pos head width"]]:
+def _reference(method: str, model: Net, task: Task, seed: int) -> list[Float[Tensor, "sample pos head width"]]:
     """What each layer's heads hand on for other sequences, or its mean over those with a token at the position."""
     batch = task.sample(N_REFERENCE, generator=derived_generator(seed, "reference"), split="validation")
     inputs: dict[str, Any] = batch.model_inputs()

@@ -45,6 +45,10 @@ def _task_line(run: TrainingRun) -> str:
         kind = "prefixes of" if task["words"] == "prefixes" else "complete words of up to"
         language = f"{task['n_types']} types to depth {task['max_depth']}, q = {task['q']}"
         return f"bounded Dyck: {language}; {kind} {task['length']} brackets, loss on {task['loss_on']}"
+    if task["task"] == "text":
+        asked = {"next_token": "the next token", "masked": "masked tokens"}[task["objective"]]
+        more = " and whether a second sentence follows" if task["next_sentence"] else ""
+        return f"text ({task['corpus']['source']}): {asked}{more}; windows of {task['n_ctx']} tokens"
     if task["task"] == "template":
         shown = [str(LabelledTemplate(tuple(one["tokens"]), one["label"])) for one in task["templates"][:4]]
         more = f" and {len(task['templates']) - 4} more" if len(task["templates"]) > 4 else ""

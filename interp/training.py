@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from hooks import FullyConnected
 from hooks.architectures import Model
 from interp.contrastive import contrastive_loss
 from interp.evaluation import held_out
@@ -21,6 +22,7 @@ from interp.tasks.base import Batch, Task
 from interp.tasks.dyck import Dyck
 from interp.train_settings import TrainSettings, recipe_for
 from interp.training_run import TrainingRun, best_record
+from interp.verbs import readable
 
 OnRecord = Callable[[dict[str, Any]], None]
 
@@ -54,6 +56,8 @@ def train(
         ValueError: a model that does not fit the task, settings that do not fit either, a folder that holds
             another run, or a loss that is not finite.
     """
+    if not isinstance(model, FullyConnected):
+        readable(model, "train")
     settings = settings or recipe_for(task)
     _check_fit(model, task, settings)
     model.tokenizer = task.vocab
@@ -242,6 +246,11 @@ def _check_fit(model: Model, task: Task, settings: TrainSettings) -> None:
         raise ValueError(f"n_ctx of the model is {cfg.n_ctx}; the task has sequences of {task.n_ctx}.")
     if cfg.attention == "bidirectional" and task.attention == "causal":
         raise ValueError("attention of the model is bidirectional, which would see the answers of a causal task.")
+    if getattr(task, "next_sentence", False) and getattr(cfg, "n_token_types", 0) < 2:
+        raise ValueError(
+            "the task has two sentences, which this model cannot tell apart: it has fewer than two token types. Use "
+            "interp.config_for(task), or next_sentence=False."
+        )
     if settings.depth_range is not None and not 1 <= settings.depth_range[0] <= settings.depth_range[1] <= cfg.n_layers:
         raise ValueError(f"depth_range is {settings.depth_range}; give two depths from 1 to {cfg.n_layers}, in order.")
     if settings.association != "none" and not cfg.n_heads:

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks import Transformer
-from hooks.attention import visible_keys
+from hooks import ForeignModel
+from hooks.ablation_engine import Net
 from interp.activations import patterns_on
 from interp.randomness import derived_generator, derived_seed
 from interp.statistics import bootstrap_mean
@@ -21,10 +21,11 @@ from interp.training_run import TrainingRun
 from interp.variation_baselines import NAMES, same_for_every_layer, shuffled_distance
 from interp.variation_distances import bootstrap_pairs, mean_over_pairs, pair_distances
 from interp.variation_result import VariationResult
+from interp.verbs import Given, readable, visible_keys
 
 
 def attention_variation(
-    models: Sequence[Transformer | TrainingRun],
+    models: Sequence[Given | TrainingRun],
     task: Task,
     *,
     prefixes: str | Sequence[str] | None = None,
@@ -103,20 +104,27 @@ def attention_variation(
     )
 
 
-def _checked(models: Sequence[Transformer | TrainingRun], task: Task) -> list[Transformer]:
+def _checked(models: Sequence[Given | TrainingRun], task: Task) -> list[Net]:
     """The models, if they can be compared on that task."""
-    if isinstance(models, Transformer | TrainingRun):
+    if isinstance(models, Given | TrainingRun):
         raise ValueError("models is a single model; a variation is between models: pass a list of two or more.")
-    nets = [one.model if isinstance(one, TrainingRun) else one for one in models]
-    if len(nets) < 2:
-        raise ValueError(f"models holds {len(nets)}; a variation is between two or more. Train another seed.")
+    given = [one.model if isinstance(one, TrainingRun) else one for one in models]
+    if len(given) < 2:
+        raise ValueError(f"models holds {len(given)}; a variation is between two or more. Train another seed.")
     first: dict[int, int] = {}
-    for index, net in enumerate(nets):
-        if not isinstance(net, Transformer):
-            raise ValueError(f"models[{index}] is a {type(net).__name__}; pass a hooks.Transformer or a TrainingRun.")
-        if first.setdefault(id(net), index) != index:
+    nets: list[Net] = []
+    for index, model in enumerate(given):
+        if not isinstance(model, Given):
             raise ValueError(
-                f"models[{index}] is models[{first[id(net)]}] again; its distance to itself would count as agreement. "
+                f"models[{index}] is a {type(model).__name__}; pass a hooks.Transformer or a TrainingRun, or a "
+                f"TransformerLens bridge."
+            )
+        net = readable(model, "attention_variation")
+        nets.append(net)
+        one = id(net.bridge if isinstance(net, ForeignModel) else net)
+        if first.setdefault(one, index) != index:
+            raise ValueError(
+                f"models[{index}] is models[{first[one]}] again; its distance to itself would count as agreement. "
                 "Pass each model once."
             )
         shape, wanted = _shape(net), _shape(nets[0])
@@ -133,7 +141,7 @@ def _checked(models: Sequence[Transformer | TrainingRun], task: Task) -> list[Tr
     return nets
 
 
-def _shape(model: Transformer) -> str:
+def _shape(model: Net) -> str:
     return f"{model.cfg.n_layers} layers, {model.cfg.n_heads} heads, {model.cfg.attention} attention"
 
 
@@ -180,11 +188,11 @@ class _Reading:
 
 
 @torch.no_grad()
-def _read(models: list[Transformer], task: Task, batch: Batch) -> Iterator[_Reading]:
+def _read(models: list[Net], task: Task, batch: Batch) -> Iterator[_Reading]:
     """The patterns of all models on each example, compared."""
     tokens, mask = batch.tokens, batch.attention_mask
     real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
-    n_keys = visible_keys(models[0].cfg, tokens, mask).sum(-1) * real
+    n_keys = visible_keys(models[0], tokens, mask).sum(-1) * real
     patterns = patterns_on(models, batch)
     if mask is not None:
         patterns *= mask[:, None, :, None]

@@ -4,6 +4,7 @@ import shutil
 # Before torch is loaded: what the tests start (kernels, commands) inherits it, and two workers with two threads each on
 # two cores wait for each other many times longer than they compute.
 os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["HF_HUB_OFFLINE"] = "1"  # nothing leaves the machine
 
 import pytest
 import torch

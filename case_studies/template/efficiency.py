@@ -7,7 +7,7 @@ import pandas as pd
 
 from case_studies.claims import Claim, Measurement, Verdict
 from case_studies.evidence import Evidence
-from case_studies.judging import above, below
+from case_studies.judging import above, below, t_interval
 from case_studies.template.measures import (
     Scored,
     best_rate,
@@ -19,7 +19,6 @@ from case_studies.template.measures import (
     ratio,
     same_budget,
     scores,
-    t_interval,
     threshold,
 )
 from case_studies.template.models import BOTH, MIMETIC, PLAIN, A, B

@@ -14,11 +14,10 @@ from jaxtyping import Float
 
 from case_studies.claims import Measurement, Verdict
 from case_studies.evidence import Evidence, ModelSpec
-from case_studies.judging import at_least, below
+from case_studies.judging import at_least, below, t_interval
 from case_studies.template.models import SCALES
 from interp.evaluation import score_batch
 from interp.randomness import derived_generator
-from interp.statistics import t_half_width
 from interp.tasks import Template
 from interp.training_run import best_record
 from interp.view.scaling import scaling_curves
@@ -142,13 +141,6 @@ def losses(rows: Iterable[Scored]) -> Float[np.ndarray, " model"]:
 def geometric_mean(rows: Iterable[Scored]) -> float:
     """Of losses."""
     return float(np.exp(np.log(losses(rows)).mean()))
-
-
-def t_interval(values: Float[np.ndarray, " seed"], *, confidence: float = 0.95) -> tuple[float, float, float]:
-    """Mean over seeds with its t interval."""
-    mean = float(values.mean())
-    half = float(t_half_width(values, confidence=confidence)) if len(values) > 1 else 0.0
-    return mean, mean - half, mean + half
 
 
 def ratio(modified: Sequence[Scored], plain: Sequence[Scored], *, looks: int = 1) -> tuple[float, float, float]:

@@ -11,8 +11,8 @@ import torch
 
 from case_studies.claims import Claim, Measurement, Verdict
 from case_studies.evidence import Evidence, ModelSpec
-from case_studies.judging import above, below, correlation, more_than_half
-from case_studies.template.measures import SOLVED, n_train, t_interval, template_task
+from case_studies.judging import above, below, correlation, more_than_half, t_interval
+from case_studies.template.measures import SOLVED, n_train, template_task
 from case_studies.template.models import PLAIN, A
 from hooks import Transformer
 from interp.ablation import ablate_heads

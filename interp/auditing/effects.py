@@ -3,19 +3,19 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, cast
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hooks import Transformer
-from hooks.ablation_engine import AblationEngine, Head, HeadInputs, Replacement
-from hooks.attention import visible_keys
+from hooks.ablation_engine import AblationEngine, Head, HeadInputs, Net, Replacement
 from interp.evaluation import chunks
 from interp.kinds import relations_of
 from interp.replacements import REMOVALS, ReplacementOf, mix, normalised, random_weights, replacements
 from interp.tasks.base import Batch, Task
+from interp.verbs import visible_keys
 
 TOKENS_PER_CHUNK = 1536
 READINGS = ("ideal", "read_part")
@@ -33,7 +33,7 @@ class Effects:
     were not tried."""
 
 
-def every_head(model: Transformer) -> list[Head]:
+def every_head(model: Net) -> list[Head]:
     """All (layer, head), layer by layer."""
     return [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
 
@@ -48,7 +48,7 @@ class Laboratory:
         seed: Decides references and random rows.
     """
 
-    def __init__(self, model: Transformer, task: Task, batch: Batch, *, seed: int):
+    def __init__(self, model: Net, task: Task, batch: Batch, *, seed: int):
         self.model, self.task, self.batch = model, task, batch
         self.seed = seed
         self.size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
@@ -149,7 +149,7 @@ class Laboratory:
         replaced, so that what it does elsewhere cannot help or harm the reading; of other heads all rows.
         """
         model = self.model
-        allowed = visible_keys(model.cfg, part.tokens, part.attention_mask)
+        allowed = visible_keys(model, part.tokens, part.attention_mask)
         seen = {kind: relation & allowed for kind, relation in related.items()}
         spoken = {kind: relation.any(-1, keepdim=True) for kind, relation in seen.items()}
         uniform = normalised(allowed.double(), allowed)
@@ -216,8 +216,8 @@ def opposed(laboratory: Laboratory, least: float) -> list[tuple[Head, Head]]:
     for _, _, engine in laboratory.kept:
         rows = []
         for layer in range(model.cfg.n_layers):
-            z = engine.heads(layer).z
-            out = z if model.cfg.vo_identity else torch.einsum("bphe,hed->bphd", z, model.blocks[layer].attn.W_O)
+            z, at = engine.heads(layer).z, cast(Any, model.blocks[layer])
+            out = z if model.cfg.vo_identity else torch.einsum("bphe,hed->bphd", z, at.attn.W_O)
             rows.append(out.permute(2, 0, 1, 3))
         written.append(torch.cat(rows))
     every = torch.cat(written, 1)

@@ -6,32 +6,31 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float
 
-from hooks import Transformer
 from interp.auditing.effects import INTERVENTIONS, Effects, Laboratory, every_head
 from interp.auditing.questions import Outcomes, check_fit, check_relations, judged_outcomes
 from interp.auditing.result import AuditResult
 from interp.auditing.sets import HeadSets, cancelled_partners, redundant_partners, set_effects, sets_to_test
 from interp.auditing.verdicts import JUDGED, Judged, Tested, judge, tested
 from interp.evaluation import score_batch
-from interp.models import check_attention
 from interp.pattern_result import HeadPatterns
 from interp.patterns import classify_heads
 from interp.randomness import derived_generator
 from interp.statistics import check_level, drop_interval
 from interp.tasks.base import Task
+from interp.verbs import Given, readable
 
 SEARCHED = 4
 """Sets of heads are looked for on a separate batch, this many times smaller."""
 
 
 def audit(
-    model: Transformer,
+    model: Given,
     task: Task,
     *,
     n: int = 256,
     alpha: float = 0.01,
     outcomes: Sequence[str] | None = None,
-    twins: Sequence[Transformer] = (),
+    twins: Sequence[Given] = (),
     at_chance: bool = False,
     seed: int = 0,
 ) -> AuditResult:
@@ -58,7 +57,7 @@ def audit(
         ValueError: a model that the task does not fit, a task without relations that the model could look at, an
             unknown outcome, too few sequences for any verdict (says how many are needed), or a model at chance.
     """
-    check_attention(model)
+    model = readable(model, "audit")
     check_fit(model, task)
     check_level(alpha)
     if n < 8:
@@ -157,11 +156,12 @@ def _result(
     )
 
 
-def _compare(result: AuditResult, twins: Sequence[Transformer], task: Task, **settings) -> AuditResult:
+def _compare(result: AuditResult, twins: Sequence[Given], task: Task, **settings) -> AuditResult:
     """How many twins have a head of the same look and verdict in the same layer?"""
     shape = max(result.heads)
     agree = np.zeros(len(result.heads))
-    for index, twin in enumerate(twins):
+    for index, one in enumerate(twins):
+        twin = readable(one, "audit")
         if max(every_head(twin)) != shape:
             raise ValueError(
                 f"twins[{index}] has {twin.cfg.n_layers} layers of {twin.cfg.n_heads} heads; give models of one shape."

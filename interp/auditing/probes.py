@@ -14,24 +14,25 @@ from transformer_lens.tools.analysis.interchange import (
     random_basis,
 )
 
-from hooks import Transformer
+from hooks import ForeignModel
+from hooks.ablation_engine import Net
 from hooks.attention import take
 from interp.activations import class_means, residual_names, residuals_at_targets
 from interp.auditing.probes_result import ProbeAudit
 from interp.auditing.questions import check_fit
 from interp.auditing.verdicts import SHARE
-from interp.models import check_attention
 from interp.probe_result import ProbeResult
 from interp.probing import probe
 from interp.randomness import derived_generator, derived_seed
 from interp.statistics import check_level, drop_interval, drop_tests, holm
 from interp.tasks.base import Batch, Task
+from interp.verbs import Given, readable
 
 CHANGES = ("interchange", "erasure")
 
 
 def audit_probe(
-    model: Transformer,
+    model: Given,
     task: Task,
     *,
     label: str | None = None,
@@ -59,7 +60,7 @@ def audit_probe(
     Raises:
         ValueError: what `probe` refuses, too few test examples, or a task that does not fit the model.
     """
-    check_attention(model)
+    model = readable(model, "audit_probe")
     check_fit(model, task)
     if n_test < 32:
         raise ValueError(f"n_test is {n_test}; at least 32 examples are needed for a verdict.")
@@ -73,14 +74,14 @@ def audit_probe(
     inputs = residuals_at_targets(model, fitting)[:, columns]
     means = class_means(inputs, labels[0].T.expand(len(inputs), -1, -1), n_classes)
     baseline = np.maximum(np.maximum(read.shuffled, read.control), read.untrained)
-    readable = _readable(read, baseline)
+    legible = _readable(read, baseline)
     changes = _Changes(model, task, testing, labels[1], seed)
-    asked = readable[1] > alpha
+    asked = legible[1] > alpha
     changed = changes.measure(means, inputs.mean(2), columns, where=asked)
     tests = {name: drop_tests(values[..., 0], values[..., 1], np.array(SHARE)) for name, values in changed.items()}
     used = np.minimum(2 * np.minimum(*(tests[name][0] for name in CHANGES)), 1)
     unused = np.maximum(*(tests[name][1] for name in CHANGES))
-    p = holm(np.stack([*readable, used, unused]))
+    p = holm(np.stack([*legible, used, unused]))
     costs = {
         name: [np.where(asked, end, np.nan) for end in drop_interval(values[..., 0], values[..., 1])]
         for name, values in changed.items()
@@ -128,7 +129,7 @@ def _verdict(p: Float[np.ndarray, " question"], alpha: float) -> str:
 class _Changes:
     """How often answers change when what a probe reads is interchanged or erased, beyond a placebo."""
 
-    model: Transformer
+    model: Net
     task: Task
     batch: Batch
     labels: Int[Tensor, "batch target"]
@@ -160,7 +161,8 @@ class _Changes:
                 column = columns[index]
                 at = self.batch.target_positions[:, column]
                 here = cache[name][torch.arange(len(at)), at]
-                basis = probe_basis(means[layer, index])
+                there = means[layer, index].any(-1)  # a class that no fitting example had at this target has no mean
+                basis = probe_basis(means[layer, index][there])
                 random = random_basis(
                     here.shape[-1], basis.shape[1], derived_seed(self.seed, "placebo", layer, column) % 2**31
                 )
@@ -187,11 +189,15 @@ class _Changes:
     ) -> Bool[Tensor, " batch"]:
         edited = resid.clone()
         edited[torch.arange(len(at)), at] = to
+        positions: dict[str, Any] = {}
+        if isinstance(self.model, ForeignModel) and self.model.positions_in_layers:
+            positions["position_ids"] = self.batch.position_ids
         logits = self.model.resume(
             edited,
             layer,
             tokens=self.batch.tokens,
             attention_mask=self.batch.attention_mask,
             read_at=self.batch.target_positions,
+            **positions,
         )
         return (self.task.answers(logits) != before).any(1)

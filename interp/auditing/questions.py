@@ -6,15 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from hooks import Transformer
-from hooks.attention import visible_keys
+from hooks.ablation_engine import Net
 from interp.auditing.verdicts import SHARE, sequences_needed
 from interp.kinds import relations_of
 from interp.statistics import drop_tests
 from interp.tasks.base import Batch, Score, Task
+from interp.verbs import visible_keys
 
 
-def check_fit(model: Transformer, task: Task) -> None:
+def check_fit(model: Net, task: Task) -> None:
     """Refuse a task whose sequences the model cannot read, or whose answers it cannot give.
 
     Raises:
@@ -34,7 +34,7 @@ def check_fit(model: Transformer, task: Task) -> None:
         )
 
 
-def check_relations(model: Transformer, task: Task, batch: Batch) -> None:
+def check_relations(model: Net, task: Task, batch: Batch) -> None:
     """Refuse a task that has no relation which the model could look at.
 
     Raises:
@@ -43,7 +43,7 @@ def check_relations(model: Transformer, task: Task, batch: Batch) -> None:
     relations = relations_of(task, batch)
     if not relations:
         raise ValueError("this task has none of the registered kinds; register one with interp.register_kind.")
-    allowed = visible_keys(model.cfg, batch.tokens, batch.attention_mask)
+    allowed = visible_keys(model, batch.tokens, batch.attention_mask)
     if not any((related & allowed).any() for related in relations.values()):
         raise ValueError(
             f"none of the task's relations ({', '.join(relations)}) reaches a key that the model can see: it is "
@@ -79,7 +79,8 @@ def judged_outcomes(
     right, asked = score.right.double().numpy()[:, chosen], score.asked.double().numpy()[:, chosen]
     clean = right.sum(0) / np.maximum(asked.sum(0), 1e-300)
     # guessing is "losing" every answer but chance of them
-    guessing, _ = drop_tests(right, asked, np.full(len(chosen), task.chance))
+    chance = np.array(getattr(task, "chances", (task.chance,) * len(task.outcomes)))[chosen]
+    guessing, _ = drop_tests(right, asked, chance)
     knows = (guessing * len(chosen) <= alpha) & (asked.sum(0) > 0)
     names = np.array(task.outcomes)[chosen]
     have = (asked > 0).sum(0)
@@ -89,18 +90,23 @@ def judged_outcomes(
         least = np.array([sequences_needed(n_tests, alpha, float(one)) for one in share])
         return np.ceil(least * len(right) / np.maximum(have, 1)).astype(int)
 
-    threshold = SHARE * np.maximum(clean - task.chance, 1e-9)
+    threshold = SHARE * np.maximum(clean - chance, 1e-9)
     needed = sequences(threshold)
     enough = knows & (len(right) >= needed)
     if not knows.any() and not at_chance:
         raise ValueError(
-            f"the model is not above chance ({task.chance:.2f}) on any outcome (at most {np.nanmax(clean):.2f}): "
+            f"the model is not above chance ({_chance(chance)}) on any outcome (at most {np.nanmax(clean):.2f}): "
             f"nothing it does could be lost. Train it, or audit it anyway with at_chance=True."
         )
     if at_chance and not enough.any():
-        best = f"at most {np.nanmax(clean):.2f}, chance {task.chance:.2f}"
+        best = f"at most {np.nanmax(clean):.2f}, chance {_chance(chance)}"
         warning = f"The model knows too little ({best}) for anything to be lost: no head can be called harmless."
-        threshold = np.full(len(chosen), SHARE * (1 - task.chance))
+        if knows.any():
+            warning = (
+                f"With {len(right)} sequences, where {int(needed[knows].min())} are needed, no head can be called "
+            )
+            warning += f"harmless ({best})."
+        threshold = SHARE * (1 - chance)
         kept = np.flatnonzero(have > 0)
         return Outcomes(
             [chosen[i] for i in kept], tuple(names[kept].tolist()), clean[kept], threshold[kept], True, (warning,)
@@ -127,3 +133,7 @@ def judged_outcomes(
         False,
         tuple(warnings),
     )
+
+
+def _chance(chance: Float[np.ndarray, " outcome"]) -> str:
+    return ", ".join(f"{one:.2f}" if one >= 0.01 else f"{one:.1g}" for one in dict.fromkeys(chance.tolist()))

@@ -17,11 +17,11 @@ from hooks.ablation_engine import AblationEngine, Head, HeadInputs
 from hooks.blocks import MLP, DeepMLP
 from hooks.linear import Linear
 from interp.evaluation import chunks, score_batch
-from interp.models import check_attention
 from interp.pruning.curve_result import PruningCurve
 from interp.randomness import derived_generator
 from interp.statistics import pooled_interval
 from interp.tasks.base import Batch, Score, Task
+from interp.verbs import check_attention
 
 AllMatrices = Literal["magnitude", "magnitude, each matrix", "random"]
 OneKind = Literal["W_Q", "W_K", "W_V", "W_O", "W_in", "W_out"]

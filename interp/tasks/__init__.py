@@ -4,13 +4,15 @@ from typing import Any
 
 from interp.tasks.base import Batch, Task, Vocab
 from interp.tasks.chain import Chain, chain_of, read_sentence
+from interp.tasks.corpus import Corpus
 from interp.tasks.dyck import Dyck, DyckBatch
 from interp.tasks.groups import S3, Z2, GroupAction, cyclic, ready_made, symmetric
 from interp.tasks.lego import Lego, LegoBatch
 from interp.tasks.template import Template, TemplateBatch
 from interp.tasks.template_language import LabelledTemplate, matches
+from interp.tasks.text import Text, TextBatch
 
-KINDS: dict[str, Any] = {"lego": Lego, "dyck": Dyck, "template": Template}
+KINDS: dict[str, Any] = {"lego": Lego, "dyck": Dyck, "template": Template, "text": Text}
 """Tasks by the name their manifest carries."""
 
 
@@ -31,6 +33,7 @@ __all__ = [
     "Z2",
     "Batch",
     "Chain",
+    "Corpus",
     "Dyck",
     "DyckBatch",
     "GroupAction",
@@ -40,6 +43,8 @@ __all__ = [
     "Task",
     "Template",
     "TemplateBatch",
+    "Text",
+    "TextBatch",
     "Vocab",
     "chain_of",
     "cyclic",

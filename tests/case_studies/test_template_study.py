@@ -11,6 +11,7 @@ import pytest
 from toys import measured_within_reach
 
 from case_studies.claims import SIZES, Measurement
+from case_studies.judging import t_interval
 from case_studies.study import run_study
 from case_studies.template import copying, efficiency, kernel, networks, reading, sweeps
 from case_studies.template.measures import (
@@ -22,7 +23,6 @@ from case_studies.template.measures import (
     over_seeds,
     paper_curves,
     ratio,
-    t_interval,
     threshold,
 )
 from case_studies.template.models import BOTH, MIMETIC, PLAIN, SCALES, A, B, groups

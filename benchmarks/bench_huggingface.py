@@ -1,0 +1,104 @@
+"""Models from Hugging Face: our forward pass against theirs, and training a small GPT-2 against training theirs."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+
+from benchmarks.timing import Comparison, compare
+from hooks import Transformer, from_huggingface, presets
+from interp.randomness import derived_generator
+from interp.tasks import Text
+
+SIZES = ((4, 128, 8, 8, 64), (6, 256, 8, 8, 128))
+"""Layers, width, heads, batch, positions."""
+VOCAB = 2048
+TRAINED = {"d_model": 128, "n_heads": 4, "n_layers": 4}
+BATCH = 16
+
+
+def comparisons() -> Iterator[Comparison]:
+    for name in ("GPT-2", "BERT", "ALBERT"):
+        for layers, width, heads, batch, pos in SIZES:
+            theirs = huggingface(name, layers, width, heads, attn_implementation="eager").eval()
+            ours = from_huggingface(theirs)
+            tokens = torch.randint(VOCAB, (batch, pos), generator=torch.Generator().manual_seed(0))
+            yield compare(
+                f"forward, {name} {layers} x {width}, {batch} x {pos} tokens, against eager",
+                lambda ours=ours, tokens=tokens: forward(ours, tokens),
+                lambda theirs=theirs, tokens=tokens: forward(theirs, tokens),
+                bar=1.0,
+            )
+    for name, bar, settings in (
+        ("as it comes", 1 / 1.2, {}),
+        ("without dropout", 1.0, dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)),
+    ):
+        theirs = huggingface("GPT-2", TRAINED["n_layers"], TRAINED["d_model"], TRAINED["n_heads"], **settings)
+        yield compare(
+            f"training step, GPT-2, 2048 tokens, against theirs {name}",
+            our_step(),
+            their_step(theirs),
+            bar=bar,
+            rounds=15,
+        )
+
+
+def huggingface(name: str, layers: int, width: int, heads: int, **settings: Any) -> Any:
+    """One of theirs, with random weights."""
+    if name == "GPT-2":
+        config = transformers.GPT2Config(
+            vocab_size=VOCAB, n_embd=width, n_layer=layers, n_head=heads, n_positions=128,
+            bos_token_id=None, eos_token_id=None, **settings,
+        )  # fmt: skip
+        return transformers.GPT2LMHeadModel(config)
+    sizes: dict[str, Any] = {
+        "vocab_size": VOCAB,
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+    }
+    sizes |= {"intermediate_size": 4 * width, "max_position_embeddings": 128, **settings}
+    if name == "BERT":
+        return transformers.BertForMaskedLM(transformers.BertConfig(**sizes))
+    return transformers.AlbertForMaskedLM(transformers.AlbertConfig(embedding_size=64, **sizes))
+
+
+@torch.no_grad()
+def forward(model: Any, tokens: Tensor) -> Any:
+    return model(tokens)
+
+
+def our_step() -> Callable[[], None]:
+    """A step as `interp.train` makes it, the sampling of text included."""
+    task = Text(n_ctx=128, vocab_size=VOCAB)
+    sizes: dict[str, Any] = {"d_vocab": task.d_vocab, "n_ctx": task.n_ctx, **TRAINED}
+    model = Transformer(presets.gpt(tied_embedding=True, **sizes)).train()
+
+    def step() -> None:
+        batch = task.sample(BATCH, generator=derived_generator(0, "bench"))
+        optimise(model, optimizer, task.loss(model(batch.tokens, **batch.model_inputs()), batch))
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    return step
+
+
+def their_step(model: Any) -> Callable[[], None]:
+    """The same on their model, with their loss."""
+    task = Text(n_ctx=128, vocab_size=VOCAB)
+    model.train()
+
+    def step() -> None:
+        tokens = task.sample(BATCH, generator=derived_generator(0, "bench")).tokens
+        optimise(model, optimizer, model(input_ids=tokens, labels=tokens).loss)
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    return step
+
+
+def optimise(model: Any, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()

@@ -1,0 +1,82 @@
+"""Which language models does the study pretrain? A GPT-2 and a BERT, plain and with a I and b I, by size."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from case_studies.claims import Size
+from case_studies.evidence import ModelSpec
+from interp.models import config_for
+from interp.tasks import Text
+from interp.train_settings import TrainSettings
+
+PLAIN, BOTH = "plain", "+ a I, b I"
+VARIANTS: dict[str, dict[str, Any]] = {PLAIN: {}, BOTH: {"qk_identity": True, "vo_identity": True}}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt2": ("gpt", {"objective": "next_token"}),
+    "bert": ("bert_encoder", {"objective": "masked", "next_sentence": True}),
+}
+"""Of each: the preset, and what it is trained to tell."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """What a size can carry."""
+
+    sizes: Mapping[str, int]
+    """Of the models."""
+    vocab_size: int
+    n_ctx: int
+    steps: int
+    tokens_per_step: int
+    learning_rate: float
+    seeds: int
+    windows: int
+    """Held-out stretches of text behind a model's perplexity."""
+
+
+SCALES: dict[Size, Scale] = {
+    "quick": Scale(
+        sizes={"d_model": 64, "n_heads": 4, "n_layers": 2}, vocab_size=512, n_ctx=64, steps=150, tokens_per_step=1024,
+        learning_rate=3e-3, seeds=3, windows=200,
+    ),
+    "standard": Scale(
+        sizes={"d_model": 128, "n_heads": 4, "n_layers": 4}, vocab_size=2048, n_ctx=128, steps=1000,
+        tokens_per_step=2048, learning_rate=1e-3, seeds=3, windows=500,
+    ),
+    "paper": Scale(
+        sizes={"d_model": 768, "n_heads": 12, "n_layers": 12}, vocab_size=8192, n_ctx=512, steps=5000,
+        tokens_per_step=16384, learning_rate=3e-4, seeds=3, windows=1000,
+    ),
+}  # fmt: skip
+
+
+def group(family: str, variant: str) -> str:
+    """The name of a group of models."""
+    return f"{family} {variant}"
+
+
+def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
+    """Every group of models: both families, both variants, the same text, steps and seeds for all."""
+    return {
+        group(family, variant): _models(size, family, added)
+        for family in FAMILIES
+        for variant, added in VARIANTS.items()
+    }
+
+
+def _models(size: Size, family: str, added: Mapping[str, Any]) -> list[ModelSpec]:
+    scale = SCALES[size]
+    preset, objective = FAMILIES[family]
+    task = Text(n_ctx=scale.n_ctx, vocab_size=scale.vocab_size, **objective)
+    settings = TrainSettings(
+        steps=scale.steps,
+        tokens_per_step=scale.tokens_per_step,
+        learning_rate=scale.learning_rate,
+        weight_decay=0.0,
+        eval_every=max(10, scale.steps // 20),
+        n_eval=64,
+        checkpoint_every=100,
+    )
+    config = config_for(task, preset, **{**scale.sizes, **added})
+    return [ModelSpec(task=task, config=config, settings=settings, seed=seed) for seed in range(scale.seeds)]

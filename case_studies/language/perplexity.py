@@ -1,0 +1,114 @@
+"""Claims about perplexity: is it lower with a I and b I, after the same budget? (Figure 6)"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import altair as alt
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from case_studies.claims import Claim, Measurement
+from case_studies.evidence import Evidence, ModelSpec
+from case_studies.judging import above, t_interval
+from case_studies.language.models import BOTH, PLAIN, SCALES, VARIANTS, group
+from interp.evaluation import score_batch
+from interp.randomness import derived_generator
+from interp.statistics import t_half_width
+from interp.view.charts import HEIGHT, WIDTH, palette
+
+
+def measure_perplexity(evidence: Evidence, *, family: str) -> Measurement:
+    """Loss per token of the plain models minus that of the others, seed by seed, on the same held-out text."""
+    loss = {variant: _losses(evidence, group(family, variant)) for variant in VARIANTS}
+    gain = loss[PLAIN].mean(1) - loss[BOTH].mean(1)
+    mean, low, high = t_interval(gain)
+    rows: list[list] = [["seed", *(f"perplexity, {variant} [95 % over windows]" for variant in VARIANTS), "gain, nats"]]
+    for seed, one in enumerate(gain):
+        rows.append([seed, *(_perplexity(loss[variant][seed]) for variant in VARIANTS), f"{one:+.4f}"])
+    scalars = [_scalars(evidence, spec) for spec in evidence.specs(group(family, BOTH))]
+    table = [["seed", "a, mean", "a, least", "a, most", "b, mean", "b, least", "b, most"]]
+    table += [[seed, *(f"{value:+.3f}" for value in found)] for seed, found in enumerate(scalars)]
+    return Measurement(
+        value=mean, low=low, high=high, n=len(gain), unit="seeds",
+        numbers={
+            "windows per model": loss[PLAIN].shape[1],
+            **{f"perplexity, {variant}": float(np.exp(loss[variant].mean())) for variant in VARIANTS},
+        },
+        tables=[("Perplexity on held-out files", rows), ("The learned scalars", table)],
+        charts=[_curves(evidence, family)],
+        note="Perplexity is the exponential of the loss per token asked for, on whole files that no model has trained "
+        "on. Both variants have the same text, steps, rates and seeds. The text is Python's standard library.",
+    )  # fmt: skip
+
+
+def _losses(evidence: Evidence, name: str) -> Float[np.ndarray, "seed window"]:
+    """Mean loss per token of each window, the same windows for every model."""
+    windows, found = SCALES[evidence.size].windows, []
+    for spec in evidence.specs(name):
+        batch = spec.task.sample(windows, generator=derived_generator(evidence.seed, "perplexity"), split="test")
+        score = score_batch(evidence.run(spec).model, spec.task, batch)
+        found.append((score.loss[:, 0] / score.asked[:, 0]).double().numpy())
+    return np.stack(found)
+
+
+def _perplexity(loss: Float[np.ndarray, " window"]) -> str:
+    half = float(t_half_width(loss))
+    mean = loss.mean()
+    return f"{np.exp(mean):.2f} [{np.exp(mean - half):.2f}, {np.exp(mean + half):.2f}]"
+
+
+def _scalars(evidence: Evidence, spec: ModelSpec) -> list[float]:
+    state = evidence.run(spec).model.state_dict()
+    found = []
+    for name in ("a", "b"):
+        values = np.concatenate([value.numpy() for key, value in state.items() if key.endswith(f"attention.{name}")])
+        found += [values.mean(), values.min(), values.max()]
+    return [float(value) for value in found]
+
+
+def _curves(evidence: Evidence, family: str) -> alt.TopLevelMixin:
+    """Validation loss by step: mean over seeds, with its t interval."""
+    rows: list[dict] = []
+    for variant in VARIANTS:
+        runs = [evidence.history(spec) for spec in evidence.specs(group(family, variant))]
+        for records in zip(*runs, strict=True):
+            low_high = t_interval(np.array([record["validation_loss"][0] for record in records]))
+            point = dict(zip(("loss", "low", "high"), low_high, strict=True))
+            rows.append({"steps": records[0]["steps_done"], "model": variant, **point})
+    n = len(evidence.specs(group(family, PLAIN)))
+    return _loss_chart(pd.DataFrame(rows), list(VARIANTS), f"{family}, validation loss, mean of {n} seeds, 95 %")
+
+
+def _loss_chart(table: pd.DataFrame, names: Sequence[str], title: str) -> alt.TopLevelMixin:
+    colour = alt.Color("model:N", scale=alt.Scale(domain=list(names), range=palette(len(names))))
+    up = alt.Scale(zero=False)
+    base = alt.Chart(table)
+    band = base.mark_area(opacity=0.2).encode(
+        alt.X("steps:Q"), alt.Y("low:Q", title="nats per token", scale=up), alt.Y2("high:Q"), colour
+    )
+    line = base.mark_line(point=alt.OverlayMarkDef(size=18)).encode(
+        alt.X("steps:Q"), alt.Y("loss:Q", title="nats per token", scale=up), colour,
+        tooltip=["model:N", "steps:Q", alt.Tooltip("loss:Q", format=".3f")],
+    )  # fmt: skip
+    return alt.layer(band, line).properties(width=2 * WIDTH, height=HEIGHT, title=title)
+
+
+def _claim(family: str, source: str, model: str, paper: str | None) -> Claim:
+    return Claim(
+        id=f"perplexity.{family}", source=source, paper=paper,
+        statement=f"With a I on W_K W_Q^T and b I on W_V W_O^T {model} reaches a lower perplexity in the same steps.",
+        rule="Loss per token of the plain model minus that of the other, on the same held-out text, paired by seed: "
+        "reproduced if the t interval over seeds lies above 0, not reproduced if below, else out of reach.",
+        quantity="gain in nats per token", measure=partial(measure_perplexity, family=family),
+        judge=partial(above, bar=0.0), needs=tuple(group(family, variant) for variant in VARIANTS),
+    )  # fmt: skip
+
+
+CLAIMS = (
+    _claim(
+        "gpt2", "template paper, Figure 6, on a small GPT-2 and other text", "GPT-2",
+        "64.00 to 60.46 on Wikitext2 (0.057 nats), 16.83 to 16.40 on Wikitext103 (0.026)",
+    ),
+    _claim("bert", "ours: Figure 6 for masked tokens", "BERT", None),
+)  # fmt: skip
