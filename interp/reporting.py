@@ -29,6 +29,8 @@ SECTION_OF: dict[type, Callable[[Any], Section]] = {
     VariationResult: part.variations,
 }
 """Which function makes a section of a result."""
+NAMES = {"lego": "LEGO", "dyck": "bounded Dyck", "template": "template strings", "text": "text"}
+"""What tasks are called in a sentence."""
 
 
 def report(results: Sequence[Any], path: str | Path, *, title: str, lead: str = "") -> Path:
@@ -87,7 +89,7 @@ def report_run(
     heads = "1 head" if cfg.n_heads == 1 else f"{cfg.n_heads} heads"
     lead = (
         f"A transformer with {cfg.n_layers} layers and {heads} per layer was trained on "
-        f"{run.manifest['task']['task'].upper()} from seed {run.manifest['seed']}. On {n_test} held-out examples its "
+        f"{NAMES[run.manifest['task']['task']]} from seed {run.manifest['seed']}. On {n_test} held-out examples its "
         f"weakest target, {target}, is right {accuracy:.2%} of the time."
     )
     return report(sections, path, title=title, lead=lead), tested

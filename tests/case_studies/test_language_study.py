@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from toys import measured_within_reach
 
 from case_studies.claims import SIZES
-from case_studies.language import finetuning, models
+from case_studies.evidence import Evidence
+from case_studies.language import finetuning, models, perplexity
 from case_studies.language.finetuning import STRINGS, pretrained_for, untrained_for
 from case_studies.language.models import BOTH, FAMILIES, PLAIN, SCALES, group, groups
 from case_studies.language.study import STUDY
@@ -82,6 +84,19 @@ def test_a_pretrained_model_keeps_its_weights_in_a_template_task(few_words):
     assert not words.vocab.special[taken].any()
     other = pretrained_for(task, base, words=words, seed=4)
     assert not torch.equal(model.embed.weight, other.embed.weight)
+
+
+def test_a_lower_loss_with_the_scalars_is_a_gain(few_words, monkeypatch):
+    found = {PLAIN: np.full((3, 4), 2.0), BOTH: np.tile([[1.5], [1.6], [1.4]], 4)}
+    monkeypatch.setattr(perplexity, "_losses", lambda evidence, name: found[name.removeprefix("gpt2 ")])
+    monkeypatch.setattr(perplexity, "_scalars", lambda evidence, spec: [0.0] * 6)
+    monkeypatch.setattr(perplexity, "_curves", lambda evidence, family: {"mark": "line"})
+    evidence = Evidence(size="quick", seed=0, groups={k: tuple(v) for k, v in groups("quick").items()}, folder=Path())
+    said = perplexity.measure_perplexity(evidence, family="gpt2")
+    half = stats.t.isf(0.025, 2) * 0.1 / 3**0.5
+    assert (said.value, said.low, said.high) == pytest.approx((0.5, 0.5 - half, 0.5 + half))
+    assert said.numbers[f"perplexity, {PLAIN}"] == pytest.approx(np.exp(2))
+    assert said.tables[0][1][1][1] == "7.39 [7.39, 7.39]"
 
 
 def test_the_whole_study_runs_on_models_that_know_nothing(few_words, tmp_path, monkeypatch):

@@ -144,7 +144,10 @@ def test_a_config_says_what_it_is_of(tmp_path):
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"architecture": "lstm"}, "the config is of a 'lstm'; this unmyopic knows transformer, encoder and fully_connected"),
+        (
+            {"architecture": "lstm"},
+            "the config is of a 'lstm'; this unmyopic knows transformer, encoder and fully_connected",
+        ),
         (
             {"architecture": "fully_connected", **SIZES, "dropout": 0.1},
             r"the config has unknown fields \['dropout'\]; was it written by a newer unmyopic",

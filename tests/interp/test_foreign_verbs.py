@@ -378,3 +378,8 @@ def test_a_bridge_and_our_own_model_of_the_same_weights_agree():
     one, two = (interp.classify_heads(model, PADDED, n=N) for model in (ours, bridge))
     np.testing.assert_allclose(one.score, two.score, atol=1e-4)
     np.testing.assert_allclose(one.value_weighted, two.value_weighted, atol=1e-4)
+
+
+def test_a_bridge_is_not_trained(as_a_user):
+    with pytest.raises(ValueError, match="train cannot be asked of a TransformerLens bridge: a run is resumed"):
+        interp.train(bridge_for("gpt2"), WHOLE)

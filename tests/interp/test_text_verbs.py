@@ -12,11 +12,13 @@ from texts import NAMES, corpus, documents
 import interp
 from hooks import Transformer, make_model
 from hooks.head_patterns import HeadPattern
+from interp.auditing.questions import judged_outcomes
 from interp.evaluation import score_batch
 from interp.perplexities import PerplexityResult, perplexity
 from interp.randomness import derived_generator
 from interp.sweeps import TrainJob, train_many
 from interp.tasks import Corpus, Lego, Text, task_from
+from interp.tasks.base import Score
 from interp.train_settings import recipe_for
 from interp.training_run import TrainingRun
 
@@ -228,3 +230,40 @@ def test_the_command_line_trains_on_text(more, tmp_path, monkeypatch, capsys):
     assert run.model.cfg.vo_identity
     assert run.manifest["settings"]["tokens_per_step"] == recipe_for(NEXT).tokens_per_step
     assert isinstance(run.model, Transformer)
+
+
+def test_an_audit_of_a_probe_passes_over_kinds_that_a_target_does_not_have():
+    """Words and spaces only: most kinds have no example at all, and so no mean."""
+    pages = {f"{n}": " ".join(f"word{(n * i) % 7} other" for i in range(120)) for n in range(30)}
+    task = Text(corpus=Corpus(documents=pages), n_ctx=8, vocab_size=300)
+    model = make_model(interp.config_for(task, d_model=16, n_heads=2, n_layers=1), seed=0)
+    found = interp.audit_probe(model, task, n_train=300, n_test=32)
+    assert len(found.verdict) == 2
+
+
+def test_the_next_sentence_is_known_only_above_a_half():
+    task = Text(corpus=corpus(), n_ctx=16, vocab_size=300, objective="masked", next_sentence=True)
+    assert task.chances == (1 / task.d_vocab, 0.5)
+    right = torch.stack([torch.ones(400), (torch.arange(400) % 2).float()], 1)
+    score = Score(right=right, loss=1 - right, asked=torch.ones(400, 2))
+    judged = judged_outcomes(score, task, None, n_tests=8, alpha=0.01, at_chance=False)
+    assert judged.names == ("masked",)
+    assert any("next_sentence is left out: 0.50 is not above chance" in one for one in judged.warnings)
+    few = Score(right=right[:16], loss=1 - right[:16], asked=torch.ones(16, 2))
+    with pytest.raises(ValueError, match=r"n is 16; .* sequences are needed"):
+        judged_outcomes(few, task, None, n_tests=8, alpha=0.01, at_chance=False)
+    anyway = judged_outcomes(few, task, None, n_tests=8, alpha=0.01, at_chance=True)
+    assert anyway.warnings[0].startswith("With 16 sequences, where ")
+
+
+def test_few_logits_are_held_at_the_same_time(monkeypatch):
+    task = Text(corpus=corpus(), n_ctx=16, vocab_size=300)
+    model = make_model(interp.config_for(task, d_model=16, n_heads=2, n_layers=1), seed=0)
+    sizes: list[int] = []
+    model.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0])))
+    whole = interp.evaluate(model, task, n=50)
+    assert sizes == [50]
+    monkeypatch.setattr("interp.evaluation.LOGITS", 20 * 16 * task.d_vocab)
+    sizes.clear()
+    assert interp.evaluate(model, task, n=50) == whole
+    assert sizes == [20, 20, 10]
