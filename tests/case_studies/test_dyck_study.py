@@ -152,6 +152,7 @@ def tiny():
     return replace(STUDY, groups=few)
 
 
+@pytest.mark.slow
 def test_the_whole_study_runs_on_models_that_know_nothing(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("case_studies.dyck.measures.N_SEQUENCES", {"quick": 3})
     monkeypatch.setattr("case_studies.dyck.measures.N_HELD_OUT", {"quick": 30})

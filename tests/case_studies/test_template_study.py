@@ -222,6 +222,7 @@ def tiny():
     return replace(STUDY, groups=few)
 
 
+@pytest.mark.slow
 def test_the_whole_study_runs_on_models_that_know_nothing(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("case_studies.template.measures.N_TEST", {"quick": 20})
     monkeypatch.setattr("case_studies.template.reading.N_READ", {"quick": 30})
