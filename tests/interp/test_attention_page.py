@@ -34,8 +34,6 @@ async function when(test) { while (!test()) await new Promise((go) => setTimeout
   found.outlined = pixels() !== before;
   map.parentElement.click();
   found.large = !document.getElementById("large").hidden && document.getElementById("big").width > n;
-  await when(() => performance.getEntriesByType("paint").length);
-  found.paint = Math.max(...performance.getEntriesByType("paint").map((entry) => entry.startTime));
   found.figures = document.querySelectorAll("figure").length;
   const result = document.createElement("pre");
   result.id = "found";
@@ -87,7 +85,6 @@ def test_a_person_can_read_the_weights(tmp_path, heads, n):
     assert found["figures"] == heads
     assert found["outlined"]
     assert found["large"]
-    assert found["paint"] < 2000  # milliseconds
     text, weight = found["tip"].rsplit(": ", 1)
     assert text == f'{head}: query {query} "{tokens[query]}" -> key {key} "{tokens[key]}"'
     assert float(weight) == pytest.approx(one.patterns[head, query, key], abs=0.005)

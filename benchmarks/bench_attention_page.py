@@ -1,0 +1,49 @@
+"""How soon a person sees a large attention page: until Chromium's last first paint, from a file, without a network."""
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.timing import Seconds
+from interp.view.attention import Example, canvas_page
+
+HEADS, LENGTH, ROUNDS = 144, 128, 5
+PROMISED = 2.0
+SCRIPT = """<script>(async () => {
+  while (!performance.getEntriesByType("paint").length) await new Promise((done) => setTimeout(done, 20));
+  const last = Math.max(...performance.getEntriesByType("paint").map((entry) => entry.startTime));
+  document.body.append(Object.assign(document.createElement("pre"), { id: "found", textContent: last }));
+})();</script></body>"""
+
+
+def comparisons() -> Iterator[Seconds]:
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        return
+    rows = np.random.default_rng(0).exponential(size=(HEADS, LENGTH, LENGTH))
+    example = Example(
+        tokens=tuple(f"w{i}" for i in range(LENGTH)),
+        patterns=rows / rows.sum(-1, keepdims=True),
+        relations={"diagonal": np.eye(LENGTH, dtype=bool)},
+    )
+    names = [str(head) for head in range(HEADS)]
+    page = canvas_page([example], heads=names, labels=[""] * HEADS, columns=12, title="attention")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "page.html"
+        path.write_text(page.html.replace("</body>", SCRIPT))
+        taken = tuple(painted(browser, path, Path(folder) / f"profile{index}") for index in range(ROUNDS))
+    yield Seconds(name=f"first paint of {HEADS} heads x {LENGTH} tokens", taken=taken, promised=PROMISED)
+
+
+def painted(browser: str, path: Path, profile: Path) -> float:
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    command = [browser, *flags, "--virtual-time-budget=20000", f"--user-data-dir={profile}", "--dump-dom"]
+    done = subprocess.run([*command, path.as_uri()], capture_output=True, text=True, check=True)
+    found = re.search(r'<pre id="found">([\d.]+)</pre>', done.stdout)
+    assert found is not None
+    return float(found.group(1)) / 1e3
