@@ -1,6 +1,5 @@
 """Kernels: the same by loops and by integrals, positive, stable draws; regression and the templates' matrix."""
 
-
 import numpy as np
 import pytest
 import torch
