@@ -38,16 +38,16 @@ class LensConfig:
         return "LN" if self.block == "pre_ln" else None
 
 
-class LensModel:
-    """The model methods that TransformerLens's tools call: tokens, and directions in the residual stream."""
+class ReadsText:
+    """Texts as token ids, by whatever tokenizer is attached."""
 
-    cfg: Any
-    W_E: Any
-    W_U: Any
-    ln_final: Any
-    blocks: Any
     tokenizer: Any
     """Anything with `encode(text) -> list[int]`; None until a task or tokenizer is attached."""
+
+    @property
+    def _device(self) -> Any:
+        """Where the model's weights are."""
+        raise NotImplementedError
 
     def to_tokens(self, text: Any, **_: Any) -> Int[Tensor, "batch pos"]:
         """Token ids of a text, a list of texts of one length, or ids that are already there."""
@@ -57,7 +57,26 @@ class LensModel:
             texts = [text] if isinstance(text, str) else list(text)
             tokens = torch.tensor([self._encode(t) if isinstance(t, str) else t for t in texts])
         tokens = tokens if tokens.ndim == 2 else tokens[None]
-        return tokens.to(self.W_E.device)
+        return tokens.to(self._device)
+
+    def _encode(self, text: str) -> list[int]:
+        if self.tokenizer is None:
+            raise ValueError("this model has no tokenizer; pass token ids, or set model.tokenizer (a task's vocab).")
+        return [int(token) for token in self.tokenizer.encode(text)]
+
+
+class LensModel(ReadsText):
+    """The model methods that TransformerLens's tools call: tokens, and directions in the residual stream."""
+
+    cfg: Any
+    W_E: Any
+    W_U: Any
+    ln_final: Any
+    blocks: Any
+
+    @property
+    def _device(self) -> Any:
+        return self.W_E.device
 
     def to_single_token(self, text: str) -> int:
         """The id of a text that is one token.
@@ -69,11 +88,6 @@ class LensModel:
         if len(ids) != 1:
             raise ValueError(f"{text!r} is {len(ids)} tokens, not one.")
         return ids[0]
-
-    def _encode(self, text: str) -> list[int]:
-        if self.tokenizer is None:
-            raise ValueError("this model has no tokenizer; pass token ids, or set model.tokenizer (a task's vocab).")
-        return [int(token) for token in self.tokenizer.encode(text)]
 
     def tokens_to_residual_directions(self, tokens: Any) -> Float[Tensor, "*tokens d_model"]:
         """The direction in the normalised residual stream that raises each output's logit.

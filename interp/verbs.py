@@ -58,11 +58,15 @@ def readable(model: Any, verb: str) -> Net:
     Raises:
         ValueError: a fully connected network, no model that is accepted, or a bridge that cannot serve this verb (why).
     """
-    _refuse_fully_connected(model)
+    if isinstance(model, FullyConnected):
+        raise ValueError(
+            "this model is a fully connected network: it has no attention heads and no residual stream to read. Train "
+            "a transformer on the task, or use evaluate."
+        )
     if isinstance(model, Transformer):
         return model
     if isinstance(model, Given) and verb in ONLY_OURS:
-        raise _only_ours(verb)
+        raise ValueError(f"{verb} cannot be asked of a TransformerLens bridge: {ONLY_OURS[verb]}.")
     net = foreign(model)
     if lacks := net.capabilities.lacks(NEEDS[verb]):
         raise ValueError(f"{verb} cannot be asked of this bridge of {net.cfg.architecture}: {lacks}.")
@@ -115,26 +119,3 @@ def visible_keys(
     """Which keys each query may see: causality and padding, nothing else."""
     cfg = model.cfg.masking if isinstance(model, ForeignModel) else model.cfg
     return attention.visible_keys(cfg, tokens, attention_mask)
-
-
-def check_attention(model: Any) -> None:
-    """Refuse a model whose own matrices, heads and stream are needed and that has none of ours.
-
-    Raises:
-        ValueError: a fully connected network, or a bridge.
-    """
-    _refuse_fully_connected(model)
-    if isinstance(model, ForeignModel | TransformerBridge):
-        raise _only_ours("pruning_curve")
-
-
-def _only_ours(verb: str) -> ValueError:
-    return ValueError(f"{verb} cannot be asked of a TransformerLens bridge: {ONLY_OURS[verb]}.")
-
-
-def _refuse_fully_connected(model: Any) -> None:
-    if isinstance(model, FullyConnected):
-        raise ValueError(
-            "this model is a fully connected network: it has no attention heads and no residual stream to read. Train "
-            "a transformer on the task, or use evaluate."
-        )

@@ -18,6 +18,7 @@ from hooks.foreign.points import LayerPoints, add_points, refusal, relays
 from hooks.foreign.twin import untrained_bridge
 from hooks.foreign.weights import HeadWeights
 from hooks.hook_names import check_hook_name, check_names_filter
+from hooks.lens import ReadsText
 from hooks.modules import HookPoint
 
 Mask = Bool[Tensor, "batch pos"] | Int[Tensor, "batch pos"]
@@ -54,7 +55,7 @@ def _not_a_bridge(model: Any) -> str:
     return f"{accepted} {build[0].upper()}{build[1:]}"
 
 
-class ForeignModel(HookedRootModule):
+class ForeignModel(ReadsText, HookedRootModule):
     """A bridge under our names. `model(tokens)` gives logits (batch, pos, d_vocab_out).
 
     Each name stands for the place of the bridge that was found to do that job; a hook that edits where the bridge would
@@ -282,22 +283,9 @@ class ForeignModel(HookedRootModule):
         self._check_name(name)
         return self.hook_dict[name]  # pyright: ignore[reportReturnType]
 
-    def to_tokens(self, text: Any) -> Int[Tensor, "batch pos"]:
-        """Token ids of a text, a list of texts of one length, or ids that are already there.
-
-        Raises:
-            ValueError: a text, and no tokenizer.
-        """
-        if not isinstance(text, Tensor):
-            texts = [text] if isinstance(text, str) else list(text)
-            text = torch.tensor([self._encode(one) if isinstance(one, str) else one for one in texts])
-        tokens = text if text.ndim == 2 else text[None]
-        return tokens.to(next(iter(self.bridge.parameters())).device)
-
-    def _encode(self, text: str) -> list[int]:
-        if self.tokenizer is None:
-            raise ValueError("this model has no tokenizer; pass token ids, or set model.tokenizer (a task's vocab).")
-        return [int(token) for token in self.tokenizer.encode(text)]
+    @property
+    def _device(self) -> Any:
+        return next(iter(self.bridge.parameters())).device
 
     def untrained(self, seed: int) -> "ForeignModel":
         """A twin with fresh random weights, in evaluation mode; torch's global generator is left where it was.

@@ -21,7 +21,7 @@ from interp.pruning.curve_result import PruningCurve
 from interp.randomness import derived_generator
 from interp.statistics import pooled_interval
 from interp.tasks.base import Batch, Score, Task
-from interp.verbs import check_attention
+from interp.verbs import readable
 
 AllMatrices = Literal["magnitude", "magnitude, each matrix", "random"]
 OneKind = Literal["W_Q", "W_K", "W_V", "W_O", "W_in", "W_out"]
@@ -122,7 +122,7 @@ def pruning_curve(
 
 def _check(model: Transformer, fractions: Sequence[float | int], n: int) -> list[float]:
     """Fractions from the largest, none twice."""
-    check_attention(model)
+    readable(model, "pruning_curve")
     if prune.is_pruned(model):
         raise ValueError(
             "model is pruned already: it has masks of torch.nn.utils.prune. Make them permanent with prune.remove, "
