@@ -25,16 +25,26 @@ class ModelSpec:
     config: Config
     settings: TrainSettings
     seed: int
+    pretrained: "ModelSpec | str | None" = None
+    """What to start from: another model, which is trained first, or a folder or hub name as `interp.pretrained` takes
+    it. Fresh weights when left out."""
+    symbols: tuple[tuple[str, str], ...] = ()
+    """With `pretrained`: tokens of the task, and those of the vocabulary that stand in their place."""
 
     @cached_property
     def description(self) -> dict[str, Any]:
-        """Plain values, as a run's manifest has them."""
-        return {
+        """Plain values, as a run's manifest has them; what it starts from only where that is something."""
+        described: dict[str, Any] = {
             "task": self.task.describe(),
             "config": self.config.to_dict(),
             "settings": self.settings.to_dict(),
             "seed": self.seed,
         }
+        if self.pretrained is not None:
+            described["pretrained"] = self.pretrained.key if isinstance(self.pretrained, ModelSpec) else self.pretrained
+        if self.symbols:
+            described["symbols"] = dict(self.symbols)
+        return described
 
     @cached_property
     def key(self) -> str:
@@ -49,10 +59,22 @@ class ModelSpec:
         steps = s.steps + (s.mimicking.steps if s.association == "mimic" else 0)
         return steps * tokens * max(1, self.config.n_layers) * self.config.d_model
 
+    @property
+    def sources(self) -> "tuple[ModelSpec, ...]":
+        """The models to train before this one, first to last: what it starts from, and what that starts from."""
+        return (*self.pretrained.sources, self.pretrained) if isinstance(self.pretrained, ModelSpec) else ()
+
     def job(self, models: Path) -> TrainJob:
         """The training job, in its folder among the models."""
+        source = self.pretrained
         return TrainJob(
-            task=self.task, config=self.config, settings=self.settings, seed=self.seed, folder=models / self.key
+            task=self.task,
+            config=self.config,
+            settings=self.settings,
+            seed=self.seed,
+            folder=models / self.key,
+            pretrained=models / source.key if isinstance(source, ModelSpec) else source,
+            symbols=self.symbols,
         )
 
 
@@ -126,7 +148,17 @@ def settings_of(specs: Sequence[ModelSpec]) -> dict[str, Any]:
     """What a group of models has in common, and which values vary within it, as `{"varies": [...]}`."""
     described = [spec.description for spec in specs]
     shared = {part: _shared([one[part] for one in described]) for part in ("task", "config", "settings")}
+    if any(spec.pretrained is not None for spec in specs):
+        shared["pretrained"] = _shared([{"by": _origin(spec), "symbols": dict(spec.symbols)} for spec in specs])
     return {"models": len(specs), "seeds": sorted({spec.seed for spec in specs})} | shared
+
+
+def _origin(spec: ModelSpec) -> str | None:
+    """What a model starts from, in words."""
+    source = spec.pretrained
+    if not isinstance(source, ModelSpec):
+        return source
+    return f"model {source.key} (task {source.description['task']['task']}, seed {source.seed})"
 
 
 def _shared(described: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ Everything is kept as it comes, so a study that was stopped goes on where it sto
 import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from case_studies.outcomes import Outcome, StudyResult
 from case_studies.page import write_study_page
 from case_studies.progress import Count
 from hooks.atomic import write_json
+from interp.devices import check_device
 from interp.manifest import environment
 from interp.run_folder import RunFolder
 from interp.sweeps import train_to_disk
@@ -109,6 +110,7 @@ def run_study(
     n_jobs: int = 2,
     fresh: bool = False,
     seed: int = 0,
+    device: str | None = None,
 ) -> StudyResult:
     """Train, measure, judge and write down. What an earlier run left is used as far as it still holds.
 
@@ -117,25 +119,29 @@ def run_study(
         size: `quick`, `standard` or `paper`.
         only: Ids of the claims to run, or beginnings of them; all when left out. Others keep what was measured before.
         folder: Where studies and models lie.
-        n_jobs: Processes, of one torch thread each.
+        n_jobs: Processes, of one torch thread each; models are trained one after the other on a GPU.
         fresh: Train and measure the chosen claims again.
         seed: Decides the measurements; the models have seeds of their own.
+        device: Where models are trained: `cuda`, or the CPU when left out. Measuring is done on the CPU.
 
     Returns:
         Every claim of the study, in its order, with what was measured and the verdict.
 
     Raises:
-        ValueError: an unknown size or claim, a group that the study does not have, or training that fails.
+        ValueError: an unknown size or claim, a group that the study does not have, a device that is not there, or
+            training that fails.
         RuntimeError: a measure or a judge raised. All other claims are measured and written down before.
     """
     check_size(size)
     chosen = study.choose(only)
     if n_jobs < 1:
         raise ValueError(f"n_jobs is {n_jobs}; give at least one process.")
+    if device is not None:
+        check_device(device)
     started = time.perf_counter()
     run = _Run(study, size, Path(folder), n_jobs, seed)
     to_measure = run.to_measure(chosen, fresh)
-    trained = run.train(to_measure, fresh)
+    trained = run.train(to_measure, fresh, device)
     errors = run.measure(to_measure)
     outcomes = run.outcomes(errors)
     manifest = environment() | {
@@ -197,19 +203,40 @@ class _Run:
         return [claim for claim in within if self.cache.find(claim, self.keys[claim.id]) is None]
 
     def specs_of(self, claims: Sequence[Claim]) -> dict[str, ModelSpec]:
-        """The models that claims need, each once, by key."""
+        """The models behind claims, each once, by key: those that they need, and those that these start from."""
         groups = [specs for claim in claims for specs in self.evidence[claim.id].groups.values()]
-        return {spec.key: spec for specs in groups for spec in specs}
+        return {one.key: one for specs in groups for spec in specs for one in (*spec.sources, spec)}
 
-    def train(self, claims: Sequence[Claim], fresh: bool) -> int:
-        """Train what the claims need and is not there; returns how many models that were."""
-        needed = sorted(self.specs_of(claims).values(), key=lambda spec: -spec.work)
-        missing = [spec for spec in needed if fresh or not RunFolder(self.models / spec.key).finished]
-        jobs = {f"model {spec.key} (seed {spec.seed})": spec.job(self.models) for spec in missing}
-        if jobs:
-            with Count("training models", len(jobs)) as count:
-                train_to_disk(jobs, n_jobs=self.n_jobs, fresh=fresh, on_finished=lambda name: count.one())
-        return len(jobs)
+    def train(self, claims: Sequence[Claim], fresh: bool, device: str | None) -> int:
+        """Train what the claims need and is not there, stage by stage; returns how many models that were."""
+        stages = self._missing(claims, fresh)
+        total = sum(map(len, stages))
+        if total:
+            with Count("training models", total) as count:
+                for stage in stages:
+                    jobs = {
+                        f"model {spec.key} (seed {spec.seed})": replace(spec.job(self.models), device=device)
+                        for spec in stage
+                    }
+                    train_to_disk(jobs, n_jobs=self.n_jobs, fresh=fresh, on_finished=lambda name: count.one())
+        return total
+
+    def _missing(self, claims: Sequence[Claim], fresh: bool) -> list[list[ModelSpec]]:
+        """Models to train: first those that start from none, then those that start from these, longest ones first.
+
+        A model that only others start from is not missing where all of those are there.
+        """
+        missing: dict[str, ModelSpec] = {}
+        groups = [specs for claim in claims for specs in self.evidence[claim.id].groups.values()]
+        for spec in (spec for specs in groups for spec in specs):
+            for one in (spec, *reversed(spec.sources)):
+                if not fresh and RunFolder(self.models / one.key).finished:
+                    break  # what it starts from has done its part
+                missing[one.key] = one
+        by_stage: dict[int, list[ModelSpec]] = {}
+        for spec in sorted(missing.values(), key=lambda spec: -spec.work):
+            by_stage.setdefault(len(spec.sources), []).append(spec)
+        return [by_stage[stage] for stage in sorted(by_stage)]
 
     def measure(self, claims: Sequence[Claim]) -> dict[str, str]:
         """Measure claims, each kept as it comes; returns the tracebacks of those that raised."""

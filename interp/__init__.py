@@ -13,11 +13,15 @@ if TYPE_CHECKING:
     from interp.balance_result import BalanceResult
     from interp.diagonals_result import DiagonalsResult
     from interp.evaluation import EvaluationResult, evaluate
+    from interp.extrapolation import extrapolate
+    from interp.extrapolation_result import ExtrapolationResult
+    from interp.fine_tuning import pretrained
     from interp.identity_strength import diagonals
     from interp.kernel_result import KernelResult, TemplateMatrix
     from interp.kernels import kernel_regression, template_matrix
     from interp.kinds import known_kinds, register_kind
     from interp.models import config_for
+    from interp.parity import ParityResult, parity_test
     from interp.pattern_result import HeadPatterns
     from interp.patterns import classify_heads
     from interp.perplexities import PerplexityResult, perplexity
@@ -39,11 +43,13 @@ _HOME = {
     "BalanceResult": "balance_result",
     "DiagonalsResult": "diagonals_result",
     "EvaluationResult": "evaluation",
+    "ExtrapolationResult": "extrapolation_result",
     "HeadPatterns": "pattern_result",
     "IndistinguishableResult": "pruning",
     "KernelResult": "kernel_result",
     "MLPKernel": "random_features",
     "Mimicking": "train_settings",
+    "ParityResult": "parity",
     "PerplexityResult": "perplexities",
     "ProbeAudit": "auditing",
     "ProbeResult": "probe_result",
@@ -64,10 +70,13 @@ _HOME = {
     "config_for": "models",
     "diagonals": "identity_strength",
     "evaluate": "evaluation",
+    "extrapolate": "extrapolation",
     "indistinguishable": "pruning",
     "kernel_regression": "kernels",
     "known_kinds": "kinds",
+    "parity_test": "parity",
     "perplexity": "perplexities",
+    "pretrained": "fine_tuning",
     "probe": "probing",
     "pruning_curve": "pruning",
     "register_kind": "kinds",
@@ -85,11 +94,13 @@ __all__ = [
     "BalanceResult",
     "DiagonalsResult",
     "EvaluationResult",
+    "ExtrapolationResult",
     "HeadPatterns",
     "IndistinguishableResult",
     "KernelResult",
     "MLPKernel",
     "Mimicking",
+    "ParityResult",
     "PerplexityResult",
     "ProbeAudit",
     "ProbeResult",
@@ -110,11 +121,14 @@ __all__ = [
     "config_for",
     "diagonals",
     "evaluate",
+    "extrapolate",
     "indistinguishable",
     "kernel_regression",
     "known_answers",
     "known_kinds",
+    "parity_test",
     "perplexity",
+    "pretrained",
     "probe",
     "pruning",
     "pruning_curve",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from interp.cli_train import Fresh, Seed, train_app
+from interp.cli_train import Device, Fresh, Seed, train_app
 
 app = typer.Typer(
     name="interp",
@@ -166,6 +166,7 @@ def reproduce(
     seed: Annotated[int, typer.Option(help="Decides the measurements; models have seeds of their own.")] = 0,
     fresh: Annotated[bool, typer.Option("--fresh", help="Train and measure again what lies ready.")] = False,
     jobs: Annotated[int, typer.Option(help="Processes side by side.")] = 2,
+    device: Device = None,
 ) -> None:
     """Check a paper's claims: train, measure, judge, write a page. A run that was interrupted goes on."""
     found = _studies()
@@ -181,7 +182,7 @@ def reproduce(
     if list_claims:
         print(chosen.listing(only or ()))
         return
-    result = chosen.run(size=size, only=only or (), folder=out, n_jobs=jobs, fresh=fresh, seed=seed)
+    result = chosen.run(size=size, only=only or (), folder=out, n_jobs=jobs, fresh=fresh, seed=seed, device=device)
     print(f"\n{result}\npage: {result.page}")
 
 

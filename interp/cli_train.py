@@ -9,6 +9,7 @@ train_app = typer.Typer(help="Train a model on a task; a run that was interrupte
 
 Seed = Annotated[int, typer.Option(help="Decides everything random.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Train again even where a trained model lies ready.")]
+Device = Annotated[str | None, typer.Option(help="Where to train: cuda, cuda:1; the CPU if left out.")]
 
 
 @train_app.command("lego")
@@ -29,6 +30,7 @@ def train_lego(
     steps: Annotated[int, typer.Option(help="Steps, where the curriculum is none.")] = 700,
     seed: Seed = 0,
     fresh: Fresh = False,
+    device: Device = None,
 ) -> None:
     """Train on LEGO: chains of group operations, their clauses shuffled."""
     from interp.models import config_for
@@ -48,6 +50,7 @@ def train_lego(
         settings=TrainSettings(steps=steps, curriculum=_stages(curriculum, n_vars), association=association),  # type: ignore[arg-type]
         seed=seed,
         folder=out,
+        device=device,
     )
     _train(job, fresh)
 
@@ -219,7 +222,16 @@ def _train(job, fresh: bool) -> None:
             progress({"model": records})
 
         model = make_model(job.config, seed=job.seed)
-        run = train(model, job.task, job.settings, seed=job.seed, folder=job.folder, fresh=fresh, on_record=show)
+        run = train(
+            model,
+            job.task,
+            job.settings,
+            seed=job.seed,
+            folder=job.folder,
+            fresh=fresh,
+            on_record=show,
+            device=job.device,
+        )
     print(run)
     check = " --verify" if job.task.describe()["task"] == "lego" else ""
     print(f"next: interp probe {job.folder}{check}, or interp report {job.folder}")

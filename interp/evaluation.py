@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from hooks import ForeignModel, FullyConnected
 from hooks.architectures import Model
+from interp.devices import device_of
 from interp.randomness import derived_generator
 from interp.results import Result
 from interp.statistics import pooled_interval
@@ -134,16 +135,21 @@ def held_out(model: Answering, task: Task, batch: Batch) -> tuple[list[float], l
 
 @torch.no_grad()
 def score_batch(model: Answering, task: Task, batch: Batch, *, depth: int | None = None) -> Score:
-    """How the model does on each example, a chunk at a time; it is left in evaluation mode."""
+    """How the model does on each example, a chunk at a time; it is left in evaluation mode.
+
+    Chunks go to the device that the model is on; the result is on the CPU.
+    """
     model.eval()
+    device = device_of(model)
     extra = {} if depth is None else {"depth": depth}
     pos = batch.tokens.shape[1]
     size = max(1, min(CHUNK * SHORT // max(SHORT, pos), LOGITS // (pos * task.d_vocab_out)))
     scores = [
         task.score(logits_at_targets(model(part.tokens, **part.model_inputs(), **extra), part), part)
-        for part in chunks(batch, size)
+        for part in (chunk.to(device) for chunk in chunks(batch, size))
     ]
-    return Score(**{name: torch.cat([getattr(score, name) for score in scores]) for name in ("right", "loss", "asked")})
+    columns = {name: [getattr(score, name) for score in scores] for name in ("right", "loss", "asked")}
+    return Score(**{name: torch.cat(parts).cpu() for name, parts in columns.items()})
 
 
 def chunks(batch: Batch, size: int) -> Iterator[Batch]:

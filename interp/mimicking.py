@@ -25,7 +25,7 @@ def mimic_targets(task: Task, batch: Batch, settings: Mimicking) -> Float[Tensor
     relations = task.relations(batch)
     association = relations["same_token"].float()
     if settings.local_target == "band":
-        local = local_band(batch.tokens.shape[1], PAPER_KERNEL).expand_as(association)
+        local = local_band(batch.tokens.shape[1], PAPER_KERNEL).to(association).expand_as(association)
     else:
         local = relations["same_clause"].float()
     maps = torch.stack([local, association]) + SMOOTHING

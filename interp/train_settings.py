@@ -1,12 +1,17 @@
 """How a model is trained, as a value: checked when made, JSON both ways."""
 
-from dataclasses import asdict, dataclass, field
+import math
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
 Association = Literal["none", "mimic", "query_key"]
 LocalTarget = Literal["band", "clause"]
 MimicTokens = Literal["examples", "random"]
 Keep = Literal["last", "best"]
+Precision = Literal["float32", "bfloat16"]
+Decay = Literal["linear", "cosine"]
+_ADDED_LATER = ("precision", "decay")
+"""Fields that earlier descriptions lack: at their defaults they are left out, so that those stay as they were."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +108,10 @@ class TrainSettings:
     learning_rate: float = 1e-3
     warmup_steps: int = 50
     decay_share: float = 0.45
-    """Share of the steps, at the end, over which the learning rate falls linearly to zero."""
+    """Share of the steps, at the end, over which the learning rate falls to zero."""
+    decay: Decay = "linear"
+    """How it falls: in a straight line, or as half a cosine wave. The latter over all steps (`decay_share=1`,
+    `warmup_steps=0`) is LEGO's schedule. Differs: it is stepped once per epoch there, at every step here."""
     betas: tuple[float, float] = (0.9, 0.98)
     weight_decay: float = 0.01
     clip_norm: float = 1.0
@@ -121,6 +129,9 @@ class TrainSettings:
     keep: Keep = "last"
     """Which weights the trained model has: the `last`, or those of the evaluation with the `best` (lowest) loss on
     validation examples."""
+    precision: Precision = "float32"
+    """What the forward pass of training computes in; `bfloat16` through torch's autocast, for a GPU. Weights,
+    optimiser, loss and every evaluation stay in float32."""
     eval_every: int = 50
     n_eval: int = 1000
     checkpoint_every: int = 100
@@ -149,7 +160,8 @@ class TrainSettings:
         for name in ("contrastive", "weight_decay"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must not be negative.")
-        for name, choices in (("association", Association), ("keep", Keep)):
+        chosen = (("association", Association), ("keep", Keep), ("precision", Precision), ("decay", Decay))
+        for name, choices in chosen:
             if getattr(self, name) not in get_args(choices):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(get_args(choices))}.")
         if self.n_train is not None and self.curriculum:
@@ -159,10 +171,13 @@ class TrainSettings:
                 raise ValueError(f"{name} is {getattr(self, name)}; give at least 1, or leave it out.")
 
     def learning_rate_at(self, step: int) -> float:
-        """Learning rate of a step: linear warm-up, constant, linear decay to zero."""
+        """Learning rate of a step: linear warm-up, constant, decay to zero."""
         warm = min(1.0, (step + 1) / max(1, self.warmup_steps))
         decaying = max(1.0, self.decay_share * self.steps)
-        return self.learning_rate * min(warm, (self.steps - step) / decaying, 1.0)
+        left = min((self.steps - step) / decaying, 1.0)
+        if self.decay == "cosine":
+            left = (1 - math.cos(math.pi * left)) / 2
+        return self.learning_rate * min(warm, left)
 
     def stage_at(self, step: int) -> int | None:
         """Chain length of the curriculum stage that a step belongs to; None without a curriculum."""
@@ -173,8 +188,10 @@ class TrainSettings:
         return self.curriculum[-1][0] if self.curriculum else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
+        """Plain values, ready for JSON. What was added later is left out where it stands at its default."""
+        defaults = {field.name: field.default for field in fields(self)}
+        same = [name for name in _ADDED_LATER if getattr(self, name) == defaults[name]]
+        return {name: value for name, value in asdict(self).items() if name not in same}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "TrainSettings":

@@ -3,6 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from hooks import FullyConnected
 from hooks.architectures import Model
 from interp.contrastive import contrastive_loss
+from interp.devices import check_device, device_of, on_device
 from interp.evaluation import held_out
 from interp.manifest import environment
 from interp.mimicking import copy_query_to_key, mimic_batch, mimic_loss, mimic_targets
@@ -36,8 +38,12 @@ def train(
     folder: str | Path | None = None,
     fresh: bool = False,
     on_record: OnRecord | None = None,
+    device: str | None = None,
 ) -> TrainingRun:
     """Train a model on a task, in place.
+
+    The same seed gives the same weights again on a CPU with as many threads. On a GPU it gives the same examples in the
+    same order, and weights that may differ in the last digits.
 
     Args:
         model: What to train. Its vocabulary sizes and attention must be the task's.
@@ -48,17 +54,20 @@ def train(
             settings is loaded from there, an unfinished one is resumed. Nothing is written when left out.
         fresh: Forget what the folder holds and start again.
         on_record: Called with each metrics record as it is made, for progress.
+        device: Where to train: `cuda`, `cuda:1`, `cpu`. The model goes there, and to the CPU at the end; it trains
+            where it is, and stays there, when left out.
 
     Returns:
         The trained model in evaluation mode, with its learning curves and manifest.
 
     Raises:
-        ValueError: a model that does not fit the task, settings that do not fit either, a folder that holds
-            another run, or a loss that is not finite.
+        ValueError: a model that does not fit the task, settings that do not fit either, a device that is not there, a
+            folder that holds another run, or a loss that is not finite.
     """
     if not isinstance(model, FullyConnected):
         readable(model, "train")
     settings = settings or recipe_for(task)
+    chosen = None if device is None else check_device(device)
     _check_fit(model, task, settings)
     model.tokenizer = task.vocab
     manifest = {
@@ -72,7 +81,6 @@ def train(
         **environment(),
     }
     files = None
-    history: list[dict[str, Any]] = []
     if folder is not None:
         files = RunFolder(folder)
         if fresh:
@@ -80,8 +88,11 @@ def train(
         manifest = files.open(manifest)
         if files.finished:
             model.load_state_dict(files.load_model().state_dict())
+            if chosen is not None:
+                model.to("cpu")
             return TrainingRun(model=model.eval(), history=tuple(files.read_metrics()), manifest=manifest)
-    history = _Trainer(model, task, settings, seed, files, on_record).run()
+    with on_device(model, chosen):
+        history = _Trainer(model, task, settings, seed, files, on_record).run()
     return TrainingRun(model=model.eval(), history=tuple(history), manifest=manifest)
 
 
@@ -90,6 +101,7 @@ class _Trainer:
 
     def __init__(self, model, task, settings: TrainSettings, seed: int, files: RunFolder | None, on_record):
         self.model, self.task, self.settings, self.seed, self.files = model, task, settings, seed, files
+        self.device = device_of(model)
         self.on_record = on_record or (lambda record: None)
         self.mimic_steps = settings.mimicking.steps if settings.association == "mimic" else 0
         self.total = self.mimic_steps + settings.steps
@@ -158,12 +170,14 @@ class _Trainer:
         if done < self.mimic_steps:
             mimicking = self.settings.mimicking
             rate = mimicking.learning_rate
-            batch = mimic_batch(self.task, mimicking, generator)
-            loss = mimic_loss(self.model, batch, mimic_targets(self.task, batch, mimicking))
+            batch = mimic_batch(self.task, mimicking, generator).to(self.device)
+            targets = mimic_targets(self.task, batch, mimicking)
+            with self._autocast():
+                loss = mimic_loss(self.model, batch, targets)
         else:
             step = done - self.mimic_steps
             rate = self.settings.learning_rate_at(step)
-            batch = self._batch(step, generator)
+            batch = self._batch(step, generator).to(self.device)
             loss = self._loss(batch, generator)
         if not torch.isfinite(loss):
             raise ValueError(f"the loss is {loss.item()} at step {done}; lower learning_rate or clip_norm.")
@@ -176,12 +190,22 @@ class _Trainer:
         return float(loss.detach())
 
     def _loss(self, batch: Batch, generator: torch.Generator) -> torch.Tensor:
-        forward = partial(self.model, depth=self._depth(generator))
+        forward = partial(self._forward, depth=self._depth(generator))
         logits = forward(batch.tokens, **batch.model_inputs())
         loss = self.task.loss(logits, batch)
         if self.settings.contrastive:
             loss = loss + self.settings.contrastive * contrastive_loss(forward, self.task, batch, logits, generator)
         return loss
+
+    def _forward(self, tokens: torch.Tensor, **inputs: Any) -> torch.Tensor:
+        with self._autocast():
+            logits = self.model(tokens, **inputs)
+        return logits if self.settings.precision == "float32" else logits.float()
+
+    def _autocast(self) -> AbstractContextManager:
+        if self.settings.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16)
 
     def _batch(self, step: int, generator: torch.Generator) -> Batch:
         s = self.settings

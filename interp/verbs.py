@@ -42,6 +42,8 @@ ONLY_OURS = {
     "tools",
     "balance_violation": "it is about one layer over frozen vectors of bracket and depth, which only a "
     "hooks.Transformer has (presets.dyck_minimal)",
+    "extrapolate": "it reads the stream after each layer out, and runs on beyond the last one, which only a "
+    "hooks.Transformer can (read_out, at_depth)",
     "indistinguishable": "Theorem 3 is about layers of Eq. 6, which only a hooks.Transformer has (block='dyck')",
     "pruning_curve": "it prunes the matrices of a hooks.Transformer",
 }

@@ -45,6 +45,11 @@ class Batch:
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "supervised"}
         return replace(self, **{name: value[rows] for name, value in values.items() if isinstance(value, Tensor)})
 
+    def to(self: AnyBatch, device: torch.device | str) -> AnyBatch:
+        """The same examples on a device."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)})
+
     def model_inputs(self) -> dict[str, Tensor]:
         """Keyword arguments for the model, beside the tokens."""
         given = {"position_ids": self.position_ids, "attention_mask": self.attention_mask}
