@@ -1,5 +1,7 @@
 """How an interval judges a claim, and intervals that several studies need."""
 
+from typing import Any, cast
+
 import numpy as np
 from jaxtyping import Float
 from scipy import stats
@@ -53,3 +55,21 @@ def t_interval(values: Float[np.ndarray, " seed"], *, confidence: float = 0.95) 
     mean = float(values.mean())
     half = float(t_half_width(values, confidence=confidence)) if len(values) > 1 else 0.0
     return mean, mean - half, mean + half
+
+
+def difference_interval(
+    a: Float[np.ndarray, " seed"], b: Float[np.ndarray, " other"], *, confidence: float = 0.95
+) -> tuple[float, float, float]:
+    """Mean of `a` minus mean of `b`, with Welch's t interval: two groups of seeds that are not paired."""
+    mean = float(a.mean() - b.mean())
+    if min(len(a), len(b)) < 2 or (np.ptp(a) == 0 and np.ptp(b) == 0):
+        return mean, mean, mean
+    found = cast(Any, stats.ttest_ind(a, b, equal_var=False)).confidence_interval(confidence)
+    return mean, float(found.low), float(found.high)
+
+
+def within(m: Measurement, margin: float) -> Verdict:
+    """The whole interval closer to 0 than the margin: no difference worth the name."""
+    if -margin < m.low and m.high < margin:
+        return "reproduced"
+    return "not reproduced" if m.low >= margin or m.high <= -margin else "out of reach"

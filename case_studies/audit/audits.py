@@ -36,23 +36,24 @@ def outcomes_of(task: Task) -> tuple[str, ...] | None:
     return OUTCOMES.get(task.describe()["task"])
 
 
-def audits(evidence: Evidence, groups: Sequence[str]) -> Iterator[Audited]:
-    """The audit of every model of these groups that knows its task; others are left out."""
+def audits(evidence: Evidence, groups: Sequence[str], *, n: int | None = None) -> Iterator[Audited]:
+    """The audit of every model of these groups that knows its task, on n sequences; others are left out."""
+    n = n or N[evidence.size]
     for group in groups:
         for spec in evidence.specs(group):
-            key = (evidence.folder, spec.key, evidence.seed, N[evidence.size])
+            key = (evidence.folder, spec.key, evidence.seed, n)
             if key not in _done:
-                _done[key] = _audit(evidence, spec)
+                _done[key] = _audit(evidence, spec, n)
             found = _done[key]
             if found is not None:
                 yield Audited(group, spec, found)
 
 
-def _audit(evidence: Evidence, spec: ModelSpec) -> AuditResult | None:
+def _audit(evidence: Evidence, spec: ModelSpec, n: int) -> AuditResult | None:
     found = audit(
         evidence.run(spec).model,
         spec.task,
-        n=N[evidence.size],
+        n=n,
         outcomes=outcomes_of(spec.task),
         at_chance=True,
         seed=evidence.seed,

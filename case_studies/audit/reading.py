@@ -18,9 +18,9 @@ FEWEST = 8
 """Heads that a share must be of, at least, to be judged."""
 
 
-def measure_share(evidence: Evidence, *, groups: Sequence[str], among: str) -> Measurement:
+def measure_share(evidence: Evidence, *, groups: Sequence[str], among: str, n: int | None = None) -> Measurement:
     """Of readable heads the faithful, or of needed heads the hidden."""
-    found = list(audits(evidence, groups))
+    found = list(audits(evidence, groups, n=n))
     pick, verdict = (readable, "faithful") if among == "readable" else (needed, "hidden")
     chosen = [pick(one.result) for one in found]
     given = [np.array(one.result.verdict)[mask] for mask, one in zip(chosen, found, strict=True)]

@@ -1,0 +1,1 @@
+"""Unveiling transformers with LEGO: a synthetic reasoning task (arXiv:2206.04301)"""

@@ -1,0 +1,49 @@
+"""Claims about heads: the audit of every trained model of the study."""
+
+from functools import partial
+
+from case_studies.audit.reading import RULE, judge_fewest, judge_most, measure_share
+from case_studies.claims import SIZES, Claim
+from case_studies.lego.loops import SEQUENCES
+from case_studies.lego.models import GROUPS
+
+EVERY = (
+    *(f"{arm}-{wiring}" for arm in ("classical", "plain", "long") for wiring in ("untied", "tied")),
+    "long-stochastic",
+    *(f"start-{start}" for start in ("random", "mimic", "query-key", "pretrained", "symbols")),
+    *(f"shortcut-{start}" for start in ("random", "mimic", "pretrained")),
+    *(f"group-{group.lower()}" for group in GROUPS),
+)
+"""Every group of the study."""
+UNTAUGHT = (
+    "start-random",
+    "start-query-key",
+    "start-pretrained",
+    "start-symbols",
+    "shortcut-random",
+    "shortcut-pretrained",
+)
+"""Those whose heads nobody told where to look."""
+
+
+def _claim(name: str, statement: str, groups: tuple[str, ...], *, among: str) -> Claim:
+    readable = among == "readable"
+    return Claim(
+        id=f"heads.{name}", source="LEGO, Section 4: association and manipulation heads", statement=statement,
+        sizes=SIZES, rule=RULE.format(side="above" if readable else "below"),
+        quantity=f"share of {among} heads that are {'faithful' if readable else 'hidden'}",
+        measure=partial(measure_share, groups=groups, among=among, n=SEQUENCES),
+        judge=judge_most if readable else judge_fewest, needs=groups,
+    )  # fmt: skip
+
+
+CLAIMS = (
+    _claim(
+        "readable", "Heads that look like association or manipulation do what they look like.", EVERY, among="readable",
+    ),
+    _claim("needed", "The heads that are needed can be read.", EVERY, among="needed"),
+    _claim(
+        "untaught", "So it is where no head was taught where to look: readable heads do what they look like.", UNTAUGHT,
+        among="readable",
+    ),
+)  # fmt: skip

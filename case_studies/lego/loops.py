@@ -1,0 +1,102 @@
+"""Claims about why some tied models carry further: do probes, head classes, broken chains, the audit tell which "
+"will?"""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from case_studies.audit.audits import audits, needed, readable
+from case_studies.claims import Claim, Measurement
+from case_studies.evidence import Evidence, ModelSpec
+from case_studies.judging import above, correlation
+from case_studies.lego.curves import depth_curve
+from case_studies.lego.generalisation import LARGE, TOO_SHORT, plain_depth
+from case_studies.lego.percolation import layers_in_words, probe_layers, straightness
+from case_studies.lego.shortcut import BROKEN
+from interp.parity import parity_test
+from interp.patterns import classify_heads
+from interp.view.points import scatter
+
+TIED = ("plain-tied", "long-tied", "long-stochastic")
+TIMES = 2
+"""How far a model carries is asked at so many times the plain depth."""
+SENTENCES = {"quick": 64, "standard": 128, "paper": 256}
+SEQUENCES = 128
+"""Of an audit."""
+FAR = "accuracy on the worst untrained variable"
+
+
+def straight(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
+    """Squared correlation of the probe map's layers with places in the chain."""
+    return straightness(probe_layers(evidence, spec))[0]
+
+
+def association(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
+    """Score on equal tokens of the head that has most of it, mean over turns."""
+    model = evidence.run(spec).model
+    found = classify_heads(model, spec.task, n=SENTENCES[evidence.size], seed=evidence.seed)
+    return float(found.score[:, :, found.kinds.index("association")].mean(0).max())
+
+
+def following(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
+    """Share of sentences with a broken chain whose last variable is not answered with the parity of all signs."""
+    model = evidence.run(spec).model.at_depth(depth)
+    return 1 - float(parity_test(model, spec.task, n=BROKEN, seed=evidence.seed).of("broken")[-1])
+
+
+def faithful(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
+    """Share of heads, turn by turn, that the audit finds readable and needed."""
+    alone = Evidence(size=evidence.size, seed=evidence.seed, groups={"one": (spec,)}, folder=evidence.folder)
+    results = [one.result for one in audits(alone, ["one"], n=SEQUENCES)]
+    return float(np.mean([readable(result) & needed(result) for result in results])) if results else 0.0
+
+
+PROPERTIES: dict[str, tuple[Callable[[Evidence, ModelSpec, int], float], str, str]] = {
+    "probes": (straight, "straightness of the probe map", "values percolate at a steady pace"),
+    "heads": (association, "association of the best head", "a head attends to equal tokens"),
+    "chain": (following, "share of broken chains not answered by counting", "they follow the chain, not the count of "
+    "signs"),
+    "audit": (faithful, "share of heads readable and needed", "heads do what they look like"),
+}  # fmt: skip
+
+
+def measure_why(evidence: Evidence, *, name: str) -> Measurement:
+    """Rank correlation, over tied models, of how far they carry with a property, the means of the arms set equal."""
+    ask, words, _ = PROPERTIES[name]
+    rows: list[list] = [["arm", "seed", "worst untrained variable", words, "answered for good after so many layers"]]
+    far, has, arms = [], [], []
+    for group in TIED:
+        depth = TIMES * plain_depth(evidence, group)
+        for spec in evidence.specs(group):
+            curve = depth_curve(evidence, spec)
+            far.append(curve.beyond(depth))
+            has.append(ask(evidence, spec, depth))
+            arms.append(group)
+            rows.append([group, spec.seed, f"{far[-1]:.3f}", f"{has[-1]:.3f}", layers_in_words(curve.resolved_at())])
+    table = pd.DataFrame({words: has, FAR: far, "arm": arms})
+    centred = table[[words, FAR]] - table.groupby("arm")[[words, FAR]].transform("mean")
+    value, low, high = correlation(centred[words].to_numpy(), centred[FAR].to_numpy(), seed=evidence.seed)
+    return Measurement(
+        value=value, low=low, high=high, n=len(far), unit="models", tables=[("Every tied model", rows)],
+        charts=[scatter(table, x=words, y=FAR, series="arm",
+                        title=f"tied models at {TIMES} times the plain depth, n = {len(far)}")],
+        note="Spearman's rank correlation after each arm's mean is taken off; bootstrap over models.",
+    )  # fmt: skip
+
+
+def _claim(name: str) -> Claim:
+    _, words, meaning = PROPERTIES[name]
+    return Claim(
+        id=f"loop.{name}", source="ours: what do models that carry further have?", sizes=LARGE, why_not=TOO_SHORT,
+        statement=f"Tied models carry further the more {meaning}.",
+        rule=f"Rank correlation over tied models, within arms, of {words} with accuracy on the worst untrained "
+        f"variable at "
+        f"{TIMES} times the plain depth: reproduced if its bootstrap interval lies above 0, not reproduced if below, "
+        "else out of reach.",
+        quantity="rank correlation", measure=partial(measure_why, name=name), judge=partial(above, bar=0.0), needs=TIED,
+    )  # fmt: skip
+
+
+CLAIMS = tuple(map(_claim, PROPERTIES))

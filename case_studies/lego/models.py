@@ -1,0 +1,173 @@
+"""Which models does the study train? Arms of a few seeds each, by size.
+
+`classical` arms train on every variable, `plain` and `long` ones on the first few, and are tested on the rest: `plain`
+on one chain length, as the paper does; `long` on longer chains, reached by a curriculum, the paper's "diverse lengths".
+Small models start from mimicking; the paper's own sizes start at random, as the paper's do.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from case_studies.claims import Size
+from case_studies.evidence import ModelSpec
+from hooks.architectures import Config
+from interp.models import config_for
+from interp.tasks import Lego, Text, ready_made
+from interp.tasks.lego import SentenceFormat
+from interp.train_settings import Association, Mimicking, TrainSettings
+
+GROUPS = ("S3", "Z5")
+"""Task 2 of the paper, and a group that it did not try."""
+SYMBOLS = (("+", "("), ("-", ")"), ("1", "_"), ("=", ">"), (";", "#"))
+"""Tokens of Python's sources, or of BERT, in place of the usual ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """What models of an arm learn, how deep they are, how long they train, and how many there are."""
+
+    n_vars: int
+    supervised: tuple[int, ...] | None = None
+    """Variables that count in the loss; all of them when left out."""
+    layers: int
+    depth_range: tuple[int, int] | None = None
+    """Stochastic depth; the greatest is then the model's depth."""
+    steps: int = 0
+    curriculum: tuple[tuple[int, int], ...] = ()
+    sentence_format: SentenceFormat = "compact"
+    seeds: int
+
+    def task(self, group: str = "Z2") -> Lego:
+        """The chains of this arm."""
+        return Lego(
+            n_vars=self.n_vars,
+            supervised=self.supervised,
+            group=ready_made(group),
+            sentence_format=self.sentence_format,
+        )
+
+
+TO_EIGHT = ((2, 80), (3, 270), (4, 350), (5, 400), (6, 600), (8, 900))
+TO_TWELVE = ((2, 500), (4, 1500), (6, 4000), (8, 4000), (10, 4000), (12, 10_000))
+FIRST_SIX = tuple(range(6))
+ARMS: dict[Size, dict[str, Arm]] = {
+    "quick": {
+        "classical": Arm(n_vars=4, layers=6, steps=400, seeds=2),
+        "start": Arm(n_vars=4, layers=6, steps=400, seeds=2),
+        "shortcut": Arm(n_vars=4, supervised=(0, 1, 3), layers=6, steps=700, seeds=2),
+    },
+    "standard": {
+        "classical": Arm(n_vars=6, layers=8, steps=1600, seeds=3),
+        "plain": Arm(n_vars=6, supervised=(0, 1, 2, 3), layers=8, steps=1400, seeds=5),
+        "long": Arm(n_vars=8, supervised=FIRST_SIX, layers=11, curriculum=TO_EIGHT, seeds=5),
+        "stochastic": Arm(n_vars=8, supervised=FIRST_SIX, layers=14, depth_range=(8, 14), curriculum=TO_EIGHT, seeds=5),
+        "start": Arm(n_vars=4, layers=6, steps=500, sentence_format="paper", seeds=3),
+        "shortcut": Arm(n_vars=5, supervised=(0, 1, 4), layers=6, steps=1000, sentence_format="paper", seeds=3),
+        "S3": Arm(n_vars=4, layers=6, curriculum=((2, 200), (3, 500), (4, 1300)), seeds=3),
+        "Z5": Arm(n_vars=4, layers=6, curriculum=((2, 200), (3, 400), (4, 900)), seeds=3),
+    },
+    "paper": {
+        "classical": Arm(sentence_format="paper", n_vars=12, layers=12, steps=24_000, seeds=1),
+        "plain": Arm(sentence_format="paper", n_vars=12, supervised=FIRST_SIX, layers=12, steps=24_000, seeds=5),
+        "long": Arm(sentence_format="paper", n_vars=12, supervised=FIRST_SIX, layers=12, curriculum=TO_TWELVE, seeds=5),
+        "stochastic": Arm(
+            sentence_format="paper",
+            n_vars=12,
+            supervised=FIRST_SIX,
+            layers=12,
+            depth_range=(6, 12),
+            curriculum=TO_TWELVE,
+            seeds=5,
+        ),
+        "start": Arm(sentence_format="paper", n_vars=12, layers=12, steps=24_000, seeds=3),
+        "shortcut": Arm(
+            sentence_format="paper", n_vars=12, supervised=(0, 1, 2, 3, 4, 11), layers=12, steps=24_000, seeds=3
+        ),
+        "S3": Arm(sentence_format="paper", n_vars=12, layers=12, steps=24_000, seeds=3),
+        "Z5": Arm(sentence_format="paper", n_vars=12, layers=12, steps=24_000, seeds=3),
+    },
+}
+BERT_VARIABLE, BERT_ON_HUB = "UNMYOPIC_BERT", "bert-base-uncased"
+"""Where a folder with a pretrained BERT is named, and what is taken from the hub otherwise."""
+TEXT_STEPS = 2500
+"""Of pretraining, on the sources of Python's standard library."""
+
+
+def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
+    """Every group of models at a size; a group that a size does not train is empty."""
+    plain: Association = "none" if size == "paper" else "mimic"
+    found: dict[str, list[ModelSpec]] = {}
+    for name, tied in (("untied", False), ("tied", True)):
+        for arm in ("classical", "plain", "long"):
+            found[f"{arm}-{name}"] = _specs(size, arm, tied=tied, association=plain)
+    found["long-stochastic"] = _specs(size, "stochastic", tied=True, association=plain)
+    starts: dict[str, Association] = {"random": "none", "mimic": "mimic", "query-key": "query_key"}
+    for name, association in starts.items():
+        found[f"start-{name}"] = _specs(size, "start", association=association)
+    for name in ("random", "mimic"):
+        found[f"shortcut-{name}"] = _specs(size, "shortcut", association=starts[name])
+    for group in GROUPS:
+        found[f"group-{group.lower()}"] = _specs(size, group, association=plain, group=group)
+    found["start-pretrained"] = _fine_tuned(size, "start")
+    found["start-symbols"] = _fine_tuned(size, "start", symbols=SYMBOLS)
+    found["shortcut-pretrained"] = _fine_tuned(size, "shortcut")
+    return found
+
+
+def _specs(
+    size: Size, name: str, *, tied: bool = False, association: Association = "none", group: str = "Z2"
+) -> list[ModelSpec]:
+    """The models of an arm, one per seed; none where the size does not have it."""
+    arm = ARMS[size].get(name)
+    if arm is None:
+        return []
+    task = arm.task(group)
+    config, settings = _config(size, task, arm, tied), _settings(size, arm, association, tied)
+    return [ModelSpec(task=task, config=config, settings=settings, seed=seed) for seed in range(arm.seeds)]
+
+
+def _config(size: Size, task: Lego, arm: Arm, tied: bool) -> Config:
+    if size == "paper":
+        return config_for(task, "albert_encoder" if tied else "bert_encoder", n_layers=arm.layers, head="linear")
+    return config_for(task, "lego", n_layers=arm.layers, tied=tied)
+
+
+def _settings(size: Size, arm: Arm, association: Association, tied: bool) -> TrainSettings:
+    """Ours learn in minutes. The paper's: 120,000 sentences, batches of 1000, 200 epochs at 5e-5, cosine to zero."""
+    steps: dict[str, Any] = {"curriculum": arm.curriculum} if arm.curriculum else {"steps": arm.steps}
+    steps |= {"depth_range": arm.depth_range, "association": association}
+    if size != "paper":
+        return TrainSettings(eval_every=100, **steps)
+    fixed = {} if arm.curriculum else {"n_train": 120_000}
+    return TrainSettings(
+        batch_size=1000, learning_rate=5e-5, warmup_steps=0, decay_share=1.0, decay="cosine", precision="bfloat16",
+        betas=(0.9, 0.999), weight_decay=0.0, eval_every=500, n_eval=2000, checkpoint_every=1000,
+        mimicking=Mimicking(steps=5000 if tied else 1000, batch_size=200, learning_rate=5e-5), **fixed, **steps,
+    )  # fmt: skip
+
+
+def text_model(layers: int) -> ModelSpec:
+    """A small BERT, without next sentences, pretrained on Python's own sources."""
+    task = Text(n_ctx=64, vocab_size=512, objective="masked")
+    settings = TrainSettings(
+        steps=TEXT_STEPS, tokens_per_step=2048, learning_rate=3e-3, decay_share=0.3, eval_every=250, n_eval=64
+    )
+    return ModelSpec(task=task, config=config_for(task, "lego", n_layers=layers), settings=settings, seed=0)
+
+
+def _fine_tuned(size: Size, name: str, *, symbols: tuple[tuple[str, str], ...] = ()) -> list[ModelSpec]:
+    """An arm that starts from a pretrained model; in the paper's format, which has the symbols = and ;."""
+    arm = ARMS[size].get(name)
+    if arm is None or size == "quick":
+        return []
+    task = arm.task()
+    chosen = tuple(pair for pair in symbols if pair[0] in task.vocab.ids)
+    settings = replace(_settings(size, arm, "none", False))
+    source: ModelSpec | str = os.environ.get(BERT_VARIABLE, BERT_ON_HUB) if size == "paper" else text_model(arm.layers)
+    return [
+        ModelSpec(task=task, config=_config(size, task, arm, False), settings=settings, seed=seed, pretrained=source,
+                  symbols=chosen)
+        for seed in range(arm.seeds)
+    ]  # fmt: skip

@@ -1,0 +1,186 @@
+"""Claims about where training starts: random, mimicked, W_Q copied to W_K, or pretrained on text (Figures 6 and 7)."""
+
+from functools import partial
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+
+from case_studies.claims import Claim, Measurement, Verdict
+from case_studies.evidence import Evidence, ModelSpec
+from case_studies.judging import above, t_interval, within
+from case_studies.lego.curves import depth_curve, learning_chart
+from case_studies.lego.generalisation import accuracy_rows
+from hooks import Transformer, make_model
+from interp.fine_tuning import pretrained
+from interp.pattern_result import HeadPatterns
+from interp.patterns import classify_heads
+from interp.randomness import derived_generator
+from interp.tasks import Lego
+
+FIGURE = "LEGO, Section 4.2 and Figure 6"
+SAME = 0.05
+"""Accuracies that differ by less count as the same."""
+NO_TIME = "Pretraining on text takes longer than the whole study at this size."
+
+
+def _means(evidence: Evidence, group: str) -> Float[np.ndarray, " seed"]:
+    """Mean accuracy over all variables but the root, of each seed."""
+    return np.array([depth_curve(evidence, spec).accuracy[-1][1:].mean() for spec in evidence.specs(group)])
+
+
+def measure_start(evidence: Evidence, *, ours: str, other: str) -> Measurement:
+    """Accuracy after the same steps on the task, of one start minus another, seed by seed."""
+    a, b = _means(evidence, ours), _means(evidence, other)
+    mean, low, high = t_interval(a - b)
+    groups = (ours, other)
+    tables = [
+        (f"Accuracy of every variable, {name}",
+         accuracy_rows(evidence.specs(name), [depth_curve(evidence, spec) for spec in evidence.specs(name)]))
+        for name in groups
+    ]  # fmt: skip
+    return Measurement(
+        value=mean, low=low, high=high, n=len(a), unit="seeds",
+        numbers={ours: float(a.mean()), other: float(b.mean()),
+                 **{f"first step above 95 % everywhere, {name}": _first_step(evidence, name) for name in groups}},
+        tables=tables, charts=[learning_chart(evidence, name) for name in groups],
+        note="Paired by seed, t interval. Steps of mimicking and of pretraining come on top of those on the task.",
+    )  # fmt: skip
+
+
+def _first_step(evidence: Evidence, group: str) -> str:
+    """The first evaluation of each seed at which every variable is above 95 %; a dash where there is none."""
+    steps = []
+    for spec in evidence.specs(group):
+        solved = [record["steps_done"] for record in evidence.history(spec) if min(record["accuracy"]) > 0.95]
+        steps.append(str(solved[0]) if solved else "–")
+    return " ".join(steps)
+
+
+def labels_of(evidence: Evidence, start: str) -> tuple[HeadPatterns, HeadPatterns, Transformer, Lego]:
+    """Heads on LEGO sentences before fine-tuning: of the pretrained model, and of the same model before pretraining."""
+    spec = evidence.specs(start)[0]
+    task: Lego = spec.task  # type: ignore[assignment]  # every fine-tuned model here reads chains
+    chosen: dict[str, Any] = {"symbols": dict(spec.symbols), "seed": spec.seed}
+    if isinstance(spec.pretrained, ModelSpec):
+        source = spec.pretrained
+        model = pretrained(task, evidence.folder / source.key, **chosen)
+        blank = make_model(source.config, seed=source.seed)
+        untrained = pretrained(task, blank, tokenizer=source.task.vocab, **chosen)
+    else:
+        model, untrained = pretrained(task, spec.pretrained, **chosen), make_model(spec.config, seed=spec.seed)
+    n = {"quick": 64, "standard": 256, "paper": 256}[evidence.size]
+    found = classify_heads(model, task, untrained=untrained, n=n, seed=evidence.seed)
+    before = classify_heads(untrained, task, n=n, seed=evidence.seed)
+    return found, before, model, task
+
+
+def measure_emergence(evidence: Evidence, *, start: str) -> Measurement:
+    """Highest association score of a pretrained head on LEGO sentences, minus the highest before pretraining."""
+    found, before, model, task = labels_of(evidence, start)
+    kind = found.kinds.index("association")
+    best = np.unravel_index(found.score[:, :, kind].argmax(), found.score.shape[:2])
+    top = before.score[:, :, kind].max()
+    rows = [["head", "label", *found.kinds, "association before pretraining"]]
+    for layer, head in np.ndindex(found.score.shape[:2]):
+        scores = [f"{value:.2f}" for value in found.score[layer, head]]
+        rows.append([f"{layer}.{head}", found.label[layer][head], *scores, f"{before.score[layer, head, kind]:.2f}"])
+    labels = [label for row in found.label for label in row]
+    return Measurement(
+        value=float(found.score[*best, kind] - top), low=float(found.low[*best, kind] - top),
+        high=float(found.high[*best, kind] - top), n=found.n, unit="sentences",
+        numbers={"best head": f"{best[0]}.{best[1]}", "its score": float(found.score[*best, kind]),
+                 "best before pretraining": float(top),
+                 **{f"heads labelled {name}": labels.count(name) for name in sorted(set(labels))}},
+        tables=[("Every head of the pretrained model on LEGO sentences", rows)],
+        charts=[gallery(model, task, found, seed=evidence.seed)],
+        note="One pretrained model; the interval is over sentences, for its best head, whose choice it does not cover. "
+        "Scores: attention on equal tokens elsewhere, 0 at chance, 1 for all of it.",
+    )  # fmt: skip
+
+
+@torch.no_grad()
+def gallery(model, task: Lego, found: HeadPatterns, *, seed: int) -> alt.TopLevelMixin:
+    """Attention of every head on one sentence, each with its label: Figure 7."""
+    batch = task.sample(1, generator=derived_generator(seed, "gallery"), split="test")
+    words = task.vocab.words(batch.tokens[0])
+    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
+    _, cache = model.eval().run_with_cache(batch.tokens, **batch.model_inputs(), names_filter=names)
+    rows = []
+    for layer, name in enumerate(names):
+        for head, pattern in enumerate(cache[name][0].numpy()):
+            title = f"{layer}.{head} {found.label[layer][head]}"
+            rows += [
+                {"head": title, "query": query, "key": key, "attention": round(float(value), 3),
+                 "from": words[query], "to": words[key]}
+                for (query, key), value in np.ndenumerate(pattern) if value >= 0.02
+            ]  # fmt: skip
+    table = pd.DataFrame(rows)
+    size = len(words)
+    axis = alt.Axis(
+        values=list(range(size)), labelExpr=f"{words!r}[datum.value]", labelAngle=0, labelFontSize=7, title=None
+    )
+    position = alt.Scale(domain=list(range(size)))
+    chart = alt.Chart(table).mark_rect().encode(
+        alt.X("key:O", scale=position, axis=axis), alt.Y("query:O", scale=position, axis=axis),
+        alt.Color("attention:Q", scale=alt.Scale(scheme="blues", domain=[0, 1])),
+        tooltip=["head:N", "from:N", "to:N", "attention:Q"],
+    ).properties(width=8 * size, height=8 * size)  # fmt: skip
+    heads = list(dict.fromkeys(table["head"]))
+    return chart.facet(
+        facet=alt.Facet("head:N", title=None, sort=heads), columns=model.cfg.n_heads,
+        title=f"one sentence, n = 1; rows ask, columns are looked at; below 2 % is left out: {' '.join(words)}",
+    )  # fmt: skip
+
+
+def judge_emergence(m: Measurement) -> Verdict:
+    """Above the best untrained head, and labelled so."""
+    if m.numbers.get("heads labelled association", 0):
+        return above(m, 0.0)
+    return "not reproduced" if m.high < 0.3 else "out of reach"
+
+
+def _start(name: str, ours: str, statement: str, **more) -> Claim:
+    return Claim(
+        id=f"start.{name}", source=FIGURE, statement=statement,
+        rule="Mean accuracy over all variables but the root after the same steps on the task, this start minus the "
+        "random "
+        "one, paired by seed: reproduced if the t interval over seeds lies above 0, not reproduced if below, else "
+        "out of "
+        "reach.",
+        quantity="difference in accuracy", measure=partial(measure_start, ours=ours, other="start-random"),
+        judge=partial(above, bar=0.0), needs=(ours, "start-random"), **more,
+    )  # fmt: skip
+
+
+LARGE = {"sizes": ("standard", "paper"), "why_not": NO_TIME}
+CLAIMS = (
+    _start("mimic", "start-mimic", "A model whose heads were first taught where to look learns faster."),
+    _start("copy", "start-query-key", "A model that starts with W_K = W_Q, a bias to equal tokens, learns faster."),
+    _start("pretrained", "start-pretrained", "A model that was pretrained on text learns faster.", **LARGE),
+    Claim(
+        id="start.association", source="LEGO, Section 4.2, Figure 7 and Appendix F", **LARGE,
+        statement="Pretraining on text that has nothing to do with LEGO gives heads that attend to equal tokens.",
+        rule="Association score of the best head on LEGO sentences before fine-tuning, minus the best of the same "
+        "model "
+        "before pretraining: reproduced if some head is labelled association (classify_heads) and the interval over "
+        "sentences lies above 0; not reproduced if none is and the interval ends below 0.3; else out of reach.",
+        quantity="difference in score", measure=partial(measure_emergence, start="start-pretrained"),
+        judge=judge_emergence, needs=("start-pretrained",),
+    ),
+    Claim(
+        id="start.symbols", source="LEGO, Section 4.2: tokens can be swapped", **LARGE,
+        statement="Arbitrary tokens in place of =, + and - change nothing for a pretrained model.",
+        rule="Mean accuracy over all variables but the root, pretrained start with arbitrary tokens minus the same "
+        "with the "
+        f"usual ones, paired by seed: reproduced if the t interval over seeds lies within {SAME} of 0, not "
+        f"reproduced if "
+        "it lies outside, else out of reach. (From a random start all tokens are alike before training.)",
+        quantity="difference in accuracy",
+        measure=partial(measure_start, ours="start-symbols", other="start-pretrained"),
+        judge=partial(within, margin=SAME), needs=("start-symbols", "start-pretrained"),
+    ),
+)  # fmt: skip
