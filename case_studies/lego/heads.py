@@ -15,6 +15,8 @@ EVERY = (
     *(f"group-{group.lower()}" for group in GROUPS),
 )
 """Every group of the study."""
+WHOLE = tuple(name for name in EVERY if name.startswith(("classical", "start", "group")))
+"""Those trained on every variable."""
 UNTAUGHT = (
     "start-random",
     "start-query-key",
@@ -41,7 +43,7 @@ CLAIMS = (
     _claim(
         "readable", "Heads that look like association or manipulation do what they look like.", EVERY, among="readable",
     ),
-    _claim("needed", "The heads that are needed can be read.", EVERY, among="needed"),
+    _claim("needed", "The heads that are needed can be read.", WHOLE, among="needed"),
     _claim(
         "untaught", "So it is where no head was taught where to look: readable heads do what they look like.", UNTAUGHT,
         among="readable",

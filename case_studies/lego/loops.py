@@ -92,9 +92,8 @@ def _claim(name: str) -> Claim:
         id=f"loop.{name}", source="ours: what do models that carry further have?", sizes=LARGE, why_not=TOO_SHORT,
         statement=f"Tied models carry further the more {meaning}.",
         rule=f"Rank correlation over tied models, within arms, of {words} with accuracy on the worst untrained "
-        f"variable at "
-        f"{TIMES} times the plain depth: reproduced if its bootstrap interval lies above 0, not reproduced if below, "
-        "else out of reach.",
+        f"variable at {TIMES} times the plain depth: reproduced if its bootstrap interval lies above 0, not "
+        "reproduced if below, else out of reach.",
         quantity="rank correlation", measure=partial(measure_why, name=name), judge=partial(above, bar=0.0), needs=TIED,
     )  # fmt: skip
 

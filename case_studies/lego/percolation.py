@@ -75,8 +75,7 @@ def measure_percolation(evidence: Evidence, *, tied: str, untied: str) -> Measur
         numbers={f"r2, {group}": float(np.mean(values)) for group, values in straight.items()},
         tables=[("Where each variable's value can be read", rows)], charts=charts,
         note=f"Read for good: probe accuracy of {RESOLVED} or more from that layer to the last. Variables that never "
-        f"get "
-        "there are left out of the line; the root too. Welch t interval over seeds. The maps are of seed 0.",
+        "get there are left out of the line; the root too. Welch t interval over seeds. The maps are of seed 0.",
     )  # fmt: skip
 
 
@@ -108,9 +107,8 @@ def measure_loop(evidence: Evidence, *, group: str) -> Measurement:
         value=mean, low=low, high=min(1.0, high), n=len(values), unit="seeds",
         numbers={"layers a variable": float(np.mean(slopes))}, tables=[("When each variable is answered", rows)],
         note=f"Answered for good: accuracy of {RESOLVED} or more from that depth to three times that of training, "
-        f"trained "
-        "variables and others alike; those that never get there are left out of the line, and so is the root. A model "
-        f"that answers fewer than {FEWEST} so counts as 0.",
+        "trained variables and others alike; those that never get there are left out of the line, and so is the "
+        f"root. A model that answers fewer than {FEWEST} so counts as 0.",
     )  # fmt: skip
 
 
@@ -119,9 +117,8 @@ CLAIMS = (
         id="percolation.linear", source="LEGO, Section 4.1 and Figure 4", sizes=LARGE, why_not=TOO_SHORT,
         statement="In a tied model values percolate along the chain at a steady pace, more so than in an untied one.",
         rule="Squared correlation of a variable's place in the chain with the layer from which a linear probe tells "
-        "its "
-        f"value for good (accuracy {RESOLVED}), tied minus untied, same depth: reproduced if the t interval over seeds "
-        "lies above 0, not reproduced if below, else out of reach.",
+        f"its value for good (accuracy {RESOLVED}), tied minus untied, same depth: reproduced if the t interval over "
+        "seeds lies above 0, not reproduced if below, else out of reach.",
         quantity="difference in r2", measure=partial(measure_percolation, tied="long-tied", untied="long-untied"),
         judge=partial(above, bar=0.0), needs=("long-tied", "long-untied"),
     ),
@@ -130,10 +127,8 @@ CLAIMS = (
         statement="A tied model trained with stochastic depth answers one more variable every so many layers, like a "
         "loop.",
         rule="Squared correlation of a variable's place in the chain with the number of layers after which it is "
-        "answered "
-        f"for good, mean over seeds: reproduced if the t interval lies at {STRAIGHT} or above, not reproduced if "
-        f"below, "
-        "else out of reach.",
+        f"answered for good, mean over seeds: reproduced if the t interval lies at {STRAIGHT} or above, not "
+        "reproduced if below, else out of reach.",
         quantity="r2", measure=partial(measure_loop, group="long-stochastic"),
         judge=partial(at_least, bar=STRAIGHT), needs=("long-stochastic",),
     ),

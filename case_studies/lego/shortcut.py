@@ -49,25 +49,26 @@ def measure_lead(evidence: Evidence, *, group: str) -> Measurement:
 
 def measure_parity(evidence: Evidence, *, group: str) -> Measurement:
     """Of what a model knows of the last variable, the share that is left when the chain is broken."""
-    rows: list[list] = [["seed", "accuracy, last variable", "answer is the parity of signs, chain broken"]]
+    rows: list[list] = [["seed", "accuracy, last variable", "answer is the parity of signs, chain broken",
+                         "changes with one sign flipped", "changes with two"]]  # fmt: skip
     shares = []
     for spec in evidence.specs(group):
         whole = float(depth_curve(evidence, spec).accuracy[-1][-1])
         found = parity_test(evidence.run(spec).model, spec.task, n=BROKEN, seed=evidence.seed)
         row = found.questions.index("broken")
         broken, low, high = (float(part[row, -1]) for part in (found.share, found.low, found.high))
-        rows.append([spec.seed, f"{whole:.3f}", f"{broken:.3f} [{low:.3f}, {high:.3f}]"])
+        flips = [f"{found.of(question)[-1]:.3f}" for question in ("one flip", "two flips")]
+        rows.append([spec.seed, f"{whole:.3f}", f"{broken:.3f} [{low:.3f}, {high:.3f}]", *flips])
         if whole >= 0.5 + LEAST:
             shares.append((broken - 0.5) / (whole - 0.5))
     mean, low, high = t_interval(np.array(shares)) if len(shares) > 1 else (float(np.mean(shares or [0.0])), -1.0, 1.0)
     return Measurement(
         value=mean, low=low, high=high, n=max(1, len(shares)), unit="seeds",
         numbers={"seeds that know the last variable": len(shares), "seeds": len(evidence.specs(group))},
-        tables=[("Does the answer survive a broken chain?", rows)],
+        tables=[("What does the answer follow? The last variable of every seed", rows)],
         note="On a broken chain one clause names a letter that stands nowhere else: no path leads from the root to "
-        "the last "
-        "variable, but the signs can still be counted. 1: all that is known comes from counting; 0: nothing does. "
-        f"Seeds that are right in fewer than {0.5 + LEAST:.0%} of sentences are left out.",
+        "the last variable, but the signs can still be counted. 1: all that is known comes from counting; 0: nothing "
+        f"does. Seeds that are right in fewer than {0.5 + LEAST:.0%} of sentences are left out.",
     )  # fmt: skip
 
 

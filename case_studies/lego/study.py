@@ -10,8 +10,8 @@ STUDY = Study(
     lead=(
         "LEGO's authors train transformers to resolve chains of signs and report that they do so by association and "
         "manipulation, that weight-tied ones behave like a loop and carry further, and that a shortcut breaks this. "
-        "Here "
-        "each of these is measured on small models, with its rule written first, and every trained model is audited."
+        "Here each of these is measured on small models, with its rule written first, and every trained model is "
+        "audited."
     ),
     claims=(
         *generalisation.CLAIMS,
