@@ -5,7 +5,6 @@ from typing import Any
 
 import altair as alt
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Float
 
@@ -22,6 +21,8 @@ from interp.randomness import derived_generator
 from interp.tasks import Lego
 
 FIGURE = "LEGO, Section 4.2 and Figure 6"
+FAINT = 0.03
+"""Attention that the gallery does not draw."""
 SAME = 0.05
 """Accuracies that differ by less count as the same."""
 NO_TIME = "Pretraining on text takes longer than the whole study at this size."
@@ -116,23 +117,22 @@ def gallery(model, task: Lego, found: HeadPatterns, *, seed: int) -> alt.TopLeve
             rows += [
                 {"head": title, "query": query, "key": key, "attention": round(float(value), 3),
                  "from": words[query], "to": words[key]}
-                for (query, key), value in np.ndenumerate(pattern) if value >= 0.02
+                for (query, key), value in np.ndenumerate(pattern) if value >= FAINT
             ]  # fmt: skip
-    table = pd.DataFrame(rows)
     size = len(words)
     axis = alt.Axis(
         values=list(range(size)), labelExpr=f"{words!r}[datum.value]", labelAngle=0, labelFontSize=7, title=None
     )
     position = alt.Scale(domain=list(range(size)))
-    chart = alt.Chart(table).mark_rect().encode(
+    chart = alt.Chart(alt.InlineData(values=rows)).mark_rect().encode(
         alt.X("key:O", scale=position, axis=axis), alt.Y("query:O", scale=position, axis=axis),
-        alt.Color("attention:Q", scale=alt.Scale(scheme="blues", domain=[0, 1])),
+        alt.Color("attention:Q", scale=alt.Scale(range=["#ffffff", "#08306b"], domain=[0, 1])),
         tooltip=["head:N", "from:N", "to:N", "attention:Q"],
     ).properties(width=8 * size, height=8 * size)  # fmt: skip
-    heads = list(dict.fromkeys(table["head"]))
+    heads = list(dict.fromkeys(row["head"] for row in rows))
     return chart.facet(
         facet=alt.Facet("head:N", title=None, sort=heads), columns=model.cfg.n_heads,
-        title=f"one sentence, n = 1; rows ask, columns are looked at; below 2 % is left out: {' '.join(words)}",
+        title=f"one sentence, n = 1; rows ask, columns are looked at; below {FAINT:.0%} is left out: {' '.join(words)}",
     )  # fmt: skip
 
 
