@@ -287,13 +287,14 @@ def test_the_whole_study_runs_on_models_that_know_nothing(tiny, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_quick_study_as_a_reviewer_runs_it(tmp_path):
-    """The command of the README; what the project promises of it, and nothing that seeds could overturn."""
+def test_a_quick_claim_as_a_reviewer_runs_it(tmp_path):
+    """The command of the README for one claim; what the project promises, and nothing that seeds could overturn."""
     command = [str(Path(sys.executable).with_name("interp")), "reproduce", "lego", "--out", str(tmp_path)]
-    subprocess.run(command, check=True, timeout=3600)
+    subprocess.run([*command, "--only", "start.mimic", "--only", "solved.untied"], check=True, timeout=3600)
     said = {claim["id"]: claim for claim in json.loads((tmp_path / "lego/quick/claims.json").read_text())["claims"]}
     assert set(said) == {claim.id for claim in STUDY.claims}
-    assert all(claim["verdict"] in ("reproduced", "not reproduced", "out of reach") for claim in said.values())
     assert said["solved.untied"]["measured"] > 0.95
     assert said["start.mimic"]["measured"] > 0.1
+    assert said["beyond.loop"]["verdict"] == "out of reach"
+    assert said["shortcut.parity"]["verdict"] == "not run"
     assert (tmp_path / "lego/quick/report.html").stat().st_size > 50_000

@@ -204,7 +204,7 @@ def test_a_hidden_tensor_of_the_cpu_would_be_noticed(pretended, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:for .*copying from a non-meta parameter")
-@pytest.mark.parametrize("keep", ["last", "best"])
+@pytest.mark.parametrize("keep", ["last", pytest.param("best", marks=pytest.mark.slow)])
 def test_a_run_resumes_there_to_the_same_bits(keep, pretended, tmp_path):
     settings = TrainSettings(**{**SHORT, **MIMIC, "steps": 3, "keep": keep})
     whole = interp.train(new_model(LEGO, SMALL), LEGO, settings)
@@ -400,6 +400,7 @@ def test_bfloat16_trains_and_the_weights_stay_float32():
     assert losses[-1] < 0.8 * math.log(2)  # an even guess has log 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_every_kind_of_model_trains_in_bfloat16(case):
     task, sizes, more = CASES[case]
