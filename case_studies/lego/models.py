@@ -61,8 +61,8 @@ ARMS: dict[Size, dict[str, Arm]] = {
     "standard": {
         "classical": Arm(n_vars=6, layers=8, steps=1600, seeds=3),
         "plain": Arm(n_vars=6, supervised=(0, 1, 2, 3), layers=8, steps=1400, seeds=5),
-        "long": Arm(n_vars=8, supervised=FIRST_SIX, layers=11, curriculum=TO_EIGHT, seeds=5),
-        "stochastic": Arm(n_vars=8, supervised=FIRST_SIX, layers=14, depth_range=(8, 14), curriculum=TO_EIGHT, seeds=5),
+        "long": Arm(n_vars=8, supervised=FIRST_SIX, layers=11, curriculum=TO_EIGHT, seeds=3),
+        "stochastic": Arm(n_vars=8, supervised=FIRST_SIX, layers=14, depth_range=(8, 14), curriculum=TO_EIGHT, seeds=3),
         "start": Arm(n_vars=4, layers=6, steps=500, sentence_format="paper", seeds=3),
         "shortcut": Arm(n_vars=5, supervised=(0, 1, 4), layers=6, steps=1000, sentence_format="paper", seeds=3),
         "S3": Arm(n_vars=4, layers=6, curriculum=((2, 200), (3, 500), (4, 1300)), seeds=3),
