@@ -90,7 +90,7 @@ def test_a_share_takes_models_as_independent():
 
 def test_shares_count_readable_and_needed_heads(monkeypatch):
     found = of("dyck stack", "dyck uniform", "dyck stack, zero decoy")
-    monkeypatch.setattr(reading, "audits", lambda evidence, names: iter(found))
+    monkeypatch.setattr(reading, "audits", lambda evidence, names, n: iter(found))
     faithful = reading.measure_share(EVIDENCE, groups=["lego-tied"], among="readable")
     looks = sum(int(readable(one.result).sum()) for one in found)
     acts = sum(verdict == "faithful" for one in found for verdict in one.result.verdict)
@@ -101,7 +101,7 @@ def test_shares_count_readable_and_needed_heads(monkeypatch):
 
 
 def test_no_model_is_no_share(monkeypatch):
-    monkeypatch.setattr(reading, "audits", lambda evidence, names: iter(()))
+    monkeypatch.setattr(reading, "audits", lambda evidence, names, n: iter(()))
     nothing = reading.measure_share(EVIDENCE, groups=["lego-tied"], among="readable")
     assert (nothing.low, nothing.high) == (0, 1)
     assert reading.judge_most(nothing) == "out of reach"
