@@ -140,6 +140,7 @@ def test_training_that_was_stopped_goes_on_in_its_stage(reproduce, tmp_path, mon
     assert again.trained == [1]
 
 
+@pytest.mark.slow
 def test_a_source_that_is_gone_is_trained_again_only_where_it_is_needed(reproduce, tmp_path):
     reproduce(study(tuned(0)))
     source = RunFolder(tmp_path / "models" / SOURCE.key)

@@ -175,7 +175,9 @@ def without_seconds(history):
     return [{name: value for name, value in record.items() if name != "seconds"} for record in history]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [next(iter(CASES)), *(pytest.param(name, marks=pytest.mark.slow) for name in [*CASES][1:])]
+)
 def test_training_elsewhere_is_the_same_and_ends_on_the_cpu(case, pretended):
     task, sizes, more = CASES[case]
     settings = TrainSettings(**{**SHORT, **({} if "curriculum" not in more else {"steps": 1}), **more})
