@@ -8,6 +8,8 @@ from case_studies.claims import Claim, Measurement, Verdict
 from case_studies.evidence import Evidence
 from case_studies.judging import above, difference_interval, t_interval
 from case_studies.lego.curves import depth_curve, learning_chart
+from case_studies.lego.generalisation import LARGE
+from case_studies.lego.starts import NO_TIME
 from interp.parity import parity_test
 
 LEAST = 0.1
@@ -140,6 +142,6 @@ CLAIMS = (
         quantity="difference in accuracy",
         measure=partial(measure_middle, ours="shortcut-pretrained", other="shortcut-random"),
         judge=partial(above, bar=0.0), needs=("shortcut-pretrained", "shortcut-random"),
-        sizes=("standard", "paper"), why_not="Pretraining on text takes longer than the whole study at this size.",
+        sizes=LARGE, why_not=NO_TIME,
     ),
 )  # fmt: skip

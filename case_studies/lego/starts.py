@@ -12,7 +12,7 @@ from case_studies.claims import Claim, Measurement, Verdict
 from case_studies.evidence import Evidence, ModelSpec
 from case_studies.judging import above, t_interval, within
 from case_studies.lego.curves import depth_curve, learning_chart
-from case_studies.lego.generalisation import accuracy_rows
+from case_studies.lego.generalisation import LARGE, accuracy_rows
 from hooks import Transformer, make_model
 from interp.fine_tuning import pretrained
 from interp.pattern_result import HeadPatterns
@@ -154,14 +154,14 @@ def _start(name: str, ours: str, statement: str, **more) -> Claim:
     )  # fmt: skip
 
 
-LARGE = {"sizes": ("standard", "paper"), "why_not": NO_TIME}
+PRETRAINED = {"sizes": LARGE, "why_not": NO_TIME}
 CLAIMS = (
     _start("mimic", "start-mimic", "A model whose heads were first taught where to look learns faster."),
     _start("copy", "start-query-key", "A model that starts with W_K = W_Q, a bias to equal tokens, learns faster.",
-           sizes=("standard", "paper"), why_not="Two seeds, all that minutes allow, cannot tell it."),
-    _start("pretrained", "start-pretrained", "A model that was pretrained on text learns faster.", **LARGE),
+           sizes=LARGE, why_not="Two seeds, all that minutes allow, cannot tell it."),
+    _start("pretrained", "start-pretrained", "A model that was pretrained on text learns faster.", **PRETRAINED),
     Claim(
-        id="start.association", source="LEGO, Section 4.2, Figure 7 and Appendix F", **LARGE,
+        id="start.association", source="LEGO, Section 4.2, Figure 7 and Appendix F", **PRETRAINED,
         statement="Pretraining on text that has nothing to do with LEGO gives heads that attend to equal tokens.",
         rule="Association score of the best head on LEGO sentences before fine-tuning, minus the best of the same "
         "model before pretraining: reproduced if some head is labelled association (classify_heads) and the interval "
@@ -170,7 +170,7 @@ CLAIMS = (
         judge=judge_emergence, needs=("start-pretrained",),
     ),
     Claim(
-        id="start.symbols", source="LEGO, Section 4.2: tokens can be swapped", **LARGE,
+        id="start.symbols", source="LEGO, Section 4.2: tokens can be swapped", **PRETRAINED,
         statement="Arbitrary tokens in place of =, + and - change nothing for a pretrained model.",
         rule="Mean accuracy over all variables but the root, pretrained start with arbitrary tokens minus the same "
         f"with the usual ones, paired by seed: reproduced if the t interval over seeds lies within {SAME} of 0, not "
