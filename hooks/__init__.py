@@ -9,6 +9,9 @@ from hooks.foreign import ForeignModel, foreign
 from hooks.fully_connected import FullyConnected, FullyConnectedConfig
 from hooks.head_patterns import HeadPattern
 from hooks.huggingface import ParityReport, from_huggingface, save_huggingface
+from hooks.lego_attention import LegoAttention
+from hooks.pathways import Pathways
+from hooks.token_maps import TokenMaps, token_maps
 from hooks.transformer import Transformer
 from hooks.verify import VerifyReport, verify
 
@@ -20,7 +23,10 @@ __all__ = [
     "FullyConnected",
     "FullyConnectedConfig",
     "HeadPattern",
+    "LegoAttention",
     "ParityReport",
+    "Pathways",
+    "TokenMaps",
     "Transformer",
     "TransformerConfig",
     "VerifyReport",
@@ -30,5 +36,6 @@ __all__ = [
     "make_model",
     "save_checkpoint",
     "save_huggingface",
+    "token_maps",
     "verify",
 ]

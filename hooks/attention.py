@@ -13,6 +13,7 @@ from hooks.head_patterns import HeadPattern, attention_map
 from hooks.linear import Identity, Linear
 from hooks.modules import Module
 from hooks.sites import AttentionSites, has_hooks
+from hooks.token_maps import TokenMaps, token_maps
 
 FUSED_FROM = 64
 """Training on sequences of at least so many tokens keeps no scores and patterns unless somebody watches them."""
@@ -30,12 +31,15 @@ class Context:
     """Positions that ask; None when all do. The two maps above then have a row for each of these only."""
     causal: bool = False
     """Each query sees itself and all earlier keys, and no padding."""
+    maps: TokenMaps | None = None
+    """What pathways need, in a model that has them: equal tokens and markers."""
 
     def asked_at(self, queries: Int[Tensor, "batch query"]) -> "Context":
         """The same batch, with queries at these positions only."""
         allowed = self.allowed if self.allowed is None else self.allowed.expand(len(queries), -1, -1)
         fixed = {pattern: take(scores, queries) for pattern, scores in self.fixed_scores.items()}
-        return Context(allowed if allowed is None else take(allowed, queries), fixed, queries)
+        maps = None if self.maps is None else self.maps.asked_at(queries)
+        return Context(allowed if allowed is None else take(allowed, queries), fixed, queries, maps=maps)
 
     def asking(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch query d_model"]:
         """The rows of x at the positions that ask."""
@@ -60,8 +64,24 @@ def make_context(
     distribution and nobody reads it.
 
     Raises:
-        ValueError: a hard-coded head needs token ids and there are none.
+        ValueError: a hard-coded head needs token ids and there are none; ids or markers that `token_maps` refuses.
     """
+    fixed = {p for row in cfg.head_patterns for p in row if not p.learned}
+    if fixed and tokens is None:
+        raise ValueError("this model has hard-coded heads, which look at token ids: pass tokens as well.")
+    if cfg.pathways is not None and tokens is not None:
+        return Context(None, maps=token_maps(tokens, attention_mask, pathways=cfg.pathways, d_vocab=cfg.d_vocab))
+    allowed = _allowed(cfg, attention_mask, pos, device)
+    if not fixed or tokens is None:
+        return Context(allowed, causal=cfg.attention == "causal" and attention_mask is None)
+    seen = torch.ones(1, pos, pos, dtype=torch.bool, device=device) if allowed is None else allowed
+    return Context(allowed, {pattern: attention_map(pattern, tokens, seen).log() for pattern in fixed})
+
+
+def _allowed(
+    cfg: TransformerConfig, attention_mask: Bool[Tensor, "batch pos"] | None, pos: int, device: torch.device
+) -> Bool[Tensor, "#batch query key"] | None:
+    """Keys that each query may see; None when every query sees every key."""
     allowed = None
     if cfg.attention == "causal":
         allowed = torch.ones(1, pos, pos, dtype=torch.bool, device=device).tril()
@@ -70,13 +90,7 @@ def make_context(
         allowed = keys.expand(-1, pos, -1) if allowed is None else allowed & keys
         nothing = ~allowed.any(-1, keepdim=True)
         allowed = allowed | (nothing & torch.eye(pos, dtype=torch.bool, device=device))
-    fixed = {p for row in cfg.head_patterns for p in row if not p.learned}
-    if not fixed:
-        return Context(allowed, causal=cfg.attention == "causal" and attention_mask is None)
-    if tokens is None:
-        raise ValueError("this model has hard-coded heads, which look at token ids: pass tokens as well.")
-    seen = torch.ones(1, pos, pos, dtype=torch.bool, device=device) if allowed is None else allowed
-    return Context(allowed, {pattern: attention_map(pattern, tokens, seen).log() for pattern in fixed})
+    return allowed
 
 
 def visible_keys(
@@ -84,7 +98,7 @@ def visible_keys(
 ) -> Bool[Tensor, "batch query key"]:
     """Which keys each query may see: causality and padding, nothing else."""
     batch, pos = tokens.shape
-    allowed = make_context(cfg, tokens, attention_mask, pos, tokens.device).allowed
+    allowed = _allowed(cfg, attention_mask, pos, tokens.device)
     if allowed is None:
         allowed = torch.ones(1, pos, pos, dtype=torch.bool, device=tokens.device)
     return allowed.expand(batch, -1, -1)

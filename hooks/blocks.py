@@ -4,6 +4,8 @@
 The two halves are apart so that an ablation can start in the middle of a layer.
 """
 
+from typing import Any
+
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
@@ -11,6 +13,7 @@ from torch import Tensor
 from hooks.attention import Attention, Context
 from hooks.config import TransformerConfig
 from hooks.head_patterns import HeadPattern
+from hooks.lego_attention import LegoAttention
 from hooks.linear import LayerNorm, Linear
 from hooks.modules import Module
 from hooks.sites import LayerSites, MLPSites
@@ -55,9 +58,19 @@ class DeepMLP(Module):
 class Block(Module):
     """The weights of one stored block. Subclasses say how they are wired."""
 
+    attention: Any
+    """`Attention`, or where the config has pathways `LegoAttention`."""
+
     def __init__(self, cfg: TransformerConfig, *, learned: bool):
         super().__init__()
-        self.attention = Attention(cfg, learned=learned)
+        self.attention = (
+            Attention(cfg, learned=learned)
+            if cfg.pathways is None
+            else LegoAttention(
+                cfg.d_model, cfg.pathways, d_head=cfg.d_head, width=cfg.n_heads * cfg.d_head, scale=cfg.attn_scale,
+                bias=cfg.attn_bias, seed=None, hooked=False,
+            )
+        )  # fmt: skip
         if cfg.block != "bare":
             self.norm_1 = LayerNorm(cfg.d_model, cfg.layer_norm_eps)
         needs_norm_2 = not cfg.attn_only and cfg.block in ("pre_ln", "post_ln")
@@ -72,7 +85,11 @@ class Block(Module):
         ctx: Context,
     ) -> Float[Tensor, "batch query d_model"]:
         """One applied layer, at the positions that ask."""
-        attn_out = self.attention(self.read(resid, at), at.attn, patterns, ctx)
+        read = self.read(resid, at)
+        if isinstance(self.attention, LegoAttention):
+            attn_out = self.attention(read, ctx.maps, at.attn)
+        else:
+            attn_out = self.attention(read, at.attn, patterns, ctx)
         return self.write(ctx.asking(resid), at.hook_attn_out(attn_out), at)
 
     def read(self, resid: Tensor, at: LayerSites) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 from hooks.embeddings import BracketStates
 from hooks.head_patterns import HeadPattern
 from hooks.lens import LensConfig
+from hooks.pathways import Pathways
 
 Block = Literal["pre_ln", "post_ln", "dyck", "minimal", "bare", "extended"]
 Attention = Literal["causal", "bidirectional"]
@@ -71,7 +72,10 @@ class TransformerConfig(LensConfig):
     layer_norm_eps: float = 1e-5
     """Added to the variance inside every LayerNorm."""
     head_patterns: tuple[tuple[HeadPattern, ...], ...] = ()
-    """Hard-coded heads: one row for all layers or one row per layer, each with one entry per head."""
+    """Hard-coded heads: one row for all layers or one row per layer, each with one entry per head. With `pathways` it
+    follows from those."""
+    pathways: Pathways | None = None
+    """Attention as in LEGO's Section 5 (`hooks.LegoAttention`): so many heads of each kind, in every layer."""
     qk_identity: bool = False
     """Adds a_h * x x^T to the scores of head h (template paper, a I on W_K W_Q^T)."""
     vo_identity: bool = False
@@ -108,8 +112,22 @@ class TransformerConfig(LensConfig):
         derived["attn_scale"] = self.attn_scale or float(derived["d_head"] ** 0.5)
         for name, value in derived.items():
             object.__setattr__(self, name, value)
+        if self.pathways is not None:
+            self._take_pathways(self.pathways)
         self._check_head_patterns()
         self._check_widths()
+
+    def _take_pathways(self, pathways: Pathways):
+        row = pathways.patterns(self.d_head, self.n_heads * self.d_head)
+        if self.head_patterns not in ((), (row,)):
+            raise ValueError("head_patterns and pathways are both given; the latter say what every head is. Give one.")
+        if self.attention == "causal":
+            raise ValueError("pathways look at later tokens too, but attention is 'causal'; make it 'bidirectional'.")
+        if self.qk_identity or self.vo_identity or not self.output_projection:
+            raise ValueError(
+                "pathways go with neither qk_identity nor vo_identity, and need output_projection; leave those out."
+            )
+        object.__setattr__(self, "head_patterns", (row,))
 
     def _check_widths(self):
         if not self.output_projection and self.n_heads * self.d_head != self.d_model:
@@ -140,6 +158,8 @@ class TransformerConfig(LensConfig):
             if len(row) != self.n_heads:
                 raise ValueError(f"head_patterns row {layer} has {len(row)} entries; n_heads is {self.n_heads}.")
             for pattern in row:
+                if pattern.kind == "convolution" and self.pathways is None:
+                    raise ValueError("head_patterns has a convolution, whose kernels only pathways have; give those.")
                 if pattern.token is not None and not 0 <= pattern.token < self.d_vocab:
                     raise ValueError(f"head_patterns broadcasts token {pattern.token}; d_vocab is {self.d_vocab}.")
 
@@ -161,6 +181,10 @@ class TransformerConfig(LensConfig):
             [{"kind": p.kind, "kernel": list(p.kernel), "token": p.token} for p in row] for row in self.head_patterns
         ]
         values["embedding"] = None if self.embedding is None else self.embedding.to_dict()
+        if self.pathways is None:
+            del values["pathways"]  # earlier descriptions lack it
+        else:
+            values |= {"pathways": self.pathways.to_dict(), "head_patterns": []}  # the second follows from the first
         return values
 
     def to_json(self) -> str:
@@ -187,6 +211,8 @@ class TransformerConfig(LensConfig):
         )
         if values.get("embedding") is not None:
             values["embedding"] = BracketStates(**values["embedding"])
+        if values.get("pathways") is not None:
+            values["pathways"] = Pathways(**values["pathways"])
         return cls(**values)
 
     @classmethod

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-PatternKind = Literal["learned", "uniform", "association", "local", "broadcast"]
+PatternKind = Literal["learned", "uniform", "association", "local", "broadcast", "convolution"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,8 @@ class HeadPattern:
 
     `learned` is ordinary query-key attention. The other kinds ignore queries and keys: `uniform` over
     every key the query may see, `association` over keys with the query's own token id (itself included),
-    `local` over neighbours weighted by `kernel`, `broadcast` over the keys that hold `token`.
+    `local` over neighbours weighted by `kernel`, `broadcast` over the keys that hold `token`. `convolution` weighs
+    neighbours by learned kernels, one per coordinate, and is found only where a config has `pathways`.
 
     Source: LEGO (arXiv:2206.04301) Section 5, maps row-normalised. Differs: a row with no key to attend
     to (a `broadcast` token that is absent) falls back to uniform, so that every row sums to one.
@@ -56,7 +57,7 @@ def attention_map(
     """The row-normalised attention map of a pattern that is not learned.
 
     Args:
-        pattern: Any kind but `learned`.
+        pattern: Any kind but `learned` and `convolution`.
         tokens: Token ids.
         allowed: Keys that each query may see (causality and padding).
 
@@ -64,8 +65,8 @@ def attention_map(
         ValueError: the pattern is learned, so that there is no map to write down.
     """
     batch, pos = tokens.shape
-    if pattern.learned:
-        raise ValueError("pattern is 'learned'; only a hard-coded pattern has a map.")
+    if pattern.kind in ("learned", "convolution"):
+        raise ValueError(f"pattern is {pattern.kind!r}; only a hard-coded pattern has a map.")
     if pattern.kind == "association":
         weight = (tokens[:, :, None] == tokens[:, None, :]).float()
     elif pattern.kind == "broadcast":

@@ -26,7 +26,8 @@ def initialise(model: Any, cfg: TransformerConfig, seed: int) -> None:
     if cfg.init == "mimetic":
         for block in model.stored_blocks:
             if block.attention.learned:
-                query, key = mimetic_query_key(cfg.d_model, cfg.n_heads, cfg.d_head, generator=generator)
+                heads = len(block.attention.q.weight) // cfg.d_head
+                query, key = mimetic_query_key(cfg.d_model, heads, cfg.d_head, generator=generator)
                 block.attention.q.weight.copy_(rearrange(query, "h d e -> (h e) d"))
                 block.attention.k.weight.copy_(rearrange(key, "h d e -> (h e) d"))
 
@@ -35,6 +36,8 @@ def _drawn(name: str, parameter: Tensor, cfg: TransformerConfig, generator: torc
     if name in ("embed.weight", "positions.weight"):
         return torch.randn(parameter.shape, generator=generator) * (cfg.embedding_std or EMBEDDING_STD[cfg.init])
     fan_in = parameter.shape[1] ** -0.5
+    if name.endswith("attention.kernel"):  # a mixture about as large as what it mixes
+        return torch.randn(parameter.shape, generator=generator) * fan_in
     if cfg.init in ("template", "mimetic", "uniform"):
         return (2 * torch.rand(parameter.shape, generator=generator) - 1) * (1.0 if cfg.init == "uniform" else fan_in)
     std = fan_in if cfg.init == "fan_in" else NORMAL_STD

@@ -6,6 +6,7 @@ from hooks.config import TransformerConfig
 from hooks.embeddings import BracketStates, Encoding
 from hooks.encoder import EncoderConfig
 from hooks.head_patterns import HeadPattern
+from hooks.pathways import Pathways
 
 DYCK_POSITIONS = 6000
 """The bounded-Dyck paper divides linear positions by this."""
@@ -45,6 +46,57 @@ def albert_encoder(**sizes: Any) -> EncoderConfig:
     """
     base = {"d_vocab": 30000, "d_embedding": 128, "tied": True, "activation": "gelu_tanh"}
     return bert_encoder(**{**base, **sizes})
+
+
+def hardcode(*, cls_token: int = 101, sep_token: int = 102, **sizes: Any) -> EncoderConfig:
+    """`bert_encoder` without learned attention: one head for equal tokens, one each for [CLS] and [SEP], and the rest
+    convolutions of width 21.
+
+    Args:
+        cls_token: Id of [CLS]; bert-base-uncased's unless given.
+        sep_token: Id of [SEP].
+        sizes: Any field of `EncoderConfig`. `pathways` changes the mixture.
+
+    Raises:
+        ValueError: fewer than three heads, or what `EncoderConfig` refuses.
+
+    Source: LEGO (arXiv:2206.04301) Section 5, Hardcode. Differs: it does not say how many heads are of which kind.
+    """
+    return _with_pathways(0, cls_token, sep_token, sizes)
+
+
+def hybrid(*, cls_token: int = 101, sep_token: int = 102, **sizes: Any) -> EncoderConfig:
+    """`hardcode` with learned heads for half of all, in place of as many convolutions.
+
+    Args:
+        cls_token: As in `hardcode`.
+        sep_token: As in `hardcode`.
+        sizes: Any field of `EncoderConfig`. `pathways` changes the mixture.
+
+    Raises:
+        ValueError: fewer than five heads, or what `EncoderConfig` refuses.
+
+    Source: LEGO (arXiv:2206.04301) Section 5, Hybrid. Differs: as `hardcode`.
+    """
+    return _with_pathways(2, cls_token, sep_token, sizes)
+
+
+def _with_pathways(learned: int, cls_token: int, sep_token: int, sizes: dict[str, Any]) -> EncoderConfig:
+    """A BERT with one head in so many learned (0: none), one of each fixed kind, the rest convolutions."""
+    chosen = {"d_model": 768, "n_heads": 12, **sizes}
+    n_heads = chosen["n_heads"]
+    d_head = chosen.get("d_head") or chosen["d_model"] // n_heads
+    n_learned = n_heads // learned if learned else 0
+    if n_heads - n_learned < 3:
+        raise ValueError(
+            f"n_heads is {n_heads}; with {n_learned} learned ones there is no room for association, [CLS] and [SEP]."
+        )
+    rest = n_heads - n_learned - 3
+    pathways = Pathways(
+        learned=n_learned * d_head, association=d_head, cls=d_head, sep=d_head, convolution=rest * d_head,
+        cls_token=cls_token, sep_token=sep_token,
+    )  # fmt: skip
+    return bert_encoder(**{"pathways": pathways, **sizes})
 
 
 def gpt(**sizes: Any) -> TransformerConfig:

@@ -7,8 +7,9 @@ the same parameters twice.
 
 from typing import Any
 
+import torch
 from einops import rearrange
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from hooks.config import TransformerConfig
@@ -60,10 +61,15 @@ class AttentionSites(Module):
             self.hook_result = HookPoint()  # (batch, pos, head, d_model): z does not tell it all here
 
     def _input_weight(self, name: str) -> Float[Tensor, "head d_model d_head"]:
-        return rearrange(getattr(self._attention[0], name).weight, "(h e) d -> h d e", h=self._heads)
+        return rearrange(self._of_all(getattr(self._attention[0], name).weight), "(h e) d -> h d e", h=self._heads)
 
     def _input_bias(self, name: str) -> Float[Tensor, "head d_head"]:
-        return rearrange(getattr(self._attention[0], name).bias_or_zero, "(h e) -> h e", h=self._heads)
+        return rearrange(self._of_all(getattr(self._attention[0], name).bias_or_zero), "(h e) -> h e", h=self._heads)
+
+    def _of_all(self, rows: Shaped[Tensor, "row *width"]) -> Shaped[Tensor, "all_rows *width"]:
+        """Rows of all heads: zeros for those, the last ones, that have no queries and keys."""
+        lacking = self._attention[0].v.weight.shape[0] - len(rows)
+        return torch.cat([rows, rows.new_zeros(lacking, *rows.shape[1:])]) if lacking else rows
 
     W_Q = property(lambda self: self._input_weight("q"))
     W_K = property(lambda self: self._input_weight("k"))

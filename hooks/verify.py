@@ -70,6 +70,8 @@ def verify(model: Transformer, *, seed: int = 0) -> VerifyReport:
     generator = torch.Generator().manual_seed(seed)
     device = model.W_E.device
     tokens = model.embed.example(3, min(model.cfg.n_ctx, 7), generator).to(device)
+    if model.cfg.pathways is not None:
+        tokens = model.cfg.pathways.framed(tokens)
     before = _count_hooks(model)
     first = model(tokens)
     twin = copy.deepcopy(model)

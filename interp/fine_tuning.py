@@ -13,7 +13,7 @@ from hooks.huggingface.sources import find_tokenizer
 from interp.run_folder import RunFolder
 from interp.tasks import task_from
 from interp.tasks.base import Task
-from interp.token_rows import rows_of
+from interp.token_rows import markers_of, rows_of
 
 
 def pretrained(
@@ -75,15 +75,15 @@ def pretrained_config(task: Task, cfg: Config) -> Any:
 
     Vocabulary and read-out are the task's, an encoder's head is linear and it has no pooler; the wiring, also whether a
     query sees later positions, stays. So does the length where positions are `linear`, since their formula holds it;
-    else it is the task's.
+    else it is the task's. Pathways broadcast the task's markers in place of the source's.
 
     Args:
         task: What to learn.
         cfg: The source's config.
 
     Raises:
-        ValueError: a fully connected network, frozen vectors of brackets, fewer positions than the task has, or a head
-            hard-coded to a token, which has another id in the task.
+        ValueError: a fully connected network, frozen vectors of brackets, fewer positions than the task has, a head
+            hard-coded to a token, which has another id in the task, or pathways for a task without markers.
     """
     if isinstance(cfg, FullyConnectedConfig):
         raise ValueError("the source is a fully connected network, which has no row per token; give a transformer.")
@@ -97,12 +97,14 @@ def pretrained_config(task: Task, cfg: Config) -> Any:
             f"the source has {cfg.n_ctx} positions; the task has sequences of {task.n_ctx}. Give a source with "
             f"more, or make the sequences shorter."
         )
-    if any(pattern.token is not None for row in cfg.head_patterns for pattern in row):
+    changed: dict[str, Any] = {"d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out, "tied_embedding": False}
+    if cfg.pathways is not None:
+        changed |= {"pathways": replace(cfg.pathways, **markers_of(task)), "head_patterns": ()}
+    elif any(pattern.token is not None for row in cfg.head_patterns for pattern in row):
         raise ValueError(
             "the source has a head hard-coded to broadcast from one token, whose id means another in the task; give "
             "one without."
         )
-    changed: dict[str, Any] = {"d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out, "tied_embedding": False}
     if cfg.positions != "linear":
         changed["n_ctx"] = task.n_ctx
     if isinstance(cfg, EncoderConfig):

@@ -4,6 +4,7 @@ from typing import Any
 
 from hooks import FullyConnectedConfig, presets
 from interp.tasks.base import Task
+from interp.token_rows import markers_of
 
 FAMILIES = {
     "lego": presets.lego,
@@ -19,6 +20,8 @@ FAMILIES = {
     "dyck_minimal": presets.dyck_minimal,
     "bert_encoder": presets.bert_encoder,
     "albert_encoder": presets.albert_encoder,
+    "hardcode": presets.hardcode,
+    "hybrid": presets.hybrid,
 }
 
 
@@ -27,16 +30,17 @@ def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
 
     Args:
         task: What the model will learn.
-        family: A preset: `lego` (small, pre-LN), `bert`, `albert`, `gpt`, `bert_encoder`, `albert_encoder`; `dyck_gpt`,
-            `dyck_eq6`, `dyck_uniform`, `dyck_minimal`, which read up to 6000 tokens; `template`, `template_copy`; or
+        family: A preset: `lego` (small, pre-LN), `bert`, `albert`, `gpt`, `bert_encoder`, `albert_encoder`; `hardcode`,
+            `hybrid`, whose markers are the task's [CLS] or [BOS] and [SEP] or [EOS]; `dyck_gpt`, `dyck_eq6`,
+            `dyck_uniform`, `dyck_minimal`, which read up to 6000 tokens; `template`, `template_copy`; or
             `fully_connected`. The task's own when left out: `dyck_gpt`, `template`, else `lego`; for text `gpt`, for
             masked text `bert`, with next sentences `bert_encoder`, each of four layers of four heads and width 128.
         sizes: Any field of `TransformerConfig`, over the preset's; for `dyck_minimal` also its `encoding`, `mlp_head`;
             for `fully_connected` those of `FullyConnectedConfig`.
 
     Raises:
-        ValueError: an unknown family, a Dyck family for another task, one that cannot tell two sentences apart for a
-            task that has them, or what the config refuses.
+        ValueError: an unknown family, a Dyck family for another task, one that broadcasts markers that the task does
+            not have, one that cannot tell two sentences apart for a task that has them, or what the config refuses.
     """
     kind = task.describe()["task"]
     needed: dict[str, Any] = {"d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out, "n_ctx": task.n_ctx}
@@ -51,12 +55,14 @@ def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
     if (family == "template" and task.d_vocab_out == task.d_vocab) or (family == "gpt" and kind == "text"):
         needed["tied_embedding"] = True
     if getattr(task, "next_sentence", False):
-        if not family.endswith("_encoder"):
+        if not family.endswith("_encoder") and family not in ("hardcode", "hybrid"):
             raise ValueError(
                 f"family is {family!r}, which cannot tell a second sentence from the first; for next_sentence choose "
                 f"bert_encoder or albert_encoder."
             )
         needed["n_token_types"] = 2
+    if family in ("hardcode", "hybrid"):
+        needed |= markers_of(task)
     if family.startswith("dyck_"):
         if kind != "dyck":
             raise ValueError(f"family is {family!r}, which is for Dyck; the task is {kind!r}.")

@@ -100,6 +100,23 @@ class KnownTokens:
         return next((written for written in (text.strip(), text) if self.alone(written) == index), None)
 
 
+def markers_of(task: Task) -> dict[str, int]:
+    """Ids of a task's `cls_token` and `sep_token`: what begins and what ends its sequences.
+
+    Raises:
+        ValueError: a task without them.
+    """
+    known = KnownTokens(task.vocab)
+    found = {"cls_token": known.row("[BOS]"), "sep_token": known.row("[EOS]")}
+    if lacking := [name for name, token in found.items() if token is None]:
+        raise ValueError(
+            f"the task has no {' and no '.join(lacking)}, from which hardcode and hybrid broadcast: no [CLS] or [BOS] "
+            f"first, no [SEP] or [EOS] last in its sequences. Take a task that has them (Lego's sentence_format "
+            f"'paper', Text's objective 'masked'), or give a config with pathways of your own."
+        )
+    return {name: token for name, token in found.items() if token is not None}
+
+
 def rows_of(task: Task, tokenizer: Any, *, symbols: Mapping[str, str] | None = None, d_vocab: int) -> list[int]:
     """For each token of a task, in the order of its ids, the row of a pretrained embedding that stands for it.
 

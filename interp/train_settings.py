@@ -96,8 +96,8 @@ class TrainSettings:
     steps: int = 700
     """Optimiser steps on the task; with a `curriculum`, leave it out or give their sum."""
     curriculum: tuple[tuple[int, int], ...] = ()
-    """Stages (chain length, steps). Within a stage `current_share` of the batches have its length, the rest a
-    random shorter one, from 2 upwards."""
+    """Stages (length, steps). Of chains: within a stage `current_share` of the batches have its length, the rest a
+    random shorter one, from 2 upwards. Of text: every window of a stage has its length, in tokens."""
     current_share: float = 0.55
     tokens_per_step: int = 1536
     """Batch size is this over the sequence length, so short chains are cheap."""

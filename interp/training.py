@@ -4,6 +4,7 @@ import hashlib
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from interp.randomness import derived_generator
 from interp.run_folder import RunFolder
 from interp.tasks.base import Batch, Task
 from interp.tasks.dyck import Dyck
+from interp.tasks.text import Text
 from interp.train_settings import TrainSettings, recipe_for
 from interp.training_run import TrainingRun, best_record
 from interp.verbs import readable
@@ -214,6 +216,8 @@ class _Trainer:
         stage = s.stage_at(step)
         if stage is None:
             return self.task.sample(self._batch_size(self.task.n_ctx), generator=generator)
+        if isinstance(self.task, Text):
+            return self.task.sample(self._batch_size(stage), generator=generator, n_ctx=stage)
         length = stage
         if stage > 2 and float(torch.rand(1, generator=generator)) >= s.current_share:
             length = int(torch.randint(2, stage, (1,), generator=generator))
@@ -296,11 +300,19 @@ def _check_fit(model: Model, task: Task, settings: TrainSettings) -> None:
             )
     if settings.association == "mimic" and cfg.n_heads < 2:
         raise ValueError(f"association 'mimic' teaches two heads per layer; the model has {cfg.n_heads}.")
-    n_vars = getattr(task, "n_vars", None)
-    longest = max((length for length, _ in settings.curriculum), default=0)
-    if settings.curriculum and n_vars is None:
-        raise ValueError(f"curriculum is a schedule of chain lengths; a {type(task).__name__} task has none.")
-    if n_vars is not None and longest > n_vars:
+    if settings.curriculum:
+        _check_curriculum(task, [length for length, _ in settings.curriculum])
+
+
+def _check_curriculum(task: Task, lengths: list[int]) -> None:
+    longest, n_vars = max(lengths), getattr(task, "n_vars", None)
+    if isinstance(task, Text):
+        if longest > task.n_ctx:
+            raise ValueError(f"curriculum goes up to windows of {longest} tokens; the task's are of {task.n_ctx}.")
+        replace(task, n_ctx=min(lengths))  # too short a window is refused here
+    elif n_vars is None:
+        raise ValueError(f"curriculum is a schedule of lengths; a {type(task).__name__} task has only one.")
+    elif longest > n_vars:
         raise ValueError(f"curriculum goes up to length {longest}; the task has chains of at most {n_vars}.")
 
 

@@ -112,7 +112,8 @@ def untrained_twin(model: Net, seed: int, *, learned: bool = False) -> Net:
     """
     if isinstance(model, ForeignModel):
         return model.untrained(seed)
-    return make_model(replace(model.cfg, head_patterns=()) if learned else model.cfg, seed=seed).eval()
+    cfg = replace(model.cfg, head_patterns=(), pathways=None) if learned else model.cfg
+    return make_model(cfg, seed=seed).eval()
 
 
 def visible_keys(

@@ -1,17 +1,28 @@
 """The LEGO paper: `interp reproduce lego`."""
 
-from case_studies.lego import generalisation, heads, loops, percolation, shortcut, starts
+from collections.abc import Mapping, Sequence
+
+from case_studies.claims import Size
+from case_studies.evidence import ModelSpec
+from case_studies.lego import generalisation, hardcoded, heads, loops, percolation, shortcut, starts
 from case_studies.lego.models import groups
+from case_studies.lego.pathway_models import pathway_groups
 from case_studies.study import Study
+
+
+def every_group(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
+    """All models of the study."""
+    return {**groups(size), **pathway_groups(size)}
+
 
 STUDY = Study(
     name="lego",
     title="Chains of group operations: what transformers learn, and how far it carries",
     lead=(
         "LEGO's authors train transformers to resolve chains of signs and report that they do so by association and "
-        "manipulation, that weight-tied ones behave like a loop and carry further, and that a shortcut breaks this. "
-        "Here each of these is measured on small models, with its rule written first, and every trained model is "
-        "audited."
+        "manipulation, that weight-tied ones behave like a loop and carry further, that a shortcut breaks this, and "
+        "that much of attention can be written down instead of learned. Here each of these is measured on small "
+        "models, with its rule written first, and every trained model is audited."
     ),
     claims=(
         *generalisation.CLAIMS,
@@ -20,6 +31,7 @@ STUDY = Study(
         *starts.CLAIMS,
         *shortcut.CLAIMS,
         *heads.CLAIMS,
+        *hardcoded.CLAIMS,
     ),
-    groups=groups,
+    groups=every_group,
 )

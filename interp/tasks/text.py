@@ -1,6 +1,6 @@
 """Text as a task: the next token, or masked tokens, of documents cut by a byte-pair tokenizer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import torch
@@ -181,18 +181,23 @@ class Text:
             values["tokenizer"] = kept_tokenizer(values["tokenizer"])
         return cls(**values)
 
-    def sample(self, n: int, *, generator: torch.Generator, split: Split = "train") -> TextBatch:
+    def sample(
+        self, n: int, *, generator: torch.Generator, split: Split = "train", n_ctx: int | None = None
+    ) -> TextBatch:
         """Windows of the text of a split.
 
         Args:
             n: How many.
             generator: Decides them; the only randomness.
             split: Whose documents.
+            n_ctx: Tokens of a window; the task's when left out.
 
         Raises:
-            ValueError: an unknown split, or one with too little text.
+            ValueError: an unknown split, one with too little text, or too short an n_ctx.
         """
         check_split(split)
+        if n_ctx not in (None, self.n_ctx):
+            return replace(self, n_ctx=n_ctx).sample(n, generator=generator, split=split)
         stream, length = self._streams.split[split], self.n_ctx - self._frame
         self._check_length(stream, length, split)
         if not self.next_sentence:

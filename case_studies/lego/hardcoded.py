@@ -1,0 +1,240 @@
+"""Claims about attention that is written down: pretraining (Figure 9), then chains, further variables, and an audit."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import altair as alt
+import numpy as np
+from jaxtyping import Float
+
+from case_studies.audit.audits import audits, needed, share
+from case_studies.audit.reading import FEWEST, RULE, judge_most, measure_share
+from case_studies.claims import Claim, Measurement, Verdict
+from case_studies.evidence import Evidence
+from case_studies.judging import above, below, t_interval
+from case_studies.lego.curves import depth_curve, learning_chart
+from case_studies.lego.generalisation import accuracy_rows
+from case_studies.lego.loops import SEQUENCES
+from interp.auditing.verdicts import VERDICTS
+from interp.perplexities import perplexity
+
+FIGURE_9 = "LEGO, Section 5 and Figure 9"
+OURS = "ours, after LEGO, Section 5"
+WINDOWS = {"quick": 200, "standard": 1000, "paper": 2000}
+"""Held-out windows behind a validation loss."""
+NAMES = {"bert": "BERT", "hardcode": "Hardcode", "hybrid": "Hybrid"}
+COLOURS = ["#4c78a8", "#f58518", "#54a24b"]
+
+_losses: dict[tuple, float] = {}
+
+
+def final_losses(evidence: Evidence, name: str) -> Float[np.ndarray, " seed"]:
+    """Cross entropy of masked tokens on held-out windows of the full length, in nats, of each seed."""
+    n = WINDOWS[evidence.size]
+    for spec in evidence.specs(f"text-{name}"):
+        key = (evidence.folder, spec.key, evidence.seed, n)
+        if key not in _losses:
+            model = evidence.run(spec).model
+            _losses[key] = float(perplexity(model, spec.task, n=n, split="validation", seed=evidence.seed).loss[0])
+    return np.array([_losses[evidence.folder, s.key, evidence.seed, n] for s in evidence.specs(f"text-{name}")])
+
+
+def measure_loss(evidence: Evidence, *, ours: str, other: str) -> Measurement:
+    """Final validation loss of one mixture minus another's, seed by seed."""
+    a, b = final_losses(evidence, ours), final_losses(evidence, other)
+    mean, low, high = t_interval(a - b)
+    rows = [["model", *(f"seed {spec.seed}" for spec in evidence.specs(f"text-{ours}"))]]
+    rows += [[NAMES[name], *(f"{loss:.3f}" for loss in losses)] for name, losses in ((ours, a), (other, b))]
+    return Measurement(
+        value=mean, low=low, high=high, n=len(a), unit="seeds",
+        numbers={f"{NAMES[ours]}, nats": float(a.mean()), f"{NAMES[other]}, nats": float(b.mean()),
+                 "windows per model": WINDOWS[evidence.size]},
+        tables=[("Validation loss after pretraining, nats per masked token", rows)],
+        charts=[loss_chart(evidence, (ours, other))],
+        note="Paired by seed (the same windows of text in the same order), t interval.",
+    )  # fmt: skip
+
+
+def measure_steps(evidence: Evidence, *, ours: str, other: str) -> Measurement:
+    """Share of the steps after which one mixture is where the other ends; 1 if it never is."""
+    shares, rows = [], [["seed", f"{NAMES[other]}'s last loss", f"{NAMES[ours]} is there at step", "of"]]
+    pairs = zip(evidence.specs(f"text-{ours}"), evidence.specs(f"text-{other}"), strict=True)
+    for spec, spec_b in pairs:
+        history, total = evidence.history(spec), spec.settings.steps
+        goal = evidence.history(spec_b)[-1]["validation_loss"][0]
+        reached = [record["steps_done"] for record in history if record["validation_loss"][0] <= goal]
+        shares.append(min(reached, default=total) / total)
+        rows.append([str(spec.seed), f"{goal:.3f}", str(reached[0]) if reached else "–", str(total)])
+    mean, low, high = t_interval(np.array(shares))
+    return Measurement(
+        value=mean, low=low, high=high, n=len(shares), unit="seeds",
+        tables=[("Steps to the other's last loss", rows)], charts=[loss_chart(evidence, (ours, other))],
+        note=f"Losses on the {evidence.specs(f'text-{ours}')[0].settings.n_eval} windows that training evaluates on; "
+        "t interval over seeds.",
+    )  # fmt: skip
+
+
+def loss_chart(evidence: Evidence, names: Sequence[str]) -> alt.TopLevelMixin:
+    """Figure 9: loss over the steps, mean over seeds with its band; a rule where windows become longer."""
+    rows = []
+    for name in names:
+        specs = evidence.specs(f"text-{name}")
+        histories = [evidence.history(spec) for spec in specs]
+        for records in zip(*histories, strict=True):
+            for kind in ("validation", "training"):
+                losses = [one["validation_loss"][0] if kind == "validation" else one["loss"] for one in records]
+                mean, low, high = t_interval(np.array(losses))
+                rows.append({"step": records[0]["steps_done"], "loss": mean, "low": low, "high": high,
+                             "model": NAMES[name], "kind": kind})  # fmt: skip
+    spec = evidence.specs(f"text-{names[0]}")[0]
+    (first, raised), (last, _) = spec.settings.curriculum[0], spec.settings.curriculum[-1]
+    data = alt.InlineData(values=rows)
+    shown = [NAMES[name] for name in NAMES if name in names]
+    scale = alt.Scale(domain=shown, range=[COLOURS[list(NAMES.values()).index(name)] for name in shown])
+    colour = alt.Color("model:N", scale=scale, title="model")
+    top = max(row["loss"] for row in rows)
+    up = alt.Scale(domain=[max(0.0, min(row["loss"] for row in rows) - 0.3), top + 0.2], clamp=True, zero=False)
+    along = alt.X("step:Q", title="steps of pretraining")
+    dashes = alt.Scale(domain=["validation", "training"], range=[[1, 0], [2, 3]])
+    base = alt.Chart(data)
+    band = base.transform_filter("datum.kind == 'validation'").mark_area(opacity=0.2).encode(
+        along, alt.Y("low:Q", scale=up, title="nats per masked token"), alt.Y2("high:Q"), colour
+    )  # fmt: skip
+    line = base.mark_line().encode(
+        along, alt.Y("loss:Q", scale=up), colour,
+        alt.StrokeDash("kind:N", scale=dashes, title=None),
+        tooltip=["model:N", "kind:N", "step:Q", alt.Tooltip("loss:Q", format=".3f")],
+    )  # fmt: skip
+    rule = alt.Chart(alt.InlineData(values=[{"step": raised}])).mark_rule(color="#999").encode(alt.X("step:Q"))
+    n, windows = len(evidence.specs(f"text-{names[0]}")), spec.settings.n_eval
+    return alt.layer(band, line, rule).properties(
+        width=460, height=240,
+        title=f"mean of n = {n} seeds, {windows} windows each, bands 95 % over seeds; windows grow from {first} to "
+        f"{last} tokens at the rule",
+    )  # fmt: skip
+
+
+def measure_chains(evidence: Evidence, *, ours: str, other: str, trained: bool) -> Measurement:
+    """After fine-tuning on chains: accuracy of one mixture minus another's, seed by seed."""
+
+    def accuracies(name: str) -> Float[np.ndarray, " seed"]:
+        values = []
+        for spec in evidence.specs(f"chains-{name}"):
+            curve = depth_curve(evidence, spec)
+            last = curve.accuracy[-1]
+            values.append(last[curve.supervised][1:].mean() if trained else last[~curve.supervised].min())
+        return np.array(values)
+
+    a, b = accuracies(ours), accuracies(other)
+    mean, low, high = t_interval(a - b)
+    tables = [
+        (f"Accuracy of every variable, {NAMES[name]} (* not trained)",
+         accuracy_rows(evidence.specs(f"chains-{name}"),
+                       [depth_curve(evidence, spec) for spec in evidence.specs(f"chains-{name}")]))
+        for name in (ours, other)
+    ]  # fmt: skip
+    return Measurement(
+        value=mean, low=low, high=high, n=len(a), unit="seeds",
+        numbers={NAMES[ours]: float(a.mean()), NAMES[other]: float(b.mean())}, tables=tables,
+        charts=[learning_chart(evidence, f"chains-{name}") for name in (ours, other)],
+        note="Paired by seed, t interval; chance is 0.5. No head was taught where to look.",
+    )  # fmt: skip
+
+
+def measure_written(evidence: Evidence, *, group: str) -> Measurement:
+    """Of the heads that cannot go alone, the share that is written down."""
+    found = list(audits(evidence, [group], n=SEQUENCES))
+    hits, of, counts = [], [], {}
+    for one in found:
+        patterns = one.spec.config.patterns_of(0)  # type: ignore[union-attr]  # these models have heads
+        mask = needed(one.result)
+        written = np.array([not patterns[head].learned for _, head in one.result.heads])
+        hits.append(int((mask & written).sum()))
+        of.append(int(mask.sum()))
+        for (_, head), verdict in zip(one.result.heads, one.result.verdict, strict=True):
+            pattern = patterns[head]
+            name = pattern.kind if pattern.token is None else f"{pattern.kind} of {_marker(one.spec, pattern.token)}"
+            counts[name, verdict] = counts.get((name, verdict), 0) + 1
+    value, low, high = share(hits, of)
+    kinds = list(dict.fromkeys(name for name, _ in counts))
+    rows = [["kind of head", *VERDICTS], *([kind, *(counts.get((kind, v), 0) for v in VERDICTS)] for kind in kinds)]
+    return Measurement(
+        value=value, low=low, high=high, n=max(1, len(found)), unit="models",
+        numbers={"heads": sum(of), "models left out": len(evidence.specs(group)) - len(found)},
+        tables=[("Verdicts on heads, by what they are made as", rows)],
+        note="Half of the heads of each layer are written down. Models that do not know their task are left out. The "
+        "interval takes models, not heads, as independent.",
+    )  # fmt: skip
+
+
+def _marker(spec, token: int) -> str:
+    return spec.task.vocab.names[token]
+
+
+def judge_written(m: Measurement) -> Verdict:
+    """More than their share, of enough heads."""
+    return above(m, 0.5) if m.numbers["heads"] >= FEWEST else "out of reach"
+
+
+def _loss(name: str, statement: str, ours: str, other: str, *, lower: bool, paper: str) -> Claim:
+    return Claim(
+        id=f"hardcoded.loss-{name}", source=FIGURE_9, paper=paper, statement=statement,
+        rule=f"Validation loss after the same steps of pretraining, {NAMES[ours]} minus {NAMES[other]}, paired by "
+        f"seed: reproduced if the t interval over seeds lies {'below' if lower else 'above'} 0, not reproduced if on "
+        "the other side, else out of reach.",
+        quantity="difference in loss, nats", measure=partial(measure_loss, ours=ours, other=other),
+        judge=partial(below if lower else above, bar=0.0), needs=(f"text-{ours}", f"text-{other}"),
+    )  # fmt: skip
+
+
+def _chains(ours: str, *, trained: bool) -> Claim:
+    what = "learns chains better than" if trained else "carries further along chains than"
+    which = (
+        "Mean accuracy over the trained variables but the root"
+        if trained
+        else "Accuracy of the worst untrained variable"
+    )
+    return Claim(
+        id=f"hardcoded.{'chains' if trained else 'beyond'}-{ours}", source=OURS,
+        statement=f"Pretrained and fine-tuned alike, {NAMES[ours]} {what} BERT.",
+        rule=f"{which}, {NAMES[ours]} minus BERT, paired by seed: reproduced if the t interval over seeds lies above "
+        "0, not reproduced if below, else out of reach.",
+        quantity="difference in accuracy",
+        measure=partial(measure_chains, ours=ours, other="bert", trained=trained),
+        judge=partial(above, bar=0.0), needs=(f"chains-{ours}", "chains-bert"),
+    )  # fmt: skip
+
+
+EVERY = tuple(f"chains-{name}" for name in NAMES)
+CLAIMS = (
+    _loss("hybrid", "Hybrid ends with a lower loss than BERT.", "hybrid", "bert", lower=True,
+          paper="1.47 against 1.49"),
+    _loss("hardcode", "Without any learned attention the loss ends higher than BERT's.", "hardcode", "bert",
+          lower=False, paper="1.66 against 1.49"),
+    _loss("learned", "Learned heads beside those written down lower the loss.", "hybrid", "hardcode", lower=True,
+          paper="1.47 against 1.66"),
+    Claim(
+        id="hardcoded.steps", source=FIGURE_9,
+        statement="Hybrid is where BERT ends in fewer steps.",
+        rule="Share of the steps after which Hybrid's validation loss is BERT's last one or lower, 1 if it never is: "
+        "reproduced if the t interval over seeds lies below 1, not reproduced if above, else out of reach.",
+        quantity="share of the steps", measure=partial(measure_steps, ours="hybrid", other="bert"),
+        judge=partial(below, bar=1.0), needs=("text-hybrid", "text-bert"),
+    ),
+    *(_chains(name, trained=trained) for trained in (True, False) for name in ("hybrid", "hardcode")),
+    Claim(
+        id="hardcoded.written", source=OURS,
+        statement="In Hybrid, fine-tuned on chains, the needed heads are those that are written down.",
+        rule="Of the heads that the audit finds needed, the share that is hard-coded, as half of all heads are: "
+        "reproduced if its interval over models lies above one half, not reproduced if below, else out of reach; out "
+        f"of reach too with fewer than {FEWEST} such heads.",
+        quantity="share of needed heads", measure=partial(measure_written, group="chains-hybrid"),
+        judge=judge_written, needs=("chains-hybrid",),
+    ),
+    Claim(
+        id="hardcoded.readable", source="LEGO, Sections 4 and 5",
+        statement="In BERT, Hardcode and Hybrid, fine-tuned on chains, readable heads do what they look like.",
+        rule=RULE.format(side="above"), quantity="share of readable heads that are faithful",
+        measure=partial(measure_share, groups=EVERY, among="readable", n=SEQUENCES), judge=judge_most, needs=EVERY,
+    ),
+)  # fmt: skip

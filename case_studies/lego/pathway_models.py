@@ -1,0 +1,102 @@
+"""Which models ask whether attention can be written down? BERT, Hardcode and Hybrid, on text and then on chains.
+
+All three of a seed see the same windows of text, then the same chains, for as many steps.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from case_studies.claims import Size
+from case_studies.evidence import ModelSpec
+from interp.models import config_for
+from interp.tasks import Corpus, Lego, Text
+from interp.train_settings import TrainSettings
+
+FAMILIES = {"bert": "bert_encoder", "hardcode": "hardcode", "hybrid": "hybrid"}
+"""Mixtures of pathways, and their presets."""
+CORPUS_VARIABLE = "UNMYOPIC_CORPUS"
+"""Names the text of size `paper`: a folder of text files, or a data set of the hub, `name` or `name:configuration`."""
+ARTICLES = 1_000_000
+"""Rows that are read of a data set of the hub."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """What a size can carry."""
+
+    sizes: Mapping[str, Any]
+    """Of the models; twelve heads at every size, so that a mixture is the same everywhere."""
+    vocab_size: int
+    lengths: tuple[tuple[int, int], ...]
+    """Pretraining: tokens of a window, and steps with such windows. The length is raised in mid-run."""
+    pretraining: Mapping[str, Any]
+    """Further settings of it."""
+    chains: Lego
+    fine_tuning: Mapping[str, Any]
+    seeds: int
+
+
+SCALES: dict[Size, Scale] = {
+    "quick": Scale(
+        sizes={"d_model": 48, "n_layers": 3, "block": "pre_ln"}, vocab_size=512, lengths=((32, 140), (64, 60)),
+        pretraining={"tokens_per_step": 1024, "learning_rate": 3e-3, "eval_every": 20},
+        chains=Lego(n_vars=4, supervised=(0, 1, 2)), fine_tuning={"steps": 200, "learning_rate": 2e-3}, seeds=2,
+    ),
+    "standard": Scale(
+        sizes={"d_model": 96, "n_layers": 6, "block": "pre_ln"}, vocab_size=512, lengths=((64, 2100), (128, 900)),
+        pretraining={"tokens_per_step": 2048, "learning_rate": 3e-3, "eval_every": 100},
+        chains=Lego(n_vars=6, supervised=(0, 1, 2, 3)), fine_tuning={"steps": 1000, "learning_rate": 1e-3}, seeds=3,
+    ),
+    "paper": Scale(
+        sizes={"n_layers": 12}, vocab_size=30_522, lengths=((128, 7000), (512, 3000)),
+        pretraining={"tokens_per_step": 131_072, "learning_rate": 1e-4, "warmup_steps": 1000, "decay_share": 0.9,
+                     "betas": (0.9, 0.999), "precision": "bfloat16", "eval_every": 250, "checkpoint_every": 500},
+        chains=Lego(n_vars=12, supervised=(0, 1, 2, 3, 4, 5)),
+        fine_tuning={"steps": 24_000, "n_train": 120_000, "batch_size": 1000, "learning_rate": 5e-5, "warmup_steps": 0,
+                     "decay_share": 1.0, "decay": "cosine", "betas": (0.9, 0.999), "weight_decay": 0.0,
+                     "precision": "bfloat16", "eval_every": 500, "n_eval": 2000, "checkpoint_every": 1000},
+        seeds=3,
+    ),
+}  # fmt: skip
+
+
+def pathway_groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
+    """`text-` and a mixture: pretrained models. `chains-` and a mixture: the same, fine-tuned."""
+    found: dict[str, list[ModelSpec]] = {}
+    for name in FAMILIES:
+        found[f"text-{name}"] = _pretrained(size, name)
+        found[f"chains-{name}"] = [_fine_tuned(size, name, source) for source in found[f"text-{name}"]]
+    return found
+
+
+def _pretrained(size: Size, name: str) -> list[ModelSpec]:
+    """Masked language models, without next sentences."""
+    scale = SCALES[size]
+    task = Text(corpus=_corpus(size), objective="masked", n_ctx=scale.lengths[-1][0], vocab_size=scale.vocab_size)
+    settings = TrainSettings(**{"curriculum": scale.lengths, "decay_share": 0.3, "n_eval": 128, **scale.pretraining})
+    config = config_for(task, FAMILIES[name], **{"n_heads": 12, **scale.sizes})
+    return [ModelSpec(task=task, config=config, settings=settings, seed=seed) for seed in range(scale.seeds)]
+
+
+def _fine_tuned(size: Size, name: str, source: ModelSpec) -> ModelSpec:
+    """One of them on chains, of which the first variables alone are trained on."""
+    scale = SCALES[size]
+    sizes = {"n_heads": 12, "head": "linear", **scale.sizes}
+    return ModelSpec(
+        task=scale.chains, config=config_for(scale.chains, FAMILIES[name], **sizes), pretrained=source,
+        settings=TrainSettings(**{"eval_every": 100, **scale.fine_tuning}), seed=source.seed,
+    )  # fmt: skip
+
+
+def _corpus(size: Size) -> Corpus | str:
+    """The sources of Python's standard library; at size `paper` what the environment names, if it does."""
+    named = os.environ.get(CORPUS_VARIABLE)
+    if size != "paper" or not named:
+        return "python"
+    if Path(named).expanduser().exists():
+        return Corpus.from_folder(named)
+    name, _, configuration = named.partition(":")
+    return Corpus.from_hub(name, config=configuration or None, most=ARTICLES)
