@@ -7,7 +7,7 @@ import altair as alt
 import numpy as np
 from jaxtyping import Float
 
-from case_studies.audit.audits import audits, needed, share
+from case_studies.audit.audits import audits, needed
 from case_studies.audit.reading import FEWEST, RULE, judge_most, measure_share
 from case_studies.claims import Claim, Measurement, Verdict
 from case_studies.evidence import Evidence
@@ -155,15 +155,16 @@ def measure_written(evidence: Evidence, *, group: str) -> Measurement:
             pattern = patterns[head]
             name = pattern.kind if pattern.token is None else f"{pattern.kind} of {_marker(one.spec, pattern.token)}"
             counts[name, verdict] = counts.get((name, verdict), 0) + 1
-    value, low, high = share(hits, of)
+    shares = np.array([hit / of_one for hit, of_one in zip(hits, of, strict=True) if of_one])
+    value, low, high = t_interval(shares) if len(shares) > 1 else (float(shares.sum()), 0.0, 1.0)
     kinds = list(dict.fromkeys(name for name, _ in counts))
     rows = [["kind of head", *VERDICTS], *([kind, *(counts.get((kind, v), 0) for v in VERDICTS)] for kind in kinds)]
     return Measurement(
         value=value, low=low, high=high, n=max(1, len(found)), unit="models",
         numbers={"heads": sum(of), "models left out": len(evidence.specs(group)) - len(found)},
         tables=[("Verdicts on heads, by what they are made as", rows)],
-        note="Half of the heads of each layer are written down. Models that do not know their task are left out. The "
-        "interval takes models, not heads, as independent.",
+        note="Half of the heads of each layer are written down. Mean over seeds of each model's share, t interval. "
+        "Models that do not know their task are left out.",
     )  # fmt: skip
 
 
@@ -226,7 +227,7 @@ CLAIMS = (
         id="hardcoded.written", source=OURS,
         statement="In Hybrid, fine-tuned on chains, the needed heads are those that are written down.",
         rule="Of the heads that the audit finds needed, the share that is hard-coded, as half of all heads are: "
-        "reproduced if its interval over models lies above one half, not reproduced if below, else out of reach; out "
+        "reproduced if the t interval over seeds lies above one half, not reproduced if below, else out of reach; out "
         f"of reach too with fewer than {FEWEST} such heads.",
         quantity="share of needed heads", measure=partial(measure_written, group="chains-hybrid"),
         judge=judge_written, needs=("chains-hybrid",),

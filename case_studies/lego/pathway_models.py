@@ -19,6 +19,8 @@ FAMILIES = {"bert": "bert_encoder", "hardcode": "hardcode", "hybrid": "hybrid"}
 """Mixtures of pathways, and their presets."""
 CORPUS_VARIABLE = "UNMYOPIC_CORPUS"
 """Names the text of size `paper`: a folder of text files, or a data set of the hub, `name` or `name:configuration`."""
+NAMED_VOCAB = 30_522
+"""Tokens that a text named so is cut into, as BERT's are."""
 ARTICLES = 1_000_000
 """Rows that are read of a data set of the hub."""
 
@@ -46,12 +48,12 @@ SCALES: dict[Size, Scale] = {
         chains=Lego(n_vars=4, supervised=(0, 1, 2)), fine_tuning={"steps": 200, "learning_rate": 2e-3}, seeds=2,
     ),
     "standard": Scale(
-        sizes={"d_model": 96, "n_layers": 6, "block": "pre_ln"}, vocab_size=512, lengths=((64, 2100), (128, 900)),
+        sizes={"d_model": 96, "n_layers": 6, "block": "pre_ln"}, vocab_size=512, lengths=((64, 1700), (128, 700)),
         pretraining={"tokens_per_step": 2048, "learning_rate": 3e-3, "eval_every": 100},
         chains=Lego(n_vars=6, supervised=(0, 1, 2, 3)), fine_tuning={"steps": 1000, "learning_rate": 1e-3}, seeds=3,
     ),
     "paper": Scale(
-        sizes={"n_layers": 12}, vocab_size=30_522, lengths=((128, 7000), (512, 3000)),
+        sizes={"n_layers": 12}, vocab_size=8192, lengths=((128, 7000), (512, 3000)),
         pretraining={"tokens_per_step": 131_072, "learning_rate": 1e-4, "warmup_steps": 1000, "decay_share": 0.9,
                      "betas": (0.9, 0.999), "precision": "bfloat16", "eval_every": 250, "checkpoint_every": 500},
         chains=Lego(n_vars=12, supervised=(0, 1, 2, 3, 4, 5)),
@@ -75,7 +77,9 @@ def pathway_groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
 def _pretrained(size: Size, name: str) -> list[ModelSpec]:
     """Masked language models, without next sentences."""
     scale = SCALES[size]
-    task = Text(corpus=_corpus(size), objective="masked", n_ctx=scale.lengths[-1][0], vocab_size=scale.vocab_size)
+    corpus = _corpus(size)
+    vocab_size = scale.vocab_size if corpus == "python" else NAMED_VOCAB
+    task = Text(corpus=corpus, objective="masked", n_ctx=scale.lengths[-1][0], vocab_size=vocab_size)
     settings = TrainSettings(**{"curriculum": scale.lengths, "decay_share": 0.3, "n_eval": 128, **scale.pretraining})
     config = config_for(task, FAMILIES[name], **{"n_heads": 12, **scale.sizes})
     return [ModelSpec(task=task, config=config, settings=settings, seed=seed) for seed in range(scale.seeds)]

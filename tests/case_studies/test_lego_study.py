@@ -14,11 +14,21 @@ from scipy import stats
 from case_studies.claims import SIZES, Measurement
 from case_studies.evidence import Evidence
 from case_studies.judging import difference_interval, within
-from case_studies.lego import curves, generalisation, heads, loops, models, percolation, shortcut
+from case_studies.lego import (
+    curves,
+    generalisation,
+    hardcoded,
+    heads,
+    loops,
+    models,
+    pathway_models,
+    percolation,
+    shortcut,
+)
 from case_studies.lego.curves import DepthCurve, first_for_good
 from case_studies.lego.models import ARMS, SYMBOLS, groups
 from case_studies.lego.percolation import straightness
-from case_studies.lego.study import STUDY
+from case_studies.lego.study import STUDY, every_group
 from case_studies.study import run_study
 from interp.known_answers import lego_loop, lego_shortcut
 from interp.tasks import Corpus, Lego, Text
@@ -40,9 +50,10 @@ def test_every_claim_is_stated_with_source_and_rule():
 @pytest.mark.parametrize("size", SIZES)
 def test_arms_differ_in_nothing_but_what_they_compare(size):
     found = groups(size)
-    assert all(set(claim.needs) <= set(found) for claim in STUDY.claims)
+    every = every_group(size)
+    assert all(set(claim.needs) <= set(every) for claim in STUDY.claims)
     assert all(
-        found[name] for claim in STUDY.claims if size in claim.sizes for name in claim.needs if name not in heads.EVERY
+        every[name] for claim in STUDY.claims if size in claim.sizes for name in claim.needs if name not in heads.EVERY
     )
     shared = ("start-mimic", "start-random")  # at some sizes those of `classical-untied`
     keys = [spec.key for name, specs in found.items() if name not in shared for spec in specs]
@@ -254,6 +265,18 @@ def tiny(monkeypatch, tmp_path):
     corpus = Corpus(documents={f"{i}.py": text for i in range(20)})
     monkeypatch.setattr(models, "Text", lambda **settings: Text(corpus=corpus, **settings))
     monkeypatch.setattr(models, "TEXT_STEPS", 2)
+    monkeypatch.setattr(pathway_models, "_corpus", lambda size: corpus)
+    scale = replace(
+        pathway_models.SCALES["standard"],
+        sizes={"d_model": 24, "n_layers": 2},
+        vocab_size=300,
+        lengths=((16, 2), (32, 1)),
+        pretraining={"tokens_per_step": 100, "eval_every": 1, "n_eval": 4},
+        fine_tuning={"steps": 2, "tokens_per_step": 200, "eval_every": 1, "n_eval": 20},
+        seeds=2,
+    )
+    monkeypatch.setitem(pathway_models.SCALES, "standard", scale)
+    monkeypatch.setitem(hardcoded.WINDOWS, "standard", 10)
     arms = {
         name: replace(arm, layers=2, steps=2, curriculum=(), seeds=2, depth_range=arm.depth_range and (1, 2))
         for name, arm in ARMS["standard"].items()
