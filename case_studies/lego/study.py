@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from case_studies.claims import Size
 from case_studies.evidence import ModelSpec
-from case_studies.lego import generalisation, hardcoded, heads, loops, percolation, shortcut, starts
+from case_studies.lego import cost, generalisation, hardcoded, heads, loops, percolation, shortcut, starts
 from case_studies.lego.models import groups
 from case_studies.lego.pathway_models import pathway_groups
 from case_studies.study import Study
@@ -31,6 +31,7 @@ STUDY = Study(
         *starts.CLAIMS,
         *shortcut.CLAIMS,
         *heads.CLAIMS,
+        *cost.CLAIMS,
         *hardcoded.CLAIMS,
     ),
     groups=every_group,

@@ -390,6 +390,23 @@ def test_errors_when_text_is_drawn(task, generator, as_a_user):
         few.sample(2, generator=generator, split="test")
 
 
+def test_windows_may_be_shorter_or_longer_than_the_tasks(task):
+    for n_ctx in (5, 30):
+        one, other = (torch.Generator().manual_seed(3) for _ in range(2))
+        batch = task.sample(7, generator=one, split="validation", n_ctx=n_ctx)
+        meant = replace(task, n_ctx=n_ctx).sample(7, generator=other, split="validation")
+        assert batch.tokens.shape == (7, n_ctx)
+        for name in ("tokens", "written", "labels", "target_positions", "supervised"):
+            assert torch.equal(getattr(batch, name), getattr(meant, name)), name
+        assert float(task.loss(torch.zeros(7, n_ctx, 320), batch)) > 5
+    one, other = (torch.Generator().manual_seed(3) for _ in range(2))
+    same = task.sample(7, generator=one, n_ctx=24)
+    assert torch.equal(same.tokens, task.sample(7, generator=other).tokens)
+    least = {"next_token": 2, "masked": 5 if task.next_sentence else 4}[task.objective]
+    with pytest.raises(ValueError, match=f"n_ctx is {least - 1}; this objective needs at least {least} tokens"):
+        task.sample(7, generator=one, n_ctx=least - 1)
+
+
 def test_a_next_sentence_needs_two_documents(generator):
     few = replace(PAIRS, corpus=corpus(n=20))
     with pytest.raises(

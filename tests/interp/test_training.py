@@ -6,12 +6,13 @@ import json
 import numpy as np
 import pytest
 import torch
+from texts import corpus
 
 import interp
 from hooks import HeadPattern, Transformer, save_checkpoint
 from hooks.checkpoint import read_tensors
 from interp import Mimicking, TrainingRun, TrainSettings
-from interp.tasks import Dyck, Lego, Template
+from interp.tasks import Dyck, Lego, Template, Text
 
 SHORT = TrainSettings(
     steps=12,
@@ -282,6 +283,36 @@ def test_a_curriculum_gives_each_stage_its_lengths(monkeypatch):
     assert abs(share - 0.6) < 5 * (0.6 * 0.4 / len(late)) ** 0.5
     sizes = {args[0] * kwargs["n_vars"] * 3 for args, kwargs, _ in drawn[1:]}
     assert max(sizes) <= 120 < min(sizes) + 12  # as many tokens per step whatever the length
+
+
+@pytest.mark.parametrize("objective", ["next_token", "masked"])
+def test_a_curriculum_of_text_grows_its_windows(monkeypatch, tmp_path, objective):
+    monkeypatch.setenv("UNMYOPIC_CACHE", str(tmp_path / "cache"))
+    task = Text(corpus=corpus(), objective=objective, n_ctx=40, vocab_size=300)
+    settings = TrainSettings(curriculum=((16, 3), (32, 2)), tokens_per_step=96, eval_every=5, n_eval=10)
+    drawn, seen = spied(monkeypatch, Text, "sample"), spied(monkeypatch, Transformer, "forward")
+    run = interp.train(new_model(task, n_layers=1), task, settings)
+    asked = [
+        (args[0], kwargs["n_ctx"], tuple(batch.tokens.shape)) for args, kwargs, batch in drawn if "n_ctx" in kwargs
+    ]
+    assert asked == [(6, 16, (6, 16))] * 3 + [(3, 32, (3, 32))] * 2
+    assert [tuple(args[0].shape) for args, _, _ in seen][:5] == [(6, 16)] * 3 + [(3, 32)] * 2
+    assert drawn[0][2].tokens.shape == (10, 40)  # validation is as long as the task's
+    assert run.history[-1]["stage"] == 32
+    for lengths, words in (
+        ((16, 41), "curriculum goes up to windows of 41 tokens; the task's are of 40"),
+        ((1, 16), "n_ctx is 1; this objective needs at least"),
+    ):
+        settings = TrainSettings(curriculum=tuple((length, 1) for length in lengths), n_eval=10)
+        with pytest.raises(ValueError, match=words):
+            interp.train(new_model(task, n_layers=1), task, settings, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_task_of_one_length_has_no_curriculum():
+    task = Dyck(length=6, max_depth=2)
+    with pytest.raises(ValueError, match="curriculum is a schedule of lengths; a Dyck task has only one"):
+        interp.train(new_model(task), task, TrainSettings(curriculum=((2, 5),)))
 
 
 def test_stages_are_recorded():

@@ -1,0 +1,165 @@
+"""How much does a model with pathways multiply, and how many weights has it? Counted without doing the work."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast, get_args
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from hooks import Encoder, EncoderConfig, TokenMaps, token_maps
+from hooks.attention import Context
+from hooks.token_maps import Segments
+
+Part = Literal["layers", "head"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operations:
+    """Floating-point operations of one pass, two for each multiplication with its addition.
+
+    Lookups, sums over segments, norms, softmax and activations are not seen: they multiply no matrices.
+    """
+
+    forward: int
+    backward: int
+    """Each convolution's kernels counted one by one."""
+    backward_by_torch: int
+    """The same by torch's own rule, which takes a depthwise kernel's gradient for that of a dense one."""
+
+
+def count_operations(
+    cfg: EncoderConfig,
+    tokens: Int[Tensor, "batch pos"],
+    *,
+    part: Part = "layers",
+    device: str = "meta",
+) -> Operations:
+    """Count what a model does, a part of it: its layers, or its head at every position. Embeddings multiply nothing.
+
+    Attention is written out, as in eval mode. A fused kernel multiplies as much forward; backward it works out the
+    scores once more.
+
+    Args:
+        cfg: The model, of which a blank one is made.
+        tokens: Ids, on which token maps depend; on the CPU.
+        part: What is counted.
+        device: Where activations live; on "meta" they have shapes and no numbers, so that any size is counted at once.
+
+    Raises:
+        ValueError: as `hooks.token_maps`; an unknown part, or more positions than the model has.
+
+    Source: `torch.utils.flop_counter`. Differs: the gradient of a grouped convolution's weights, whose groups torch's
+    rule leaves out of account.
+    """
+    if part not in get_args(Part):
+        raise ValueError(f"part is {part!r}; choose one of {', '.join(get_args(Part))}.")
+    if tokens.shape[1] > cfg.n_ctx:
+        raise ValueError(f"tokens has {tokens.shape[1]} positions; n_ctx of this model is {cfg.n_ctx}.")
+    with torch.device(device):
+        model = Encoder(cfg).eval()
+        resid = torch.ones(*tokens.shape, cfg.d_model, requires_grad=True)
+    maps = None
+    if cfg.pathways is not None and part == "layers":
+        maps = _moved(token_maps(tokens, pathways=cfg.pathways, d_vocab=cfg.d_vocab), device)
+    forward = FlopCounterMode(display=False)
+    with forward:
+        out = model.read_out(resid) if part == "head" else _through_layers(model, resid, Context(None, maps=maps))
+    theirs = FlopCounterMode(display=False)
+    ours = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward})
+    with theirs, ours:
+        out.backward(torch.ones_like(out))
+    return Operations(
+        forward=forward.get_total_flops(),
+        backward=ours.get_total_flops(),
+        backward_by_torch=theirs.get_total_flops(),
+    )
+
+
+def _through_layers(model: Encoder, resid: Tensor, context: Context) -> Tensor:
+    for layer in range(model.cfg.n_layers):
+        resid = model.block(layer)(resid, cast(Any, model.blocks[layer]), model.cfg.patterns_of(layer), context)
+    return resid
+
+
+def count_parameters(cfg: EncoderConfig) -> int:
+    """Learned numbers of a model, each once."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in Encoder(cfg).parameters())
+
+
+def multiplications(cfg: EncoderConfig, pos: int) -> dict[str, int]:
+    """Multiplications per token and layer, from the sizes alone: what each part of a layer should cost.
+
+    Args:
+        cfg: The model.
+        pos: Tokens in a sequence, all of which are seen.
+    """
+    width, sizes = _sizes(cfg)
+    return {
+        "queries and keys": 2 * cfg.d_model * sizes["learned"],
+        "values and output": 2 * cfg.d_model * width,
+        "scores and mixing": 2 * pos * sizes["learned"],
+        "convolution": _kernel_width(cfg) * sizes["convolution"],
+        "MLP": 2 * cfg.d_model * (cfg.d_mlp or 0),
+    }
+
+
+def head_multiplications(cfg: EncoderConfig) -> int:
+    """Multiplications per token of the masked-LM head: its dense map, and one product per token of the vocabulary."""
+    return cfg.embedding_width * (cfg.d_model + cfg.d_vocab)
+
+
+def unseen_additions(cfg: EncoderConfig) -> int:
+    """Additions per token and layer that no counter sees: every value of the association pathway goes into one sum.
+
+    A broadcast pathway adds one row for each marker, and no more.
+    """
+    return _sizes(cfg)[1]["association"]
+
+
+def parameters_from_sizes(cfg: EncoderConfig) -> int:
+    """Learned numbers by arithmetic, of an untied encoder with a masked-LM head and no second embedding width."""
+    d, mlp = cfg.d_model, cfg.d_mlp or 0
+    width, sizes = _sizes(cfg)
+    attention = 2 * (d + 1) * sizes["learned"] + (d + 1) * width + (width + 1) * d
+    layer = attention + _kernel_width(cfg) * sizes["convolution"] + (d + 1) * mlp + (mlp + 1) * d + 4 * d
+    embeddings = (cfg.d_vocab + cfg.n_ctx + cfg.n_token_types) * d + 2 * d
+    return embeddings + cfg.n_layers * layer + (d + 1) * d + 2 * d + cfg.d_vocab
+
+
+def _sizes(cfg: EncoderConfig) -> tuple[int, dict[str, int]]:
+    """Width of all heads, and of each pathway; a model without pathways learns them all."""
+    width = cfg.n_heads * cfg.d_head
+    if cfg.pathways is None:
+        return width, {"learned": width, "association": 0, "convolution": 0}
+    return width, cfg.pathways.sizes
+
+
+def _kernel_width(cfg: EncoderConfig) -> int:
+    return 0 if cfg.pathways is None else cfg.pathways.kernel_width
+
+
+def _moved(maps: TokenMaps, device: str) -> TokenMaps:
+    """The same maps on another device."""
+
+    def segments(one: Segments | None) -> Segments | None:
+        return None if one is None else Segments(one.rows.to(device), one.starts.to(device))
+
+    return replace(
+        maps,
+        tokens=maps.tokens.to(device),
+        classes=maps.classes.to(device),
+        key_classes=maps.key_classes.to(device),
+        members=segments(maps.members),
+        cls=segments(maps.cls),
+        sep=segments(maps.sep),
+    )
+
+
+def _convolution_backward(grad: Any, x: Any, weight: Any, *rest: Any, **named: Any) -> int:
+    """Either gradient multiplies as often as the forward pass: per output, as often as its kernel has weights."""
+    once = 2 * torch.Size(grad).numel() * torch.Size(weight[1:]).numel()
+    output_mask = rest[-1]
+    return once * sum(output_mask[:2])
