@@ -59,7 +59,8 @@ def written_of_keys(
 class HeadInputs:
     """What a replacement of one layer's heads may look at: the clean run of these inputs.
 
-    What a head hands on is its pattern times its values, whatever the model: pattern @ v is z.
+    What a head hands on is its pattern times its values, whatever the model: pattern @ v is z. Only of a convolution
+    (`hooks.LegoAttention`), which has a kernel for each coordinate, the pattern is no more than their mean.
     """
 
     z: Float[Tensor, "batch pos head width"]

@@ -67,7 +67,7 @@ def make_context(
         ValueError: a hard-coded head needs token ids and there are none; ids or markers that `token_maps` refuses.
     """
     fixed = {p for row in cfg.head_patterns for p in row if not p.learned}
-    if fixed and tokens is None:
+    if (fixed or cfg.pathways is not None) and tokens is None:
         raise ValueError("this model has hard-coded heads, which look at token ids: pass tokens as well.")
     if cfg.pathways is not None and tokens is not None:
         return Context(None, maps=token_maps(tokens, attention_mask, pathways=cfg.pathways, d_vocab=cfg.d_vocab))

@@ -120,7 +120,10 @@ class TransformerConfig(LensConfig):
     def _take_pathways(self, pathways: Pathways):
         row = pathways.patterns(self.d_head, self.n_heads * self.d_head)
         if self.head_patterns not in ((), (row,)):
-            raise ValueError("head_patterns and pathways are both given; the latter say what every head is. Give one.")
+            raise ValueError(
+                "head_patterns and pathways are both given; the latter say what every head is. Give one. (To change "
+                "the pathways of a config: dataclasses.replace(cfg, pathways=..., head_patterns=()).)"
+            )
         if self.attention == "causal":
             raise ValueError("pathways look at later tokens too, but attention is 'causal'; make it 'bidirectional'.")
         if self.qk_identity or self.vo_identity or not self.output_projection:
@@ -212,7 +215,7 @@ class TransformerConfig(LensConfig):
         if values.get("embedding") is not None:
             values["embedding"] = BracketStates(**values["embedding"])
         if values.get("pathways") is not None:
-            values["pathways"] = Pathways(**values["pathways"])
+            values["pathways"] = Pathways.from_dict(values["pathways"])
         return cls(**values)
 
     @classmethod

@@ -1,6 +1,6 @@
 """How much of the stream does each kind of head get, where some are written down? Sizes, checked when made."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from jaxtyping import Int
@@ -107,6 +107,17 @@ class Pathways:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Pathways":
+        """Sizes from `to_dict`.
+
+        Raises:
+            ValueError: a field this version does not know.
+        """
+        if unknown := set(values) - {field.name for field in fields(cls)}:
+            raise ValueError(f"pathways has unknown fields {sorted(unknown)}; was it written by a newer unmyopic?")
+        return cls(**values)
 
 
 def _listed(sizes: dict[str, int]) -> str:

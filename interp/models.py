@@ -24,6 +24,9 @@ FAMILIES = {
     "hybrid": presets.hybrid,
 }
 
+ENCODERS = (presets.bert_encoder, presets.albert_encoder, presets.hardcode, presets.hybrid)
+"""Presets that read out by a masked-LM head unless told otherwise."""
+
 
 def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
     """A config whose vocabulary, length and attention are the task's.
@@ -63,6 +66,8 @@ def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
         needed["n_token_types"] = 2
     if family in ("hardcode", "hybrid"):
         needed |= markers_of(task)
+    if FAMILIES[family] in ENCODERS and task.d_vocab_out != task.d_vocab:
+        needed["head"] = "linear"  # what is told is no token
     if family.startswith("dyck_"):
         if kind != "dyck":
             raise ValueError(f"family is {family!r}, which is for Dyck; the task is {kind!r}.")

@@ -394,6 +394,9 @@ def test_inputs_that_are_refused():
     resid = model.run_with_cache(tokens, mask)[1]["resid_pre", 1]
     with pytest.raises(ValueError, match=r"this model has hard-coded heads, which look at token ids: pass tokens as"):
         model.resume(resid, 1)
+    learned = model_of(pathways=Pathways(learned=24))
+    with pytest.raises(ValueError, match="hard-coded heads, which look at token ids: pass tokens as well"):
+        learned.resume(resid, 1)
     lacking = torch.where(tokens == 1, 5, tokens)
     with pytest.raises(ValueError, match=r"sequence 0 of tokens has no \[CLS\] \(id 1\) to broadcast from; every seq"):
         model(lacking)
@@ -405,6 +408,12 @@ def test_inputs_that_are_refused():
     for sizes in (HYBRID, HARDCODE):
         with pytest.raises(ValueError, match="pattern is 'convolution'; only a hard-coded pattern has a map"):
             attention_map(config(pathways=sizes).patterns_of(0)[-1], tokens, torch.ones(3, 9, 9, dtype=torch.bool))
+
+
+def test_descriptions_with_unknown_sizes_are_refused():
+    assert Pathways.from_dict(HYBRID.to_dict()) == HYBRID
+    with pytest.raises(ValueError, match=r"pathways has unknown fields \['rotary'\]; was it written by a newer"):
+        Pathways.from_dict({**HYBRID.to_dict(), "rotary": 4})
 
 
 def test_tokens_are_framed_where_markers_are_broadcast():

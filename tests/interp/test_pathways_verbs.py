@@ -56,6 +56,13 @@ def heads_of(model, kind):
     return range(first, first + dict(heads)[kind])
 
 
+@pytest.mark.parametrize("family", ["bert_encoder", "albert_encoder", "hardcode", "hybrid"])
+def test_what_is_told_decides_the_head(family):
+    assert interp.config_for(TASK, family).head == "linear"
+    assert interp.config_for(MASKED, family).head == "masked_lm"
+    assert interp.config_for(TASK, family, head="linear").d_vocab_out == TASK.d_vocab_out
+
+
 def test_configs_have_the_tasks_markers():
     for family, n_learned in LEARNED.items():
         cfg = interp.config_for(TASK, family, **SIZES)
