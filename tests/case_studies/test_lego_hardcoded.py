@@ -121,7 +121,7 @@ def test_loss_is_paired_by_seed(monkeypatch):
 
 def test_learning_curves_say_how_many_seeds_and_where_windows_grow(monkeypatch):
     evidence = made_up(monkeypatch, {"hybrid": [1.5, 1.0], "bert": [2.0, 1.5]})
-    chart = hardcoded.loss_chart(evidence, ("hybrid", "bert")).to_dict()
+    chart = hardcoded.loss_chart(evidence).to_dict()
     assert "n = 2 seeds, 7 windows" in chart["title"]
     assert "from 8 to 16 tokens" in chart["title"]
     assert [{"step": 200}] in [
