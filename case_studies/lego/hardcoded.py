@@ -12,7 +12,7 @@ from case_studies.claims import Claim, Measurement, Verdict
 from case_studies.evidence import Evidence
 from case_studies.judging import above, below, t_interval
 from case_studies.lego.curves import depth_curve, learning_chart
-from case_studies.lego.generalisation import accuracy_rows
+from case_studies.lego.generalisation import LARGE, accuracy_rows
 from case_studies.lego.loops import SEQUENCES
 from interp.auditing.verdicts import VERDICTS
 from interp.perplexities import perplexity
@@ -24,6 +24,7 @@ WINDOWS = {"quick": 200, "standard": 400, "paper": 2000}
 NAMES = {"bert": "BERT", "hardcode": "Hardcode", "hybrid": "Hybrid"}
 COLOURS = ["#4c78a8", "#f58518", "#54a24b"]
 
+LONGER = "Audits of twelve heads a layer take longer than this size has."
 TEXTS = tuple(f"text-{name}" for name in NAMES)
 EVERY = tuple(f"chains-{name}" for name in NAMES)
 
@@ -225,7 +226,7 @@ CLAIMS = (
     ),
     *(_chains(name, trained=trained) for trained in (True, False) for name in ("hybrid", "hardcode")),
     Claim(
-        id="hardcoded.written", source=OURS,
+        id="hardcoded.written", source=OURS, sizes=LARGE, why_not=LONGER,
         statement="In Hybrid, fine-tuned on chains, the needed heads are those that are written down.",
         rule="Of the heads that the audit finds needed, the share that is hard-coded, as half of all heads are: "
         "reproduced if the t interval over seeds lies above one half, not reproduced if below, else out of reach; out "
@@ -234,7 +235,7 @@ CLAIMS = (
         judge=judge_written, needs=("chains-hybrid",),
     ),
     Claim(
-        id="hardcoded.readable", source="LEGO, Sections 4 and 5",
+        id="hardcoded.readable", source="LEGO, Sections 4 and 5", sizes=LARGE, why_not=LONGER,
         statement="In BERT, Hardcode and Hybrid, fine-tuned on chains, readable heads do what they look like.",
         rule=RULE.format(side="above"), quantity="share of readable heads that are faithful",
         measure=partial(measure_share, groups=EVERY, among="readable", n=SEQUENCES), judge=judge_most, needs=EVERY,
