@@ -15,6 +15,7 @@ from case_studies.claims import SIZES, Measurement
 from case_studies.evidence import Evidence
 from case_studies.judging import difference_interval, within
 from case_studies.lego import (
+    cost,
     curves,
     generalisation,
     hardcoded,
@@ -277,6 +278,7 @@ def tiny(monkeypatch, tmp_path):
     )
     monkeypatch.setitem(pathway_models.SCALES, "standard", scale)
     monkeypatch.setitem(hardcoded.WINDOWS, "standard", 10)
+    monkeypatch.setitem(cost.EFFORT, "standard", cost.EFFORT["quick"])
     arms = {
         name: replace(arm, layers=2, steps=2, curriculum=(), seeds=2, depth_range=arm.depth_range and (1, 2))
         for name, arm in ARMS["standard"].items()
