@@ -58,7 +58,7 @@ def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
     if (family == "template" and task.d_vocab_out == task.d_vocab) or (family == "gpt" and kind == "text"):
         needed["tied_embedding"] = True
     if getattr(task, "next_sentence", False):
-        if not family.endswith("_encoder") and family not in ("hardcode", "hybrid"):
+        if FAMILIES[family] not in ENCODERS:
             raise ValueError(
                 f"family is {family!r}, which cannot tell a second sentence from the first; for next_sentence choose "
                 f"bert_encoder or albert_encoder."

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from case_studies.audit.audits import audits, needed
 from case_studies.audit.reading import FEWEST, RULE, judge_most, measure_share
 from case_studies.claims import Claim, Measurement, Verdict
-from case_studies.evidence import Evidence
+from case_studies.evidence import Evidence, ModelSpec
 from case_studies.judging import above, below, t_interval
 from case_studies.lego.curves import depth_curve, learning_chart
 from case_studies.lego.generalisation import LARGE, accuracy_rows
@@ -33,13 +33,17 @@ _losses: dict[tuple, float] = {}
 
 def final_losses(evidence: Evidence, name: str) -> Float[np.ndarray, " seed"]:
     """Cross entropy of masked tokens on held-out windows of the full length, in nats, of each seed."""
+    return np.array([_final_loss(evidence, spec) for spec in evidence.specs(f"text-{name}")])
+
+
+def _final_loss(evidence: Evidence, spec: ModelSpec) -> float:
+    """Of one model, worked out once per process."""
     n = WINDOWS[evidence.size]
-    for spec in evidence.specs(f"text-{name}"):
-        key = (evidence.folder, spec.key, evidence.seed, n)
-        if key not in _losses:
-            model = evidence.run(spec).model
-            _losses[key] = float(perplexity(model, spec.task, n=n, split="validation", seed=evidence.seed).loss[0])
-    return np.array([_losses[evidence.folder, s.key, evidence.seed, n] for s in evidence.specs(f"text-{name}")])
+    key = (evidence.folder, spec.key, evidence.seed, n)
+    if key not in _losses:
+        model = evidence.run(spec).model
+        _losses[key] = float(perplexity(model, spec.task, n=n, split="validation", seed=evidence.seed).loss[0])
+    return _losses[key]
 
 
 def measure_loss(evidence: Evidence, *, ours: str, other: str) -> Measurement:
@@ -120,20 +124,20 @@ def loss_chart(evidence: Evidence) -> alt.TopLevelMixin:
 def measure_chains(evidence: Evidence, *, ours: str, other: str, trained: bool) -> Measurement:
     """After fine-tuning on chains: accuracy of one mixture minus another's, seed by seed."""
 
-    def accuracies(name: str) -> Float[np.ndarray, " seed"]:
-        values = []
-        for spec in evidence.specs(f"chains-{name}"):
-            curve = depth_curve(evidence, spec)
-            last = curve.accuracy[-1]
-            values.append(last[curve.supervised][1:].mean() if trained else last[~curve.supervised].min())
-        return np.array(values)
-
-    a, b = accuracies(ours), accuracies(other)
+    curves = {
+        name: [depth_curve(evidence, spec) for spec in evidence.specs(f"chains-{name}")] for name in (ours, other)
+    }
+    a, b = (
+        np.array([
+            curve.accuracy[-1][curve.supervised][1:].mean() if trained else curve.beyond(curve.depths[-1])
+            for curve in curves[name]
+        ])
+        for name in (ours, other)
+    )  # fmt: skip
     mean, low, high = t_interval(a - b)
     tables = [
         (f"Accuracy of every variable, {NAMES[name]} (* not trained)",
-         accuracy_rows(evidence.specs(f"chains-{name}"),
-                       [depth_curve(evidence, spec) for spec in evidence.specs(f"chains-{name}")]))
+         accuracy_rows(evidence.specs(f"chains-{name}"), curves[name]))
         for name in (ours, other)
     ]  # fmt: skip
     return Measurement(
@@ -156,7 +160,8 @@ def measure_written(evidence: Evidence, *, group: str) -> Measurement:
         of.append(int(mask.sum()))
         for (_, head), verdict in zip(one.result.heads, one.result.verdict, strict=True):
             pattern = patterns[head]
-            name = pattern.kind if pattern.token is None else f"{pattern.kind} of {_marker(one.spec, pattern.token)}"
+            marker = "" if pattern.token is None else f" of {one.spec.task.vocab.names[pattern.token]}"
+            name = pattern.kind + marker
             counts[name, verdict] = counts.get((name, verdict), 0) + 1
     shares = np.array([hit / of_one for hit, of_one in zip(hits, of, strict=True) if of_one])
     value, low, high = t_interval(shares) if len(shares) > 1 else (float(shares.sum()), 0.0, 1.0)
@@ -169,10 +174,6 @@ def measure_written(evidence: Evidence, *, group: str) -> Measurement:
         note="Half of the heads of each layer are written down. Mean over seeds of each model's share, t interval. "
         "Models that do not know their task are left out.",
     )  # fmt: skip
-
-
-def _marker(spec, token: int) -> str:
-    return spec.task.vocab.names[token]
 
 
 def judge_written(m: Measurement) -> Verdict:
