@@ -9,7 +9,7 @@ from transformer_lens import TransformerBridge, TransformerBridgeConfig
 
 from benchmarks.timing import Comparison, compare
 from hooks import Transformer, TransformerConfig
-from hooks.ablation_engine import AblationEngine
+from hooks.interventions.ablation_engine import AblationEngine
 
 CASES = (
     # layers, width, heads, batch, positions, promised ratio

@@ -11,9 +11,9 @@ from transformer_lens.head_detector import detect_head
 import interp
 from benchmarks.timing import Comparison, compare
 from hooks import Transformer
-from hooks.attention import visible_keys
-from interp.kinds import relations_of
-from interp.patterns import measure
+from hooks.model.attention import visible_keys
+from interp.heads.classify import measure
+from interp.heads.kinds import relations_of
 from interp.tasks import Lego
 from interp.tasks.base import AttentionKind
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from benchmarks.timing import Comparison, compare
 from hooks import Transformer, from_huggingface, presets
-from interp.randomness import derived_generator
+from interp.core.randomness import derived_generator
 from interp.tasks import Text
 
 SIZES = ((4, 128, 8, 8, 64), (6, 256, 8, 8, 128))

@@ -8,9 +8,9 @@ from threadpoolctl import threadpool_limits
 
 import interp
 from benchmarks.timing import Comparison, compare
-from interp.random_features import BLOCK
-from interp.randomness import derived_seed
+from interp.core.randomness import derived_seed
 from interp.tasks import Template
+from interp.theory.kernels.random_features import BLOCK
 
 DRAWS, ROUNDS = 256, 5
 PROMISED = {128: 0.30, 512: 0.10}

@@ -12,8 +12,8 @@ from threadpoolctl import threadpool_limits
 import interp
 from benchmarks.timing import Comparison, compare
 from hooks import Transformer
-from interp.activations import residuals_at_targets
-from interp.ridge import factorise, fit
+from interp.core.activations import residuals_at_targets
+from interp.probing.ridge import factorise, fit
 from interp.tasks import S3, Lego
 
 N, WIDTH, CLASSES, DRAWS = 2000, 64, 6, 50

@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.timing import Comparison, Seconds, compare
 from hooks import Transformer, TransformerConfig
-from interp.pruning import nearest_subsets, prune_to_transformer
+from interp.theory.pruning import nearest_subsets, prune_to_transformer
 
 WEIGHTS, CANDIDATES, PROMISED = 10_000, 20, 3.0
 FEW = 500

@@ -11,7 +11,7 @@ from torch import nn
 from benchmarks.timing import Comparison, compare
 from hooks import FullyConnected, FullyConnectedConfig
 from interp.tasks import Template
-from interp.tasks.template_language import is_wildcard
+from interp.tasks.template.language import is_wildcard
 
 STRINGS = 2000
 

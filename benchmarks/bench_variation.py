@@ -10,8 +10,8 @@ from torch import Tensor
 import interp
 from benchmarks.timing import Comparison, Seconds, compare
 from hooks import Transformer
+from interp.comparison.distances import pair_distances
 from interp.tasks import Dyck
-from interp.variation_distances import pair_distances
 
 MODELS, REPEATS = 60, (1, 31)
 MANY, TOKENS, PROMISED = 200, 512, 2.0

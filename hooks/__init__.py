@@ -1,19 +1,20 @@
 """A small transformer you can read, watch and change."""
 
-from hooks.architectures import make_model
+from hooks.adapters.bridge import ForeignModel, foreign
+from hooks.adapters.huggingface import ParityReport, from_huggingface, save_huggingface
 from hooks.checkpoint import load_checkpoint, save_checkpoint
-from hooks.config import TransformerConfig
-from hooks.embeddings import BracketStates
-from hooks.encoder import Encoder, EncoderConfig
-from hooks.foreign import ForeignModel, foreign
-from hooks.fully_connected import FullyConnected, FullyConnectedConfig
-from hooks.head_patterns import HeadPattern
-from hooks.huggingface import ParityReport, from_huggingface, save_huggingface
-from hooks.lego_attention import LegoAttention
-from hooks.pathways import Pathways
-from hooks.token_maps import TokenMaps, token_maps
-from hooks.transformer import Transformer
-from hooks.verify import VerifyReport, verify
+from hooks.hardcoded.head_patterns import HeadPattern
+from hooks.hardcoded.lego_attention import LegoAttention
+from hooks.hardcoded.pathways import Pathways
+from hooks.hardcoded.token_maps import TokenMaps, token_maps
+from hooks.interventions.verify import VerifyReport, verify
+from hooks.model import presets
+from hooks.model.architectures import make_model
+from hooks.model.config import TransformerConfig
+from hooks.model.embeddings import BracketStates
+from hooks.model.encoder import Encoder, EncoderConfig
+from hooks.model.fully_connected import FullyConnected, FullyConnectedConfig
+from hooks.model.transformer import Transformer
 
 __all__ = [
     "BracketStates",
@@ -34,6 +35,7 @@ __all__ = [
     "from_huggingface",
     "load_checkpoint",
     "make_model",
+    "presets",
     "save_checkpoint",
     "save_huggingface",
     "token_maps",

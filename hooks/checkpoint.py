@@ -8,8 +8,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from hooks.architectures import Config, Model, config_from_dict, make_model
 from hooks.atomic import write_bytes
+from hooks.model.architectures import Config, Model, config_from_dict, make_model
 
 FORMAT = "unmyopic"
 VERSION = 1

@@ -8,7 +8,7 @@ import pytest
 
 import interp
 from hooks import Transformer
-from interp import kinds
+from interp.heads import kinds
 from interp.tasks import Lego
 
 ROOT = Path(__file__).parent.parent
@@ -33,7 +33,7 @@ def pages_with_snippets():
 @pytest.mark.parametrize("page", pages_with_snippets())
 def test_every_snippet_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("interp.kinds._KINDS", dict(kinds._KINDS))  # what a snippet registers ends with it
+    monkeypatch.setattr("interp.heads.kinds._KINDS", dict(kinds._KINDS))  # what a snippet registers ends with it
     if "runs/demo" in snippets(page):
         task = Lego(n_vars=2, sentence_format="compact")
         model = Transformer(interp.config_for(task, n_layers=1, d_model=16))

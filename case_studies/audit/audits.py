@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from case_studies.evidence import Evidence, ModelSpec
+from case_studies.frame.evidence import Evidence, ModelSpec
 from interp.auditing import AuditResult, audit
-from interp.statistics import pooled_interval
+from interp.core.statistics import pooled_interval
 from interp.tasks.base import Task
 
 N = {"quick": 128, "standard": 256, "paper": 1024}

@@ -10,13 +10,13 @@ import torch
 from scipy import stats
 
 from case_studies.audit.audits import ALL, N, outcomes_of
-from case_studies.claims import Claim, Measurement, Verdict
-from case_studies.evidence import Evidence, ModelSpec
-from hooks.architectures import make_model
+from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.evidence import Evidence, ModelSpec
+from hooks.model.architectures import make_model
 from interp.auditing import AuditResult, audit
+from interp.core.randomness import derived_seed
+from interp.core.statistics import proportion_interval
 from interp.known_answers import SUITE, KnownAnswer, known_answer
-from interp.randomness import derived_seed
-from interp.statistics import proportion_interval
 from interp.tasks.base import Batch, Task
 
 SUITE_SEEDS = {"quick": 1, "standard": 3, "paper": 10}

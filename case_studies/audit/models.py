@@ -6,14 +6,14 @@ Dyck and template models are those of their own studies, under the same keys: no
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from case_studies.claims import Size
 from case_studies.dyck.models import groups as dyck_groups
-from case_studies.evidence import ModelSpec
+from case_studies.frame.claims import Size
+from case_studies.frame.evidence import ModelSpec
 from case_studies.template.models import PLAIN, A
 from case_studies.template.models import groups as template_groups
-from interp.models import config_for
 from interp.tasks import Lego
-from interp.train_settings import Association, TrainSettings, curriculum_to
+from interp.training.configs import config_for
+from interp.training.settings import Association, TrainSettings, curriculum_to
 
 CHAINS = Lego(n_vars=4, sentence_format="compact")
 """Chains that models of width 64 learn in a minute on one core."""

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from case_studies.audit.audits import DYCK, LEGO, TEMPLATE, Audited, audits, needed, readable, share
-from case_studies.claims import Claim, Measurement, Verdict
-from case_studies.evidence import Evidence
-from case_studies.judging import below, more_than_half
+from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.judging import below, more_than_half
 from interp.auditing.verdicts import VERDICTS
 from interp.view.points import scatter
 

@@ -3,9 +3,9 @@
 import numpy as np
 
 from case_studies.audit.audits import TEMPLATE, audits, needed, share
-from case_studies.claims import Claim, Measurement
-from case_studies.evidence import Evidence
-from case_studies.judging import more_than_half
+from case_studies.frame.claims import Claim, Measurement
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.judging import more_than_half
 
 IDENTITY = tuple(group for group in TEMPLATE if group.endswith("identity"))
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from case_studies.audit.audits import ALL, LEGO, Audited, N, audits, needed, outcomes_of, readable, share
-from case_studies.claims import Claim, Measurement, Verdict
-from case_studies.evidence import Evidence
-from case_studies.judging import more_than_half
-from interp.activations import patterns_on
+from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.judging import more_than_half
 from interp.auditing import AuditResult, audit
-from interp.randomness import derived_generator
+from interp.core.activations import patterns_on
+from interp.core.randomness import derived_generator
 from interp.view.points import small_maps
 
 FEWEST_MODELS = 60

@@ -2,7 +2,7 @@
 
 from case_studies.audit import controls, reading, redundancy, searching
 from case_studies.audit.models import groups
-from case_studies.study import Study
+from case_studies.frame.study import Study
 
 STUDY = Study(
     name="audit",

@@ -5,12 +5,12 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.claims import Claim, Measurement, Verdict
 from case_studies.dyck.measures import LONG, MOST_UNDECIDED, PAPER_CRITERION, accuracies, task_of
-from case_studies.evidence import Evidence
-from case_studies.judging import above, below, correlation
-from interp.balance import balance_violation
-from interp.statistics import bootstrap_mean
+from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.judging import above, below, correlation
+from interp.core.statistics import bootstrap_mean
+from interp.theory.balance import balance_violation
 from interp.view.points import scatter, slopes
 
 SETTINGS = {

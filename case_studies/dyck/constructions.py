@@ -5,14 +5,14 @@ import math
 import pandas as pd
 import torch
 
-from case_studies.claims import Claim, Measurement, Verdict
 from case_studies.dyck.measures import LONG
-from case_studies.evidence import Evidence
-from interp.balance import balance_violation
-from interp.evaluation import evaluate
+from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.evidence import Evidence
+from interp.core.randomness import derived_generator
+from interp.evaluation.evaluate import evaluate
 from interp.known_answers import balanced_dyck, uniform_dyck
-from interp.randomness import derived_generator
 from interp.tasks import Dyck
+from interp.theory.balance import balance_violation
 from interp.view.points import scatter
 
 LANGUAGES = [(2, 4), (3, 4), (2, 8), (3, 8)]

@@ -5,14 +5,14 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.claims import Claim, Measurement, Verdict
 from case_studies.dyck.measures import task_of
-from case_studies.evidence import Evidence
-from case_studies.judging import below, more_than_half
-from interp.ablation import ablate_heads
-from interp.activations import patterns_on
-from interp.patterns import classify_heads
-from interp.statistics import proportion_interval
+from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.judging import below, more_than_half
+from interp.core.activations import patterns_on
+from interp.core.statistics import proportion_interval
+from interp.heads.ablate import ablate_heads
+from interp.heads.classify import classify_heads
 from interp.view.points import scatter, small_maps
 
 STACK_LIKE = ("stack_top", "unmatched_open", "matching_bracket")

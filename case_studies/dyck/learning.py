@@ -5,12 +5,12 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.claims import Claim, Measurement, Verdict
 from case_studies.dyck.measures import LONG, N_HELD_OUT, accuracies, task_of
-from case_studies.evidence import Evidence
-from case_studies.judging import at_least
-from interp.evaluation import evaluate
-from interp.statistics import bootstrap_mean
+from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.judging import at_least
+from interp.core.statistics import bootstrap_mean
+from interp.evaluation.evaluate import evaluate
 from interp.view.charts import dots
 
 LEARNED = 0.98

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float
 
-from case_studies.evidence import Evidence
+from case_studies.frame.evidence import Evidence
 from hooks import Transformer
-from interp.evaluation import evaluate
+from interp.evaluation.evaluate import evaluate
 from interp.tasks import Dyck
 
 N_SEQUENCES = {"quick": 40, "standard": 200, "paper": 200}

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
-from case_studies.claims import Size
-from case_studies.evidence import ModelSpec
-from hooks.embeddings import Encoding
-from interp.models import config_for
+from case_studies.frame.claims import Size
+from case_studies.frame.evidence import ModelSpec
+from hooks.model.embeddings import Encoding
 from interp.tasks import Dyck
-from interp.train_settings import TrainSettings
+from interp.training.configs import config_for
+from interp.training.settings import TrainSettings
 
 PREFIXES = Dyck(loss_on="closers")
 WORDS = Dyck(words="complete", loss_on="closers")

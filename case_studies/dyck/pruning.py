@@ -9,12 +9,13 @@ import pandas as pd
 import torch
 from scipy import stats
 
-from case_studies.claims import Claim, Measurement, Verdict
 from case_studies.dyck.measures import task_of
-from case_studies.evidence import Evidence
-from case_studies.judging import below
+from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.judging import below
 from hooks import Transformer, TransformerConfig
-from interp.pruning import (
+from interp.core.randomness import derived_generator, derived_seed
+from interp.theory.pruning import (
     indistinguishable,
     prune_to_attention,
     prune_to_linear,
@@ -22,7 +23,6 @@ from interp.pruning import (
     prune_to_transformer,
     pruning_curve,
 )
-from interp.randomness import derived_generator, derived_seed
 from interp.view.growth import error_quartiles
 
 CANDIDATES = (8, 11, 14, 17, 20)

@@ -2,7 +2,7 @@
 
 from case_studies.dyck import balance, constructions, heads, learning, pruning, variation
 from case_studies.dyck.models import groups
-from case_studies.study import Study
+from case_studies.frame.study import Study
 
 STUDY = Study(
     name="dyck",

@@ -5,16 +5,16 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.claims import Claim, Measurement, Verdict
 from case_studies.dyck.learning import LEARNED
 from case_studies.dyck.measures import accuracies, task_of
 from case_studies.dyck.models import ENCODINGS, GRID, SEEDS, grid_name
-from case_studies.evidence import Evidence
-from case_studies.judging import at_least, below, more_than_half
-from interp.activations import patterns_on
-from interp.statistics import bootstrap_mean
-from interp.variation import attention_variation
-from interp.variation_result import VariationResult
+from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.judging import at_least, below, more_than_half
+from interp.comparison.variation import attention_variation
+from interp.comparison.variation_result import VariationResult
+from interp.core.activations import patterns_on
+from interp.core.statistics import bootstrap_mean
 from interp.view.charts import dots
 from interp.view.points import small_maps
 

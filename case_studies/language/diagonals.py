@@ -4,12 +4,12 @@ from functools import partial
 
 import numpy as np
 
-from case_studies.claims import Claim, Measurement
-from case_studies.evidence import Evidence
-from case_studies.judging import above, t_interval
+from case_studies.frame.claims import Claim, Measurement
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.judging import above, t_interval
 from case_studies.language.models import FAMILIES, PLAIN, group
 from hooks import make_model
-from interp.identity_strength import diagonals
+from interp.heads.diagonals import diagonals
 
 MATRICES = {"query-key": (0, "W_K W_Q^T"), "value-output": (1, "W_V W_O^T")}
 

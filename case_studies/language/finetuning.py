@@ -5,17 +5,17 @@ from functools import partial
 import numpy as np
 import torch
 
-from case_studies.claims import Claim, Measurement
-from case_studies.evidence import Evidence
-from case_studies.judging import above, t_interval
+from case_studies.frame.claims import Claim, Measurement
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.judging import above, t_interval
 from case_studies.language.models import PLAIN, group
 from hooks import Transformer
-from interp.evaluation import evaluate
-from interp.models import config_for
-from interp.randomness import derived_generator
+from interp.core.randomness import derived_generator
+from interp.evaluation.evaluate import evaluate
 from interp.tasks import Template, Text
-from interp.train_settings import TrainSettings
-from interp.training import train
+from interp.training.configs import config_for
+from interp.training.settings import TrainSettings
+from interp.training.train import train
 
 STRINGS = {"quick": (64, 256), "standard": (32, 128, 256, 1024), "paper": (32, 128, 256, 1024, 4096)}
 """Training strings; the alphabet has as many symbols."""

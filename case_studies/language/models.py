@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from case_studies.claims import Size
-from case_studies.evidence import ModelSpec
-from interp.models import config_for
+from case_studies.frame.claims import Size
+from case_studies.frame.evidence import ModelSpec
 from interp.tasks import Text
-from interp.train_settings import TrainSettings
+from interp.training.configs import config_for
+from interp.training.settings import TrainSettings
 
 PLAIN, BOTH = "plain", "+ a I, b I"
 VARIANTS: dict[str, dict[str, Any]] = {PLAIN: {}, BOTH: {"qk_identity": True, "vo_identity": True}}

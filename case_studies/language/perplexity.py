@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from case_studies.claims import Claim, Measurement
-from case_studies.evidence import Evidence, ModelSpec
-from case_studies.judging import above, t_interval
+from case_studies.frame.claims import Claim, Measurement
+from case_studies.frame.evidence import Evidence, ModelSpec
+from case_studies.frame.judging import above, t_interval
 from case_studies.language.models import BOTH, PLAIN, SCALES, VARIANTS, group
-from interp.evaluation import score_batch
-from interp.randomness import derived_generator
-from interp.statistics import t_half_width
+from interp.core.randomness import derived_generator
+from interp.core.statistics import t_half_width
+from interp.evaluation.evaluate import score_batch
 from interp.view.charts import HEIGHT, WIDTH, palette
 
 

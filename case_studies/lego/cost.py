@@ -8,9 +8,9 @@ import altair as alt
 import pandas as pd
 import torch
 
-from case_studies.claims import Claim, Measurement, Size, Verdict
-from case_studies.evidence import Evidence
-from case_studies.judging import below
+from case_studies.frame.claims import Claim, Measurement, Size, Verdict
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.judging import below
 from case_studies.lego.counting import (
     Operations,
     Part,
@@ -36,8 +36,8 @@ from case_studies.lego.timing import (
     take_turns,
     whole_models,
 )
-from hooks.pathways import ORDER
-from interp.randomness import derived_generator
+from hooks.hardcoded.pathways import ORDER
+from interp.core.randomness import derived_generator
 from interp.view.charts import COLOURS, HEIGHT, WIDTH
 from interp.view.scaling import scaling_curves
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from hooks import Encoder, EncoderConfig, TokenMaps, token_maps
-from hooks.attention import Context
-from hooks.token_maps import Segments
+from hooks.hardcoded.token_maps import Segments
+from hooks.model.attention import Context
 
 Part = Literal["layers", "head"]
 

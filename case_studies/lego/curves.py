@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from case_studies.evidence import Evidence, ModelSpec
+from case_studies.frame.evidence import Evidence, ModelSpec
 from hooks import Transformer
-from interp.extrapolation import right_by_depth
-from interp.randomness import derived_generator
-from interp.statistics import proportion_interval
+from interp.core.randomness import derived_generator
+from interp.core.statistics import proportion_interval
+from interp.evaluation.extrapolate import right_by_depth
 
 SENTENCES = {"quick": 2000, "standard": 4000, "paper": 12_000}
 """Held-out sentences behind every accuracy; the paper's own number at its size."""

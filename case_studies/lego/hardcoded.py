@@ -8,14 +8,14 @@ from jaxtyping import Float
 
 from case_studies.audit.audits import audits, needed
 from case_studies.audit.reading import FEWEST, RULE, judge_most, measure_share
-from case_studies.claims import Claim, Measurement, Verdict
-from case_studies.evidence import Evidence, ModelSpec
-from case_studies.judging import above, below, t_interval
+from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.evidence import Evidence, ModelSpec
+from case_studies.frame.judging import above, below, t_interval
 from case_studies.lego.curves import depth_curve, learning_chart
 from case_studies.lego.generalisation import LARGE, accuracy_rows
 from case_studies.lego.loops import SEQUENCES
 from interp.auditing.verdicts import VERDICTS
-from interp.perplexities import perplexity
+from interp.evaluation.perplexity import perplexity
 
 FIGURE_9 = "LEGO, Section 5 and Figure 9"
 OURS = "ours, after LEGO, Section 5"

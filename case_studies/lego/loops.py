@@ -8,15 +8,15 @@ import numpy as np
 import pandas as pd
 
 from case_studies.audit.audits import audits, needed, readable
-from case_studies.claims import Claim, Measurement
-from case_studies.evidence import Evidence, ModelSpec
-from case_studies.judging import above, correlation
+from case_studies.frame.claims import Claim, Measurement
+from case_studies.frame.evidence import Evidence, ModelSpec
+from case_studies.frame.judging import above, correlation
 from case_studies.lego.curves import depth_curve
 from case_studies.lego.generalisation import LARGE, TOO_SHORT, plain_depth
 from case_studies.lego.percolation import layers_in_words, probe_layers, straightness
 from case_studies.lego.shortcut import BROKEN
-from interp.parity import parity_test
-from interp.patterns import classify_heads
+from interp.heads.classify import classify_heads
+from interp.theory.sign_counting import parity_test
 from interp.view.points import scatter
 
 TIED = ("plain-tied", "long-tied", "long-stochastic")

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from case_studies.claims import Size
-from case_studies.evidence import ModelSpec
-from hooks.architectures import Config
-from interp.models import config_for
+from case_studies.frame.claims import Size
+from case_studies.frame.evidence import ModelSpec
+from hooks.model.architectures import Config
 from interp.tasks import Lego, Text, ready_made
-from interp.tasks.lego import SentenceFormat
-from interp.train_settings import Association, Mimicking, TrainSettings
+from interp.tasks.lego.task import SentenceFormat
+from interp.training.configs import config_for
+from interp.training.settings import Association, Mimicking, TrainSettings
 
 GROUPS = ("S3", "Z5")
 """Task 2 of the paper, and a group that it did not try."""

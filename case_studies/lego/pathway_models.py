@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from case_studies.claims import Size
-from case_studies.evidence import ModelSpec
-from interp.models import config_for
+from case_studies.frame.claims import Size
+from case_studies.frame.evidence import ModelSpec
 from interp.tasks import Corpus, Lego, Text
-from interp.train_settings import TrainSettings
+from interp.training.configs import config_for
+from interp.training.settings import TrainSettings
 
 FAMILIES = {"bert": "bert_encoder", "hardcode": "hardcode", "hybrid": "hybrid"}
 """Mixtures of pathways, and their presets."""

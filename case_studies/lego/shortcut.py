@@ -4,13 +4,13 @@ from functools import partial
 
 import numpy as np
 
-from case_studies.claims import Claim, Measurement, Verdict
-from case_studies.evidence import Evidence
-from case_studies.judging import above, difference_interval, t_interval
+from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.judging import above, difference_interval, t_interval
 from case_studies.lego.curves import depth_curve, learning_chart
 from case_studies.lego.generalisation import LARGE
 from case_studies.lego.starts import NO_TIME
-from interp.parity import parity_test
+from interp.theory.sign_counting import parity_test
 
 LEAST = 0.1
 """A model must tell the last variable by so much above chance before it can be asked how."""

@@ -8,17 +8,17 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from case_studies.claims import Claim, Measurement, Verdict
-from case_studies.evidence import Evidence, ModelSpec
-from case_studies.judging import above, t_interval, within
+from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.evidence import Evidence, ModelSpec
+from case_studies.frame.judging import above, t_interval, within
 from case_studies.lego.curves import depth_curve, learning_chart
 from case_studies.lego.generalisation import LARGE, accuracy_rows
 from hooks import Transformer, make_model
-from interp.fine_tuning import pretrained
-from interp.pattern_result import HeadPatterns
-from interp.patterns import classify_heads
-from interp.randomness import derived_generator
+from interp.core.randomness import derived_generator
+from interp.heads.classify import classify_heads
+from interp.heads.pattern_result import HeadPatterns
 from interp.tasks import Lego
+from interp.training.pretrained import pretrained
 
 FIGURE = "LEGO, Section 4.2 and Figure 6"
 FAINT = 0.03

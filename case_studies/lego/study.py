@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from case_studies.claims import Size
-from case_studies.evidence import ModelSpec
+from case_studies.frame.claims import Size
+from case_studies.frame.evidence import ModelSpec
+from case_studies.frame.study import Study
 from case_studies.lego import cost, generalisation, hardcoded, heads, loops, percolation, shortcut, starts
 from case_studies.lego.models import groups
 from case_studies.lego.pathway_models import pathway_groups
-from case_studies.study import Study
 
 
 def every_group(size: Size) -> Mapping[str, Sequence[ModelSpec]]:

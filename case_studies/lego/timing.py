@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from hooks import Encoder, LegoAttention, Pathways, presets, token_maps
-from hooks.pathways import ORDER
-from interp.randomness import derived_generator, derived_seed
+from hooks.hardcoded.pathways import ORDER
+from interp.core.randomness import derived_generator, derived_seed
 
 BASE, HEAD = 768, 64
 """Widths of the base models' stream and heads."""

@@ -4,15 +4,15 @@ from functools import partial
 
 import numpy as np
 
-from case_studies.claims import Claim, Measurement
-from case_studies.evidence import Evidence
-from case_studies.judging import more_than_half
+from case_studies.frame.claims import Claim, Measurement
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.judging import more_than_half
 from case_studies.template.measures import n_train
 from case_studies.template.models import PLAIN, A
 from case_studies.template.reading import GROUPS, solved, unless_unsolved
 from hooks import make_model
-from interp.identity_strength import diagonals
-from interp.statistics import proportion_interval
+from interp.core.statistics import proportion_interval
+from interp.heads.diagonals import diagonals
 
 
 def measure_diagonals(evidence: Evidence, *, variant: str, matrix: int) -> Measurement:

@@ -2,12 +2,12 @@
 
 from functools import partial
 
-from case_studies.claims import Claim, Measurement, Verdict
-from case_studies.evidence import Evidence
+from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.evidence import Evidence
 from case_studies.template.measures import BARELY, SOLVED, judge_fails, judge_solved
-from interp.kernels import kernel_regression, template_matrix
-from interp.random_features import MLPKernel, TransformerKernel
 from interp.tasks import Template
+from interp.theory.kernels.kernels import kernel_regression, template_matrix
+from interp.theory.kernels.random_features import MLPKernel, TransformerKernel
 
 TASKS = {"aba-abb": "aba_abb", "same-different": "same_different"}
 N = {"quick": 512, "standard": 2048, "paper": 4096}

@@ -12,14 +12,14 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 
-from case_studies.claims import Measurement, Verdict
-from case_studies.evidence import Evidence, ModelSpec
-from case_studies.judging import at_least, below, t_interval
+from case_studies.frame.claims import Measurement, Verdict
+from case_studies.frame.evidence import Evidence, ModelSpec
+from case_studies.frame.judging import at_least, below, t_interval
 from case_studies.template.models import SCALES
-from interp.evaluation import score_batch
-from interp.randomness import derived_generator
+from interp.core.randomness import derived_generator
+from interp.evaluation.evaluate import score_batch
 from interp.tasks import Template
-from interp.training_run import best_record
+from interp.training.run import best_record
 from interp.view.scaling import scaling_curves
 
 N_TEST = {"quick": 1000, "standard": 2000, "paper": 2000}

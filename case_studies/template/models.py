@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from case_studies.claims import Size
-from case_studies.evidence import ModelSpec
-from interp.models import config_for
+from case_studies.frame.claims import Size
+from case_studies.frame.evidence import ModelSpec
 from interp.tasks import Template
-from interp.tasks.template_families import majority, random_templates
-from interp.train_settings import TrainSettings
+from interp.tasks.template.families import majority, random_templates
+from interp.training.configs import config_for
+from interp.training.settings import TrainSettings
 
 PLAIN, A, B, BOTH, MIMETIC = "transformer", "+ a I", "+ b I", "+ a I, b I", "mimetic start"
 VARIANTS: dict[str, dict[str, Any]] = {

@@ -4,12 +4,12 @@ from functools import partial
 
 import numpy as np
 
-from case_studies.claims import Claim, Measurement, Verdict
-from case_studies.evidence import Evidence
-from case_studies.judging import above
+from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.judging import above
 from case_studies.template.measures import BARELY, SOLVED, by_n, judge_fails, judge_solved, loss_chart, scores
 from case_studies.template.models import NETWORKS
-from interp.statistics import proportion_interval
+from interp.core.statistics import proportion_interval
 
 
 def measure_network(evidence: Evidence, *, inputs: str, seed: str) -> Measurement:

@@ -9,18 +9,18 @@ import numpy as np
 import pandas as pd
 import torch
 
-from case_studies.claims import Claim, Measurement, Verdict
-from case_studies.evidence import Evidence, ModelSpec
-from case_studies.judging import above, below, correlation, more_than_half, t_interval
+from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.evidence import Evidence, ModelSpec
+from case_studies.frame.judging import above, below, correlation, more_than_half, t_interval
 from case_studies.template.measures import SOLVED, n_train, template_task
 from case_studies.template.models import PLAIN, A
 from hooks import Transformer
-from interp.ablation import ablate_heads
-from interp.activations import patterns_on
-from interp.evaluation import evaluate
-from interp.patterns import classify_heads
-from interp.probing import probe
-from interp.statistics import proportion_interval
+from interp.core.activations import patterns_on
+from interp.core.statistics import proportion_interval
+from interp.evaluation.evaluate import evaluate
+from interp.heads.ablate import ablate_heads
+from interp.heads.classify import classify_heads
+from interp.probing.probe import probe
 from interp.tasks import Template, TemplateBatch
 from interp.view.charts import dots
 from interp.view.points import scatter, small_maps

@@ -1,6 +1,6 @@
 """The template study: `interp reproduce template`."""
 
-from case_studies.study import Study
+from case_studies.frame.study import Study
 from case_studies.template import copying, efficiency, identity_matrices, kernel, networks, reading, sweeps
 from case_studies.template.models import groups
 

@@ -6,9 +6,9 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.claims import Claim, Measurement, Verdict
-from case_studies.evidence import Evidence
-from case_studies.judging import above, below, t_interval
+from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.judging import above, below, t_interval
 from case_studies.template.measures import Scored, best_rate, by, losses, over_seeds, paper_curves, scores
 from case_studies.template.models import SWEEP_N
 from interp.view.scaling import scaling_curves

@@ -21,7 +21,8 @@
 import torch
 
 import interp
-from hooks import Transformer, interventions, verify
+from hooks import Transformer, verify
+from hooks.interventions import functions as interventions
 from interp.tasks import Lego, chain_of, read_sentence
 
 task = Lego(n_vars=3)

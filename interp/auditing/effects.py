@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hooks.ablation_engine import AblationEngine, Head, HeadInputs, Net, Replacement
-from interp.evaluation import chunks
-from interp.kinds import relations_of
-from interp.replacements import REMOVALS, ReplacementOf, mix, normalised, random_weights, replacements
+from hooks.interventions.ablation_engine import AblationEngine, Head, HeadInputs, Net, Replacement
+from interp.core.verbs import visible_keys
+from interp.evaluation.evaluate import chunks
+from interp.heads.kinds import relations_of
+from interp.heads.replacements import REMOVALS, ReplacementOf, mix, normalised, random_weights, replacements
 from interp.tasks.base import Batch, Task
-from interp.verbs import visible_keys
 
 TOKENS_PER_CHUNK = 1536
 READINGS = ("ideal", "read_part")

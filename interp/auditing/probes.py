@@ -15,18 +15,18 @@ from transformer_lens.tools.analysis.interchange import (
 )
 
 from hooks import ForeignModel
-from hooks.ablation_engine import Net
-from hooks.attention import take
-from interp.activations import class_means, residual_names, residuals_at_targets
+from hooks.interventions.ablation_engine import Net
+from hooks.model.attention import take
 from interp.auditing.probes_result import ProbeAudit
 from interp.auditing.questions import check_fit
 from interp.auditing.verdicts import SHARE
-from interp.probe_result import ProbeResult
-from interp.probing import probe
-from interp.randomness import derived_generator, derived_seed
-from interp.statistics import check_level, drop_interval, drop_tests, holm
+from interp.core.activations import class_means, residual_names, residuals_at_targets
+from interp.core.randomness import derived_generator, derived_seed
+from interp.core.statistics import check_level, drop_interval, drop_tests, holm
+from interp.core.verbs import Given, readable
+from interp.probing.probe import probe
+from interp.probing.probe_result import ProbeResult
 from interp.tasks.base import Batch, Task
-from interp.verbs import Given, readable
 
 CHANGES = ("interchange", "erasure")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from interp.results import Result
+from interp.core.results import Result
 
 if TYPE_CHECKING:
     import altair as alt

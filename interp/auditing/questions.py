@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from hooks.ablation_engine import Net
+from hooks.interventions.ablation_engine import Net
 from interp.auditing.verdicts import SHARE, sequences_needed
-from interp.kinds import relations_of
-from interp.statistics import drop_tests
+from interp.core.statistics import drop_tests
+from interp.core.verbs import visible_keys
+from interp.heads.kinds import relations_of
 from interp.tasks.base import Batch, Score, Task
-from interp.verbs import visible_keys
 
 
 def check_fit(model: Net, task: Task) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hooks.ablation_engine import Head
+from hooks.interventions.ablation_engine import Head
 
 Fatal = Callable[[frozenset[Head]], bool]
 """Does removing these heads together cost more than they do alone? A larger set is taken to if a smaller one does."""

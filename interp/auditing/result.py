@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from interp.auditing.sentences import BECAUSE, READINGS, cost_in_words, look_in_words, name_of, named
 from interp.auditing.verdicts import JUDGED, VERDICTS
-from interp.results import Result
+from interp.core.results import Result
 
 if TYPE_CHECKING:
     import altair as alt

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hooks.ablation_engine import Head
+from hooks.interventions.ablation_engine import Head
 
 BECAUSE = {
     "together": "; it can go alone (accuracy falls by {mean}), but not together with {partners}",

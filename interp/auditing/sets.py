@@ -7,12 +7,12 @@ from functools import cache
 import numpy as np
 from jaxtyping import Float
 
-from hooks.ablation_engine import Head
+from hooks.interventions.ablation_engine import Head
 from interp.auditing.effects import Effects, Laboratory, every_head, opposed
 from interp.auditing.questions import Outcomes
 from interp.auditing.redundancy import FatalSets, fatal_sets
 from interp.auditing.verdicts import Tested
-from interp.statistics import drop_tests
+from interp.core.statistics import drop_tests
 
 OPPOSED = 0.5
 """Pairs whose writes have a cosine below minus this are tried together: they may cancel."""

@@ -7,8 +7,8 @@ from typing import Literal, get_args
 import numpy as np
 from jaxtyping import Float
 
-from hooks.ablation_engine import Head
-from interp.statistics import drop_tests, holm
+from hooks.interventions.ablation_engine import Head
+from interp.core.statistics import drop_tests, holm
 
 Verdict = Literal["faithful", "misleading", "hidden", "idle", "redundant", "undecided"]
 VERDICTS: tuple[str, ...] = get_args(Verdict)

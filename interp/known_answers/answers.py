@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hooks import Transformer
-from hooks.ablation_engine import Head
+from hooks.interventions.ablation_engine import Head
 from interp.tasks.base import Task
 
 Truth = Literal["faithful", "misleading", "hidden", "idle", "redundant"]

@@ -5,14 +5,14 @@ from typing import get_args
 
 import torch
 
+from interp.core.randomness import derived_generator
 from interp.known_answers.answers import KnownAnswer
-from interp.known_answers.dyck_variants import DYCK_ANSWERS
-from interp.known_answers.lego_plants import Values, decoys, detour
-from interp.known_answers.lego_variants import loop, random_task, redundant, shortcut
-from interp.known_answers.randomise import can_turn, randomise
-from interp.known_answers.template_variants import TEMPLATE_ANSWERS
-from interp.randomness import derived_generator
-from interp.tasks.groups import S3, Z2, GroupAction, cyclic
+from interp.known_answers.craft.randomise import can_turn, randomise
+from interp.known_answers.dyck.variants import DYCK_ANSWERS
+from interp.known_answers.lego.plants import Values, decoys, detour
+from interp.known_answers.lego.variants import loop, random_task, redundant, shortcut
+from interp.known_answers.template.variants import TEMPLATE_ANSWERS
+from interp.tasks.lego.groups import S3, Z2, GroupAction, cyclic
 
 Builder = Callable[[torch.Generator], KnownAnswer]
 GROUPS: tuple[GroupAction, ...] = (Z2, S3, cyclic(3), Z2)

@@ -3,14 +3,14 @@
 from typing import Any
 
 from interp.tasks.base import Batch, Task, Vocab
-from interp.tasks.chain import Chain, chain_of, read_sentence
-from interp.tasks.corpus import Corpus
-from interp.tasks.dyck import Dyck, DyckBatch
-from interp.tasks.groups import S3, Z2, GroupAction, cyclic, ready_made, symmetric
-from interp.tasks.lego import Lego, LegoBatch
-from interp.tasks.template import Template, TemplateBatch
-from interp.tasks.template_language import LabelledTemplate, matches
-from interp.tasks.text import Text, TextBatch
+from interp.tasks.dyck.task import Dyck, DyckBatch
+from interp.tasks.lego.chain import Chain, chain_of, read_sentence
+from interp.tasks.lego.groups import S3, Z2, GroupAction, cyclic, ready_made, symmetric
+from interp.tasks.lego.task import Lego, LegoBatch
+from interp.tasks.template.language import LabelledTemplate, matches
+from interp.tasks.template.task import Template, TemplateBatch
+from interp.tasks.text.corpus import Corpus
+from interp.tasks.text.task import Text, TextBatch
 
 KINDS: dict[str, Any] = {"lego": Lego, "dyck": Dyck, "template": Template, "text": Text}
 """Tasks by the name their manifest carries."""

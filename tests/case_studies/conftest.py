@@ -6,21 +6,21 @@ from types import SimpleNamespace
 import pytest
 import toys
 
-import interp.sweeps
-from case_studies.study import run_study
+import interp.training.sweeps
+from case_studies.frame.study import run_study
 
 
 @pytest.fixture
 def trained(monkeypatch):
     """Seeds of the models trained in this process, in order."""
     seeds = []
-    train = interp.sweeps.train
+    train = interp.training.sweeps.train
 
     def counted(model, task, settings, **options):
         seeds.append(options["seed"])
         return train(model, task, settings, **options)
 
-    monkeypatch.setattr("interp.sweeps.train", counted)
+    monkeypatch.setattr("interp.training.sweeps.train", counted)
     return seeds
 
 

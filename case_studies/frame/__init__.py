@@ -1,0 +1,1 @@
+"""How a study runs: claims, measures, rules, verdicts, page."""

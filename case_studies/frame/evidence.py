@@ -1,0 +1,170 @@
+"""What does a measure see? The size, the seed, and the trained models it asked for, loaded when it looks."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from case_studies.frame.claims import Size
+from hooks.model.architectures import Config
+from interp.tasks.base import Task
+from interp.training.run import TrainingRun
+from interp.training.run_folder import RunFolder
+from interp.training.settings import TrainSettings
+from interp.training.sweeps import TrainJob
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec:
+    """A model to train: everything that decides its weights."""
+
+    task: Task
+    config: Config
+    settings: TrainSettings
+    seed: int
+    pretrained: "ModelSpec | str | None" = None
+    """What to start from: another model, which is trained first, or a folder or hub name as `interp.pretrained` takes
+    it. Fresh weights when left out."""
+    symbols: tuple[tuple[str, str], ...] = ()
+    """With `pretrained`: tokens of the task, and those of the vocabulary that stand in their place."""
+
+    @cached_property
+    def description(self) -> dict[str, Any]:
+        """Plain values, as a run's manifest has them; what it starts from only where that is something."""
+        described: dict[str, Any] = {
+            "task": self.task.describe(),
+            "config": self.config.to_dict(),
+            "settings": self.settings.to_dict(),
+            "seed": self.seed,
+        }
+        if self.pretrained is not None:
+            described["pretrained"] = self.pretrained.key if isinstance(self.pretrained, ModelSpec) else self.pretrained
+        if self.symbols:
+            described["symbols"] = dict(self.symbols)
+        return described
+
+    @cached_property
+    def key(self) -> str:
+        """A name made of all that decides the weights: the same for the same model, in whatever study or size."""
+        return hashlib.sha256(json.dumps(self.description, sort_keys=True).encode()).hexdigest()[:20]
+
+    @property
+    def work(self) -> float:
+        """About how much training it takes, to begin with the longest."""
+        s = self.settings
+        tokens = s.batch_size * self.task.n_ctx if s.batch_size else s.tokens_per_step
+        steps = s.steps + (s.mimicking.steps if s.association == "mimic" else 0)
+        return steps * tokens * max(1, self.config.n_layers) * self.config.d_model
+
+    @property
+    def sources(self) -> "tuple[ModelSpec, ...]":
+        """The models to train before this one, first to last: what it starts from, and what that starts from."""
+        return (*self.pretrained.sources, self.pretrained) if isinstance(self.pretrained, ModelSpec) else ()
+
+    def job(self, models: Path) -> TrainJob:
+        """The training job, in its folder among the models."""
+        source = self.pretrained
+        return TrainJob(
+            task=self.task,
+            config=self.config,
+            settings=self.settings,
+            seed=self.seed,
+            folder=models / self.key,
+            pretrained=models / source.key if isinstance(source, ModelSpec) else source,
+            symbols=self.symbols,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What a claim is measured on. A measure takes all it needs from here, so that its result can be kept."""
+
+    size: Size
+    """How big the study is: `quick`, `standard` or `paper`."""
+    seed: int
+    """Decides everything random in the measurement; the models have seeds of their own."""
+    groups: Mapping[str, tuple[ModelSpec, ...]]
+    """The groups of models that the claim needs, and no others."""
+    folder: Path
+    """Where the trained models lie, each under its key."""
+    _loaded: dict[str, list[TrainingRun]] = field(default_factory=dict, repr=False, compare=False)
+
+    def specs(self, group: str) -> tuple[ModelSpec, ...]:
+        """What decides each model of a group, without loading any.
+
+        Raises:
+            ValueError: the claim did not say that it needs this group.
+        """
+        if group not in self.groups:
+            known = ", ".join(self.groups) or "none"
+            raise ValueError(f"the group {group!r} is not among those that the claim needs ({known}); add it to needs.")
+        return self.groups[group]
+
+    def run(self, spec: ModelSpec) -> TrainingRun:
+        """One trained model with its history; nothing is kept, so hundreds can be looked at one after the other."""
+        run = TrainingRun.load(self.folder / spec.key)
+        run.model.tokenizer = spec.task.vocab
+        return run
+
+    def history(self, spec: ModelSpec) -> list[dict[str, Any]]:
+        """A model's learning curve alone: one record per evaluation, without loading the model."""
+        return RunFolder(self.folder / spec.key).read_metrics()
+
+    def runs(self, group: str) -> list[TrainingRun]:
+        """The trained models of a group with their histories, in the order of `specs`. Do not change their weights.
+
+        Raises:
+            ValueError: the claim did not say that it needs this group.
+        """
+        if group not in self._loaded:
+            self._loaded[group] = [self.run(spec) for spec in self.specs(group)]
+        return self._loaded[group]
+
+    def forget(self) -> None:
+        """Let go of the models that `runs` has loaded."""
+        self._loaded.clear()
+
+    def models(self, group: str) -> list[Any]:
+        """The trained models of a group alone."""
+        return [run.model for run in self.runs(group)]
+
+    def task(self, group: str) -> Task:
+        """The task that all models of a group were trained on.
+
+        Raises:
+            ValueError: the group is unknown to the claim, empty, or has several tasks.
+        """
+        specs = self.specs(group)
+        tasks = {json.dumps(spec.description["task"], sort_keys=True): spec.task for spec in specs}
+        if len(tasks) != 1:
+            raise ValueError(f"the models of group {group!r} have {len(tasks)} tasks; ask each of specs({group!r}).")
+        return next(iter(tasks.values()))
+
+
+def settings_of(specs: Sequence[ModelSpec]) -> dict[str, Any]:
+    """What a group of models has in common, and which values vary within it, as `{"varies": [...]}`."""
+    described = [spec.description for spec in specs]
+    shared = {part: _shared([one[part] for one in described]) for part in ("task", "config", "settings")}
+    if any(spec.pretrained is not None for spec in specs):
+        shared["pretrained"] = _shared([{"by": _origin(spec), "symbols": dict(spec.symbols)} for spec in specs])
+    return {"models": len(specs), "seeds": sorted({spec.seed for spec in specs})} | shared
+
+
+def _origin(spec: ModelSpec) -> str | None:
+    """What a model starts from, in words."""
+    source = spec.pretrained
+    if not isinstance(source, ModelSpec):
+        return source
+    return f"model {source.key} (task {source.description['task']['task']}, seed {source.seed})"
+
+
+def _shared(described: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    names = list(dict.fromkeys(name for one in described for name in one))
+    merged: dict[str, Any] = {}
+    for name in names:
+        values = {json.dumps(one.get(name), sort_keys=True): one.get(name) for one in described}
+        merged[name] = next(iter(values.values())) if len(values) == 1 else {"varies": list(values.values())}
+    return merged

@@ -1,0 +1,201 @@
+"""How is a claim measured once and remembered? Under a key of all that decides the number, code included."""
+
+import functools
+import hashlib
+import json
+import marshal
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+from joblib import Parallel, delayed
+
+from case_studies.frame.claims import Claim, Measurement
+from case_studies.frame.evidence import Evidence
+from hooks.atomic import write_json
+from interp.core.manifest import environment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A measurement, and what it cost."""
+
+    measurement: Measurement
+    seconds: float
+    """Time it took, training not counted."""
+    made: Mapping[str, Any]
+    """Versions, hardware and time of the run that measured it."""
+
+
+@dataclass(frozen=True)
+class MeasureCache:
+    """The measurements of one study at one size, a file each. One made by other code, models or seed is not found."""
+
+    folder: Path
+    study: str
+
+    def path(self, claim: Claim) -> Path:
+        """The file of a claim."""
+        return self.folder / f"{claim.id}.json"
+
+    def key(self, claim: Claim, evidence: Evidence) -> str:
+        """Changes with everything that decides the measurement."""
+        modules, identity = _identity(claim.measure)
+        decides = {
+            "study": self.study,
+            "claim": claim.id,
+            "size": evidence.size,
+            "seed": evidence.seed,
+            "models": {group: [spec.key for spec in specs] for group, specs in evidence.groups.items()},
+            "measure": identity,
+            "sources": {name: _source_digest(name) for name in sorted({"hooks", "interp", *modules})},
+            "versions": environment()["versions"],
+        }
+        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:20]
+
+    def find(self, claim: Claim, key: str) -> Measured | None:
+        """The measurement kept under this key; None when there is none, or it cannot be read."""
+        try:
+            content = json.loads(self.path(claim).read_text(encoding="utf-8"))
+            if content["key"] != key:
+                return None
+            measurement = Measurement.from_dict(content["measurement"])
+            return Measured(measurement=measurement, seconds=content["seconds"], made=content["made"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def forget(self, claim: Claim) -> None:
+        """Remove what is kept of a claim."""
+        self.path(claim).unlink(missing_ok=True)
+
+
+def measure_claims(
+    tasks: Sequence[tuple[Claim, Evidence, str]], cache: MeasureCache, *, n_jobs: int
+) -> Iterator[tuple[Claim, str | None]]:
+    """Measure claims side by side, each kept on disk by the process that measured it.
+
+    Args:
+        tasks: Claim, what it sees, and the key to keep its measurement under.
+        cache: Where.
+        n_jobs: Processes, of one torch thread each.
+
+    Yields:
+        Each claim as it ends, with the traceback if its measure raised.
+    """
+    if not tasks:
+        return
+    claims = {claim.id: claim for claim, _, _ in tasks}
+    ended: Any = Parallel(n_jobs=min(n_jobs, len(tasks)), return_as="generator_unordered")(
+        delayed(_measure_one)(claim.id, claim.measure, evidence, key, cache.path(claim))
+        for claim, evidence, key in tasks
+    )
+    with warnings.catch_warnings():  # a process that has grown is replaced between claims: nothing is lost by that
+        warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given")
+        for claim_id, error in ended:
+            yield claims[claim_id], error
+
+
+def _measure_one(
+    claim_id: str, measure: Callable[[Evidence], Measurement], evidence: Evidence, key: str, path: Path
+) -> tuple[str, str | None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        started = time.perf_counter()
+        measurement = measure(evidence)
+        if not isinstance(measurement, Measurement):
+            raise TypeError(f"measure of claim {claim_id} gave a {type(measurement).__name__}, not a Measurement.")
+        seconds = round(time.perf_counter() - started, 3)
+        content = {"key": key, "seconds": seconds, "made": environment(), "measurement": measurement.to_dict()}
+        write_json(path, content)
+    except Exception:
+        return claim_id, traceback.format_exc()
+    finally:
+        torch.set_num_threads(threads)
+        evidence.forget()
+    return claim_id, None
+
+
+def _identity(measure: Any) -> tuple[set[str], list[Any]]:
+    """What a measure is: the modules its functions live in, and plain values that tell it from others.
+
+    A function made by a function, and a partial, count with what they hold.
+    """
+    modules: set[str] = set()
+    seen: set[int] = set()
+
+    def parts_of(value: Any) -> Any:
+        if value is None or isinstance(value, bool | int | float | str):
+            return repr(value)
+        if id(value) in seen:
+            return "again"
+        seen.add(id(value))
+        if isinstance(value, functools.partial):
+            return ["partial", *(parts_of(part) for part in (value.func, *value.args, value.keywords))]
+        if isinstance(value, MethodType):
+            return [parts_of(value.__func__), parts_of(value.__self__)]
+        if isinstance(value, FunctionType):
+            modules.add(value.__module__)
+            held = [cell.cell_contents for cell in value.__closure__ or ()]
+            held += [value.__defaults__, value.__kwdefaults__]
+            return [value.__module__, value.__qualname__, _code_without_file(value), *(parts_of(part) for part in held)]
+        if isinstance(value, Mapping):
+            return [[str(name), parts_of(part)] for name, part in value.items()]
+        if isinstance(value, list | tuple):
+            return [parts_of(part) for part in value]
+        if callable(value) and not isinstance(value, type):
+            modules.add(type(value).__module__)
+        return repr(value)  # an object that shows no more than its address is then never found again
+
+    identity = parts_of(measure)
+    own = {name.split(".")[0] for name in sorted(modules) if name == _module_of(measure)}
+    return {name for name in modules if name.split(".")[0] in own or not _installed(name)}, identity
+
+
+def _module_of(measure: Any) -> str:
+    while isinstance(measure, functools.partial):
+        measure = measure.func
+    return getattr(measure, "__module__", None) or type(measure).__module__
+
+
+def _installed(module: str) -> bool:
+    """Whether a module is somebody else's: of a package whose code the versions stand for."""
+    file = getattr(sys.modules.get(module), "__file__", None) or ""
+    return "site-packages" in file or not file
+
+
+def _code_without_file(function: FunctionType) -> str:
+    """A digest of a function typed into a notebook or an interpreter; empty where a file holds its source."""
+    if getattr(sys.modules.get(function.__module__), "__file__", None):
+        return ""
+    return hashlib.sha256(marshal.dumps(function.__code__)).hexdigest()
+
+
+@functools.lru_cache(maxsize=256)
+def _digest_of(files: tuple[tuple[str, int, int], ...]) -> str:
+    digest = hashlib.sha256()
+    for name, _, _ in files:
+        digest.update(Path(name).name.encode() + b"\0" + Path(name).read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _source_digest(module: str) -> str:
+    """A digest of the Python and TOML files of the package that a module lives in, or of its one file."""
+    found = import_module(module)
+    package = found if hasattr(found, "__path__") else sys.modules.get(found.__package__ or "")
+    if package is not None and hasattr(package, "__path__"):
+        folders = [Path(folder) for folder in package.__path__]
+        files = [path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".toml")]
+    else:
+        file = getattr(found, "__file__", None)
+        files = [Path(file)] if file else []
+    stats = [(str(path), path.stat()) for path in sorted(files)]
+    return _digest_of(tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats))

@@ -1,0 +1,213 @@
+"""Hugging Face's settings as ours, and ours as theirs, or the name of the setting that stands in the way."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hooks.model.config import TransformerConfig
+from hooks.model.encoder import EncoderConfig
+
+Family = Literal["gpt2", "bert", "albert"]
+Head = Literal["lm", "linear", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """One of the classes of `transformers` whose weights fit."""
+
+    name: str
+    family: Family
+    head: Head
+    """`lm`: logits over the vocabulary. `linear`: token classification. `none`: hidden states only."""
+    prefix: str = ""
+    """What stands before the names of the weights that are no head."""
+    pooler: bool = False
+    """True when the class can have a pooler."""
+
+
+ARCHITECTURES = {
+    architecture.name: architecture
+    for architecture in (
+        Architecture(name="GPT2LMHeadModel", family="gpt2", head="lm", prefix="transformer."),
+        Architecture(name="GPT2Model", family="gpt2", head="none"),
+        Architecture(name="BertForMaskedLM", family="bert", head="lm", prefix="bert."),
+        Architecture(name="BertForPreTraining", family="bert", head="lm", prefix="bert.", pooler=True),
+        Architecture(name="BertForTokenClassification", family="bert", head="linear", prefix="bert."),
+        Architecture(name="BertModel", family="bert", head="none", pooler=True),
+        Architecture(name="AlbertForMaskedLM", family="albert", head="lm", prefix="albert."),
+        Architecture(name="AlbertForTokenClassification", family="albert", head="linear", prefix="albert."),
+        Architecture(name="AlbertModel", family="albert", head="none", pooler=True),
+    )
+}
+
+ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
+"""Their name to ours; the first of two with one meaning is the one written."""
+
+_MUST_BE: dict[Family, dict[str, tuple[Any, ...]]] = {
+    "gpt2": {"scale_attn_by_inverse_layer_idx": (False,), "add_cross_attention": (False,)},
+    "bert": {"is_decoder": (False,), "add_cross_attention": (False,)},
+    "albert": {"num_hidden_groups": (1,), "inner_group_num": (1,), "is_decoder": (False,)},
+}
+_MUST_BE_EVERYWHERE = {
+    "position_embedding_type": ("absolute",),
+    "quantization_config": (),
+    "pruned_heads": ({},),
+}
+
+
+def architecture_named(name: Any, where: str) -> Architecture:
+    """The architecture of that name.
+
+    Raises:
+        ValueError: with the names that are known.
+    """
+    if isinstance(name, str) and name in ARCHITECTURES:
+        return ARCHITECTURES[name]
+    known = ", ".join(ARCHITECTURES)
+    if name is None:
+        raise ValueError(f'{where} names no architecture; its config needs "architectures" with one of {known}.')
+    raise ValueError(f"{where} is a {name}, which is not known here; known are {known}.")
+
+
+def check_settings(values: dict[str, Any], architecture: Architecture) -> None:
+    """Refuse settings whose effect a model here does not have.
+
+    Raises:
+        ValueError: with the first such setting and its value.
+    """
+    activation = "activation_function" if architecture.family == "gpt2" else "hidden_act"
+    wanted = {activation: tuple(ACTIVATIONS), **_MUST_BE[architecture.family], **_MUST_BE_EVERYWHERE}
+    for name, allowed in wanted.items():
+        value = values.get(name)
+        if value is not None and value not in allowed:
+            must = " or ".join(map(repr, allowed)) or "absent"
+            raise ValueError(
+                f"{name} is {value!r} in the config of this {architecture.name}; only {must} can be loaded."
+            )
+
+
+def config_of(theirs: Any, architecture: Architecture, *, tied: bool, pooler: bool) -> TransformerConfig:
+    """Our settings of a Hugging Face model.
+
+    Args:
+        theirs: Its config object.
+        architecture: Its class.
+        tied: The read-out is the token embedding.
+        pooler: It has a pooler.
+
+    Raises:
+        ValueError: a setting whose effect a model here does not have.
+    """
+    check_settings(theirs.to_dict(), architecture)
+    sizes = {
+        "d_vocab": theirs.vocab_size,
+        "d_model": theirs.hidden_size,
+        "n_heads": theirs.num_attention_heads,
+        "n_layers": theirs.num_hidden_layers,
+        "n_ctx": theirs.max_position_embeddings,
+    }
+    if architecture.family == "gpt2":
+        return TransformerConfig(
+            **sizes,
+            d_mlp=theirs.n_inner,
+            attention="causal",
+            activation=ACTIVATIONS[theirs.activation_function],  # type: ignore[arg-type]
+            layer_norm_eps=theirs.layer_norm_epsilon,
+            attn_scale=0.0 if theirs.scale_attn_weights else 1.0,
+            tied_embedding=tied or architecture.head == "none",
+            init="gpt2",
+        )
+    return EncoderConfig(
+        **sizes,
+        d_mlp=theirs.intermediate_size,
+        activation=ACTIVATIONS[theirs.hidden_act],  # type: ignore[arg-type]
+        layer_norm_eps=theirs.layer_norm_eps,
+        n_token_types=theirs.type_vocab_size,
+        d_embedding=theirs.embedding_size if architecture.family == "albert" else 0,
+        tied=architecture.family == "albert",
+        head="masked_lm" if architecture.head == "lm" else architecture.head,
+        d_vocab_out=theirs.num_labels if architecture.head == "linear" else 0,
+        tied_embedding=tied if architecture.head == "lm" else None,
+        pooler=pooler,
+    )
+
+
+def architecture_of(cfg: TransformerConfig) -> Architecture:
+    """The Hugging Face class that holds a model of these settings.
+
+    Raises:
+        ValueError: none does; with the first setting in the way.
+    """
+    if not isinstance(cfg, EncoderConfig):
+        _refuse_wiring(cfg, "GPT2LMHeadModel", block="pre_ln", attention="causal", tied=False)
+        if cfg.d_vocab_out != cfg.d_vocab:
+            raise _no_place("GPT2LMHeadModel", f"d_vocab_out is {cfg.d_vocab_out}", f"reads out {cfg.d_vocab} tokens")
+        return ARCHITECTURES["GPT2LMHeadModel"]
+    family = "Albert" if cfg.tied else "Bert"
+    stem = {"masked_lm": "ForMaskedLM", "linear": "ForTokenClassification", "none": "Model"}[cfg.head]
+    if cfg.pooler and cfg.head == "masked_lm" and not cfg.tied:
+        stem = "ForPreTraining"
+    architecture = ARCHITECTURES[family + stem]
+    _refuse_wiring(cfg, architecture.name, block="post_ln", attention="bidirectional", tied=cfg.tied)
+    if cfg.pooler and not architecture.pooler:
+        raise _no_place(architecture.name, "pooler is True", "has none")
+    if not cfg.embedding_norm:
+        raise _no_place(architecture.name, "embedding_norm is False", "normalises its embeddings")
+    if not cfg.n_token_types:
+        raise _no_place(architecture.name, "n_token_types is 0", "has at least one token type")
+    if bool(cfg.d_embedding) != cfg.tied:
+        has = "has a Linear after the embeddings (set d_embedding)" if cfg.tied else "has no Linear there"
+        raise _no_place(architecture.name, f"d_embedding is {cfg.d_embedding}", has)
+    return architecture
+
+
+def settings_for(cfg: TransformerConfig) -> dict[str, Any]:
+    """Arguments of the Hugging Face config of such a model, `architecture_of` having let it pass."""
+    activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == cfg.activation)
+    settings: dict[str, Any] = {
+        "vocab_size": cfg.d_vocab,
+        "hidden_size": cfg.d_model,
+        "num_attention_heads": cfg.n_heads,
+        "num_hidden_layers": cfg.n_layers,
+        "max_position_embeddings": cfg.n_ctx,
+        "tie_word_embeddings": bool(cfg.tied_embedding),
+        **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id")),
+    }
+    if not isinstance(cfg, EncoderConfig):
+        scaled = cfg.attn_scale == cfg.d_head**0.5
+        names = {"n_inner": cfg.d_mlp, "activation_function": activation, "layer_norm_epsilon": cfg.layer_norm_eps}
+        return {**settings, **names, "scale_attn_weights": scaled}
+    if cfg.head != "masked_lm":
+        settings["tie_word_embeddings"] = True  # theirs when nothing is said; there is nothing to tie
+    if cfg.head == "linear":
+        settings["num_labels"] = cfg.d_vocab_out
+    if cfg.tied:
+        settings["embedding_size"] = cfg.d_embedding
+    names = {"intermediate_size": cfg.d_mlp, "hidden_act": activation, "layer_norm_eps": cfg.layer_norm_eps}
+    return {**settings, **names, "type_vocab_size": cfg.n_token_types}
+
+
+def _refuse_wiring(cfg: TransformerConfig, name: str, **wiring: Any) -> None:
+    scales = (cfg.d_head**0.5, 1.0) if name.startswith("GPT2") else (cfg.d_head**0.5,)
+    wanted = {
+        **{setting: (value,) for setting, value in wiring.items()},
+        "positions": ("learned",),
+        "embedding": (None,),
+        "qk_identity": (False,),
+        "vo_identity": (False,),
+        "attn_bias": (True,),
+        "output_projection": (True,),
+        "attn_scale": scales,
+        "d_head": (cfg.d_model / cfg.n_heads,),
+    }
+    for setting, allowed in wanted.items():
+        value = getattr(cfg, setting)
+        if value not in allowed:
+            raise _no_place(name, f"{setting} is {value!r}", f"needs {' or '.join(map(repr, allowed))}")
+    if not cfg.d_mlp:
+        raise _no_place(name, "d_mlp is 0", "has an MLP in every layer")
+    if any(cfg.patterns_of(layer) for layer in range(cfg.n_layers)):
+        raise _no_place(name, "head_patterns holds hard-coded heads", "learns every pattern")
+
+
+def _no_place(name: str, found: str, has: str) -> ValueError:
+    return ValueError(f"the model does not fit Hugging Face's {name}: {found}, and {name} {has}.")

@@ -1,0 +1,144 @@
+"""Do two models say the same? Logits and every layer's hidden states, on seeded random texts with padding."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+import transformers
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from hooks.adapters.huggingface.configs import Architecture
+from hooks.model.config import TransformerConfig
+from hooks.model.encoder import Encoder, EncoderConfig
+from hooks.model.transformer import Transformer
+
+TOLERANCE = 1e-4
+"""Largest difference of a logit that passes, in units of the largest logit where that is above one."""
+TEXTS, LENGTH = 4, 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParityReport:
+    """How far a loaded model is from the Hugging Face model that its weights came from."""
+
+    architecture: str
+    """The Hugging Face class."""
+    n_tokens: int
+    """Tokens that were compared, padding left out."""
+    logits: float
+    """Largest absolute difference of a logit; of a hidden state where the class has no logits."""
+    largest_logit: float
+    """Largest absolute value among those, to judge the difference by."""
+    hidden: tuple[float, ...]
+    """Largest absolute difference of the residual stream: as it enters the first layer, then after each layer."""
+    pooled: float | None = None
+    """Largest absolute difference of the pooled vector; None without a pooler."""
+    left_out: tuple[str, ...] = ()
+    """Weights of theirs that have no place here, and no part in the logits."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Versions of the libraries compared with."""
+
+    @property
+    def ok(self) -> bool:
+        """True when logits and pooled vector agree within `TOLERANCE`."""
+        differences = (self.logits / max(1.0, self.largest_logit), self.pooled or 0.0)
+        return all(difference <= TOLERANCE for difference in differences)  # not so where one is no number
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.architecture}, {self.n_tokens} tokens: {'same' if self.ok else 'NOT the same'}",
+            f"  logits    {self.logits:.1e}  (largest {self.largest_logit:.3g})",
+        ]
+        if self.pooled is not None:
+            lines.append(f"  pooled    {self.pooled:.1e}")
+        names = ["embedded", *(f"layer {layer}" for layer in range(len(self.hidden) - 1))]
+        lines += [f"  {name:<9} {value:.1e}" for name, value in zip(names, self.hidden, strict=True)]
+        if self.left_out:
+            lines.append(f"  left out  {', '.join(self.left_out)}")
+        lines.append("  " + ", ".join(f"{name} {version}" for name, version in self.versions.items()))
+        return "\n".join(lines)
+
+
+@torch.no_grad()
+def compare(
+    ours: Transformer, theirs: Any, architecture: Architecture, *, left_out: tuple[str, ...] = (), seed: int = 0
+) -> ParityReport:
+    """Run both on the same random texts, in evaluation mode, theirs with eager attention.
+
+    Args:
+        ours: The loaded model, in evaluation mode.
+        theirs: The Hugging Face model; as it was afterwards.
+        architecture: Its class.
+        left_out: Names to report.
+        seed: Decides the texts.
+    """
+    inputs, mask = _texts(ours.cfg, seed, ours.W_E.device)
+    names = [*(f"blocks.{layer}.hook_resid_pre" for layer in range(ours.cfg.n_layers)), _last(ours)]
+    tokens, more = inputs["input_ids"], {name: value for name, value in inputs.items() if name != "input_ids"}
+    logits, cache = cast(Any, ours).run_with_cache(tokens, mask, **more, names_filter=names)
+    with _as_reference(theirs):
+        expected = theirs(attention_mask=mask.long(), **inputs, output_hidden_states=True)
+        pooled = _pooled(theirs, attention_mask=mask.long(), **inputs) if _pools(ours) else None
+    hidden = [cache[name] for name in names]
+    said, meant = (logits, _logits(expected)) if architecture.head != "none" else (hidden[-1], expected[0])
+    return ParityReport(
+        architecture=architecture.name,
+        n_tokens=int(mask.sum()),
+        logits=_distance(said[mask], meant[mask]),
+        largest_logit=float(meant[mask].abs().max()),
+        hidden=tuple(_distance(a[mask], b[mask]) for a, b in zip(hidden, expected.hidden_states, strict=True)),
+        pooled=None if pooled is None else _distance(cast(Encoder, ours).pool(hidden[-1]), pooled),
+        left_out=left_out,
+        versions={"transformers": transformers.__version__, "torch": str(torch.__version__)},
+    )
+
+
+def _texts(cfg: TransformerConfig, seed: int, device: Any) -> tuple[dict[str, Tensor], Bool[Tensor, "batch pos"]]:
+    generator = torch.Generator().manual_seed(seed)
+    pos = min(LENGTH, cfg.n_ctx)
+    inputs = {"input_ids": torch.randint(cfg.d_vocab, (TEXTS, pos), generator=generator)}
+    if isinstance(cfg, EncoderConfig) and cfg.n_token_types:
+        inputs["token_type_ids"] = torch.randint(cfg.n_token_types, (TEXTS, pos), generator=generator)
+    lengths = torch.tensor([pos, *(max(1, pos * part // TEXTS) for part in range(1, TEXTS))])
+    mask = torch.arange(pos) < lengths[:, None]
+    return {name: value.to(device) for name, value in inputs.items()}, mask.to(device)
+
+
+def _last(ours: Transformer) -> str:
+    """Where the stream is what Hugging Face calls the last hidden state."""
+    return f"blocks.{ours.cfg.n_layers - 1}.hook_resid_post" if ours.ln_final is None else "ln_final.hook_normalized"
+
+
+def _pools(ours: Transformer) -> bool:
+    return isinstance(ours, Encoder) and ours.pooler is not None
+
+
+def _pooled(theirs: Any, **inputs: Tensor) -> Float[Tensor, "batch d_model"]:
+    return theirs.base_model(**inputs).pooler_output
+
+
+def _logits(expected: Any) -> Tensor:
+    return expected.prediction_logits if hasattr(expected, "prediction_logits") else expected.logits
+
+
+def _distance(a: Float[Tensor, "*shape"], b: Float[Tensor, "*shape"]) -> float:
+    return float((a - b).abs().max())
+
+
+@contextmanager
+def _as_reference(theirs: Any) -> Iterator[None]:
+    """Evaluation mode and eager attention for a while."""
+    modes = {module: module.training for module in theirs.modules()}
+    config = cast(Any, theirs.config)
+    attention = config._attn_implementation
+    try:
+        theirs.eval()
+        config._attn_implementation = "eager"
+        yield
+    finally:
+        config._attn_implementation = attention
+        for module, training in modes.items():
+            module.training = training

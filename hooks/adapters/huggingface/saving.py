@@ -1,0 +1,101 @@
+"""Back to a folder that `transformers` opens with the same logits."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from hooks.adapters.huggingface.configs import architecture_of, settings_for
+from hooks.adapters.huggingface.parity import TOLERANCE, compare
+from hooks.adapters.huggingface.sources import quiet
+from hooks.adapters.huggingface.weights import rows, to_theirs
+from hooks.model.encoder import EncoderConfig
+from hooks.model.transformer import Transformer
+
+
+def save_huggingface(model: Transformer, folder: str | Path, *, tokenizer: Any = None) -> None:
+    """Write a folder that `transformers.AutoModel...from_pretrained` opens with the same logits.
+
+    The folder appears in one step, complete and checked, or not at all. A causal pre-LN `Transformer` becomes a
+    GPT2LMHeadModel; an `Encoder` becomes a BERT, or an ALBERT where its layers share weights: ForMaskedLM,
+    ForTokenClassification or Model, by its head. A masked-LM BERT with a pooler becomes a BertForPreTraining whose
+    next-sentence head is zero.
+
+    Args:
+        model: What to write. It is not changed.
+        folder: Where; it must be new or empty.
+        tokenizer: A tokenizer of `transformers` to lie beside it; the model's own when left out, if it is one.
+
+    Raises:
+        ValueError: a model that Hugging Face's classes cannot hold, with the reason; a folder that is not empty; a
+            tokenizer that cannot be written.
+    """
+    if not isinstance(model, Transformer):
+        raise ValueError(f"model is a {type(model).__name__}; only a hooks.Transformer or Encoder can be written.")
+    folder = Path(folder)
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise ValueError(f"folder {folder} exists already and is not an empty folder; choose another, or remove it.")
+    if tokenizer is not None and not hasattr(tokenizer, "save_pretrained"):
+        raise ValueError(f"tokenizer is a {type(tokenizer).__name__}; only one of transformers can be written.")
+    if tokenizer is None and hasattr(model.tokenizer, "save_pretrained"):
+        tokenizer = model.tokenizer
+    theirs = _converted(model, tokenizer)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    try:
+        with quiet():
+            theirs.save_pretrained(temporary, safe_serialization=True)
+            if tokenizer is not None:
+                tokenizer.save_pretrained(temporary)
+        _flush(temporary)
+        os.chmod(temporary, 0o755)
+        os.replace(temporary, folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _converted(model: Transformer, tokenizer: Any) -> Any:
+    """The same model as an object of `transformers`, checked."""
+    cfg = model.cfg
+    architecture = architecture_of(cfg)
+    ours = dict(model.named_parameters())
+    if not isinstance(cfg, EncoderConfig) and not cfg.tied_embedding and ours["unembed.bias"].any():
+        raise ValueError(
+            "the model does not fit Hugging Face's GPT2LMHeadModel: its read-out has a bias (b_U) that is not zero, "
+            "and GPT2LMHeadModel has none. Train with tied_embedding=True, or set the bias to zero."
+        )
+    make = getattr(transformers, architecture.name)
+    pooling = {"add_pooling_layer": model.cfg.pooler} if architecture.head == "none" else {}  # type: ignore[attr-defined]
+    with quiet(), torch.random.fork_rng(devices=[]):  # what is drawn is overwritten
+        config = make.config_class(**{**settings_for(cfg), **_special(tokenizer)})
+        theirs = make(config, **pooling).to(next(iter(ours.values())))
+    weights = dict(theirs.named_parameters(remove_duplicate=False))
+    with torch.no_grad():
+        for parameter in weights.values():
+            parameter.zero_()  # a next-sentence head, and a bias that an untied head does not use
+        for name, tensor in to_theirs(ours, rows(architecture, cfg)).items():
+            weights[name].copy_(tensor)
+    report = compare(model, theirs.eval(), architecture)
+    if not report.ok:
+        raise ValueError(
+            f"as a {architecture.name} the model says something else by more than {TOLERANCE:g}:\n{report}"
+        )
+    return theirs
+
+
+def _special(tokenizer: Any) -> dict[str, int]:
+    """Ids that the config repeats from the tokenizer."""
+    names = ("pad_token_id", "bos_token_id", "eos_token_id")
+    ids = {name: getattr(tokenizer, name, None) for name in names}
+    return {name: value for name, value in ids.items() if value is not None}
+
+
+def _flush(folder: Path) -> None:
+    for path in folder.iterdir():
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())

@@ -1,0 +1,1 @@
+"""Attention heads whose pattern is fixed instead of learned."""

@@ -1,0 +1,1 @@
+"""Interventions on activations, and the checks that they take effect."""

@@ -1,0 +1,1 @@
+"""Transformers as values and modules: config, blocks, attention, embeddings, hook points."""

@@ -1,0 +1,36 @@
+"""Which class a config is of: make a model from its settings, or settings from a file."""
+
+from typing import Any
+
+from hooks.model.config import TransformerConfig
+from hooks.model.encoder import Encoder, EncoderConfig
+from hooks.model.fully_connected import FullyConnected, FullyConnectedConfig
+from hooks.model.transformer import Transformer
+
+Config = TransformerConfig | FullyConnectedConfig
+Model = Transformer | FullyConnected
+
+
+def make_model(cfg: Config, *, seed: int = 0) -> Any:
+    """An untrained model of these settings; its class follows from theirs."""
+    if isinstance(cfg, FullyConnectedConfig):
+        return FullyConnected(cfg, seed=seed)
+    return Encoder(cfg, seed=seed) if isinstance(cfg, EncoderConfig) else Transformer(cfg, seed=seed)
+
+
+def config_from_dict(values: dict[str, Any]) -> Config:
+    """Settings from their `to_dict`.
+
+    Raises:
+        ValueError: an architecture or a field that this version does not know.
+    """
+    architecture = values.get("architecture", "transformer")
+    if architecture == "transformer":
+        return TransformerConfig.from_dict({name: value for name, value in values.items() if name != "architecture"})
+    if architecture == "encoder":
+        return EncoderConfig.from_dict(values)
+    if architecture != "fully_connected":
+        raise ValueError(
+            f"the config is of a {architecture!r}; this unmyopic knows transformer, encoder and fully_connected."
+        )
+    return FullyConnectedConfig.from_dict(values)

@@ -1,0 +1,209 @@
+"""One layer of a transformer: six ways to wire attention, MLP and norm, one short class each.
+
+`read` is what attention sees of the residual stream; `write` carries the stream on from what attention wrote.
+The two halves are apart so that an ablation can start in the middle of a layer.
+"""
+
+from typing import Any
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from hooks.hardcoded.head_patterns import HeadPattern
+from hooks.hardcoded.lego_attention import LegoAttention
+from hooks.model.attention import Attention, Context
+from hooks.model.config import TransformerConfig
+from hooks.model.linear import LayerNorm, Linear
+from hooks.model.modules import Module
+from hooks.model.sites import LayerSites, MLPSites
+
+
+class MLP(Module):
+    """out = act(x W_in + b_in) W_out + b_out."""
+
+    def __init__(self, cfg: TransformerConfig):
+        super().__init__()
+        self.activation = cfg.activation
+        self.w_in = Linear(cfg.d_model, cfg.d_mlp or 0)
+        self.w_out = Linear(cfg.d_mlp or 0, cfg.d_model)
+
+    def forward(self, x: Float[Tensor, "batch pos d_model"], at: MLPSites) -> Float[Tensor, "batch pos d_model"]:
+        """What the MLP writes."""
+        pre = at.hook_pre(self.w_in(x))
+        if self.activation == "relu":
+            post = F.relu(pre)
+        else:
+            post = F.gelu(pre, approximate="tanh" if self.activation == "gelu_tanh" else "none")
+        return self.w_out(at.hook_post(post))
+
+
+class DeepMLP(Module):
+    """out = W_out relu(W_3 relu(W_2 relu(W_in x))), with hook points at the first hidden layer; no biases."""
+
+    def __init__(self, cfg: TransformerConfig):
+        super().__init__()
+        width = cfg.d_mlp or 0
+        self.w_in = Linear(cfg.d_model, width, bias=False)
+        self.w_2 = Linear(width, width, bias=False)
+        self.w_3 = Linear(width, width, bias=False)
+        self.w_out = Linear(width, cfg.d_model, bias=False)
+
+    def forward(self, x: Float[Tensor, "batch pos d_model"], at: MLPSites) -> Float[Tensor, "batch pos d_model"]:
+        """What the MLP writes."""
+        hidden = at.hook_post(F.relu(at.hook_pre(self.w_in(x))))
+        return self.w_out(F.relu(self.w_3(F.relu(self.w_2(hidden)))))
+
+
+class Block(Module):
+    """The weights of one stored block. Subclasses say how they are wired."""
+
+    attention: Any
+    """`Attention`, or where the config has pathways `LegoAttention`."""
+
+    def __init__(self, cfg: TransformerConfig, *, learned: bool):
+        super().__init__()
+        self.attention = (
+            Attention(cfg, learned=learned)
+            if cfg.pathways is None
+            else LegoAttention(
+                cfg.d_model, cfg.pathways, d_head=cfg.d_head, width=cfg.n_heads * cfg.d_head, scale=cfg.attn_scale,
+                bias=cfg.attn_bias, seed=None, hooked=False,
+            )
+        )  # fmt: skip
+        if cfg.block != "bare":
+            self.norm_1 = LayerNorm(cfg.d_model, cfg.layer_norm_eps)
+        needs_norm_2 = not cfg.attn_only and cfg.block in ("pre_ln", "post_ln")
+        self.norm_2 = LayerNorm(cfg.d_model, cfg.layer_norm_eps) if needs_norm_2 else None
+        self.mlp = None if cfg.attn_only else (DeepMLP if cfg.block == "extended" else MLP)(cfg)
+
+    def forward(
+        self,
+        resid: Float[Tensor, "batch pos d_model"],
+        at: LayerSites,
+        patterns: tuple[HeadPattern, ...],
+        ctx: Context,
+    ) -> Float[Tensor, "batch query d_model"]:
+        """One applied layer, at the positions that ask."""
+        read = self.read(resid, at)
+        if isinstance(self.attention, LegoAttention):
+            attn_out = self.attention(read, ctx.maps, at.attn)
+        else:
+            attn_out = self.attention(read, at.attn, patterns, ctx)
+        return self.write(ctx.asking(resid), at.hook_attn_out(attn_out), at)
+
+    def read(self, resid: Tensor, at: LayerSites) -> Tensor:
+        """What attention sees."""
+        raise NotImplementedError
+
+    def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
+        """The residual stream after this layer, given what attention wrote."""
+        raise NotImplementedError
+
+
+class PreLNBlock(Block):
+    """mid = x + Attn(LN1(x));  out = mid + MLP(LN2(mid))."""
+
+    def read(self, resid: Tensor, at: LayerSites) -> Tensor:
+        return self.norm_1(resid, at.ln1)
+
+    def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
+        resid = resid + attn_out
+        if self.mlp is not None and self.norm_2 is not None:
+            resid = at.hook_resid_mid(resid)
+            resid = resid + at.hook_mlp_out(self.mlp(self.norm_2(resid, at.ln2), at.mlp))
+        return at.hook_resid_post(resid)
+
+
+class PostLNBlock(Block):
+    """mid = LN1(x + Attn(x));  out = LN2(mid + MLP(mid))."""
+
+    def read(self, resid: Tensor, at: LayerSites) -> Tensor:
+        return resid
+
+    def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
+        resid = self.norm_1(resid + attn_out, at.ln1)
+        if self.mlp is not None and self.norm_2 is not None:
+            resid = at.hook_resid_mid(resid)
+            resid = self.norm_2(resid + at.hook_mlp_out(self.mlp(resid, at.mlp)), at.ln2)
+        return at.hook_resid_post(resid)
+
+
+class DyckBlock(Block):
+    """mid = x + LN(Attn(x));  out = MLP(mid).
+
+    Source: bounded-Dyck paper (arXiv:2312.01429) Eq. 6, g_l a plain MLP. Differs: the norm is a LayerNorm with
+    gain, bias and eps where Eq. 7 has LN_C, and attention keeps an output projection.
+    """
+
+    def read(self, resid: Tensor, at: LayerSites) -> Tensor:
+        return resid
+
+    def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
+        resid = resid + self.norm_1(attn_out, at.ln1)
+        if self.mlp is not None:
+            resid = at.hook_mlp_out(self.mlp(at.hook_resid_mid(resid), at.mlp))
+        return at.hook_resid_post(resid)
+
+
+class MinimalBlock(Block):
+    """mid = LN(Attn(x));  out = MLP(mid).
+
+    Source: the layer that follows a minimal first layer in the bounded-Dyck paper's released code. Unlike Eq. 6 nothing
+    of the layer's input passes by attention.
+    """
+
+    def read(self, resid: Tensor, at: LayerSites) -> Tensor:
+        return resid
+
+    def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
+        resid = self.norm_1(attn_out, at.ln1)
+        if self.mlp is not None:
+            resid = at.hook_mlp_out(self.mlp(at.hook_resid_mid(resid), at.mlp))
+        return at.hook_resid_post(resid)
+
+
+class BareBlock(Block):
+    """mid = Attn(x);  out = MLP(mid).
+
+    Source: template paper (arXiv:2310.09753) Section 3, the model of its theory: no norm, and nothing of the layer's
+    input passes by attention.
+    """
+
+    def read(self, resid: Tensor, at: LayerSites) -> Tensor:
+        return resid
+
+    def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
+        resid = attn_out
+        if self.mlp is not None:
+            resid = at.hook_mlp_out(self.mlp(at.hook_resid_mid(resid), at.mlp))
+        return at.hook_resid_post(resid)
+
+
+class ExtendedBlock(DyckBlock):
+    """mid = W_R x + LN(Attn(x));  out = DeepMLP(mid).
+
+    Source: bounded-Dyck paper (arXiv:2312.01429) Theorem 3, the layers of its large random network: a weight on the
+    residual beside the norm, and a projection of four matrices. Differs: as `DyckBlock`, whose norm keeps its gain at
+    one and its bias at zero here; heads have an output matrix.
+    """
+
+    residual: Linear
+    mlp: DeepMLP | None
+
+    def __init__(self, cfg: TransformerConfig, *, learned: bool):
+        super().__init__(cfg, learned=learned)
+        self.residual = Linear(cfg.d_model, cfg.d_model, bias=False)
+
+    def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
+        return super().write(self.residual(resid), attn_out, at)
+
+
+BLOCKS: dict[str, type[Block]] = {
+    "pre_ln": PreLNBlock,
+    "post_ln": PostLNBlock,
+    "dyck": DyckBlock,
+    "minimal": MinimalBlock,
+    "bare": BareBlock,
+    "extended": ExtendedBlock,
+}

@@ -1,0 +1,224 @@
+"""What a transformer is, as a value: checked when made, JSON both ways."""
+
+import json
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, get_args
+
+from hooks.hardcoded.head_patterns import HeadPattern
+from hooks.hardcoded.pathways import Pathways
+from hooks.model.embeddings import BracketStates
+from hooks.model.lens import LensConfig
+
+Block = Literal["pre_ln", "post_ln", "dyck", "minimal", "bare", "extended"]
+Attention = Literal["causal", "bidirectional"]
+Positions = Literal["learned", "linear", "sinusoidal", "none"]
+Activation = Literal["gelu", "gelu_tanh", "relu"]
+Initialisation = Literal["fan_in", "normal", "gpt2", "template", "mimetic", "uniform"]
+
+_CHOICES = {
+    "block": Block,
+    "attention": Attention,
+    "positions": Positions,
+    "activation": Activation,
+    "init": Initialisation,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig(LensConfig):
+    """Settings of a `hooks.Transformer`. Every field but the first three has a default.
+
+    Raises:
+        ValueError: a size below one, an unknown choice, heads that do not divide the width, or
+            `head_patterns` that do not fit the heads and layers.
+    """
+
+    d_vocab: int
+    """Number of token ids the model reads."""
+    d_model: int
+    """Width of the residual stream."""
+    n_heads: int
+    """Attention heads per layer."""
+    n_layers: int = 2
+    """Applied layers. A tied model applies one stored block this many times."""
+    n_ctx: int = 128
+    """Longest sequence the model accepts."""
+    d_vocab_out: int = 0
+    """Number of logits per position; 0 means `d_vocab`."""
+    d_head: int = 0
+    """Width of one head; 0 means `d_model / n_heads`, which must then be whole."""
+    d_mlp: int | None = None
+    """Hidden width of the MLP; None means `4 * d_model`, 0 means no MLP at all."""
+    block: Block = "pre_ln"
+    """How a layer is wired; see `hooks.model.blocks` for the six equations."""
+    attention: Attention = "bidirectional"
+    """Whether a query sees later positions."""
+    tied_embedding: bool = False
+    """The read-out is the token embedding's transpose (logits = x W_E^T), without weights or bias of its own."""
+    embedding: BracketStates | None = None
+    """Frozen vectors of bracket and depth (a minimal first layer) instead of a learned vector per token."""
+    positions: Positions = "learned"
+    """`linear` adds i / n_ctx to the last coordinate of the residual stream."""
+    tied: bool = False
+    """One block applied `n_layers` times (ALBERT) instead of `n_layers` blocks (BERT)."""
+    activation: Activation = "gelu"
+    """Non-linearity of the MLP."""
+    attn_scale: float = 0.0
+    """Scores are divided by this; 0 means sqrt(d_head)."""
+    attn_bias: bool = True
+    """Biases on queries, keys, values and the output projection."""
+    output_projection: bool = True
+    """False: what the heads mix is written as it is, side by side; they must then be as wide as the stream."""
+    layer_norm_eps: float = 1e-5
+    """Added to the variance inside every LayerNorm."""
+    head_patterns: tuple[tuple[HeadPattern, ...], ...] = ()
+    """Hard-coded heads: one row for all layers or one row per layer, each with one entry per head. With `pathways` it
+    follows from those."""
+    pathways: Pathways | None = None
+    """Attention as in LEGO's Section 5 (`hooks.LegoAttention`): so many heads of each kind, in every layer."""
+    qk_identity: bool = False
+    """Adds a_h * x x^T to the scores of head h (template paper, a I on W_K W_Q^T)."""
+    vo_identity: bool = False
+    """Adds b_h * A_h x to the output of head h (template paper, b I on W_V W_O^T)."""
+    init: Initialisation = "fan_in"
+    """`fan_in`: N(0, 1/fan_in), embeddings N(0, 0.5^2). `normal`: N(0, 0.02^2). `gpt2`: `normal`, with the
+    two projections into the residual stream divided by sqrt(2 n_layers). `template`: uniform within 1/sqrt(fan_in)
+    (torch's own), embeddings N(0, 1). `mimetic`: `template`, with W_Q W_K^T near a multiple of the identity.
+    `uniform`: every weight from U(-1, 1)."""
+    embedding_std: float = 0.0
+    """Standard deviation of token and position embeddings at the start; 0 means that of `init`."""
+    version: int = field(default=1, init=False, repr=False)
+
+    def __post_init__(self):
+        for name in ("d_vocab", "d_model", "n_heads", "n_layers", "n_ctx"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in get_args(choices):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(get_args(choices))}.")
+        if not self.d_head and self.d_model % self.n_heads:
+            raise ValueError(
+                f"n_heads is {self.n_heads}, which does not divide d_model {self.d_model}; "
+                f"choose another number of heads or set d_head yourself."
+            )
+        if min(self.d_head, self.d_vocab_out, self.d_mlp or 0, self.attn_scale, self.embedding_std) < 0:
+            raise ValueError("d_head, d_vocab_out, d_mlp, attn_scale and embedding_std must not be negative.")
+        derived: dict[str, Any] = {
+            "d_vocab_out": self.d_vocab_out or self.d_vocab,
+            "d_head": self.d_head or self.d_model // self.n_heads,
+            "d_mlp": 4 * self.d_model if self.d_mlp is None else self.d_mlp,
+            "head_patterns": tuple(map(tuple, self.head_patterns)),
+        }
+        derived["attn_scale"] = self.attn_scale or float(derived["d_head"] ** 0.5)
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+        if self.pathways is not None:
+            self._take_pathways(self.pathways)
+        self._check_head_patterns()
+        self._check_widths()
+
+    def _take_pathways(self, pathways: Pathways):
+        row = pathways.patterns(self.d_head, self.n_heads * self.d_head)
+        if self.head_patterns not in ((), (row,)):
+            raise ValueError(
+                "head_patterns and pathways are both given; the latter say what every head is. Give one. (To change "
+                "the pathways of a config: dataclasses.replace(cfg, pathways=..., head_patterns=()).)"
+            )
+        if self.attention == "causal":
+            raise ValueError("pathways look at later tokens too, but attention is 'causal'; make it 'bidirectional'.")
+        if self.qk_identity or self.vo_identity or not self.output_projection:
+            raise ValueError(
+                "pathways go with neither qk_identity nor vo_identity, and need output_projection; leave those out."
+            )
+        object.__setattr__(self, "head_patterns", (row,))
+
+    def _check_widths(self):
+        if not self.output_projection and self.n_heads * self.d_head != self.d_model:
+            raise ValueError(
+                f"output_projection is off, but {self.n_heads} heads of d_head {self.d_head} do not fill d_model "
+                f"{self.d_model}."
+            )
+        if self.tied_embedding and (self.embedding is not None or self.d_vocab_out != self.d_vocab):
+            raise ValueError(
+                f"tied_embedding reads out with the embedding of {self.d_vocab} learned tokens, but d_vocab_out is "
+                f"{self.d_vocab_out} and embedding {self.embedding}; leave them out."
+            )
+        if self.embedding is None:
+            return
+        if self.d_vocab != self.embedding.d_vocab:
+            raise ValueError(f"d_vocab is {self.d_vocab}; the embedding has {self.embedding.d_vocab} tokens.")
+        if self.d_model < self.embedding.width:
+            raise ValueError(
+                f"d_model is {self.d_model}; the embedding {self.embedding.encoding!r} needs {self.embedding.width} "
+                f"or more."
+            )
+
+    def _check_head_patterns(self):
+        rows = len(self.head_patterns)
+        if rows not in (0, 1, self.n_layers):
+            raise ValueError(f"head_patterns has {rows} rows; give one row for all layers or {self.n_layers}.")
+        for layer, row in enumerate(self.head_patterns):
+            if len(row) != self.n_heads:
+                raise ValueError(f"head_patterns row {layer} has {len(row)} entries; n_heads is {self.n_heads}.")
+            for pattern in row:
+                if pattern.kind == "convolution" and self.pathways is None:
+                    raise ValueError("head_patterns has a convolution, whose kernels only pathways have; give those.")
+                if pattern.token is not None and not 0 <= pattern.token < self.d_vocab:
+                    raise ValueError(f"head_patterns broadcasts token {pattern.token}; d_vocab is {self.d_vocab}.")
+
+    def patterns_of(self, layer: int) -> tuple[HeadPattern, ...]:
+        """The head patterns of one applied layer; empty when every head there is learned."""
+        if not self.head_patterns:
+            return ()
+        row = self.head_patterns[layer if len(self.head_patterns) > 1 else 0]
+        return () if all(pattern.learned for pattern in row) else row
+
+    def with_depth(self, n_layers: int) -> "TransformerConfig":
+        """The same settings with another number of applied layers."""
+        return replace(self, n_layers=n_layers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values["head_patterns"] = [
+            [{"kind": p.kind, "kernel": list(p.kernel), "token": p.token} for p in row] for row in self.head_patterns
+        ]
+        values["embedding"] = None if self.embedding is None else self.embedding.to_dict()
+        if self.pathways is None:
+            del values["pathways"]  # earlier descriptions lack it
+        else:
+            values |= {"pathways": self.pathways.to_dict(), "head_patterns": []}  # the second follows from the first
+        return values
+
+    def to_json(self) -> str:
+        """The settings as a JSON object."""
+        return json.dumps(self.to_dict(), sort_keys=True)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "TransformerConfig":
+        """Settings from `to_dict`.
+
+        Raises:
+            ValueError: a field this version does not know, or a newer format.
+        """
+        values = dict(values)
+        version = values.pop("version", 1)
+        if version != 1:
+            raise ValueError(f"the config has version {version}; this unmyopic reads version 1. Upgrade unmyopic.")
+        unknown = set(values) - {f.name for f in fields(cls)}
+        if unknown:
+            raise ValueError(f"the config has unknown fields {sorted(unknown)}; was it written by a newer unmyopic?")
+        values["head_patterns"] = tuple(
+            tuple(HeadPattern(kind=p["kind"], kernel=tuple(p["kernel"]), token=p["token"]) for p in row)
+            for row in values.get("head_patterns", ())
+        )
+        if values.get("embedding") is not None:
+            values["embedding"] = BracketStates(**values["embedding"])
+        if values.get("pathways") is not None:
+            values["pathways"] = Pathways.from_dict(values["pathways"])
+        return cls(**values)
+
+    @classmethod
+    def from_json(cls, text: str) -> "TransformerConfig":
+        """Settings from `to_json`."""
+        return cls.from_dict(json.loads(text))

@@ -1,0 +1,163 @@
+"""What a token becomes first: a learned vector, or a fixed one for its bracket type and depth.
+
+The second stands for a *minimal first layer* (bounded-Dyck paper, Assumption 1): one whose output at a bracket depends
+on nothing but the bracket's type and depth. A model that starts there is one layer, and every one of its terms can
+be written down.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from hooks.model.modules import Module
+
+Encoding = Literal["pair", "type_and_depth", "type_and_angle"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BracketStates:
+    """Frozen embeddings of (bracket, depth). Other tokens have a coordinate of their own.
+
+    Openers and closers alternate from id `first_bracket` on, type by type. Depth is counted after the bracket: an
+    opener of a pair has depth d, its closer d - 1.
+
+    Source: bounded-Dyck paper (arXiv:2312.01429). `pair`: one-hot of (bracket, depth), Eq. 19. `type_and_depth`:
+    one-hot of the bracket, one-hot of its pair's depth, Eq. 20. `type_and_angle`: one-hot of the bracket, and cosine
+    and sine of arctan(depth / (max_depth + 2 - depth)), Eq. 21.
+
+    Raises:
+        ValueError: an unknown encoding, or fewer than one type, level or token before the brackets.
+    """
+
+    encoding: Encoding = "pair"
+    n_types: int
+    max_depth: int
+    first_bracket: int = 3
+
+    def __post_init__(self):
+        if self.encoding not in get_args(Encoding):
+            raise ValueError(f"encoding is {self.encoding!r}; choose one of {', '.join(get_args(Encoding))}.")
+        if min(self.n_types, self.max_depth, self.first_bracket) < 1:
+            raise ValueError("n_types, max_depth and first_bracket must be at least 1.")
+
+    @property
+    def d_vocab(self) -> int:
+        """Number of tokens."""
+        return self.first_bracket + 2 * self.n_types
+
+    @property
+    def width(self) -> int:
+        """Coordinates in use; the rest of the residual stream starts at zero."""
+        of_bracket = {
+            "pair": 2 * self.n_types * self.max_depth,
+            "type_and_depth": 2 * self.n_types + self.max_depth,
+            "type_and_angle": 2 * self.n_types + 2,
+        }
+        return self.first_bracket + of_bracket[self.encoding]
+
+    def row(self, token: int | Tensor, depth: int | Tensor) -> Any:
+        """Where the state of a token at a depth stands in the table."""
+        return token * (self.max_depth + 1) + depth
+
+    def table(self, d_model: int) -> Float[Tensor, "state d_model"]:
+        """The vector of every token at every depth, 0 to `max_depth`; zero where a bracket cannot have that depth."""
+        table = torch.zeros(self.d_vocab, self.max_depth + 1, d_model)
+        for token in range(self.first_bracket):
+            table[token, :, token] = 1
+        start = self.first_bracket
+        for token in range(start, self.d_vocab):
+            closes = (token - start) % 2
+            for depth in range(1 - closes, self.max_depth + 1 - closes):
+                pair = depth + closes - 1  # the pair's depth, from 0
+                if self.encoding == "pair":
+                    table[token, depth, start + (token - start) * self.max_depth + pair] = 1
+                    continue
+                table[token, depth, token] = 1
+                if self.encoding == "type_and_depth":
+                    table[token, depth, self.d_vocab + pair] = 1
+                else:
+                    angle = torch.atan(torch.tensor(depth / (self.max_depth + 2 - depth)))
+                    table[token, depth, self.d_vocab], table[token, depth, self.d_vocab + 1] = angle.cos(), angle.sin()
+        return table.flatten(0, 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return dict(vars(self))
+
+
+class TokenEmbedding(Module):
+    """One learned vector per token."""
+
+    def __init__(self, d_vocab: int, d_model: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(d_vocab, d_model))
+
+    def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
+        """The vectors of these tokens."""
+        return look_up(self.weight, tokens, "tokens", "d_vocab")
+
+    def example(self, n: int, pos: int, generator: torch.Generator) -> Int[Tensor, "n pos"]:
+        """Tokens that the model reads."""
+        return torch.randint(len(self.weight), (n, pos), generator=generator)
+
+
+class BracketEmbedding(Module):
+    """The frozen vector of each bracket at its depth; depth is counted from the tokens."""
+
+    weight: Tensor
+
+    def __init__(self, states: BracketStates, d_model: int):
+        super().__init__()
+        self.states = states
+        self.register_buffer("weight", states.table(d_model), persistent=False)
+
+    def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
+        """The vectors of these tokens where they stand.
+
+        Raises:
+            ValueError: tokens that are no prefix of a word, or outside the vocabulary.
+        """
+        check_ids(tokens, self.states.d_vocab, "tokens", "d_vocab")
+        bracket = tokens - self.states.first_bracket
+        depth = torch.where(bracket >= 0, 1 - 2 * (bracket % 2), 0).cumsum(1)
+        if depth.numel() and not 0 <= int(depth.min()) <= int(depth.max()) <= self.states.max_depth:
+            raise ValueError(
+                f"tokens go from depth {int(depth.min())} to {int(depth.max())}; a minimal first layer knows depths 0 "
+                f"to {self.states.max_depth}. Is every row a prefix of a word of the language?"
+            )
+        return look_up(self.weight, self.states.row(tokens, depth), "tokens", "d_vocab")
+
+    def example(self, n: int, pos: int, generator: torch.Generator) -> Int[Tensor, "n pos"]:
+        """Tokens that the model reads: pairs that open and close again, of random types."""
+        kinds = torch.randint(self.states.n_types, (n, (pos + 1) // 2), generator=generator).repeat_interleave(2, 1)
+        return self.states.first_bracket + 2 * kinds[:, :pos] + torch.arange(pos) % 2
+
+
+def look_up(table: Tensor, ids: Int[Tensor, "*batch pos"], name: str, limit: str) -> Float[Tensor, "*batch pos width"]:
+    """Rows of an embedding table.
+
+    Raises:
+        ValueError: an id outside the table.
+    """
+    try:
+        return F.embedding(ids, table)
+    except IndexError:
+        check_ids(ids, len(table), name, limit)
+        raise
+
+
+def check_ids(ids: Int[Tensor, "*batch pos"], size: int, name: str, limit: str) -> None:
+    """Refuse ids outside a table.
+
+    Raises:
+        ValueError: with the ids and the size.
+    """
+    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < size:
+        raise ValueError(
+            f"{name} holds ids from {int(ids.min())} to {int(ids.max())}; {limit} of this model is {size}. "
+            f"Was the model made for another task?"
+        )

@@ -1,0 +1,277 @@
+"""BERT and ALBERT as published: token types, a LayerNorm on the embeddings, and a head of their own."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from hooks.model.config import Block, Initialisation, TransformerConfig
+from hooks.model.embeddings import TokenEmbedding, look_up
+from hooks.model.linear import Identity, LayerNorm, Linear
+from hooks.model.modules import HookPoint, Module
+from hooks.model.positions import FixedPositions, LearnedPositions
+from hooks.model.sites import NormSites
+from hooks.model.transformer import Transformer
+
+Head = Literal["masked_lm", "linear", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig(TransformerConfig):
+    """Settings of a `hooks.Encoder`: those of a transformer, and what BERT and ALBERT add.
+
+    Raises:
+        ValueError: as `TransformerConfig`; an unknown head, a read-out that the head does not have, or bracket states.
+    """
+
+    block: Block = "post_ln"
+    init: Initialisation = "normal"
+    n_token_types: int = 0
+    """Kinds of token (first text, second text), each with a learned vector; 0: none."""
+    d_embedding: int = 0
+    """Width of token, position and type embeddings, brought to `d_model` by a Linear (ALBERT); 0: `d_model`, and no
+    Linear."""
+    embedding_norm: bool = True
+    """A LayerNorm on the sum of the embeddings."""
+    head: Head = "masked_lm"
+    """`masked_lm`: dense, activation, LayerNorm, then one row per token and a bias. `linear`: one Linear. `none`: the
+    logits are the last hidden states."""
+    tied_embedding: bool | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    """The masked-LM head's rows are the token embedding. None: they are, where that head is."""
+    pooler: bool = False
+    """Holds the weights of `Encoder.pool`."""
+
+    def __post_init__(self):
+        if self.head not in get_args(Head):
+            raise ValueError(f"head is {self.head!r}; choose one of {', '.join(get_args(Head))}.")
+        if min(self.n_token_types, self.d_embedding) < 0:
+            raise ValueError("n_token_types and d_embedding must not be negative.")
+        if self.embedding is not None:
+            raise ValueError("embedding holds bracket states; an encoder learns a vector per token. Leave it out.")
+        if self.tied_embedding and self.head != "masked_lm":
+            raise ValueError(
+                f"tied_embedding is on, but head is {self.head!r}; only masked_lm reads out with an embedding."
+            )
+        wanted = {"masked_lm": self.d_vocab, "none": self.d_model}.get(self.head, self.d_vocab_out)
+        if self.d_vocab_out not in (0, wanted):
+            name = "d_vocab" if self.head == "masked_lm" else "d_model"
+            raise ValueError(
+                f"d_vocab_out is {self.d_vocab_out}; with head {self.head!r} it is {name}, {wanted}. Leave it out."
+            )
+        object.__setattr__(self, "d_vocab_out", wanted)
+        if self.tied_embedding is None:
+            object.__setattr__(self, "tied_embedding", self.head == "masked_lm")
+        super().__post_init__()
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the embeddings, before any Linear."""
+        return self.d_embedding or self.d_model
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {"architecture": "encoder", **super().to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "EncoderConfig":
+        """Settings from `to_dict`.
+
+        Raises:
+            ValueError: another architecture, a field this version does not know, or a newer format.
+        """
+        architecture = values.get("architecture", "encoder")
+        if architecture != "encoder":
+            raise ValueError(f"the config is of a {architecture!r}, not of an encoder.")
+        settings = {name: value for name, value in values.items() if name != "architecture"}
+        return cast(EncoderConfig, super().from_dict(settings))
+
+
+class MaskedLMHead(Module):
+    """y = LN(act(x W + b)) E^T + c, where E is the token embedding or a matrix of the head's own."""
+
+    def __init__(self, cfg: EncoderConfig, embed: TokenEmbedding):
+        super().__init__()
+        width = cfg.embedding_width
+        self.activation = cfg.activation
+        self.dense = Linear(cfg.d_model, width)
+        self.norm = LayerNorm(width, cfg.layer_norm_eps)
+        self.rows = None if cfg.tied_embedding else nn.Parameter(torch.empty(cfg.d_vocab, width))
+        self.bias = nn.Parameter(torch.zeros(cfg.d_vocab))
+        self._embed = (embed,)  # in a tuple, so that its parameters are not registered twice
+
+    def forward(
+        self, x: Float[Tensor, "*batch d_model"], at: NormSites | None = None
+    ) -> Float[Tensor, "*batch d_vocab"]:
+        """Logits; without sites, as a logit lens asks for them, nothing can be hooked."""
+        hidden = self.dense(x)
+        if self.activation == "relu":
+            hidden = F.relu(hidden)
+        else:
+            hidden = F.gelu(hidden, approximate="tanh" if self.activation == "gelu_tanh" else "none")
+        hidden = self.norm(hidden, NormSites(self.norm) if at is None else at)
+        return F.linear(hidden, self.weight, self.bias)
+
+    @property
+    def weight(self) -> Float[Tensor, "d_vocab width"]:
+        """The rows that the normalised values are compared with."""
+        return self._embed[0].weight if self.rows is None else self.rows
+
+    @property
+    def bias_or_zero(self) -> Float[Tensor, " d_vocab"]:
+        """The bias."""
+        return self.bias
+
+
+class Encoder(Transformer):
+    """A `Transformer` with BERT's and ALBERT's inputs and heads.
+
+    Hook points beside those of a `Transformer`: `hook_token_type_embed`, `ln_embed` (LayerNorm on the embeddings) and
+    `ln_head` (LayerNorm inside the masked-LM head). `hook_embed`, `hook_pos_embed` and `hook_token_type_embed` are
+    (batch, pos, d_embedding) where the embedding is factorised; `blocks.0.hook_resid_pre` comes after the Linear.
+    `W_E` then has that width too.
+
+    Args:
+        cfg: Architecture and sizes.
+        seed: Decides the initial weights; torch's global generator is neither read nor moved.
+
+    Source: Devlin et al. 2018 (arXiv:1810.04805); Lan et al. 2019 (arXiv:1909.11942). Differs: no dropout.
+    """
+
+    cfg: EncoderConfig
+    _shared = (*Transformer._shared, "token_types", "norm_embed", "embed_up", "pooler")
+
+    def _build(self, cfg: EncoderConfig) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        super()._build(cfg)
+        width = cfg.embedding_width
+        self.embed = TokenEmbedding(cfg.d_vocab, width)
+        if self.positions is not None:
+            table = TransformerConfig(
+                d_vocab=1, d_model=width, n_heads=1, n_ctx=cfg.n_ctx, positions=cfg.positions
+            )  # positions are as wide as the embedding
+            self.positions = (LearnedPositions if cfg.positions == "learned" else FixedPositions)(table)
+        self.token_types = TokenEmbedding(cfg.n_token_types, width) if cfg.n_token_types else None
+        self.norm_embed = LayerNorm(width, cfg.layer_norm_eps) if cfg.embedding_norm else None
+        self.embed_up = Linear(width, cfg.d_model) if cfg.d_embedding else None
+        if cfg.head == "masked_lm":
+            self.unembed = MaskedLMHead(cfg, self.embed)
+        else:
+            self.unembed = Linear(cfg.d_model, cfg.d_vocab_out) if cfg.head == "linear" else Identity(cfg.d_model)
+        self.pooler = Linear(cfg.d_model, cfg.d_model) if cfg.pooler else None
+
+    def _add_input_sites(self) -> None:
+        super()._add_input_sites()
+        if self.token_types is not None:
+            self.hook_token_type_embed = HookPoint()
+        self.ln_embed = None if self.norm_embed is None else NormSites(self.norm_embed)
+        self.ln_head = NormSites(self.unembed.norm) if self.cfg.head == "masked_lm" else None
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        attention_mask: Bool[Tensor, "batch pos"] | Int[Tensor, "batch pos"] | None = None,
+        *,
+        position_ids: Int[Tensor, "#batch pos"] | None = None,
+        token_type_ids: Int[Tensor, "batch pos"] | None = None,
+        depth: int | None = None,
+    ) -> Float[Tensor, "batch pos d_vocab_out"]:
+        """Logits at every position.
+
+        Args:
+            tokens: Token ids.
+            attention_mask: True or 1 for real tokens; padding is seen by no real token.
+            position_ids: Where each token stands; 0, 1, 2 ... when left out.
+            token_type_ids: Kind of each token, 0 to `n_token_types` - 1; all 0 when left out.
+            depth: As in `Transformer.forward`.
+
+        Raises:
+            ValueError: as `Transformer.forward`; token types of another shape, out of range, or for a model without.
+        """
+        self._check_input(tokens, attention_mask, depth)
+        context = self._context(tokens, attention_mask)
+        return self._run(self._embed(tokens, position_ids, token_type_ids), context, depth)
+
+    def _embed(self, tokens: Tensor, position_ids: Tensor | None, token_type_ids: Tensor | None = None) -> Tensor:
+        resid = super()._embed(tokens, position_ids)
+        if self.token_types is not None:
+            kinds = torch.zeros_like(tokens) if token_type_ids is None else token_type_ids
+            if kinds.shape != tokens.shape:
+                raise ValueError(f"token_type_ids is {tuple(kinds.shape)}; tokens is {tuple(tokens.shape)}.")
+            vectors = look_up(self.token_types.weight, kinds, "token_type_ids", "n_token_types")
+            resid = resid + self.hook_token_type_embed(vectors)
+        elif token_type_ids is not None:
+            raise ValueError("token_type_ids is given, but n_token_types of this model is 0; leave it out.")
+        if self.norm_embed is not None:
+            resid = self.norm_embed(resid, self.ln_embed)
+        return resid if self.embed_up is None else self.embed_up(resid)
+
+    def read_out(self, resid: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_vocab_out"]:
+        """Logits from the last residual stream."""
+        hidden = resid if self.norm_final is None else self.norm_final(resid, self.ln_final)
+        return self.unembed(hidden) if self.ln_head is None else self.unembed(hidden, self.ln_head)
+
+    def pool(self, hidden: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch d_model"]:
+        """One vector per text, tanh(W h_0 + b), from the last hidden states (the last layer's `hook_resid_post`).
+
+        Raises:
+            ValueError: this model has no pooler.
+        """
+        if self.pooler is None:
+            raise ValueError("this model has no pooler; make it with pooler=True, or load one that has it.")
+        return self.pooler(hidden[:, 0]).tanh()
+
+    def to_single_token(self, text: str) -> int:
+        """The id of a text that is one token, without what a tokenizer puts around a text.
+
+        Raises:
+            ValueError: the text is not exactly one token.
+        """
+        if not hasattr(self.tokenizer, "all_special_ids"):
+            return super().to_single_token(text)
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
+        if len(ids) != 1:
+            raise ValueError(f"{text!r} is {len(ids)} tokens, not one.")
+        return int(ids[0])
+
+    def tokens_to_residual_directions(self, tokens: Any) -> Float[Tensor, "*tokens d_model"]:
+        """As for a `Transformer`; a masked-LM head has no such directions.
+
+        Raises:
+            ValueError: the head is not linear.
+        """
+        self._refuse_head()
+        return super().tokens_to_residual_directions(tokens)
+
+    def accumulated_bias(
+        self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
+    ) -> Float[Tensor, " d_model"]:
+        """Sum of the biases that layers before `layer` write to the residual stream, where it is a sum.
+
+        Raises:
+            ValueError: every layer normalises the stream, so that what was written before is no term of it.
+        """
+        if self.cfg.block == "post_ln":
+            raise ValueError(
+                "layers of a post_ln model normalise what they hand on: biases of earlier ones do not add."
+            )
+        self._refuse_head()
+        return super().accumulated_bias(layer, mlp_input, include_mlp_biases)
+
+    def _refuse_head(self) -> None:
+        if self.cfg.head == "masked_lm":
+            raise ValueError(
+                "this model has no W_U: its masked-LM head is not linear (dense, activation, LayerNorm, read-out). "
+                "Use model.read_out(resid) for the logits of a residual stream, or model.unembed.weight for the rows."
+            )
+
+    @property
+    def W_U(self) -> Float[Tensor, "d_model d_vocab_out"]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The read-out.
+
+        Raises:
+            ValueError: the head is not linear.
+        """
+        self._refuse_head()
+        return self.unembed.weight.T

@@ -1,0 +1,145 @@
+"""A fully connected network on strings: what the template paper says cannot know unseen symbols, and two that can."""
+
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any, Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformer_lens.HookedRootModule import HookedRootModule
+
+from hooks.model.embeddings import check_ids
+from hooks.model.linear import Linear
+from hooks.model.modules import HookPoint, Module
+
+Inputs = Literal["one_hot", "one_hot_and_equality", "shared_embedding"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullyConnectedConfig:
+    """Settings of a `hooks.FullyConnected`.
+
+    Raises:
+        ValueError: a size below one, or unknown inputs.
+    """
+
+    d_vocab: int
+    """Number of token ids the model reads."""
+    n_ctx: int
+    """Length of its strings: it reads no shorter ones."""
+    d_vocab_out: int = 1
+    """Numbers it answers with."""
+    inputs: Inputs = "one_hot"
+    """`one_hot`: a column of its own for each token at each position. `one_hot_and_equality`: beside it, which
+    positions hold equal tokens (X X^T). `shared_embedding`: one learned vector per token, the same everywhere."""
+    width: int = 1024
+    """Hidden units per layer."""
+    depth: int = 3
+    """Affine maps, with ReLU between them."""
+    d_embed: int = 64
+    """Width of a shared embedding."""
+
+    attention = "bidirectional"
+    """It sees the whole string, as a bidirectional transformer does."""
+    n_layers = 0
+    n_heads = 0
+    head_patterns = ()
+
+    def __post_init__(self):
+        for name in ("d_vocab", "n_ctx", "d_vocab_out", "width", "depth", "d_embed"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        if self.inputs not in get_args(Inputs):
+            raise ValueError(f"inputs is {self.inputs!r}; choose one of {', '.join(get_args(Inputs))}.")
+
+    @property
+    def d_model(self) -> int:
+        """Hidden width."""
+        return self.width
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {"architecture": "fully_connected", **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "FullyConnectedConfig":
+        """Settings from `to_dict`.
+
+        Raises:
+            ValueError: a field this version does not know.
+        """
+        values = {name: value for name, value in values.items() if name != "architecture"}
+        unknown = set(values) - set(cls.__dataclass_fields__)
+        if unknown:
+            raise ValueError(f"the config has unknown fields {sorted(unknown)}; was it written by a newer unmyopic?")
+        return cls(**values)
+
+
+class FullyConnected(Module, HookedRootModule):
+    """A multi-layer perceptron on a string of tokens; its answer stands at every position.
+
+    `model(tokens)` gives (batch, pos, d_vocab_out), as a transformer does, so that it trains and is scored alike. Hook
+    points: `hook_pre.{i}`, what enters each ReLU.
+
+    Source: template paper (arXiv:2310.09753), released code: depth 3, ReLU, one-hot inputs side by side, and the same
+    with X X^T. Differs: a width of 1024 is our choice, none being given.
+
+    Args:
+        cfg: Inputs and sizes.
+        seed: Decides the initial weights: uniform within 1/sqrt(fan_in), shared embeddings N(0, 1), biases 0.
+    """
+
+    def __init__(self, cfg: FullyConnectedConfig, *, seed: int = 0):
+        super().__init__()
+        self.cfg = cfg
+        self.tokenizer: Any = None
+        generator = torch.Generator().manual_seed(seed)
+        widths = [cfg.width] * (cfg.depth - 1) + [cfg.d_vocab_out]
+        fan_in = cfg.n_ctx * (cfg.d_embed if cfg.inputs == "shared_embedding" else cfg.d_vocab)
+        if cfg.inputs == "shared_embedding":
+            self.embed = nn.Parameter(torch.randn(cfg.d_vocab, cfg.d_embed, generator=generator))
+            self.first = Linear(fan_in, widths[0])
+        else:
+            equalities = cfg.n_ctx**2 if cfg.inputs == "one_hot_and_equality" else 0
+            fan_in += equalities
+            self.columns = nn.Parameter(_uniform((cfg.n_ctx * cfg.d_vocab, widths[0]), fan_in, generator))
+            self.first = Linear(equalities, widths[0])
+        later = [Linear(d_in, d_out) for d_in, d_out in pairwise(widths)]
+        for layer, inputs in ((self.first, fan_in), *((layer, layer.weight.shape[1]) for layer in later)):
+            layer.weight.data = _uniform(tuple(layer.weight.shape), inputs, generator)
+        self.later = nn.ModuleList(later)
+        self.hook_pre = nn.ModuleList(HookPoint() for _ in later)  # (batch, width)
+        self.setup()
+
+    def forward(
+        self, tokens: Int[Tensor, "batch pos"], attention_mask: None = None, *, depth: None = None
+    ) -> Float[Tensor, "batch pos d_vocab_out"]:
+        """The answer, the same at every position. There is no padding and no depth to choose.
+
+        Raises:
+            ValueError: strings of another length than `n_ctx`, or tokens outside the vocabulary.
+        """
+        if tokens.ndim != 2 or tokens.shape[1] != self.cfg.n_ctx:
+            raise ValueError(f"tokens is {tuple(tokens.shape)}; this network reads (batch, {self.cfg.n_ctx}).")
+        check_ids(tokens, self.cfg.d_vocab, "tokens", "d_vocab")
+        x = self._first(tokens)
+        for point, layer in zip(self.hook_pre, self.later, strict=True):
+            x = layer(F.relu(point(x)))
+        return x[:, None].expand(-1, tokens.shape[1], -1)
+
+    def _first(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch width"]:
+        """The first affine map. One-hot inputs times their columns are a sum of chosen columns."""
+        if self.cfg.inputs == "shared_embedding":
+            return self.first(F.embedding(tokens, self.embed).flatten(1))
+        column = tokens + self.cfg.d_vocab * torch.arange(self.cfg.n_ctx, device=tokens.device)
+        chosen = F.embedding_bag(column, self.columns, mode="sum")
+        if self.cfg.inputs == "one_hot":
+            return chosen + self.first.bias_or_zero
+        equal = (tokens[:, :, None] == tokens[:, None, :]).to(chosen.dtype).flatten(1)
+        return chosen + self.first(equal)
+
+
+def _uniform(shape: tuple[int, ...], fan_in: int, generator: torch.Generator) -> Tensor:
+    return (2 * torch.rand(shape, generator=generator) - 1) * fan_in**-0.5

@@ -1,0 +1,55 @@
+"""What tells a position from its neighbours: a learned vector, one linear coordinate, sinusoids, or nothing."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from hooks.model.config import TransformerConfig
+from hooks.model.embeddings import look_up
+
+
+class LearnedPositions(nn.Module):
+    """One learned vector per position."""
+
+    def __init__(self, cfg: TransformerConfig):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(cfg.n_ctx, cfg.d_model))
+
+    def forward(self, position_ids: Int[Tensor, "#batch pos"]) -> Float[Tensor, "#batch pos d_model"]:
+        """The vectors of these positions."""
+        return look_up(self.weight, position_ids, "position_ids", "n_ctx")
+
+
+class FixedPositions(nn.Module):
+    """Positions that are a formula: a table that is not trained and not saved."""
+
+    table: Tensor
+
+    def __init__(self, cfg: TransformerConfig):
+        super().__init__()
+        make = linear_table if cfg.positions == "linear" else sinusoidal_table
+        self.register_buffer("table", make(cfg.n_ctx, cfg.d_model), persistent=False)
+
+    def forward(self, position_ids: Int[Tensor, "#batch pos"]) -> Float[Tensor, "#batch pos d_model"]:
+        """The vectors of these positions."""
+        return look_up(self.table, position_ids, "position_ids", "n_ctx")
+
+
+def linear_table(n_ctx: int, d_model: int) -> Float[Tensor, "n_ctx d_model"]:
+    """i / n_ctx in the last coordinate, zero elsewhere.
+
+    Source: bounded-Dyck paper, released code, where the divisor is 6000 (`presets.dyck_gpt` has that `n_ctx`).
+    """
+    table = torch.zeros(n_ctx, d_model)
+    table[:, -1] = torch.arange(n_ctx) / n_ctx
+    return table
+
+
+def sinusoidal_table(n_ctx: int, d_model: int) -> Float[Tensor, "n_ctx d_model"]:
+    """sin and cos of i / 10000^(2j/d_model), in alternate coordinates (Vaswani et al. 2017, Section 3.5)."""
+    rate = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
+    angle = torch.arange(n_ctx, dtype=torch.float64)[:, None] * rate
+    table = torch.zeros(n_ctx, d_model, dtype=torch.float64)
+    table[:, 0::2] = angle.sin()
+    table[:, 1::2] = angle.cos()[:, : d_model // 2]
+    return table.float()

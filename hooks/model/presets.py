@@ -1,0 +1,181 @@
+"""Configs of the papers' models, by family. Sizes are keyword arguments of `TransformerConfig`."""
+
+from typing import Any
+
+from hooks.hardcoded.head_patterns import HeadPattern
+from hooks.hardcoded.pathways import Pathways
+from hooks.model.config import TransformerConfig
+from hooks.model.embeddings import BracketStates, Encoding
+from hooks.model.encoder import EncoderConfig
+
+DYCK_POSITIONS = 6000
+"""The bounded-Dyck paper divides linear positions by this."""
+
+
+def bert(**sizes: Any) -> TransformerConfig:
+    """BERT's encoder: post-LN, bidirectional, learned positions, N(0, 0.02^2). Base sizes unless given.
+
+    Source: Devlin et al. 2018; LEGO (arXiv:2206.04301) Section 3. Differs: no segment embedding, no LayerNorm
+    on the embeddings and no dropout.
+    """
+    base = {"d_model": 768, "n_heads": 12, "n_layers": 12, "n_ctx": 512, "layer_norm_eps": 1e-12}
+    return TransformerConfig(**{**base, "block": "post_ln", "init": "normal", **sizes})
+
+
+def albert(**sizes: Any) -> TransformerConfig:
+    """`bert` with one block applied `n_layers` times.
+
+    Source: Lan et al. 2019; LEGO Section 3. Differs: as `bert`, and the embedding is not factorised.
+    """
+    return bert(**{"tied": True, **sizes})
+
+
+def bert_encoder(**sizes: Any) -> EncoderConfig:
+    """BERT as it was published: token types, LayerNorm on the embeddings, masked-LM head. Base sizes unless given.
+
+    Source: Devlin et al. 2018. Differs: no dropout.
+    """
+    base = {"d_model": 768, "n_heads": 12, "n_layers": 12, "n_ctx": 512, "d_vocab": 30522, "n_token_types": 2}
+    return EncoderConfig(**{**base, "layer_norm_eps": 1e-12, **sizes})
+
+
+def albert_encoder(**sizes: Any) -> EncoderConfig:
+    """`bert_encoder` with one block applied `n_layers` times and a token embedding of width 128.
+
+    Source: Lan et al. 2019, base model of the second release (tanh approximation of GELU). Differs: no dropout.
+    """
+    base = {"d_vocab": 30000, "d_embedding": 128, "tied": True, "activation": "gelu_tanh"}
+    return bert_encoder(**{**base, **sizes})
+
+
+def hardcode(*, cls_token: int = 101, sep_token: int = 102, **sizes: Any) -> EncoderConfig:
+    """`bert_encoder` without learned attention: one head for equal tokens, one each for [CLS] and [SEP], and the rest
+    convolutions of width 21.
+
+    Args:
+        cls_token: Id of [CLS]; bert-base-uncased's unless given.
+        sep_token: Id of [SEP].
+        sizes: Any field of `EncoderConfig`. `pathways` changes the mixture.
+
+    Raises:
+        ValueError: fewer than three heads, or what `EncoderConfig` refuses.
+
+    Source: LEGO (arXiv:2206.04301) Section 5, Hardcode. Differs: it does not say how many heads are of which kind.
+    """
+    return _with_pathways(0, cls_token, sep_token, sizes)
+
+
+def hybrid(*, cls_token: int = 101, sep_token: int = 102, **sizes: Any) -> EncoderConfig:
+    """`hardcode` with learned heads for half of all, in place of as many convolutions.
+
+    Args:
+        cls_token: As in `hardcode`.
+        sep_token: As in `hardcode`.
+        sizes: Any field of `EncoderConfig`. `pathways` changes the mixture.
+
+    Raises:
+        ValueError: fewer than five heads, or what `EncoderConfig` refuses.
+
+    Source: LEGO (arXiv:2206.04301) Section 5, Hybrid. Differs: as `hardcode`.
+    """
+    return _with_pathways(2, cls_token, sep_token, sizes)
+
+
+def _with_pathways(learned: int, cls_token: int, sep_token: int, sizes: dict[str, Any]) -> EncoderConfig:
+    """A BERT with one head in so many learned (0: none), one of each fixed kind, the rest convolutions."""
+    chosen = {"d_model": 768, "n_heads": 12, **sizes}
+    n_heads = chosen["n_heads"]
+    d_head = chosen.get("d_head") or chosen["d_model"] // n_heads
+    n_learned = n_heads // learned if learned else 0
+    if n_heads - n_learned < 3:
+        raise ValueError(
+            f"n_heads is {n_heads}; with {n_learned} learned ones there is no room for association, [CLS] and [SEP]."
+        )
+    rest = n_heads - n_learned - 3
+    pathways = Pathways(
+        learned=n_learned * d_head, association=d_head, cls=d_head, sep=d_head, convolution=rest * d_head,
+        cls_token=cls_token, sep_token=sep_token,
+    )  # fmt: skip
+    return bert_encoder(**{"pathways": pathways, **sizes})
+
+
+def gpt(**sizes: Any) -> TransformerConfig:
+    """GPT-2: pre-LN, causal, learned positions. Small sizes (117M) unless given.
+
+    Source: Radford et al. 2019. Differs: the read-out is not tied to the embedding; no dropout.
+    """
+    base = {"d_model": 768, "n_heads": 12, "n_layers": 12, "n_ctx": 1024, "activation": "gelu_tanh"}
+    return TransformerConfig(**{**base, "attention": "causal", "init": "gpt2", **sizes})
+
+
+def template(**sizes: Any) -> TransformerConfig:
+    """The template paper's transformer: pre-LN, bidirectional, attention without biases, 16 heads of 64.
+
+    Source: arXiv:2310.09753, base model of the experiments and released code. Differs: the final LayerNorm has gain and
+    bias, biases start at 0. Add `qk_identity=True`, `vo_identity=True` for its a I and b I; for symbolic labels it has
+    `tied_embedding=True`.
+    """
+    base = {"d_model": 128, "n_heads": 16, "d_head": 64, "d_mlp": 256, "n_layers": 2, "init": "template"}
+    return TransformerConfig(**{**base, "attn_bias": False, **sizes})
+
+
+def template_copy(**sizes: Any) -> TransformerConfig:
+    """The template paper's copying model: one layer of attention and nothing else, read out by the embedding.
+
+    Embeddings are N(0, 1/d_model). Source: arXiv:2310.09753 Section 6. Add `vo_identity=True` for its b I.
+    """
+    width = sizes.get("d_model", 128)
+    base = {"d_model": width, "n_heads": 8, "d_head": 32, "d_mlp": 0, "n_layers": 1, "tied_embedding": True}
+    wiring = {"block": "bare", "attn_bias": False, "init": "template", "embedding_std": width**-0.5}
+    return TransformerConfig(**{**base, **wiring, **sizes})
+
+
+def lego(**sizes: Any) -> TransformerConfig:
+    """A small pre-LN encoder that learns LEGO chains of four within a minute on a CPU.
+
+    Ours, not the paper's: `bert` and `albert` are the paper's architectures.
+    """
+    return TransformerConfig(**{"d_model": 64, "n_heads": 4, "n_layers": 6, **sizes})
+
+
+def dyck_gpt(**sizes: Any) -> TransformerConfig:
+    """The bounded-Dyck study's GPT: two pre-LN layers, one head, no positions (or `positions="linear"`).
+
+    Source: arXiv:2312.01429, released settings (width 50, one head, linear positions over 6000). Differs: a LayerNorm
+    before attention and a final one, ReLU, MLP of 100, matrices from N(0, 1/fan_in): it learns in hundreds of steps.
+    """
+    base = {"d_model": 50, "n_heads": 1, "n_layers": 2, "d_mlp": 100, "n_ctx": DYCK_POSITIONS}
+    chosen = {**base, "attention": "causal", "positions": "none", "activation": "relu", **sizes}
+    return TransformerConfig(**chosen)
+
+
+def dyck_eq6(**sizes: Any) -> TransformerConfig:
+    """`dyck_gpt` with the layers of the bounded-Dyck paper's Eq. 6, out = MLP(x + LN(Attn(x))), scores not scaled."""
+    return dyck_gpt(**{"block": "dyck", "attn_scale": 1.0, "attn_bias": False, **sizes})
+
+
+def dyck_uniform(**sizes: Any) -> TransformerConfig:
+    """`dyck_gpt` with every head uniform over the past: Corollary 1 says that this can be enough."""
+    chosen = {"n_heads": 1, **sizes}
+    return dyck_gpt(head_patterns=((HeadPattern(kind="uniform"),) * chosen["n_heads"],), **chosen)
+
+
+def dyck_minimal(
+    *, n_types: int = 2, max_depth: int = 4, encoding: Encoding = "pair", mlp_head: bool = False, **sizes: Any
+) -> TransformerConfig:
+    """One layer on top of a minimal first layer: frozen vectors of bracket and depth, then out = g(LN(Attn(x))).
+
+    Args:
+        n_types: Types of bracket.
+        max_depth: Greatest depth.
+        encoding: `pair` (Eq. 19), `type_and_depth` (Eq. 20) or `type_and_angle` (Eq. 21).
+        mlp_head: g is an MLP of the same width and then the read-out; else the read-out alone.
+        sizes: Any field of `TransformerConfig`.
+
+    Source: arXiv:2312.01429 Section 4.2 and released settings: width 50, no output projection, no residual,
+    N(0, 0.02^2).
+    """
+    states = BracketStates(encoding=encoding, n_types=n_types, max_depth=max_depth)
+    base = {"d_vocab": states.d_vocab, "n_layers": 1, "d_mlp": 50 if mlp_head else 0, "init": "gpt2"}
+    wiring = {"block": "minimal", "embedding": states, "attn_bias": False, "output_projection": False}
+    return dyck_gpt(**{**base, **wiring, "d_model": max(50, states.width + 1), **sizes})

@@ -1,0 +1,120 @@
+"""The hook points of one applied layer, and the weights that layer uses under TransformerLens's names.
+
+Weights belong to a stored block, hook points to an applied layer: a tied model has one block and a set of
+hook points for each time it is applied. Sites hold their block in a tuple, so that torch does not register
+the same parameters twice.
+"""
+
+from typing import Any
+
+import torch
+from einops import rearrange
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from hooks.model.config import TransformerConfig
+from hooks.model.modules import HookPoint, Module
+
+
+def has_hooks(point: HookPoint) -> bool:
+    """True when somebody watches or edits this hook point."""
+    return bool(point.fwd_hooks or point.bwd_hooks)
+
+
+class NormSites(Module):
+    """Hook points of one LayerNorm: its scale, and what it hands on."""
+
+    def __init__(self, norm: Any):
+        super().__init__()
+        self._norm = (norm,)
+        self.hook_scale = HookPoint()  # (batch, pos, 1), standard deviation
+        self.hook_normalized = HookPoint()  # (batch, pos, d_model), after gain and bias
+
+    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+        """Apply the norm outside a forward pass of the model (TransformerLens's logit lens does)."""
+        return self._norm[0](x, self)
+
+    @property
+    def w(self):
+        return self._norm[0].weight
+
+    @property
+    def b(self):
+        return self._norm[0].bias
+
+
+class AttentionSites(Module):
+    """Hook points inside attention. Queries and keys exist only where some head is learned."""
+
+    def __init__(self, cfg: TransformerConfig, attention: Any, *, learned: bool):
+        super().__init__()
+        self._attention: tuple[Any] = (attention,)
+        self._heads = cfg.n_heads
+        if learned:
+            self.hook_q = HookPoint()  # (batch, pos, head, d_head)
+            self.hook_k = HookPoint()
+        self.hook_v = HookPoint()
+        self.hook_attn_scores = HookPoint()  # (batch, head, query, key), -inf where masked
+        self.hook_pattern = HookPoint()  # (batch, head, query, key), rows sum to one
+        self.hook_z = HookPoint()  # (batch, pos, head, d_head)
+        if cfg.vo_identity:
+            self.hook_result = HookPoint()  # (batch, pos, head, d_model): z does not tell it all here
+
+    def _input_weight(self, name: str) -> Float[Tensor, "head d_model d_head"]:
+        return rearrange(self._of_all(getattr(self._attention[0], name).weight), "(h e) d -> h d e", h=self._heads)
+
+    def _input_bias(self, name: str) -> Float[Tensor, "head d_head"]:
+        return rearrange(self._of_all(getattr(self._attention[0], name).bias_or_zero), "(h e) -> h e", h=self._heads)
+
+    def _of_all(self, rows: Shaped[Tensor, "row *width"]) -> Shaped[Tensor, "all_rows *width"]:
+        """Rows of all heads: zeros for those, the last ones, that have no queries and keys."""
+        lacking = self._attention[0].v.weight.shape[0] - len(rows)
+        return torch.cat([rows, rows.new_zeros(lacking, *rows.shape[1:])]) if lacking else rows
+
+    W_Q = property(lambda self: self._input_weight("q"))
+    W_K = property(lambda self: self._input_weight("k"))
+    W_V = property(lambda self: self._input_weight("v"))
+    b_Q = property(lambda self: self._input_bias("q"))
+    b_K = property(lambda self: self._input_bias("k"))
+    b_V = property(lambda self: self._input_bias("v"))
+    b_O = property(lambda self: self._attention[0].o.bias_or_zero)
+
+    @property
+    def W_O(self) -> Float[Tensor, "head d_head d_model"]:
+        return rearrange(self._attention[0].o.weight, "d (h e) -> h e d", h=self._heads)
+
+
+class MLPSites(Module):
+    """Hook points before and after the MLP's non-linearity."""
+
+    def __init__(self, mlp: Any):
+        super().__init__()
+        self._mlp = (mlp,)
+        self.hook_pre = HookPoint()  # (batch, pos, d_mlp)
+        self.hook_post = HookPoint()
+
+    W_in = property(lambda self: self._mlp[0].w_in.weight.T)
+    W_out = property(lambda self: self._mlp[0].w_out.weight.T)
+    b_in = property(lambda self: self._mlp[0].w_in.bias_or_zero)
+    b_out = property(lambda self: self._mlp[0].w_out.bias_or_zero)
+
+
+class LayerSites(Module):
+    """All hook points of one applied layer, (batch, pos, d_model) unless said otherwise."""
+
+    hook_out_is_single_residual_stream = True  # TransformerLens's logit lens asks
+
+    def __init__(self, cfg: TransformerConfig, block: Any, *, learned: bool):
+        super().__init__()
+        self.hook_resid_pre = HookPoint()
+        if cfg.block != "bare":
+            self.ln1 = NormSites(block.norm_1)
+        self.attn = AttentionSites(cfg, block.attention, learned=learned)
+        self.hook_attn_out = HookPoint()
+        if not cfg.attn_only:
+            self.hook_resid_mid = HookPoint()
+            if block.norm_2 is not None:
+                self.ln2 = NormSites(block.norm_2)
+            self.mlp = MLPSites(block.mlp)
+            self.hook_mlp_out = HookPoint()
+        self.hook_resid_post = HookPoint()

@@ -1,0 +1,81 @@
+"""The main job, end to end: train a model and a control on LEGO, probe the model, write the page."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from interp.core.progress import Progress
+from interp.heads.ablate import ablate_heads
+from interp.heads.classify import classify_heads
+from interp.heads.show import show_attention
+from interp.probing.probe import probe
+from interp.reporting.report import report_run
+from interp.tasks import Lego
+from interp.training.configs import config_for
+from interp.training.settings import Association, recipe_for
+from interp.training.sweeps import TrainJob, train_many
+
+TASK = Lego(n_vars=4)
+BIASES: dict[str, Association] = {"model": "mimic", "control": "none"}
+
+
+def demo_jobs(folder: Path, seed: int) -> dict[str, TrainJob]:
+    """The model, whose heads are first taught where to look, and a control with the same schedule but no such bias."""
+    return {
+        name: TrainJob(
+            task=TASK,
+            config=config_for(TASK),
+            settings=replace(recipe_for(TASK), association=association),
+            seed=seed,
+            folder=folder / name,
+        )
+        for name, association in BIASES.items()
+    }
+
+
+def run_demo(folder: Path, *, seed: int = 0, fresh: bool = False) -> Path:
+    """Run the whole demo; trained models in the folder are used again.
+
+    Args:
+        folder: Where models and report go.
+        seed: Decides everything random.
+        fresh: Train again.
+
+    Returns:
+        The report's path.
+    """
+    print(f"Training a transformer to follow chains of {TASK.n_vars} clauses, and a control (about a minute) ...")
+    jobs = demo_jobs(folder, seed)
+    with Progress(list(jobs)) as progress:
+        runs = train_many(jobs, fresh=fresh, on_progress=progress)
+    model = runs["model"].model
+    print("Probing every layer, and checking the probes against causes ...")
+    probes = probe(model, TASK, verify=True, seed=seed)
+    probes.save(folder / "probes.json")
+    print("Reading every head, and taking heads out ...")
+    patterns = classify_heads(model, TASK, seed=seed)
+    patterns.save(folder / "heads.json")
+    found = {kind: patterns.heads(kind) for kind in ("association", "manipulation") if patterns.heads(kind)}
+    sets = [ablate_heads(model, TASK, heads=found, n=500, n_random=20, seed=seed)] if found else []
+    page, tested = report_run(
+        runs["model"],
+        TASK,
+        folder / "report.html",
+        results=[
+            probes,
+            patterns,
+            show_attention(model, TASK, examples=3, patterns=patterns, viewer="canvas", seed=seed),
+            *sets,
+            ablate_heads(model, TASK, seed=seed),
+        ],
+        control=runs["control"],
+        title="A transformer learns to follow a chain of reasoning",
+    )
+    print(f"\n{tested['model']}\n\n{probes}\n")
+    for kind, heads in found.items():
+        print(f"{kind} heads: {', '.join(f'{layer}.{head}' for layer, head in heads)}")
+    for result in sets:
+        print(f"\n{result}\n")
+    worst = ", ".join(f"{t} {a:.2f}" for t, a in zip(TASK.targets, tested["control"].accuracy, strict=True))
+    print(f"control without the association bias: {worst}")
+    print(f"report: {page}")
+    return page

@@ -1,0 +1,1 @@
+"""Attention variation between models."""

@@ -1,0 +1,1 @@
+"""What every analysis shares: results, statistics, randomness, manifests, activations."""

@@ -1,0 +1,76 @@
+"""Residual streams where targets are read, and patterns of many models: one filtered pass, nothing else kept."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.evaluation.evaluate import CHUNK, chunks
+from interp.tasks.base import Batch
+
+
+def residual_names(model: Any) -> list[str]:
+    """Hook points of the residual stream: what enters layer 0, then what leaves each layer."""
+    return ["blocks.0.hook_resid_pre"] + [f"blocks.{layer}.hook_resid_post" for layer in range(model.cfg.n_layers)]
+
+
+@torch.no_grad()
+def residuals_at_targets(model: Any, batch: Batch) -> Float[Tensor, "layer target batch d_model"]:
+    """The residual stream where each target is read; layer 0 is the embedding's output.
+
+    Raises:
+        ValueError: a value that is not finite (where).
+    """
+    names = residual_names(model)
+    parts = []
+    for part in chunks(batch, CHUNK):
+        where = part.target_positions[..., None]
+        found: dict[str, Tensor] = {}
+
+        def keep(activation: Tensor, hook: Any, where=where, found=found) -> None:
+            found[hook.name] = activation.gather(1, where.expand(-1, -1, activation.shape[-1])).transpose(0, 1)
+
+        model.run_with_hooks(part.tokens, **part.model_inputs(), fwd_hooks=[(name, keep) for name in names])
+        parts.append(torch.stack([found[name] for name in names]))
+    activations = torch.cat(parts, 2)
+    if not activations.isfinite().all():
+        layer, target, sample, _ = (~activations.isfinite()).nonzero()[0].tolist()
+        raise ValueError(
+            f"activations has a value that is not finite, first at layer {layer}, target {target}, sample {sample}. "
+            f"Did training diverge? Check the model's weights."
+        )
+    return activations
+
+
+def class_means(
+    activations: Float[Tensor, "*cells batch d_model"], labels: Int[Tensor, "*cells batch"], n_classes: int
+) -> Float[Tensor, "*cells label d_model"]:
+    """Mean activation of each class in each cell; zero for a class that a cell does not have."""
+    onehot = F.one_hot(labels, n_classes).to(activations.dtype)
+    share = onehot / onehot.sum(-2, keepdim=True).clamp_min(1)
+    return share.mT @ activations
+
+
+@torch.no_grad()
+def patterns_on(models: Sequence[Any], batch: Batch) -> Float[Tensor, "layer model batch head query key"]:
+    """Attention patterns of models of one shape on the same examples; the models are left in evaluation mode.
+
+    Raises:
+        ValueError: a pattern that is not finite (whose).
+    """
+    n_layers, n_heads = models[0].cfg.n_layers, models[0].cfg.n_heads
+    examples, pos = batch.tokens.shape
+    patterns = torch.empty(n_layers, len(models), examples, n_heads, pos, pos)
+    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(n_layers)]
+    for index, model in enumerate(models):
+        if model.training:  # asking is a hundred times cheaper than setting
+            model.eval()
+        _, cache = model.run_with_cache(batch.tokens, names_filter=names, **batch.model_inputs())
+        for layer, name in enumerate(names):
+            patterns[layer, index] = cache[name]
+        if not patterns[:, index].sum().isfinite():
+            raise ValueError(f"models[{index}] has an attention pattern that is not finite. Did its training diverge?")
+    return patterns

@@ -1,0 +1,1 @@
+"""Accuracy, perplexity and extrapolation."""

@@ -1,0 +1,1 @@
+"""Attention heads: classification, ablation, attention pages, identity components."""

@@ -1,0 +1,138 @@
+"""What breaks without a head: exact interventions on heads, pairs and sets, beside random sets of the same size."""
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from hooks.interventions.ablation_engine import AblationEngine, Head, Net, Replacement
+from interp.core.randomness import derived_generator
+from interp.core.statistics import bootstrap_mean
+from interp.core.verbs import Given, readable
+from interp.evaluation.evaluate import chunks
+from interp.heads.ablation_result import AblationResult
+from interp.heads.replacements import replacements
+from interp.tasks.base import Score, Task
+
+TOKENS_PER_CHUNK = 1536
+
+
+def ablate_heads(
+    model: Given,
+    task: Task,
+    *,
+    heads: Literal["each", "pairs"] | Mapping[str, Sequence[Head]] = "each",
+    method: str = "zero",
+    n: int = 1000,
+    n_random: int = 0,
+    seed: int = 0,
+) -> AblationResult:
+    """Take heads out, and measure what accuracy and loss lose, target by target.
+
+    Args:
+        model: What to intervene on. It is not changed.
+        task: Where sequences come from and what is right.
+        heads: `each` head by itself, all `pairs`, or named sets of (layer, head).
+        method: What a head's output becomes, its b_h A_h x included. `zero`; its `mean` over other sequences, position
+            by position; another sequence's, `resample`; or the same values under another pattern: `uniform`,
+            `random_rows` (drawn from the flat simplex), or the ideal map of a registered kind, such as `association`.
+        n: Held-out sequences; the independent units behind every interval.
+        n_random: For each set, also take out so many random sets of the same size, from the heads that no set names.
+        seed: Decides sequences, references and random sets.
+
+    Raises:
+        ValueError: a method or kind that does not exist, a head or layer that does not exist, an empty set, or too few
+            sequences.
+    """
+    model = readable(model, "ablate_heads")
+    if n < 8:
+        raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
+    sets = _sets(model, heads)
+    random_sets = _random_sets(model, sets, n_random, seed)
+    batch = task.sample(n, generator=derived_generator(seed, "ablate"), split="test")
+    replacement = replacements(method, model, task, batch, seed=seed)
+    names = list(sets)
+    clean, lost, asked = [], [], []
+    model.eval()
+    size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
+    for index, part in enumerate(chunks(batch, size)):
+        engine = AblationEngine(model, part.tokens, read_at=part.target_positions, **part.model_inputs())
+        replace = replacement(slice(index * size, (index + 1) * size))
+        score = task.score(engine.logits, part)
+        before = _outcome(score)
+        clean.append(before)
+        asked.append(score.asked.double())
+        after = _run(engine, replace, heads, [*sets.values(), *random_sets])
+        lost.append(torch.stack([before - _outcome(task.score(logits, part)) for logits in after], 1))
+    drop = torch.cat(lost).numpy()  # (sequence, set, accuracy or loss, outcome)
+    weight = torch.cat(asked).numpy()
+    total = np.where(weight.sum(0) > 0, weight.sum(0), np.nan)  # an outcome that nothing asked for has no accuracy
+    of_random = (drop[:, len(names) :].sum(0) / total)[:, 0].reshape(-1, n_random or 1, len(task.outcomes))
+    mean, low, high = bootstrap_mean(drop[:, : len(names)], seed=seed, weight=weight)
+    return AblationResult(
+        method=method,
+        names=tuple(names),
+        heads=tuple(tuple((int(layer), int(head)) for layer, head in chosen) for chosen in sets.values()),
+        targets=task.outcomes,
+        clean=torch.cat(clean)[:, 0].sum(0).numpy() / total,
+        drop=mean[:, 0],
+        low=low[:, 0],
+        high=high[:, 0],
+        loss_rise=mean[:, 1],
+        loss_low=low[:, 1],
+        loss_high=high[:, 1],
+        random_drop=of_random if n_random else None,
+        shape=(model.cfg.n_layers, model.cfg.n_heads),
+        n=n,
+    )
+
+
+def _sets(model: Net, heads) -> dict[str, list[Head]]:
+    every = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
+    if heads == "each":
+        return {f"{layer}.{head}": [(layer, head)] for layer, head in every}
+    if heads == "pairs":
+        return {f"{a[0]}.{a[1]} {b[0]}.{b[1]}": [a, b] for a, b in combinations(every, 2)}
+    if isinstance(heads, str) or not isinstance(heads, Mapping) or not heads:
+        raise ValueError(f"heads is {heads!r}; give 'each', 'pairs', or named sets: {{'name': [(layer, head), ...]}}.")
+    for name, chosen in heads.items():
+        if not chosen or len(set(chosen)) < len(chosen):
+            raise ValueError(f"set {name!r} is {list(chosen)}; give at least one head, none twice.")
+        for one in chosen:
+            if tuple(one) not in every:
+                raise ValueError(
+                    f"set {name!r} has head {tuple(one)}; this model has layers 0 to {model.cfg.n_layers - 1} with "
+                    f"heads 0 to {model.cfg.n_heads - 1}."
+                )
+    return {name: [(layer, head) for layer, head in chosen] for name, chosen in heads.items()}
+
+
+def _random_sets(model: Net, sets: dict[str, list[Head]], n_random: int, seed: int) -> list[list[Head]]:
+    """For each set, random ones of its size from the heads that no set names (that it does not, where few are left)."""
+    every = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
+    named = {head for chosen in sets.values() for head in chosen}
+    drawn = []
+    for name, chosen in sets.items():
+        unnamed = [head for head in every if head not in named]
+        others = [head for head in every if head not in chosen]
+        pool = next((pool for pool in (unnamed, others) if len(pool) >= len(chosen)), every)
+        generator = derived_generator(seed, "random sets", name)
+        for _ in range(n_random):
+            order = torch.randperm(len(pool), generator=generator)[: len(chosen)]
+            drawn.append([pool[index] for index in order.tolist()])
+    return drawn
+
+
+def _run(engine: AblationEngine, replace: Replacement, heads, sets: list[list[Head]]) -> list[Tensor]:
+    if heads == "each" and len(sets) == engine.model.cfg.n_layers * engine.model.cfg.n_heads:
+        return [logits for _, logits in engine.each_head(replace)]
+    return [engine.head_set(chosen, replace) for chosen in sets]
+
+
+def _outcome(score: Score) -> Float[Tensor, "batch measure outcome"]:
+    """Right answers, and minus their loss in nats: what an ablation can lose."""
+    return torch.stack([score.right.double(), -score.loss.double()], 1)

@@ -1,0 +1,254 @@
+"""Where each head looks: attention mass on relations, against chance, a null and an untrained twin."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from einops import einsum
+from jaxtyping import Bool, Float
+from scipy import stats
+from torch import Tensor
+
+from hooks.interventions.ablation_engine import Net, written_of_keys
+from interp.core.randomness import derived_generator, derived_seed
+from interp.core.statistics import check_level, holm, t_half_width
+from interp.core.verbs import Given, readable, untrained_twin, visible_keys
+from interp.evaluation.evaluate import chunks
+from interp.heads.kinds import relations_of
+from interp.heads.pattern_result import HeadPatterns
+from interp.tasks.base import Batch, Task
+
+CHUNK = 64
+MIN_SCORE = 0.3
+"""A head is given a label only if the lower end of its score's interval is at least this."""
+SAME_SCORE = 0.02
+"""Scores closer than this count as equal; the kind with fewer related keys then wins, being the stricter one."""
+
+
+def classify_heads(
+    model: Given,
+    task: Task,
+    *,
+    kinds: Sequence[str] | None = None,
+    n: int = 256,
+    alpha: float = 0.01,
+    untrained: Given | None = None,
+    seed: int = 0,
+) -> HeadPatterns:
+    """Score every head on every kind of attention, and label those that clearly are of one.
+
+    The score of a head on a relation is the attention mass on related keys, 0 at chance (uniform over the keys the
+    query may see) and 1 for all of it, averaged over queries that have related and unrelated keys, then over the
+    sequences that have such queries. A head gets the label of its best kind if all three hold: its keys could hardly
+    be arranged so by permutation (p, Holm over all heads and kinds, at most `alpha`); the lower end of its 95 %
+    interval over sequences is at least 0.3; and that end is above every head of an untrained model of the same
+    config, with hard-coded heads learned. Else it is `uniform` if its rows are (score at least 0.9, and above the
+    twin's by 0.1), else `unclassified`.
+
+    Args:
+        model: What to read. It is not changed.
+        task: Where sequences and relations come from.
+        kinds: Names of registered kinds; every one that the task has when left out.
+        n: Sequences: the independent units behind every interval.
+        alpha: Level of the Holm correction, strictly between 0 and 1.
+        untrained: The model to compare with; a fresh one of the same config when left out. A model that started from
+            something else (mimicking, W_Q copied into W_K) is better compared with another such start.
+        seed: Decides the sequences and the fresh untrained model.
+
+    Raises:
+        ValueError: fewer than 8 sequences, a level outside (0, 1), or what `relations_of` refuses.
+
+    Source: value-weighted attention as Kobayashi et al. 2020 (arXiv:2004.10102). The null permutes each query's
+    keys within those it may see; its variance is that of sampling without replacement, its tail the normal one.
+    """
+    model = readable(model, "classify_heads")
+    if n < 8:
+        raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
+    check_level(alpha)
+    batch = task.sample(n, generator=derived_generator(seed, "classify"), split="test")
+    names = tuple(relations_of(task, batch, kinds))
+    if not names:
+        raise ValueError("this task has none of the registered kinds; register one with interp.register_kind.")
+    ours = measure(model, task, batch, names)
+    if untrained is None:
+        other = untrained_twin(model, derived_seed(seed, "untrained twin") % 2**31, learned=True)
+    else:
+        other = readable(untrained, "classify_heads")
+    twin = measure(other, task, batch, names)
+    mean, half = _mean(ours.score), _half_width(ours.score)
+    spread = np.sqrt(ours.null_variance.sum(0)) / np.isfinite(ours.score).sum(0).clip(1)
+    p = stats.norm.sf(mean / np.maximum(spread, 1e-12))
+    p_holm = holm(p)
+    twin_score = _mean(twin.score)
+    fits = (p_holm <= alpha) & (mean - half >= MIN_SCORE) & (mean - half > twin_score.max((0, 1)))
+    uniform, twin_uniform = ours.uniformity.mean(0), twin.uniformity.mean(0)
+    return HeadPatterns(
+        kinds=names,
+        label=_labels(names, mean, fits, ours.chance, (uniform >= 0.9) & (uniform > twin_uniform.max() + 0.1)),
+        score=mean,
+        low=mean - half,
+        high=mean + half,
+        p=p,
+        p_holm=p_holm,
+        untrained=twin_score,
+        value_weighted=_mean(ours.value_weighted),
+        uniformity=uniform,
+        entropy=ours.entropy.mean(0),
+        moved=ours.moved.mean(0),
+        alpha=alpha,
+        n=n,
+    )
+
+
+@dataclass
+class Measures:
+    """Per sequence, layer, head (and kind): what `classify_heads` averages.
+
+    A score is not a number where a sequence has no query with both related and unrelated keys.
+    """
+
+    score: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    null_variance: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    value_weighted: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    uniformity: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    entropy: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    moved: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    chance: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+
+@torch.no_grad()
+def measure(model: Net, task: Task, batch: Batch, kinds: Sequence[str]) -> Measures:
+    """Scores of every head on every kind, sequence by sequence, from one pass that keeps no pattern."""
+    model.eval()
+    parts: list[list[dict[str, Tensor]]] = []
+    chances = []
+    # of the whole batch: a part of it may well lack a relation
+    every = torch.stack(list(relations_of(task, batch, kinds).values()), 1)
+    for part, related in zip(chunks(batch, CHUNK), every.split(CHUNK), strict=True):
+        allowed = visible_keys(model, part.tokens, part.attention_mask)
+        real = torch.ones_like(part.tokens, dtype=torch.bool) if part.attention_mask is None else part.attention_mask
+        rows = _Rows(related & allowed[:, None], allowed, real)
+        chances.append(rows.chance.mean((0, 2)))
+        layers: list[dict[str, Tensor]] = [{} for _ in range(model.cfg.n_layers)]
+
+        def see(pattern: Tensor, hook, rows=rows, layers=layers) -> None:
+            layers[hook.layer()].update(rows.measure(pattern.float()))
+
+        def keep(resid: Tensor, hook, layers=layers) -> None:
+            layers[hook.layer()]["resid"] = resid
+
+        def weigh(v: Tensor, hook, layers=layers) -> None:
+            layer = hook.layer()
+            layers[layer]["norm"] = _write_norm(model, layer, v, layers[layer].pop("resid")).float()
+
+        hooks = [
+            (f"blocks.{layer}.{name}", act)
+            for layer in range(model.cfg.n_layers)
+            for name, act in (("hook_resid_pre", keep), ("attn.hook_v", weigh), ("attn.hook_pattern", see))
+        ]
+        with model.hooks(hooks):
+            model(part.tokens, **part.model_inputs())
+        parts.append([rows.weigh(layer) for layer in layers])
+    joined = {
+        name: torch.cat([torch.stack([layer[name] for layer in layers], 1) for layers in parts]).double().numpy()
+        for name in ("score", "null_variance", "value_weighted", "uniformity", "entropy", "moved")
+    }
+    return Measures(**joined, chance=torch.stack(chances).mean(0).numpy())
+
+
+def _write_norm(
+    model: Net, layer: int, v: Float[Tensor, "batch key head d_head"], resid: Float[Tensor, "batch key d_model"]
+) -> Float[Tensor, "batch head key"]:
+    """Norm of what each key would write through each head."""
+    if model.cfg.vo_identity:
+        return written_of_keys(model, layer, v, resid).norm(dim=-1).transpose(1, 2)
+    # |v W_O| = |R v| where W_O^T = Q R, and R is small
+    at: Any = model.blocks[layer]
+    small = torch.linalg.qr(at.attn.W_O.mT, mode="r").R
+    return (v.transpose(1, 2) @ small.mT).norm(dim=-1)
+
+
+class _Rows:
+    """The queries of one batch: which keys they may see, which of those are related, what chance would give."""
+
+    def __init__(
+        self,
+        related: Bool[Tensor, "batch kind query key"],
+        allowed: Bool[Tensor, "batch query key"],
+        real: Bool[Tensor, "batch query"],
+    ):
+        self.real = real.float()
+        self.n_keys = allowed.sum(-1).float()
+        n_related = related.sum(-1).float()
+        self.chance = n_related / self.n_keys[:, None]
+        self.counts = ((n_related > 0) & (self.chance < 1) & real[:, None]).float()
+        self.room = (self.counts * (1 - self.chance)).sum(-1)
+        self.at_chance = (self.counts * self.chance).sum(-1)
+        self.wanted = (related * self.counts[..., None]).flatten(2)
+        # variance of the mass on r of K keys drawn without replacement is this times the row's variance
+        self.factor = n_related * (self.n_keys[:, None] - n_related) / (self.n_keys[:, None] - 1).clamp_min(1)
+
+    def score(self, pattern: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head kind"]:
+        mass = pattern.flatten(2) @ self.wanted.mT
+        above = mass - self.at_chance[:, None]
+        return above / self.room[:, None]  # 0 / 0 where no query counts
+
+    def measure(self, pattern: Float[Tensor, "batch head query key"]) -> dict[str, Tensor]:
+        keys, real = self.n_keys[:, None], self.real[:, None]
+        n_real = real.sum(-1)
+        row_variance = (pattern.square().sum(-1) / keys - 1 / keys.square()).clamp_min(0)
+        variance = einsum(row_variance, self.factor * self.counts, "b h q, b c q -> b h c")
+        excess = (pattern - 1 / keys[..., None]).clamp_min(0).sum(-1) / (1 - 1 / keys).clamp_min(1e-9)
+        entropy = -(pattern * pattern.clamp_min(1e-30).log()).sum(-1) / keys.log().clamp_min(1e-9)
+        several = real * (keys > 1)
+        return {
+            "pattern": pattern,
+            "score": self.score(pattern),
+            "null_variance": variance / self.room[:, None].square().clamp_min(1e-9),
+            "uniformity": 1 - (excess * several).sum(-1) / several.sum(-1).clamp_min(1),
+            "entropy": (entropy * several).sum(-1) / several.sum(-1).clamp_min(1),
+            "n_real": n_real,
+        }
+
+    def weigh(self, layer: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Add what the head moves: its pattern weighted by the norm of what each key writes."""
+        pattern, n_real = layer.pop("pattern"), layer.pop("n_real")
+        weighted = pattern * layer.pop("norm")[:, :, None]
+        total = weighted.sum(-1, keepdim=True)
+        layer["value_weighted"] = self.score(torch.where(total > 0, weighted / total.clamp_min(1e-30), 0))
+        layer["moved"] = (total[..., 0] * self.real[:, None]).sum(-1) / n_real.clamp_min(1)
+        return layer
+
+
+def _mean(values: Float[np.ndarray, "sample *cells"]) -> Float[np.ndarray, "*cells"]:
+    """Mean over the sequences that have a value; 0 where none has."""
+    return np.nansum(values, 0) / np.isfinite(values).sum(0).clip(1)
+
+
+def _half_width(values: Float[np.ndarray, "sample *cells"]) -> Float[np.ndarray, "*cells"]:
+    """Half of the t interval of that mean; 1, the whole range, where fewer than two sequences have a value."""
+    return np.nan_to_num(t_half_width(values), nan=1.0)
+
+
+def _labels(
+    names: Sequence[str],
+    score: Float[np.ndarray, "layer head kind"],
+    fits: Bool[np.ndarray, "layer head kind"],
+    chance: Float[np.ndarray, " kind"],
+    uniform: Bool[np.ndarray, "layer head"],
+) -> tuple[tuple[str, ...], ...]:
+    labels = []
+    for layer in range(score.shape[0]):
+        row = []
+        for head in range(score.shape[1]):
+            passing = [kind for kind in range(len(names)) if fits[layer, head, kind]]
+            if passing:
+                best = max(score[layer, head, kind] for kind in passing)
+                close = [kind for kind in passing if score[layer, head, kind] >= best - SAME_SCORE]
+                row.append(names[min(close, key=lambda kind: chance[kind])])
+            else:
+                row.append("uniform" if uniform[layer, head] else "unclassified")
+        labels.append(tuple(row))
+    return tuple(labels)

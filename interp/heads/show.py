@@ -1,0 +1,97 @@
+"""A page on which a person sees where heads look."""
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from hooks.interventions.ablation_engine import Head, Net
+from interp.core.randomness import derived_generator
+from interp.core.verbs import Given, readable
+from interp.heads.kinds import relations_of
+from interp.heads.pattern_result import HeadPatterns
+from interp.tasks.base import Batch, Task
+from interp.view.attention import AttentionPage, Example, canvas_page, circuitsvis_page
+
+Viewer = Literal["auto", "circuitsvis", "canvas"]
+CIRCUITSVIS_CELLS = 40_000
+"""Attention weights up to which circuitsvis's page stays near 2 MB."""
+
+
+def show_attention(
+    model: Given,
+    task: Task,
+    *,
+    examples: Batch | int = 1,
+    heads: Sequence[Head] | None = None,
+    patterns: HeadPatterns | None = None,
+    viewer: Viewer = "auto",
+    seed: int = 0,
+) -> AttentionPage:
+    """Patterns of heads on a few sequences, as a page that opens offline and shows itself in a notebook.
+
+    Args:
+        model: What to look at.
+        task: Where sequences and relations come from.
+        examples: A batch to show, or how many held-out sequences to draw.
+        heads: Which (layer, head); all when left out.
+        patterns: What `classify_heads` found, to write beside each head (canvas viewer).
+        viewer: `circuitsvis` (one sequence), `canvas` (thumbnails, several sequences, relations to outline), or
+            `auto`: circuitsvis for one small sequence, else canvas.
+        seed: Decides the sequences drawn.
+
+    Raises:
+        ValueError: an unknown viewer, a head that does not exist, no example, or several for circuitsvis.
+    """
+    model = readable(model, "show_attention")
+    if viewer not in get_args(Viewer):
+        raise ValueError(f"viewer is {viewer!r}; choose one of {', '.join(get_args(Viewer))}.")
+    if isinstance(examples, int):
+        examples = task.sample(examples, generator=derived_generator(seed, "show"), split="test")
+    if not len(examples):
+        raise ValueError("examples is empty; show at least one sequence.")
+    every = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
+    chosen = every if heads is None else [(int(layer), int(head)) for layer, head in heads]
+    if not chosen or not set(chosen) <= set(every):
+        raise ValueError(
+            f"heads is {chosen}; this model has layers 0 to {model.cfg.n_layers - 1} with heads 0 to "
+            f"{model.cfg.n_heads - 1}."
+        )
+    found = _patterns(model, examples, chosen)
+    if viewer == "auto":
+        viewer = "circuitsvis" if len(examples) == 1 and found.size <= CIRCUITSVIS_CELLS else "canvas"
+    if viewer == "circuitsvis" and len(examples) > 1:
+        raise ValueError(f"circuitsvis shows one sequence, not {len(examples)}; choose viewer='canvas'.")
+    relations = relations_of(task, examples)
+    shown = [
+        Example(
+            tokens=tuple(task.vocab.words(examples.tokens[row])),
+            patterns=found[row],
+            relations={name: relation[row].numpy() for name, relation in relations.items()},
+        )
+        for row in range(len(examples))
+    ]
+    names = [f"{layer}.{head}" for layer, head in chosen]
+    title = f"attention of {len(chosen)} heads"
+    if viewer == "circuitsvis":
+        return circuitsvis_page(shown[0], heads=names, causal=model.cfg.attention == "causal", title=title)
+    labels = ["" if patterns is None else patterns.label[layer][head] for layer, head in chosen]
+    columns = model.cfg.n_heads if heads is None else min(len(chosen), 12)
+    return canvas_page(shown, heads=names, labels=labels, columns=columns, title=title)
+
+
+@torch.no_grad()
+def _patterns(model: Net, batch: Batch, heads: Sequence[Head]) -> Float[np.ndarray, "batch head query key"]:
+    layers = sorted({layer for layer, _ in heads})
+    model.eval()
+    found: dict[int, Tensor] = {}
+
+    def keep(pattern: Tensor, hook) -> None:
+        found[hook.layer()] = pattern
+
+    with model.hooks([(f"blocks.{layer}.attn.hook_pattern", keep) for layer in layers]):
+        model(batch.tokens, **batch.model_inputs())
+    return np.stack([found[layer][:, head].numpy() for layer, head in heads], 1)

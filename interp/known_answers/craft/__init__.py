@@ -1,0 +1,1 @@
+"""Hand-written weights: wiring, surgery, change of basis."""

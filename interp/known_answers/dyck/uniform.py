@@ -1,0 +1,182 @@
+"""Corollary 1 of the bounded-Dyck paper as a model: uniform attention tells the next bracket's exact probabilities.
+
+x -> depth -> e(bracket, depth) -> symbols on the stack -> top of the stack -> logits. Each arrow is one function below.
+"""
+
+import math
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from hooks import BracketStates, Transformer, presets
+from hooks.model.blocks import MLP, Block
+from interp.known_answers.craft.one_hot import TINY, bracket_states, clear, pair_coordinates
+from interp.tasks import Dyck
+from interp.tasks.dyck.brackets import START, closer, opener
+from interp.tasks.dyck.words import prefix_chances
+
+FORBIDDEN = -60.0
+"""Logit of a token that may not follow; that of one that may is the log of its probability. exp(-60) is 9e-27."""
+
+
+def uniform_dyck(task: Dyck) -> Transformer:
+    """A two-layer transformer that gives `task.next_token_probabilities` exactly, for prefixes of any length.
+
+    Both heads are hard-coded to be uniform over the past, so nothing about the stack shows in an attention pattern.
+    What stands where, and nothing else is written anywhere:
+
+    - after layer 0 (`blocks.0.hook_resid_post`): e(bracket, depth), as `BracketStates(encoding="pair")` has it;
+    - after layer 1 (`blocks.1.hook_resid_post`): coordinate `type * max_depth + level - 1` is 1 where a bracket of
+      that type, open at that level, is the top of the stack; all are 0 at depth 0.
+
+    Args:
+        task: The language. Its `length` matters only beyond 6000: the model reads at least so many tokens.
+
+    Returns:
+        The model, in float64. `model.float()` is as good as float32 allows.
+
+    Raises:
+        ValueError: a task of complete words, whose next token depends on how many brackets were read.
+
+    Source: bounded-Dyck paper (arXiv:2312.01429) Corollary 1, Eq. 6 for the layers. Differs: the MLPs have one hidden
+    layer where the paper's have six in all; the output is logits, so that forbidden tokens share about e^-60; LN_0 is
+    a LayerNorm with eps 1e-30, its gain undoing sqrt(d_model); hidden units saturate, so that rounding does not add up
+    over a long prefix.
+    """
+    if task.words != "prefixes":
+        raise ValueError(
+            f"task has words={task.words!r}; only of prefixes does the next token depend on the stack alone. "
+            f"Use Dyck(words='prefixes')."
+        )
+    states = bracket_states(task)
+    symbols = task.n_types * task.max_depth + 1  # every symbol that can stand on the stack, and [START]
+    cfg = presets.dyck_uniform(
+        d_vocab=task.d_vocab,
+        d_model=states.width + 2 * symbols,
+        d_head=symbols,
+        d_mlp=task.d_vocab + 4 * task.n_types * (task.max_depth - 1),
+        block="dyck",
+        attn_bias=False,
+        layer_norm_eps=TINY,
+        n_ctx=max(task.n_ctx, presets.DYCK_POSITIONS),
+    )
+    model = Transformer(cfg).double()
+    clear(model)
+    with torch.no_grad():
+        model.W_E[:, : task.d_vocab] = torch.eye(task.d_vocab)
+        _read_depth(model.block(0), states)
+        _write_states(model.block(0), states)
+        _read_stack(model.block(1), states)
+        _write_top(model.block(1), states)
+        _write_logits(model, task)
+    return model.eval()
+
+
+def _read_depth(block: Block, states: BracketStates) -> None:
+    """Attention and norm of layer 0: depth and 1, as sine and cosine of arctan(depth), after the one-hot of the token.
+
+    The mean over n tokens is (depth, 1) / n; the norm takes the unknown n away.
+    """
+    value = block.attention.v.weight
+    value[0, states.first_bracket : states.d_vocab : 2] = 1
+    value[0, states.first_bracket + 1 : states.d_vocab : 2] = -1
+    value[1, START] = 1
+    _write_unit_vector(block, at=states.d_vocab, size=2)
+
+
+def _write_unit_vector(block: Block, *, at: int, size: int) -> None:
+    """The first `size` dimensions of the head, made a unit vector, from stream coordinate `at` on.
+
+    The norm subtracts the mean: a copy with the other sign, which it then drops, keeps that mean at zero.
+    """
+    identity = torch.eye(size)
+    block.attention.o.weight[at : at + size, :size] = identity
+    block.attention.o.weight[at + size : at + 2 * size, :size] = -identity
+    block.norm_1.weight[at : at + size] = math.sqrt(2 / len(block.norm_1.weight))
+
+
+def _write_states(block: Block, states: BracketStates) -> None:
+    """MLP of layer 0: e(bracket, depth).
+
+    A bracket starts at its lowest pair and moves up by one at each boundary between depths that (sine, cosine) lies
+    beyond. sine - boundary * cosine has the sign of depth - boundary; steepened, it is at least 1 on either side, and
+    a step from -1/2 to 1/2 makes it 0 or 1. A step counts only for its own token.
+    """
+    mlp, unit, sine = cast(MLP, block.mlp), 0, states.d_vocab
+    gate = math.ceil(2 * math.hypot(1, states.max_depth)) + 1.0
+    for token in range(states.d_vocab):
+        bracket = token - states.first_bracket
+        lowest = token if bracket < 0 else states.first_bracket + bracket * states.max_depth
+        mlp.w_in.weight[unit, token] = 1
+        mlp.w_out.weight[lowest, unit] = 1
+        unit += 1
+        for pair in range(1, states.max_depth if bracket >= 0 else 0):
+            boundary = pair + 0.5 - bracket % 2
+            steep = 2 * math.hypot(1, boundary + 0.5)
+            direction = torch.zeros(mlp.w_in.weight.shape[1], dtype=torch.float64)
+            direction[sine], direction[sine + 1], direction[token] = steep, -steep * boundary, gate
+            step = _write_step(mlp, unit, direction, -gate)
+            mlp.w_out.weight[lowest + pair] += step
+            mlp.w_out.weight[lowest + pair - 1] -= step
+            unit += 2
+
+
+def _write_step(mlp: MLP, unit: int, direction: Tensor, bias: float) -> Float[Tensor, " d_mlp"]:
+    """Two hidden units whose difference is 0 where direction x + bias is below -1/2, and 1 where it is above 1/2.
+
+    Returns:
+        How to read the step from the hidden units.
+    """
+    mlp.w_in.weight[unit : unit + 2] = direction
+    mlp.w_in.bias_or_zero[unit], mlp.w_in.bias_or_zero[unit + 1] = bias + 0.5, bias - 0.5
+    read = torch.zeros(mlp.w_in.weight.shape[0], dtype=torch.float64)
+    read[unit], read[unit + 1] = 1, -1
+    return read
+
+
+def _read_stack(block: Block, states: BracketStates) -> None:
+    """Attention and norm of layer 1: 1 / sqrt(1 + depth) for each symbol on the stack and for [START].
+
+    A closer takes back what its opener adds: the balance condition (Eq. 11), in its simplest form.
+    """
+    opens, closes = pair_coordinates(states)
+    symbol = torch.arange(opens.numel())
+    value = block.attention.v.weight
+    value[symbol, opens.flatten()] = 1
+    value[symbol, closes.flatten()] = -1
+    value[opens.numel(), START] = 1
+    _write_unit_vector(block, at=states.width, size=opens.numel() + 1)
+
+
+def _write_top(block: Block, states: BracketStates) -> None:
+    """MLP of layer 1: the top of the stack.
+
+    sqrt(1 + d) * symbol + [depth is d] - 1 is 1 where the symbol, at level d, is the top, and otherwise not above 0.
+    """
+    mlp, (opens, closes) = cast(MLP, block.mlp), pair_coordinates(states)
+    for symbol in range(opens.numel()):
+        level = symbol % states.max_depth + 1
+        direction = torch.zeros(mlp.w_in.weight.shape[1], dtype=torch.float64)
+        direction[states.width + symbol] = math.sqrt(1 + level)
+        direction[opens[:, level - 1]] = 1
+        if level < states.max_depth:
+            direction[closes[:, level]] = 1  # closes a pair one level up
+        mlp.w_out.weight[symbol] = _write_step(mlp, 2 * symbol, 2 * direction, -3.0)
+
+
+def _write_logits(model: Transformer, task: Dyck) -> None:
+    """Read-out: the log-probabilities of depth 0 as biases, and by how much each top of the stack changes them."""
+    opens = prefix_chances(task.q, task.max_depth, 0).opens[0]
+    openers = slice(opener(0), None, 2)
+    even = -math.log(task.n_types)
+    may_open = opens.log().clamp_min(FORBIDDEN)
+    may_close = (1 - opens).log().clamp_min(FORBIDDEN)
+    model.b_U[:] = FORBIDDEN
+    model.b_U[openers] = may_open[0] + even
+    for kind in range(task.n_types):
+        for level in range(1, task.max_depth + 1):
+            change = model.unembed.weight[:, kind * task.max_depth + level - 1]
+            change[openers] = may_open[level] - may_open[0]
+            change[closer(kind)] = may_close[level] - FORBIDDEN

@@ -1,0 +1,1 @@
+"""Linear probes with control tasks, and interchange interventions."""

@@ -1,0 +1,205 @@
+"""What can be read from the residual stream, where, and by how much more than controls can."""
+
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from joblib import Parallel, delayed
+from threadpoolctl import threadpool_limits
+from torch import Tensor
+
+from interp.core.activations import class_means, residuals_at_targets
+from interp.core.randomness import derived_generator, derived_seed
+from interp.core.statistics import CONFIDENCE, proportion_interval
+from interp.core.verbs import Given, readable, untrained_twin
+from interp.probing.interchange import interchange_map
+from interp.probing.probe_result import ProbeResult
+from interp.probing.ridge import LinearClassifier, factorise, fit
+from interp.tasks.base import Batch, Task
+
+Solver = Literal["ridge", "logistic"]
+RIDGE_CONTROLS = 20
+LOGISTIC_CONTROLS = 1
+
+
+def probe(
+    model: Given,
+    task: Task,
+    *,
+    label: str | None = None,
+    n_train: int = 4000,
+    n_test: int = 2000,
+    solver: Solver = "ridge",
+    verify: bool = False,
+    seed: int = 0,
+) -> ProbeResult:
+    """Fit one linear classifier per layer and target to a frozen model, and score it on held-out examples.
+
+    The classifier of a cell reads the residual stream where that target is read. Beside its accuracy stand a control
+    task (a random label for each input type, so that only memory can score), shuffled labels, and the same probes
+    on an untrained model of the same config. Probes are fitted on validation examples and scored on test
+    examples: the model has trained on neither.
+
+    Args:
+        model: What to read. It is not changed.
+        task: Where examples and labels come from.
+        label: Which of `task.probe_labels` to read; the first when left out.
+        n_train: Examples to fit on.
+        n_test: Examples to score on; they decide the intervals.
+        solver: `ridge` (closed form, 20 control draws) or `logistic` (scikit-learn, one control draw).
+        verify: Also interchange the probe's direction between examples and see whether the output follows.
+        seed: Decides examples, control labels and the untrained twin.
+
+    Raises:
+        ValueError: an unknown label or solver, `verify` for a label that the model does not predict, too few
+            examples, a label with one class only at every target, or activations that are not finite.
+
+    A target whose label has one class only (nothing is open before the first bracket) is left out.
+
+    Source: Alain & Bengio 2016 (arXiv:1610.01644); control task and selectivity Hewitt & Liang 2019
+    (arXiv:1909.03368); map as in LEGO (arXiv:2206.04301) Figure 4. Differs: one classifier per layer and target where
+    LEGO has one per layer.
+    """
+    model = readable(model, "probe with verify=True" if verify else "probe")
+    if solver not in get_args(Solver):
+        raise ValueError(f"solver is {solver!r}; choose one of {', '.join(get_args(Solver))}.")
+    if n_test < 1:
+        raise ValueError(f"n_test is {n_test}; at least 1 example is needed.")
+    fitting = task.sample(n_train, generator=derived_generator(seed, "probe fit"), split="validation")
+    testing = task.sample(n_test, generator=derived_generator(seed, "probe test"), split="test")
+    label = label or next(iter(task.probe_labels(fitting)))
+    labels = [_labels(task, batch, label) for batch in (fitting, testing)]
+    if verify and not torch.equal(labels[1], testing.labels):
+        raise ValueError(f"verify compares with the model's answers, which are not {label!r}; leave verify out.")
+    n_classes = int(torch.cat(labels).max()) + 1
+    kept = _targets_that_vary(labels[0], label, task, n_classes, n_train)
+    if verify and len(kept) < len(task.targets):
+        raise ValueError(f"label {label!r} has one class only at some targets; verify compares all: leave it out.")
+    labels = [values[:, kept] for values in labels]
+    model.eval()
+    inputs = [residuals_at_targets(model, batch)[:, kept] for batch in (fitting, testing)]
+    draws = RIDGE_CONTROLS if solver == "ridge" else LOGISTIC_CONTROLS
+    types = [task.control_types(batch)[:, kept] for batch in (fitting, testing)]
+    control = _control_labels(types, n_classes, draws, seed)
+    shuffled = _shuffled_labels(labels, draws, seed)
+    score = _score_ridge if solver == "ridge" else _score_logistic
+    true = [values.T[:, None] for values in labels]
+    accuracy = score(inputs, true, n_classes)[..., 0]
+    shuffled_draws = score(inputs, shuffled, n_classes)
+    twin = untrained_twin(model, derived_seed(seed, "untrained twin") % 2**31)
+    twin_inputs = [residuals_at_targets(twin, batch)[:, kept] for batch in (fitting, testing)]
+    low, high = proportion_interval(np.rint(accuracy * n_test).astype(int), n_test)
+    causal = None
+    if verify:
+        weights, means = _directions(inputs[0], true[0], n_classes)
+        causal = interchange_map(
+            model, testing, labels[1], weights=weights, means=means, answers=task.answers, seed=seed
+        )
+    return ProbeResult(
+        label=label,
+        solver=solver,
+        targets=tuple(task.targets[index] for index in kept),
+        accuracy=accuracy,
+        low=low,
+        high=high,
+        control=score(inputs, control, n_classes).mean(-1),
+        shuffled=shuffled_draws.mean(-1),
+        shuffled_high=np.quantile(shuffled_draws, (1 + CONFIDENCE) / 2, axis=-1),
+        untrained=score(twin_inputs, true, n_classes)[..., 0],
+        n_train=n_train,
+        n_test=n_test,
+        n_controls=draws,
+        causal=causal,
+    )
+
+
+def _labels(task: Task, batch: Batch, label: str) -> Int[Tensor, "batch target"]:
+    if batch.attention_mask is not None and not batch.attention_mask.gather(1, batch.target_positions).all():
+        raise ValueError(
+            "some targets of this task are padding, where there is nothing to read; probe examples of one length "
+            "(of Dyck: prefixes, or complete words with min_length equal to length)."
+        )
+    known = task.probe_labels(batch)
+    if label not in known:
+        raise ValueError(f"label is {label!r}; this task has {', '.join(known)}.")
+    return known[label]
+
+
+def _targets_that_vary(labels: Tensor, label: str, task: Task, n_classes: int, n_train: int) -> list[int]:
+    """The targets whose label has several classes; the others leave nothing to tell apart."""
+    if n_train < 10 * n_classes:
+        raise ValueError(f"n_train is {n_train} for {n_classes} classes; give at least {10 * n_classes}.")
+    kept = [index for index, values in enumerate(labels.T) if values.unique().numel() > 1]
+    if not kept:
+        raise ValueError(
+            f"label {label!r} has one class only at every target ({int(labels[0, 0])} in all {len(labels)} examples at "
+            f"{task.targets[0]}); there is nothing to tell apart. Choose another label or task."
+        )
+    return kept
+
+
+def _control_labels(
+    types: list[Int[Tensor, "_ target"]], n_classes: int, draws: int, seed: int
+) -> list[Int[Tensor, "target draw batch"]]:
+    """A random class for each input type, the same in both batches."""
+    distinct, inverse = torch.cat(types).unique(return_inverse=True)
+    table = torch.randint(n_classes, (draws, len(distinct)), generator=derived_generator(seed, "control task"))
+    labels = table[:, inverse].permute(2, 0, 1)
+    return [labels[..., : len(types[0])], labels[..., len(types[0]) :]]
+
+
+def _shuffled_labels(labels: list[Tensor], draws: int, seed: int) -> list[Int[Tensor, "target draw batch"]]:
+    generator = derived_generator(seed, "shuffled labels")
+    return [
+        torch.stack([values[torch.randperm(len(values), generator=generator)].T for _ in range(draws)], 1)
+        for values in labels
+    ]
+
+
+def _score_ridge(inputs: list[Tensor], labels: list[Tensor], n_classes: int) -> Float[np.ndarray, "layer target draw"]:
+    layers, targets = inputs[0].shape[:2]
+    fit_labels, test_labels = (_per_cell(values, layers) for values in labels)
+    classifier = fit(factorise(inputs[0].flatten(0, 1)), fit_labels, n_classes)
+    return classifier.accuracy(inputs[1].flatten(0, 1), test_labels).view(layers, targets, -1).double().numpy()
+
+
+def _directions(
+    inputs: Float[Tensor, "layer target batch d_model"], labels: Int[Tensor, "target 1 batch"], n_classes: int
+) -> tuple[Float[Tensor, "layer target class d_model"], Float[Tensor, "layer target class d_model"]]:
+    """Probe weights and class means of every cell."""
+    layers, targets = inputs.shape[:2]
+    classifier: LinearClassifier = fit(factorise(inputs.flatten(0, 1)), _per_cell(labels, layers), n_classes)
+    weights = classifier.weight[:, 0].transpose(1, 2).unflatten(0, (layers, targets))
+    return weights, class_means(inputs, labels[:, 0].expand(layers, -1, -1), n_classes)
+
+
+def _per_cell(labels: Int[Tensor, "target draw batch"], layers: int) -> Int[Tensor, "cell draw batch"]:
+    return labels.expand(layers, *labels.shape).flatten(0, 1)
+
+
+def _score_logistic(
+    inputs: list[Tensor], labels: list[Tensor], n_classes: int
+) -> Float[np.ndarray, "layer target draw"]:
+    layers, targets = inputs[0].shape[:2]
+    cells = [
+        (inputs[0][layer, target], labels[0][target, draw], inputs[1][layer, target], labels[1][target, draw])
+        for layer in range(layers)
+        for target in range(targets)
+        for draw in range(labels[0].shape[1])
+    ]
+    with threadpool_limits(1):  # cells run side by side; threads inside each would only be in each other's way
+        scores = Parallel(n_jobs=-1, prefer="threads")(
+            delayed(_logistic_accuracy)(*(part.numpy() for part in cell)) for cell in cells
+        )
+    return np.array(scores).reshape(layers, targets, -1)
+
+
+def _logistic_accuracy(x_fit: np.ndarray, y_fit: np.ndarray, x_test: np.ndarray, y_test: np.ndarray) -> float:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    if len(np.unique(y_fit)) < 2:  # a control draw can give one input type only one class
+        return float((y_test == y_fit[0]).mean())
+    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(x_fit, y_fit).score(x_test, y_test)

@@ -1,0 +1,282 @@
+"""Bounded Dyck: words of nested brackets, no deeper than a bound. Which bracket closes next?"""
+
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from typing import Any, Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.tasks.base import AttentionKind, Batch, Score, Split, Vocab, check_split
+from interp.tasks.dyck import brackets
+from interp.tasks.dyck.brackets import END, PAD, START, Nesting, bracket_names, closer, is_closer, nesting
+from interp.tasks.dyck.words import StepChances, prefix_chances, sample_words, word_chances
+
+Words = Literal["prefixes", "complete"]
+LossOn = Literal["all", "closers"]
+CRITERION = 0.8
+"""The paper's: the right closer must have more than this share of the probability of all closers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DyckBatch(Batch):
+    """Bracket words. `target` is the position: what comes after `[START]`, after the first bracket, and so on."""
+
+    due: Int[Tensor, "batch target"]
+    """Type of the innermost open bracket, counted from 0, whose closer is the only one allowed; -1: none is open."""
+    after_closer: Bool[Tensor, "batch target"]
+    """Where the last token is a closer, so that the answer is not the token just read."""
+    depth: Int[Tensor, "batch target"]
+    """Open brackets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dyck:
+    """Words of nested brackets of several types, at most `max_depth` deep; the next bracket is to be told.
+
+    At depth 0 a bracket opens, at the greatest depth the last one closes; in between one opens with probability q,
+    its type even among all. A prefix ends anywhere; a complete word ends, once `min_length` is reached, with
+    probability 1/2 whenever nothing is open, given that it ends within `length`.
+
+    Accuracy is told of `hard` positions (something is open and the last token is a closer) and of `all` where
+    something is open: after an opener the answer is the token just read, so that a model at chance on `hard` still
+    has 0.8 of `all`. Right is the most likely of the closers; `hard 0.8` and `all 0.8` ask, as the paper does, that it
+    hold more than 0.8 of the closers' probability.
+
+    Splits are independent draws: short words come up in every split, as in the paper.
+
+    Source: bounded Dyck (arXiv:2312.01429) Section 2, Eq. 1-4, and its released code for complete words.
+
+    Raises:
+        ValueError: fewer than one type or level, q outside (0, 1), no length, an odd length of complete words, an
+            unknown choice, or scoring that starts after the end.
+    """
+
+    n_types: int = 2
+    """Types of bracket."""
+    max_depth: int = 4
+    """Most brackets open at a time."""
+    q: float = 0.5
+    """Probability to open where both are possible."""
+    length: int = 28
+    """Brackets of a prefix; most brackets of a complete word."""
+    words: Words = "prefixes"
+    """`prefixes` of exactly `length` brackets, or `complete` words and then `[END]`."""
+    min_length: int = 2
+    """Fewest brackets of a complete word; `length` for words of exactly that length."""
+    loss_on: LossOn = "all"
+    """What training counts: `all` next tokens, or only those that are `closers` (the paper's released setting)."""
+    score_from: int = 0
+    """Accuracy counts positions from this one on."""
+    attention: AttentionKind = field(default="causal", init=False)
+
+    def __post_init__(self):
+        for name in ("n_types", "max_depth", "length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        if not 0 < self.q < 1:
+            raise ValueError(f"q is {self.q}; it must lie strictly between 0 and 1.")
+        for name, choices in (("words", Words), ("loss_on", LossOn)):
+            if getattr(self, name) not in get_args(choices):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(get_args(choices))}.")
+        if self.words == "complete" and (self.length % 2 or self.min_length % 2):
+            raise ValueError(
+                f"length is {self.length} and min_length {self.min_length}; complete words have even lengths."
+            )
+        if self.words == "complete" and not 2 <= self.min_length <= self.length:
+            raise ValueError(f"min_length is {self.min_length}; choose 2 to {self.length}.")
+        if not 0 <= self.score_from <= self.length:
+            raise ValueError(f"score_from is {self.score_from}; positions go from 0 to {self.length}.")
+
+    @property
+    def vocab(self) -> Vocab:
+        """Marks, then opener and closer of each type in turn."""
+        return _vocab(self.n_types)
+
+    @property
+    def d_vocab(self) -> int:
+        """Number of tokens."""
+        return len(self.vocab)
+
+    @property
+    def d_vocab_out(self) -> int:
+        """Number of tokens: any may come next as far as the model knows."""
+        return len(self.vocab)
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens of an example: `[START]` and the brackets."""
+        return self.length + 1
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """How many brackets were read."""
+        return tuple(str(i) for i in range(self.n_ctx))
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """What accuracy is told of."""
+        return ("hard", "all", f"hard {CRITERION}", f"all {CRITERION}")
+
+    @property
+    def chance(self) -> float:
+        """Accuracy of guessing evenly among the closers."""
+        return 1 / self.n_types
+
+    def describe(self) -> dict:
+        """The settings as plain values, for a manifest."""
+        values = asdict(self)
+        del values["attention"]
+        return {"task": "dyck", **values}
+
+    @classmethod
+    def from_description(cls, values: dict) -> "Dyck":
+        """The task that `describe` described."""
+        return cls(**{name: value for name, value in values.items() if name != "task"})
+
+    def sample(self, n: int, *, generator: torch.Generator, split: Split = "train") -> DyckBatch:
+        """Fresh words.
+
+        Args:
+            n: How many.
+            generator: Decides them; the only randomness.
+            split: Checked, and without effect: splits are independent draws.
+
+        Raises:
+            ValueError: an unknown split.
+        """
+        check_split(split)
+        words = sample_words(n, self.n_types, self._chances, generator=generator, length=self.length + 1)
+        return self._batch(words[:, :-1], words[:, 1:])
+
+    def read(self, text: str) -> DyckBatch:
+        """One example from brackets written down, such as `([[](`. Its last label is padding: nothing follows.
+
+        Raises:
+            ValueError: an unknown token, or brackets that are no prefix of a word (where they break, and how).
+        """
+        tokens = torch.tensor(self.vocab.encode(text), dtype=torch.long)
+        fault = brackets.first_fault(tokens, self.n_types, self.max_depth)
+        if fault is not None:
+            raise ValueError(f"text is not in the language: at bracket {fault[0]}, {fault[1]}. Text: {text!r}")
+        row = F.pad(F.pad(tokens, (1, 0), value=START), (0, 1), value=PAD)[None]
+        return self._batch(row[:, :-1], row[:, 1:])
+
+    def _batch(self, tokens: Int[Tensor, "batch pos"], labels: Int[Tensor, "batch pos"]) -> DyckBatch:
+        real = ~torch.isin(tokens, torch.tensor([PAD, END]))
+        found = nesting(tokens, self.max_depth)
+        tokens = torch.where(real, tokens, PAD)
+        pos = tokens.shape[1]
+        return DyckBatch(
+            tokens=tokens,
+            target_positions=torch.arange(pos).expand(len(tokens), -1),
+            labels=labels,
+            supervised=torch.ones(pos, dtype=torch.bool),
+            attention_mask=None if real.all() else real,
+            due=torch.where(real, found.top_type, -1),
+            after_closer=is_closer(tokens),
+            depth=found.depth,
+        )
+
+    @property
+    def _chances(self) -> StepChances:
+        if self.words == "prefixes":
+            return prefix_chances(self.q, self.max_depth, self.length)
+        return _word_chances(self.q, self.max_depth, self.length, self.min_length)
+
+    def next_token_probabilities(self, batch: DyckBatch) -> Float[Tensor, "batch pos d_vocab"]:
+        """Exact probability of every next token, given all before it, in float64. Rows of padding are zero."""
+        step = torch.arange(batch.tokens.shape[1]).expand_as(batch.tokens)
+        opens, ends = self._chances.at(batch.depth, step)
+        exact = torch.zeros(*batch.tokens.shape, self.d_vocab, dtype=torch.float64)
+        exact[..., brackets.opener(0) :: 2] = (opens / self.n_types)[..., None]
+        right = (closer(0) + 2 * batch.due.clamp_min(0))[..., None]
+        exact = exact.scatter_add(2, right, (1 - opens - ends)[..., None] * (batch.due >= 0)[..., None])
+        exact[..., END] = ends
+        return exact if batch.attention_mask is None else exact * batch.attention_mask[..., None]
+
+    def loss(self, logits: Float[Tensor, "batch pos d_vocab_out"], batch: Batch) -> Float[Tensor, ""]:
+        """Cross entropy in nats, mean over the next tokens that count.
+
+        Source: Eq. 4; the paper's experiments count `closers` only (released code). Differs: the theory has squared
+        error.
+        """
+        counted = is_closer(batch.labels) if self.loss_on == "closers" else batch.labels != PAD
+        return F.cross_entropy(logits.flatten(0, 1), torch.where(counted, batch.labels, -100).flatten())
+
+    def answers(self, at_targets: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:
+        """The most likely next token."""
+        return at_targets.argmax(-1)
+
+    def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: DyckBatch) -> Score:
+        """Right closers, and the cross entropy among closers, over `hard` and over `all` positions."""
+        chances = at_targets[..., brackets.closer(0) :: 2].log_softmax(-1)
+        right = chances.gather(2, batch.due.clamp_min(0)[..., None])[..., 0]
+        best, sure = chances.argmax(-1) == batch.due, right.exp() > CRITERION
+        late = torch.arange(batch.due.shape[1], device=batch.due.device) >= self.score_from
+        everywhere = (batch.due >= 0) & late
+        hard = everywhere & batch.after_closer
+        columns = [(best, hard), (best, everywhere), (sure, hard), (sure, everywhere)]
+        asked = torch.stack([where.sum(1) for _, where in columns], 1).to(right.dtype)
+        return Score(
+            right=torch.stack([(what & where).sum(1) for what, where in columns], 1).to(right.dtype),
+            loss=torch.stack([-(right * where).sum(1) for _, where in columns], 1),
+            asked=asked,
+        )
+
+    def probe_labels(self, batch: DyckBatch) -> dict[str, Int[Tensor, "batch target"]]:
+        """What there is to read after each token: the `depth`, and the `stack_top` (0: nothing open, else its type)."""
+        return {"stack_top": batch.due + 1, "depth": batch.depth}
+
+    def control_types(self, batch: DyckBatch) -> Int[Tensor, "batch target"]:
+        """The last four tokens as one number: the input type of a control task.
+
+        The last token alone is one of a handful, which any layer tells apart.
+        """
+        padded = F.pad(batch.tokens, (3, 0))
+        pos = batch.tokens.shape[1]
+        return sum((padded[:, 3 - back : 3 - back + pos] * self.d_vocab**back for back in range(4)), batch.tokens * 0)
+
+    def relations(self, batch: Any) -> dict[str, Bool[Tensor, "batch query key"]]:
+        """Which keys stand in which relation to each query.
+
+        `stack_top`: the innermost open bracket after the query (the query itself, if it opens). `unmatched_open`:
+        every open bracket. `matching_bracket`: the partner. `special`: `[START]`.
+        """
+        found = self.nesting(batch)
+        pos = batch.tokens.shape[1]
+        return {
+            "stack_top": brackets.stack_top_map(found),
+            "unmatched_open": brackets.unmatched_open_map(found),
+            "matching_bracket": brackets.matching_map(found, batch.tokens),
+            "special": (batch.tokens == START)[:, None, :].expand(-1, pos, -1),
+        }
+
+    def nesting(self, batch: Batch) -> Nesting:
+        """Depth and open brackets after each token."""
+        return nesting(batch.tokens, self.max_depth)
+
+    def staircase(self, *kinds: int, repeat: int = 1) -> str:
+        """`((((  ))))` for each type in turn, to the greatest depth: every type and depth once.
+
+        Source: the paper's probe prefix, 16 brackets for two types and depth 4; with all types when none is named.
+        """
+        pairs = [self.pair(kind) for kind in kinds or range(self.n_types)]
+        return "".join(left * self.max_depth + right * self.max_depth for left, right in pairs) * repeat
+
+    def pair(self, kind: int) -> tuple[str, str]:
+        """Names of the opener and the closer of a type, counted from 0."""
+        names = bracket_names(self.n_types)
+        return names[2 * kind], names[2 * kind + 1]
+
+
+@lru_cache
+def _vocab(n_types: int) -> Vocab:
+    return Vocab(("[PAD]", "[START]", "[END]", *bracket_names(n_types)))
+
+
+@lru_cache
+def _word_chances(q: float, max_depth: int, length: int, min_length: int) -> StepChances:
+    return word_chances(q, max_depth, length, min_length)

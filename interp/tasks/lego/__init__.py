@@ -1,0 +1,1 @@
+"""LEGO: chains of group operations."""

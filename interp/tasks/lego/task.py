@@ -1,0 +1,334 @@
+"""LEGO: a chain of group operations, written as clauses in random order. Which value has each variable?"""
+
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.tasks.base import (
+    AttentionKind,
+    Batch,
+    Score,
+    Split,
+    Vocab,
+    check_split,
+    logits_at_targets,
+    supervised_cross_entropy,
+)
+from interp.tasks.lego.groups import Z2, GroupAction
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+SentenceFormat = Literal["paper", "compact"]
+ClauseOrder = Literal["random", "chain"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LegoBatch(Batch):
+    """LEGO sentences. `target` is the chain variable: 0 is the root, i is resolved from i - 1."""
+
+    letters: Int[Tensor, "batch target"]
+    """Which letter of the alphabet each variable is."""
+    operations: Int[Tensor, "batch target"]
+    """Which element acts to give each variable."""
+    clause_of: Int[Tensor, "batch target"]
+    """Which clause of the sentence defines each variable."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lego:
+    """Sentences like `a=+1;b=-a;` with their clauses shuffled; every variable's value is to be told.
+
+    Variable i is `v_i = g_i . v_{i-1}`, the root is `v_0 = g_0 . root`. Letters are drawn afresh for each sentence
+    without repetition, operations independently and uniformly. A variable is read at its clause's first token.
+
+    A sentence belongs to one split for good, decided by a hash of its content: three quarters are for training, an
+    eighth each for validation and test, so held-out sentences are never trained on.
+
+    Source: LEGO (arXiv:2206.04301) Section 2 and released data. Differs: the paper draws values and derives signs,
+    which for a group acting on itself is the same distribution; its splits are independent draws.
+
+    Raises:
+        ValueError: fewer than one variable, more variables than letters, supervised variables out of range or none,
+            an unknown format or clause order.
+    """
+
+    n_vars: int = 12
+    """Variables in a chain."""
+    group: GroupAction = Z2
+    """What acts on what."""
+    n_supervised: int | None = None
+    """The first so many variables count in the loss; all of them when left out."""
+    supervised: tuple[int, ...] | None = None
+    """Exactly these variables count in the loss; instead of `n_supervised`."""
+    alphabet: tuple[str, ...] | str = LETTERS
+    """Names of variables."""
+    clause_order: ClauseOrder = "random"
+    """`chain` keeps clauses in the order of the chain."""
+    sentence_format: SentenceFormat = "paper"
+    """`paper`: `[BOS]`, five tokens a clause (`b = - a ;`), `[EOS]`. `compact`: three tokens a clause (`b - a`)."""
+    attention: AttentionKind = field(default="bidirectional", init=False)
+
+    def __post_init__(self):
+        object.__setattr__(self, "alphabet", tuple(self.alphabet))
+        if self.n_vars < 1:
+            raise ValueError(f"n_vars is {self.n_vars}; a chain has at least 1 variable.")
+        if self.n_vars > len(self.alphabet):
+            raise ValueError(
+                f"n_vars is {self.n_vars}, more than the {len(self.alphabet)} letters of the alphabet; "
+                f"give a longer alphabet or fewer variables."
+            )
+        if self.sentence_format not in ("paper", "compact"):
+            raise ValueError(f"sentence_format is {self.sentence_format!r}; choose 'paper' or 'compact'.")
+        if self.clause_order not in ("random", "chain"):
+            raise ValueError(f"clause_order is {self.clause_order!r}; choose 'random' or 'chain'.")
+        if self.n_supervised is not None and self.supervised is not None:
+            raise ValueError("n_supervised and supervised are both given; give one of them.")
+        first = self.n_vars if self.n_supervised is None else self.n_supervised
+        chosen = tuple(range(first)) if self.supervised is None else tuple(self.supervised)
+        if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(range(self.n_vars)):
+            raise ValueError(
+                f"supervised variables are {chosen}; give at least one, none twice, each from 0 to {self.n_vars - 1}."
+            )
+        object.__setattr__(self, "supervised", tuple(sorted(chosen)))
+        object.__setattr__(self, "n_supervised", None)
+        len(self.vocab)  # two tokens of one name are refused here
+
+    @property
+    def vocab(self) -> Vocab:
+        """Every token of the language."""
+        marks = ("[PAD]", "[BOS]", "[EOS]", "=", ";") if self.sentence_format == "paper" else ("[PAD]",)
+        return _vocab((*marks, self.group.root_token, *self.group.elements, *self.alphabet))
+
+    @property
+    def d_vocab(self) -> int:
+        """Number of tokens."""
+        return len(self.vocab)
+
+    @property
+    def d_vocab_out(self) -> int:
+        """Number of values a variable can have."""
+        return len(self.group.points)
+
+    @property
+    def clause_length(self) -> int:
+        """Tokens per clause."""
+        return 5 if self.sentence_format == "paper" else 3
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens per sentence."""
+        return self.clause_length * self.n_vars + (2 if self.sentence_format == "paper" else 0)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the variables, in chain order."""
+        return tuple(f"#{i}" for i in range(self.n_vars))
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """Every variable has its own accuracy."""
+        return self.targets
+
+    @property
+    def chance(self) -> float:
+        """Accuracy of guessing evenly among the values."""
+        return 1 / self.d_vocab_out
+
+    def describe(self) -> dict:
+        """The settings as plain values, for a manifest."""
+        return {
+            "task": "lego",
+            "n_vars": self.n_vars,
+            "group": asdict(self.group),
+            "supervised": list(self.supervised or ()),
+            "alphabet": list(self.alphabet),
+            "clause_order": self.clause_order,
+            "sentence_format": self.sentence_format,
+        }
+
+    @classmethod
+    def from_description(cls, values: dict) -> "Lego":
+        """The task that `describe` described."""
+        kept = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items() if name != "task"}
+        return cls(**{**kept, "group": GroupAction.from_dict(values["group"])})
+
+    def sample(
+        self, n: int, *, generator: torch.Generator, split: Split = "train", n_vars: int | None = None
+    ) -> LegoBatch:
+        """Fresh sentences.
+
+        Args:
+            n: How many.
+            generator: Decides them; the only randomness.
+            split: `train`, `validation` or `test`; no sentence is in two of them.
+            n_vars: Chain length, at most the task's. A shorter chain fills a random choice of the clause slots of
+                a full sentence (its `position_ids` say which), so that every position gets used.
+
+        Raises:
+            ValueError: an unknown split, a chain length out of range, or a split that holds no sentence.
+        """
+        check_split(split)
+        length = self.n_vars if n_vars is None else n_vars
+        if not 1 <= length <= self.n_vars:
+            raise ValueError(f"n_vars is {length}; this task has chains of 1 to {self.n_vars}.")
+        parts, have = [], 0
+        for _ in range(64):
+            draw = int((n - have) * _OVERSAMPLE[split]) + 16
+            content = self._draw(draw, length, generator)
+            keep = _split_of(content) == _SPLITS.index(split)
+            parts.append(content[keep])
+            have += len(parts[-1])
+            if have >= n:
+                break
+        else:
+            raise ValueError(f"split {split!r} of this task holds too few sentences ({have} found, {n} asked for).")
+        slots = None
+        if length < self.n_vars:
+            slots = _choose(n, self.n_vars, length, generator).sort(-1).values
+        return self.from_content(torch.cat(parts)[:n], slots)
+
+    def _draw(self, n: int, length: int, generator: torch.Generator) -> Int[Tensor, "batch target field"]:
+        """Letter, operation and clause of every variable."""
+        letters = _choose(n, len(self.alphabet), length, generator)
+        operations = torch.randint(len(self.group.elements), (n, length), generator=generator)
+        order = torch.arange(length).expand(n, -1)
+        if self.clause_order == "random":
+            order = _choose(n, length, length, generator)
+        return torch.stack([letters, operations, order], -1)
+
+    def from_content(
+        self, content: Int[Tensor, "batch target field"], slots: Int[Tensor, "batch clause"] | None = None
+    ) -> LegoBatch:
+        """Sentences from what is in them: letter, operation and clause of every variable, in chain order."""
+        letters, operations, clause_of = content.unbind(-1)
+        n, length = letters.shape
+        ids = self.vocab.ids
+        first_letter, first_element = ids[self.alphabet[0]], ids[self.group.elements[0]]
+        left = letters + first_letter
+        right = torch.cat([torch.full((n, 1), ids[self.group.root_token]), left[:, :-1]], 1)
+        columns = [left, operations + first_element, right]
+        if self.sentence_format == "paper":
+            equals, stop = (torch.full_like(left, ids[mark]) for mark in "=;")
+            columns = [left, equals, operations + first_element, right, stop]
+        clauses = torch.stack(columns, -1)
+        clauses = torch.empty_like(clauses).scatter_(1, clause_of[..., None].expand_as(clauses), clauses)
+        tokens = clauses.flatten(1)
+        start = 0
+        if self.sentence_format == "paper":
+            start = 1
+            tokens = F.pad(tokens, (1, 0), value=ids["[BOS]"])
+            tokens = F.pad(tokens, (0, 1), value=ids["[EOS]"])
+        supervised = torch.zeros(length, dtype=torch.bool)
+        supervised[[i for i in self.supervised or () if i < length]] = True
+        return LegoBatch(
+            tokens=tokens,
+            target_positions=start + self.clause_length * clause_of,
+            labels=self.values(operations),
+            supervised=supervised,
+            position_ids=None if slots is None else self._position_ids(slots),
+            letters=letters,
+            operations=operations,
+            clause_of=clause_of,
+        )
+
+    def _position_ids(self, slots: Int[Tensor, "batch clause"]) -> Int[Tensor, "batch pos"]:
+        within = torch.arange(self.clause_length)
+        ids = (slots[..., None] * self.clause_length + within).flatten(1)
+        if self.sentence_format == "paper":
+            ids = F.pad(ids + 1, (1, 1))
+            ids[:, -1] = self.n_ctx - 1
+        return ids
+
+    def values(self, operations: Int[Tensor, "batch target"]) -> Int[Tensor, "batch target"]:
+        """The value of every variable: operations applied along the chain."""
+        act = torch.tensor(self.group.act)
+        value = torch.full((len(operations),), self.group.root)
+        values = []
+        for operation in operations.unbind(1):
+            value = act[operation, value]
+            values.append(value)
+        return torch.stack(values, 1)
+
+    def loss(self, logits: Float[Tensor, "batch pos d_vocab_out"], batch: Batch) -> Float[Tensor, ""]:
+        """Cross entropy in nats, mean over the supervised variables.
+
+        Source: LEGO released code. Differs: two logits and cross entropy for Z2, where it has one and BCE.
+        """
+        return supervised_cross_entropy(logits, batch)
+
+    def answers(self, at_targets: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:
+        """The most likely value of every variable."""
+        return at_targets.argmax(-1)
+
+    def correct(self, logits: Float[Tensor, "batch pos d_vocab_out"], batch: Batch) -> Bool[Tensor, "batch target"]:
+        """Whether the most likely value is the right one, for every variable, supervised or not."""
+        return self.answers(logits_at_targets(logits, batch)) == batch.labels
+
+    def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: Batch) -> Score:
+        """Right answers and cross entropy of every variable, from the logits where it is read."""
+        loss = F.cross_entropy(at_targets.transpose(1, 2), batch.labels, reduction="none")
+        right = (self.answers(at_targets) == batch.labels).to(loss.dtype)
+        return Score(right=right, loss=loss, asked=torch.ones_like(loss))
+
+    def probe_labels(self, batch: LegoBatch) -> dict[str, Int[Tensor, "batch target"]]:
+        """What there is to read at each variable: its `value`, and the `operation` its own clause applies."""
+        return {"value": batch.labels, "operation": batch.operations}
+
+    def control_types(self, batch: LegoBatch) -> Int[Tensor, "batch target"]:
+        """The clause that stands at each target, as one number: the input type of a control task.
+
+        Hewitt and Liang take the word; a variable's word is one of 26 letters, which any layer tells apart, so
+        the whole clause is taken (letter, operation, letter).
+        """
+        right = torch.cat([torch.full_like(batch.letters[:, :1], len(self.alphabet)), batch.letters[:, :-1]], 1)
+        n_right, n_elements = len(self.alphabet) + 1, len(self.group.elements)
+        return (batch.letters * n_elements + batch.operations) * n_right + right
+
+    def relations(self, batch: Batch) -> dict[str, Bool[Tensor, "batch query key"]]:
+        """Which keys stand in which relation to each query.
+
+        `same_token`: the identical token elsewhere. `same_clause`: the query's own clause, itself included.
+        `special`: `[BOS]` and `[EOS]` (for every query; none in the compact format).
+        """
+        tokens = batch.tokens
+        pos = tokens.shape[1]
+        same = (tokens[:, :, None] == tokens[:, None, :]) & ~torch.eye(pos, dtype=torch.bool, device=tokens.device)
+        mark = 1 if self.sentence_format == "paper" else 0
+        clause = (torch.arange(pos, device=tokens.device) - mark).div(self.clause_length, rounding_mode="floor")
+        own = clause[:, None] == clause[None, :]
+        ids = [self.vocab.ids[name] for name in ("[BOS]", "[EOS]") if name in self.vocab.ids]
+        special = torch.isin(tokens, torch.tensor(ids, dtype=tokens.dtype, device=tokens.device))
+        return {
+            "same_token": same,
+            "same_clause": own.expand(len(tokens), -1, -1),
+            "special": special[:, None, :].expand(-1, pos, -1),
+        }
+
+
+@lru_cache
+def _vocab(names: tuple[str, ...]) -> Vocab:
+    return Vocab(names)
+
+
+_SPLITS = ("train", "validation", "test")
+_OVERSAMPLE = {"train": 1.36, "validation": 8.8, "test": 8.8}  # one over the split's share, and a little
+
+
+def _split_of(content: Int[Tensor, "batch target field"]) -> Int[Tensor, " batch"]:
+    """Split of each sentence, from a multiplicative hash of its whole content: 0 train, 1 validation, 2 test."""
+    flat = content.flatten(1)
+    multiplier = torch.randint(1 << 62, (flat.shape[1],), generator=torch.Generator().manual_seed(62942)) | 1
+    mixed = (flat + 1) * multiplier
+    mixed = (mixed ^ (mixed >> 29)) * multiplier.flip(0)
+    total = mixed.sum(1)
+    eighth = ((total ^ (total >> 31)) * 0x9E3779B97F4A7C1 >> 40) & 7
+    return (eighth == 6).long() + 2 * (eighth == 7).long()
+
+
+def _choose(n: int, out_of: int, count: int, generator: torch.Generator) -> Int[Tensor, "n count"]:
+    """For each of n rows, `count` different numbers below `out_of`, in random order."""
+    return torch.rand(n, out_of, generator=generator).topk(count, dim=1).indices

@@ -1,0 +1,1 @@
+"""Template tasks over abstract symbols."""

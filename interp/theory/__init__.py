@@ -1,0 +1,1 @@
+"""Quantities that the papers' theorems are about: balance, kernels, sign counting, pruning."""

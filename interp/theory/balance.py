@@ -1,0 +1,181 @@
+"""Do matched brackets cancel in attention? The balance condition of one layer on top of a minimal first layer."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from hooks import Transformer
+from interp.core.verbs import readable
+from interp.tasks.dyck.brackets import START, closer, opener
+from interp.tasks.dyck.task import Dyck
+from interp.theory.balance_result import BalanceResult
+
+Pairing = Literal["mirrored", "released"]
+MOST_STRINGS = 1 << 20
+
+
+@torch.no_grad()
+def balance_violation(model: Transformer, task: Dyck, *, pairing: Pairing = "mirrored") -> BalanceResult:
+    """How far matched brackets are from cancelling, relative to the signal that must stay readable.
+
+    For a query that is the closer of type j with d brackets still open, and a pair of type i at depth d', S is the norm
+    of what the pair's opener and closer together add to the unnormalised attention output, and P the least norm of
+    that output over the prefixes that must be told apart. A layer that is balanced has S = 0 everywhere: whatever
+    was opened and closed again leaves no trace, however long the word.
+
+    Everything is computed in float64, each query's largest score taken out: factors common to one query leave every
+    figure as it is.
+
+    Args:
+        model: One layer with one head over frozen vectors of bracket and depth (`presets.dyck_minimal`). Not changed.
+        task: The language: how many types, how deep.
+        pairing: `mirrored` pairs an opener at depth d' with the closer that leaves d' - 1 open. `released` pairs the
+            openers of a nest with its closers in the order of the text, as the paper's released code does.
+
+    Raises:
+        ValueError: an unknown pairing, a model that is not of that form (what it should be), a language other than the
+            model's, or one without a choice to make: a single type, or depth 1.
+
+    Source: bounded Dyck (arXiv:2312.01429) Eq. 12-17, Theorem 2; released averaging from its code. Differs: the mean is
+    over all queries and pairs; the bounded form and the part that moves a decision are ours.
+    """
+    if pairing not in get_args(Pairing):
+        raise ValueError(f"pairing is {pairing!r}; choose one of {', '.join(get_args(Pairing))}.")
+    readable(model, "balance_violation")
+    _check(model, task)
+    terms = _terms(model, task)
+    depth = torch.arange(1, task.max_depth + 1)
+    left_open = depth - 1 if pairing == "mirrored" else task.max_depth - depth
+    opens = terms.opens  # (query_depth, query_type, pair_depth, pair_type, d_model)
+    closes = terms.closes[:, :, left_open]
+    together = opens + closes
+    size = together.norm(dim=-1)
+    parts = opens.norm(dim=-1) + closes.norm(dim=-1)
+    signal, least = _signals(terms, task)
+    ratio = size / signal[..., None, None]
+    decision = _decisions(model, task, opens, together)
+    return BalanceResult(
+        pairing=pairing,
+        ratio=ratio.numpy(),
+        bounded=torch.where(parts > 0, size / parts.clamp_min(1e-300), 0.0).numpy(),
+        decision=None if decision is None else decision.numpy(),
+        signal=signal.numpy(),
+        released=float((size.flatten(2).max(-1).values / least).mean()),
+    )
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """u(query, key): what each key adds to the unnormalised attention output of each query."""
+
+    start: Float[Tensor, "query_depth query_type d_model"]
+    opens: Float[Tensor, "query_depth query_type depth type d_model"]
+    """Openers, by depth 1 to D."""
+    closes: Float[Tensor, "query_depth query_type depth type d_model"]
+    """Closers, by depth after them, 0 to D - 1."""
+
+
+def _terms(model: Transformer, task: Dyck) -> _Terms:
+    k, deepest = task.n_types, task.max_depth
+    kind, depth = torch.arange(k), torch.arange(1, deepest + 1)[:, None]
+    row = model.cfg.embedding.row  # pyright: ignore[reportOptionalMemberAccess]  # checked
+    table = model.embed.weight.double()  # pyright: ignore[reportAttributeAccessIssue]
+    opens, closes = table[row(opener(0) + 2 * kind, depth)], table[row(closer(0) + 2 * kind, depth - 1)]
+    keys = torch.cat([table[row(START, 0)][None], opens.flatten(0, 1), closes.flatten(0, 1)])
+    queries = closes[1:].flatten(0, 1)  # something is still open
+    attention = model.block(0).attention
+
+    def apply(name: str, x: Tensor) -> Tensor:
+        linear = getattr(attention, name)
+        return x @ linear.weight.double().T + linear.bias_or_zero.double()
+
+    scores = torch.zeros(len(queries), len(keys), dtype=torch.float64)
+    if not model.cfg.patterns_of(0):
+        scores = apply("q", queries) @ apply("k", keys).T / model.cfg.attn_scale
+        if attention.a is not None:
+            scores = scores + attention.a.double() * (queries @ keys.T)
+    weight = (scores - scores.max(1, keepdim=True).values).exp()
+    value = apply("v", keys) @ attention.o.weight.double().T
+    value = value - value.mean(-1, keepdim=True)
+    u = (weight[..., None] * value).unflatten(0, (deepest - 1, k))
+    return _Terms(
+        start=u[:, :, 0],
+        opens=u[:, :, 1 : 1 + deepest * k].unflatten(2, (deepest, k)),
+        closes=u[:, :, 1 + deepest * k :].unflatten(2, (deepest, k)),
+    )
+
+
+def _signals(terms: _Terms, task: Dyck) -> tuple[Float[Tensor, "query_depth query_type"], Tensor]:
+    """P of Eq. 17, and the plain least norm over all open strings that the released code divides by."""
+    k = task.n_types
+    signal = torch.empty(task.max_depth - 1, k, dtype=torch.float64)
+    least = torch.empty_like(signal)
+    for index in range(task.max_depth - 1):
+        d = index + 1  # brackets still open after the query
+        for j in range(k):
+            total = terms.start[index, j] + terms.opens[index, j, d, j] + terms.closes[index, j, d, j]
+            sums = total[None]
+            for level in range(d):
+                sums = (sums[:, None] + terms.opens[index, j, level]).flatten(0, 1)
+            norms = sums.norm(dim=-1).view(-1, k)  # the last axis is the type of the innermost open bracket
+            least[index, j] = norms.min()
+            by_last: Float[Tensor, " type"] = norms.min(0).values
+            signal[index, j] = by_last.sort().values[1]  # least among those with another last type than the least
+    return signal, least
+
+
+def _decisions(
+    model: Transformer, task: Dyck, opens: Tensor, together: Tensor
+) -> Float[Tensor, "query_depth query_type pair_depth pair_type"] | None:
+    """How far a pair moves the logits between two closers, over what the innermost open bracket's type moves them."""
+    if not model.cfg.attn_only:
+        return None
+    gain = model.block(0).norm_1.weight.double()
+    readers = model.unembed.weight.double()[[closer(kind) for kind in range(task.n_types)]] * gain
+    first, second = torch.combinations(torch.arange(task.n_types)).T
+    between = readers[first] - readers[second]
+    between = between - between.mean(-1, keepdim=True)
+    moved = (together @ between.T).abs()
+    index = torch.arange(task.max_depth - 1)
+    innermost = opens[index, :, index]  # (query_depth, query_type, type, d_model): openers at the query's own depth
+    needed = ((innermost[:, :, first] - innermost[:, :, second]) * between).sum(-1).abs()
+    return (moved / needed[:, :, None, None].clamp_min(1e-300)).mean(-1)
+
+
+def _check(model: Transformer, task: Dyck) -> None:
+    cfg = model.cfg
+    wanted = "Make one with interp.config_for(task, 'dyck_minimal')."
+    if not isinstance(task, Dyck):
+        raise ValueError(f"task is {type(task).__name__}; the balance condition is about brackets: give a Dyck task.")
+    if cfg.embedding is None:
+        raise ValueError(
+            f"the model's first layer is not minimal: it embeds tokens, not (bracket, depth), and has {cfg.n_layers} "
+            f"layers. The balance condition needs one layer over a minimal first layer. {wanted}"
+        )
+    if (cfg.embedding.n_types, cfg.embedding.max_depth) != (task.n_types, task.max_depth):
+        raise ValueError(
+            f"the model knows {cfg.embedding.n_types} types to depth {cfg.embedding.max_depth}; the task has "
+            f"{task.n_types} to {task.max_depth}."
+        )
+    faults = {
+        f"it has {cfg.n_layers} layers, not one": cfg.n_layers != 1,
+        f"it has {cfg.n_heads} heads, not one": cfg.n_heads != 1,
+        f"it has positions {cfg.positions!r}, not 'none'": cfg.positions != "none",
+        f"its block is {cfg.block!r}, not 'minimal' or 'dyck'": cfg.block not in ("minimal", "dyck"),
+        "its output projection has a bias": bool(model.block(0).attention.o.bias_or_zero.any()),
+        "it has b I": cfg.vo_identity,
+        "its head is hard-coded and not uniform": any(p.kind != "uniform" for p in cfg.patterns_of(0)),
+    }
+    for fault, found in faults.items():
+        if found:
+            raise ValueError(f"the balance condition cannot be computed for this model: {fault}. {wanted}")
+    if task.n_types < 2 or task.max_depth < 2:
+        raise ValueError(
+            f"the language has {task.n_types} types and depth {task.max_depth}; with fewer than two of either, no "
+            f"prefix has to be told from another."
+        )
+    if task.n_types ** (task.max_depth - 1) > MOST_STRINGS:
+        raise ValueError(f"{task.n_types} types to depth {task.max_depth} make more than {MOST_STRINGS} open strings.")

@@ -1,0 +1,1 @@
+"""Random-features kernels of transformers and MLPs."""

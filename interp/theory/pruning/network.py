@@ -1,0 +1,215 @@
+"""The large random network: four times as many layers as its target, every weight uniform, waiting to be pruned."""
+
+import copy
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.utils import prune
+
+from hooks import Transformer, TransformerConfig
+from hooks.model.blocks import ExtendedBlock
+from hooks.model.linear import Linear
+from interp.theory.pruning.selection import rows_needed
+
+LAYERS_PER_LAYER = 4
+"""Theorem 3: of 4 L random layers, two make each layer of the target; the others become the identity."""
+COPIES_OF_THE_STREAM = 4
+"""Width of the random stream over the target's and its coordinate that is one. Three are in use; the others are a
+choice of where the residual goes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Where the target's stream lies in the random network's, and how many candidates each weight has."""
+
+    width: int
+    """d_model of the target."""
+    hidden: int
+    """Hidden units of the projections that the random MLPs are to hold."""
+    n_heads: int
+    candidates: int
+
+    @property
+    def stream(self) -> slice:
+        """The target's stream, then the coordinate that is one."""
+        return slice(0, self.width + 1)
+
+    @property
+    def normed(self) -> slice:
+        """What the norm hands on."""
+        return slice(self.width + 1, 2 * self.width + 1)
+
+    @property
+    def mirrored(self) -> slice:
+        """Minus what the norm gets, so that its mean is zero whatever the width."""
+        return slice(2 * self.width + 1, 3 * self.width + 1)
+
+    @property
+    def d_model(self) -> int:
+        return COPIES_OF_THE_STREAM * (self.width + 1)
+
+    @property
+    def d_head(self) -> int:
+        return (self.width + 1) * self.candidates
+
+    @property
+    def d_mlp(self) -> int:
+        """Rows for the stream and what is normed, of either sign; and for hidden units, which have one."""
+        return rows_needed(max(2 * (2 * self.width + 1), self.hidden), self.candidates)
+
+
+def layout_of(cfg: TransformerConfig, candidates: int) -> Layout:
+    """The layout for a target of these sizes."""
+    hidden = max(cfg.d_mlp or 0, 2 * cfg.d_model) + 2
+    return Layout(width=cfg.d_model, hidden=hidden, n_heads=cfg.n_heads, candidates=candidates)
+
+
+def random_network(
+    cfg: TransformerConfig, *, candidates: int = 28, n_layers: int | None = None, scale: float = 1.0, seed: int = 0
+) -> Transformer:
+    """A random transformer large enough to hold any target of these sizes.
+
+    Args:
+        cfg: The target's settings.
+        candidates: Random numbers to choose among for each weight of the target.
+        n_layers: Layers; four times the target's when left out.
+        scale: Every map is made by two matrices, so weights are from U(-sqrt(scale), sqrt(scale)).
+        seed: Decides them.
+
+    Raises:
+        ValueError: fewer than one candidate.
+
+    Source: bounded Dyck (arXiv:2312.01429) Theorem 3. Differs: the widths follow from the candidates per weight, which
+    is what its logarithms count.
+    """
+    if candidates < 1:
+        raise ValueError(f"candidates is {candidates}; each weight needs at least 1.")
+    layout = layout_of(cfg, candidates)
+    model = Transformer(
+        TransformerConfig(
+            d_vocab=cfg.d_vocab,
+            d_vocab_out=cfg.d_vocab_out,
+            d_model=layout.d_model,
+            n_heads=cfg.n_heads,
+            d_head=layout.d_head,
+            d_mlp=layout.d_mlp,
+            n_layers=LAYERS_PER_LAYER * cfg.n_layers if n_layers is None else n_layers,
+            n_ctx=cfg.n_ctx,
+            block="extended",
+            attention=cfg.attention,
+            positions="none" if cfg.positions == "none" else "learned",
+            attn_scale=1.0,
+            attn_bias=False,
+            layer_norm_eps=_norm_eps(cfg, layout.d_model),
+            init="uniform",
+        ),
+        seed=seed,
+    )
+    with torch.no_grad():
+        for weight in model.weights.parameters():
+            if weight.ndim == 2:
+                weight.mul_(scale**0.5)
+    return model.eval().requires_grad_(False)
+
+
+def check_network(network: Transformer, cfg: TransformerConfig, candidates: int, n_layers: int) -> Layout:
+    """Refuse a random network in which a target does not fit.
+
+    Raises:
+        ValueError: what is too small, and how large it must be.
+    """
+    layout, has = layout_of(cfg, candidates), network.cfg
+    needed = {
+        "n_layers": n_layers,
+        "d_model": 3 * cfg.d_model + 1,
+        "d_head": layout.d_head,
+        "d_mlp": layout.d_mlp,
+        "n_ctx": cfg.n_ctx if cfg.positions != "none" else 1,
+    }
+    for name, least in needed.items():
+        if getattr(has, name) < least:
+            raise ValueError(
+                f"the random network has {name} {getattr(has, name)}; with {candidates} candidates per weight this "
+                f"target needs {least}. Make a larger one with random_network(target.cfg, candidates={candidates})."
+            )
+    equal = {name: getattr(cfg, name) for name in ("d_vocab", "d_vocab_out", "n_heads", "attention")}
+    equal |= {"block": "extended", "positions": "none" if cfg.positions == "none" else "learned"}
+    equal["layer_norm_eps"] = _norm_eps(cfg, has.d_model)
+    for name, value in equal.items():
+        if getattr(has, name) != value:
+            raise ValueError(f"the random network has {name}={getattr(has, name)!r}; this target needs {value!r}.")
+    return layout
+
+
+def _norm_eps(cfg: TransformerConfig, d_model: int) -> float:
+    """The norm of the wide stream sees the target's values twice, once mirrored, among zeros: its variance is less."""
+    return cfg.layer_norm_eps * 2 * cfg.d_model / d_model
+
+
+@torch.no_grad()
+def put_outside(network: Transformer, target: Transformer) -> None:
+    """Give a pruned network its target's embeddings and read-out, which the theorem leaves as they are."""
+    width, outside = target.cfg.d_model, cast(Any, network)
+    outside.embed.weight.zero_()
+    outside.embed.weight[:, :width] = target.W_E
+    outside.embed.weight[:, width] = 1
+    if outside.positions is not None and target.positions is not None:
+        outside.positions.weight.zero_()
+        where = torch.arange(target.cfg.n_ctx)[None]
+        outside.positions.weight[: target.cfg.n_ctx, :width] = target.positions(where)[0]
+    outside.unembed.weight.zero_()
+    outside.unembed.weight[:, :width] = target.W_U.T
+    outside.unembed.bias.copy_(target.b_U)
+
+
+def widened(network: Transformer, stream: Float[Tensor, "batch pos width"]) -> Float[Tensor, "batch pos d_model"]:
+    """A target's stream as the random network has it: then a one, then zeros."""
+    rest = network.cfg.d_model - stream.shape[-1]
+    return torch.cat([stream, torch.ones_like(stream[..., :1]), stream.new_zeros(*stream.shape[:-1], rest - 1)], -1)
+
+
+def apply_masks(network: nn.Module, masks: dict[str, Tensor]) -> None:
+    """Prune weights, with torch's own bookkeeping: `weight_orig` stays, `weight_mask` says what is kept."""
+    modules = dict(network.named_modules())
+    for name, mask in masks.items():
+        prune.custom_from_mask(modules[name], "weight", mask)
+
+
+@torch.no_grad()
+def trimmed(network: Transformer) -> Transformer:
+    """The same function in float64, without hidden units that nothing enters or leaves: what errors are measured on."""
+    small = copy.deepcopy(network)
+    for module in linears(small).values():
+        if prune.is_pruned(module):
+            prune.remove(module, "weight")
+        module.weight.requires_grad_(False)
+    for block in random_layers(small):
+        mlp = block.mlp
+        if mlp is None:
+            continue
+        alive = mlp.w_2.weight.any(1)
+        mlp.w_2.weight, mlp.w_3.weight = _parameter(mlp.w_2.weight[alive]), _parameter(mlp.w_3.weight[:, alive])
+        used = mlp.w_in.weight.any(1) & mlp.w_2.weight.any(0)
+        mlp.w_in.weight, mlp.w_2.weight = _parameter(mlp.w_in.weight[used]), _parameter(mlp.w_2.weight[:, used])
+        used = mlp.w_3.weight.any(1) & mlp.w_out.weight.any(0)
+        mlp.w_3.weight, mlp.w_out.weight = _parameter(mlp.w_3.weight[used]), _parameter(mlp.w_out.weight[:, used])
+    return small.double()
+
+
+def _parameter(weight: Tensor) -> nn.Parameter:
+    return nn.Parameter(weight.clone(), requires_grad=False)
+
+
+def random_layers(network: Transformer) -> list[ExtendedBlock]:
+    """The layers of a random network."""
+    return [cast(ExtendedBlock, block) for block in network.stored_blocks]
+
+
+def linears(network: nn.Module) -> dict[str, Linear]:
+    """The random matrices of a network, by the name of their module."""
+    return {
+        name: module for name, module in network.named_modules() if isinstance(module, Linear) and name != "unembed"
+    }

@@ -1,0 +1,138 @@
+"""A trained layer as the theorem has it: every bias a column of weights on a coordinate that is always one."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from hooks import Transformer
+from interp.core.verbs import Given, readable
+
+ROUNDING = 1e-6
+"""A norm of one, in float32."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerMaps:
+    """The maps of one layer of Eq. 6, in float64. `wide` is d_model + 1: the stream and the coordinate that is one."""
+
+    score: Float[Tensor, "head wide wide"]
+    """Key by query: W_K^T W_Q over the scale, with a I where the model has it. What is the same for all keys is left
+    out: softmax does not see it."""
+    write: Float[Tensor, "head d_model wide"]
+    """W_O W_V, with b I where the model has it."""
+    gain: Float[Tensor, " d_model"]
+    bias: Float[Tensor, " d_model"]
+    """Of the norm."""
+    w_in: Float[Tensor, "d_mlp wide"] | None
+    w_out: Float[Tensor, "d_model d_mlp_and_one"] | None
+    """Of the MLP; None without one."""
+
+    @property
+    def centred(self) -> Float[Tensor, "head d_model wide"]:
+        """What the norm sees of `write`: less its mean over outputs."""
+        return self.write - self.write.mean(1, keepdim=True)
+
+    def norms(self) -> dict[str, float]:
+        """Spectral norm of every map that the theorem's ball bounds."""
+        found = {f"score.{head}": part for head, part in enumerate(self.score)}
+        found |= {f"write.{head}": part for head, part in enumerate(self.write)}
+        found["gain"] = torch.cat([self.gain.diag(), self.bias[:, None]], 1)
+        if self.w_in is not None and self.w_out is not None:
+            found |= {"w_in": self.w_in, "w_out": self.w_out}
+        return {name: spectral_norm(part) for name, part in found.items()}
+
+
+def spectral_norm(matrix: Float[Tensor, "output input"]) -> float:
+    """The largest singular value; nan for a matrix that is not finite."""
+    return float(torch.linalg.matrix_norm(matrix.detach(), 2)) if matrix.isfinite().all() else float("nan")
+
+
+@torch.no_grad()
+def layer_maps(model: Transformer, layer: int) -> LayerMaps:
+    """The maps of one applied layer.
+
+    Raises:
+        ValueError: a layer that the model does not have.
+    """
+    if not 0 <= layer < model.cfg.n_layers:
+        raise ValueError(f"layer is {layer}; this model has layers 0 to {model.cfg.n_layers - 1}.")
+    block, at = model.block(layer), model.blocks[layer].attn
+    query, key, value = (
+        torch.cat([getattr(at, f"W_{name}"), getattr(at, f"b_{name}")[:, None]], 1).double() for name in "QKV"
+    )  # (head, wide, d_head)
+    score = key @ query.mT / model.cfg.attn_scale
+    write = (value @ at.W_O.double()).mT  # (head, d_model, wide)
+    write[0, :, -1] += at.b_O.double()
+    unit = torch.eye(model.cfg.d_model, model.cfg.d_model + 1, dtype=torch.float64)
+    if block.attention.a is not None:
+        score = score + block.attention.a.double()[:, None, None] * F.pad(unit, (0, 0, 0, 1))
+    if block.attention.b is not None:
+        write = write + block.attention.b.double()[:, None, None] * unit
+    score[:, -1] = 0
+    mlp = block.mlp
+    return LayerMaps(
+        score=score,
+        write=write,
+        gain=block.norm_1.weight.double(),
+        bias=block.norm_1.bias.double(),
+        w_in=None if mlp is None else torch.cat([mlp.w_in.weight, mlp.w_in.bias_or_zero[:, None]], 1).double(),
+        w_out=None if mlp is None else torch.cat([mlp.w_out.weight, mlp.w_out.bias_or_zero[:, None]], 1).double(),
+    )
+
+
+def check_target(target: Transformer) -> None:
+    """Refuse a target that is no transformer of Eq. 6.
+
+    Raises:
+        ValueError: what it has that the theorem's targets have not, and how to train one.
+    """
+    if not isinstance(target, Transformer):
+        if isinstance(target, Given):
+            readable(target, "indistinguishable")
+        raise ValueError(f"the target is a {type(target).__name__}; Theorem 3 is about a hooks.Transformer.")
+    cfg = target.cfg
+    wanted = {"block": "dyck", "embedding": None, "output_projection": True}
+    wanted |= {} if cfg.attn_only else {"activation": "relu"}
+    for name, value in wanted.items():
+        if getattr(cfg, name) != value:
+            raise ValueError(
+                f"the target has {name}={getattr(cfg, name)!r}; Theorem 3 is about layers of Eq. 6, so it must be "
+                f"{value!r}. Train one with config_for(task, 'dyck_eq6') or block='dyck', activation='relu'."
+            )
+    if any(not pattern.learned for row in cfg.head_patterns for pattern in row):
+        raise ValueError("the target has hard-coded heads; a pruned random network has none. Train one without.")
+
+
+def scale_of(models: dict[str, Transformer], *, rescale: bool) -> float:
+    """What a random network's weights are drawn within, so that the targets lie in the theorem's ball in its units.
+
+    Raises:
+        ValueError: a target outside the ball that was not to be rescaled.
+    """
+    norms = {
+        f"{name} layer {layer} {part}": norm
+        for name, model in models.items()
+        for layer in range(model.cfg.n_layers)
+        for part, norm in layer_maps(model, layer).norms().items()
+    }
+    worst = max(norms, key=lambda name: norms[name])
+    return checked_scale(norms[worst], worst, rescale=rescale)
+
+
+def checked_scale(norm: float, name: str, *, rescale: bool) -> float:
+    """The norm, or one if it is less.
+
+    Raises:
+        ValueError: it is above one and not to be rescaled, or not finite.
+    """
+    if not norm < float("inf"):
+        raise ValueError(f"{name} has a spectral norm of {norm}. Did training diverge?")
+    if norm > 1 + ROUNDING and not rescale:
+        raise ValueError(
+            f"{name} has a spectral norm of {norm:.2f}; the theorem's ball ends at 1. With rescale=True products of "
+            f"two random weights are {norm:.2f} times as large, and in those units the target is in the ball."
+        )
+    return max(norm, 1.0)

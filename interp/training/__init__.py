@@ -1,0 +1,1 @@
+"""Training: loop, settings, run folders, sweeps, pretrained starts."""

@@ -1,0 +1,324 @@
+"""Train one model on one task. A run killed at any moment resumes and ends with the same weights."""
+
+import hashlib
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hooks import FullyConnected
+from hooks.model.architectures import Model
+from interp.core.devices import check_device, device_of, on_device
+from interp.core.manifest import environment
+from interp.core.randomness import derived_generator
+from interp.core.verbs import readable
+from interp.evaluation.evaluate import held_out
+from interp.tasks.base import Batch, Task
+from interp.tasks.dyck.task import Dyck
+from interp.tasks.text.task import Text
+from interp.training.contrastive import contrastive_loss
+from interp.training.mimicking import copy_query_to_key, mimic_batch, mimic_loss, mimic_targets
+from interp.training.run import TrainingRun, best_record
+from interp.training.run_folder import RunFolder
+from interp.training.settings import TrainSettings, recipe_for
+
+OnRecord = Callable[[dict[str, Any]], None]
+
+
+def train(
+    model: Model,
+    task: Task,
+    settings: TrainSettings | None = None,
+    *,
+    seed: int = 0,
+    folder: str | Path | None = None,
+    fresh: bool = False,
+    on_record: OnRecord | None = None,
+    device: str | None = None,
+) -> TrainingRun:
+    """Train a model on a task, in place.
+
+    The same seed gives the same weights again on a CPU with as many threads. On a GPU it gives the same examples in the
+    same order, and weights that may differ in the last digits.
+
+    Args:
+        model: What to train. Its vocabulary sizes and attention must be the task's.
+        task: What to learn.
+        settings: How; `recipe_for(task)` when left out, which learns LEGO chains of four in a minute on one core.
+        seed: Decides batches, depths and the mimicking data. The initial weights are the model's own.
+        folder: Where to keep manifest, metrics, state and model. A finished run of the same seed, task, config and
+            settings is loaded from there, an unfinished one is resumed. Nothing is written when left out.
+        fresh: Forget what the folder holds and start again.
+        on_record: Called with each metrics record as it is made, for progress.
+        device: Where to train: `cuda`, `cuda:1`, `cpu`. The model goes there, and to the CPU at the end; it trains
+            where it is, and stays there, when left out.
+
+    Returns:
+        The trained model in evaluation mode, with its learning curves and manifest.
+
+    Raises:
+        ValueError: a model that does not fit the task, settings that do not fit either, a device that is not there, a
+            folder that holds another run, or a loss that is not finite.
+    """
+    if not isinstance(model, FullyConnected):
+        readable(model, "train")
+    settings = settings or recipe_for(task)
+    chosen = None if device is None else check_device(device)
+    _check_fit(model, task, settings)
+    model.tokenizer = task.vocab
+    manifest = {
+        "seed": seed,
+        "task": task.describe(),
+        "outcomes": list(task.outcomes),
+        "chance": task.chance,
+        "config": model.cfg.to_dict(),
+        "settings": settings.to_dict(),
+        "initial_weights": _fingerprint(model),
+        **environment(),
+    }
+    files = None
+    if folder is not None:
+        files = RunFolder(folder)
+        if fresh:
+            files.clear()
+        manifest = files.open(manifest)
+        if files.finished:
+            model.load_state_dict(files.load_model().state_dict())
+            if chosen is not None:
+                model.to("cpu")
+            return TrainingRun(model=model.eval(), history=tuple(files.read_metrics()), manifest=manifest)
+    with on_device(model, chosen):
+        history = _Trainer(model, task, settings, seed, files, on_record).run()
+    return TrainingRun(model=model.eval(), history=tuple(history), manifest=manifest)
+
+
+class _Trainer:
+    """The loop. Steps count through both phases: mimicking first, then the task."""
+
+    def __init__(self, model, task, settings: TrainSettings, seed: int, files: RunFolder | None, on_record):
+        self.model, self.task, self.settings, self.seed, self.files = model, task, settings, seed, files
+        self.device = device_of(model)
+        self.on_record = on_record or (lambda record: None)
+        self.mimic_steps = settings.mimicking.steps if settings.association == "mimic" else 0
+        self.total = self.mimic_steps + settings.steps
+        self.history: list[dict[str, Any]] = []
+        self.seconds = 0.0
+        self.validation = task.sample(
+            settings.n_eval, generator=derived_generator(seed, "validation"), split="validation"
+        )
+        self.best: dict[str, torch.Tensor] | None = None
+        self.fixed: Batch | None = None
+        if settings.n_train is not None:
+            self.fixed = task.sample(settings.n_train, generator=derived_generator(seed, "fixed set"))
+
+    def run(self) -> list[dict[str, Any]]:
+        done = self._start()
+        self.model.train()
+        started = time.perf_counter() - self.seconds
+        while done < self.total:
+            if done == self.mimic_steps and done:
+                self.optimizer = self._new_optimizer()
+            loss = self._step(done)
+            done += 1
+            self.seconds = time.perf_counter() - started
+            last = done == self.total
+            if last or done % self.settings.eval_every == 0:
+                self._record(done, loss)
+            if self.files and not last and done % self.settings.checkpoint_every == 0:
+                self.files.save_state(self.model, self.optimizer, done, self.seconds)
+        if self.best is not None:
+            self.model.load_state_dict(self.best)
+        if self.files:
+            self.files.finish(self.model)
+        return self.history
+
+    def _start(self) -> int:
+        self.optimizer = self._new_optimizer()
+        state = self.files.load_state() if self.files else None
+        if state is None:
+            if self.settings.association == "query_key":
+                copy_query_to_key(self.model)
+            if self.files:
+                self.files.cut_metrics(0)
+            return 0
+        weights, slots, description = state
+        self.model.load_state_dict(weights)
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": slots, "param_groups": groups})
+        self.seconds = description["seconds"]
+        assert self.files is not None
+        self.history = self.files.cut_metrics(description["steps_done"])
+        if self.settings.keep == "best" and self.history:
+            self.best = self.files.load_best().state_dict()
+        return description["steps_done"]
+
+    def _new_optimizer(self) -> torch.optim.Optimizer:
+        s = self.settings
+        rates = {"attention.a": s.qk_identity_rate, "attention.b": s.vo_identity_rate}
+        groups: dict[float, list[torch.nn.Parameter]] = {1.0: []}
+        for name, parameter in self.model.named_parameters():
+            groups.setdefault(rates.get(".".join(name.split(".")[-2:]), 1.0), []).append(parameter)
+        described: Any = [{"params": chosen, "times": times} for times, chosen in groups.items()]
+        return torch.optim.AdamW(described, betas=s.betas, weight_decay=s.weight_decay, fused=True)
+
+    def _step(self, done: int) -> float:
+        generator = derived_generator(self.seed, "step", done)
+        if done < self.mimic_steps:
+            mimicking = self.settings.mimicking
+            rate = mimicking.learning_rate
+            batch = mimic_batch(self.task, mimicking, generator).to(self.device)
+            targets = mimic_targets(self.task, batch, mimicking)
+            with self._autocast():
+                loss = mimic_loss(self.model, batch, targets)
+        else:
+            step = done - self.mimic_steps
+            rate = self.settings.learning_rate_at(step)
+            batch = self._batch(step, generator).to(self.device)
+            loss = self._loss(batch, generator)
+        if not torch.isfinite(loss):
+            raise ValueError(f"the loss is {loss.item()} at step {done}; lower learning_rate or clip_norm.")
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group["times"]
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
+        self.optimizer.step()
+        return float(loss.detach())
+
+    def _loss(self, batch: Batch, generator: torch.Generator) -> torch.Tensor:
+        forward = partial(self._forward, depth=self._depth(generator))
+        logits = forward(batch.tokens, **batch.model_inputs())
+        loss = self.task.loss(logits, batch)
+        if self.settings.contrastive:
+            loss = loss + self.settings.contrastive * contrastive_loss(forward, self.task, batch, logits, generator)
+        return loss
+
+    def _forward(self, tokens: torch.Tensor, **inputs: Any) -> torch.Tensor:
+        with self._autocast():
+            logits = self.model(tokens, **inputs)
+        return logits if self.settings.precision == "float32" else logits.float()
+
+    def _autocast(self) -> AbstractContextManager:
+        if self.settings.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16)
+
+    def _batch(self, step: int, generator: torch.Generator) -> Batch:
+        s = self.settings
+        if self.fixed is not None:
+            return self._fixed_batch(self.fixed, step)
+        stage = s.stage_at(step)
+        if stage is None:
+            return self.task.sample(self._batch_size(self.task.n_ctx), generator=generator)
+        if isinstance(self.task, Text):
+            return self.task.sample(self._batch_size(stage), generator=generator, n_ctx=stage)
+        length = stage
+        if stage > 2 and float(torch.rand(1, generator=generator)) >= s.current_share:
+            length = int(torch.randint(2, stage, (1,), generator=generator))
+        n = self._batch_size(self.task.n_ctx * length // self.task.n_vars)
+        return self.task.sample(n, generator=generator, n_vars=length)
+
+    def _batch_size(self, sequence: int) -> int:
+        return self.settings.batch_size or max(1, self.settings.tokens_per_step // sequence)
+
+    def _fixed_batch(self, fixed: Batch, step: int) -> Batch:
+        size = min(self._batch_size(self.task.n_ctx), len(fixed))
+        per_epoch = len(fixed) // size
+        epoch, index = divmod(step, per_epoch)
+        order = torch.randperm(len(fixed), generator=derived_generator(self.seed, "epoch", epoch))
+        return fixed.select(order[index * size : (index + 1) * size])
+
+    def _depth(self, generator: torch.Generator) -> int | None:
+        if self.settings.depth_range is None:
+            return None
+        low, high = self.settings.depth_range
+        return int(torch.randint(low, high + 1, (1,), generator=generator))
+
+    def _record(self, done: int, loss: float) -> None:
+        accuracy, validation_loss = held_out(self.model, self.task, self.validation)
+        record = {
+            "steps_done": done,
+            "phase": "mimic" if done <= self.mimic_steps else "task",
+            "loss": loss,
+            "accuracy": accuracy,
+            "validation_loss": validation_loss,
+            "stage": None if done <= self.mimic_steps else self.settings.stage_at(done - self.mimic_steps - 1),
+            "seconds": round(self.seconds, 3),
+            "total": self.total,
+        }
+        self.model.train()
+        self.history.append(record)
+        if self.settings.keep == "best" and best_record(self.history) is record:
+            self.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+            if self.files:
+                self.files.save_best(self.model)
+        if self.files:
+            self.files.append_metrics(record)
+        self.on_record(record)
+
+
+def _check_fit(model: Model, task: Task, settings: TrainSettings) -> None:
+    cfg = model.cfg
+    if (cfg.d_vocab, cfg.d_vocab_out) != (task.d_vocab, task.d_vocab_out):
+        raise ValueError(
+            f"the model has d_vocab {cfg.d_vocab} and d_vocab_out {cfg.d_vocab_out}; the task needs {task.d_vocab} "
+            f"and {task.d_vocab_out}. interp.config_for(task) makes a config that fits."
+        )
+    if cfg.n_ctx < task.n_ctx:
+        raise ValueError(f"n_ctx of the model is {cfg.n_ctx}; the task has sequences of {task.n_ctx}.")
+    if cfg.attention == "bidirectional" and task.attention == "causal":
+        raise ValueError("attention of the model is bidirectional, which would see the answers of a causal task.")
+    if getattr(task, "next_sentence", False) and getattr(cfg, "n_token_types", 0) < 2:
+        raise ValueError(
+            "the task has two sentences, which this model cannot tell apart: it has fewer than two token types. Use "
+            "interp.config_for(task), or next_sentence=False."
+        )
+    if settings.depth_range is not None and not 1 <= settings.depth_range[0] <= settings.depth_range[1] <= cfg.n_layers:
+        raise ValueError(f"depth_range is {settings.depth_range}; give two depths from 1 to {cfg.n_layers}, in order.")
+    if settings.association != "none" and not cfg.n_heads:
+        raise ValueError(f"association is {settings.association!r}, but this model has no attention; leave it 'none'.")
+    if settings.association != "none" and cfg.head_patterns:
+        raise ValueError(
+            f"association is {settings.association!r}, but this model has hard-coded heads; leave it 'none'."
+        )
+    if settings.contrastive:
+        if not isinstance(task, Dyck):
+            raise ValueError(
+                f"contrastive is {settings.contrastive}; only bracket languages have that loss, not "
+                f"{type(task).__name__}."
+            )
+        more = 2 * task.max_depth
+        if cfg.n_ctx < task.n_ctx + more:
+            raise ValueError(
+                f"n_ctx of the model is {cfg.n_ctx}; the contrastive loss needs {task.n_ctx + more}, {more} more."
+            )
+    if settings.association == "mimic" and cfg.n_heads < 2:
+        raise ValueError(f"association 'mimic' teaches two heads per layer; the model has {cfg.n_heads}.")
+    if settings.curriculum:
+        _check_curriculum(task, [length for length, _ in settings.curriculum])
+
+
+def _check_curriculum(task: Task, lengths: list[int]) -> None:
+    longest, n_vars = max(lengths), getattr(task, "n_vars", None)
+    if isinstance(task, Text):
+        if longest > task.n_ctx:
+            raise ValueError(f"curriculum goes up to windows of {longest} tokens; the task's are of {task.n_ctx}.")
+        replace(task, n_ctx=min(lengths))  # too short a window is refused here
+    elif n_vars is None:
+        raise ValueError(f"curriculum is a schedule of lengths; a {type(task).__name__} task has only one.")
+    elif longest > n_vars:
+        raise ValueError(f"curriculum goes up to length {longest}; the task has chains of at most {n_vars}.")
+
+
+def _fingerprint(model: Model) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).tobytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,189 @@
+"""The audit study: its claims are stated, its rules judge as they say, its measures count what they say."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+from case_studies.audit import controls, reading, redundancy, searching
+from case_studies.audit.audits import ALL, Audited, needed, readable, share
+from case_studies.audit.models import groups
+from case_studies.audit.study import STUDY
+from case_studies.frame.claims import SIZES, Measurement
+from case_studies.frame.evidence import Evidence
+from interp.core.statistics import proportion_interval
+from interp.known_answers import SUITE, known_answer
+from interp.tasks import Dyck, Lego, Template
+
+EVIDENCE = Evidence(size="quick", seed=0, groups=dict.fromkeys(ALL, ()), folder=None)  # type: ignore[arg-type]
+
+
+@cache
+def audited(name):
+    known = known_answer(name, 0)
+    return interp.audit(known.model, known.task, n=128)
+
+
+class Spec:
+    """As much of a model's description as measures look at."""
+
+    def __init__(self, name, seed=0):
+        self.task, self.seed, self.name = known_answer(name, 0).task, seed, name
+
+
+def of(*names, group="lego-tied"):
+    return [Audited(group, Spec(name, seed), audited(name)) for seed, name in enumerate(names)]
+
+
+def measured(value=0.0, low=None, high=None, **numbers):
+    low, high = value if low is None else low, value if high is None else high
+    return Measurement(value=value, low=low, high=high, n=9, unit="models", numbers=numbers)
+
+
+def test_every_claim_has_a_source_a_rule_and_models():
+    trained = {size: set(groups(size)) for size in SIZES}
+    for claim in STUDY.claims:
+        assert claim.statement.endswith("."), claim.id
+        assert claim.rule.endswith("."), claim.id
+        assert claim.quantity, claim.id
+        for size in SIZES:
+            assert set(claim.needs) <= trained[size], claim.id
+
+
+def test_at_size_standard_more_than_sixty_models_are_searched():
+    found = groups("standard")
+    keys = {spec.key for name in ALL for spec in found[name]}
+    assert len(keys) == sum(len(found[name]) for name in ALL) >= searching.FEWEST_MODELS
+    kinds = {type(spec.task) for specs in found.values() for spec in specs}
+    assert kinds == {Lego, Dyck, Template}
+    assert {spec.config.tied for spec in found["lego-tied"]} == {True}
+    assert {spec.config.positions for spec in found["dyck-none"]} == {"none"}
+    assert {spec.config.qk_identity for spec in found["aba-abb-identity"]} == {True}
+
+
+def test_quick_models_are_among_the_standard_ones_of_chains():
+    quick, standard = groups("quick"), groups("standard")
+    assert {spec.key for spec in quick["lego-tied"]} < {spec.key for spec in standard["lego-tied"]}
+
+
+def test_masks_of_heads_follow_labels_and_reasons():
+    result = audited("dyck uneven, zero decoy")
+    assert dict(zip(readable(result).tolist(), result.verdict, strict=True)) == {
+        True: "misleading",
+        False: "hidden",
+    } or (set(np.array(result.verdict)[readable(result)]) == {"misleading"})
+    assert set(np.array(result.verdict)[needed(result)]) == {"hidden"}
+    assert set(np.array(audited("template copy, misread").verdict)[needed(audited("template copy, misread"))]) == {
+        "misleading"
+    }
+
+
+def test_a_share_takes_models_as_independent():
+    value, low, high = share([3, 0, 3, 0], [3, 3, 3, 3])
+    of_heads = proportion_interval(np.array(6), 12)
+    assert value == 0.5
+    assert low < of_heads[0] < of_heads[1] < high
+    assert share([0], [0]) == (0.0, 0.0, 1.0)
+
+
+def test_shares_count_readable_and_needed_heads(monkeypatch):
+    found = of("dyck stack", "dyck uniform", "dyck stack, zero decoy")
+    monkeypatch.setattr(reading, "audits", lambda evidence, names, n: iter(found))
+    faithful = reading.measure_share(EVIDENCE, groups=["lego-tied"], among="readable")
+    looks = sum(int(readable(one.result).sum()) for one in found)
+    acts = sum(verdict == "faithful" for one in found for verdict in one.result.verdict)
+    assert faithful.value == pytest.approx(acts / looks)
+    assert faithful.numbers["heads"] == looks
+    hidden = reading.measure_share(EVIDENCE, groups=["lego-tied"], among="needed")
+    assert hidden.value == pytest.approx(2 / (2 + acts))  # the two uniform heads
+
+
+def test_no_model_is_no_share(monkeypatch):
+    monkeypatch.setattr(reading, "audits", lambda evidence, names, n: iter(()))
+    nothing = reading.measure_share(EVIDENCE, groups=["lego-tied"], among="readable")
+    assert (nothing.low, nothing.high) == (0, 1)
+    assert reading.judge_most(nothing) == "out of reach"
+
+
+def test_few_heads_decide_nothing():
+    assert reading.judge_most(measured(0.9, 0.8, 1.0, heads=reading.FEWEST)) == "reproduced"
+    assert reading.judge_most(measured(0.9, 0.8, 1.0, heads=reading.FEWEST - 1)) == "out of reach"
+    assert reading.judge_fewest(measured(0.1, 0.0, 0.2, heads=50)) == "reproduced"
+    assert reading.judge_fewest(measured(0.9, 0.8, 1.0, heads=50)) == "not reproduced"
+    assert reading.judge_fewest(measured(0.5, 0.2, 0.8, heads=50)) == "out of reach"
+
+
+def test_one_misleading_head_is_found_and_confirmed(monkeypatch):
+    found = of("dyck stack", "dyck stack, zero decoy")
+    monkeypatch.setattr(searching, "audits", lambda evidence, names: iter(found))
+    monkeypatch.setattr(searching, "_again", lambda evidence, one: one.result)
+    monkeypatch.setattr(searching, "_maps", lambda evidence, shown: {"mark": "point"})
+    result = searching.measure_misleading(EVIDENCE)
+    planted = sum(truth.truth == "misleading" for truth in known_answer("dyck stack, zero decoy", 0).heads.values())
+    assert result.numbers["confirmed"] == planted > 0
+    assert result.numbers["models with one"] == 1
+    assert searching.judge_found(result) == "reproduced"
+
+
+def test_a_head_that_is_not_confirmed_does_not_count(monkeypatch):
+    found = of("dyck stack, zero decoy")
+    monkeypatch.setattr(searching, "audits", lambda evidence, names: iter(found))
+    other = interp.AuditResult(**{**vars(found[0].result), "verdict": ("idle",) * len(found[0].result.heads)})
+    monkeypatch.setattr(searching, "_again", lambda evidence, one: other)
+    assert searching.measure_misleading(EVIDENCE).numbers["confirmed"] == 0
+
+
+def test_none_found_is_an_answer_over_enough_models_only():
+    assert searching.judge_found(measured(confirmed=0, models=searching.FEWEST_MODELS)) == "not reproduced"
+    assert searching.judge_found(measured(confirmed=0, models=searching.FEWEST_MODELS - 1)) == "out of reach"
+
+
+def test_twins_agree_where_look_verdict_and_layer_do(monkeypatch):
+    found = {"lego-tied": of("dyck stack", "dyck stack", "dyck uniform")}
+    monkeypatch.setattr(searching, "audits", lambda evidence, names: iter(found.get(names[0], [])))
+    assert searching.measure_agreement(EVIDENCE).value == pytest.approx(0.5)  # one of two twins
+
+
+def test_models_without_a_needed_head_are_counted(monkeypatch):
+    with_none = of("template copy, redundant", group="aba-abb-identity")
+    monkeypatch.setattr(
+        redundancy, "audits", lambda evidence, names: iter(with_none if names[0] == with_none[0].group else ())
+    )
+    assert redundancy.measure_no_single_head(EVIDENCE).value == float(not needed(with_none[0].result).any())
+
+
+def test_known_answers_are_held_against_their_truth(monkeypatch):
+    names = ["dyck stack", "dyck stack, redundant"]
+    monkeypatch.setattr(controls, "SUITE", {name: SUITE[name] for name in names})
+    right = controls.measure_known(EVIDENCE, family="dyck")
+    assert right.value == 1
+    assert controls.judge_all(right) == "reproduced"
+    monkeypatch.setattr(controls, "misjudged", lambda answer, result: {result.heads[0]})
+    wrong = controls.measure_known(EVIDENCE, family="dyck")
+    assert wrong.numbers["wrong"] == 2
+    assert controls.judge_all(wrong) == "not reproduced"
+
+
+def test_other_partners_are_misjudged():
+    answer, result = known_answer("dyck stack, redundant", 0), audited("dyck stack, redundant")
+    assert not controls.misjudged(answer, result)
+    alone = interp.AuditResult(**{**vars(result), "partners": ((),) * len(result.heads)})
+    assert controls.misjudged(answer, alone) == set(result.of("redundant"))
+
+
+@pytest.mark.parametrize("task", [Lego(n_vars=3), Dyck(length=12), Template()], ids=["lego", "dyck", "template"])
+def test_shuffled_labels_are_those_of_other_examples(task):
+    shuffled = controls.Shuffled(task)
+    batch = shuffled.sample(64, generator=torch.Generator().manual_seed(0), split="test")
+    plain = task.sample(64, generator=torch.Generator().manual_seed(0), split="test")
+    assert torch.equal(batch.tokens, plain.tokens)
+    assert not torch.equal(batch.labels, plain.labels)
+    assert torch.equal(batch.labels.sort(0).values, plain.labels.sort(0).values)
+    assert shuffled.d_vocab == task.d_vocab
+
+
+def test_more_alarms_than_the_level_allows_are_too_many():
+    assert controls.judge_silent(measured(p=0.04)) == "not reproduced"
+    assert controls.judge_silent(measured(p=1.0)) == "reproduced"

@@ -1,0 +1,202 @@
+"""The Dyck study: its claims are stated, its rules judge as they say, and the command runs end to end."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toys import measured_within_reach
+
+from case_studies.dyck import balance, heads, learning, pruning, variation
+from case_studies.dyck.models import SEEDS, groups
+from case_studies.dyck.study import STUDY
+from case_studies.frame.claims import SIZES, Measurement
+from case_studies.frame.judging import correlation, more_than_half
+from case_studies.frame.study import run_study
+from interp.training.settings import TrainSettings
+
+IN_ORDER = "least share of positions in order"
+SHARED = {
+    "largest difference of a shared matrix": 0.0,
+    "entries kept in one mask only": 0,
+    "largest error against the own target": 0.001,
+}
+
+
+def measured(value=0.0, low=None, high=None, n=8, **numbers):
+    low, high = value if low is None else low, value if high is None else high
+    return Measurement(value=value, low=low, high=high, n=n, unit="seeds", numbers=numbers)
+
+
+def test_every_claim_is_stated_with_source_and_rule():
+    for claim in STUDY.claims:
+        assert claim.source.startswith("bounded Dyck, "), claim.id
+        assert claim.statement.endswith("."), claim.id
+        assert claim.rule.endswith("."), claim.id
+        assert (
+            "reproduced" in claim.rule.lower() or "minimal-first-layer" in claim.rule or "single claims" in claim.rule
+        )
+        assert claim.paper is None  # no printed number could be verified
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_claim_finds_its_models(size):
+    found = groups(size)
+    for claim in STUDY.claims:
+        if size in claim.sizes:
+            assert all(len(found[name]) > 1 for name in claim.needs), (size, claim.id)
+    for name, specs in found.items():
+        assert len({spec.key for spec in specs}) == len(specs), name
+        assert len({json.dumps(replace(spec, seed=0).description) for spec in specs}) <= 1, name
+
+
+def test_treated_models_differ_in_the_contrastive_weight_alone():
+    for size in SIZES:
+        found = groups(size)
+        for group in balance.SETTINGS.values():
+            for plain, treated in zip(found[group], found[f"{group}-contrastive"], strict=True):
+                assert (plain.settings.contrastive, treated.settings.contrastive) == (0.0, 0.3)
+                assert replace(treated, settings=replace(treated.settings, contrastive=0.0)) == plain
+
+
+def test_quick_and_standard_have_the_seeds_they_promise():
+    assert SEEDS["quick"]["gpt"] == SEEDS["quick"]["minimal"] == 8
+    assert SEEDS["standard"]["gpt"] == 30
+    assert len(groups("quick")["gpt-linear"]) == 8
+
+
+@pytest.mark.parametrize(
+    ("judge", "measurement", "verdict"),
+    [
+        (variation.judge_layer, measured(1.0, 0.8, 1.2, **{"lowest hard accuracy": 0.99}), "reproduced"),
+        (variation.judge_layer, measured(1.0, 0.8, 1.2, **{"lowest hard accuracy": 0.97}), "out of reach"),
+        (variation.judge_layer, measured(0.1, 0.0, 0.2, **{"lowest hard accuracy": 0.99}), "not reproduced"),
+        (variation.judge_layer, measured(0.8, 0.6, 1.0, **{"lowest hard accuracy": 0.99}), "out of reach"),
+        (variation.judge_grid, measured(1.0, 0.8, 1.2, **{"fewest seeds that learned": 4}), "reproduced"),
+        (variation.judge_grid, measured(1.0, 0.8, 1.2, **{"fewest seeds that learned": 3}), "out of reach"),
+        (learning.judge_learned, measured(0.98), "reproduced"),
+        (learning.judge_learned, measured(0.9799), "not reproduced"),
+        (variation.judge_minimal, measured(0.5, 0.2, 0.9, **{"settings judged": 1}), "reproduced"),
+        (variation.judge_minimal, measured(0.9, 0.2, 1.1, **{"settings judged": 1}), "out of reach"),
+        (variation.judge_minimal, measured(2.0, 1.2, 3.1, **{"settings judged": 1}), "not reproduced"),
+        (variation.judge_minimal, measured(0.5, 0.2, 0.9, **{"settings judged": 0}), "out of reach"),
+        (more_than_half, measured(0.6, 0.51, 0.7), "reproduced"),
+        (more_than_half, measured(0.6, 0.49, 0.7), "out of reach"),
+        (more_than_half, measured(0.9, 0.6, 1.0), "reproduced"),
+        (more_than_half, measured(0.2, 0.1, 0.4), "not reproduced"),
+        (heads.judge_no_more, measured(0.0, -0.1, 0.04), "reproduced"),
+        (heads.judge_no_more, measured(0.1, 0.06, 0.2), "not reproduced"),
+        (heads.judge_no_more, measured(0.1, 0.0, 0.2), "out of reach"),
+        (balance.judge_negative, measured(-0.5, -0.8, -0.1), "reproduced"),
+        (balance.judge_negative, measured(-0.5, -0.8, 0.1), "out of reach"),
+        (balance.judge_negative, measured(-0.1, -0.3, 0.1, n=30), "not reproduced"),
+        (balance.judge_negative, measured(0.5, 0.1, 0.8), "not reproduced"),
+        (balance.judge_not_negative, measured(-0.5, -0.8, -0.1), "not reproduced"),
+        (balance.judge_not_negative, measured(-0.1, -0.3, 0.1, n=30), "reproduced"),
+        (balance.judge_not_negative, measured(-0.1, -0.3, 0.1, n=29), "out of reach"),
+        (balance.judge_lower, measured(-0.1, -0.2, -0.05), "reproduced"),
+        (balance.judge_lower, measured(0.1, 0.05, 0.2), "not reproduced"),
+        (balance.judge_higher, measured(0.1, 0.05, 0.2), "reproduced"),
+        (balance.judge_higher, measured(0.1, -0.05, 0.2), "out of reach"),
+        (pruning.judge_exponential, measured(-0.9, -1.0, -0.51), "reproduced"),
+        (pruning.judge_exponential, measured(-0.6, -0.8, -0.4), "out of reach"),
+        (pruning.judge_exponential, measured(-0.2, -0.4, 0.0), "not reproduced"),
+        (pruning.judge_transformer, measured(0.01, **{IN_ORDER: 1.0}), "reproduced"),
+        (pruning.judge_transformer, measured(0.0101, **{IN_ORDER: 1.0}), "not reproduced"),
+        (pruning.judge_transformer, measured(0.001, **{IN_ORDER: 0.9999}), "not reproduced"),
+        (pruning.judge_shared, measured(0.2, **{**SHARED, "largest error against the own target": 0.02}), "reproduced"),
+        (pruning.judge_shared, measured(0.19, **SHARED), "not reproduced"),
+        (
+            pruning.judge_shared,
+            measured(9, **{**SHARED, "largest error against the own target": 0.03}),
+            "not reproduced",
+        ),
+        (pruning.judge_shared, measured(9, **{**SHARED, "entries kept in one mask only": 1}), "not reproduced"),
+        (
+            pruning.judge_shared,
+            measured(9, **{**SHARED, "largest difference of a shared matrix": 1e-9}),
+            "not reproduced",
+        ),
+    ],
+)
+def test_rules_judge_as_they_say(judge, measurement, verdict):
+    assert judge(measurement) == verdict
+
+
+def test_rank_correlation_against_a_known_one():
+    x = np.arange(12.0)
+    assert correlation(x, x**3, seed=0)[0] == pytest.approx(1)
+    assert correlation(x, -x, seed=0)[0] == pytest.approx(-1)
+    noise = np.random.default_rng(0).normal(size=12)
+    value, low, high = correlation(x, noise, seed=0)
+    assert low < value < high
+    assert low < 0 < high
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """The study with three seeds and three steps each: nothing learns, everything runs."""
+
+    def few(size):
+        settings = TrainSettings(steps=3, batch_size=4, learning_rate=1e-3, n_eval=10)
+        return {
+            name: [
+                replace(spec, settings=replace(settings, contrastive=spec.settings.contrastive)) for spec in specs[:3]
+            ]
+            for name, specs in groups(size).items()
+        }
+
+    return replace(STUDY, groups=few)
+
+
+@pytest.mark.slow
+def test_the_whole_study_runs_on_models_that_know_nothing(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("case_studies.dyck.measures.N_SEQUENCES", {"quick": 3})
+    monkeypatch.setattr("case_studies.dyck.measures.N_HELD_OUT", {"quick": 30})
+    monkeypatch.setattr("case_studies.dyck.heads.N_CLASSIFY", {"quick": 8})
+    monkeypatch.setattr("case_studies.dyck.heads.N_ABLATE", {"quick": 8})
+    for name, small in (("DRAWS", 2), ("CANDIDATES", (6, 9)), ("PER_WEIGHT", 8), ("N_SEQUENCES", {"quick": 8})):
+        monkeypatch.setattr(f"case_studies.dyck.pruning.{name}", small)
+    result = run_study(tiny, folder=tmp_path, n_jobs=1)
+    said = measured_within_reach(STUDY, result)
+    # who knows nothing has learned nothing; what needs learning is out of reach; what is written down holds
+    assert said["learned.no-positions"].label == "not reproduced"
+    assert said["variation.no-positions.last-layer"].label == "out of reach"
+    assert said["uniform.learned"].label == "not reproduced"
+    assert said["corollary-1.uniform"].label == "reproduced"
+    assert said["theorem-1.balanced"].label == "reproduced"
+    assert said["pruning.shared.one"].measurement.numbers["largest difference of a shared matrix"] == 0
+    page = result.page.read_text()
+    assert page.index('id="claims"') < page.index('id="claim-learned.no-positions"')
+    assert page.count('class="verdict"') >= 2 * len(STUDY.claims)
+    stored = json.loads((result.page.parent / "claims.json").read_text())
+    assert [claim["id"] for claim in stored["claims"]] == [claim.id for claim in STUDY.claims]
+    assert {"study", "size", "manifest", "claims"} <= set(stored)
+
+
+@pytest.mark.slow
+def test_the_quick_study_as_a_reviewer_runs_it(tmp_path):
+    """The command of the README; what the project promises of it, and nothing that seeds could overturn."""
+    command = [str(Path(sys.executable).with_name("interp")), "reproduce", "dyck", "--out", str(tmp_path)]
+    subprocess.run(command, check=True, timeout=3600)
+    stored = json.loads((tmp_path / "dyck/quick/claims.json").read_text())
+    said = {claim["id"]: claim for claim in stored["claims"]}
+    for claim in STUDY.claims:
+        assert said[claim.id]["verdict"] in ("reproduced", "not reproduced", "out of reach")
+        assert (said[claim.id]["n"] is not None) == ("quick" in claim.sizes)
+        assert (said[claim.id]["interval"] is not None) == ("quick" in claim.sizes)
+    for name in ("learned.no-positions", "learned.linear-positions"):
+        assert said[name]["measured"] >= 0.98
+        assert said[name]["n"] == 8
+    for name in (
+        "corollary-1.uniform",
+        "theorem-1.balanced",
+        "contrastive.words.violation",
+        "contrastive.words.length",
+        *(claim.id for claim in STUDY.claims if claim.id.startswith("pruning.")),
+    ):
+        assert said[name]["verdict"] == "reproduced", said[name]
+    assert Path(tmp_path / "dyck/quick/report.html").stat().st_size > 100_000

@@ -1,0 +1,86 @@
+"""A measurement is plain and finite, a claim checks itself, a number shows as many digits as it has."""
+
+import json
+from dataclasses import replace
+
+import altair as alt
+import numpy as np
+import pandas as pd
+import pytest
+from toys import DISTANT, PASSING
+
+from case_studies.frame.claims import Measurement, shown
+
+GOOD = {"value": 0.5, "low": 0.4, "high": 0.6, "n": 3, "unit": "seeds"}
+
+
+def test_a_measurement_survives_json():
+    chart = alt.Chart(pd.DataFrame({"x": [1.0, np.nan]})).mark_point().encode(x="x:Q")
+    given = Measurement(
+        **GOOD,
+        numbers={"array": np.array([1.0, np.nan]), "deep": {"tuple": (1, "a", None)}, "count": np.int64(4)},
+        tables=[("title", [("a", "b"), (1, 0.123456), (None, True)])],
+        charts=[chart, {"mark": "bar"}],
+        note="odd",
+    )
+    assert given.numbers == {"array": [1.0, None], "deep": {"tuple": [1, "a", None]}, "count": 4}
+    assert given.tables == (("title", [["a", "b"], ["1", "0.1235"], ["", "True"]]),)
+    assert given.charts[0]["mark"]["type"] == "point"
+    back = Measurement.from_dict(json.loads(json.dumps(given.to_dict(), allow_nan=False)))
+    assert json.dumps(back.to_dict()) == json.dumps(given.to_dict())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"value": float("nan")}, "value is nan"),
+        ({"high": float("inf")}, "high is inf"),
+        ({"low": 0.7}, "from low 0.7 to high 0.6"),
+        ({"n": 0}, "n is 0; give the number of independent seeds"),
+        ({"n": 2.5}, "n is 2.5"),
+        ({"numbers": {"models": [object()]}}, r"numbers\['models\[0\]'\] is a object"),
+    ],
+)
+def test_a_measurement_refuses(changes, words):
+    with pytest.raises(ValueError, match=words):
+        Measurement(**{**GOOD, **changes})
+
+
+@pytest.mark.parametrize(
+    ("claim", "changes", "words"),
+    [
+        (PASSING, {"id": "../x"}, "claim id is '../x'"),
+        (PASSING, {"id": "Figure 1"}, "claim id is 'Figure 1'"),
+        (PASSING, {"needs": "few"}, "needs of claim figure-1.some is the text 'few'"),
+        (PASSING, {"sizes": ["huge"]}, "size is 'huge'; choose one of quick, standard, paper"),
+        (DISTANT, {"why_not": ""}, "table-4.large is measured at paper; say why_not"),
+        (PASSING, {"sizes": ()}, "measured at no size"),
+    ],
+)
+def test_a_claim_refuses(claim, changes, words):
+    with pytest.raises(ValueError, match=words):
+        replace(claim, **changes)
+
+
+def test_the_rule_gives_one_of_three_verdicts():
+    measurement = Measurement(**GOOD)
+    for verdict in ("reproduced", "not reproduced", "out of reach"):
+        assert replace(PASSING, judge=lambda m, said=verdict: said).verdict(measurement) == verdict
+    for said in (True, None, "Reproduced"):
+        with pytest.raises(ValueError, match=f"judge of claim figure-1.some said {said!r}"):
+            replace(PASSING, judge=lambda m, said=said: said).verdict(measurement)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        ((0.98765, 0.97, 0.99), ("0.988", "0.970", "0.990")),
+        ((0.5, 0.2, 0.8), ("0.50", "0.20", "0.80")),
+        ((1.0, 1.0, 1.0), ("1", "1", "1")),
+        ((12.34, 10.0, 15.0), ("12.3", "10.0", "15.0")),
+        ((12345.6, 12000.0, 13000.0), ("12,346", "12,000", "13,000")),
+        ((1.23e-5, 1e-5, 2e-5), ("0.000012", "0.000010", "0.000020")),
+    ],
+)
+def test_digits_follow_the_interval(numbers, text):
+    assert shown(*numbers) == text

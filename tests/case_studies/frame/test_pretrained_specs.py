@@ -1,0 +1,174 @@
+"""Models that start from others: trained in stages, counted, resumed; keys of all the others stay as they were."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from toys import CONFIG, FAILING, SETTINGS, TASK, accuracy
+
+import interp
+from case_studies.frame.evidence import ModelSpec, settings_of
+from case_studies.frame.progress import Count
+from case_studies.frame.study import Study
+from interp.tasks import Lego
+from interp.training.pretrained import pretrained_config
+from interp.training.run_folder import RunFolder
+
+LONGER = Lego(n_vars=3, sentence_format="compact")
+SOURCE = ModelSpec(
+    task=LONGER,
+    config=interp.config_for(LONGER, n_layers=1, d_model=16, n_heads=2),
+    settings=replace(SETTINGS, steps=1),  # less work than what starts from it
+    seed=7,
+)
+TUNED = pretrained_config(TASK, SOURCE.config)
+
+
+def tuned(seed, source=SOURCE, **more):
+    return ModelSpec(task=TASK, config=TUNED, settings=SETTINGS, seed=seed, pretrained=source, **more)
+
+
+def study(*specs, extra=()):
+    claim = replace(FAILING, needs=("tuned", *(["few"] if extra else [])), measure=first_group)
+    return Study(name="tuned", title="", lead="", claims=[claim], groups=lambda size: {"tuned": specs, "few": extra})
+
+
+def first_group(evidence):
+    return accuracy(replace(evidence, groups={"tuned": evidence.groups["tuned"]}))
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Every total that progress was told."""
+    totals = []
+    start = Count.__init__
+
+    def told(self, what, total):
+        totals.append((what, total))
+        start(self, what, total)
+
+    monkeypatch.setattr(Count, "__init__", told)
+    return totals
+
+
+def test_keys_of_specs_that_start_afresh_are_what_they_were():
+    plain = ModelSpec(task=TASK, config=CONFIG, settings=SETTINGS, seed=0)
+    assert plain.key == "3df56813c8bf7e5bd4bd"
+    assert set(plain.description) == {"task", "config", "settings", "seed"}
+    assert plain.job(folder := RunFolder("x").path).pretrained is None
+    assert plain.job(folder).symbols == ()
+    assert settings_of([plain]).keys() == {"models", "seeds", "task", "config", "settings"}
+
+
+def test_what_a_spec_starts_from_decides_its_key():
+    symbols = (("+", "-"), ("-", "+"))
+    specs = [
+        ModelSpec(task=TASK, config=TUNED, settings=SETTINGS, seed=0),
+        tuned(0),
+        tuned(0, replace(SOURCE, seed=8)),
+        tuned(0, "bert-base-uncased"),
+        tuned(0, symbols=symbols),
+    ]
+    assert len({spec.key for spec in specs}) == len(specs)
+    assert specs[1].description["pretrained"] == SOURCE.key
+    assert specs[3].description["pretrained"] == "bert-base-uncased"
+    assert specs[4].description["symbols"] == {"+": "-", "-": "+"}
+    assert tuned(0, symbols=symbols[::-1]).key == specs[4].key
+    assert len({spec.work for spec in specs}) == 1
+
+
+def test_the_job_names_the_folder_of_its_source(tmp_path):
+    symbols = (("+", "-"), ("-", "+"))
+    job = tuned(0, symbols=symbols).job(tmp_path)
+    assert (job.pretrained, job.symbols) == (tmp_path / SOURCE.key, symbols)
+    assert tuned(0, "some/name").job(tmp_path).pretrained == "some/name"
+
+
+def test_sources_are_trained_first_and_once(reproduce, tmp_path, counted):
+    run = reproduce(study(tuned(0), tuned(1)))
+    assert run.trained == [0, 1, 7]
+    assert ("training models", 3) in counted
+    models = run.content["manifest"]["models"]
+    assert (models["used"], models["there"], models["trained_now"]) == (3, 3, 3)
+    source = RunFolder(tmp_path / "models" / SOURCE.key)
+    for spec in (tuned(0), tuned(1)):
+        start = interp.pretrained(TASK, source.path, seed=spec.seed)
+        by_hand = interp.train(start, TASK, SETTINGS, seed=spec.seed)
+        trained = RunFolder(tmp_path / "models" / spec.key).load_model()
+        assert all(torch.equal(a, b) for a, b in zip(trained.parameters(), by_hand.model.parameters(), strict=True))
+    source.append_metrics({"steps_done": 1, "seconds": 5000.0})
+    again = reproduce(study(tuned(0), tuned(1)))
+    assert again.trained == []
+    assert again.content["manifest"]["seconds"] > 5000
+
+
+def test_a_chain_of_sources(reproduce):
+    second = ModelSpec(
+        task=LONGER, config=pretrained_config(LONGER, SOURCE.config), settings=SETTINGS, seed=3, pretrained=SOURCE
+    )
+    third = tuned(1, second)
+    assert third.sources == (SOURCE, second)
+    run = reproduce(study(third))
+    assert run.trained == [1, 3, 7]
+    assert run.content["manifest"]["models"]["used"] == 3
+
+
+def test_a_source_that_a_claim_needs_too_is_one_model(reproduce):
+    run = reproduce(study(tuned(0), extra=[SOURCE]))
+    assert run.trained == [0, 7]
+    assert run.content["manifest"]["models"]["used"] == 2
+
+
+def test_training_that_was_stopped_goes_on_in_its_stage(reproduce, tmp_path, monkeypatch):
+    steps = []
+    train = interp.training.sweeps.train
+
+    def stopped(model, task, settings, **options):
+        steps.append(options["seed"])
+        if options["seed"] == 1:
+            raise KeyboardInterrupt
+        return train(model, task, settings, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("interp.training.sweeps.train", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            reproduce(study(tuned(0), tuned(1)))
+    assert steps == [7, 0, 1]
+    assert RunFolder(tmp_path / "models" / SOURCE.key).finished
+    again = reproduce(study(tuned(0), tuned(1)))
+    assert again.trained == [1]
+
+
+@pytest.mark.slow
+def test_a_source_that_is_gone_is_trained_again_only_where_it_is_needed(reproduce, tmp_path):
+    reproduce(study(tuned(0)))
+    source = RunFolder(tmp_path / "models" / SOURCE.key)
+    source.clear()
+    (tmp_path / "tuned/quick/measured/figure-1.all.json").unlink()
+    run = reproduce(study(tuned(0)))
+    assert (run.trained, run.measured) == ([], ["accuracy"])
+    assert run.content["manifest"]["models"]["there"] == 1
+    assert reproduce(study(tuned(0), tuned(1))).trained == [1, 7]
+    assert reproduce(study(tuned(0), tuned(1)), fresh=True).trained == [0, 1, 7]
+
+
+def test_the_settings_say_what_was_started_from(reproduce):
+    symbols = (("+", "-"), ("-", "+"))
+    run = reproduce(study(tuned(0, symbols=symbols), tuned(1, symbols=symbols)))
+    said = run.content["claims"][0]["settings"]["tuned"]["pretrained"]
+    assert said == {"by": f"model {SOURCE.key} (task lego, seed 7)", "symbols": {"+": "-", "-": "+"}}
+    assert f"model {SOURCE.key} (task lego, seed 7)" in run.page
+    mixed = settings_of(
+        [tuned(0), tuned(0, "some/name"), ModelSpec(task=TASK, config=TUNED, settings=SETTINGS, seed=0)]
+    )
+    assert mixed["pretrained"]["by"] == {"varies": [f"model {SOURCE.key} (task lego, seed 7)", "some/name", None]}
+    json.dumps(mixed)
+
+
+def test_a_config_that_is_not_the_sources_is_refused(reproduce):
+    wrong = replace(tuned(0), config=interp.config_for(TASK, n_layers=2, d_model=16, n_heads=2))
+    with pytest.raises(
+        ValueError, match=r"seed 0\): config is not that of the model to start from.*n_layers is 2, not 1"
+    ):
+        reproduce(study(wrong))

@@ -1,0 +1,126 @@
+"""`interp reproduce`: finds studies of any package, says what is wrong in one line, runs none by listing them."""
+
+import importlib.metadata
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+import toys
+
+from interp.cli.main import main
+
+
+def entry(name, value, load):
+    return SimpleNamespace(name=name, value=value, load=load)
+
+
+def absent():
+    raise ModuleNotFoundError("No module named 'elsewhere'")
+
+
+@pytest.fixture
+def points(monkeypatch):
+    """The entry points that are installed, to be changed by a test."""
+    found = [
+        entry("toy", "toys:STUDY", lambda: toys.STUDY),
+        entry("gone", "elsewhere.study:STUDY", absent),
+        entry("odd", "odd:STUDY", lambda: {"a": "dict"}),
+    ]
+
+    def entry_points(*, group):
+        assert group == "interp.studies"
+        return found
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+    return found
+
+
+@pytest.fixture
+def reproduce_command(points, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["interp", "reproduce", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        printed = capsys.readouterr()
+        return SimpleNamespace(code=stopped.value.code or 0, out=printed.out, err=printed.err)
+
+    return run
+
+
+def test_alone_it_lists_the_studies(reproduce_command, points):
+    done = reproduce_command()
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert [line.split()[0] for line in lines] == ["gone", "odd", "toy", "next:"]
+    assert "Toys & <others>" in lines[2]
+    assert "cannot be loaded: No module named 'elsewhere'" in lines[0]
+    points.clear()
+    assert "no study is installed" in reproduce_command().out
+
+
+def test_list_prints_claims_and_runs_nothing(reproduce_command, tmp_path, trained):
+    done = reproduce_command("toy", "--list")
+    assert done.code == 0
+    for claim in toys.CLAIMS:
+        for words in (claim.id, claim.source, claim.statement, claim.rule):
+            assert words in done.out
+    assert "paper: 0.97" in done.out
+    assert "sizes: paper (It takes a GPU.)" in done.out
+    assert not trained
+    assert not list(tmp_path.iterdir())
+    some = reproduce_command("toy", "--list", "--only", "table")
+    assert "table-3.drawn" in some.out
+    assert "figure-1.some" not in some.out
+
+
+def test_it_runs_and_says_where_the_page_is(reproduce_command, tmp_path):
+    done = reproduce_command("toy", "--jobs", 1, "--only", "figure-1.some", "--only", "table-3", "--seed", 3)
+    assert done.code == 0, done.err
+    assert "figure-1.some  reproduced " in done.out
+    assert "training models: 3 of 3" in done.out
+    assert "table-3.drawn: reproduced" in done.out
+    assert done.out.splitlines()[-1] == "page: runs/reproduce/toy/quick/report.html"
+    content = json.loads((tmp_path / "runs/reproduce/toy/quick/claims.json").read_text())
+    assert content["manifest"]["seed"] == 3
+    assert [claim["verdict"] for claim in content["claims"]] == ["reproduced", "not run", "reproduced", "out of reach"]
+    elsewhere = reproduce_command("toy", "--jobs", 1, "--only", "figure-1.some", "--size", "standard", "--out", "here")
+    assert elsewhere.code == 0
+    assert (tmp_path / "here/toy/standard/report.html").exists()
+    again = reproduce_command("toy", "--jobs", 1, "--only", "figure-1.some", "--fresh")
+    assert "figure-1.some: reproduced" in again.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["dick"], "there is no study 'dick'; there is gone, odd, toy."),
+        (["gone"], "the study gone (elsewhere.study:STUDY) cannot be loaded: No module named 'elsewhere'."),
+        (["odd"], "the study odd (odd:STUDY) is no study: it has no title"),
+        (["toy", "--size", "large"], "size is 'large'; choose one of quick, standard, paper"),
+        (["toy", "--only", "lemma"], "the study toy has no claim 'lemma'."),
+        (["toy", "--list", "--only", "lemma"], "the study toy has no claim 'lemma'."),
+        (["toy", "--jobs", "0"], "n_jobs is 0"),
+    ],
+)
+def test_errors_are_one_line(reproduce_command, tmp_path, arguments, words):
+    done = reproduce_command(*arguments)
+    assert done.code == 2
+    assert words in done.err
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_studies_of_one_name_are_refused(reproduce_command, points):
+    points.append(entry("toy", "toys:STUDY", lambda: toys.STUDY))  # found twice, but the same
+    assert reproduce_command("toy", "--list").code == 0
+    points.append(entry("toy", "others:STUDY", lambda: toys.STUDY))
+    assert "two studies are called toy: toys:STUDY and others:STUDY" in reproduce_command("toy", "--list").err
+
+
+def test_this_package_registers_its_own():
+    found = importlib.metadata.entry_points(group="interp.studies")
+    assert {point.name: point.value for point in found}["dyck"] == "case_studies.dyck.study:STUDY"

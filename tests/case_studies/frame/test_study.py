@@ -1,0 +1,387 @@
+"""A study trains and measures what is missing and nothing else, and loses nothing that it has."""
+
+import functools
+import importlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import toys
+from toys import CLAIMS, FAILING, PASSING, STUDY, specs
+
+from case_studies.frame import measuring
+from case_studies.frame.claims import Measurement
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.study import Study, run_study
+
+
+def by_id(run):
+    return {claim["id"]: claim for claim in run.content["claims"]}
+
+
+def without(content, *names):
+    """claims.json without what differs between two runs that agree."""
+    return {"study": content["study"], "size": content["size"]} | {
+        claim["id"]: {name: value for name, value in claim.items() if name not in ("seconds", "made", *names)}
+        for claim in content["claims"]
+    }
+
+
+def broken(evidence):
+    raise ZeroDivisionError("nothing to divide by")
+
+
+def test_a_run_trains_measures_judges_and_writes(reproduce):
+    run = reproduce()
+    assert run.result.verdicts == {
+        "figure-1.some": "reproduced",
+        "figure-1.all": "not reproduced",
+        "table-3.drawn": "reproduced",
+        "table-4.large": "out of reach",
+    }
+    assert run.trained == [0, 1, 2]  # `few` is a part of `more`; `large` is out of reach
+    assert run.measured == ["accuracy", "constant", "drawn"]
+    assert set(run.content) == {"study", "size", "manifest", "claims"}
+    assert (run.content["study"], run.content["size"]) == ("toy", "quick")
+    manifest = run.content["manifest"]
+    assert {"versions", "hardware", "threads", "time", "seed", "seconds", "wall_seconds"} <= set(manifest)
+    assert manifest["models"] | {"oldest": 0, "newest": 0} == {
+        "used": 3, "there": 3, "trained_now": 3, "other_versions": 0, "oldest": 0, "newest": 0,
+    }  # fmt: skip
+    for claim in run.content["claims"]:
+        names = ["id", "source", "statement", "paper", "rule", "quantity", "measured", "interval", "n", "verdict"]
+        assert list(claim)[: len(names)] == names
+    some, every, _, large = run.content["claims"]
+    assert (some["measured"], some["interval"], some["n"], some["unit"]) == (0.25, [0.2, 0.3], 10, "draws")
+    assert every["paper"] is None
+    assert every["settings"]["few"]["models"] == 2
+    assert every["settings"]["few"]["seeds"] == [0, 1]
+    assert every["settings"]["few"]["settings"]["steps"] == 2
+    assert (large["measured"], large["interval"], large["n"], large["note"]) == (None, None, None, "It takes a GPU.")
+    shown = str(run.result)
+    assert "figure-1.all   not reproduced  " in shown
+    assert shown.endswith("toy at size quick: 2 reproduced, 1 not reproduced, 1 out of reach")
+    frame = run.result.to_dataframe()
+    assert frame["verdict"].tolist() == list(run.result.verdicts.values())
+    assert frame["n"].isna().tolist() == [False, False, False, True]
+
+
+def test_a_second_run_does_nothing_and_says_the_same(reproduce):
+    first, second = reproduce(), reproduce()
+    assert (second.trained, second.measured) == ([], [])
+    assert without(first.content) == without(second.content)
+    assert second.content["manifest"]["models"]["trained_now"] == 0
+    assert second.content["manifest"]["measured_now"] == 0
+
+
+def test_what_lies_ready_is_not_trained_for(reproduce, tmp_path):
+    reproduce()
+    (tmp_path / "models").rename(tmp_path / "elsewhere")
+    assert reproduce().trained == []
+
+
+def test_the_same_seed_gives_the_same_numbers_and_fresh_makes_them_again(reproduce, tmp_path):
+    def written():
+        return {path: path.stat().st_mtime_ns for path in tmp_path.glob("models/*/model.safetensors")}
+
+    first, before = reproduce(), written()
+    assert reproduce().result.verdicts == first.result.verdicts
+    assert written() == before
+    again = reproduce(fresh=True)
+    assert all(written()[path] > time for path, time in before.items())  # trained again, not loaded
+    assert (again.trained, again.measured) == ([0, 1, 2], ["accuracy", "constant", "drawn"])
+    assert without(first.content) == without(again.content)
+    other = reproduce(seed=1)
+    assert (other.trained, other.measured) == ([], ["accuracy", "constant", "drawn"])
+    assert by_id(other)["table-3.drawn"]["measured"] != by_id(first)["table-3.drawn"]["measured"]
+
+
+def test_a_run_stopped_between_claims_goes_on_there(reproduce, tmp_path):
+    def stopped(evidence):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(replace(STUDY, claims=[PASSING, replace(FAILING, measure=stopped), CLAIMS[2]]))
+    assert toys.MEASURED == ["constant"]
+    assert not (tmp_path / "toy/quick/claims.json").exists()
+    run = reproduce()
+    assert (run.trained, run.measured) == ([], ["accuracy", "drawn"])
+    assert run.result.verdicts["figure-1.some"] == "reproduced"
+
+
+def test_a_file_cut_short_is_measured_again(reproduce, tmp_path):
+    reproduce()
+    path = tmp_path / "toy/quick/measured/figure-1.some.json"
+    path.write_text(path.read_text()[:100])
+    assert reproduce().measured == ["constant"]
+
+
+def test_changed_settings_train_only_what_changed(reproduce):
+    reproduce()
+    changed = replace(
+        STUDY, groups=lambda size: {**toys.groups(size), "more": [*specs(2), *specs(1, 2, clip_norm=2.0)]}
+    )
+    run = reproduce(changed)
+    assert (run.trained, run.measured) == ([2], ["drawn"])
+    assert by_id(run)["table-3.drawn"]["settings"]["more"]["settings"]["clip_norm"] == {"varies": [1.0, 2.0]}
+    assert reproduce().trained == []  # both lie ready now
+
+
+def test_sizes_share_models_but_no_measurement(reproduce):
+    reproduce()
+    run = reproduce(size="paper")
+    assert run.trained == [0]  # of `large` alone
+    assert run.measured == ["accuracy", "accuracy", "constant", "drawn"]
+    assert run.result.verdicts["table-4.large"] == "not reproduced"
+
+
+def test_only_the_chosen_are_run_and_the_others_kept(reproduce):
+    first = reproduce(only=["table-3.drawn"])
+    assert (first.trained, first.measured) == ([0, 1, 2], ["drawn"])
+    assert first.result.verdicts == {
+        "figure-1.some": "not run",
+        "figure-1.all": "not run",
+        "table-3.drawn": "reproduced",
+        "table-4.large": "out of reach",
+    }
+    assert by_id(first)["figure-1.some"]["measured"] is None
+    second = reproduce(only=["figure-1"])
+    assert (second.trained, second.measured) == ([], ["accuracy", "constant"])
+    assert second.result.verdicts["table-3.drawn"] == "reproduced"
+    again = reproduce(only=["figure-1.some"], fresh=True)
+    assert again.measured == ["constant"]
+    assert "not run" not in again.result.verdicts.values()
+
+
+def test_claims_without_models_train_nothing(reproduce):
+    assert reproduce(only=["figure-1.some"]).trained == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"size": "huge"}, "size is 'huge'; choose one of quick, standard, paper"),
+        ({"only": ["figure-2"]}, "the study toy has no claim 'figure-2'.*It has figure-1.some, figure-1.all, table-3"),
+        ({"only": ["table-3.drawm"]}, "Did you mean table-3.drawn?"),
+        ({"only": ["table-4.large"], "size": "enormous"}, "size is 'enormous'"),
+    ],
+)
+def test_what_is_not_there_is_refused_before_anything_runs(reproduce, tmp_path, options, words):
+    with pytest.raises(ValueError, match=words):
+        reproduce(**options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_study_refuses():
+    for changes, words in (
+        ({"claims": [PASSING, PASSING]}, "two claims of the study toy are called 'figure-1.some'"),
+        ({"claims": []}, "the study toy has no claims"),
+        ({"name": "models"}, "cannot be called 'models'"),
+        ({"name": "a/b"}, "cannot be called 'a/b'"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            replace(STUDY, **changes)
+    with pytest.raises(ValueError, match="n_jobs is 0"):
+        run_study(STUDY, n_jobs=0)
+
+
+def test_a_group_that_is_not_there_is_named(reproduce):
+    study = replace(STUDY, groups=lambda size: {"few": specs(1)})
+    with pytest.raises(ValueError, match=r"claim table-3\.drawn needs the group 'more'.*size quick; it has few"):
+        reproduce(study)
+
+
+def test_a_measure_that_raises_takes_no_other_with_it(reproduce, tmp_path):
+    study = replace(STUDY, claims=[replace(PASSING, measure=broken), *CLAIMS[1:]])
+    with pytest.raises(RuntimeError, match=r"1 of 3 claims could not be measured \(figure-1.some\)") as raised:
+        reproduce(study)
+    assert "ZeroDivisionError: nothing to divide by" in str(raised.value)
+    assert "in broken" in str(raised.value)  # where, too
+    claims = {c["id"]: c for c in json.loads((tmp_path / "toy/quick/claims.json").read_text())["claims"]}
+    assert [claims[name]["verdict"] for name in claims] == ["not run", "not reproduced", "reproduced", "out of reach"]
+    assert claims["figure-1.some"]["note"].endswith("ZeroDivisionError: nothing to divide by")
+    assert reproduce().measured == ["constant"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"measure": lambda evidence: 0.5}, "gave a float, not a Measurement"),
+        ({"judge": lambda measurement: "maybe"}, "said 'maybe'; it must be one of reproduced"),
+        ({"measure": lambda evidence: evidence.runs("few")}, r"'few' is not among those that the claim needs \(none\)"),
+    ],
+)
+def test_a_claim_that_breaks_the_contract_is_named(reproduce, changes, words):
+    with pytest.raises(RuntimeError, match=words) as raised:
+        reproduce(replace(STUDY, claims=[replace(PASSING, **changes), *CLAIMS[1:]]))
+    assert "(figure-1.some)" in str(raised.value)
+
+
+def test_evidence_has_one_task_per_group_or_says_so():
+    longer = replace(toys.TASK, n_vars=3)
+    two = (*specs(1), replace(specs(1)[0], task=longer))
+    evidence = Evidence(size="quick", seed=0, groups={"one": tuple(specs(2)), "two": two}, folder=Path("nowhere"))
+    assert evidence.task("one") == toys.TASK
+    with pytest.raises(ValueError, match="'two' have 2 tasks; ask each of specs"):
+        evidence.task("two")
+
+
+def test_the_longest_trainings_begin_first(reproduce, monkeypatch):
+    order = []
+
+    def train_to_disk(jobs, **options):
+        order.extend(job.settings.steps for job in jobs.values())
+
+    monkeypatch.setattr("case_studies.frame.study.train_to_disk", train_to_disk)
+    study = Study(
+        name="order",
+        title="",
+        lead="",
+        claims=[replace(FAILING, measure=toys.constant, needs=["a", "b"])],
+        groups=lambda size: {"a": specs(1, steps=2), "b": [*specs(1, steps=9), *specs(1, steps=4)]},
+    )
+    reproduce(study)
+    assert order == [9, 4, 2]
+
+
+def test_a_failed_training_names_the_model(reproduce):
+    study = replace(STUDY, groups=lambda size: {**toys.groups(size), "few": specs(1, n_train=4, learning_rate=1e30)})
+    with pytest.raises(ValueError, match=r"model \w+ \(seed 0\): the loss is nan"):
+        reproduce(study, only=["figure-1.all"])
+
+
+# what a measurement is kept under
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package of two files, imported; gives the measure in it."""
+    folder = tmp_path / "a_study_package"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "other.py").write_text("FACTOR = 1\n")
+    (folder / "measures.py").write_text("def measure(evidence): ...\ndef made(x): return lambda evidence: x\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("a_study_package.measures", "a_study_package"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return folder, importlib.import_module("a_study_package.measures")
+
+
+def key_of(measure, **changes):
+    given = {"size": "quick", "seed": 0, "groups": {"few": tuple(specs(2))}, "folder": Path("x")} | changes
+    return measuring.MeasureCache(Path("x"), "toy").key(replace(PASSING, measure=measure), Evidence(**given))
+
+
+def test_changed_code_is_measured_again(package, monkeypatch):
+    folder, module = package
+    before = key_of(module.measure)
+    assert key_of(module.measure) == before
+    (folder / "other.py").write_text("FACTOR = 2\n")  # beside the measure, in its package
+    after = key_of(module.measure)
+    assert after != before
+    digest = measuring._source_digest
+    for name in ("hooks", "interp"):
+        monkeypatch.setattr(measuring, "_source_digest", lambda n, c=name: "changed" if n == c else digest(n))
+        assert key_of(module.measure) != after
+    monkeypatch.undo()
+
+
+def test_everything_that_decides_a_number_is_in_its_key(package):
+    measure, made = package[1].measure, package[1].made
+    keys = [
+        key_of(measure),
+        key_of(measure, seed=1),
+        key_of(measure, size="paper"),
+        key_of(measure, groups={"few": tuple(specs(3))}),
+        key_of(measure, groups={"few": tuple(specs(2, clip_norm=3.0))}),
+        key_of(made(1)),
+        key_of(made(2)),
+        key_of(made(made(1))),
+        key_of(functools.partial(measure, x=1)),
+        key_of(functools.partial(measure, x=2)),
+    ]
+    assert len(set(keys)) == len(keys)
+    assert key_of(made(made(1))) == keys[7]
+    assert key_of(functools.partial(measure, x=2)) == keys[9]
+
+
+def test_a_measure_that_holds_itself_has_a_key():
+    def measure(evidence):
+        return measure
+
+    assert key_of(measure) == key_of(measure)
+
+
+def test_a_changed_rule_needs_no_new_measurement(reproduce):
+    reproduce()
+    stricter = replace(STUDY, claims=[replace(PASSING, judge=toys.above(0.24)), *CLAIMS[1:]])
+    run = reproduce(stricter)
+    assert (run.measured, run.result.verdicts["figure-1.some"]) == ([], "not reproduced")
+
+
+# both cores
+
+
+def test_what_goes_to_another_process_can_go_there():
+    cloudpickle = pytest.importorskip("cloudpickle")  # what joblib packs with
+    evidence = Evidence(size="quick", seed=0, groups={"few": tuple(specs(2))}, folder=Path("x"))
+    for measure in (toys.accuracy, lambda evidence: Measurement(value=1, low=1, high=1, n=evidence.seed + 1, unit="x")):
+        back, seen = pickle.loads(cloudpickle.dumps((measure, evidence)))
+        assert seen == evidence
+        assert [spec.key for spec in seen.specs("few")] == [spec.key for spec in evidence.specs("few")]
+    assert back(seen).n == 1
+
+
+@pytest.mark.slow
+def test_two_processes_give_what_one_gives(reproduce, tmp_path, capsys):
+    one = reproduce()
+    threads = torch.get_num_threads()
+    result = run_study(STUDY, folder=tmp_path / "two", n_jobs=2)
+    two = json.loads((tmp_path / "two/toy/quick/claims.json").read_text())
+    assert without(two) == without(one.content)
+    assert toys.MEASURED == ["constant", "accuracy", "drawn"]  # of the one process alone
+    assert torch.get_num_threads() == threads
+    printed = capsys.readouterr().out
+    assert "training models: 3 of 3" in printed
+    assert "figure-1.all: not reproduced" in printed
+    assert result.manifest["models"]["trained_now"] == 3
+
+
+KILLED = """
+import os, signal, sys
+sys.path[:0] = [{tests!r}]
+import toys
+from dataclasses import replace
+from case_studies.frame.study import run_study
+def killed(evidence):
+    os.kill(os.getpid(), signal.SIGKILL)
+claims = [toys.PASSING, replace(toys.FAILING, measure=killed), toys.DRAWN]
+run_study(replace(toys.STUDY, claims=claims), folder={folder!r}, n_jobs=1)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_leaves_what_it_measured(reproduce, tmp_path):
+    script = KILLED.format(tests=str(Path(toys.__file__).parent), folder=str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", script], check=False, cwd=Path(__file__).parents[3], env=os.environ)
+    assert done.returncode == -signal.SIGKILL
+    run = reproduce()
+    assert (run.trained, run.measured) == ([], ["accuracy", "drawn"])
+
+
+def test_measurements_are_given_back_as_they_were(reproduce):
+    run = reproduce()
+    outcome = run.result.outcomes[1]
+    assert isinstance(outcome.measurement, Measurement)
+    assert outcome.measurement.charts[0]["mark"]["type"] == "bar"
+    assert outcome.measured.endswith("]")
+    assert outcome.sample == "2 seeds"
+    exact = replace(outcome.measurement, value=1e-15, low=1e-15, high=1e-15)
+    assert replace(outcome, measurement=exact).measured == "1e-15"  # nothing was sampled: no interval to show

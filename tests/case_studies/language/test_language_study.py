@@ -1,0 +1,132 @@
+"""The language study: its claims are stated, what it compares differs in nothing else, and it runs end to end."""
+
+import json
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from toys import measured_within_reach
+
+from case_studies.frame.claims import SIZES
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.study import run_study
+from case_studies.language import finetuning, models, perplexity
+from case_studies.language.finetuning import STRINGS, pretrained_for, untrained_for
+from case_studies.language.models import BOTH, FAMILIES, PLAIN, SCALES, group, groups
+from case_studies.language.study import STUDY
+from hooks import Transformer
+from interp import config_for
+from interp.tasks import Corpus, Template, Text
+
+WORDS = ["def", "return", "if", "alpha", "beta", "gamma", "(", ")", "=", "1", "2", "\n"]
+
+
+def documents() -> Corpus:
+    draw = random.Random(0)
+    return Corpus(documents={f"{i}.py": " ".join(draw.choices(WORDS, k=300)) for i in range(40)})
+
+
+@pytest.fixture
+def few_words(monkeypatch, tmp_path):
+    """The study on a few made-up documents and with small models: nothing is learned, everything runs."""
+    monkeypatch.setenv("UNMYOPIC_CACHE", str(tmp_path / "cache"))
+    corpus = documents()
+    monkeypatch.setattr(models, "Text", lambda **settings: Text(corpus=corpus, **settings))
+    small = {"sizes": {"d_model": 16, "n_heads": 2, "n_layers": 2}, "vocab_size": 330, "n_ctx": 24, "windows": 5}
+    for size in SIZES:
+        monkeypatch.setitem(SCALES, size, replace(SCALES[size], **small, steps=20, tokens_per_step=48))
+
+
+def test_every_claim_is_stated_with_source_and_rule():
+    for claim in STUDY.claims:
+        assert claim.source.startswith(("template paper, ", "ours")), claim.id
+        assert claim.statement.endswith("."), claim.id
+        assert "reproduced if" in claim.rule, claim.id
+        assert claim.quantity, claim.id
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_variants_differ_in_nothing_but_the_scalars(few_words, size):
+    found = groups(size)
+    assert all(set(claim.needs) <= set(found) for claim in STUDY.claims)
+    for family in FAMILIES:
+        plain, both = found[group(family, PLAIN)], found[group(family, BOTH)]
+        assert len(plain) == len(both) == SCALES[size].seeds >= 3
+        for one, other in zip(plain, both, strict=True):
+            assert (one.task, one.settings, one.seed) == (other.task, other.settings, other.seed)
+            assert replace(other.config, qk_identity=False, vo_identity=False) == one.config != other.config
+            assert one.settings.weight_decay == 0
+        assert len({spec.key for spec in (*plain, *both)}) == 2 * len(plain)
+    assert finetuning.JUDGED in STRINGS[size]
+
+
+def test_a_pretrained_model_keeps_its_weights_in_a_template_task(few_words):
+    words = models.Text(n_ctx=24, vocab_size=330)
+    base = Transformer(config_for(words, "gpt", d_model=16, n_heads=2, n_layers=2), seed=5)
+    task = Template(train=20, validation=9, test=9)
+    model, scratch = pretrained_for(task, base, words=words, seed=3), untrained_for(task, base, seed=3)
+    assert model.cfg == scratch.cfg
+    assert (model.cfg.d_vocab, model.cfg.d_vocab_out, model.cfg.attention) == (task.d_vocab, 1, "causal")
+    for name, value in base.state_dict().items():
+        if name.startswith(("weights.", "norm_final.")):
+            assert torch.equal(model.state_dict()[name], value), name
+    assert torch.equal(model.positions.weight, base.positions.weight[: task.n_ctx])
+    assert torch.equal(model.unembed.weight, scratch.unembed.weight)
+    rows = {tuple(row.tolist()): index for index, row in enumerate(base.embed.weight)}
+    taken = [rows[tuple(row.tolist())] for row in model.embed.weight]
+    assert len(set(taken)) == task.d_vocab
+    assert not words.vocab.special[taken].any()
+    other = pretrained_for(task, base, words=words, seed=4)
+    assert not torch.equal(model.embed.weight, other.embed.weight)
+
+
+def test_a_lower_loss_with_the_scalars_is_a_gain(few_words, monkeypatch):
+    found = {PLAIN: np.full((3, 4), 2.0), BOTH: np.tile([[1.5], [1.6], [1.4]], 4)}
+    monkeypatch.setattr(perplexity, "_losses", lambda evidence, name: found[name.removeprefix("gpt2 ")])
+    monkeypatch.setattr(perplexity, "_scalars", lambda evidence, spec: [0.0] * 6)
+    monkeypatch.setattr(perplexity, "_curves", lambda evidence, family: {"mark": "line"})
+    evidence = Evidence(size="quick", seed=0, groups={k: tuple(v) for k, v in groups("quick").items()}, folder=Path())
+    said = perplexity.measure_perplexity(evidence, family="gpt2")
+    half = stats.t.isf(0.025, 2) * 0.1 / 3**0.5
+    assert (said.value, said.low, said.high) == pytest.approx((0.5, 0.5 - half, 0.5 + half))
+    assert said.numbers[f"perplexity, {PLAIN}"] == pytest.approx(np.exp(2))
+    assert said.tables[0][1][1][1] == "7.39 [7.39, 7.39]"
+
+
+def test_the_whole_study_runs_on_models_that_know_nothing(few_words, tmp_path, monkeypatch):
+    monkeypatch.setattr(finetuning, "STRINGS", {"quick": (8, finetuning.JUDGED)})
+    monkeypatch.setattr(finetuning, "HELD_OUT", 50)
+    monkeypatch.setattr(finetuning, "SETTINGS", replace(finetuning.SETTINGS, steps=2, n_eval=10, eval_every=2))
+    monkeypatch.setattr(finetuning, "Template", lambda train: Template(train=min(train, 60), validation=20, test=20))
+    result = run_study(replace(STUDY, groups=groups), folder=tmp_path, n_jobs=1)
+    said = measured_within_reach(STUDY, result)
+    for family in FAMILIES:
+        found = said[f"perplexity.{family}"].measurement
+        assert found.n == 3
+        assert found.numbers["windows per model"] == 5
+        assert abs(found.value) < 0.5
+        untrained_loss = np.log(330)
+        assert np.log(found.numbers[f"perplexity, {PLAIN}"]) == pytest.approx(untrained_loss, abs=1.5)
+        for name in ("query-key", "value-output"):
+            assert said[f"diagonals.{name}.{family}"].measurement.numbers["heads"] == 12
+    page = result.page.read_text()
+    assert page.count('class="verdict"') >= 2 * len(STUDY.claims)
+
+
+@pytest.mark.slow
+def test_the_quick_study_as_a_reviewer_runs_it(tmp_path):
+    """The command of the README; what the project promises of it, and nothing that seeds could overturn."""
+    command = [str(Path(sys.executable).with_name("interp")), "reproduce", "language", "--out", str(tmp_path)]
+    subprocess.run(command, check=True, timeout=3600)
+    said = {claim["id"]: claim for claim in json.loads((tmp_path / "language/quick/claims.json").read_text())["claims"]}
+    assert set(said) == {claim.id for claim in STUDY.claims}
+    assert all(claim["verdict"] in ("reproduced", "not reproduced", "out of reach") for claim in said.values())
+    numbers = said["perplexity.gpt2"]["numbers"]
+    assert numbers[f"perplexity, {PLAIN}"] < 150  # 512 tokens, so guessing evenly has 512
+    assert (tmp_path / "language/quick/report.html").stat().st_size > 50_000

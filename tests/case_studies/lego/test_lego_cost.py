@@ -1,0 +1,398 @@
+"""What hard-coded attention costs: counts agree with arithmetic and real work, memory grows as it should, no time."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast, get_args
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks import bench_pathways
+from benchmarks.timing import Comparison
+from case_studies.frame.claims import SIZES, Measurement, Size
+from case_studies.frame.evidence import Evidence
+from case_studies.lego import cost, timing
+from case_studies.lego.cost import CLAIMS, EFFORT
+from case_studies.lego.counting import (
+    Part,
+    count_operations,
+    count_parameters,
+    head_multiplications,
+    multiplications,
+    parameters_from_sizes,
+    unseen_additions,
+)
+from case_studies.lego.timing import (
+    CLS,
+    LONG,
+    MODELS,
+    OURS,
+    SEP,
+    SHORT,
+    Candidate,
+    Cost,
+    heads_at_lengths,
+    heads_of_each_kind,
+    kept_bytes,
+    one_head,
+    random_tokens,
+    take_turns,
+    whole_models,
+)
+from hooks import Encoder, EncoderConfig, Pathways, presets
+from hooks.hardcoded.pathways import ORDER
+
+SMALL = {"d_model": 16, "n_heads": 8, "n_layers": 2, "n_ctx": 40, "d_vocab": 30}
+NAMES = list(OURS)
+PARTS: tuple[Part, ...] = get_args(Part)
+
+
+def small(name: str, **sizes) -> EncoderConfig:
+    markers = {} if name == "BERT" else {"cls_token": CLS, "sep_token": SEP}
+    return OURS[name](**markers, **{**SMALL, **sizes})
+
+
+def some_tokens(batch=2, length=24):
+    return random_tokens(batch, length, seed=0) % 30
+
+
+def evidence(size: Size = "quick"):
+    return Evidence(size=size, seed=0, groups={}, folder=Path())
+
+
+def held_by(function: Any) -> Any:
+    """The first thing that a function made by a function holds."""
+    return function.__closure__[0].cell_contents
+
+
+def claim(name):
+    return next(claim for claim in CLAIMS if claim.id == f"hardcoded.{name}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_counts_are_the_arithmetic_and_those_of_real_work(name):
+    cfg, tokens = small(name), some_tokens()
+    layers, head = (count_operations(cfg, tokens, part=part) for part in PARTS)
+    assert layers.forward == 2 * tokens.numel() * cfg.n_layers * sum(multiplications(cfg, 24).values())
+    assert head.forward == 2 * tokens.numel() * head_multiplications(cfg)
+    for part, found in zip(PARTS, (layers, head), strict=True):
+        assert found.backward == 2 * found.forward
+        assert count_operations(cfg, tokens, part=part, device="cpu") == found
+    for config, expected in ((cfg, layers.forward + head.forward), (small(name, head="none"), layers.forward)):
+        counter = FlopCounterMode(display=False)
+        with counter:
+            Encoder(config).eval()(tokens)
+        assert counter.get_total_flops() == expected
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 2), min_size=5, max_size=5).filter(any),
+    kernel=st.sampled_from([1, 3, 7]),
+    length=st.integers(2, 12),
+)
+def test_counts_are_the_arithmetic_for_any_mixture(sizes, kernel, length):
+    chosen = dict(zip(ORDER, (4 * size for size in sizes), strict=True))
+    pathways = Pathways(**chosen, kernel_width=kernel, cls_token=CLS, sep_token=SEP)
+    cfg = presets.bert_encoder(
+        pathways=pathways, d_model=12, d_head=4, n_heads=sum(sizes), n_layers=1, n_ctx=12, d_vocab=30
+    )
+    tokens = some_tokens(3, length)
+    found = count_operations(cfg, tokens)
+    assert found.forward == 2 * tokens.numel() * sum(multiplications(cfg, length).values())
+    assert found.backward == 2 * found.forward
+    assert count_parameters(cfg) == parameters_from_sizes(cfg)
+    assert unseen_additions(cfg) == chosen["association"]
+
+
+def test_a_depthwise_convolution_costs_its_kernel_per_token_and_torch_says_more_backward():
+    cfg, tokens = small("Hardcode"), some_tokens()
+    assert cfg.pathways is not None
+    kernels = cfg.pathways.convolution
+    without = replace(cfg.pathways, association=cfg.pathways.association + kernels, convolution=0)
+    found, other = (count_operations(one, tokens) for one in (cfg, small("Hardcode", pathways=without)))
+    once = 2 * 21 * kernels * tokens.numel() * cfg.n_layers
+    assert found.forward - other.forward == once
+    assert found.backward - other.backward == 2 * once
+    assert found.backward_by_torch - other.backward_by_torch == once + kernels * once
+    assert other.backward_by_torch == other.backward
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parameters_are_those_of_real_models(name):
+    cfg = small(name)
+    assert count_parameters(cfg) == parameters_from_sizes(cfg) == sum(p.numel() for p in Encoder(cfg).parameters())
+
+
+def test_what_cannot_be_counted_is_refused():
+    with pytest.raises(ValueError, match=r"part is 'tail'; choose one of layers, head\."):
+        count_operations(small("BERT"), some_tokens(), part="tail")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"tokens has 41 positions; n_ctx of this model is 40\."):
+        count_operations(small("BERT"), some_tokens(1, 41))
+
+
+def test_base_sizes_at_the_papers_batch():
+    found = claim("flops").measure(evidence())
+    assert found.value == found.low == found.high == found.numbers["Hybrid over BERT"]
+    # (12 d^2 + 2 T d), (10 d^2 + 21 * 576), (11 d^2 + T d + 21 * 192) with d = 768, T = 512
+    macs = {"BERT": 12 * 768**2 + 2 * 512 * 768, "Hardcode": 10 * 768**2 + 21 * 576}
+    macs["Hybrid"] = 11 * 768**2 + 512 * 768 + 21 * 192
+    for name, per_token in macs.items():
+        assert found.numbers[f"{name}, TFLOP"] == pytest.approx(2 * 64 * 512 * 12 * per_token / 1e12, rel=1e-12)
+        assert found.numbers[f"{name}, TFLOP from the sizes"] == found.numbers[f"{name}, TFLOP"]
+    assert found.value == pytest.approx(macs["Hybrid"] / macs["BERT"])
+    assert found.numbers["Hybrid over BERT, masked-LM head too"] > found.value
+    (_, counts), (_, parts) = found.tables
+    for row in counts[1:]:
+        assert row[1] == row[2]
+        assert row[5] == row[6]
+        assert float(row[3]) == pytest.approx(3 * float(row[1]), abs=0.002)
+        assert float(row[7]) == pytest.approx(3 * float(row[5]), abs=0.002)
+    assert [row[-1] for row in parts[1:]] == ["0", "64", "64"]
+    assert len(found.charts) == 1
+
+
+def test_parameters_of_base_sizes():
+    found = claim("parameters").measure(evidence())
+    assert found.numbers["BERT, millions"] == pytest.approx(109.514298)
+    assert found.value == found.numbers["Hybrid over BERT"] > found.numbers["Hardcode over BERT"]
+    assert claim("parameters").verdict(found) == "reproduced"
+    assert all(row[1] == row[2] for row in found.tables[0][1][1:])
+
+
+def test_what_is_kept_counts_every_storage_once_and_no_parameter():
+    x, weight = torch.ones(10, 4, requires_grad=True), torch.ones(4, 3, requires_grad=True)
+
+    def run():
+        ((x @ weight).exp() + (x[:5] @ weight).sum()).sum().backward()  # keeps x, one view of it, and what exp gave
+
+    assert kept_bytes(run, apart=[weight]) == 4 * (10 * 4 + 10 * 3)
+    assert kept_bytes(run) == 4 * (10 * 4 + 10 * 3 + 4 * 3)
+    assert x.grad is not None
+
+
+def kept(name, length, batch=1, **more):
+    candidate = one_head(name, batch=batch, length=length, seed=0, **more)
+    return kept_bytes(candidate, apart=candidate.apart)
+
+
+@pytest.mark.parametrize("name", [*ORDER])
+def test_what_a_head_keeps_is_linear_in_the_length(name):
+    assert kept(name, 512) / kept(name, 256) == pytest.approx(2, rel=0.02)
+    assert kept(name, 256, batch=2) / kept(name, 256) == pytest.approx(2, rel=0.02)
+
+
+def test_a_learned_head_written_out_keeps_its_pattern():
+    short, long = (kept("learned", length, written_out=True) for length in (256, 512))
+    assert long - 2 * short == pytest.approx(4 * 512**2 / 2, rel=0.02)  # what is left is quadratic
+
+
+def test_a_head_is_what_it_says():
+    fixed = one_head("association", batch=2, length=16, seed=0)
+    attention = held_by(fixed.forward)
+    assert attention.pathways.association == attention.pathways.sizes["association"] == timing.HEAD
+    assert (attention.n_heads, attention.training, fixed.name) == (1, True, "association")
+    assert len(fixed.weights) == len(fixed.apart) + 1  # what comes in has a gradient too
+    assert fixed.forward().shape == (2, 16, timing.BASE)
+    fused, out = (one_head("learned", batch=2, length=80, seed=0, written_out=told) for told in (False, True))
+    assert (fused.name, out.name) == ("learned", "learned, written out")
+    torch.testing.assert_close(fused.forward(), out.forward(), atol=1e-5, rtol=1e-4)
+
+
+def test_fixed_heads_make_their_token_maps_in_every_call_and_a_learned_one_never(monkeypatch):
+    calls = []
+    make = timing.token_maps
+    monkeypatch.setattr(timing, "token_maps", lambda *given, **more: calls.append(1) or make(*given, **more))
+    fixed = one_head("cls", batch=1, length=8, seed=0)
+    for _ in range(3):
+        fixed()
+    assert len(calls) == 3
+    calls.clear()
+    learned = one_head("learned", batch=1, length=8, seed=0)
+    calls.clear()
+    learned()
+    assert not calls
+
+
+def test_candidates_take_turns():
+    order = []
+
+    def candidate(name, length):
+        return Candidate(name=name, length=length, forward=lambda: order.append((name, length)), weights=())
+
+    found = take_turns([candidate("a", 1), candidate("a", 2), candidate("b", 1)], rounds=2)
+    assert order == [("a", 1), ("a", 2), ("b", 1)] * 3
+    assert list(found) == [("a", 1), ("a", 2), ("b", 1)]
+    assert all(len(one.seconds) == 2 and one.kept == 0 for one in found.values())
+
+
+def test_bad_requests_are_refused():
+    with pytest.raises(ValueError, match=r"rounds is 0; give at least 1"):
+        take_turns([], rounds=0)
+    twice = one_head("cls", batch=1, length=4, seed=0)
+    with pytest.raises(ValueError, match="candidates of the same name and length"):
+        take_turns([twice, twice], rounds=1)
+    with pytest.raises(ValueError, match="pathway is 'dense'; choose one of learned, association"):
+        one_head("dense", batch=1, length=4, seed=0)
+    with pytest.raises(ValueError, match=r"no model is called 'GPT'; choose among BERT, Hardcode"):
+        whole_models(["BERT", "GPT"], lengths=(4,), tokens=8, seed=0)
+    with pytest.raises(ValueError, match="tokens is 10, no multiple of the length 4"):
+        whole_models(["BERT"], lengths=(2, 4), tokens=10, seed=0)
+
+
+def test_ratios_are_paired_by_round():
+    ours = Cost(name="a", length=1, seconds=(1.0, 20.0, 6.0), kept=0)
+    theirs = Cost(name="b", length=1, seconds=(2.0, 10.0, 2.0), kept=0)
+    assert ours.over(theirs) == pytest.approx((2, 1.25, 2.5))
+    assert ours.quartiles == pytest.approx((6, 3.5, 13))
+
+
+def test_random_tokens_stand_between_markers():
+    tokens = random_tokens(3, 40, seed=1)
+    assert (tokens[:, 0] == CLS).all()
+    assert (tokens[:, -1] == SEP).all()
+    assert tokens[:, 1:-1].min() > SEP
+    assert tokens.max() < timing.VOCAB
+    assert not torch.equal(tokens, random_tokens(3, 40, seed=2))
+
+
+TINY = {"d_model": 16, "n_heads": 8, "n_layers": 1}
+
+
+def test_models_that_are_compared_have_the_same_sizes():
+    state = torch.get_rng_state()
+    candidates = whole_models(MODELS, lengths=(8, 16), tokens=32, seed=0, sizes=TINY)
+    assert torch.equal(state, torch.get_rng_state())
+    assert [(one.name, one.length) for one in candidates] == [(name, n) for name in MODELS for n in (8, 16)]
+    assert all(one.forward().shape == (32 // one.length, one.length, timing.VOCAB) for one in candidates)
+    parameters = {one.name: sum(weight.numel() for weight in one.weights) for one in candidates}
+    assert len({parameters[name] for name in ("BERT", *timing.HUGGINGFACE)}) == 1
+    assert parameters["BERT"] > parameters["Hybrid"] > parameters["Hardcode"]
+    run: dict[str, Any] = {one.name: cast(Any, one.forward).func for one in candidates}
+    for name, chosen in timing.HUGGINGFACE.items():
+        model = held_by(run[name])
+        assert model.config._attn_implementation == chosen
+        assert model.training
+        assert {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)} == {0.0}
+    assert all(run[name].training for name in OURS)
+
+
+def test_models_keep_what_does_not_depend_on_the_length_but_for_scores_of_eager_attention():
+    lengths = (16, 64, 128)
+    candidates = whole_models(MODELS, lengths=lengths, tokens=128, seed=0, sizes=TINY)
+    held = {(one.name, one.length): kept_bytes(one, apart=one.apart) for one in candidates}
+    for name in MODELS:
+        growth = held[name, 128] - held[name, 64]
+        patterns = 4 * 8 * 128 * (128 - 64)  # floats of 8 heads, for 128 tokens so many more keys each
+        assert growth == pytest.approx(patterns if name == "Hugging Face, eager" else 0, abs=0.02 * held[name, 64]), (
+            name
+        )
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """Short sequences, small models, two rounds."""
+    for module in (cost, timing):
+        monkeypatch.setattr(module, "SHORT", 16)
+    monkeypatch.setattr(timing, "HEAD_BATCH", 2)
+    effort = replace(EFFORT["standard"], rounds=2, lengths=(16, 64), model_rounds=2, model_lengths=(8, 16), tokens=32)
+    monkeypatch.setitem(EFFORT, "standard", effort)
+    monkeypatch.setattr(cost, "whole_models", partial(whole_models, sizes=TINY))
+
+
+def test_measures_give_the_largest_ratio_with_its_quartiles_tables_and_charts(tiny):
+    found = {name: claim(name).measure(evidence("standard")) for name in ("linear", "head", "time")}
+    for name, said in found.items():
+        assert said.low <= said.value <= said.high, name
+        assert (said.n, said.unit) == (2, "rounds")
+        assert "quartiles over rounds, not a 95 % interval" in said.note
+        assert said.numbers["threads"] == torch.get_num_threads()
+        assert claim(name).verdict(said) in ("reproduced", "not reproduced", "out of reach")
+        assert Measurement.from_dict(said.to_dict()) == said
+    assert found["linear"].value == max(found["linear"].numbers[name] for name in ("association", "cls"))
+    assert found["linear"].numbers["tokens, times"] == 4
+    assert set(found["linear"].numbers) >= {"learned", "learned, written out", "association, kept bytes"}
+    over = {name: found["head"].numbers[f"{name} over learned"] for name in cost.FIXED}
+    assert found["head"].value == max(over.values())
+    assert set(over) == {"association", "cls", "sep", "convolution"}
+    assert "token maps over learned" in found["head"].numbers
+    said = found["time"]
+    assert said.value == max(said.numbers[f"{name} over Hugging Face, sdpa"] for name in ("Hardcode", "Hybrid"))
+    assert len(said.tables[0][1]) == 1 + 2 * len(MODELS)
+    assert [len(found[name].charts) for name in ("linear", "head", "time")] == [2, 1, 2]
+    for chart in (*found["linear"].charts, *said.charts):
+        scales = [layer["encoding"][axis]["scale"] for layer in chart["layer"] for axis in ("x", "y")]
+        assert {scale["type"] for scale in scales} == {"log"}
+
+
+def test_the_largest_is_of_every_number_by_itself():
+    assert cost._largest([(1.0, 0.5, 4.0), (2.0, 0.2, 3.0)]) == (2.0, 0.5, 4.0)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_size_measures_what_the_rules_name(size):
+    effort = EFFORT[size]
+    assert (effort.lengths[0], effort.lengths[-1]) == (SHORT, LONG) == (512, 4096)
+    assert SHORT in effort.model_lengths
+    assert {"Hardcode", "Hybrid", cost.PUBLISHED} <= set(effort.models)
+    assert not any(effort.tokens % length for length in effort.model_lengths)
+    assert size == "quick" or (effort.rounds >= 15 and effort.model_rounds >= 5 and effort.models == MODELS)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "low", "high", "verdict"),
+    [
+        ("flops", 0.99, 0.99, 0.99, "reproduced"), ("flops", 1.0, 1.0, 1.0, "not reproduced"),
+        ("parameters", 0.99, 0.99, 0.99, "reproduced"), ("parameters", 1.01, 1.01, 1.01, "not reproduced"),
+        ("linear", 9.0, 8.0, 12.0, "reproduced"), ("linear", 9.5, 9.1, 12.0, "not reproduced"),
+        ("linear", 9.5, 8.9, 12.0, "out of reach"), ("linear", 9.5, 9.0, 12.0, "out of reach"),
+        ("head", 0.5, 0.4, 0.9, "reproduced"), ("head", 0.6, 0.51, 0.7, "not reproduced"),
+        ("head", 0.6, 0.5, 0.7, "out of reach"),
+        ("time", 0.9, 0.8, 0.99, "reproduced"), ("time", 1.1, 1.01, 1.2, "not reproduced"),
+        ("time", 0.9, 0.8, 1.0, "out of reach"), ("time", 1.1, 1.0, 1.2, "out of reach"),
+    ],
+)  # fmt: skip
+def test_judges_on_both_sides_of_their_bars(name, value, low, high, verdict):
+    found = Measurement(value=value, low=low, high=high, n=3, unit="rounds")
+    assert claim(name).verdict(found) == verdict
+
+
+def test_claims_are_stated_with_source_and_rule():
+    assert [claim.id for claim in CLAIMS] == [
+        f"hardcoded.{name}" for name in ("flops", "parameters", "linear", "head", "time")
+    ]
+    for stated in CLAIMS:
+        assert stated.source == "LEGO, Section 5 and Figure 8"
+        assert stated.statement.endswith(".")
+        assert "reproduced if" in stated.rule
+        assert stated.quantity
+        assert (stated.needs, set(stated.sizes)) == ((), set(SIZES))
+
+
+def test_the_benchmark_states_the_bars(monkeypatch):
+    def instant(candidates, *, rounds):
+        return {(one.name, one.length): SimpleNamespace(seconds=(1.0,) * rounds) for one in candidates}
+
+    made = {}
+    for builder in (heads_of_each_kind, heads_at_lengths, whole_models):
+        names = {
+            "heads_of_each_kind": [(name, 512) for name in (*ORDER, "token maps")],
+            "heads_at_lengths": [
+                (n, t) for t in (512, 4096) for n in ("association", "cls", "learned", "learned, written out")
+            ],
+            "whole_models": [(name, 512) for name in MODELS],
+        }[builder.__name__]
+        made[builder.__name__] = [SimpleNamespace(name=name, length=length) for name, length in names]
+        monkeypatch.setattr(bench_pathways, builder.__name__, lambda *_, key=builder.__name__, **__: made[key])
+    monkeypatch.setattr(bench_pathways, "take_turns", instant)
+    found = list(bench_pathways.comparisons())
+    promised = [one.bar for one in found if isinstance(one, Comparison)]
+    assert promised == [0.5] * 4 + [9] * 2 + [1.0] * 4
+    lines = [str(one) for one in found]
+    assert sum("nothing promised" in line for line in lines) == 3
+    assert all("ratio 1.000" in line for line in lines)

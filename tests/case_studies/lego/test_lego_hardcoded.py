@@ -1,0 +1,185 @@
+"""Attention that is written down, as claims: mixtures differ in nothing else, and measures say what was put in."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from case_studies.frame.claims import SIZES
+from case_studies.frame.evidence import Evidence
+from case_studies.lego import hardcoded, pathway_models
+from case_studies.lego.curves import DepthCurve
+from case_studies.lego.hardcoded import NAMES
+from case_studies.lego.pathway_models import SCALES, pathway_groups
+from interp.tasks import Text
+from interp.training.pretrained import pretrained_config
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_mixtures_of_a_seed_differ_in_nothing_but_pathways(size):
+    found = pathway_groups(size)
+    assert set(found) == {f"{stage}-{name}" for stage in ("text", "chains") for name in NAMES}
+    for stage in ("text", "chains"):
+        for specs in zip(*(found[f"{stage}-{name}"] for name in NAMES), strict=True):
+            assert len({spec.key for spec in specs}) == 3
+            assert len({spec.seed for spec in specs}) == 1
+            bert, *others = specs
+            for other in others:
+                assert (other.task, other.settings) == (bert.task, bert.settings)
+                assert replace(other.config, pathways=None, head_patterns=()) == bert.config
+    for name in NAMES:
+        for chains, text in zip(found[f"chains-{name}"], found[f"text-{name}"], strict=True):
+            assert chains.pretrained is text
+            assert pretrained_config(chains.task, text.config) == chains.config
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_windows_grow_in_mid_run(size):
+    spec = pathway_groups(size)["text-hybrid"][0]
+    (short, first), (long, second) = spec.settings.curriculum
+    assert short < long == spec.task.n_ctx
+    assert spec.settings.steps == first + second
+    assert 0.6 < first / spec.settings.steps < 0.8
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_mixture_has_the_heads_of_the_base_sizes(size):
+    found = pathway_groups(size)
+    kinds = {
+        name: [pattern.kind for pattern in found[f"text-{name}"][0].config.patterns_of(0)]
+        for name in ("hardcode", "hybrid")
+    }
+    assert kinds["hardcode"] == ["association", *["broadcast"] * 2, *["convolution"] * 9]
+    assert kinds["hybrid"] == [*["learned"] * 6, "association", *["broadcast"] * 2, *["convolution"] * 3]
+
+
+def test_paper_size_is_base_and_ready_for_a_gpu(monkeypatch, tmp_path):
+    spec = pathway_groups("paper")["text-hybrid"][0]
+    assert (spec.config.d_model, spec.config.n_heads, spec.config.n_layers, spec.config.block) == (
+        768,
+        12,
+        12,
+        "post_ln",
+    )
+    assert (spec.settings.curriculum, spec.settings.precision) == (((128, 7000), (512, 3000)), "bfloat16")
+    for index in range(30):
+        (tmp_path / f"{index}.txt").write_text("the " * 200 + str(index))
+    monkeypatch.setenv(pathway_models.CORPUS_VARIABLE, str(tmp_path))
+    assert pathway_models._corpus("paper").source["path"] == str(tmp_path)
+    assert pathway_models._corpus("standard") == "python"
+    asked = []
+    monkeypatch.setattr(pathway_models.Corpus, "from_hub", lambda *given, **named: asked.append((given, named)))
+    monkeypatch.setenv(pathway_models.CORPUS_VARIABLE, "wikimedia/wikipedia:20231101.en")
+    pathway_models._corpus("paper")
+    assert asked == [(("wikimedia/wikipedia",), {"config": "20231101.en", "most": pathway_models.ARTICLES})]
+
+
+def made_up(monkeypatch, losses):
+    """Histories of three evaluations; the last loss of each seed is as given."""
+    groups = {
+        f"text-{name}": tuple(
+            SimpleNamespace(
+                key=f"{name} {seed}",
+                seed=seed,
+                settings=SimpleNamespace(steps=300, n_eval=7, curriculum=((8, 200), (16, 100))),
+            )
+            for seed in range(len(values))
+        )
+        for name, values in losses.items()
+    }  # fmt: skip
+
+    def history(self, spec):
+        name, seed = spec.key.split()
+        return [
+            {"steps_done": step, "loss": 5.0, "validation_loss": [losses[name][int(seed)] + more]}
+            for step, more in ((100, 1.0), (200, 0.5), (300, 0.0))
+        ]
+
+    monkeypatch.setattr(Evidence, "history", history)
+    return Evidence(size="standard", seed=0, groups=groups, folder=Path())  # type: ignore[arg-type]
+
+
+def test_steps_to_the_others_loss(monkeypatch):
+    evidence = made_up(monkeypatch, {"hybrid": [1.5, 1.0, 4.0], "bert": [2.0, 2.0, 2.0]})
+    said = hardcoded.measure_steps(evidence, ours="hybrid", other="bert")
+    assert said.value == pytest.approx((2 / 3 + 1 / 3 + 1) / 3)
+    assert [row[2] for row in said.tables[0][1][1:]] == ["200", "100", "–"]
+
+
+def test_loss_is_paired_by_seed(monkeypatch):
+    evidence = made_up(monkeypatch, {"hybrid": [1.5, 1.0, 4.0], "bert": [2.0, 1.5, 4.5]})
+    given = {"hybrid": np.array([1.5, 1.0, 4.0]), "bert": np.array([2.0, 1.5, 4.5])}
+    monkeypatch.setattr(hardcoded, "final_losses", lambda evidence, name: given[name])
+    said = hardcoded.measure_loss(evidence, ours="hybrid", other="bert")
+    assert (said.value, said.low, said.high) == pytest.approx((-0.5, -0.5, -0.5))
+    claims = {claim.id: claim for claim in hardcoded.CLAIMS}
+    assert claims["hardcoded.loss-hybrid"].verdict(said) == "reproduced"
+    assert claims["hardcoded.loss-hardcode"].verdict(said) == "not reproduced"
+
+
+def test_learning_curves_say_how_many_seeds_and_where_windows_grow(monkeypatch):
+    evidence = made_up(monkeypatch, {"hybrid": [1.5, 1.0], "bert": [2.0, 1.5]})
+    chart = hardcoded.loss_chart(evidence).to_dict()
+    assert "n = 2 seeds, 7 windows" in chart["title"]
+    assert "from 8 to 16 tokens" in chart["title"]
+    assert [{"step": 200}] in [
+        data if isinstance(data, list) else data["values"]
+        for data in [
+            *chart.get("datasets", {}).values(),
+            *(layer["data"] for layer in chart["layer"] if "data" in layer),
+        ]
+        if isinstance(data, list) or "values" in data
+    ]
+
+
+def test_chains_are_judged_by_trained_variables_or_by_the_worst_other(monkeypatch):
+    def curve(values):
+        values = np.array([values])
+        known = np.array([True, True, True, False, False])
+        return DepthCurve(depths=(6,), accuracy=values, low=values, high=values, supervised=known, n=100)
+
+    found = {"hybrid": curve([1, 0.9, 0.8, 0.7, 0.6]), "bert": curve([1, 0.5, 0.5, 0.45, 0.4])}
+    monkeypatch.setattr(hardcoded, "depth_curve", lambda evidence, spec: found[spec.name])
+    monkeypatch.setattr(hardcoded, "learning_chart", lambda *_: {"mark": "line"})
+    groups = {
+        f"chains-{name}": tuple(
+            SimpleNamespace(name=name, seed=seed, config=SimpleNamespace(n_layers=6)) for seed in (0, 1)
+        )
+        for name in found
+    }
+    evidence = Evidence(size="standard", seed=0, groups=groups, folder=Path())  # type: ignore[arg-type]
+    trained = hardcoded.measure_chains(evidence, ours="hybrid", other="bert", trained=True)
+    assert trained.value == pytest.approx(0.35)
+    assert hardcoded.measure_chains(evidence, ours="hybrid", other="bert", trained=False).value == pytest.approx(0.2)
+
+
+def test_share_of_needed_heads_that_are_written_down(monkeypatch):
+    config = pathway_groups("quick")["chains-hybrid"][0].config
+    heads = tuple((layer, head) for layer in range(2) for head in range(12))
+    essential = {(0, 0), (0, 6), (1, 7), (1, 11)}  # one of them learned
+    result = SimpleNamespace(
+        heads=heads,
+        verdict=tuple("faithful" if head in essential else "idle" for head in heads),
+        because=tuple("needed" if head in essential else "not needed" for head in heads),
+    )
+    vocab = SimpleNamespace(names=[f"<{index}>" for index in range(100)])
+    spec = SimpleNamespace(config=config, task=SimpleNamespace(vocab=vocab))
+    monkeypatch.setattr(hardcoded, "audits", lambda *given, **named: [SimpleNamespace(spec=spec, result=result)] * 9)
+    evidence = Evidence(size="standard", seed=0, groups={"chains-hybrid": (spec,) * 9}, folder=Path())  # type: ignore[arg-type]
+    said = hardcoded.measure_written(evidence, group="chains-hybrid")
+    assert (said.value, said.numbers["heads"]) == (0.75, 36)
+    rows = {row[0]: row[1:] for row in said.tables[0][1]}
+    assert rows["association"][rows["kind of head"].index("faithful")] == "9"
+    assert rows["learned"][rows["kind of head"].index("idle")] == "99"
+    assert (said.low, said.high) == (0.75, 0.75)  # the same in every seed
+    assert hardcoded.judge_written(said) == "reproduced"
+    assert hardcoded.judge_written(replace(said, numbers={"heads": 7})) == "out of reach"
+
+
+def test_quick_models_are_of_the_library_that_comes_with_python():
+    task = pathway_groups("quick")["text-bert"][0].task
+    assert isinstance(task, Text)
+    assert task.corpus.source["source"] == "python"  # type: ignore[union-attr]
+    assert SCALES["quick"].seeds == 2

@@ -1,0 +1,257 @@
+"""The template study: its claims are stated, its rules judge as they say, and the command runs end to end."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toys import measured_within_reach
+
+from case_studies.frame.claims import SIZES, Measurement
+from case_studies.frame.judging import t_interval
+from case_studies.frame.study import run_study
+from case_studies.template import copying, efficiency, kernel, networks, reading, sweeps
+from case_studies.template.measures import (
+    Scored,
+    best_rate,
+    by,
+    by_n,
+    loss_chart,
+    over_seeds,
+    paper_curves,
+    ratio,
+    threshold,
+)
+from case_studies.template.models import BOTH, MIMETIC, PLAIN, SCALES, A, B, groups
+from case_studies.template.study import STUDY
+from hooks import TransformerConfig
+from interp.tasks import Template
+
+
+def measured(value=0.0, low=None, high=None, n=4, **numbers):
+    low, high = value if low is None else low, value if high is None else high
+    return Measurement(value=value, low=low, high=high, n=n, unit="seeds", numbers=numbers)
+
+
+DECIDED = {"seeds where neither does": 0}
+
+
+def scored(loss=1.0, *, n=64, seed=0, rate=1e-3, validation=1.0, right=50):
+    return Scored(
+        n=n, seed=seed, rate=rate, config=None, task=Template(), loss=loss, right=right, asked=100,
+        validation=validation, model=None,
+    )  # fmt: skip
+
+
+def test_every_claim_is_stated_with_source_and_rule():
+    for claim in STUDY.claims:
+        assert claim.source.startswith(("template paper, ", "ours")), claim.id
+        assert claim.statement.endswith("."), claim.id
+        assert claim.rule.endswith("."), claim.id
+        assert "reproduced if" in claim.rule.lower(), claim.id
+        assert claim.quantity, claim.id
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_claim_finds_its_models(size):
+    found = groups(size)
+    for claim in STUDY.claims:
+        if size in claim.sizes:
+            assert all(len(found[name]) > 1 for name in claim.needs), (size, claim.id)
+    for name, specs in found.items():
+        assert len({spec.key for spec in specs}) == len(specs), name
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_variants_differ_in_nothing_but_what_they_are_called(size):
+    found = groups(size)
+    added = {A: {"qk_identity": True}, B: {"vo_identity": True}, MIMETIC: {"init": "mimetic"}}
+    for variant, fields in added.items():
+        plain = {(spec.settings.n_train, spec.seed): spec for spec in found[f"aba-abb {PLAIN}"]}
+        for spec in found[f"aba-abb {variant}"]:
+            same = plain[spec.settings.n_train, spec.seed]
+            assert replace(spec, config=replace(spec.config, **{k: getattr(same.config, k) for k in fields})) == same
+            assert all(getattr(spec.config, name) == value for name, value in fields.items())
+    for spec in found["aba-abb other rates"]:
+        same = plain[spec.settings.n_train, spec.seed]
+        assert spec.settings.learning_rate != same.settings.learning_rate
+        rate = same.settings.learning_rate
+        assert replace(spec, settings=replace(spec.settings, learning_rate=rate)) == same
+    for plain_one, both in zip(found[f"majority {PLAIN}"], found[f"majority {BOTH}"], strict=True):
+        assert replace(both.config, qk_identity=False, vo_identity=False) == plain_one.config
+        assert both.settings == plain_one.settings
+
+
+def test_alphabets_grow_with_the_training_set_and_seeds_are_as_promised():
+    for size in SIZES:
+        for specs in groups(size).values():
+            assert all(len(spec.task.alphabet("train")) == spec.settings.n_train for spec in specs)
+            assert all(spec.settings.weight_decay == 0 for spec in specs)  # it would shrink unseen symbols
+    seeds = {spec.seed for spec in groups("quick")[f"aba-abb {A}"]}
+    assert len(seeds) == SCALES["quick"].seeds >= 3
+    widths = {spec.config.d_model for spec in groups("quick")[f"copy {B}"]}
+    assert widths == {128, 512, 1024}
+
+
+@pytest.mark.parametrize(
+    ("judge", "measurement", "verdict"),
+    [
+        (efficiency.judge_quarter, measured(0.1, 0.05, 0.25, **{"all intervals above a quarter": False}), "reproduced"),
+        (
+            efficiency.judge_quarter,
+            measured(0.1, 0.05, 0.26, **{"all intervals above a quarter": False}),
+            "out of reach",
+        ),
+        (
+            efficiency.judge_quarter,
+            measured(0.9, 0.5, 1.1, **{"all intervals above a quarter": True}),
+            "not reproduced",
+        ),
+        (efficiency.judge_saved, measured(3, 2.1, 4, **DECIDED), "reproduced"),
+        (efficiency.judge_saved, measured(3, 1.9, 4, **DECIDED), "out of reach"),
+        (efficiency.judge_saved, measured(0.5, 0, 0.9, **DECIDED), "not reproduced"),
+        (efficiency.judge_saved, measured(0, **{"seeds where neither does": 1}), "out of reach"),
+        (efficiency.judge_less, measured(-0.5, -0.9, -0.1), "reproduced"),
+        (efficiency.judge_less, measured(-0.5, -0.9, 0.1), "out of reach"),
+        (efficiency.judge_more, measured(0.9, 0.2, 1.1), "reproduced"),
+        (copying.judge_copied, measured(0.99, 0.95, 1), "reproduced"),
+        (copying.judge_copied, measured(0.99, 0.94, 1), "out of reach"),
+        (copying.judge_copied, measured(0.5, 0.4, 0.94), "not reproduced"),
+        (copying.judge_fails, measured(0.1, 0, 0.49), "reproduced"),
+        (copying.judge_fails, measured(0.8, 0.7, 0.9), "not reproduced"),
+        (copying.judge_inverse, measured(0.5, 0.1, 0.9), "reproduced"),
+        (copying.judge_inverse, measured(-0.5, -0.9, -0.1), "not reproduced"),
+        (networks.judge_fails, measured(0.5, 0.47, 0.53), "reproduced"),
+        (networks.judge_fails, measured(0.7, 0.61, 0.8), "not reproduced"),
+        (networks.judge_solved, measured(0.99, 0.95, 1), "reproduced"),
+        (networks.judge_learns, measured(0.7, 0.61, 0.8), "reproduced"),
+        (kernel.judge_solved, measured(0.9, 0.85, 0.94), "not reproduced"),
+        (kernel.judge_nonsingular, measured(verdicts={"a": "nonsingular", "b": "nonsingular"}), "reproduced"),
+        (kernel.judge_nonsingular, measured(verdicts={"a": "nonsingular", "b": "undecided"}), "out of reach"),
+        (kernel.judge_nonsingular, measured(verdicts={"a": "nonsingular", "b": "singular"}), "not reproduced"),
+        (kernel.judge_singular, measured(verdicts={"a": "singular", "b": "singular"}), "reproduced"),
+        (kernel.judge_singular, measured(verdicts={"a": "singular", "b": "nonsingular"}), "not reproduced"),
+        (reading.unless_unsolved(reading.judge_used), measured(0.4, 0.2, 0.5, **{"solved models": 2}), "reproduced"),
+        (reading.unless_unsolved(reading.judge_used), measured(0.4, 0.2, 0.5, **{"solved models": 1}), "out of reach"),
+        (reading.judge_used, measured(0.01, 0, 0.05), "not reproduced"),
+        (reading.judge_agreement, measured(0.5, 0.1, 0.9), "reproduced"),
+        (reading.judge_not_yet, measured(0.6, 0.5, 0.7, **{"mean after the last layer": 0.99}), "reproduced"),
+        (reading.judge_not_yet, measured(0.6, 0.5, 0.7, **{"mean after the last layer": 0.9}), "out of reach"),
+        (reading.judge_not_yet, measured(0.9, 0.8, 1, **{"mean after the last layer": 0.99}), "not reproduced"),
+        (sweeps.judge_falls, measured(-0.5, -0.9, -0.1), "reproduced"),
+        (sweeps.judge_rises, measured(-0.5, -0.9, -0.1), "not reproduced"),
+        (sweeps.judge_flat, measured(3, 2, 9), "reproduced"),
+    ],
+)
+def test_rules_judge_as_they_say(judge, measurement, verdict):
+    assert judge(measurement) == verdict
+
+
+def test_samples_needed_count_only_where_the_loss_stays_below():
+    rows = [scored(loss, n=n) for n, loss in ((32, 0.2), (64, 0.9), (128, 0.4), (256, 0.1))]
+    assert threshold(rows, 0.5, lambda row: row.loss) == (128, True)
+    assert threshold(rows, 0.05, lambda row: row.loss) == (512, False)
+    assert threshold(list(reversed(rows)), 1.0, lambda row: row.loss) == (32, True)
+
+
+def test_a_ratio_is_of_pairs_and_widens_with_the_looks():
+    plain = [scored(loss, seed=seed) for seed, loss in enumerate((1.0, 2.0, 4.0))]
+    modified = [replace(row, loss=row.loss / 8) for row in plain]
+    assert ratio(modified, plain) == pytest.approx((0.125, 0.125, 0.125))
+    noisy = [replace(row, loss=row.loss * factor) for row, factor in zip(modified, (1, 2, 0.5), strict=True)]
+    value, low, high = ratio(noisy, plain)
+    wide = ratio(noisy, plain, looks=5)
+    assert value == pytest.approx(0.125)
+    assert wide[1] < low < value < high < wide[2]
+
+
+def test_t_intervals_against_scipy():
+    from scipy import stats
+
+    values = np.random.default_rng(0).normal(size=5)
+    low, high = stats.t.interval(0.95, 4, loc=values.mean(), scale=stats.sem(values))
+    assert t_interval(values) == pytest.approx((values.mean(), low, high))
+
+
+def test_the_best_rate_is_chosen_on_validation_symbols():
+    rows = [
+        scored(0.1, seed=0, rate=1e-3, validation=0.9),
+        scored(0.8, seed=0, rate=3e-3, validation=0.2),
+        scored(0.5, seed=1, rate=1e-3, validation=0.1),
+        scored(0.4, seed=1, rate=3e-3, validation=0.3),
+    ]
+    assert [row.loss for row in best_rate(rows, lambda row: row.n)] == [0.8, 0.5]
+    assert [row.seed for row in by(reversed(rows), lambda row: row.rate)[1e-3]] == [0, 1]
+
+
+def test_figures_have_the_papers_curves_behind_them():
+    for figure, series in (("aba-abb", PLAIN), ("aba-abb", A), ("programs", A), ("same-different", PLAIN)):
+        curve = paper_curves(figure, x="n", y="loss")
+        assert series in set(curve["series"]), (figure, series)
+    plain = paper_curves("aba-abb", x="n", y="loss")
+    at_1024 = plain[(plain["series"] == PLAIN) & (plain["n"] == 1024)]["loss"]
+    assert at_1024.item() == pytest.approx(0.125, abs=0.001)  # as the figure has it
+    rows = [scored(0.5 / n * 64, n=n, seed=seed) for n in (64, 128) for seed in (0, 1)]
+    assert [row["loss"] for row in over_seeds(by_n(rows), x="n", series="s")] == pytest.approx([0.5, 0.25])
+    drawn = json.dumps(loss_chart({PLAIN: rows}, figure="aba-abb", title="t").to_dict())
+    assert "strokeDash" in drawn
+    assert str(at_1024.item()) in drawn
+
+
+def _kept(spec):
+    wide = isinstance(spec.config, TransformerConfig) and spec.config.d_model > 512
+    return spec.seed < 2 and spec.settings.n_train in (128, 512, 1024) and not wide
+
+
+def _shortened(spec):
+    config = spec.config if isinstance(spec.config, TransformerConfig) else replace(spec.config, width=8)
+    settings = replace(spec.settings, steps=2, batch_size=4, n_eval=8, eval_every=1)
+    return replace(spec, config=config, settings=settings)
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """The study with few models of a few steps each: nothing learns, everything runs."""
+
+    def few(size):
+        return {name: [_shortened(spec) for spec in specs if _kept(spec)] for name, specs in groups(size).items()}
+
+    return replace(STUDY, groups=few)
+
+
+@pytest.mark.slow
+def test_the_whole_study_runs_on_models_that_know_nothing(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("case_studies.template.measures.N_TEST", {"quick": 20})
+    monkeypatch.setattr("case_studies.template.reading.N_READ", {"quick": 30})
+    monkeypatch.setattr("case_studies.template.kernel.N", {"quick": 32})
+    monkeypatch.setattr("case_studies.template.kernel.REPEATS", {"quick": 4})
+    result = run_study(tiny, folder=tmp_path, n_jobs=1)
+    said = measured_within_reach(STUDY, result)
+    assert all(outcome.measurement.charts for outcome in said.values() if outcome.measurement)
+    assert said["copying.identity"].verdict != "reproduced"
+    assert said["heads.identity-used"].verdict == "out of reach"  # nothing is solved
+    assert said["kernel.matrix-mlp"].verdict == "reproduced"  # what needs no training holds all the same
+    page = (tmp_path / "template" / "quick" / "report.html").read_text(encoding="utf-8")
+    assert all(claim.id in page for claim in STUDY.claims)
+    assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+@pytest.mark.slow
+def test_the_quick_study_as_a_reviewer_runs_it(tmp_path):
+    chosen = [
+        word for name in ("identity.aba-abb", "copying", "networks", "kernel", "heads") for word in ("--only", name)
+    ]
+    command = [str(Path(sys.executable).with_name("interp")), "reproduce", "template", *chosen, "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    claims = json.loads((tmp_path / "template" / "quick" / "claims.json").read_text(encoding="utf-8"))["claims"]
+    said = {claim["id"]: claim for claim in claims}
+    assert said["identity.aba-abb"]["interval"][1] <= 0.25  # at some n a quarter of the plain model's loss
+    assert said["copying.identity"]["measured"] >= 0.95
+    assert said["kernel.aba-abb"]["measured"] >= 0.95
+    assert said["kernel.same-different"]["measured"] >= 0.95
+    for name in ("copying.identity", "networks.one-hot", "kernel.matrix", "kernel.matrix-mlp", "heads.identity-used"):
+        assert said[name]["verdict"] == "reproduced", name

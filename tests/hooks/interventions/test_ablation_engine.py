@@ -1,0 +1,251 @@
+"""The engine's shortcuts change nothing: every intervention against hooks that do it by hand."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from hooks import HeadPattern
+from hooks.interventions import functions as interventions
+from hooks.interventions.ablation_engine import TOKENS_PER_PASS, AblationEngine
+
+PATTERN = torch.rand(4, 8, 8, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+CODED = (HeadPattern(kind="association"), HeadPattern(), HeadPattern(kind="local", kernel=(1.0, 2.0, 1.0)))
+MODELS = [
+    {},
+    {"attention": "causal"},
+    {"tied": True},
+    {"block": "post_ln"},
+    {"block": "post_ln", "tied": True, "attention": "causal"},
+    {"block": "dyck"},
+    {"attn_bias": False, "d_mlp": 0},
+    {"qk_identity": True},
+    {"head_patterns": (CODED,)},
+    {"head_patterns": (tuple(HeadPattern(kind="uniform") for _ in range(3)),), "attention": "causal"},
+    {"d_head": 7, "d_vocab_out": 5},
+    {"vo_identity": True, "qk_identity": True, "attention": "causal"},
+    {"vo_identity": True, "block": "post_ln", "tied": True, "head_patterns": (CODED,)},
+]
+SETS = [[(0, 0)], [(2, 1)], [(1, 2), (0, 1)], [(0, 0), (0, 2), (1, 0), (2, 0), (2, 1)], [(1, 1), (2, 2)]]
+READ_AT = torch.tensor([[0, 7], [3, 3], [6, 2], [1, 4]])
+
+
+def other(layer, z):
+    """What heads hand on for other sequences."""
+    return torch.randn(z.shape, generator=torch.Generator().manual_seed(layer), dtype=torch.float64).to(z)
+
+
+def zero(layer, clean):
+    return torch.zeros_like(clean.z)
+
+
+def mean(layer, clean):
+    return other(layer, clean.z).mean(0, keepdim=True).expand_as(clean.z)
+
+
+def resample(layer, clean):
+    return other(layer, clean.z)
+
+
+def mixed(layer, clean):
+    """The same values under another pattern."""
+    rows = PATTERN.to(clean.v) / PATTERN.sum(-1, keepdim=True)
+    return (rows[:, None] @ clean.v.transpose(1, 2)).transpose(1, 2)
+
+
+def sharpened(layer, clean):
+    """Looks at everything that a replacement may look at."""
+    pattern = clean.pattern.square() / clean.pattern.square().sum(-1, keepdim=True)
+    return clean.z / 2 + (pattern @ clean.v.transpose(1, 2)).transpose(1, 2)
+
+
+REPLACEMENTS = (zero, mean, resample, mixed, sharpened)
+
+
+def by_hand(model, tokens, heads, replace, **inputs):
+    """Logits with heads replaced by ordinary hooks, layer after layer: of z, or with b I of all that a head writes."""
+    values = {}
+
+    def keep(activation, hook):
+        values[hook.name] = activation
+
+    def edit(z, hook):
+        layer = hook.layer()
+        at = f"blocks.{layer}."
+        v = values[at + "attn.hook_v"]
+        if model.cfg.vo_identity:
+            x = values[at + ("ln1.hook_normalized" if model.cfg.block == "pre_ln" else "hook_resid_pre")]
+            b, weight = model.block(layer).attention.b, model.blocks[layer].attn.W_O
+            v = torch.stack([v[:, :, head] @ weight[head] + b[head] * x for head in range(model.cfg.n_heads)], 2)
+        new = replace(layer, SimpleNamespace(z=z, v=v, pattern=values[at + "attn.hook_pattern"]))
+        z = z.clone()
+        for here, head in heads:
+            if here == layer:
+                z[:, :, head] = new[:, :, head]
+        return z
+
+    seen = ("hook_v", "hook_pattern", "ln1.hook_normalized", "hook_resid_pre")
+    edited = "attn.hook_result" if model.cfg.vo_identity else "attn.hook_z"
+    hooks = [(lambda name: name.endswith(seen), keep), (lambda name: name.endswith(edited), edit)]
+    return model.run_with_hooks(tokens, fwd_hooks=hooks, **inputs)
+
+
+def assert_exact(model, tokens, **inputs):
+    every = [(layer, head) for layer in range(3) for head in range(3)]
+    clean = model(tokens, **inputs)
+    for read_at in (None, READ_AT):
+        take = (lambda x: x) if read_at is None else (lambda x: x[torch.arange(4)[:, None], READ_AT])
+        engine = AblationEngine(model, tokens, read_at=read_at, **inputs)
+        torch.testing.assert_close(engine.logits, take(clean), atol=0, rtol=0)
+        for replace in REPLACEMENTS:
+            found = dict(engine.each_head(replace))
+            assert list(found) == every
+            for head, logits in found.items():
+                expected = take(by_hand(model, tokens, [head], replace, **inputs))
+                torch.testing.assert_close(logits, expected, atol=1e-10, rtol=0)
+                assert (expected - take(clean)).abs().max() > 1e-3  # there was something to compute
+            for heads in SETS:
+                expected = take(by_hand(model, tokens, heads, replace, **inputs))
+                torch.testing.assert_close(engine.head_set(heads, replace), expected, atol=1e-10, rtol=0)
+
+
+@pytest.fixture(autouse=True)
+def no_gradients():
+    with torch.no_grad():
+        yield
+
+
+@pytest.mark.parametrize("settings", MODELS, ids=str)
+def test_equals_hooks_by_hand(make, tokens, settings):
+    assert_exact(make(**settings), tokens)
+
+
+@pytest.mark.parametrize("settings", [{}, {"attention": "causal"}, {"head_patterns": (CODED,)}], ids=str)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_equals_hooks_by_hand_where_tokens_are_padding(make, tokens, settings, side):
+    mask = torch.ones(4, 8, dtype=torch.bool)
+    mask[1, :3] = mask[2, :5] = False
+    mask = mask if side == "left" else mask.flip(1)
+    position_ids = (torch.arange(8) + torch.arange(4)[:, None]) % 8
+    assert_exact(make(**settings), tokens, attention_mask=mask, position_ids=position_ids)
+
+
+def test_stays_within_1e_5_in_single_precision_when_many_heads_share_a_pass(make):
+    model = make(dtype=torch.float32, n_heads=6, n_ctx=10)
+    tokens = torch.randint(11, (30, 8), generator=torch.Generator().manual_seed(3))
+    assert 1 < TOKENS_PER_PASS // tokens.numel() < 6  # several passes, several heads in each
+    for (layer, head), logits in AblationEngine(model, tokens).each_head(zero):
+        expected = by_hand(model, tokens, [(layer, head)], zero)
+        torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
+
+
+def test_one_head_after_the_other_where_a_pass_would_be_too_large(make, tokens, monkeypatch):
+    model = make()
+    together = dict(AblationEngine(model, tokens).each_head(zero))
+    monkeypatch.setattr("hooks.interventions.ablation_engine.TOKENS_PER_PASS", 1)
+    apart = dict(AblationEngine(model, tokens).each_head(zero))
+    assert list(apart) == list(together)
+    for head, logits in apart.items():
+        torch.testing.assert_close(logits, together[head], atol=1e-12, rtol=0)
+
+
+def test_no_head_taken_out_leaves_the_clean_logits(make, tokens):
+    model = make()
+    engine = AblationEngine(model, tokens)
+    assert torch.equal(engine.head_set([], zero), model(tokens))
+    same = engine.head_set([(0, 1), (2, 0)], lambda layer, clean: clean.z)
+    torch.testing.assert_close(same, model(tokens), atol=1e-12, rtol=0)
+
+
+def test_the_model_is_left_as_it_was(make, tokens):
+    model = make()
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    engine = AblationEngine(model, tokens)
+    engine.head_set([(0, 0), (1, 1), (2, 2)], zero)
+
+    def broken(layer, clean):
+        if layer == 2:
+            raise RuntimeError("no replacement today")
+        return clean.z
+
+    with pytest.raises(RuntimeError, match="no replacement today"):
+        engine.head_set([(0, 0), (2, 2)], broken)
+    assert not any(point.fwd_hooks for point in model.hook_dict.values())
+    for name, weight in model.state_dict().items():
+        assert torch.equal(weight, before[name])
+
+
+def test_a_replacement_sees_what_earlier_replacements_left(make, tokens):
+    """Zeroing layer 0 changes what layer 2 computes from."""
+    model, seen = make(), []
+
+    def watch(layer, clean):
+        seen.append((layer, clean.v, clean.pattern, clean.z))
+        return torch.zeros_like(clean.z)
+
+    engine = AblationEngine(model, tokens)
+    engine.head_set([(2, 1), (0, 0)], watch)
+    assert [layer for layer, *_ in seen] == [0, 2]
+    clean = engine.heads(0)
+    assert all(torch.equal(a, b) for a, b in zip(seen[0][1:], (clean.v, clean.pattern, clean.z), strict=True))
+    later = engine.heads(2)
+    for found, unedited in zip(seen[1][1:], (later.v, later.pattern, later.z), strict=True):
+        assert (found - unedited).abs().max() > 1e-4
+    assert seen[1][3][:, :, 1].abs().min() > 0  # what it was shown is not overwritten with what it gave
+
+
+@pytest.mark.parametrize("settings", [{}, {"vo_identity": True}], ids=str)
+def test_what_a_head_hands_on_is_its_pattern_times_its_values(make, tokens, settings):
+    model = make(**settings)
+    engine = AblationEngine(model, tokens)
+    for layer in range(3):
+        heads = engine.heads(layer)
+        mixed = (heads.pattern @ heads.v.transpose(1, 2)).transpose(1, 2)
+        torch.testing.assert_close(mixed, heads.z, atol=1e-12, rtol=0)
+
+
+def test_with_b_i_all_that_a_head_writes_is_replaced(make, tokens):
+    """Zero and mean by weights: a head that writes nothing, and one that writes the same for every sequence."""
+    model = make(vo_identity=True)
+    engine = AblationEngine(model, tokens)
+    _, cache = model.run_with_cache(tokens)
+    for layer, head in [(0, 1), (2, 2)]:
+        result = cache["result", layer]
+        for replace, left in [(zero, 0.0), (lambda layer, clean: clean.z.mean(0).expand_as(clean.z), result.mean(0))]:
+            attn_out = cache["attn_out", layer] - result[:, :, head]
+            attn_out = attn_out + (left if isinstance(left, float) else left[:, head])
+            expected = model.resume(cache["resid_pre", layer], layer, attn_out=attn_out, tokens=tokens)
+            torch.testing.assert_close(engine.head_set([(layer, head)], replace), expected, atol=1e-10, rtol=0)
+            torch.testing.assert_close(dict(engine.each_head(replace))[layer, head], expected, atol=1e-10, rtol=0)
+        of_z_alone = model.run_with_hooks(
+            tokens, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", interventions.zero(head=head))]
+        )
+        assert (of_z_alone - engine.head_set([(layer, head)], zero)).abs().max() > 1e-2  # b_h A_h x would be left
+
+
+@pytest.mark.parametrize(
+    "settings", [{"block": "minimal"}, {"block": "dyck", "d_mlp": 0}, {"attention": "causal"}], ids=str
+)
+def test_b_i_in_every_wiring_where_tokens_are_padding(make, tokens, settings):
+    model = make(vo_identity=True, **settings)
+    mask = torch.ones(4, 8, dtype=torch.bool)
+    mask[1, :3] = mask[2, 5:] = False
+    engine = AblationEngine(model, tokens, read_at=READ_AT, attention_mask=mask)
+    for heads in SETS:
+        expected = by_hand(model, tokens, heads, sharpened, attention_mask=mask)[torch.arange(4)[:, None], READ_AT]
+        torch.testing.assert_close(engine.head_set(heads, sharpened), expected, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("settings", MODELS, ids=str)
+def test_reading_a_few_positions_is_reading_all_and_choosing(make, tokens, settings):
+    model = make(**settings)
+    mask = torch.ones(4, 8, dtype=torch.bool)
+    mask[3, 6:] = False
+    _, cache = model.run_with_cache(tokens, attention_mask=mask)
+    rows = torch.arange(4)[:, None]
+    for layer in range(4):
+        resid = cache["resid_pre", layer] if layer < 3 else cache["resid_post", 2]
+        inputs = {"tokens": tokens, "attention_mask": mask}
+        whole = model.resume(resid, layer, **inputs)
+        part = model.resume(resid, layer, read_at=READ_AT, **inputs)
+        torch.testing.assert_close(part, whole[rows, READ_AT], atol=1e-12, rtol=0)

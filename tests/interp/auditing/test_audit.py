@@ -1,0 +1,329 @@
+"""The audit of heads: right where the truth is known, the same in other clothes, careful where nothing is known."""
+
+from copy import deepcopy
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+from hooks import Transformer
+from interp.auditing import AuditResult
+from interp.auditing.effects import INTERVENTIONS
+from interp.known_answers import known_answer, randomise
+from interp.known_answers.craft.randomise import random_orders
+from interp.known_answers.craft.surgery import permute_heads
+from interp.known_answers.craft.wiring import head_rows, mean_keeping_rotation
+from interp.known_answers.dyck.variants import dyck_decoy
+from interp.known_answers.lego.variants import loop
+from interp.tasks import Lego
+
+ANSWERS = (
+    "loop of two",
+    "shortcut 1",
+    "template same",
+    "template same, redundant",
+    "template same, cancelled decoys",
+    "template copy, redundant",
+    "template copy, zero decoy",
+    "template copy, hidden beside a decoy",
+    "template copy, misread",
+    "dyck balanced among idle heads",
+    "dyck stack, redundant",
+    "dyck stack, constant decoy",
+    "dyck uniform, cancelled decoy",
+)
+SMALL = "template copy, zero decoy"
+N = 256
+
+
+@cache
+def answer(name):
+    if name == "loop of two":
+        return loop(Lego(n_vars=2), torch.Generator().manual_seed(0), untie=True)
+    return known_answer(name, 0)
+
+
+@cache
+def audited(name, n=N):
+    return interp.audit(answer(name).model, answer(name).task, n=n)
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_the_planted_truth_is_found(name):
+    result = audited(name)
+    truths = answer(name).heads
+    found = dict(zip(result.heads, result.verdict, strict=True))
+    assert found == {head: truth.truth for head, truth in truths.items()}
+    for head, label, partners in zip(result.heads, result.label, result.partners, strict=True):
+        assert (label if label in result.kinds else None) == truths[head].looks
+        if truths[head].truth == "redundant":
+            assert set(partners) == set(truths[head].partners)
+    assert (result.clean == 1).all()
+    assert all("is left out" in warning for warning in result.warnings)
+
+
+def test_these_are_all_kinds_of_truth():
+    assert {verdict for name in ANSWERS for verdict in audited(name).verdict} == set(
+        interp.auditing.verdicts.VERDICTS
+    ) - {"undecided"}
+    reasons = {because for name in ANSWERS for because in audited(name).because}
+    assert {"together", "cancelled", "not needed", "needed", "not through its pattern"} <= reasons
+    assert {"through its pattern", "through something else"} <= reasons
+
+
+def test_partners_of_a_head_that_is_cancelled_undo_it():
+    result = audited("template same, cancelled decoys")
+    cancelled = {
+        head: partners
+        for head, because, partners in zip(result.heads, result.because, result.partners, strict=True)
+        if because == "cancelled"
+    }
+    assert len(cancelled) == 2
+    assert all(cancelled[partners[0]] == (head,) for head, partners in cancelled.items())
+
+
+# the same model in other clothes
+
+
+def verdicts_of(result, place=lambda head: head):
+    return {
+        place(head): (verdict, because, label, {place(other) for other in partners})
+        for head, verdict, because, label, partners in zip(
+            result.heads, result.verdict, result.because, result.label, result.partners, strict=True
+        )
+    }
+
+
+def moved_to(orders):
+    return lambda head: (head[0], list(orders[head[0] % len(orders)]).index(head[1]))
+
+
+@pytest.mark.parametrize("name", ["loop of two", "template same, redundant"])
+def test_heads_in_another_order_have_the_same_verdicts(name):
+    known, before = answer(name), audited(name)
+    model = deepcopy(known.model)
+    orders = [list(reversed(range(model.cfg.n_heads)))] * len(model.stored_blocks)
+    permute_heads(model, orders)
+    after = interp.audit(model, known.task, n=N)
+    place = moved_to(orders)
+    assert verdicts_of(after) == verdicts_of(before, place)
+    there = [after.heads.index(place(head)) for head in before.heads]
+    assert np.allclose(after.drop[:, there], before.drop, rtol=0, atol=1e-9, equal_nan=True)
+
+
+def test_a_turned_stream_and_other_scales_change_no_verdict():
+    known, before = answer("loop of two"), audited("loop of two")
+    turned = randomise(known, torch.Generator().manual_seed(3), rotate=True)
+    generator = torch.Generator().manual_seed(3)
+    mean_keeping_rotation(known.model.cfg.d_model, generator)
+    place = moved_to(random_orders(known.model, generator))
+    after = interp.audit(turned.model, turned.task, n=N)
+    assert verdicts_of(after) == verdicts_of(before, place)
+    there = [after.heads.index(place(head)) for head in before.heads]
+    # a model that was robbed of a value gives equal logits to all; which is largest is a matter of rounding
+    assert ((after.drop[:, there] == 0) == (before.drop == 0)).all()
+
+
+def test_letters_have_no_say():
+    known, before = answer("loop of two"), audited("loop of two")
+    letters = torch.randperm(26, generator=torch.Generator().manual_seed(5))
+    task = replace(known.task, alphabet=tuple(known.task.alphabet[letter] for letter in letters))
+    model, first = deepcopy(known.model), known.task.vocab.ids[known.task.alphabet[0]]
+    with torch.no_grad():
+        model.embed.weight[first : first + 26] = known.model.embed.weight[first : first + 26][letters]
+    assert verdicts_of(interp.audit(model, task, n=N)) == verdicts_of(before)
+
+
+@pytest.mark.parametrize("tokens", [200, 10**9])
+@pytest.mark.parametrize("name", ["dyck stack, redundant", "template same, redundant"])
+def test_results_do_not_depend_on_how_the_batch_is_cut(name, tokens, monkeypatch):
+    with_chunks = audited(name, n=128)
+    monkeypatch.setattr("interp.auditing.effects.TOKENS_PER_CHUNK", tokens)
+    other = interp.audit(answer(name).model, answer(name).task, n=128)
+    assert verdicts_of(other) == verdicts_of(with_chunks)
+    assert other.sets == with_chunks.sets
+    for field in ("drop", "low", "high", "set_drop"):
+        assert np.allclose(getattr(other, field), getattr(with_chunks, field), rtol=0, atol=1e-9, equal_nan=True)
+
+
+def test_the_seed_decides_everything():
+    known, first = answer(SMALL), audited(SMALL)
+    again, other = (interp.audit(known.model, known.task, n=N, seed=seed) for seed in (0, 1))
+    assert np.array_equal(again.drop, first.drop, equal_nan=True)
+    assert str(again) == str(first)
+    assert not np.array_equal(other.drop, first.drop, equal_nan=True)
+
+
+def test_the_model_is_left_as_it_was():
+    known = answer(SMALL)
+    before = deepcopy(known.model.state_dict())
+    interp.audit(known.model, known.task, n=128)
+    assert all(torch.equal(value, before[name]) for name, value in known.model.state_dict().items())
+
+
+# nothing is known
+
+
+class Shuffled(Lego):
+    """LEGO whose labels are those of other sentences."""
+
+    def sample(self, n, *, generator, split="train", n_vars=None):
+        batch = super().sample(n, generator=generator, split=split, n_vars=n_vars)
+        return replace(batch, labels=batch.labels[torch.randperm(n, generator=generator)])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_untrained_models_have_no_faithful_heads(seed, tiny):
+    model = Transformer(interp.config_for(tiny, n_layers=2, d_model=32, n_heads=4), seed=seed)
+    result = interp.audit(model, tiny, n=128, at_chance=True, seed=seed)
+    assert result.of("faithful") == result.of("hidden") == result.of("redundant") == ()
+    assert "chance" in result.warnings[0]
+
+
+def test_a_model_that_was_trained_on_noise_has_no_faithful_heads():
+    task = Shuffled(n_vars=2, sentence_format="compact")
+    model = Transformer(interp.config_for(task, n_layers=2, d_model=32, n_heads=2))
+    settings = interp.TrainSettings(steps=100, warmup_steps=10, learning_rate=4e-3, batch_size=64, n_eval=100)
+    interp.train(model, task, settings)
+    result = interp.audit(model, task, n=128, at_chance=True)
+    assert result.of("faithful") == result.of("hidden") == ()
+
+
+def test_a_trained_model_has_verdicts(trained, tiny):
+    result = interp.audit(trained.model, tiny, n=256)
+    assert set(result.verdict) <= set(interp.auditing.verdicts.VERDICTS)
+    assert result.outcomes == ("#0", "#1")
+    assert np.allclose(result.threshold, 0.2 * (result.clean - 0.5))
+
+
+# twins
+
+
+def test_a_model_is_its_own_twin_in_whatever_order_its_heads_are():
+    known = answer(SMALL)
+    turned = deepcopy(known.model)
+    permute_heads(turned, [list(reversed(range(known.model.cfg.n_heads)))] * len(turned.stored_blocks))
+    twins = interp.audit(known.model, known.task, n=128, twins=[known.model, turned])
+    assert (twins.n_twins, twins.twins_agree.tolist()) == (2, [1.0] * len(twins.heads))
+    assert str(twins).count("[100% of 2 twins agree]") == len(twins.heads)
+    (decoy,) = twins.of("misleading")
+    changed, (layer, head) = deepcopy(known.model), decoy
+    with torch.no_grad():  # idle then
+        changed.block(layer).attention.q.weight[head_rows(changed.block(layer), head)] = 0
+    mixed = interp.audit(known.model, known.task, n=128, twins=[known.model, changed])
+    assert ((mixed.twins_agree >= 0) & (mixed.twins_agree <= 1)).all()
+    agree = dict(zip(mixed.heads, mixed.twins_agree, strict=True))
+    assert agree.pop(decoy) == 0.5
+    assert set(agree.values()) == {1.0}
+    assert "twins_agree" in mixed.to_dataframe()
+
+
+def test_twins_agree_only_on_heads_that_look_alike():
+    """Two decoys, of which one looks at the top of the stack and the other at the start."""
+    same, other = (
+        dyck_decoy(torch.Generator().manual_seed(1), work="stack", decoy=decoy) for decoy in ("zero", "start")
+    )
+    result = interp.audit(same.model, same.task, n=128, twins=[other.model])
+    theirs = interp.audit(other.model, same.task, n=128)
+    (decoy,) = result.of("misleading")
+    assert theirs.of("misleading") == (decoy,)
+    agree = dict(zip(result.heads, result.twins_agree, strict=True))
+    assert agree.pop(decoy) == 0
+    assert set(agree.values()) == {1.0}
+
+
+def test_twins_have_one_shape(tiny, trained):
+    other = Transformer(interp.config_for(tiny, n_layers=1, d_model=32, n_heads=2))
+    with pytest.raises(ValueError, match=r"twins\[1\] has 1 layers of 2 heads; give models of one shape"):
+        interp.audit(trained.model, tiny, n=256, twins=[trained.model, other])
+
+
+def test_twins_may_be_at_chance_where_the_model_may(tiny):
+    models = [Transformer(interp.config_for(tiny, n_layers=1, d_model=16, n_heads=2), seed=seed) for seed in (0, 1)]
+    assert interp.audit(models[0], tiny, n=128, at_chance=True, twins=models[1:]).n_twins == 1
+
+
+# the result
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "template copy, redundant",
+        SMALL,
+    ],
+)
+def test_a_result_is_saved_and_loaded(name, tmp_path):
+    result = audited(name)
+    result.save(tmp_path / "audit.json")
+    loaded = AuditResult.load(tmp_path / "audit.json")
+    assert (loaded.heads, loaded.verdict, loaded.partners, loaded.sets) == (
+        result.heads,
+        result.verdict,
+        result.partners,
+        result.sets,
+    )
+    for field in ("drop", "low", "high", "p_matters", "p_harmless", "score", "set_drop", "set_low"):
+        assert np.array_equal(getattr(loaded, field), getattr(result, field), equal_nan=True)
+        assert getattr(loaded, field).shape == getattr(result, field).shape
+    assert str(loaded) == str(result)
+
+
+def test_a_row_per_head():
+    result = audited("dyck stack, redundant")
+    table = result.to_dataframe()
+    wanted = {"layer", "head", "verdict", "because", "partners", "label", "kind", "score", "outcome", "n", "moved"}
+    assert wanted <= set(table)
+    assert {f"{name}{end}" for name in INTERVENTIONS for end in ("", "_low", "_high")} <= set(table)
+    assert "twins_agree" not in table
+    assert list(zip(table["layer"], table["head"], strict=True)) == list(result.heads)
+    assert (table["mean"] <= table["mean_high"]).all()
+    assert (table["n"] == N).all()
+
+
+def test_heads_by_verdict():
+    result = audited("dyck stack, redundant")
+    every = [head for verdict in interp.auditing.verdicts.VERDICTS for head in result.of(verdict)]
+    assert sorted(every) == sorted(result.heads)
+    with pytest.raises(ValueError, match="verdict is 'good'; choose one of faithful"):
+        result.of("good")
+
+
+def test_the_cost_is_of_the_outcome_that_suffers_most():
+    result = audited("loop of two")
+    values, outcomes = result.cost("mean")
+    row = result.interventions.index("mean")
+    for head, (value, outcome) in enumerate(zip(values, outcomes, strict=True)):
+        at = result.outcomes.index(outcome)
+        assert value.tolist() == [part[row, head, at] for part in (result.drop, result.low, result.high)]
+        assert (result.drop[row, head] / result.threshold).max() == result.drop[row, head, at] / result.threshold[at]
+    with pytest.raises(ValueError, match="intervention is 'prune'; choose one of zero, mean"):
+        result.cost("prune")
+
+
+def test_what_it_prints():
+    result = audited("dyck stack, redundant")
+    *rows, counts, judged = str(result).split("\n")
+    assert len(rows) == len(result.heads)
+    assert all(row.startswith(verdict) for row, verdict in zip(rows, result.verdict, strict=True))
+    assert "2 redundant" in counts
+    assert f"{N} sequences, level 0.01 (Holm)" in counts
+    assert judged.startswith("judged by accuracy on hard 1.00")
+    assert "a loss of more than 0." in judged
+
+
+@pytest.mark.parametrize("name", [SMALL, "dyck stack, redundant"])
+def test_it_can_be_drawn_and_reported(name, tmp_path):
+    from interp.view.charts import chart_html
+
+    result = audited(name)
+    drawn = chart_html(result.plot())
+    assert "<svg" in drawn
+    assert all(verdict in drawn for verdict in set(result.verdict))
+    page = interp.report([result], tmp_path / "page.html", title="Is it true?").read_text()
+    assert "Whether each head does what it looks like" in page
+    for head, sentence in zip(result.heads, result.sentences(), strict=True):
+        assert sentence.removeprefix(f"{head[0]}.{head[1]} ").split(" (")[0] in page

@@ -1,0 +1,287 @@
+"""What an audit measures, against hooks written by hand; and what it refuses to measure."""
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+from hooks import FullyConnected, Transformer
+from hooks.model.attention import take, visible_keys
+from interp.auditing.effects import INTERVENTIONS, Laboratory, every_head, opposed
+from interp.core.randomness import derived_generator
+from interp.heads.kinds import relations_of
+from interp.heads.replacements import N_REFERENCE, random_weights
+from interp.known_answers import HeadTruth, KnownAnswer, known_answer
+from interp.known_answers.lego.variants import loop
+from interp.tasks import Dyck, Lego
+from interp.tasks.lego.groups import S3
+
+SEED = 3
+
+
+def diffuse():
+    """An untrained model with large weights, whose heads look everywhere; what they look like is made up."""
+    task = Lego(n_vars=2, sentence_format="compact")
+    model = Transformer(interp.config_for(task, n_layers=2, d_model=16, n_heads=2)).double()
+    with torch.no_grad():
+        for block in model.stored_blocks:
+            block.attention.o.weight.mul_(8)
+    looks = {(0, 0): "association", (0, 1): "manipulation", (1, 0): "previous", (1, 1): None}
+    heads = {head: HeadTruth(truth="misleading" if kind else "idle", looks=kind) for head, kind in looks.items()}
+    return KnownAnswer(name="diffuse", model=model.eval(), task=task, heads=heads)
+
+
+@pytest.fixture(scope="module", params=["loop", "dyck", "same", "diffuse"])
+def known(request):
+    torch.set_num_threads(1)
+    if request.param == "diffuse":
+        return diffuse()
+    if request.param == "loop":
+        return loop(Lego(n_vars=2), torch.Generator().manual_seed(0))
+    if request.param == "dyck":
+        return known_answer("dyck stack among idle heads", 0)
+    return known_answer("template same, zero decoy", 0)
+
+
+@pytest.fixture(scope="module")
+def batch(known):
+    return known.task.sample(60, generator=torch.Generator().manual_seed(1), split="test")
+
+
+@pytest.fixture(scope="module")
+def laboratory(known, batch):
+    return Laboratory(known.model, known.task, batch, seed=SEED)
+
+
+@pytest.fixture(scope="module")
+def labels(known):
+    return {head: truth.looks for head, truth in known.heads.items() if truth.looks}
+
+
+@pytest.fixture(scope="module")
+def effects(laboratory, labels):
+    return laboratory.effects(labels)
+
+
+def right(known, batch, hooks=()):
+    """Right answers of every sequence, and where these do not hang on a tie of logits, which rounding decides."""
+    with torch.no_grad():
+        logits = known.model.run_with_hooks(batch.tokens, **batch.model_inputs(), fwd_hooks=list(hooks))
+    at_targets = take(logits, batch.target_positions)
+    noise, jitter = torch.Generator().manual_seed(0), 1e-9
+    drawn = [at_targets, *(at_targets + jitter * torch.randn(at_targets.shape, generator=noise) for _ in range(20))]
+    scores = np.stack([known.task.score(one, batch).right.double().numpy() for one in drawn])
+    return scores[0], (scores == scores[0]).all(0)
+
+
+def check(known, batch, hooks, found):
+    """What was found to be lost is what these hooks lose, sequence by sequence; says how many could be compared."""
+    (clean, _), (after, sure) = right(known, batch), right(known, batch, hooks)
+    assert np.array_equal(found[sure], (clean - after)[sure])
+    return sure.mean()
+
+
+def output_hook(known, batch, head, method):
+    """Replaces what a head hands on."""
+    layer, index = head
+    point = f"blocks.{layer}.attn.hook_z"
+    other = known.task.sample(N_REFERENCE, generator=derived_generator(SEED, "reference"), split="validation")
+    _, cache = known.model.run_with_cache(other.tokens, **other.model_inputs(), names_filter=[point])
+    rows = torch.randint(N_REFERENCE, (len(batch),), generator=derived_generator(SEED, "replacement"))
+    z = cache[point][:, :, index].detach()
+    new = {"zero": torch.zeros_like(z[rows]), "mean": z.mean(0).expand(len(batch), -1, -1), "resample": z[rows]}[method]
+
+    def edit(activation, hook):
+        activation[:, :, index] = new
+        return activation
+
+    return point, edit
+
+
+def pattern_hook(known, batch, head, method, kind):
+    """Replaces a head's pattern, a sequence and a query at a time."""
+    layer, index = head
+    allowed = visible_keys(known.model.cfg, batch.tokens, batch.attention_mask)
+    related = torch.zeros_like(allowed) if kind is None else relations_of(known.task, batch, [kind])[kind]
+    random = random_weights(allowed, SEED, 0)
+
+    def row(old, sample, query):
+        keys, those = allowed[sample, query], related[sample, query] & allowed[sample, query]
+        if kind is not None and not those.any():
+            return old
+        if method == "uniform":
+            return keys.double() / keys.sum()
+        if method == "random_rows":
+            return random[sample, query] / random[sample, query].sum()
+        if method == "ideal":
+            return those.double() / those.sum()
+        others = keys & ~those
+        if not others.any():
+            return old
+        return torch.where(those, old, (1 - old[those].sum()) / others.sum() * others)
+
+    def edit(pattern, hook):
+        for sample in range(len(batch)):
+            for query in range(pattern.shape[2]):
+                pattern[sample, index, query] = row(pattern[sample, index, query].clone(), sample, query)
+        return pattern
+
+    return f"blocks.{layer}.attn.hook_pattern", edit
+
+
+@pytest.mark.parametrize("method", ["zero", "mean", "resample"])
+def test_what_a_removal_costs_every_sequence(known, batch, effects, method):
+    compared = []
+    for place, head in enumerate(every_head(known.model)):
+        hook = output_hook(known, batch, head, method)
+        compared.append(check(known, batch, [hook], effects.drop[method][:, place]))
+    assert np.mean(compared) > 0.7
+
+
+@pytest.mark.parametrize("method", ["uniform", "random_rows", "ideal", "read_part"])
+def test_what_another_pattern_costs_every_sequence(known, batch, effects, labels, method):
+    compared = []
+    for place, head in enumerate(every_head(known.model)):
+        found = effects.drop[method][:, place]
+        if method in ("ideal", "read_part") and head not in labels:
+            assert np.isnan(found).all()
+            continue
+        compared.append(check(known, batch, [pattern_hook(known, batch, head, method, labels.get(head))], found))
+    assert np.mean(compared) > 0.7
+
+
+def test_nothing_is_lost_by_what_is_asked_and_something_by_each_removal(known, batch, effects):
+    assert set(effects.drop) == set(INTERVENTIONS)
+    for head, truth in known.heads.items() if known.name != "diffuse" else ():
+        cost = effects.drop["mean"][:, every_head(known.model).index(head)].sum()
+        assert (cost > 0) == (truth.truth in ("faithful", "hidden"))
+
+
+def test_sets_go_together(known, batch, laboratory):
+    heads = every_head(known.model)
+    sets = [tuple(heads[:2]), (heads[0], heads[-1]), tuple(heads)]
+    for keep in (False, True):
+        found = laboratory.removed(sets, keep=keep)
+        for place, chosen in enumerate(sets):
+            hooks = [output_hook(known, batch, head, "mean") for head in chosen]
+            check(known, batch, hooks, found[:, place])
+
+
+def test_heads_that_write_against_each_other_are_found():
+    answer = known_answer("template same, cancelled decoys", 0)
+    batch = answer.task.sample(64, generator=torch.Generator().manual_seed(1), split="validation")
+    pairs = opposed(Laboratory(answer.model, answer.task, batch, seed=0), 0.5)
+    cancelled = {(head, *truth.partners) for head, truth in answer.heads.items() if truth.truth == "misleading"}
+    assert {tuple(sorted(pair)) for pair in cancelled} <= set(pairs)
+    assert opposed(Laboratory(answer.model, answer.task, batch, seed=0), 1.01) == []
+
+
+# what is refused
+
+
+@dataclass(frozen=True, kw_only=True)
+class Causal(Lego):
+    """LEGO for a model that sees the past only."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "attention", "causal")
+
+
+def untrained(task, seed=0):
+    return Transformer(interp.config_for(task, n_layers=1, d_model=16, n_heads=2), seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"alphabet": "abcd"}, r"the task has d_vocab 30, the model 8: it cannot read such sequences"),
+        ({"n_vars": 1, "supervised": None}, r"the task has n_ctx 6, the model 3: it cannot read such sequences"),
+        ({"group": S3}, r"the task has d_vocab_out 2, the model 6: its answers cannot be scored"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused(tiny, other, words):
+    with pytest.raises(ValueError, match=f"{words}.*Audit it on the task that it was made for"):
+        interp.audit(untrained(replace(tiny, **other)), tiny)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1])
+def test_a_level_that_is_none_is_refused(trained, tiny, alpha):
+    with pytest.raises(ValueError, match=f"alpha is {alpha}; it must lie strictly between 0 and 1"):
+        interp.audit(trained.model, tiny, alpha=alpha)
+
+
+@pytest.mark.parametrize("n", [-1, 0, 7])
+def test_too_few_for_an_interval_are_refused(trained, tiny, n):
+    with pytest.raises(ValueError, match=f"n is {n}; at least 8 sequences"):
+        interp.audit(trained.model, tiny, n=n)
+
+
+def test_an_unknown_outcome_is_refused(trained, tiny):
+    with pytest.raises(ValueError, match="outcomes has '#9'; this task has #0, #1"):
+        interp.audit(trained.model, tiny, outcomes=["#0", "#9"])
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.2])
+def test_the_number_of_sequences_that_is_said_to_be_needed_is_enough(trained, tiny, alpha):
+    with pytest.raises(ValueError, match="sequences are needed to call any of the heads harmless") as told:
+        interp.audit(trained.model, tiny, n=9, outcomes=["#0"], alpha=alpha)
+    needed = int(re.search(r"n is 9; (\d+) sequences", str(told.value)).group(1))
+    with pytest.raises(ValueError, match=f"n is {needed - 1}; {needed} sequences"):
+        interp.audit(trained.model, tiny, n=needed - 1, outcomes=["#0"], alpha=alpha)
+    assert interp.audit(trained.model, tiny, n=needed, outcomes=["#0"], alpha=alpha).n == needed
+
+
+def test_who_gives_what_is_said_to_be_needed_gets_there_where_not_every_sequence_is_asked():
+    """How many are asked is known of the sequences at hand only, so the first number may be a little short."""
+    task = Dyck(length=4)
+    model = interp.known_answers.balanced_dyck(task)
+    tried = [40]
+    while len(tried) < 5:
+        try:
+            assert interp.audit(model, task, n=tried[-1], outcomes=["hard"]).n == tried[-1]
+            break
+        except ValueError as told:
+            tried.append(int(re.search(r"; (\d+) sequences are needed", str(told)).group(1)))
+            assert tried[-1] > tried[-2]
+    assert 2 <= len(tried) <= 4
+    assert tried[-1] < 1.5 * tried[1]
+
+
+def test_a_model_at_chance_is_refused_and_audited_when_asked(tiny):
+    model = untrained(tiny)
+    with pytest.raises(ValueError, match=r"not above chance \(0\.50\).*at_chance=True"):
+        interp.audit(model, tiny, n=128)
+    assert "chance" in interp.audit(model, tiny, n=128, at_chance=True).warnings[0]
+
+
+def test_outcomes_that_are_asked_for_are_the_only_ones(trained, tiny):
+    result = interp.audit(trained.model, tiny, n=256, outcomes=["#1"])
+    assert result.outcomes == ("#1",)
+    assert result.drop.shape == (len(INTERVENTIONS), 4, 1)
+
+
+def test_a_task_without_relations_is_refused(trained, tiny, monkeypatch):
+    monkeypatch.setattr("interp.heads.kinds._KINDS", {"none": lambda task, batch: None})
+    with pytest.raises(ValueError, match="none of the registered kinds; register one"):
+        interp.audit(trained.model, tiny)
+
+
+def test_relations_that_the_model_cannot_see_are_refused(monkeypatch):
+    def next_token(task, batch):
+        pos = batch.tokens.shape[1]
+        return torch.ones(len(batch), pos, pos).triu(1).bool()
+
+    monkeypatch.setattr("interp.heads.kinds._KINDS", {"next": next_token})
+    task = Causal(n_vars=2, sentence_format="compact")
+    with pytest.raises(ValueError, match=r"none of the task's relations \(next\) reaches a key .* it is causal"):
+        interp.audit(untrained(task), task)
+
+
+def test_a_model_without_heads_is_refused(as_a_user):
+    task = interp.tasks.Template()
+    with pytest.raises(ValueError, match="it has no attention heads"):
+        interp.audit(FullyConnected(interp.config_for(task, "fully_connected")), task)

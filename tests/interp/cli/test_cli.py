@@ -1,0 +1,175 @@
+"""The command line: quick to answer, errors in one line, the whole way from training to a page."""
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from interp.cli.main import main
+
+TRAIN = [
+    "train",
+    "lego",
+    "--n-vars",
+    "2",
+    "--layers",
+    "1",
+    "--width",
+    "16",
+    "--association",
+    "none",
+    "--curriculum",
+    "none",
+    "--steps",
+    "3",
+]
+
+
+@pytest.fixture
+def interp(tmp_path, monkeypatch, capsys):
+    """Runs `interp ...` in an empty folder, in this process."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["interp", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        printed = capsys.readouterr()
+        return SimpleNamespace(returncode=stopped.value.code or 0, stdout=printed.out, stderr=printed.err)
+
+    return run
+
+
+def test_help_loads_no_heavy_package():
+    code = (
+        "import sys\nsys.argv = ['interp', '--help']\nfrom interp.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'torch', 'transformer_lens', 'pandas', 'altair', 'sklearn', 'scipy'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "demo" in done.stdout
+
+
+def test_train_probe_report(interp, tmp_path):
+    trained = interp(*TRAIN, "--out", "run")
+    assert trained.returncode == 0, trained.stderr
+    assert "trained 3 steps" in trained.stdout
+    weights = (tmp_path / "run/model.safetensors").read_bytes()
+    again = interp(*TRAIN, "--out", "run")
+    assert "trained 3 steps" in again.stdout
+    assert (tmp_path / "run/model.safetensors").read_bytes() == weights
+    probed = interp("probe", "run", "--out", "probes.json")
+    assert "2000 held-out examples per cell" in probed.stdout
+    assert json.loads((tmp_path / "probes.json").read_text())["result"] == "ProbeResult"
+    reported = interp("report", "run", "--no-verify")
+    assert "run/report.html" in reported.stdout
+    assert "<h2>Learning curves</h2>" in (tmp_path / "run/report.html").read_text()
+
+
+def test_audit_heads_and_probes(interp, tmp_path):
+    assert interp(*TRAIN, "--out", "run").returncode == 0
+    refused = interp("audit", "run", "--page", "audit.html")
+    assert refused.returncode == 2
+    assert "nothing it does could be lost" in refused.stderr
+    assert not (tmp_path / "audit.html").exists()
+    settings = ("--at-chance", "--n", 128, "--out", "audit.json", "--page", "audit.html", "--probes")
+    done = interp("audit", "run", *settings)
+    assert done.returncode == 0, done.stderr
+    assert "128 sequences, level 0.01 (Holm)" in done.stdout
+    assert "value: " in done.stdout
+    assert "page: audit.html" in done.stdout
+    saved = json.loads((tmp_path / "audit.json").read_text())
+    assert saved["result"] == "AuditResult"
+    assert saved["values"]["n"] == 128
+    page = (tmp_path / "audit.html").read_text()
+    assert "<h2>Whether each head does what it looks like</h2>" in page
+    assert "<h2>Probe audit</h2>" in page
+    other = interp("audit", "run", "--at-chance", "--n", 128, "--seed", 1, "--out", "other.json")
+    assert other.returncode == 0
+    assert "value: " not in other.stdout
+    assert json.loads((tmp_path / "other.json").read_text()) != saved
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["probe", "nowhere"], "no training run in nowhere"),
+        (["audit", "nowhere"], "no training run in nowhere"),
+        (["train", "lego", "--out", "r", "--group", "Q8"], "group is 'Q8'"),
+        (["train", "lego", "--out", "r", "--n-vars", "40"], "n_vars is 40"),
+        (["train", "lego", "--out", "r", "--heads", "7"], "does not divide d_model 64"),
+        (["train", "lego", "--out", "r", "--curriculum", "2-80"], "curriculum is '2-80'"),
+        (["train", "lego", "--out", "r", "--curriculum", "9:80"], "curriculum goes up to length 9"),
+        (["train", "template", "--out", "r", "--templates", "abab"], "templates is 'abab'; choose one of"),
+        (
+            ["train", "template", "--out", "r", "--templates", "aba -> +1", "--templates", "xyx -> -1"],
+            "the templates 'aba -> +1' and 'xyx -> -1' overlap",
+        ),
+        (["train", "template", "--out", "r", "--form", "symbolic"], "labelled a real number, but labels of this form"),
+        (["train", "template", "--out", "r", "--n", "1"], "the train alphabet has 1 symbols"),
+        (["train", "template", "--out", "r", "--family", "rnn"], "family is 'rnn'; choose one of"),
+    ],
+)
+def test_errors_are_one_line(interp, tmp_path, arguments, words):
+    done = interp(*arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "r").exists()
+
+
+def test_without_further_words_the_curriculum_reaches_the_chain(interp, tmp_path, monkeypatch):
+    monkeypatch.setattr("interp.training.train._Trainer.run", lambda self: [])  # the settings are what matters here
+    for n_vars, last in ((1, None), (4, [4, 350]), (9, [9, 900])):
+        out = f"run{n_vars}"
+        interp("train", "lego", "--n-vars", n_vars, "--layers", 1, "--width", 16, "--out", out)
+        stages = json.loads((tmp_path / out / "manifest.json").read_text())["settings"]["curriculum"]
+        assert (stages[-1] if stages else None) == last
+
+
+def test_another_run_in_the_folder_is_refused(interp):
+    assert interp(*TRAIN, "--out", "run").returncode == 0
+    other = interp(*TRAIN, "--seed", "1", "--out", "run")
+    assert other.returncode == 2
+    assert "seed is 0, not 1" in other.stderr
+    assert interp(*TRAIN, "--seed", "1", "--out", "run", "--fresh").returncode == 0
+
+
+TEMPLATE = ["train", "template", "--n", "8", "--width", "8", "--heads", "2", "--layers", "1", "--steps", "2"]
+
+
+def manifest(folder):
+    return json.loads((folder / "manifest.json").read_text())
+
+
+def test_train_on_templates_of_a_family_or_written_down(interp, tmp_path):
+    named = interp(*TEMPLATE, "--templates", "same_different", "--qk-identity", "--vo-identity", "--out", "named")
+    assert named.returncode == 0, named.stderr
+    assert "trained 2 steps" in named.stdout
+    assert "next: interp probe named, or" in named.stdout
+    found = manifest(tmp_path / "named")
+    assert [one["tokens"] for one in found["task"]["templates"]] == [["a", "a"], ["a", "b"]]
+    assert (found["config"]["d_model"], found["config"]["n_heads"], found["config"]["n_layers"]) == (8, 2, 1)
+    assert found["config"]["qk_identity"] is found["config"]["vo_identity"] is True
+    assert (found["task"]["train"], found["settings"]["n_train"], found["settings"]["keep"]) == (8, 8, "best")
+
+    written = interp(*TEMPLATE, "--templates", "abR -> a", "--templates", "aaR -> R", "--out", "written")
+    assert written.returncode == 0, written.stderr
+    found = manifest(tmp_path / "written")
+    assert [one["label"] for one in found["task"]["templates"]] == ["a", "R"]
+    assert found["config"]["tied_embedding"] is True
+    assert found["config"]["qk_identity"] is found["config"]["vo_identity"] is False
+
+
+@pytest.mark.parametrize(("family", "templates"), [("fully_connected", "aba_abb"), ("template_copy", "copy")])
+def test_train_other_models_on_templates(interp, tmp_path, family, templates):
+    done = interp(*TEMPLATE, "--family", family, "--templates", templates, "--learning-rate", "0.5", "--out", "run")
+    assert done.returncode == 0, done.stderr
+    found = manifest(tmp_path / "run")
+    assert found["config"].get("width", found["config"].get("d_model")) == 8
+    assert found["settings"]["learning_rate"] == 0.5

@@ -1,0 +1,36 @@
+"""Residuals where targets are read, against a cache of everything."""
+
+import pytest
+import torch
+
+import interp
+from hooks import Transformer
+from interp.core.activations import residual_names, residuals_at_targets
+from interp.tasks import Lego
+
+
+@pytest.mark.parametrize("n_vars", [2, 3])
+@pytest.mark.parametrize("tied", [False, True])
+def test_equals_what_the_cache_holds_there(n_vars, tied, generator):
+    task = Lego(n_vars=3)
+    model = Transformer(interp.config_for(task, n_layers=3, d_model=16, n_heads=2, tied=tied))
+    batch = task.sample(520, generator=generator, n_vars=n_vars)  # more than one chunk
+    found = residuals_at_targets(model, batch)
+    assert found.shape == (4, n_vars, 520, 16)
+    _, cache = model.run_with_cache(batch.tokens, **batch.model_inputs())
+    for layer, name in enumerate(residual_names(model)):
+        for target in range(n_vars):
+            wanted = cache[name][torch.arange(520), batch.target_positions[:, target]]
+            assert torch.allclose(found[layer, target], wanted, atol=1e-5)
+    assert torch.allclose(found[0, 0], cache["resid_pre", 0][torch.arange(520), batch.target_positions[:, 0]])
+
+
+def test_a_value_that_is_not_finite_is_named(tiny, generator):
+    model = Transformer(interp.config_for(tiny, n_layers=2, d_model=16, n_heads=2))
+    with torch.no_grad():
+        model.stored_blocks[1].mlp.w_out.weight[3, 3] = float("nan")
+    batch = tiny.sample(5, generator=generator)
+    with pytest.raises(
+        ValueError, match=r"not finite, first at layer 2, target 0, sample 0.*Check the model's weights"
+    ):
+        residuals_at_targets(model, batch)

@@ -1,0 +1,98 @@
+"""Held-out accuracy, counted by hand; streams of randomness; configs that fit."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+import interp
+from hooks import Transformer
+from interp import EvaluationResult, evaluate
+from interp.core.randomness import derived_generator, derived_seed
+from interp.evaluation.evaluate import held_out
+from interp.tasks import S3, Lego
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_accuracy_is_the_share_of_right_answers(trained, tiny, split):
+    result = evaluate(trained.model, tiny, n=700, split=split, depth=1, seed=3)  # more than one chunk
+    batch = tiny.sample(700, generator=derived_generator(3, "evaluate", split), split=split)
+    logits = trained.model(batch.tokens, depth=1)
+    for target in range(2):
+        right = 0
+        for row in range(700):
+            right += int(logits[row, batch.target_positions[row, target]].argmax() == batch.labels[row, target])
+        assert result.accuracy[target] == pytest.approx(right / 700)
+        interval = stats.binomtest(right, 700).proportion_ci(0.95, method="exact")
+        assert (result.low[target], result.high[target]) == pytest.approx((interval.low, interval.high), abs=1e-8)
+    assert result.accuracy.min() < 1  # one layer is not enough, so that there was something to count
+    assert (result.n, result.split, result.targets) == (700, split, ("#0", "#1"))
+
+
+def test_chance_is_guessing_evenly(tiny):
+    task = Lego(n_vars=2, group=S3)
+    model = Transformer(interp.config_for(task, n_layers=1, d_model=8, n_heads=1))
+    assert evaluate(model, task, n=5).chance == 1 / 6
+    with torch.no_grad():  # always the same answer
+        model.unembed.weight.zero_()
+        model.unembed.bias[:] = torch.tensor([0.0, 0, 0, 1, 0, 0])
+    result = evaluate(model, task, n=3000)
+    band = 5 * (1 / 6 * 5 / 6 / 3000) ** 0.5
+    assert np.abs(result.accuracy - 1 / 6).max() < band
+
+
+def test_evaluation_uses_no_gradients_and_leaves_the_model_in_evaluation_mode(tiny, generator):
+    model = Transformer(interp.config_for(tiny, n_layers=1, d_model=8, n_heads=1)).train()
+    held_out(model, tiny, tiny.sample(10, generator=generator))
+    assert not model.training
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_requests_that_cannot_be_met_are_refused(trained, tiny, as_a_user):
+    with pytest.raises(ValueError, match="n is 0; at least 1 example is needed"):
+        evaluate(trained.model, tiny, n=0)
+    with pytest.raises(ValueError, match="split is 'dev'; choose one of train, validation, test"):
+        evaluate(trained.model, tiny, n=5, split="dev")
+    with pytest.raises(ValueError, match="depth is 3"):
+        evaluate(trained.model, tiny, n=5, depth=3)
+    with pytest.raises(ValueError, match="family is 'gpt9'; choose one of lego, bert, albert, template"):
+        interp.config_for(tiny, "gpt9")
+
+
+def test_a_config_fits_its_task():
+    task = Lego(n_vars=3, group=S3)
+    for family in ("lego", "bert", "albert", "template"):
+        cfg = interp.config_for(task, family, n_layers=2)
+        assert (cfg.d_vocab, cfg.d_vocab_out, cfg.n_ctx, cfg.attention) == (task.d_vocab, 6, 17, "bidirectional")
+        assert cfg.n_layers == 2
+    assert interp.config_for(task, n_ctx=40).n_ctx == 40
+
+
+def test_a_result_in_words_table_chart_and_file(trained, tiny, tmp_path):
+    result = evaluate(trained.model, tiny, n=100)
+    assert str(result).startswith("accuracy on 100 test examples, chance 0.50\n    #0  ")
+    table = result.to_dataframe()
+    assert list(table.columns) == ["target", "accuracy", "low", "high", "n"]
+    assert table["accuracy"].tolist() == result.accuracy.tolist()
+    spec = result.plot().to_dict()
+    (rows,) = spec["datasets"].values()
+    assert [row["low"] for row in rows] == result.low.tolist()
+    assert '"datum": 0.5' in json.dumps(spec)  # the line of chance
+    assert "<svg" in result._repr_html_()
+    result.save(tmp_path / "result.json")
+    again = EvaluationResult.load(tmp_path / "result.json")
+    assert again.targets == result.targets
+    assert np.array_equal(again.high, result.high)
+
+
+def test_streams_have_names_and_mean_the_same_everywhere():
+    # written down once: a run resumed on another machine or under a later version must draw the same examples
+    assert derived_seed(0, "step", 3) == 8082029764619972999
+    assert derived_seed(7, "x") == 7149076045963795434
+    seeds = {derived_seed(seed, name, step) for seed in range(5) for name in ("a", "b") for step in range(5)}
+    assert len(seeds) == 50
+    one, other = (torch.rand(4, generator=derived_generator(0, name)) for name in ("a", "b"))
+    assert not torch.equal(one, other)
+    assert torch.equal(one, torch.rand(4, generator=derived_generator(0, "a")))

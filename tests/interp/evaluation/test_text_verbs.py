@@ -1,0 +1,271 @@
+"""Every verb on language models: what is planted is found, what is learned is measured, a run survives its folder."""
+
+import random
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from texts import NAMES, corpus, documents
+
+import interp
+from hooks import Transformer, make_model
+from hooks.hardcoded.head_patterns import HeadPattern
+from interp.auditing.questions import judged_outcomes
+from interp.core.randomness import derived_generator
+from interp.evaluation.evaluate import score_batch
+from interp.evaluation.perplexity import PerplexityResult, perplexity
+from interp.tasks import Corpus, Lego, Text, task_from
+from interp.tasks.base import Score
+from interp.training.run import TrainingRun
+from interp.training.settings import recipe_for
+from interp.training.sweeps import TrainJob, train_many
+
+NEXT = Text(corpus=corpus(n=120, length=2), n_ctx=24, vocab_size=320)
+MASKED = replace(NEXT, objective="masked")
+PAIRS = replace(MASKED, next_sentence=True)
+TASKS = {"next token": NEXT, "masked": MASKED, "next sentence": PAIRS}
+SETTINGS = interp.TrainSettings(
+    steps=60, learning_rate=4e-3, warmup_steps=5, tokens_per_step=512, n_eval=32, eval_every=60
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_cache(tmp_path_factory):
+    """Nothing is kept in the user's own cache."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("UNMYOPIC_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def learned(request):
+    """A task and a small model that has learned some of it."""
+    torch.set_num_threads(1)
+    task = TASKS[request.param]
+    model = make_model(interp.config_for(task, n_layers=2, n_heads=2, d_model=32))
+    return task, interp.train(model, task, SETTINGS)
+
+
+def test_training_makes_the_text_less_surprising(learned):
+    task, run = learned
+    before = perplexity(make_model(run.model.cfg, seed=1), task, n=64)
+    after = perplexity(run.model, task, n=64)
+    assert after.targets == task.outcomes
+    assert (after.high < before.low / 2).tolist() == ([True, True] if task is PAIRS else [True])
+    assert (after.low < after.perplexity).all()
+    assert (after.perplexity < after.high).all()
+    assert before.perplexity[0] == pytest.approx(320, rel=0.5)
+    assert interp.evaluate(run.model, task, n=64).accuracy[0] > 10 * task.chance
+
+
+def test_perplexity_is_exp_of_the_mean_loss(learned, tmp_path):
+    task, run = learned
+    found = perplexity(run.model, task, n=40, seed=3)
+    again = perplexity(run.model, task, n=40, seed=3)
+    assert np.array_equal(found.perplexity, again.perplexity)
+    batch = task.sample(40, generator=torch.Generator().manual_seed(0), split="test")
+    parts = [task.loss(run.model(batch.tokens, **batch.model_inputs()), batch).item()]
+    if task is not PAIRS:
+        assert found.loss[0] == pytest.approx(parts[0], rel=0.25)  # other windows of the same text
+    assert np.allclose(np.exp(found.loss), found.perplexity)
+    found.save(tmp_path / "found.json")
+    loaded = PerplexityResult.load(tmp_path / "found.json")
+    assert np.array_equal(loaded.low, found.low)
+    assert str(loaded).startswith("perplexity on 40 test windows, chance 320\n")
+    assert found.to_dataframe()["target"].tolist() == list(task.outcomes)
+    assert found.plot().to_dict()
+
+
+def test_perplexity_of_a_model_that_knows_nothing():
+    model = make_model(interp.config_for(NEXT, n_layers=1, n_heads=1, d_model=8))
+    with torch.no_grad():
+        model.norm_final.weight.zero_()
+    found = perplexity(model, NEXT, n=10)
+    assert found.perplexity == pytest.approx([320.0], rel=1e-4)
+    assert found.low == pytest.approx(found.high, rel=1e-4)
+
+
+def test_perplexity_of_what_has_none(learned):
+    task, run = learned
+    with pytest.raises(ValueError, match=r"task is a Lego; perplexity is of Text\. Use interp\.evaluate"):
+        perplexity(run.model, Lego(n_vars=2))
+    with pytest.raises(ValueError, match="n is 1; at least 2 windows"):
+        perplexity(run.model, task, n=1)
+
+
+def test_every_verb_runs(learned, tmp_path):
+    task, run = learned
+    model = run.model
+    twins = [make_model(model.cfg, seed=seed) for seed in range(3)]
+    patterns = interp.classify_heads(model, task, n=32)
+    assert {"association", "manipulation", "broadcast", "previous", "self"} >= set(patterns.kinds)
+    assert {"association", "previous", "self"} <= set(patterns.kinds)
+    ablated = interp.ablate_heads(model, task, n=16)
+    assert ablated.drop.shape == (4, len(task.outcomes))
+    assert (ablated.loss_rise != 0).all()
+    interp.ablate_heads(model, task, n=16, method="association")
+    probed = interp.probe(model, task, n_train=100, n_test=50)
+    assert probed.label == "kind"
+    assert probed.targets == task.targets[: probed.accuracy.shape[1]]  # the next sentence is of one kind: left out
+    assert ("next sentence" in task.targets) == (len(probed.targets) < len(task.targets))
+    if task is NEXT:
+        before = interp.probe(model, task, label="previous_kind", n_train=100, n_test=50)
+        assert before.accuracy[0].mean() > 0.9  # of the token just read, which its embedding tells
+    results = [
+        patterns,
+        ablated,
+        probed,
+        interp.audit(model, task, n=64, at_chance=True),
+        interp.audit_probe(model, replace(task, n_ctx=8), n_train=600, n_test=32),
+        interp.attention_variation(twins, task),
+        interp.diagonals(model),
+        perplexity(model, task, n=16),
+        interp.evaluate(model, task, n=16),
+        interp.show_attention(model, task, examples=2, patterns=patterns),
+    ]
+    shown = interp.show_attention(model, task)
+    assert shown.viewer == "circuitsvis"
+    page = interp.report(results, tmp_path / "page.html", title="text")
+    assert page.stat().st_size > 10_000
+    page, tested = interp.report_run(run, task, tmp_path / "run.html", results=results[:3], n_test=32)
+    assert tested["model"].targets == task.outcomes
+    assert "\\u00b7return" in interp.show_attention(model, task, examples=8, viewer="canvas").html  # as JSON has it
+
+
+def planted(task):
+    """One layer whose heads look at the same token, at a special one, at the token before, at themselves, anywhere."""
+    mark = task.vocab.ids["<|endoftext|>" if task.attention == "causal" else "[SEP]"]
+    rows = (
+        HeadPattern(kind="association"),
+        HeadPattern(kind="broadcast", token=mark),
+        HeadPattern(kind="local", kernel=(1.0, 0.0, 0.0)),
+        HeadPattern(kind="local", kernel=(0.0, 1.0, 0.0)),
+        HeadPattern(kind="uniform"),
+    )
+    cfg = interp.config_for(task, n_layers=1, n_heads=5, d_model=40)
+    return make_model(replace(cfg, head_patterns=(rows,)))
+
+
+@pytest.mark.parametrize("task", [NEXT, MASKED], ids=["next token", "masked"])
+def test_planted_heads_get_their_names(task):
+    # few words and short documents: most windows have a token again, and the end of a document
+    draw = random.Random(0)
+    texts = {str(index): " ".join(draw.choices(NAMES[:3], k=8)) for index in range(120)}
+    task = replace(task, corpus=Corpus(documents=texts), n_ctx=32)
+    found = interp.classify_heads(planted(task), task, n=64)
+    assert found.label == (("association", "broadcast", "previous", "self", "unclassified"),)
+
+
+def test_an_untrained_model_gets_no_label(learned):
+    task, run = learned
+    found = interp.classify_heads(make_model(run.model.cfg, seed=5), task, n=32)
+    assert set(sum(found.label, ())) <= {"unclassified", "uniform"}
+
+
+def test_ablation_is_what_forward_hooks_give(learned):
+    task, run = learned
+    batch = task.sample(16, generator=derived_generator(0, "ablate"), split="test")
+
+    def remove(z, hook):
+        z = z.clone()
+        z[:, :, 1] = 0
+        return z
+
+    with run.model.hooks([("blocks.0.attn.hook_z", remove)]):
+        after = score_batch(run.model, task, batch)
+    before = score_batch(run.model, task, batch)
+    ablated = interp.ablate_heads(run.model, task, n=16, heads={"one": [(0, 1)]})
+    wanted = (after.loss - before.loss).sum(0) / before.asked.sum(0)
+    assert np.allclose(ablated.loss_rise[0], wanted.numpy(), atol=1e-4)
+
+
+def test_runs_side_by_side_and_from_their_folder(tmp_path):
+    path = tmp_path / "texts"
+    path.mkdir()
+    for name, text in documents(40).items():
+        (path / name).write_text(text)
+    task = Text(corpus=Corpus.from_folder(path, "*.py"), n_ctx=12, vocab_size=300)
+    settings = replace(SETTINGS, steps=3, eval_every=3)
+    jobs = {
+        str(seed): TrainJob(
+            task=task,
+            config=interp.config_for(task, n_layers=1, n_heads=2, d_model=16),
+            settings=settings,
+            seed=seed,
+            folder=tmp_path / str(seed),
+        )
+        for seed in range(2)
+    }
+    runs = train_many(jobs, n_jobs=1)
+    loaded = TrainingRun.load(tmp_path / "1")
+    again = task_from(loaded.manifest["task"])
+    assert again == task
+    one = interp.evaluate(loaded.model, again, n=20)
+    assert np.array_equal(one.accuracy, interp.evaluate(runs["1"].model, task, n=20).accuracy)
+    (path / "000.py").write_text("x = 1")
+    with pytest.raises(ValueError, match="it is another text"):
+        task_from(loaded.manifest["task"])
+
+
+@pytest.mark.parametrize("more", [(), ("--objective", "masked"), ("--objective", "masked", "--next-sentence")])
+def test_the_command_line_trains_on_text(more, tmp_path, monkeypatch, capsys):
+    from interp.cli.main import main
+
+    for name, text in documents(60).items():
+        (tmp_path / name.replace(".py", ".txt")).write_text(text)
+    small = ("--n-ctx", "16", "--vocab-size", "300", "--layers", "1", "--heads", "2", "--width", "16", "--identity")
+    out = tmp_path / "run"
+    arguments = ("train", "text", "--out", out, "--corpus", tmp_path, "--steps", "2", *small, *more)
+    monkeypatch.setattr(sys, "argv", ["interp", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert not stopped.value.code, capsys.readouterr().err
+    assert "trained 2 steps" in capsys.readouterr().out
+    run = TrainingRun.load(out)
+    assert run.manifest["task"]["objective"] == ("masked" if more else "next_token")
+    assert run.manifest["task"]["next_sentence"] == ("--next-sentence" in more)
+    assert run.model.cfg.qk_identity
+    assert run.model.cfg.vo_identity
+    assert run.manifest["settings"]["tokens_per_step"] == recipe_for(NEXT).tokens_per_step
+    assert isinstance(run.model, Transformer)
+
+
+def test_an_audit_of_a_probe_passes_over_kinds_that_a_target_does_not_have(monkeypatch):
+    """Words and spaces only: most kinds have no example at all, and so no mean."""
+    every = np.ones((2, 7))
+    monkeypatch.setattr("interp.auditing.probes._readable", lambda read, baseline: (every, every))
+    pages = {f"{n}": " ".join(f"word{(n * i) % 7} other" for i in range(120)) for n in range(30)}
+    task = Text(corpus=Corpus(documents=pages), n_ctx=8, vocab_size=300)
+    model = make_model(interp.config_for(task, d_model=16, n_heads=2, n_layers=1), seed=0)
+    found = interp.audit_probe(model, task, n_train=300, n_test=32)
+    assert len(found.verdict) == 2
+
+
+def test_the_next_sentence_is_known_only_above_a_half():
+    task = Text(corpus=corpus(), n_ctx=16, vocab_size=300, objective="masked", next_sentence=True)
+    assert task.chances == (1 / task.d_vocab, 0.5)
+    right = torch.stack([torch.ones(400), (torch.arange(400) % 2).float()], 1)
+    score = Score(right=right, loss=1 - right, asked=torch.ones(400, 2))
+    judged = judged_outcomes(score, task, None, n_tests=8, alpha=0.01, at_chance=False)
+    assert judged.names == ("masked",)
+    assert any("next_sentence is left out: 0.50 is not above chance" in one for one in judged.warnings)
+    few = Score(right=right[:16], loss=1 - right[:16], asked=torch.ones(16, 2))
+    with pytest.raises(ValueError, match=r"n is 16; .* sequences are needed"):
+        judged_outcomes(few, task, None, n_tests=8, alpha=0.01, at_chance=False)
+    anyway = judged_outcomes(few, task, None, n_tests=8, alpha=0.01, at_chance=True)
+    assert anyway.warnings[0].startswith("With 16 sequences, where ")
+
+
+def test_few_logits_are_held_at_the_same_time(monkeypatch):
+    task = Text(corpus=corpus(), n_ctx=16, vocab_size=300)
+    model = make_model(interp.config_for(task, d_model=16, n_heads=2, n_layers=1), seed=0)
+    sizes: list[int] = []
+    model.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0])))
+    whole = interp.evaluate(model, task, n=50)
+    assert sizes == [50]
+    monkeypatch.setattr("interp.evaluation.evaluate.LOGITS", 20 * 16 * task.d_vocab)
+    sizes.clear()
+    assert interp.evaluate(model, task, n=50) == whole
+    assert sizes == [20, 20, 10]

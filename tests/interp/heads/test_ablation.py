@@ -1,0 +1,143 @@
+"""What is reported lost is what is lost, beside intervals and random sets that deserve the name."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+import interp
+from hooks import Transformer
+from hooks.interventions import functions as interventions
+from interp.core.randomness import derived_generator
+from interp.core.statistics import bootstrap_mean
+from interp.heads.replacements import METHODS
+from interp.tasks.base import logits_at_targets
+
+N = 300
+
+
+def lost_by_hand(run, task, heads, n=N):
+    """Accuracy and loss with these heads set to zero by hooks, on the sequences that `ablate_heads` draws."""
+    batch = task.sample(n, generator=derived_generator(0, "ablate"), split="test")
+    hooks = [(f"blocks.{layer}.attn.hook_z", interventions.zero(head=head)) for layer, head in heads]
+    with torch.no_grad():
+        clean, edited = run.model(batch.tokens), run.model.run_with_hooks(batch.tokens, fwd_hooks=hooks)
+    lost = task.correct(clean, batch).double() - task.correct(edited, batch).double()
+    losses = [
+        torch.nn.functional.cross_entropy(logits_at_targets(x, batch).transpose(1, 2), batch.labels, reduction="none")
+        for x in (clean, edited)
+    ]
+    return lost.numpy(), (losses[1] - losses[0]).double().numpy()
+
+
+def test_single_heads_lose_what_hooks_say(trained, tiny):
+    result = interp.ablate_heads(trained.model, tiny, n=N)
+    assert result.names == ("0.0", "0.1", "1.0", "1.1")
+    for index, chosen in enumerate(result.heads):
+        lost, rise = lost_by_hand(trained, tiny, chosen)
+        np.testing.assert_allclose(result.drop[index], lost.mean(0), atol=1e-12)
+        np.testing.assert_allclose(result.loss_rise[index], rise.mean(0), atol=1e-5)
+    assert (result.drop.max(0)[1] > 0.1).all()  # the model needs some head for its second variable
+    assert ((result.low <= result.drop) & (result.drop <= result.high)).all()
+    assert ((result.loss_low <= result.loss_rise) & (result.loss_rise <= result.loss_high)).all()
+
+
+def test_pairs_and_sets(trained, tiny):
+    pairs = interp.ablate_heads(trained.model, tiny, heads="pairs", n=N)
+    assert len(pairs.names) == 6
+    named = interp.ablate_heads(trained.model, tiny, heads={"both": [(0, 1), (1, 0)]}, n=N)
+    at = pairs.heads.index(((0, 1), (1, 0)))
+    np.testing.assert_allclose(named.drop[0], pairs.drop[at])
+    np.testing.assert_allclose(named.drop[0], lost_by_hand(trained, tiny, [(0, 1), (1, 0)])[0].mean(0), atol=1e-12)
+
+
+@pytest.mark.parametrize("method", [*METHODS, "association", "manipulation", "self"])
+def test_every_method_gives_numbers_and_the_seed_decides_them(trained, tiny, method):
+    once, again = (interp.ablate_heads(trained.model, tiny, method=method, n=64) for _ in range(2))
+    assert np.array_equal(once.drop, again.drop)
+    assert once.drop.shape == (4, 2)
+    assert np.isfinite(once.loss_rise).all()
+
+
+def test_the_ideal_map_of_where_a_head_looks_anyway_costs_nothing(tiny):
+    """A head whose pattern is hard-coded keeps its output when its pattern becomes that same map."""
+    from hooks import HeadPattern
+
+    model = Transformer(
+        interp.config_for(tiny, n_layers=1, d_model=16, n_heads=2, head_patterns=((HeadPattern(kind="uniform"),) * 2,))
+    )
+    same = interp.ablate_heads(model, tiny, method="uniform", n=64)
+    np.testing.assert_allclose(same.loss_rise, 0, atol=1e-6)
+    other = interp.ablate_heads(model, tiny, method="self", n=64)
+    assert np.abs(other.loss_rise).max() > 1e-3
+
+
+def test_random_sets_have_the_size_and_leave_named_heads_alone(monkeypatch, tiny):
+    model = Transformer(interp.config_for(tiny, n_layers=3, d_model=16, n_heads=4))
+    seen = []
+    from interp.heads import ablate as ablation
+
+    original = ablation.AblationEngine.head_set
+    monkeypatch.setattr(
+        ablation.AblationEngine,
+        "head_set",
+        lambda self, heads, replace: seen.append(list(heads)) or original(self, heads, replace),
+    )
+    sets = {"one": [(0, 0), (1, 1)], "two": [(2, 3)]}
+    result = interp.ablate_heads(model, tiny, heads=sets, n=16, n_random=30)
+    assert result.random_drop is not None
+    assert result.random_drop.shape == (2, 30, 2)
+    drawn = seen[2:62]
+    assert [len(heads) for heads in drawn] == [2] * 30 + [1] * 30
+    assert all(len(set(heads)) == len(heads) for heads in drawn)
+    assert not {(0, 0), (1, 1), (2, 3)} & {head for heads in drawn for head in heads}
+    assert len({tuple(heads) for heads in drawn}) > 20
+
+
+def test_the_bootstrap_is_scipys(generator):
+    values = torch.randn(200, 3, generator=generator).double().numpy() + 0.3
+    mean, low, high = bootstrap_mean(values, seed=0, resamples=20_000)
+    np.testing.assert_allclose(mean, values.mean(0))
+    for cell in range(3):
+        theirs = stats.bootstrap(
+            (values[:, cell],), np.mean, method="percentile", n_resamples=20_000, rng=np.random.default_rng(1)
+        ).confidence_interval
+        # the ends of both are quantiles of 20,000 draws: about 0.01 standard deviations of the mean apart
+        assert abs(low[cell] - theirs.low) < 0.05 / 200**0.5 * 3
+        assert abs(high[cell] - theirs.high) < 0.05 / 200**0.5 * 3
+
+
+def test_the_result_goes_to_disk_and_back(trained, tiny, tmp_path):
+    result = interp.ablate_heads(trained.model, tiny, heads={"first": [(0, 0)]}, n=16, n_random=2)
+    result.save(tmp_path / "r.json")
+    again = interp.AblationResult.load(tmp_path / "r.json")
+    assert again.heads == result.heads
+    assert np.array_equal(again.drop, result.drop)
+    frame = again.to_dataframe()
+    assert {"set", "target", "drop", "low", "high", "loss_rise", "random_mean", "random_largest", "n"} <= set(frame)
+    assert len(frame) == 2
+    assert "random, same size" in str(again)
+    assert "first" in again.plot().to_json()
+    assert "<svg" in again._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {"method": "erase"},
+            "method is 'erase'; choose one of zero, mean, resample, uniform, random_rows, association",
+        ),
+        ({"method": "broadcast"}, "kind 'broadcast' relates no query to any key in this task"),
+        ({"n": 3}, "n is 3; at least 8 sequences"),
+        ({"heads": {"a": [(0, 5)]}}, r"set 'a' has head \(0, 5\); this model has layers 0 to 1 with heads 0 to 1"),
+        ({"heads": {"a": [(7, 0)]}}, r"set 'a' has head \(7, 0\)"),
+        ({"heads": {"a": []}}, r"set 'a' is \[\]; give at least one head"),
+        ({"heads": {"a": [(0, 0), (0, 0)]}}, "give at least one head, none twice"),
+        ({"heads": {}}, "heads is {}; give 'each', 'pairs', or named sets"),
+        ({"heads": "every"}, "heads is 'every'; give 'each', 'pairs', or named sets"),
+    ],
+)
+def test_errors(trained, tiny, as_a_user, settings, words):
+    with pytest.raises(ValueError, match=words):
+        interp.ablate_heads(trained.model, tiny, **settings)

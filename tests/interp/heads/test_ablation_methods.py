@@ -1,0 +1,217 @@
+"""What each method of `ablate_heads` puts in a head's place, against hooks that put it there by hand."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from planted import Padded, ideal_map
+from scipy import stats
+
+import interp
+from hooks import Transformer
+from hooks.model.attention import visible_keys
+from interp.core.randomness import derived_generator
+from interp.evaluation.evaluate import chunks
+from interp.heads.ablate import TOKENS_PER_CHUNK
+from interp.heads.kinds import relations_of
+from interp.heads.replacements import METHODS, N_REFERENCE, normalised
+from interp.tasks import Lego
+from interp.tasks.base import logits_at_targets
+
+N = 200  # more than a chunk
+SETS = {"one": [(1, 1)], "several": [(0, 1), (1, 0), (0, 0)]}
+
+
+def model_of(task, seed=3, **sizes):
+    cfg = interp.config_for(task, **{"n_layers": 2, "n_heads": 2, "d_model": 16, "attn_scale": 0.7, **sizes})
+    return Transformer(cfg, seed=seed).eval()
+
+
+def by_hand(model, task, heads, method):
+    """Accuracy and loss lost, sequence by sequence, with `heads` (z, or all they write) edited by ordinary hooks."""
+    batch = task.sample(N, generator=derived_generator(0, "ablate"), split="test")
+    reference = task.sample(N_REFERENCE, generator=derived_generator(0, "reference"), split="validation")
+    _, cache = model.run_with_cache(reference.tokens, **reference.model_inputs())
+    handed_on = "result" if model.cfg.vo_identity else "z"
+    rows_of_all = torch.randint(N_REFERENCE, (N,), generator=derived_generator(0, "replacement"))
+    lost, size = [], TOKENS_PER_CHUNK // batch.tokens.shape[1]
+    for index, part in enumerate(chunks(batch, size)):
+        values = {}
+        allowed = visible_keys(model.cfg, part.tokens, part.attention_mask)
+        if method == "resample":
+            rows = rows_of_all[index * size :][: len(part)]
+        elif method == "random_rows":
+            places = range(index * size, index * size + len(part))
+            drawn = [derived_generator(0, "random rows", place) for place in places]
+            drawn = [torch.empty(allowed.shape[1:]).exponential_(generator=generator) for generator in drawn]
+            pattern = ideal_map(allowed, allowed) * torch.stack(drawn)
+            pattern = pattern / pattern.sum(-1, keepdim=True)
+        elif method == "uniform":
+            pattern = ideal_map(allowed, allowed)
+        elif method not in METHODS:
+            pattern = ideal_map(relations_of(task, part, [method])[method], allowed)
+
+        def edit(z, hook, values=values):
+            layer, z = hook.layer(), z.clone()
+            other = cache[handed_on, layer]
+            for head in [head for at, head in heads if at == layer]:
+                if method == "zero":
+                    z[:, :, head] = 0
+                elif method == "mean":
+                    z[:, :, head] = other[:, :, head].mean(0)
+                elif method == "resample":
+                    z[:, :, head] = other[rows][:, :, head]  # noqa: B023
+                else:
+                    v = values["attn.hook_v", layer][:, :, head]
+                    if model.cfg.vo_identity:
+                        x, b = values["ln1.hook_normalized", layer], model.block(layer).attention.b
+                        v = v @ model.blocks[layer].attn.W_O[head] + b[head] * x
+                    z[:, :, head] = (pattern.double() @ v.double()).to(z.dtype)  # noqa: B023
+            return z
+
+        def keep(activation, hook, values=values):
+            values[hook.name.split(".", 2)[2], hook.layer()] = activation
+
+        hooks = [(f"blocks.{at}.{name}", keep) for at in range(2) for name in ("attn.hook_v", "ln1.hook_normalized")]
+        hooks += [(f"blocks.{at}.attn.hook_{handed_on}", edit) for at in range(2)]
+        edited = model.run_with_hooks(part.tokens, fwd_hooks=hooks, **part.model_inputs())
+        clean = model(part.tokens, **part.model_inputs())
+        right = [task.correct(logits, part).double() for logits in (clean, edited)]
+        losses = [
+            F.cross_entropy(logits_at_targets(logits, part).transpose(1, 2), part.labels, reduction="none").double()
+            for logits in (clean, edited)
+        ]
+        lost.append(torch.stack([right[0] - right[1], losses[1] - losses[0]]))
+    return torch.cat(lost, 1).numpy()
+
+
+@pytest.mark.parametrize("method", [*METHODS, "association"])
+def test_with_b_i_it_is_all_that_a_head_writes(method):
+    task = Padded(n_vars=3)
+    model = model_of(task, vo_identity=True).double()
+    with torch.no_grad():
+        for layer in range(2):
+            model.block(layer).attention.b.copy_(torch.tensor([0.7, -1.3]))
+        result = interp.ablate_heads(model, task, heads=SETS, method=method, n=N)
+        for index, heads in enumerate(SETS.values()):
+            lost, rise = by_hand(model, task, heads, method)
+            np.testing.assert_allclose(result.drop[index], lost.mean(0), atol=1e-12)
+            np.testing.assert_allclose(result.loss_rise[index], rise.mean(0), atol=1e-10)
+            assert np.abs(result.loss_rise[index]).max() > 1e-2
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+@pytest.mark.parametrize("method", [*METHODS, "association", "self"])
+def test_equals_hooks_by_hand(method, causal):
+    task = Padded(n_vars=3, causal=causal)
+    model = model_of(task)
+    result = interp.ablate_heads(model, task, heads=SETS, method=method, n=N)
+    assert result.method == method
+    with torch.no_grad():
+        for index, heads in enumerate(SETS.values()):
+            lost, rise = by_hand(model, task, heads, method)
+            np.testing.assert_allclose(result.drop[index], lost.mean(0), atol=1e-12)
+            np.testing.assert_allclose(result.loss_rise[index], rise.mean(0), atol=1e-5)
+            assert np.abs(result.loss_rise[index]).max() > 1e-3
+
+
+def test_the_interval_is_a_paired_bootstrap_over_sequences():
+    task = Lego(n_vars=3)
+    model = model_of(task)
+    result = interp.ablate_heads(model, task, heads=SETS, n=N)
+    with torch.no_grad():
+        _, rise = by_hand(model, task, SETS["several"], "zero")
+    for target in range(3):
+        values = rise[:, target]
+        theirs = stats.bootstrap(
+            (values,), np.mean, method="percentile", n_resamples=2000, rng=np.random.default_rng(0)
+        ).confidence_interval
+        # each end is a quantile of 2,000 draws; the 2.5 % quantile of a normal has a standard deviation of 0.06
+        noise = 5 * 2**0.5 * 0.06 * values.std() / N**0.5
+        assert result.loss_low[1, target] == pytest.approx(theirs.low, abs=noise)
+        assert result.loss_high[1, target] == pytest.approx(theirs.high, abs=noise)
+
+
+def test_the_mean_is_over_tokens_and_not_over_padding():
+    """Sequences of two lengths: where half are padding, the mean is that of the other half."""
+
+    class Ragged(Lego):
+        def sample(self, n, *, generator, split="train", n_vars=None):
+            batch = super().sample(n, generator=generator, split=split)
+            mask = torch.ones_like(batch.tokens, dtype=torch.bool)
+            mask[::2, -1] = False
+            return type(batch)(**{**batch.__dict__, "attention_mask": mask})
+
+    task = Ragged(n_vars=2)
+    model = model_of(task)
+    reference = task.sample(N_REFERENCE, generator=derived_generator(0, "reference"), split="validation")
+    from interp.heads.replacements import _reference
+
+    found = _reference("mean", model, task, 0)[1]
+    with torch.no_grad():
+        _, cache = model.run_with_cache(reference.tokens, attention_mask=reference.attention_mask)
+    torch.testing.assert_close(found[0, :-1], cache["z", 1][:, :-1].mean(0))
+    torch.testing.assert_close(found[0, -1], cache["z", 1][1::2, -1].mean(0))
+    assert (found[0, -1] - cache["z", 1][:, -1].mean(0)).abs().max() > 1e-4
+
+
+def test_a_relation_that_some_chunks_lack_is_no_error(monkeypatch):
+    """One sentence of five has a token twice; chunks of one sequence mostly have no relation at all."""
+    from interp.heads import kinds
+
+    def rare(task, batch):
+        related = torch.zeros(len(batch), *2 * batch.tokens.shape[1:], dtype=torch.bool)
+        related[::5, 3, 1] = True
+        return related if len(batch) > 1 else related & False
+
+    monkeypatch.setattr(kinds, "_KINDS", {**kinds._KINDS, "rare": rare})
+    monkeypatch.setattr("interp.heads.ablate.TOKENS_PER_CHUNK", 1)
+    monkeypatch.setattr("interp.heads.classify.CHUNK", 1)
+    task = Lego(n_vars=2)
+    model = model_of(task)
+    rarely = interp.ablate_heads(model, task, method="rare", n=16)
+    assert not np.array_equal(rarely.loss_rise, interp.ablate_heads(model, task, method="uniform", n=16).loss_rise)
+    assert np.isfinite(interp.classify_heads(model, task, kinds=["rare"], n=16).score).all()
+
+
+@pytest.mark.parametrize("heads", ["each", "pairs"])
+def test_random_sets_beside_every_head_or_pair(heads):
+    task = Lego(n_vars=2)
+    result = interp.ablate_heads(model_of(task), task, heads=heads, n=16, n_random=3)
+    plain = interp.ablate_heads(model_of(task), task, heads=heads, n=16)
+    np.testing.assert_allclose(result.drop, plain.drop, atol=1e-12)
+    assert result.random_drop.shape == (len(result.names), 3, 2)
+
+
+def test_another_seed_draws_other_sequences_references_and_sets():
+    task = Lego(n_vars=3)
+    model = model_of(task, n_layers=3, n_heads=4)
+    for method in ("zero", "resample", "random_rows"):
+        one, two = (
+            interp.ablate_heads(model, task, heads=SETS, method=method, n=64, n_random=2, seed=s) for s in (0, 1)
+        )
+        again = interp.ablate_heads(model, task, heads=SETS, method=method, n=64, n_random=2, seed=0)
+        assert np.array_equal(one.loss_rise, again.loss_rise)
+        assert np.array_equal(one.random_drop, again.random_drop)
+        assert np.array_equal(one.loss_low, again.loss_low)
+        assert not np.array_equal(one.loss_rise, two.loss_rise)
+
+
+def test_a_map_of_where_nothing_is_related_is_uniform():
+    tokens = torch.arange(5)[None]
+    allowed = visible_keys(model_of(Lego(n_vars=1)).cfg, tokens)
+    weight = torch.zeros(1, 5, 5, dtype=torch.float64)
+    weight[0, 2, [1, 3]] = 1
+    pattern = normalised(weight, allowed)
+    assert pattern[0, 2].tolist() == [0, 0.5, 0, 0.5, 0]
+    assert pattern[0, 0].tolist() == pytest.approx([0.2] * 5)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_figure_depends_on_how_the_batch_is_cut(method, monkeypatch):
+    task = Lego(n_vars=2)
+    model = model_of(task)
+    at_once = interp.ablate_heads(model, task, method=method, n=24)
+    monkeypatch.setattr("interp.heads.ablate.TOKENS_PER_CHUNK", 60)
+    in_parts = interp.ablate_heads(model, task, method=method, n=24)
+    np.testing.assert_allclose(in_parts.loss_rise, at_once.loss_rise, atol=1e-6)

@@ -1,0 +1,227 @@
+"""Numbers of head scores against loops that only add and multiply; padding and batches that change nothing."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from planted import Padded, Planted, ideal_map
+
+import interp
+from hooks import Transformer
+from interp.core.randomness import derived_generator, derived_seed
+from interp.heads.classify import _half_width, classify_heads, measure
+from interp.heads.kinds import relations_of
+from interp.heads.replacements import METHODS
+
+KINDS = ("association", "manipulation", "broadcast", "previous", "self")
+BOTH = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+PADDING = pytest.mark.parametrize("padding", [{"left": 3}, {"right": 4}, {"left": 2, "right": 5}], ids=str)
+
+
+def sharp(task, **settings):
+    """A model that was never trained, its scores so large that its heads prefer some keys to others."""
+    sizes = {"n_layers": 2, "n_heads": 2, "d_model": 16, "attn_scale": 0.7, "n_ctx": 32}
+    model = Transformer(interp.config_for(task, **{**sizes, **settings}), seed=3)
+    generator = torch.Generator().manual_seed(4)
+    for parameter in model.parameters():
+        if parameter.ndim == 1:  # biases and gains that matter
+            parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator)
+    return model.eval()
+
+
+def by_loops(model, task, n):
+    """Everything `classify_heads` averages, one sequence, head, query and key at a time."""
+    batch = task.sample(n, generator=derived_generator(0, "classify"), split="test")
+    with torch.no_grad():
+        _, cache = model.run_with_cache(batch.tokens, **batch.model_inputs())
+    related = {name: relation.tolist() for name, relation in relations_of(task, batch).items()}
+    mask = batch.attention_mask
+    n_pos, found = batch.tokens.shape[1], []
+    for row in range(n):
+        real = [q for q in range(n_pos) if mask is None or mask[row, q]]
+        for layer in range(model.cfg.n_layers):
+            weight = model.blocks[layer].attn.W_O.detach()
+            for head in range(model.cfg.n_heads):
+                pattern = cache["pattern", layer][row, head].tolist()
+                b = model.block(layer).attention.b
+                read = cache["normalized", layer, "ln1"][row].detach()
+                extra = 0 * read if b is None else b[head].item() * read
+                sent = [float((cache["v", layer][row, k, head] @ weight[head] + extra[k]).norm()) for k in range(n_pos)]
+                cell = {"row": row, "layer": layer, "head": head}
+                cell["moved"] = sum(pattern[q][k] * sent[k] for q in real for k in real) / len(real)
+                entropies, uniformities = [], []
+                for q in real:
+                    keys = [k for k in real if k <= q or task.attention != "causal"]
+                    if len(keys) > 1:
+                        entropies.append(
+                            -sum(pattern[q][k] * math.log(pattern[q][k]) for k in keys) / math.log(len(keys))
+                        )
+                        over = sum(max(0.0, pattern[q][k] - 1 / len(keys)) for k in keys)
+                        uniformities.append(1 - over / (1 - 1 / len(keys)))
+                cell["entropy"], cell["uniformity"] = np.mean(entropies), np.mean(uniformities)
+                for name, relation in related.items():
+                    above = weighted_above = room = 0.0
+                    for q in real:
+                        keys = [k for k in real if k <= q or task.attention != "causal"]
+                        inside = [k for k in keys if relation[row][q][k]]
+                        if not 0 < len(inside) < len(keys):
+                            continue
+                        chance = len(inside) / len(keys)
+                        moved = sum(pattern[q][k] * sent[k] for k in keys)
+                        above += sum(pattern[q][k] for k in inside) - chance
+                        weighted_above += sum(pattern[q][k] * sent[k] for k in inside) / moved - chance
+                        room += 1 - chance
+                    cell["score", name] = above / room
+                    cell["value_weighted", name] = weighted_above / room
+                found.append(cell)
+    return found
+
+
+@BOTH
+@pytest.mark.parametrize("padding", [{}, {"left": 1, "right": 2}], ids=str)
+@pytest.mark.parametrize("with_b", [False, True], ids=["plain", "b I"])
+def test_scores_are_those_of_plain_loops(causal, padding, with_b):
+    task = Padded(n_vars=2, causal=causal, **padding)
+    model = sharp(task, vo_identity=with_b)
+    result = classify_heads(model, task, n=8)
+    assert result.kinds == KINDS
+    found = by_loops(model, task, 8)
+    for layer, head in np.ndindex(2, 2):
+        cells = [cell for cell in found if (cell["layer"], cell["head"]) == (layer, head)]
+        for name in ("moved", "entropy", "uniformity"):
+            expected = np.mean([cell[name] for cell in cells])
+            assert getattr(result, name)[layer, head] == pytest.approx(expected, abs=1e-5)
+        for kind, name in enumerate(KINDS):
+            for what in ("score", "value_weighted"):
+                expected = np.mean([cell[what, name] for cell in cells])
+                assert getattr(result, what)[layer, head, kind] == pytest.approx(expected, abs=1e-5)
+    assert np.abs(result.score - result.value_weighted).max() > 0.01  # values matter here
+
+
+@BOTH
+def test_p_is_the_share_of_permutations_that_score_as_much(causal):
+    """Keys permuted within those that each query may see, 2,000 times; p by then is known within its own noise."""
+    task, draws, n = Padded(n_vars=2, causal=causal), 2000, 32
+    model = sharp(task, attn_scale=4.0)
+    result = classify_heads(model, task, n=n)
+    batch = task.sample(n, generator=derived_generator(0, "classify"), split="test")
+    with torch.no_grad():
+        _, cache = model.run_with_cache(batch.tokens)
+    pos = batch.tokens.shape[1]
+    allowed = torch.ones(pos, pos).tril() if causal else torch.ones(pos, pos)
+    rng, checked = np.random.default_rng(0), 0
+    for kind, name in enumerate(KINDS):
+        related = (relations_of(task, batch, [name])[name].float() * allowed).numpy()
+        chance = related.sum(-1) / allowed.sum(-1).numpy()
+        counts = (chance > 0) & (chance < 1)
+        room = (counts * (1 - chance)).sum(-1)
+        for layer, head in np.ndindex(2, 2):
+            pattern = cache["pattern", layer][:, head].double().numpy()
+            totals = np.zeros(draws)
+            for row, q in zip(*counts.nonzero(), strict=True):
+                keys = allowed[q].numpy().nonzero()[0]
+                order = rng.permuted(np.tile(pattern[row, q, keys], (draws, 1)), axis=1)
+                totals += (order @ related[row, q, keys] - chance[row, q]) / room[row]
+            share = (totals / n >= result.score[layer, head, kind]).mean()
+            p = result.p[layer, head, kind]
+            if 0.02 < p < 0.98:
+                checked += 1
+                assert abs(share - p) < 5 * (p * (1 - p) / draws) ** 0.5, (name, layer, head, share, p)
+    assert checked >= 3
+
+
+def test_looking_anywhere_but_there_is_no_sign_of_a_relation():
+    task = Padded(n_vars=4)
+
+    def away(batch, allowed):
+        return ideal_map(~relations_of(task, batch, ["previous"])["previous"], allowed)
+
+    result = classify_heads(Planted(sharp(task).cfg, {(0, 1): away}), task, n=16)
+    kind = result.kinds.index("previous")
+    assert result.score[0, 1, kind] < 0
+    assert result.p[0, 1, kind] > 0.5
+    assert result.label[0][1] != "previous"
+
+
+def test_intervals_cover_the_mean_as_often_as_they_say():
+    rng, n, cells = np.random.default_rng(0), 12, 20_000
+    values = rng.normal(0.4, 0.2, (n, cells))
+    covered = (np.abs(values.mean(0) - 0.4) <= _half_width(values)).mean()
+    assert abs(covered - 0.95) < 5 * (0.95 * 0.05 / cells) ** 0.5
+
+
+def test_intervals_count_only_the_sequences_that_say_something():
+    values = np.array([[0.1, 0.5], [0.3, np.nan], [np.nan, np.nan], [0.2, np.nan]])
+    half = _half_width(values)
+    assert half[0] == pytest.approx(_half_width(np.array([[0.1], [0.3], [0.2]]))[0])
+    assert half[1] == 1  # one sequence: it could be anything
+
+
+def test_the_untrained_model_is_another_one_of_the_same_config():
+    task = Padded(n_vars=2)
+    model = sharp(task)
+    result = classify_heads(model, task, n=16, seed=5)
+    twin = Transformer(model.cfg, seed=derived_seed(5, "untrained twin") % 2**31)
+    batch = task.sample(16, generator=derived_generator(5, "classify"), split="test")
+    np.testing.assert_allclose(result.untrained, measure(twin, task, batch, KINDS).score.mean(0), atol=1e-6)
+    assert np.abs(result.untrained - result.score).max() > 0.01
+    given = classify_heads(model, task, n=16, seed=5, untrained=model)
+    np.testing.assert_allclose(given.untrained, given.score)
+    assert {label for row in given.label for label in row} <= {"unclassified"}  # nothing beats itself
+
+
+@BOTH
+@PADDING
+def test_padding_changes_no_score(causal, padding):
+    bare, padded = Padded(n_vars=3, causal=causal), Padded(n_vars=3, causal=causal, **padding)
+    model = sharp(bare)
+    plain, other = classify_heads(model, bare, n=16), classify_heads(model, padded, n=16)
+    assert plain.label == other.label
+    for name in ("score", "low", "high", "p", "value_weighted", "uniformity", "entropy", "moved", "untrained"):
+        np.testing.assert_allclose(getattr(other, name), getattr(plain, name), atol=2e-5, err_msg=name)
+
+
+@BOTH
+def test_one_sequence_at_a_time_or_64_are_the_same(causal, monkeypatch):
+    task = Padded(n_vars=3, causal=causal, left=1)
+    model = sharp(task)
+    batch = task.sample(64, generator=torch.Generator().manual_seed(0))
+    together = measure(model, task, batch, KINDS)
+    monkeypatch.setattr("interp.heads.classify.CHUNK", 1)
+    alone = measure(model, task, batch, KINDS)
+    names = ("score", "null_variance", "value_weighted", "uniformity", "entropy", "moved", "chance")
+    for name in names:
+        np.testing.assert_allclose(getattr(alone, name), getattr(together, name), atol=1e-5, err_msg=name)
+    for row in range(0, 64, 21):
+        one = measure(model, task, batch.select(torch.tensor([row])), KINDS)
+        for name in names[:-1]:
+            np.testing.assert_allclose(getattr(one, name)[0], getattr(together, name)[row], atol=1e-5, err_msg=name)
+
+
+SAME_WHEN_PADDED = [method for method in METHODS if method != "random_rows"]  # draws one number per key
+
+
+@BOTH
+@pytest.mark.parametrize("method", [*SAME_WHEN_PADDED, "association", "manipulation", "previous"])
+def test_padding_changes_no_ablation(causal, method):
+    results = []
+    for padding in ({}, {"left": 3}, {"right": 4}):
+        task = Padded(n_vars=3, causal=causal, **padding)
+        results.append(interp.ablate_heads(sharp(task), task, method=method, n=64))
+    for other in results[1:]:
+        np.testing.assert_allclose(other.clean, results[0].clean, atol=1e-6)
+        for name in ("drop", "low", "high", "loss_rise"):
+            np.testing.assert_allclose(getattr(other, name), getattr(results[0], name), atol=2e-5, err_msg=name)
+    assert np.abs(results[0].loss_rise).max() > 1e-2
+
+
+@pytest.mark.parametrize("method", ["zero", "mean", "uniform", "association"])
+def test_one_sequence_at_a_time_loses_the_same(method, monkeypatch):
+    task = Padded(n_vars=3, left=2)
+    model = sharp(task)
+    together = interp.ablate_heads(model, task, method=method, n=64)
+    monkeypatch.setattr("interp.heads.ablate.TOKENS_PER_CHUNK", 1)
+    alone = interp.ablate_heads(model, task, method=method, n=64)
+    np.testing.assert_allclose(alone.drop, together.drop, atol=1e-6)
+    np.testing.assert_allclose(alone.loss_rise, together.loss_rise, atol=1e-5)

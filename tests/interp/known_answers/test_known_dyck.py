@@ -1,0 +1,54 @@
+"""Dyck models written down, one head or several: they close every bracket, and each head is what it is said to be."""
+
+import pytest
+import torch
+from known_truth import check_looks, check_needs, check_patterns, lost
+
+from interp.known_answers.craft.one_hot import bracket_states, empty_minimal, write_closers
+from interp.known_answers.dyck.stack import look_at_the_top, read_its_type, stack_dyck
+from interp.known_answers.dyck.variants import DYCK_ANSWERS, dyck_alone, dyck_decoy
+from interp.tasks import Dyck
+
+
+@pytest.mark.parametrize("name", DYCK_ANSWERS)
+def test_each_head_is_what_it_is_said_to_be(name):
+    answer = DYCK_ANSWERS[name](torch.Generator().manual_seed(len(name)))
+    check_looks(answer)
+    check_needs(answer)
+    check_patterns(answer)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_idle_heads_show_nothing(seed):
+    check_looks(DYCK_ANSWERS["stack among idle heads"](torch.Generator().manual_seed(seed)))
+
+
+def test_a_head_of_several_does_what_one_does_alone():
+    task = Dyck(n_types=3, max_depth=4, length=24)
+    states = bracket_states(task)
+    sizes = {"n_heads": 3, "d_head": states.width, "output_projection": True}
+    model = empty_minimal(task, positions="linear", **sizes)
+    look_at_the_top(model, states, head=1)
+    read_its_type(model, states, head=1)
+    write_closers(model, task)
+    tokens = task.sample(20, generator=torch.Generator().manual_seed(0), split="test").tokens
+    assert torch.allclose(model.eval()(tokens), stack_dyck(task)(tokens), atol=1e-9)
+
+
+def test_either_of_two_that_cancel_is_loud():
+    answer = dyck_decoy(torch.Generator().manual_seed(0), work="uneven", decoy="cancelled")
+    assert min(lost(answer, [((0, 1),), ((0, 2),)], "mean").values()) > 0.2
+
+
+def test_the_generator_decides():
+    first, again, other = (DYCK_ANSWERS["stack, zero decoy"](torch.Generator().manual_seed(s)) for s in (1, 1, 2))
+    assert first.name == again.name != other.name
+    for one, two in zip(first.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_it_refuses_what_it_does_not_know(as_a_user):
+    with pytest.raises(ValueError, match="decoy is 'loud'"):
+        dyck_decoy(torch.Generator(), decoy="loud")
+    with pytest.raises(ValueError, match="work is 'hard'"):
+        dyck_alone(torch.Generator(), work="hard")

@@ -1,0 +1,232 @@
+"""Known answers over LEGO chains: what they say of each head is what interventions find."""
+
+import pytest
+import torch
+
+import interp
+from interp.heads.kinds import relations_of
+from interp.known_answers.answers import KnownAnswer
+from interp.known_answers.craft.randomise import randomise, reordered
+from interp.known_answers.craft.surgery import permute_heads
+from interp.known_answers.lego.plants import _places, decoys, detour
+from interp.known_answers.lego.shortcut import COUNT, ELSEWHERE, lego_shortcut
+from interp.known_answers.lego.variants import loop, random_task, redundant, shortcut
+from interp.tasks import Lego
+from interp.tasks.lego.groups import S3, cyclic
+
+TASK = Lego(n_vars=2, alphabet="abcdefghijklmnop")
+OTHER = Lego(n_vars=3, group=cyclic(3), alphabet="abcdefgh")
+MAKERS = {
+    "loop": lambda task, generator: loop(task, generator, idle=1, untie=True),
+    "redundant": lambda task, generator: redundant(task, generator, idle=1),
+    "zero": lambda task, generator: decoys(task, generator, values="zero", idle=1),
+    "constant": lambda task, generator: decoys(task, generator, values="constant", idle=1),
+    "cancelled": lambda task, generator: decoys(task, generator, values="cancelled", idle=1),
+    "detour": lambda task, generator: detour(task, generator, idle=1),
+    "shortcut": lambda task, generator: shortcut(task, generator, idle=2),
+}
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def batch_of(task, n=60):
+    return task.sample(n, generator=seeded(), split="test")
+
+
+def drops(known: KnownAnswer, heads="each", method="mean", n=32) -> dict:
+    """The worst drop over targets, by set of heads."""
+    found = interp.ablate_heads(known.model, known.task, heads=heads, method=method, n=n)
+    return {tuple(chosen): drop.max() for chosen, drop in zip(found.heads, abs(found.drop), strict=True)}
+
+
+def heads_that_are(known: KnownAnswer, *truths: str) -> list:
+    return [head for head, truth in known.heads.items() if truth.truth in truths]
+
+
+def check(known: KnownAnswer) -> None:
+    """Accuracy, labels, and what mean-ablation costs, against what the known answer says."""
+    counts = known.name.startswith("shortcut")
+    right = interp.evaluate(known.model, known.task, n=100).accuracy
+    assert right[-1] == 1
+    assert counts or (right == 1).all()
+    n_layers, n_heads = known.model.cfg.n_layers, known.model.cfg.n_heads
+    assert sorted(known.heads) == [(layer, head) for layer in range(n_layers) for head in range(n_heads)]
+    label = interp.classify_heads(known.model, known.task, n=32).label
+    for (layer, head), truth in known.heads.items():
+        readable = label[layer][head] not in ("uniform", "unclassified")
+        assert (label[layer][head] if readable else None) == truth.looks, (layer, head)
+        assert readable or truth.truth in ("hidden", "idle")
+    lost = {chosen[0]: drop for chosen, drop in drops(known).items()}
+    for head in heads_that_are(known, "faithful", "hidden"):
+        assert lost[head] > 0.15, head
+    for head in heads_that_are(known, "idle", "redundant"):
+        assert lost[head] == 0, head
+    harmless = heads_that_are(known, "idle")
+    for head in heads_that_are(known, "misleading"):
+        fatal = bool(known.heads[head].partners) or counts
+        assert (lost[head] > 0.15) == fatal, head
+        harmless += [] if counts else [head]
+    for method in ("mean", "resample"):
+        assert drops(known, {"all": harmless}, method)[tuple(harmless)] == 0
+    for head, truth in known.heads.items():
+        if truth.partners:
+            together = drops(known, {"set": [head, *truth.partners]})[head, *truth.partners]
+            assert (together > 0.15) == (truth.truth == "redundant"), head
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_truth_is_what_interventions_find(name):
+    check(randomise(MAKERS[name](TASK, seeded(1)), seeded(2), rotate=True))
+
+
+@pytest.mark.parametrize("name", ["redundant", "detour"])
+def test_it_is_so_over_another_group_and_a_longer_chain(name):
+    check(MAKERS[name](OTHER, seeded(3)))
+
+
+def test_faithful_heads_act_through_the_pattern_they_show():
+    known = loop(OTHER, seeded())
+    for kind in ("association", "manipulation"):
+        chosen = [head for head in heads_that_are(known, "faithful") if known.heads[head].looks == kind]
+        evened, ideal = drops(known, method="uniform"), drops(known, method=kind)
+        for head in chosen:
+            assert evened[(head,)] > 0.15
+            assert ideal[(head,)] == 0
+
+
+def test_every_other_layer_of_a_head_is_faithful():
+    known = loop(OTHER, seeded())
+    truths = [[known.heads[layer, head].truth for head in range(2)] for layer in range(5)]
+    assert truths == [["misleading", "faithful"], ["faithful", "misleading"]] * 2 + [["misleading", "faithful"]]
+
+
+def test_values_can_be_read_from_the_layer_that_is_told():
+    """A value stands in its own coordinates from then on, and nothing that depends on it stands there before."""
+    known, batch = detour(OTHER, seeded(), idle=1), batch_of(OTHER, 200)
+    _, cache = known.model.run_with_cache(batch.tokens)
+    for index, target in enumerate(OTHER.targets):
+        at, label = batch.target_positions[:, index], batch.labels[:, index]
+        for depth in range(known.model.cfg.n_layers + 1):
+            name = "blocks.0.hook_resid_pre" if depth == 0 else f"blocks.{depth - 1}.hook_resid_post"
+            stream = cache[name][torch.arange(len(at)), at]
+            told = torch.linalg.lstsq(stream, torch.eye(3, dtype=torch.float64)[label], driver="gelsd").solution
+            right = ((stream @ told).argmax(-1) == label).double().mean()
+            assert right == 1 if depth >= known.readable[target] else right < 0.8, (target, depth)
+
+
+@pytest.mark.parametrize("n_vars", range(2, 7))
+def test_the_shortcut_tells_the_last_variable_and_no_other(n_vars):
+    task, n = Lego(n_vars=n_vars), 400
+    model, batch = lego_shortcut(task), task.sample(n, generator=seeded())
+    logits, cache = model.run_with_cache(batch.tokens)
+    right = task.correct(logits, batch)
+    assert right[:, -1].all()
+    assert (abs(right[:, :-1].sum(0) - n / 2) < 4 * (n / 4) ** 0.5).all()
+    at_targets = logits.gather(1, batch.target_positions[..., None].expand(-1, -1, 2)).softmax(-1)
+    assert at_targets[:, -1].amax(-1).min() > 0.9999
+    assert at_targets[:, :-1].max() < 0.51
+    even = cache["blocks.0.attn.hook_pattern"][:, COUNT]
+    torch.testing.assert_close(even, torch.full_like(even, 1 / task.n_ctx), atol=1e-12, rtol=0)
+
+
+def test_the_head_that_looks_elsewhere_does_not_act_through_where_it_looks():
+    """It tells where there is nothing to look at; on rows with a related key its pattern may be anything."""
+    task, batch = TASK, batch_of(TASK)
+    model = lego_shortcut(task)
+    related = relations_of(task, batch, ["association"])["association"]
+    has_some = related.any(-1, keepdim=True)
+    ideal = related / related.sum(-1, keepdim=True).clamp_min(1)
+    accuracy = {}
+    for name, rows, new in (
+        ("evened", has_some, torch.full_like(ideal, 1 / task.n_ctx)),
+        ("ideal", has_some, ideal),
+        ("evened elsewhere", ~has_some, torch.full_like(ideal, 1 / task.n_ctx)),
+    ):
+
+        def edit(pattern, hook, rows=rows, new=new):
+            pattern = pattern.clone()
+            pattern[:, ELSEWHERE] = torch.where(rows, new.double(), pattern[:, ELSEWHERE])
+            return pattern
+
+        logits = model.run_with_hooks(batch.tokens, fwd_hooks=[("blocks.0.attn.hook_pattern", edit)])
+        accuracy[name] = task.correct(logits, batch)[:, -1].double().mean()
+    assert accuracy["evened"] == accuracy["ideal"] == 1
+    assert accuracy["evened elsewhere"] < 0.8
+
+
+def test_the_shortcut_is_for_signs_in_the_format_of_the_paper():
+    with pytest.raises(ValueError, match="group='S3'; only a value of signs"):
+        lego_shortcut(Lego(n_vars=2, group=S3))
+    with pytest.raises(ValueError, match="sentence_format='compact'"):
+        lego_shortcut(Lego(n_vars=2, sentence_format="compact"))
+    with pytest.raises(ValueError, match="n_vars is 1"):
+        shortcut(Lego(n_vars=1), seeded())
+
+
+@pytest.mark.parametrize("values", ["zero", "constant"])
+def test_decoys_write_nothing_that_differs(values):
+    known = decoys(TASK, seeded(), values=values)
+    ours = [head for head, truth in known.heads.items() if head[1] == 2 and truth.truth == "misleading"]
+    assert len(ours) == 1
+    ((layer, head),) = ours
+    name = f"blocks.{layer}.attn.hook_z"
+    handed_on = known.model.run_with_cache(batch_of(TASK).tokens, names_filter=name)[1][name][:, :, head]
+    assert (handed_on.amax((0, 1)) - handed_on.amin((0, 1))).max() < 1e-12
+    assert (handed_on.abs().max() > 0) == (values == "constant")
+
+
+def test_the_detour_avoids_what_a_relation_points_at():
+    for seed in range(5):
+        places = _places(OTHER, seeded(seed))
+        assert sorted(places.tolist()) == list(range(OTHER.n_ctx))
+        here = torch.arange(OTHER.n_ctx)
+        assert ((here - 1) // 5 == (places - 1) // 5).sum() <= 3
+
+
+def test_truth_goes_where_the_heads_go():
+    known = redundant(TASK, seeded(), idle=1)
+    order = [3, 2, 0, 1]  # first the idle head, then the second association head, ...
+    permute_heads(known.model, [order])
+    moved = reordered(known, [order])
+    for layer in range(3):
+        for new, old in enumerate(order):
+            assert moved.heads[layer, new].truth == known.heads[layer, old].truth
+            assert moved.heads[layer, new].looks == known.heads[layer, old].looks
+    assert known.heads[1, 0].partners == ((1, 2),)
+    assert moved.heads[1, 2].partners == ((1, 1),)
+    assert moved.heads[1, 1].partners == ((1, 2),)
+
+
+@pytest.mark.parametrize("rotate", [False, True])
+def test_other_clothes_are_drawn_anew_and_change_nothing(rotate):
+    known = decoys(TASK, seeded(), values="cancelled")
+    tokens, weights = batch_of(TASK, 8).tokens, known.model.block(0).attention.q.weight.clone()
+    before = known.model(tokens)
+    one, same, other = (randomise(known, seeded(seed), rotate=rotate) for seed in (0, 0, 1))
+    for each in (one, other):
+        torch.testing.assert_close(each.model(tokens), before, atol=1e-6, rtol=0)
+        assert sorted(truth.truth for truth in each.heads.values()) == sorted(t.truth for t in known.heads.values())
+    torch.testing.assert_close(one.model.block(0).attention.q.weight, same.model.block(0).attention.q.weight)
+    assert one.heads == same.heads != other.heads
+    assert torch.equal(known.model.block(0).attention.q.weight, weights)  # the one that was given stays
+
+
+def test_a_stream_that_cannot_be_turned_is_refused():
+    from interp.known_answers import stack_dyck
+    from interp.tasks import Dyck
+
+    task = Dyck(n_types=2, max_depth=2)
+    known = KnownAnswer(name="stack", model=stack_dyck(task), task=task, heads={})
+    with pytest.raises(ValueError, match=r"block='minimal'.*set rotate=False"):
+        randomise(known, seeded(), rotate=True)
+    assert randomise(known, seeded(), rotate=False).name == "stack, randomised"
+
+
+def test_tasks_are_drawn_at_random():
+    drawn = [random_task(seeded(seed)) for seed in range(40)]
+    assert {task.n_vars for task in drawn} == {2, 3, 4}
+    assert {task.group.name for task in drawn} == {"Z2", "Z3", "S3"}
+    assert min(len(task.alphabet) for task in drawn if task.n_vars > 2) < 12
+    assert random_task(seeded(), group=S3).group == S3

@@ -1,0 +1,148 @@
+"""Template models written down: exact on symbols never seen, and each head is what it is said to be."""
+
+import pytest
+import torch
+from known_truth import check_looks, check_needs, check_patterns
+
+import interp
+from interp.known_answers.template.copy import copied_from, template_copy
+from interp.known_answers.template.same import same_registers, symbol_vectors, template_same
+from interp.known_answers.template.variants import TEMPLATE_ANSWERS, copy_decoy, same_decoy
+from interp.tasks import Template
+
+PAIR = ("aa -> +1", "ab -> -1")
+FAMILIES = [
+    PAIR,
+    ("aba -> +1", "abb -> -1"),
+    ("aabb -> +1", "abab -> -1"),
+    ("aaab -> -1", "aabb -> 0.5", "abcd -> 2"),
+    "majority",
+    "match_to_sample",
+]
+
+
+def small(templates, **options):
+    return Template(templates=templates, train=20, validation=16, test=12, **options)
+
+
+def accuracy(model, task, **options):
+    return interp.evaluate(model, task, n=150, **options).accuracy[0]
+
+
+# same and different
+
+
+@pytest.mark.parametrize("templates", FAMILIES)
+def test_it_tells_same_from_different_whatever_the_symbols(templates):
+    task = small(templates)
+    model = template_same(task)
+    for split in ("train", "validation", "test"):
+        batch = task.sample(60, generator=torch.Generator().manual_seed(0), split=split)
+        answer = model(batch.tokens)[:, -1, 0]
+        assert torch.allclose(answer, batch.values[:, 0].double(), atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_symbols_and_any_seed(seed):
+    task = Template(templates=PAIR)  # 456 symbols
+    assert accuracy(template_same(task, seed=seed), task) == 1
+
+
+def test_all_is_in_a_times_the_identity():
+    task = small(FAMILIES[1])
+    model = template_same(task)
+    attention = model.block(0).attention
+    symbols = slice(0, 64)
+    assert not attention.q.weight[:, symbols].any()
+    assert not attention.k.weight[:, symbols].any()
+    with torch.no_grad():
+        attention.a.zero_()
+    assert abs(accuracy(model, task) - task.chance) < 0.15
+
+
+def test_the_last_symbol_is_enough_where_it_decides():
+    task = small(FAMILIES[1])
+    assert accuracy(template_same(task, gather="previous"), task) == 1
+    with pytest.raises(ValueError, match="does not decide"):
+        template_same(small("match_to_sample"), gather="previous")
+
+
+def test_same_refuses_what_it_cannot_tell(as_a_user):
+    with pytest.raises(ValueError, match="form='symbolic'"):
+        template_same(small(("ab -> a",)))
+    with pytest.raises(ValueError, match="fixed tokens X"):
+        template_same(small(("aXa -> 1", "aXb -> -1")))
+    with pytest.raises(ValueError, match="gather is 'all'"):
+        template_same(small(PAIR), gather="all")
+    with pytest.raises(ValueError, match="decoy is 'loud'"):
+        same_decoy(torch.Generator(), decoy="loud")
+
+
+def test_symbols_are_kept_apart():
+    vectors = symbol_vectors(500)
+    assert torch.allclose(vectors.norm(dim=1), torch.ones(500).double())
+    assert vectors.sum(1).abs().max() < 1e-12
+    assert (vectors @ vectors.T - torch.eye(500)).max() < 0.8
+
+
+# copying
+
+
+@pytest.mark.parametrize(
+    "templates", [("ab -> a",), ("ab -> b",), ("aba -> b",), ("abcd -> a",), ("aab -> a", "abc -> b")]
+)
+@pytest.mark.parametrize("cls", [False, True])
+@pytest.mark.parametrize("relative", [False, True])
+def test_it_copies_symbols_never_seen(templates, cls, relative):
+    task = small(templates, cls=cls)
+    model = template_copy(task, relative=relative)
+    assert accuracy(model, task) == 1
+    with torch.no_grad():
+        model.block(0).attention.b.zero_()
+    assert accuracy(model, task) < 0.2
+
+
+def test_it_writes_nothing_but_the_symbol_that_it_looks_at():
+    model = template_copy(small(("aba -> b",)))
+    assert not model.block(0).attention.v.weight.any()
+    assert not model.block(0).attention.o.weight.any()
+
+
+def test_copy_refuses_what_it_cannot_copy(as_a_user):
+    for templates in (("aba -> b", "aab -> b"), PAIR):
+        with pytest.raises(ValueError, match="nothing to copy"):
+            copied_from(small(templates))
+    with pytest.raises(ValueError, match="decoy is 'constant'"):
+        copy_decoy(torch.Generator(), decoy="constant")
+
+
+# what is said of heads
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", TEMPLATE_ANSWERS)
+def test_each_head_is_what_it_is_said_to_be(name, seed):
+    answer = TEMPLATE_ANSWERS[name](torch.Generator().manual_seed(seed))
+    check_looks(answer)
+    check_needs(answer)
+    check_patterns(answer)
+
+
+def test_the_generator_decides():
+    first, again, other = (TEMPLATE_ANSWERS["same"](torch.Generator().manual_seed(seed)) for seed in (3, 3, 4))
+    assert first.name == again.name
+    assert first.task == again.task
+    for one, two in zip(first.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(one, two)
+    assert first.task != other.task
+
+
+def test_the_label_can_be_read_after_the_layer_that_is_named():
+    answer = TEMPLATE_ANSWERS["same"](torch.Generator().manual_seed(0))
+    batch, at = answer.task.sample(40, generator=torch.Generator().manual_seed(0)), same_registers(answer.task)
+    _, cache = answer.model.run_with_cache(batch.tokens)
+    before, after = (cache["resid_post", layer][:, -1] for layer in range(2))
+    told = slice(at["symbol"].stop, at["scrap"].start)
+    assert answer.readable == {"label": 2}
+    assert torch.allclose(before[:, told], before[:1, told].expand_as(before[:, told]))
+    assert torch.allclose(after[:, at["answer"]], batch.values.double())

@@ -1,0 +1,146 @@
+"""Larger models, other orders of heads and other scales: the function stays."""
+
+import pytest
+import torch
+
+from hooks import HeadPattern, Transformer, TransformerConfig
+from interp.known_answers import lego_loop, stack_dyck, uniform_dyck
+from interp.known_answers.craft.surgery import enlarge, permute_heads, rescale
+from interp.known_answers.craft.wiring import wire_norms
+from interp.tasks import Dyck, Lego
+
+TASK = Lego(n_vars=2, alphabet="abcd")
+
+
+def tokens_of(task, n=6):
+    return task.sample(n, generator=torch.Generator().manual_seed(0)).tokens
+
+
+def noisy(**options) -> Transformer:
+    """Every weight random, biases and a, b too, but norms are wired and the stream's mean stays zero."""
+    settings = {"n_layers": 2, "d_model": 9, "d_head": 4, "d_mlp": 7, "activation": "relu", "layer_norm_eps": 1e12}
+    model = Transformer(TransformerConfig(d_vocab=6, n_ctx=5, n_heads=2, **(settings | options))).double()
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(0.4 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+        if model.cfg.block != "bare":
+            for module in model.modules():
+                if hasattr(module, "eps"):
+                    module.bias.zero_()
+            wire_norms(model)
+        writers = [linear for block in model.stored_blocks for linear in (block.attention.o, block.mlp.w_out)]
+        for linear in writers if model.cfg.output_projection else []:
+            linear.weight -= linear.weight.mean(0)
+            linear.bias -= linear.bias.mean()
+        for table in (model.embed.weight, model.positions.weight):
+            table -= table.mean(1, keepdim=True)
+    return model.eval()
+
+
+INPUT = torch.randint(6, (4, 5), generator=torch.Generator().manual_seed(1))
+OPTIONS = [{}, {"tied": True}, {"qk_identity": True, "vo_identity": True, "attn_scale": 3.0}]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "tied", "identities"])
+@pytest.mark.parametrize(
+    "more", [{"heads": 2}, {"registers": 3}, {"untie": True}, {"heads": 1, "registers": 2, "layers": 2, "untie": True}]
+)
+def test_a_larger_model_computes_the_same(options, more):
+    model = noisy(**options)
+    before = model(INPUT)
+    larger = enlarge(model, **more)
+    torch.testing.assert_close(larger(INPUT), before, atol=1e-9, rtol=0)
+    assert larger.cfg.n_heads == 2 + more.get("heads", 0)
+    assert larger.cfg.d_model == 9 + more.get("registers", 0)
+    assert larger.cfg.n_layers == 2 + more.get("layers", 0)
+    assert larger.cfg.d_head == 4
+    assert len(larger.stored_blocks) == (1 if options.get("tied") and not more.get("untie") else larger.cfg.n_layers)
+    with torch.no_grad():  # a copy: nothing is shared
+        larger.embed.weight.zero_()
+    torch.testing.assert_close(model(INPUT), before, atol=0, rtol=0)
+
+
+def test_new_registers_come_before_the_coordinate_that_balances():
+    model = noisy()
+    larger = enlarge(model, registers=3)
+    stream = larger.run_with_cache(INPUT)[1]["blocks.1.hook_resid_post"]
+    before = model.run_with_cache(INPUT)[1]["blocks.1.hook_resid_post"]
+    torch.testing.assert_close(stream[..., [*range(8), 11]], before, atol=1e-9, rtol=0)
+    assert (stream[..., 8:11] == 0).all()
+
+
+def test_what_cannot_be_enlarged_is_refused():
+    tied = lego_loop(TASK)
+    with pytest.raises(ValueError, match="layers is 1, but the model is tied"):
+        enlarge(tied, layers=1)
+    with pytest.raises(ValueError, match="none may be negative"):
+        enlarge(tied, heads=-1)
+    with pytest.raises(ValueError, match="block='dyck'"):
+        enlarge(uniform_dyck(Dyck(n_types=2, max_depth=2)), heads=1)
+    fixed = noisy(head_patterns=((HeadPattern(kind="uniform"), HeadPattern()),))
+    with pytest.raises(ValueError, match="hard-coded heads"):
+        enlarge(fixed, heads=1)
+
+
+@pytest.mark.parametrize("options", [*OPTIONS, {"block": "bare"}], ids=["plain", "tied", "identities", "bare"])
+def test_heads_change_places(options):
+    model = noisy(**options)
+    before, seen = model.run_with_cache(INPUT)
+    orders = [[1, 0]] if options.get("tied") else [[1, 0], [0, 1]]
+    permute_heads(model, orders)
+    after, cache = model.run_with_cache(INPUT)
+    torch.testing.assert_close(after, before, atol=1e-9, rtol=0)
+    for layer in range(2):
+        name = f"blocks.{layer}.attn.hook_pattern"
+        torch.testing.assert_close(cache[name], seen[name][:, orders[layer % len(orders)]], atol=1e-9, rtol=0)
+
+
+def test_an_order_that_is_none_is_refused():
+    model = noisy()
+    with pytest.raises(ValueError, match="2 blocks"):
+        permute_heads(model, [[0, 1]])
+    with pytest.raises(ValueError, match="each of the heads 0 to 1 once"):
+        permute_heads(model, [[0, 1], [1, 1]])
+    beside = noisy(d_model=8, output_projection=False)
+    permute_heads(beside, [[0, 1], [0, 1]])
+    with pytest.raises(ValueError, match="no output matrix"):
+        permute_heads(beside, [[0, 1], [1, 0]])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [*OPTIONS, {"block": "bare"}, {"d_model": 8, "output_projection": False}],
+    ids=["plain", "tied", "identities", "bare", "beside"],
+)
+def test_other_scales_change_nothing(options):
+    model = noisy(**options)
+    before, seen = model.run_with_cache(INPUT)
+    weights = [parameter.clone() for parameter in model.stored_blocks[0].parameters()]
+    rescale(model, torch.Generator().manual_seed(0))
+    after, cache = model.run_with_cache(INPUT)
+    torch.testing.assert_close(after, before, atol=1e-9, rtol=0)
+    for layer in range(2):
+        name = f"blocks.{layer}.attn.hook_pattern"
+        torch.testing.assert_close(cache[name], seen[name], atol=1e-9, rtol=0)
+    changed = [not torch.equal(a, b) for a, b in zip(weights, model.stored_blocks[0].parameters(), strict=True)]
+    assert sum(changed) >= 5
+
+
+@pytest.mark.parametrize("make", [stack_dyck, uniform_dyck])
+def test_models_of_brackets_keep_their_function(make):
+    task = Dyck(n_types=2, max_depth=3, length=12)
+    model = make(task)
+    before = model(tokens_of(task))
+    rescale(model, torch.Generator().manual_seed(0))
+    permute_heads(model, [range(model.cfg.n_heads)] * len(model.stored_blocks))
+    torch.testing.assert_close(model(tokens_of(task)), before, atol=1e-8, rtol=0)
+
+
+def test_the_loop_survives_all_of_it():
+    model = lego_loop(TASK)
+    before = model(tokens_of(TASK))
+    model = enlarge(model, heads=2, registers=5, layers=1, untie=True)
+    permute_heads(model, [[3, 0, 2, 1], [1, 2, 3, 0], [0, 1, 2, 3], [2, 3, 0, 1]])
+    rescale(model, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(model(tokens_of(TASK)), before, atol=1e-9, rtol=0)

@@ -1,0 +1,82 @@
+"""Ridge classifiers against scikit-learn, one cell and one relabelling at a time."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import Ridge, RidgeClassifier
+
+from interp.probing.ridge import RIDGE, factorise, fit
+
+CELLS, SAMPLES, WIDTH, CLASSES, DRAWS = 3, 300, 12, 4, 2
+
+
+@pytest.fixture
+def data(generator):
+    """Inputs with a large mean and unequal scales, labels that are partly in them."""
+    inputs = torch.randn(CELLS, SAMPLES, WIDTH, generator=generator)
+    labels = torch.randint(CLASSES, (CELLS, DRAWS, SAMPLES), generator=generator)
+    direction = torch.randn(CELLS, CLASSES, WIDTH, generator=generator)
+    inputs = inputs + 0.7 * torch.stack([direction[cell][labels[cell, 0]] for cell in range(CELLS)])
+    return inputs * torch.linspace(0.5, 2, WIDTH) + 10.0, labels
+
+
+def penalty(inputs):
+    """scikit-learn's alpha that means the same: our penalty is relative to the mean variance."""
+    return RIDGE * len(inputs) * float(inputs.var(0, unbiased=False).mean())
+
+
+def test_weights_and_biases_are_scikit_learns(data):
+    inputs, labels = data
+    ours = fit(factorise(inputs), labels, CLASSES)
+    for cell in range(CELLS):
+        for draw in range(DRAWS):
+            onehot = np.eye(CLASSES)[labels[cell, draw]]
+            theirs = Ridge(alpha=penalty(inputs[cell])).fit(inputs[cell].double().numpy(), onehot)
+            # single precision against double: relative to weights of order 0.1 and inputs of order 10
+            assert np.allclose(ours.weight[cell, draw].T, theirs.coef_, atol=1e-5)
+            assert np.allclose(ours.bias[cell, draw], theirs.intercept_, atol=1e-3)
+
+
+def test_accuracies_are_scikit_learns(data, generator):
+    inputs, labels = data
+    fresh = torch.roll(inputs, 1, dims=1) + 0.5 * torch.randn(inputs.shape, generator=generator)
+    fresh_labels = torch.roll(labels, 1, dims=2)
+    ours = fit(factorise(inputs), labels, CLASSES).accuracy(fresh, fresh_labels)
+    assert ours.shape == (CELLS, DRAWS)
+    for cell in range(CELLS):
+        for draw in range(DRAWS):
+            theirs = RidgeClassifier(alpha=penalty(inputs[cell])).fit(inputs[cell], labels[cell, draw])
+            # one example in 300 may lie on the boundary to rounding
+            assert float(ours[cell, draw]) == pytest.approx(
+                theirs.score(fresh[cell], fresh_labels[cell, draw]), abs=1.5 / SAMPLES
+            )
+    assert ours[:, 0].min() > 0.7
+    assert ours[:, 1].max() < 0.5
+
+
+def test_one_factorisation_serves_every_relabelling(data):
+    inputs, labels = data
+    together = fit(factorise(inputs), labels, CLASSES)
+    for draw in range(DRAWS):
+        alone = fit(factorise(inputs), labels[:, draw : draw + 1], CLASSES)
+        assert torch.allclose(together.weight[:, draw], alone.weight[:, 0], atol=1e-6)
+        assert torch.allclose(together.bias[:, draw], alone.bias[:, 0], atol=1e-5)
+
+
+def test_a_larger_penalty_makes_smaller_weights(data):
+    inputs, labels = data
+    norms = [fit(factorise(inputs, ridge=ridge), labels, CLASSES).weight.norm() for ridge in (1e-4, 1.0, 1e3)]
+    assert norms[0] > norms[1] > norms[2]
+
+
+def test_the_units_of_the_inputs_do_not_matter(data):
+    inputs, labels = data
+    one = fit(factorise(inputs), labels, CLASSES).accuracy(inputs, labels)
+    other = fit(factorise(1000 * inputs), labels, CLASSES).accuracy(1000 * inputs, labels)
+    assert torch.allclose(one, other, atol=1.5 / SAMPLES)
+
+
+def test_inputs_that_never_vary_read_the_commonest_class():
+    labels = torch.tensor([[[0] * 10 + [1] * 20]])
+    accuracy = fit(factorise(torch.ones(1, 30, 5)), labels, 2).accuracy(torch.ones(1, 30, 5), labels)
+    assert float(accuracy) == pytest.approx(2 / 3)

@@ -1,0 +1,241 @@
+"""Reports: one file, nothing fetched, nothing unescaped, and charts that really draw themselves."""
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+import torch
+
+import interp
+from hooks import Transformer
+from interp import TrainSettings, report_run
+from interp import report as write_report
+from interp.tasks import Lego
+from interp.view import page
+from interp.view.chain import chain_svg, sentence_html
+from interp.view.page import Section
+
+CHARTS = 6  # curves, accuracies, probes, heads, and two ablations
+NASTY = ("<b>", "</script>", '"', "&amp;", "'", "<img/src=x/onerror=alert(1)>")
+
+
+class Elements(HTMLParser):
+    """Start tags with their attributes, scripts left alone as a browser would."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.found = []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+
+def one_step(task, seed=0):
+    model = Transformer(interp.config_for(task, n_layers=1, d_model=8, n_heads=2), seed=seed)
+    return interp.train(model, task, TrainSettings(steps=2, batch_size=4, eval_every=1, n_eval=20), seed=seed)
+
+
+@pytest.fixture(scope="module")
+def nasty():
+    """A run on a task whose letters are pieces of HTML."""
+    torch.set_num_threads(1)
+    task = Lego(n_vars=3, alphabet=NASTY)
+    return task, one_step(task)
+
+
+@pytest.fixture(scope="module")
+def report(nasty, tmp_path_factory):
+    """The file of a report with every section, and the run it is about."""
+    task, run = nasty
+    probes = interp.probe(run.model, task, n_train=40, n_test=40, verify=True)
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    patterns = interp.classify_heads(run.model, task, n=8)
+    results = [
+        probes,
+        patterns,
+        interp.show_attention(run.model, task, examples=2, patterns=patterns, viewer="canvas"),
+        interp.ablate_heads(run.model, task, n=8),
+        interp.ablate_heads(run.model, task, heads={"<b>first</b>": [(0, 0)]}, n=8, n_random=1),
+    ]
+    report_run(run, task, path, results=results, control=one_step(task, seed=1), n_test=50)
+    return path
+
+
+def without_scripts(html):
+    return re.sub(r"<script.*?</script>", "", html, flags=re.DOTALL)
+
+
+def test_a_report_is_one_file_that_fetches_nothing(report):
+    assert [path.name for path in report.parent.iterdir()] == ["report.html"]
+    html = report.read_text()
+    for tag, attrs in Elements(html).found:
+        for name in ("src", "href", "data", "poster", "action", "srcset", "xlink:href"):
+            target = attrs.get(name) or ""
+            assert target == "" or target.startswith("#"), (tag, name, target)
+        assert tag not in ("link", "base", "object", "embed", "img")
+        assert tag != "iframe" or "src" not in attrs  # the attention viewer comes inside, as srcdoc
+        assert "url(http" not in (attrs.get("style") or "")
+    assert "@import" not in without_scripts(html)
+    assert "url(http" not in without_scripts(html)
+
+
+def test_a_report_has_its_sections_and_numbers(report, nasty):
+    task, run = nasty
+    html = report.read_text()
+    for title in (
+        "What was trained",
+        "Learning curves",
+        "Accuracy per target",
+        "Where each answer becomes readable",
+        "One sentence and its chain",
+        "Provenance",
+    ):
+        assert f">{title}</a>" in html
+        assert f"<h2>{title}</h2>" in html
+    tested = interp.evaluate(run.model, task, n=50, seed=0)
+    for accuracy, low, high in zip(tested.accuracy, tested.low, tested.high, strict=True):
+        assert f"<td>{accuracy:.4f}  [{low:.4f}, {high:.4f}]</td>" in html
+    assert run.manifest["versions"]["torch"] in html
+
+
+def test_specifications_in_the_page_can_be_read_back(report):
+    specs = re.findall(r'<script type="application/json" id="spec-\d+">(.*?)</script>', report.read_text(), re.DOTALL)
+    assert len(specs) == CHARTS
+    for text in specs:
+        assert "$schema" in json.loads(text)
+
+
+def test_tokens_are_text_and_never_markup(report):
+    html = report.read_text()
+    tags = {tag for tag, _ in Elements(html).found}
+    assert "b" not in tags
+    assert "img" not in tags
+    assert not any(name.startswith("on") for _, attrs in Elements(html).found for name in attrs)
+    # the specifications, the library, and the lines that start it: no token opened or closed a script
+    assert len([tag for tag, _ in Elements(html).found if tag == "script"]) == CHARTS + 2
+
+
+@pytest.mark.parametrize("token", NASTY)
+def test_a_token_is_escaped_wherever_it_is_shown(token):
+    picture = chain_svg(root=token, variables=[token], operations=[token], values=[token], answers=[token])
+    sentence = sentence_html([token], [0], [0])
+    for html, shown in ((picture, 6), (sentence, 1)):
+        text = []
+        parser = HTMLParser()
+        parser.handle_data = text.append
+        parser.feed(html)
+        assert "".join(text).count(token) == shown
+        if "<" in token:
+            assert token not in html
+
+
+def test_a_section_escapes_its_text_and_its_table(tmp_path):
+    section = Section(title="<b>", text="</p><img>\n\nsecond", table=[("<i>",), ("<u>",)])
+    write_report([section], tmp_path / "x.html", title="</title><s>", lead="<em>")
+    tags = {tag for tag, _ in Elements((tmp_path / "x.html").read_text()).found}
+    assert not tags & {"b", "img", "i", "u", "s", "em", "script"}
+
+
+def test_an_answer_is_green_where_right_and_red_where_wrong():
+    picture = str(chain_svg(root="1", variables="ab", operations="+-", values=["+1", "-1"], answers=["+1", "+1"]))
+    circles = re.findall(r'<circle[^>]*fill="(#\w+)"', picture)
+    assert circles[1:] == ["#66a182", "#d1495b"]
+    assert "model: +1" in picture
+    plain = str(chain_svg(root="1", variables="ab", operations="+-", values=["+1", "-1"], answers=[]))
+    assert "model:" not in plain
+
+
+def test_clauses_are_numbered_by_their_place_in_the_chain():
+    html = str(sentence_html(["[BOS]", "b", "a", "[EOS]"], [None, 0, 1, None], [1, 0]))
+    assert html == (
+        '<p class="sentence"><code>[BOS]</code>'
+        '<span class="clause"><sup>#1</sup><code>b</code></span>'
+        '<span class="clause"><sup>#0</sup><code>a</code></span>'
+        "<code>[EOS]</code></p>"
+    )
+
+
+def test_a_report_that_fails_leaves_the_old_one(nasty, tmp_path, monkeypatch):
+    task, run = nasty
+    path = tmp_path / "report.html"
+    path.write_text("the old one")
+
+    def broken(chart):
+        raise RuntimeError("no drawing today")
+
+    monkeypatch.setattr(page, "chart_svg", broken)
+    with pytest.raises(RuntimeError, match="no drawing today"):
+        report_run(run, task, path, n_test=20)
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("report.html", "the old one")]
+
+
+def test_a_page_without_sections_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="sections is empty; a page needs at least one"):
+        write_report([], tmp_path / "x.html", title="nothing")
+    assert not list(tmp_path.iterdir())
+
+
+def test_too_few_test_examples_are_refused(nasty, tmp_path):
+    task, run = nasty
+    with pytest.raises(ValueError, match="n is 0; at least 1 example is needed"):
+        report_run(run, task, tmp_path / "x.html", n_test=0)
+
+
+@pytest.mark.browser
+def test_charts_draw_themselves_in_a_browser_without_a_network(report, tmp_path):
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    done = subprocess.run(
+        [
+            browser,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-background-networking",
+            "--host-resolver-rules=MAP * ~NOTFOUND",
+            "--virtual-time-budget=8000",
+            "--enable-logging=stderr",
+            f"--user-data-dir={tmp_path}",
+            "--dump-dom",
+            report.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
+    charts = re.findall(r'<div class="chart ([^"]*)" id="chart-\d+">(.*?)</section>', done.stdout, re.DOTALL)
+    assert len(charts) == CHARTS
+    for classes, inside in charts:
+        assert "vega-embed" in classes
+        assert "<svg" in inside
+        assert "<details" in inside  # the menu that only the script adds
+
+
+def test_what_has_no_section_is_refused(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"results holds a dict, which has no section; there are BalanceResult, ProbeResult"
+    ):
+        write_report([{}], tmp_path / "page.html", title="page")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_attention_viewer_inside_a_report_is_harmless_and_whole(report):
+    frames = [attrs for tag, attrs in Elements(report.read_text()).found if tag == "iframe"]
+    assert len(frames) == 1
+    inside = Elements(frames[0]["srcdoc"]).found  # as a browser sees it: one layer of escaping gone
+    assert {"canvas", "select"} <= {tag for tag, _ in inside}
+    assert not [attrs for tag, attrs in inside if tag == "img" or "onerror" in attrs or "src" in attrs]
+
+
+def test_a_result_without_a_section_of_its_own_shows_its_chart_and_what_it_prints(tmp_path):
+    result = interp.theory.pruning.prune_to_linear(torch.eye(2), candidates=4)
+    write_report([result], tmp_path / "page.html", title="page")
+    text = (tmp_path / "page.html").read_text()
+    assert "<h2>Pruning</h2>" in text
+    assert "<pre>linear map 2 x 2, out of random weights" in text
+    assert "cannot exceed" in text

@@ -1,0 +1,216 @@
+"""Where text comes from: each document in one split, the same text the same fingerprint, errors that say what to do."""
+
+import copy
+import json
+import os
+import pickle
+import platform
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from texts import documents
+
+from interp.tasks import Corpus
+from interp.tasks.base import Split
+from interp.tasks.text.corpus import _python
+
+SPLITS = Split.__args__
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Documents as files, in folders of folders."""
+    for name, text in documents(10).items():
+        path = tmp_path / "texts" / f"part {int(name[:3]) % 3}" / name.replace(".py", ".txt")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return tmp_path / "texts"
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sets(st.text(min_size=1, max_size=8), min_size=3, max_size=120))
+def test_every_document_is_in_one_split(names):
+    found = Corpus(documents=dict.fromkeys(names, "some text"))
+    split = [name for part in SPLITS for name in found.split[part]]
+    assert sorted(split) == sorted(names)
+    held = max(1, round(0.05 * len(names)))
+    assert [len(found.split[part]) for part in SPLITS] == [len(names) - 2 * held, held, held]
+
+
+def test_the_split_is_by_name_alone_and_not_by_its_order():
+    given = documents(200)
+    one = Corpus(documents=given)
+    again = Corpus(documents=dict.fromkeys(reversed(given), "another text"))
+    assert one.split == again.split
+    assert list(one.split["test"]) == sorted(one.split["test"])
+    assert one.split["test"] != tuple(sorted(given))[:10]
+    assert one.texts("test") == [given[name] for name in one.split["test"]]
+
+
+def test_the_fingerprint_is_of_names_and_texts():
+    given = documents(5)
+    one = Corpus(documents=given)
+    assert one.fingerprint == Corpus(documents=dict(reversed(given.items()))).fingerprint
+    assert one == Corpus(documents=given)
+    assert hash(one) == hash(Corpus(documents=given))
+    first = next(iter(given))
+    changed = [given | {first: given[first] + " "}, given | {"more": "x"}, {**given, "zzz" + first: given[first]}]
+    moved = {"a": "bc", "d": "e", "f": "g"}, {"ab": "c", "d": "e", "f": "g"}  # the same letters in a row
+    prints = [one.fingerprint, *(Corpus(documents=other).fingerprint for other in (*changed, *moved))]
+    assert len(set(prints)) == len(prints)
+    assert one != "something else"
+
+
+def test_documents_without_text_are_left_out():
+    assert set(Corpus(documents={"a": "x", "b": " \n", "c": "y", "d": "", "e": "z"}).documents) == {"a", "c", "e"}
+
+
+def test_a_folder_is_read_by_its_pattern(folder):
+    found = Corpus.from_folder(folder)
+    assert set(found.documents) == {f"part {int(name[:3]) % 3}/{name[:3]}.txt" for name in documents(10)}
+    assert found.documents["part 1/004.txt"] == documents(10)["004.py"]
+    assert len(Corpus.from_folder(folder, "part 0/*").documents) == 4
+
+
+@pytest.mark.parametrize("make", ["documents", "folder", "python"])
+def test_a_corpus_survives_a_manifest_and_a_pickle(make, folder):
+    makers = {
+        "documents": lambda: Corpus(documents=documents(5)),
+        "folder": lambda: Corpus.from_folder(folder, "**/*.txt"),
+        "python": Corpus.python,
+    }
+    one = makers[make]()
+    described = json.loads(json.dumps(one.describe()))
+    assert described["source"] == make
+    again = Corpus.from_description(described)
+    assert again == one
+    assert again.describe() == one.describe()
+    assert copy.deepcopy(one) == one
+    pickled = pickle.dumps(one)
+    assert pickle.loads(pickled) == one
+    if make != "documents":
+        assert len(pickled) < 1000  # where it is, not what it says
+
+
+def test_python_is_its_library_without_tests_and_packages():
+    found = Corpus.python()
+    assert found is Corpus.python()
+    assert {"ast.py", "json/decoder.py", "asyncio/tasks.py"} <= set(found.documents)
+    assert "def dumps(" in found.documents["json/__init__.py"]
+    parts = {part for name in found.documents for part in name.split("/")}
+    assert not parts & {"test", "tests", "site-packages", "idlelib", "encodings", "stringprep.py"}
+    assert not any(name.startswith("_sysconfigdata") for name in found.documents)
+    assert found.source["python"] == platform.python_version()
+    assert sum(map(len, found.documents.values())) > 5_000_000
+
+
+def test_a_file_of_the_library_that_is_not_utf_8_is_passed_over(tmp_path, monkeypatch):
+    for name, content in (
+        ("a.py", b"x = 1"),
+        ("b.py", b"y = 2"),
+        ("c.py", b"z = 3"),
+        ("d.py", b"\xff"),
+        ("e.txt", b""),
+    ):
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
+    assert set(_python.__wrapped__().documents) == {"a.py", "b.py", "c.py"}
+
+
+def test_another_python_is_named():
+    described = {"source": "python", "python": "3.1.4", "fingerprint": "0123456789abcdef"}
+    here = platform.python_version()
+    with pytest.raises(ValueError, match=rf"of Python 3\.1\.4 had fingerprint 0123456789abcdef; .*of Python {here}"):
+        Corpus.from_description(described)
+
+
+def test_a_folder_that_changed_is_noticed(folder):
+    described = Corpus.from_folder(folder).describe()
+    (folder / "part 0" / "000.txt").write_text("something new")
+    with pytest.raises(ValueError, match=r"had fingerprint \w{16}; what is here, the folder .*it is another text"):
+        Corpus.from_description(described)
+
+
+def test_an_unknown_source_is_refused():
+    with pytest.raises(ValueError, match="source is 'the moon'; this version knows python, folder, hub, documents"):
+        Corpus.from_description({"source": "the moon"})
+
+
+def test_too_few_documents():
+    with pytest.raises(ValueError, match="the corpus has 0 documents with text in them, of 0 documents at hand; three"):
+        Corpus(documents={})
+    with pytest.raises(ValueError, match="has 2 documents"):
+        Corpus(documents={"a": "x", "b": "y", "c": " "})
+
+
+def test_documents_that_are_no_text(as_a_user):
+    with pytest.raises(ValueError, match=r"documents\['b'\] is bytes; give text"):
+        Corpus(documents={"a": "x", "b": b"y"})
+
+
+def test_large_documents_at_hand():
+    with pytest.raises(ValueError, match=r"documents has 1000002 characters.*Corpus\.from_folder"):
+        Corpus(documents={"a": "x" * 1_000_000, "b": "y", "c": "z"})
+
+
+def test_an_unknown_split(as_a_user):
+    with pytest.raises(ValueError, match="split is 'all'; choose one of train, validation, test"):
+        Corpus(documents=documents(4)).texts("all")
+
+
+def test_folders_that_cannot_be_read(folder, tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError, match=r"path is .*nowhere; there is no such folder"):
+        Corpus.from_folder(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"004\.txt, a file; give the folder"):
+        Corpus.from_folder(folder / "part 1" / "004.txt")
+    with pytest.raises(ValueError, match=r"no file in .*texts fits the pattern '\*\.md'"):
+        Corpus.from_folder(folder, "*.md")
+    with pytest.raises(ValueError, match=r"pattern is '/x/\*'.*relative to the folder"):
+        Corpus.from_folder(folder, "/x/*")
+    (folder / "latin.txt").write_bytes("é".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"latin\.txt is not UTF-8; convert it"):
+        Corpus.from_folder(folder)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(ValueError, match="which this user may not read"):
+        Corpus.from_folder(folder)
+
+
+class Rows(dict):
+    """What `datasets.load_dataset` gives, as far as it is asked."""
+
+    @property
+    def column_names(self):
+        return list(self)
+
+
+def test_a_hub_data_set(monkeypatch):
+    asked = []
+
+    def load(name, config, *, split, revision):
+        asked.append((name, config, split, revision))
+        return Rows(text=["one", "two", "three", "four"], label=[0, 1, 2, 3])
+
+    monkeypatch.setattr("datasets.load_dataset", load)
+    found = Corpus.from_hub("some/stories", most=4, revision="abc")
+    assert asked == [("some/stories", None, "train[:4]", "abc")]
+    assert list(found.documents.values()) == ["one", "two", "three", "four"]
+    assert Corpus.from_description(json.loads(json.dumps(found.describe()))) == found
+    with pytest.raises(ValueError, match="column is 'story'; the data set 'some/stories' has text, label"):
+        Corpus.from_hub("some/stories", column="story")
+
+
+def test_a_hub_without_a_network(monkeypatch):
+    def unreachable(*_, **__):
+        raise ConnectionError("Couldn't reach it")
+
+    monkeypatch.setattr("datasets.load_dataset", unreachable)
+    with pytest.raises(ConnectionError, match="the data set 'some/stories' is not on this machine, and the hub cannot"):
+        Corpus.from_hub("some/stories")
+
+    def unknown(*_, **__):
+        raise FileNotFoundError("no such thing")
+
+    monkeypatch.setattr("datasets.load_dataset", unknown)
+    with pytest.raises(ValueError, match="the data set 'some/stories' cannot be read: no such thing"):
+        Corpus.from_hub("some/stories")

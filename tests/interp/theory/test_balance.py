@@ -1,0 +1,222 @@
+"""The balance condition: zero where it holds, linear in a planted fault, the same by loops as by tensors."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+from hooks import HeadPattern, Transformer
+from interp.known_answers import balanced_dyck, uniform_dyck
+from interp.tasks import Dyck, Lego
+from interp.tasks.dyck.brackets import START, closer, opener
+from interp.theory.balance import balance_violation
+
+
+@pytest.fixture(scope="module")
+def task():
+    return Dyck()
+
+
+def minimal(task, seed=0, **sizes):
+    """An untrained model with weights large enough that attention is far from uniform."""
+    model = Transformer(interp.config_for(task, "dyck_minimal", init="fan_in", **sizes), seed=seed)
+    with torch.no_grad():
+        for name in ("q", "k"):
+            getattr(model.block(0).attention, name).weight *= 2
+    return model
+
+
+def by_loops(model, task, pairing="mirrored"):
+    """Eq. 12-17, one query, key and string at a time, from the model's own weights."""
+    attention, states = model.block(0).attention, model.cfg.embedding
+    table = states.table(model.cfg.d_model).double()
+
+    def u(query, key):
+        e_query, e_key = (table[states.row(token, depth)] for token, depth in (query, key))
+        score = (attention.q.weight.double() @ e_query) @ (attention.k.weight.double() @ e_key) / model.cfg.attn_scale
+        value = attention.o.weight.double() @ attention.v.weight.double() @ e_key
+        return score.exp() * (value - value.mean())
+
+    ratio = np.zeros((task.max_depth - 1, task.n_types, task.max_depth, task.n_types))
+    released = []
+    for d, j in product(range(1, task.max_depth), range(task.n_types)):
+        query = (closer(j), d)
+        best = {}
+        for types in product(range(task.n_types), repeat=d):
+            total = u(query, (START, 0)) + u(query, (opener(j), d + 1)) + u(query, query)
+            total = total + sum(u(query, (opener(t), m + 1)) for m, t in enumerate(types))
+            best[types] = float(total.norm().detach())
+        least = min(best, key=best.get)
+        signal = min(norm for types, norm in best.items() if types[-1] != least[-1])
+        sizes = []
+        for depth, i in product(range(1, task.max_depth + 1), range(task.n_types)):
+            after = depth - 1 if pairing == "mirrored" else task.max_depth - depth
+            size = float((u(query, (opener(i), depth)) + u(query, (closer(i), after))).norm().detach())
+            ratio[d - 1, j, depth - 1, i] = size / signal
+            sizes.append(size)
+        released.append(max(sizes) / best[least])
+    return ratio, float(np.mean(released))
+
+
+@pytest.mark.parametrize("pairing", ["mirrored", "released"])
+@pytest.mark.parametrize("language", [Dyck(), Dyck(n_types=3, max_depth=3)])
+def test_the_same_by_loops(language, pairing):
+    model = minimal(language)
+    found = balance_violation(model, language, pairing=pairing)
+    ratio, released = by_loops(model, language, pairing)
+    np.testing.assert_allclose(found.ratio, ratio, rtol=1e-10)
+    assert found.released == pytest.approx(released, rel=1e-10)
+    assert found.violation == pytest.approx(ratio.mean())
+    assert found.n == ratio.size
+
+
+def test_the_unnormalised_output_is_what_the_model_computes(task):
+    """LN forgets the softmax denominator: the sum of u over a word's keys has the direction of attention."""
+    model = minimal(task).double()
+    batch = task.read("([()]")
+    _, cache = model.run_with_cache(batch.tokens)
+    attended = cache["attn_out", 0][0, -1]
+    from interp.theory.balance import _terms
+
+    terms = _terms(model, task)
+    d = 1  # ( is open; the query is ] after [ () ]
+    j = 1
+    total = terms.start[d - 1, j] + terms.opens[d - 1, j, 0, 0]  # (
+    total = total + terms.opens[d - 1, j, 1, 1] + terms.closes[d - 1, j, 1, 1]  # [ ]
+    total = total + terms.opens[d - 1, j, 2, 0] + terms.closes[d - 1, j, 2, 0]  # ( )
+    centred = attended - attended.mean()
+    assert float(torch.cosine_similarity(total, centred.detach(), dim=0)) == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("attention", ["uniform", "uneven"])
+@pytest.mark.parametrize("language", [Dyck(), Dyck(n_types=3, max_depth=8)])
+def test_zero_on_the_balanced_construction_and_linear_in_a_planted_fault(language, attention):
+    assert balance_violation(balanced_dyck(language, attention=attention), language).violation < 1e-12
+    found = {
+        eps: balance_violation(balanced_dyck(language, attention=attention, imbalance=eps), language)
+        for eps in (1e-4, 1e-3, 1e-2)
+    }
+    assert found[1e-4].violation > 0
+    assert found[1e-3].violation == pytest.approx(10 * found[1e-4].violation, rel=0.02)
+    assert found[1e-2].violation == pytest.approx(100 * found[1e-4].violation, rel=0.05)
+    assert found[1e-2].bounded.max() == pytest.approx(0.01 / 2.01, rel=1e-6)
+
+
+def test_uniform_attention_is_balanced_exactly(task):
+    assert balance_violation(balanced_dyck(task), task).violation == 0
+    assert balance_violation(balanced_dyck(task), task).released == 0
+
+
+def test_released_pairs_are_others(task):
+    model = balanced_dyck(task)
+    assert balance_violation(model, task, pairing="released").violation > 0.1
+    found = [balance_violation(minimal(task), task, pairing=pairing) for pairing in ("mirrored", "released")]
+    assert found[0].violation != found[1].violation
+    np.testing.assert_allclose(found[0].signal, found[1].signal)
+
+
+def test_scaling_scores_of_a_query_changes_nothing(task):
+    """Factors common to one query drop out, however large: nothing overflows."""
+    model = minimal(task)
+    with torch.no_grad():
+        model.block(0).attention.q.weight *= 1e3
+    assert np.isfinite(balance_violation(model, task).ratio).all()
+
+
+def test_rotating_the_value_space_changes_nothing(task):
+    """An orthogonal map of what attention writes, which keeps the mean direction, keeps every norm."""
+    model = minimal(task)
+    before = balance_violation(model, task)
+    width = model.cfg.d_model
+    ones = torch.ones(width, 1, dtype=torch.float64) / width**0.5
+    random = torch.randn(width, width - 1, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    basis = torch.linalg.qr(torch.cat([ones, random], 1)).Q
+    rotation = basis[:, :1] @ basis[:, :1].T + basis[:, 1:] @ basis[:, 1:].roll(1, 1).T
+    model = model.double()
+    with torch.no_grad():
+        model.block(0).attention.v.weight.copy_(rotation @ model.block(0).attention.v.weight)
+    np.testing.assert_allclose(balance_violation(model, task).ratio, before.ratio, rtol=1e-5)
+
+
+def test_the_share_of_a_decision_is_about_logits(task):
+    """What a pair adds to attention, through gain and read-out, over what the innermost type adds."""
+    model = minimal(task)
+    with torch.no_grad():
+        model.block(0).norm_1.weight.uniform_(0.5, 1.5)
+    found = balance_violation(model, task)
+    from interp.theory.balance import _terms
+
+    terms = _terms(model, task)
+    gain = model.block(0).norm_1.weight.double()
+    reader = (model.unembed.weight[closer(0)].double() - model.unembed.weight[closer(1)].double()) * gain
+    reader = reader - reader.mean()
+    d, j, depth, i = 2, 1, 3, 0
+    pair = terms.opens[d - 1, j, depth - 1, i] + terms.closes[d - 1, j, depth - 1, i]
+    inner = terms.opens[d - 1, j, d - 1, 0] - terms.opens[d - 1, j, d - 1, 1]
+    expected = float((reader @ pair).abs() / (reader @ inner).abs())
+    assert found.decision[d - 1, j, depth - 1, i] == pytest.approx(expected, rel=1e-9)
+    assert balance_violation(minimal(task, mlp_head=True), task).decision is None
+
+
+def test_hard_coded_uniform_attention_and_eq6_layers_count_as_well(task):
+    uniform = Transformer(interp.config_for(task, "dyck_minimal", head_patterns=((HeadPattern(kind="uniform"),),)))
+    zero = Transformer(interp.config_for(task, "dyck_minimal"))
+    zero.load_state_dict({**zero.state_dict(), **uniform.state_dict()})
+    with torch.no_grad():
+        zero.block(0).attention.q.weight.zero_()
+    np.testing.assert_allclose(balance_violation(uniform, task).ratio, balance_violation(zero, task).ratio, rtol=1e-12)
+    eq6 = interp.config_for(task, "dyck_minimal", block="dyck", mlp_head=True)
+    assert balance_violation(Transformer(eq6), task).violation > 0
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (lambda t: Transformer(interp.config_for(t)), "first layer is not minimal: it embeds tokens.*'dyck_minimal'"),
+        (uniform_dyck, "first layer is not minimal"),
+        (lambda t: minimal(replace(t, n_types=3)), "the model knows 3 types to depth 4; the task has 2 to 4"),
+        (lambda t: minimal(t, n_layers=2), "it has 2 layers, not one"),
+        (lambda t: minimal(t, n_heads=2), "it has 2 heads, not one"),
+        (lambda t: minimal(t, positions="linear"), "it has positions 'linear', not 'none'"),
+        (lambda t: minimal(t, block="pre_ln"), "its block is 'pre_ln'"),
+        (lambda t: minimal(t, vo_identity=True), "it has b I"),
+    ],
+)
+def test_other_models_are_refused_with_what_is_needed(task, model, message):
+    with pytest.raises(ValueError, match=message):
+        balance_violation(model(task), task)
+
+
+def test_heads_with_another_written_pattern_are_refused(task):
+    patterns = ((HeadPattern(kind="local", kernel=(1.0,)),),)
+    model = Transformer(interp.config_for(task, "dyck_minimal", head_patterns=patterns))
+    with pytest.raises(ValueError, match="hard-coded and not uniform"):
+        balance_violation(model, task)
+
+
+@pytest.mark.usefixtures("as_a_user")
+def test_bad_questions_are_refused(task):
+    with pytest.raises(ValueError, match="pairing is 'text'; choose one of mirrored, released"):
+        balance_violation(minimal(task), task, pairing="text")
+    with pytest.raises(ValueError, match="task is Lego; the balance condition is about brackets"):
+        balance_violation(minimal(task), Lego(n_vars=2))
+    for one in (Dyck(n_types=1), Dyck(max_depth=1)):
+        with pytest.raises(ValueError, match="fewer than two of either"):
+            balance_violation(minimal(one), one)
+
+
+def test_the_result_shows_and_saves_itself(task, tmp_path):
+    found = balance_violation(minimal(task), task)
+    found.save(tmp_path / "balance.json")
+    again = interp.BalanceResult.load(tmp_path / "balance.json")
+    np.testing.assert_array_equal(again.ratio, found.ratio)
+    assert (again.violation, again.released) == (found.violation, found.released)
+    table = found.to_dataframe()
+    assert len(table) == found.n == 3 * 2 * 4 * 2
+    row = table[(table.query_depth == 2) & (table.query_type == 1) & (table.pair_depth == 4) & (table.pair_type == 0)]
+    assert row["ratio"].item() == found.ratio[1, 1, 3, 0]
+    assert "mean S / P" in str(found)
+    assert "<svg" in found._repr_html_()

@@ -1,0 +1,154 @@
+"""Models whose patterns are written down, and tasks that exist only to be looked at."""
+
+from dataclasses import dataclass, field, replace
+
+import torch
+import torch.nn.functional as F
+
+from hooks import Transformer
+from hooks.model.attention import visible_keys
+from interp.tasks import Lego
+from interp.tasks.base import Batch, Vocab
+
+
+def only_tokens(tokens, attention_mask=None):
+    """A batch that has nothing to predict."""
+    zero = torch.zeros(len(tokens), 1, dtype=torch.long)
+    return Batch(
+        tokens=tokens,
+        target_positions=zero,
+        labels=zero,
+        supervised=torch.ones(1, dtype=torch.bool),
+        attention_mask=attention_mask,
+    )
+
+
+def ideal_map(related, allowed):
+    """Uniform over related keys that may be seen; over all of those where none is related."""
+    weight = (related & allowed).double()
+    weight = torch.where(weight.sum(-1, keepdim=True) > 0, weight, allowed.double())
+    return weight / weight.sum(-1, keepdim=True)
+
+
+class Planted(Transformer):
+    """A transformer in which chosen heads look where they are told.
+
+    `plan` gives, for (layer, head), a function of batch and visible keys that returns a pattern.
+    """
+
+    def __init__(self, cfg, plan, *, seed=0):
+        super().__init__(cfg, seed=seed)
+        for layer in {layer for layer, _ in plan}:
+            chosen = {head: make for (at, head), make in plan.items() if at == layer}
+            self.add_hook(f"blocks.{layer}.attn.hook_pattern", self._writer(chosen), is_permanent=True)
+
+    def _writer(self, chosen):
+        def write(pattern, hook):
+            pattern = pattern.clone()
+            for head, make in chosen.items():
+                pattern[:, head] = make(*self.seen).to(pattern.dtype)
+            return pattern
+
+        return write
+
+    def forward(self, tokens, attention_mask=None, **inputs):
+        self.seen = only_tokens(tokens, attention_mask), visible_keys(self.cfg, tokens, attention_mask)
+        return super().forward(tokens, attention_mask, **inputs)
+
+
+@dataclass(frozen=True)
+class Brackets:
+    """Random prefixes of nested brackets of two types; predict nothing, look at the stack."""
+
+    pos: int = 14
+    vocab: Vocab = field(default_factory=lambda: Vocab(("(", ")", "[", "]")))
+    attention: str = "causal"
+    d_vocab: int = 4
+    d_vocab_out: int = 4
+    targets: tuple[str, ...] = ("nothing",)
+    outcomes: tuple[str, ...] = ("nothing",)
+    chance: float = 0.25
+
+    @property
+    def n_ctx(self):
+        return self.pos
+
+    def sample(self, n, *, generator, split="train"):
+        coins = torch.randint(4, (n, self.pos), generator=generator).tolist()
+        return only_tokens(torch.tensor([_word(row) for row in coins]))
+
+    def relations(self, batch):
+        n, pos = batch.tokens.shape
+        top, unmatched = torch.zeros(2, n, pos, pos, dtype=torch.bool)
+        for row, word in enumerate(batch.tokens.tolist()):
+            stack = []
+            for query, token in enumerate(word):
+                if token in (0, 2):
+                    stack.append(query)
+                else:
+                    stack.pop()
+                unmatched[row, query, stack] = True
+                top[row, query, stack[-1:]] = True
+        return {"stack_top": top, "unmatched_open": unmatched}
+
+    def loss(self, logits, batch):
+        return F.cross_entropy(logits[:, 0], batch.labels[:, 0])
+
+    def answers(self, at_targets):
+        raise NotImplementedError
+
+    def score(self, at_targets, batch):
+        raise NotImplementedError
+
+    def probe_labels(self, batch):
+        return {}
+
+    def control_types(self, batch):
+        return batch.labels
+
+    def describe(self):
+        return {"task": "brackets"}
+
+
+def _word(coins):
+    word, stack = [], []
+    for coin in coins:
+        if stack and coin < 2:
+            word.append(stack.pop() + 1)
+        else:
+            stack.append(2 * (coin % 2))
+            word.append(stack[-1])
+    return word
+
+
+@dataclass(frozen=True, kw_only=True)
+class Padded(Lego):
+    """LEGO sentences with padding before and after them."""
+
+    left: int = 0
+    right: int = 0
+    causal: bool = False
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.causal:
+            object.__setattr__(self, "attention", "causal")
+
+    def sample(self, n, *, generator, split="train", n_vars=None):
+        batch = super().sample(n, generator=generator, split=split)
+        if not self.left + self.right:
+            return batch
+        within = torch.arange(super().n_ctx).expand(n, -1)
+        return replace(
+            batch,
+            tokens=F.pad(batch.tokens, (self.left, self.right)),
+            target_positions=batch.target_positions + self.left,
+            position_ids=F.pad(within, (self.left, self.right)),
+            attention_mask=F.pad(torch.ones_like(batch.tokens, dtype=torch.bool), (self.left, self.right)),
+        )
+
+    def relations(self, batch):
+        inside = slice(self.left, batch.tokens.shape[1] - self.right)
+        sizes = (self.left, self.right, self.left, self.right)
+        bare = only_tokens(batch.tokens[:, inside])
+        return {name: F.pad(relation, sizes) for name, relation in super().relations(bare).items()}

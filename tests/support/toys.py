@@ -1,0 +1,122 @@
+"""Toy claims about models that were trained for two steps."""
+
+from dataclasses import replace
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+import interp
+from case_studies.frame.claims import Claim, Measurement
+from case_studies.frame.study import ModelSpec, Study
+from hooks import Transformer
+from interp.core.randomness import derived_generator
+from interp.tasks import Lego
+
+TASK = Lego(n_vars=2, sentence_format="compact")
+CONFIG = interp.config_for(TASK, n_layers=1, d_model=16, n_heads=2)
+SETTINGS = interp.TrainSettings(steps=2, batch_size=8, warmup_steps=1, eval_every=1, n_eval=20)
+MEASURED = []
+"""Every measure adds its name when called in this process."""
+
+
+def specs(n, first=0, **changes):
+    return [
+        ModelSpec(task=TASK, config=CONFIG, settings=replace(SETTINGS, **changes), seed=first + i) for i in range(n)
+    ]
+
+
+def groups(size):
+    return {"few": specs(2), "more": specs(3), "large": specs(1, batch_size=16)}
+
+
+def accuracy(evidence):
+    MEASURED.append("accuracy")
+    (group,) = evidence.groups
+    runs = evidence.runs(group)
+    assert all(isinstance(model, Transformer) and not model.training for model in evidence.models(group))
+    values = [float(np.mean(run.final_accuracy)) for run in runs]
+    table = pd.DataFrame({"seed": range(len(values)), "accuracy": values})
+    return Measurement(
+        value=float(np.mean(values)),
+        low=min(values),
+        high=max(values),
+        n=len(values),
+        unit="seeds",
+        numbers={"per_seed": np.array(values), "layers": 1},
+        tables=[("Accuracy of <every> seed", [("seed", "accuracy"), *enumerate(values)])],
+        charts=[alt.Chart(table).mark_bar().encode(x="seed:O", y="accuracy:Q")],
+        note="Hardly trained.",
+    )
+
+
+def drawn(evidence):
+    MEASURED.append("drawn")
+    batch = evidence.task("more").sample(50, generator=derived_generator(evidence.seed, "drawn"), split="test")
+    mean = float(batch.labels.double().mean())
+    return Measurement(value=mean, low=0.0, high=1.0, n=50, unit="sentences")
+
+
+def constant(evidence):
+    MEASURED.append("constant")
+    return Measurement(value=0.25, low=0.2, high=0.3, n=10, unit="draws")
+
+
+def above(threshold):
+    return lambda measurement: "reproduced" if measurement.low > threshold else "not reproduced"
+
+
+PASSING = Claim(
+    id="figure-1.some",
+    source="Toy et al., Figure 1",
+    statement="It is sometimes <right>.",
+    paper="0.97",
+    rule="The lower end is above 0.1.",
+    measure=constant,
+    judge=above(0.1),
+)
+FAILING = Claim(
+    id="figure-1.all",
+    source="Toy et al., Theorem 2",
+    statement="It is always right.",
+    rule="The lower end is above 0.99.",
+    measure=accuracy,
+    judge=above(0.99),
+    needs=["few"],
+)
+DRAWN = Claim(
+    id="table-3.drawn",
+    source="Toy et al., Table 3",
+    statement="Labels are balanced.",
+    rule="The lower end is above -1.",
+    measure=drawn,
+    judge=above(-1),
+    needs=("more",),
+)
+DISTANT = Claim(
+    id="table-4.large",
+    source="Toy et al., Table 4",
+    statement="A large one is right.",
+    rule="The lower end is above 0.99.",
+    measure=accuracy,
+    judge=above(0.99),
+    needs=["large"],
+    sizes=["paper"],
+    why_not="It takes a GPU.",
+)
+CLAIMS = (PASSING, FAILING, DRAWN, DISTANT)
+STUDY = Study(name="toy", title="Toys & <others>", lead="Nothing is learned.", claims=CLAIMS, groups=groups)
+
+
+def measured_within_reach(study, result):
+    """Outcomes by claim, once it is sure that each claim of size quick was measured and every other is out of reach."""
+    said = {outcome.claim.id: outcome for outcome in result.outcomes}
+    for claim in study.claims:
+        outcome = said[claim.id]
+        if "quick" in claim.sizes:
+            assert outcome.measurement is not None, claim.id
+            assert outcome.measurement.low <= outcome.measurement.value <= outcome.measurement.high, claim.id
+            assert outcome.measurement.n >= 1
+        else:
+            assert outcome.label == outcome.verdict == "out of reach"
+    return said
