@@ -27,7 +27,7 @@ def comparisons() -> Iterator[Comparison]:
 def _compare(templates: str, n: int) -> Comparison:
     task = Template(templates=templates, train=n)
     tokens = task.sample(n, generator=torch.Generator().manual_seed(0)).tokens.numpy()
-    kernel = interp.TransformerKernel(n_draws=DRAWS)
+    kernel = interp.theory.TransformerKernel(n_draws=DRAWS)
 
     def ours() -> np.ndarray:
         return kernel.attention(tokens)

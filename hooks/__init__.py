@@ -1,6 +1,6 @@
 """A small transformer you can read, watch and change."""
 
-from hooks.adapters.bridge import ForeignModel, foreign
+from hooks.adapters.bridge import BridgeModel, from_bridge
 from hooks.adapters.huggingface import ParityReport, from_huggingface, save_huggingface
 from hooks.checkpoint import load_checkpoint, save_checkpoint
 from hooks.hardcoded.head_patterns import HeadPattern
@@ -18,9 +18,9 @@ from hooks.model.transformer import Transformer
 
 __all__ = [
     "BracketStates",
+    "BridgeModel",
     "Encoder",
     "EncoderConfig",
-    "ForeignModel",
     "FullyConnected",
     "FullyConnectedConfig",
     "HeadPattern",
@@ -31,7 +31,7 @@ __all__ = [
     "Transformer",
     "TransformerConfig",
     "VerifyReport",
-    "foreign",
+    "from_bridge",
     "from_huggingface",
     "load_checkpoint",
     "make_model",

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from case_studies.frame.evidence import Evidence, ModelSpec
-from interp.auditing import AuditResult, audit
+from interp.auditing import AuditResult
+from interp.auditing.audit import audit
 from interp.core.statistics import pooled_interval
 from interp.tasks.base import Task
 

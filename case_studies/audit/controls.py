@@ -10,10 +10,11 @@ import torch
 from scipy import stats
 
 from case_studies.audit.audits import ALL, N, outcomes_of
-from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence, ModelSpec
 from hooks.model.architectures import make_model
-from interp.auditing import AuditResult, audit
+from interp.auditing import AuditResult
+from interp.auditing.audit import audit
 from interp.core.randomness import derived_seed
 from interp.core.statistics import proportion_interval
 from interp.known_answers import SUITE, KnownAnswer, known_answer
@@ -76,7 +77,7 @@ def misjudged(answer: KnownAnswer, result: AuditResult) -> set[tuple[int, int]]:
     return wrong
 
 
-def judge_all(m: Measurement) -> Verdict:
+def judge_all(m: Measurement) -> ClaimVerdict:
     """Every single one."""
     return "reproduced" if m.value == 1 else "not reproduced"
 
@@ -135,7 +136,7 @@ LEVEL = 0.01
 """Level of an audit: one in so many may have a false verdict."""
 
 
-def judge_silent(m: Measurement) -> Verdict:
+def judge_silent(m: Measurement) -> ClaimVerdict:
     """Not more often than the level allows."""
     return "not reproduced" if m.numbers["p"] < 0.05 else "reproduced"
 

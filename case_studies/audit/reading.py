@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from case_studies.audit.audits import DYCK, LEGO, TEMPLATE, Audited, audits, needed, readable, share
-from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.judging import below, more_than_half
 from interp.auditing.verdicts import VERDICTS
@@ -77,20 +77,20 @@ def _chart(found: Sequence[Audited]):
                    title=f"every head, n = {len(rows)} heads of {len(found)} models")  # fmt: skip
 
 
-def judge_most(m: Measurement) -> Verdict:
+def judge_most(m: Measurement) -> ClaimVerdict:
     """Most of them, of enough heads."""
-    return more_than_half(m) if m.numbers["heads"] >= FEWEST else "out of reach"
+    return more_than_half(m) if m.numbers["heads"] >= FEWEST else "inconclusive"
 
 
-def judge_fewest(m: Measurement) -> Verdict:
+def judge_fewest(m: Measurement) -> ClaimVerdict:
     """Fewer than half, of enough heads."""
-    return below(m, 0.5) if m.numbers["heads"] >= FEWEST else "out of reach"
+    return below(m, 0.5) if m.numbers["heads"] >= FEWEST else "inconclusive"
 
 
 RULE = (
     "Share of decided heads; its interval takes undecided ones as hits at the upper end and as misses at the lower. "
     "Reproduced if it lies {side} one half, not reproduced if on the other side, else out of "
-    f"reach; out of reach too with fewer than {FEWEST} such heads."
+    f"reach; inconclusive too with fewer than {FEWEST} such heads."
 )
 READABLE = "share of readable heads that are faithful"
 HIDDEN = "share of needed heads that look like nothing"

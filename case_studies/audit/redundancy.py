@@ -38,7 +38,7 @@ CLAIMS = (
         source="template tasks, Section 4 (a I on W_K W_Q^T)",
         statement="In template models with a I no head is needed alone: heads stand in for each other.",
         rule="Share of models with a I in which no head is judged needed alone: reproduced if its exact interval "
-        "lies above one half, not reproduced if below, else out of reach.",
+        "lies above one half, not reproduced if below, else inconclusive.",
         quantity="share of models without a needed head",
         measure=measure_no_single_head,
         judge=more_than_half,

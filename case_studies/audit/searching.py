@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from case_studies.audit.audits import ALL, LEGO, Audited, N, audits, needed, outcomes_of, readable, share
-from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.audit.audits import ALL, LEGO, Audited, N, audits, needed, outcomes_of, share
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.judging import more_than_half
-from interp.auditing import AuditResult, audit
+from interp.auditing import AuditResult
+from interp.auditing.audit import audit
 from interp.core.activations import patterns_on
 from interp.core.randomness import derived_generator
 from interp.view.points import small_maps
@@ -71,11 +72,11 @@ def _maps(evidence: Evidence, shown: Sequence[tuple[float, Audited, tuple[int, i
                       title="misleading heads of trained models, rows are queries")  # fmt: skip
 
 
-def judge_found(m: Measurement) -> Verdict:
+def judge_found(m: Measurement) -> ClaimVerdict:
     """One is enough; none is an answer only over enough models."""
     if m.numbers["confirmed"]:
         return "reproduced"
-    return "not reproduced" if m.numbers["models"] >= FEWEST_MODELS else "out of reach"
+    return "not reproduced" if m.numbers["models"] >= FEWEST_MODELS else "inconclusive"
 
 
 def measure_agreement(evidence: Evidence) -> Measurement:
@@ -126,7 +127,7 @@ CLAIMS = (
         statement="Training by itself produces misleading heads: readable ones that do not matter, or not through what "
         "they show.",
         rule=f"Reproduced if the audit calls at least one head of a trained model misleading, and does so again on "
-        f"other sequences; not reproduced if none of at least {FEWEST_MODELS} models has one; else out of reach.",
+        f"other sequences; not reproduced if none of at least {FEWEST_MODELS} models has one; else inconclusive.",
         quantity="share of readable heads that are misleading",
         measure=measure_misleading,
         judge=judge_found,
@@ -138,7 +139,7 @@ CLAIMS = (
         statement="Readable heads of LEGO models that are needed have their like in models of other seeds.",
         rule="Share of the other models of a group with a head of the same label and verdict in the same layer, mean "
         "over readable heads that are needed: reproduced if the interval lies above one half, not reproduced if "
-        "below, else out of reach.",
+        "below, else inconclusive.",
         quantity="share of twins that agree",
         measure=measure_agreement,
         judge=more_than_half,

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from case_studies.dyck.measures import LONG, MOST_UNDECIDED, PAPER_CRITERION, accuracies, task_of
-from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.judging import above, below, correlation
 from interp.core.statistics import bootstrap_mean
@@ -75,18 +75,18 @@ def _short(group: str) -> str:
     return "with contrastive loss" if group.endswith("contrastive") else "without"
 
 
-def judge_negative(m: Measurement) -> Verdict:
+def judge_negative(m: Measurement) -> ClaimVerdict:
     """Below zero; a small sample whose interval holds zero decides nothing."""
     if m.high < 0:
         return "reproduced"
-    return "not reproduced" if m.low > 0 or m.n >= MOST_UNDECIDED else "out of reach"
+    return "not reproduced" if m.low > 0 or m.n >= MOST_UNDECIDED else "inconclusive"
 
 
-def judge_not_negative(m: Measurement) -> Verdict:
+def judge_not_negative(m: Measurement) -> ClaimVerdict:
     """The paper's own exception: no negative correlation."""
     if m.high < 0:
         return "not reproduced"
-    return "reproduced" if m.low > 0 or m.n >= MOST_UNDECIDED else "out of reach"
+    return "reproduced" if m.low > 0 or m.n >= MOST_UNDECIDED else "inconclusive"
 
 
 def measure_contrastive(evidence: Evidence, *, group: str, what: str) -> Measurement:
@@ -116,19 +116,19 @@ def measure_contrastive(evidence: Evidence, *, group: str, what: str) -> Measure
     )  # fmt: skip
 
 
-def judge_lower(m: Measurement) -> Verdict:
+def judge_lower(m: Measurement) -> ClaimVerdict:
     """Below zero."""
     return below(m, 0)
 
 
-def judge_higher(m: Measurement) -> Verdict:
+def judge_higher(m: Measurement) -> ClaimVerdict:
     """Above zero."""
     return above(m, 0)
 
 
 _CORRELATION_RULE = (
     "Spearman's correlation of mean S / P with accuracy at length 450: {} if the 95 % bootstrap interval over models "
-    f"lies below 0; {{}} if above 0, or if it holds 0 with {MOST_UNDECIDED} models or more; else out of reach."
+    f"lies below 0; {{}} if above 0, or if it holds 0 with {MOST_UNDECIDED} models or more; else inconclusive."
 )
 
 
@@ -150,7 +150,7 @@ def _contrastive_claims() -> list[Claim]:
                     source=source,
                     statement=f"The contrastive loss {direction}: {where}.",
                     rule=f"Change of {measured}, with minus without, paired by seed: reproduced if the 95 % bootstrap "
-                    f"interval over seeds lies {end} 0, not reproduced on the other side, else out of reach.",
+                    f"interval over seeds lies {end} 0, not reproduced on the other side, else inconclusive.",
                     quantity=f"change of {column}",
                     measure=partial(measure_contrastive, group=group, what=column),
                     judge=judge,

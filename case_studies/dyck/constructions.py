@@ -6,7 +6,7 @@ import pandas as pd
 import torch
 
 from case_studies.dyck.measures import LONG
-from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence
 from interp.core.randomness import derived_generator
 from interp.evaluation.evaluate import evaluate
@@ -50,7 +50,7 @@ def measure_uniform_exact(evidence: Evidence) -> Measurement:
     )  # fmt: skip
 
 
-def judge_exact(m: Measurement) -> Verdict:
+def judge_exact(m: Measurement) -> ClaimVerdict:
     """Exact to the bar."""
     return "reproduced" if m.value < EXACT else "not reproduced"
 
@@ -84,7 +84,7 @@ def measure_balanced(evidence: Evidence) -> Measurement:
     )  # fmt: skip
 
 
-def judge_balanced(m: Measurement) -> Verdict:
+def judge_balanced(m: Measurement) -> ClaimVerdict:
     """Nothing wrong, and balanced indeed."""
     fits = m.value == 1 and m.numbers["largest violation of a balanced model"] < BALANCED
     return "reproduced" if fits else "not reproduced"

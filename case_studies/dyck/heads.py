@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from case_studies.dyck.measures import task_of
-from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.judging import below, more_than_half
 from interp.core.activations import patterns_on
@@ -132,7 +132,7 @@ def _difference(a: np.ndarray, b: np.ndarray, seed: int) -> tuple[float, float, 
     return float(a.mean() - b.mean()), float(low), float(high)
 
 
-def judge_no_more(m: Measurement) -> Verdict:
+def judge_no_more(m: Measurement) -> ClaimVerdict:
     """No more than the margin."""
     return below(m, MARGIN)
 
@@ -143,7 +143,7 @@ CLAIMS = (
         source="bounded Dyck, Figures 1 and 2, Appendix D",
         statement="Most trained heads are not stack-like: they do not attend to the brackets that are still open.",
         rule="Share of models whose last-layer head is not labelled stack-like: reproduced if its exact interval lies "
-        "above one half, not reproduced if below, else out of reach.",
+        "above one half, not reproduced if below, else inconclusive.",
         quantity="share not stack-like",
         measure=measure_stack_like,
         judge=more_than_half,
@@ -154,7 +154,7 @@ CLAIMS = (
         source="bounded Dyck, Figure 2",
         statement="Most heads on top of a minimal first layer are not stack-like either.",
         rule="As heads.not-stack-like, of the heads above minimal first layers: words and prefixes, loss on closers: "
-        "reproduced if the share's interval lies above one half, not reproduced if below, else out of reach.",
+        "reproduced if the share's interval lies above one half, not reproduced if below, else inconclusive.",
         quantity="share not stack-like",
         measure=partial(measure_stack_like, groups=MINIMAL),
         judge=more_than_half,

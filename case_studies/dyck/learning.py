@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from case_studies.dyck.measures import LONG, N_HELD_OUT, accuracies, task_of
-from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.judging import at_least
 from interp.core.statistics import bootstrap_mean
@@ -54,7 +54,7 @@ def measure_learned(evidence: Evidence, *, group: str) -> Measurement:
     )
 
 
-def judge_learned(m: Measurement) -> Verdict:
+def judge_learned(m: Measurement) -> ClaimVerdict:
     """Every seed at the bar."""
     return "reproduced" if m.value >= LEARNED else "not reproduced"
 
@@ -92,7 +92,7 @@ def measure_uniform(evidence: Evidence) -> Measurement:
     )  # fmt: skip
 
 
-def judge_uniform(m: Measurement) -> Verdict:
+def judge_uniform(m: Measurement) -> ClaimVerdict:
     """Ninety-seven per cent."""
     return at_least(m, 0.97)
 
@@ -106,7 +106,7 @@ CLAIMS = (
         source="bounded Dyck, Section 4.1",
         statement="Transformers with uniform attention learn the language.",
         rule="Reproduced if the interval of the mean accuracy on hard positions lies at or above 0.97, not "
-        "reproduced if below, else out of reach.",
+        "reproduced if below, else inconclusive.",
         quantity="hard accuracy, mean",
         measure=measure_uniform,
         judge=judge_uniform,

@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 
 from case_studies.dyck.measures import task_of
-from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.judging import below
 from hooks import Transformer, TransformerConfig
@@ -93,7 +93,7 @@ def measure_block(evidence: Evidence, *, what: str, error: Callable[[int, int], 
     )  # fmt: skip
 
 
-def judge_exponential(m: Measurement) -> Verdict:
+def judge_exponential(m: Measurement) -> ClaimVerdict:
     """The whole interval of the slope below the bar."""
     return below(m, HALVING)
 
@@ -138,7 +138,7 @@ def _growth_table(result) -> list[list]:
     return rows
 
 
-def judge_transformer(m: Measurement) -> Verdict:
+def judge_transformer(m: Measurement) -> ClaimVerdict:
     """Every logit within the bar, every position in order."""
     fits = m.value <= WITHIN and m.numbers["least share of positions in order"] >= ORDER
     return "reproduced" if fits else "not reproduced"
@@ -179,7 +179,7 @@ def _optional(value: float) -> str:
     return "" if np.isnan(value) else f"{value:.2f}"
 
 
-def judge_shared(m: Measurement) -> Verdict:
+def judge_shared(m: Measurement) -> ClaimVerdict:
     """Nothing differs in the matrix; both near their own targets, far from one another."""
     numbers = m.numbers
     same = numbers["largest difference of a shared matrix"] == 0 == numbers["entries kept in one mask only"]
@@ -195,7 +195,7 @@ def _block_claim(name: str, what: str, error: Callable[[int, int], float]) -> Cl
         "logarithmic in the error.",
         rule=f"Largest error found over inputs of length 1, {DRAWS} draws at each of {len(CANDIDATES)} numbers of "
         f"candidates from {CANDIDATES[0]} to {CANDIDATES[-1]}: reproduced if the interval of the slope of its log2 per "
-        f"candidate lies below {HALVING}, not reproduced if above, else out of reach.",
+        f"candidate lies below {HALVING}, not reproduced if above, else inconclusive.",
         quantity="log2 of the error per candidate",
         measure=partial(measure_block, what=what, error=error),
         judge=judge_exponential,

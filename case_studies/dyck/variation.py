@@ -8,7 +8,7 @@ import pandas as pd
 from case_studies.dyck.learning import LEARNED
 from case_studies.dyck.measures import accuracies, task_of
 from case_studies.dyck.models import ENCODINGS, GRID, SEEDS, grid_name
-from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.judging import at_least, below, more_than_half
 from interp.comparison.variation import attention_variation
@@ -76,10 +76,10 @@ def measure_layer(evidence: Evidence, *, group: str, layer: int) -> Measurement:
     )
 
 
-def judge_layer(m: Measurement) -> Verdict:
+def judge_layer(m: Measurement) -> ClaimVerdict:
     """As much as random: interval above the bar. Models that did not learn say nothing."""
     if m.numbers["lowest hard accuracy"] < LEARNED:
-        return "out of reach"
+        return "inconclusive"
     return at_least(m, AS_MUCH)
 
 
@@ -90,7 +90,7 @@ def _layer_claim(name: str, group: str, which: str, source: str, models: str) ->
         statement=f"Patterns of the {which} layer vary across seeds about as much as random ones: {models}.",
         rule=(
             f"Variation on the probe prefix over that of random causal rows (flat on the simplex): reproduced if the "
-            f"95 % interval over seeds lies above {AS_MUCH}, not reproduced if below it, else out of reach; also out "
+            f"95 % interval over seeds lies above {AS_MUCH}, not reproduced if below it, else inconclusive; also out "
             f"of reach if any seed has less than {LEARNED} on hard positions."
         ),
         quantity="variation / random",
@@ -146,10 +146,10 @@ def _ends(result: VariationResult) -> str:
     return f"[{result.low[-1]:.3g}, {result.high[-1]:.3g}]"
 
 
-def judge_minimal(m: Measurement) -> Verdict:
+def judge_minimal(m: Measurement) -> ClaimVerdict:
     """Below the standard models', interval included; a setting that was not learned says nothing."""
     if m.numbers["settings judged"] == 0:
-        return "out of reach"
+        return "inconclusive"
     return below(m, 1)
 
 
@@ -180,10 +180,10 @@ def measure_grid(evidence: Evidence) -> Measurement:
     )  # fmt: skip
 
 
-def judge_grid(m: Measurement) -> Verdict:
+def judge_grid(m: Measurement) -> ClaimVerdict:
     """As a single claim, and every cell must have been learned."""
     if m.numbers["fewest seeds that learned"] < FEWEST:
-        return "out of reach"
+        return "inconclusive"
     return at_least(m, AS_MUCH)
 
 
@@ -228,7 +228,7 @@ CLAIMS = (
         rule=(
             f"The last layer's variation over random causal rows, in the cell where its interval is lowest: as for the "
             f"single claims, bar {AS_MUCH}. Seeds with less than {LEARNED} on hard positions are left out and "
-            f"counted; out of reach if fewer than {FEWEST} are left in any cell."
+            f"counted; inconclusive if fewer than {FEWEST} are left in any cell."
         ),
         quantity="variation / random, lowest cell",
         measure=measure_grid,
@@ -243,7 +243,7 @@ CLAIMS = (
         statement="With a minimal first layer the patterns above it vary less across seeds.",
         rule="Reproduced if the interval of the ratio to the standard models' last layer lies below 1, not "
         "reproduced if "
-        "above, else out of reach. Judged on the setting of Figure 3: complete words, loss on closers, linear head.",
+        "above, else inconclusive. Judged on the setting of Figure 3: complete words, loss on closers, linear head.",
         quantity="variation / standard models'",
         measure=partial(measure_minimal, groups=("minimal-words-closers",)),
         judge=judge_minimal,
@@ -274,7 +274,7 @@ CLAIMS = (
         source="bounded Dyck, Appendix D.2",
         statement="On prefixes, patterns sit on the current token in some models and on the first one in others.",
         rule="Reproduced if the mean share of the last layer's attention on those two tokens has an interval above one "
-        "half, not reproduced if below, else out of reach.",
+        "half, not reproduced if below, else inconclusive.",
         quantity="share of attention",
         measure=measure_same_or_first,
         judge=more_than_half,

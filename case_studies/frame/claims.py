@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from case_studies.frame.evidence import Evidence
 
 Size = Literal["quick", "standard", "paper"]
-Verdict = Literal["reproduced", "not reproduced", "out of reach"]
+ClaimVerdict = Literal["reproduced", "not reproduced", "inconclusive"]
 
 SIZES: tuple[Size, ...] = get_args(Size)
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+VERDICTS: tuple[ClaimVerdict, ...] = get_args(ClaimVerdict)
 NOT_RUN = "not run"
 """What stands in the place of a verdict where nothing was measured yet."""
 
@@ -95,7 +95,7 @@ class Claim:
     """When it counts as reproduced, in words, written before the run."""
     measure: Callable[["Evidence"], Measurement]
     """Measures it; a function of what was trained, the size and the seed, and of nothing else."""
-    judge: Callable[[Measurement], Verdict]
+    judge: Callable[[Measurement], ClaimVerdict]
     """The rule in code."""
     quantity: str = ""
     """What the measured number is, in a few words."""
@@ -104,9 +104,9 @@ class Claim:
     needs: Sequence[str] = ()
     """Groups of trained models that `measure` looks at."""
     sizes: Sequence[Size] = SIZES
-    """Where it can be measured; at other sizes it is out of reach."""
+    """Where it can be measured; at other sizes it is inconclusive."""
     why_not: str = ""
-    """Why it is out of reach at other sizes."""
+    """Why it is inconclusive at other sizes."""
 
     def __post_init__(self):
         if not NAME.fullmatch(self.id):
@@ -122,7 +122,7 @@ class Claim:
                 f"claim {self.id} is measured at {', '.join(self.sizes) or 'no size'}; say why_not others."
             )
 
-    def verdict(self, measurement: Measurement) -> Verdict:
+    def verdict(self, measurement: Measurement) -> ClaimVerdict:
         """The rule applied to a measurement.
 
         Raises:

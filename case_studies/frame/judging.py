@@ -6,26 +6,26 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from case_studies.frame.claims import Measurement, Verdict
+from case_studies.frame.claims import ClaimVerdict, Measurement
 from interp.core.statistics import t_half_width
 
 
-def above(m: Measurement, bar: float) -> Verdict:
+def above(m: Measurement, bar: float) -> ClaimVerdict:
     """The whole interval above the bar."""
-    return "reproduced" if m.low > bar else "not reproduced" if m.high < bar else "out of reach"
+    return "reproduced" if m.low > bar else "not reproduced" if m.high < bar else "inconclusive"
 
 
-def at_least(m: Measurement, bar: float) -> Verdict:
+def at_least(m: Measurement, bar: float) -> ClaimVerdict:
     """The whole interval at the bar or above."""
-    return "reproduced" if m.low >= bar else "not reproduced" if m.high < bar else "out of reach"
+    return "reproduced" if m.low >= bar else "not reproduced" if m.high < bar else "inconclusive"
 
 
-def below(m: Measurement, bar: float) -> Verdict:
+def below(m: Measurement, bar: float) -> ClaimVerdict:
     """The whole interval below the bar."""
-    return "reproduced" if m.high < bar else "not reproduced" if m.low > bar else "out of reach"
+    return "reproduced" if m.high < bar else "not reproduced" if m.low > bar else "inconclusive"
 
 
-def more_than_half(m: Measurement) -> Verdict:
+def more_than_half(m: Measurement) -> ClaimVerdict:
     """Above one half."""
     return above(m, 0.5)
 
@@ -68,8 +68,8 @@ def difference_interval(
     return mean, float(found.low), float(found.high)
 
 
-def within(m: Measurement, margin: float) -> Verdict:
+def within(m: Measurement, margin: float) -> ClaimVerdict:
     """The whole interval closer to 0 than the margin: no difference worth the name."""
     if -margin < m.low and m.high < margin:
         return "reproduced"
-    return "not reproduced" if m.low >= margin or m.high <= -margin else "out of reach"
+    return "not reproduced" if m.low >= margin or m.high <= -margin else "inconclusive"

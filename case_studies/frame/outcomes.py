@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from case_studies.frame.claims import NOT_RUN, VERDICTS, Claim, Measurement, Size, Verdict, shown
+from case_studies.frame.claims import NOT_RUN, VERDICTS, Claim, ClaimVerdict, Measurement, Size, shown
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class ClaimResult:
     """A claim, and what came of it."""
 
     claim: Claim
-    verdict: Verdict | None = None
+    verdict: ClaimVerdict | None = None
     """None where nothing was measured yet."""
     measurement: Measurement | None = None
     note: str = ""
@@ -76,7 +76,7 @@ class StudyResult:
 
     study: str
     size: Size
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[ClaimResult, ...]
     """In the study's order."""
     manifest: Mapping[str, Any]
     """Versions, hardware, threads, seed; seconds of computing over all sittings, and of this one by the wall clock."""

@@ -10,10 +10,10 @@ from typing import Any
 from markupsafe import Markup
 
 from case_studies.frame.claims import NOT_RUN
-from case_studies.frame.outcomes import Outcome, StudyResult
+from case_studies.frame.outcomes import ClaimResult, StudyResult
 from interp.view.page import Section, write_page
 
-_MARKS = {"reproduced": "✓", "not reproduced": "✗", "out of reach": "○", NOT_RUN: "…"}
+_MARKS = {"reproduced": "✓", "not reproduced": "✗", "inconclusive": "○", NOT_RUN: "…"}
 _LONG_LIST = 12
 
 
@@ -54,7 +54,7 @@ def _verdict(label: str) -> Markup:
     return Markup('<span class="verdict" data-verdict="{}">{} {}</span>').format(label, _MARKS[label], label)
 
 
-def _claim(outcome: Outcome) -> Section:
+def _claim(outcome: ClaimResult) -> Section:
     claim, m = outcome.claim, outcome.measurement
     tables = [*(m.tables if m else ())]
     if m and m.numbers:
@@ -70,7 +70,7 @@ def _claim(outcome: Outcome) -> Section:
     )
 
 
-def _finding(outcome: Outcome) -> Markup:
+def _finding(outcome: ClaimResult) -> Markup:
     claim, m = outcome.claim, outcome.measurement
     number = f"{claim.quantity} {outcome.measured}, n = {outcome.sample}".strip() if m else "no number"
     facts = [
@@ -86,7 +86,7 @@ def _finding(outcome: Outcome) -> Markup:
     ).format(claim.statement, _verdict(outcome.label), number, rows)
 
 
-def _settings(outcome: Outcome) -> Markup:
+def _settings(outcome: ClaimResult) -> Markup:
     """Task, model and training of every group behind the claim, folded away until somebody wants to know."""
     if not outcome.settings:
         return Markup("")

@@ -16,10 +16,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from case_studies.frame.claims import NAME, SIZES, Claim, Measurement, Size, Verdict, check_size
+from case_studies.frame.claims import NAME, SIZES, Claim, ClaimVerdict, Measurement, Size, check_size
 from case_studies.frame.evidence import Evidence, ModelSpec, settings_of
 from case_studies.frame.measuring import MeasureCache, measure_claims
-from case_studies.frame.outcomes import Outcome, StudyResult
+from case_studies.frame.outcomes import ClaimResult, StudyResult
 from case_studies.frame.page import write_study_page
 from case_studies.frame.progress import Count
 from hooks.atomic import write_json
@@ -31,7 +31,17 @@ from interp.training.sweeps import train_to_disk
 MODELS = "models"
 """The folder of trained models, beside those of the studies."""
 
-__all__ = ["Claim", "Evidence", "Measurement", "ModelSpec", "Outcome", "Size", "Study", "StudyResult", "Verdict"]
+__all__ = [
+    "Claim",
+    "ClaimResult",
+    "ClaimVerdict",
+    "Evidence",
+    "Measurement",
+    "ModelSpec",
+    "Size",
+    "Study",
+    "StudyResult",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,26 +262,26 @@ class _Run:
                 count.one(f"{claim.id}: {outcome.label if error is None else 'could not be measured'}")
         return errors
 
-    def outcomes(self, errors: dict[str, str]) -> tuple[Outcome, ...]:
+    def outcomes(self, errors: dict[str, str]) -> tuple[ClaimResult, ...]:
         """Every claim of the study with what is known of it; a judge that raises joins the errors."""
         return tuple(self._outcome(claim, errors) for claim in self.study.claims)
 
-    def _outcome(self, claim: Claim, errors: dict[str, str]) -> Outcome:
+    def _outcome(self, claim: Claim, errors: dict[str, str]) -> ClaimResult:
         settings = {name: settings_of(specs) for name, specs in self.evidence[claim.id].groups.items()}
         if self.size not in claim.sizes:
-            return Outcome(claim=claim, verdict="out of reach", note=claim.why_not)
+            return ClaimResult(claim=claim, verdict="inconclusive", note=claim.why_not)
         if claim.id in errors:
             last = errors[claim.id].strip().splitlines()[-1]
-            return Outcome(claim=claim, note=f"Could not be measured: {last}", settings=settings)
+            return ClaimResult(claim=claim, note=f"Could not be measured: {last}", settings=settings)
         measured = self.cache.find(claim, self.keys[claim.id])
         if measured is None:
-            return Outcome(claim=claim, note="Not measured yet at this size, seed and code.", settings=settings)
+            return ClaimResult(claim=claim, note="Not measured yet at this size, seed and code.", settings=settings)
         try:
             verdict = claim.verdict(measured.measurement)
         except Exception as error:
             errors[claim.id] = f"{type(error).__name__}: {error}"
             return self._outcome(claim, errors)
-        return Outcome(
+        return ClaimResult(
             claim=claim,
             verdict=verdict,
             measurement=measured.measurement,

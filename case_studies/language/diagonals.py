@@ -52,7 +52,7 @@ def _claim(family: str, name: str) -> Claim:
         id=f"diagonals.{name}.{family}", source=source,
         statement=f"Pretraining makes the diagonal of {written} strong in heads of {family}.",
         rule="Share of heads with a strong positive diagonal (interp.diagonals), minus that of the model before "
-        "training: reproduced if the t interval over seeds lies above 0, not reproduced if below, else out of reach. "
+        "training: reproduced if the t interval over seeds lies above 0, not reproduced if below, else inconclusive. "
         "Where all seeds agree the interval has no width.",
         quantity="share of heads, over untrained", measure=partial(measure_diagonals, family=family, matrix=matrix),
         judge=partial(above, bar=0.0), needs=(group(family, PLAIN),),

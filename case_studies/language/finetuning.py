@@ -92,7 +92,7 @@ CLAIMS = (
         statement="A pretrained GPT-2 learns a template task from fewer strings than one trained from scratch.",
         rule=f"Accuracy on unseen symbols after fine-tuning on {JUDGED} strings, minus that of the same model trained "
         "from scratch, paired by seed: reproduced if the t interval over seeds lies above 0, not reproduced if below, "
-        "else out of reach.",
+        "else inconclusive.",
         quantity="difference in accuracy", measure=measure_finetuning, judge=partial(above, bar=0.0),
         needs=(group("gpt2", PLAIN),),
     ),

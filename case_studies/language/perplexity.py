@@ -48,7 +48,7 @@ def _losses(evidence: Evidence, name: str) -> Float[np.ndarray, "seed window"]:
     for spec in evidence.specs(name):
         batch = spec.task.sample(windows, generator=derived_generator(evidence.seed, "perplexity"), split="test")
         score = score_batch(evidence.run(spec).model, spec.task, batch)
-        found.append((score.loss[:, 0] / score.asked[:, 0]).double().numpy())
+        found.append((score.loss[:, 0] / score.total[:, 0]).double().numpy())
     return np.stack(found)
 
 
@@ -99,7 +99,7 @@ def _claim(family: str, source: str, model: str, paper: str | None) -> Claim:
         id=f"perplexity.{family}", source=source, paper=paper,
         statement=f"With a I on W_K W_Q^T and b I on W_V W_O^T {model} reaches a lower perplexity in the same steps.",
         rule="Loss per token of the plain model minus that of the other, on the same held-out text, paired by seed: "
-        "reproduced if the t interval over seeds lies above 0, not reproduced if below, else out of reach.",
+        "reproduced if the t interval over seeds lies above 0, not reproduced if below, else inconclusive.",
         quantity="gain in nats per token", measure=partial(measure_perplexity, family=family),
         judge=partial(above, bar=0.0), needs=tuple(group(family, variant) for variant in VARIANTS),
     )  # fmt: skip

@@ -8,7 +8,7 @@ import altair as alt
 import pandas as pd
 import torch
 
-from case_studies.frame.claims import Claim, Measurement, Size, Verdict
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, Size
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.judging import below
 from case_studies.lego.counting import (
@@ -242,16 +242,16 @@ def _bars(values: Mapping[str, float], unit: str, title: str) -> alt.TopLevelMix
     return chart.properties(title=title, width=WIDTH, height=HEIGHT)
 
 
-def judge_count(m: Measurement) -> Verdict:
+def judge_count(m: Measurement) -> ClaimVerdict:
     """Less than BERT's."""
     return "reproduced" if m.value < 1 else "not reproduced"
 
 
-def judge_ratio(m: Measurement, bar: float) -> Verdict:
+def judge_ratio(m: Measurement, bar: float) -> ClaimVerdict:
     """The median at the bar or below; above it only where the lower quartile is."""
     if m.value <= bar:
         return "reproduced"
-    return "not reproduced" if m.low > bar else "out of reach"
+    return "not reproduced" if m.low > bar else "inconclusive"
 
 
 CLAIMS = (
@@ -274,7 +274,7 @@ CLAIMS = (
         statement="Association and broadcast take time linear in the length.",
         rule=f"The larger of association's and broadcast's time, forward and backward, at {LONG} tokens over "
         f"{SHORT}, median over rounds of paired ratios: reproduced if at most {LINEAR_BAR}, not reproduced if the "
-        f"lower quartile is above {LINEAR_BAR}, else out of reach.",
+        f"lower quartile is above {LINEAR_BAR}, else inconclusive.",
         quantity=f"time at {LONG} tokens over {SHORT}", measure=measure_linear,
         judge=partial(judge_ratio, bar=LINEAR_BAR),
     ),
@@ -283,7 +283,7 @@ CLAIMS = (
         statement="A hard-coded head takes at most half the time of a learned one.",
         rule="The largest time of one association, [CLS], [SEP] or convolution head over one learned head as it is "
         f"trained, forward and backward, {SHORT} tokens, median over rounds of paired ratios: reproduced if at most "
-        f"{HEAD_BAR}, not reproduced if the lower quartile is above {HEAD_BAR}, else out of reach.",
+        f"{HEAD_BAR}, not reproduced if the lower quartile is above {HEAD_BAR}, else inconclusive.",
         quantity="time over a learned head's", measure=measure_head, judge=partial(judge_ratio, bar=HEAD_BAR),
     ),
     Claim(
@@ -291,7 +291,7 @@ CLAIMS = (
         statement="Models with hard-coded attention train faster than BERT.",
         rule="The larger of Hybrid's and Hardcode's time over that of Hugging Face's BERT (sdpa), forward and "
         f"backward of {LAYERS} layers of base width, {SHORT} tokens, paired by round: reproduced if the upper "
-        "quartile is below 1, not reproduced if the lower quartile is above 1, else out of reach.",
+        "quartile is below 1, not reproduced if the lower quartile is above 1, else inconclusive.",
         quantity="time over Hugging Face's BERT", measure=measure_time, judge=partial(below, bar=1.0),
     ),
 )  # fmt: skip

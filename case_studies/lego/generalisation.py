@@ -134,7 +134,7 @@ def _contrast(
     return Claim(
         id=name, source=source, paper=paper, statement=statement, sizes=LARGE, why_not=TOO_SHORT,
         rule=f"Accuracy of the worst variable that was not trained, {words(ours)} minus {words(other)}: reproduced if "
-        "the t interval over seeds lies above 0, not reproduced if below, else out of reach.",
+        "the t interval over seeds lies above 0, not reproduced if below, else inconclusive.",
         quantity="difference in accuracy", measure=partial(measure_contrast, ours=ours, other=other),
         judge=partial(above, bar=0.0), needs=tuple(dict.fromkeys((ours[0], other[0]))),
     )  # fmt: skip

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from case_studies.audit.audits import audits, needed
 from case_studies.audit.reading import FEWEST, RULE, judge_most, measure_share
-from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence, ModelSpec
 from case_studies.frame.judging import above, below, t_interval
 from case_studies.lego.curves import depth_curve, learning_chart
@@ -176,9 +176,9 @@ def measure_written(evidence: Evidence, *, group: str) -> Measurement:
     )  # fmt: skip
 
 
-def judge_written(m: Measurement) -> Verdict:
+def judge_written(m: Measurement) -> ClaimVerdict:
     """More than their share, of enough heads."""
-    return above(m, 0.5) if m.numbers["heads"] >= FEWEST else "out of reach"
+    return above(m, 0.5) if m.numbers["heads"] >= FEWEST else "inconclusive"
 
 
 def _loss(name: str, statement: str, ours: str, other: str, *, lower: bool, paper: str) -> Claim:
@@ -186,7 +186,7 @@ def _loss(name: str, statement: str, ours: str, other: str, *, lower: bool, pape
         id=f"hardcoded.loss-{name}", source=FIGURE_9, paper=paper, statement=statement,
         rule=f"Validation loss after the same steps of pretraining, {NAMES[ours]} minus {NAMES[other]}, paired by "
         f"seed: reproduced if the t interval over seeds lies {'below' if lower else 'above'} 0, not reproduced if on "
-        "the other side, else out of reach.",
+        "the other side, else inconclusive.",
         quantity="difference in loss, nats", measure=partial(measure_loss, ours=ours, other=other),
         judge=partial(below if lower else above, bar=0.0), needs=TEXTS,
     )  # fmt: skip
@@ -203,7 +203,7 @@ def _chains(ours: str, *, trained: bool) -> Claim:
         id=f"hardcoded.{'chains' if trained else 'beyond'}-{ours}", source=OURS,
         statement=f"Pretrained and fine-tuned alike, {NAMES[ours]} {what} BERT.",
         rule=f"{which}, {NAMES[ours]} minus BERT, paired by seed: reproduced if the t interval over seeds lies above "
-        "0, not reproduced if below, else out of reach.",
+        "0, not reproduced if below, else inconclusive.",
         quantity="difference in accuracy",
         measure=partial(measure_chains, ours=ours, other="bert", trained=trained),
         judge=partial(above, bar=0.0), needs=(f"chains-{ours}", "chains-bert"),
@@ -221,7 +221,7 @@ CLAIMS = (
         id="hardcoded.steps", source=FIGURE_9,
         statement="Hybrid is where BERT ends in fewer steps.",
         rule="Share of the steps after which Hybrid's validation loss is BERT's last one or lower, 1 if it never is: "
-        "reproduced if the t interval over seeds lies below 1, not reproduced if above, else out of reach.",
+        "reproduced if the t interval over seeds lies below 1, not reproduced if above, else inconclusive.",
         quantity="share of the steps", measure=partial(measure_steps, ours="hybrid", other="bert"),
         judge=partial(below, bar=1.0), needs=TEXTS,
     ),
@@ -230,7 +230,7 @@ CLAIMS = (
         id="hardcoded.written", source=OURS, sizes=LARGE, why_not=LONGER,
         statement="In Hybrid, fine-tuned on chains, the needed heads are those that are written down.",
         rule="Of the heads that the audit finds needed, the share that is hard-coded, as half of all heads are: "
-        "reproduced if the t interval over seeds lies above one half, not reproduced if below, else out of reach; out "
+        "reproduced if the t interval over seeds lies above one half, not reproduced if below, else inconclusive; out "
         f"of reach too with fewer than {FEWEST} such heads.",
         quantity="share of needed heads", measure=partial(measure_written, group="chains-hybrid"),
         judge=judge_written, needs=("chains-hybrid",),

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.audit.audits import audits, needed, readable
+from case_studies.audit.audits import audits, needed
 from case_studies.frame.claims import Claim, Measurement
 from case_studies.frame.evidence import Evidence, ModelSpec
 from case_studies.frame.judging import above, correlation
@@ -16,7 +16,7 @@ from case_studies.lego.generalisation import LARGE, TOO_SHORT, plain_depth
 from case_studies.lego.percolation import layers_in_words, probe_layers, straightness
 from case_studies.lego.shortcut import BROKEN
 from interp.heads.classify import classify_heads
-from interp.theory.sign_counting import parity_test
+from interp.theory.sign_counting import sign_counting
 from interp.view.points import scatter
 
 TIED = ("plain-tied", "long-tied", "long-stochastic")
@@ -43,7 +43,7 @@ def association(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
 def following(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
     """Share of sentences with a broken chain whose last variable is not answered with the parity of all signs."""
     model = evidence.run(spec).model.at_depth(depth)
-    return 1 - float(parity_test(model, spec.task, n=BROKEN, seed=evidence.seed).of("broken")[-1])
+    return 1 - float(sign_counting(model, spec.task, n=BROKEN, seed=evidence.seed).of("broken")[-1])
 
 
 def faithful(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
@@ -93,7 +93,7 @@ def _claim(name: str) -> Claim:
         statement=f"Tied models carry further the more {meaning}.",
         rule=f"Rank correlation over tied models, within arms, of {words} with accuracy on the worst untrained "
         f"variable at {TIMES} times the plain depth: reproduced if its bootstrap interval lies above 0, not "
-        "reproduced if below, else out of reach.",
+        "reproduced if below, else inconclusive.",
         quantity="rank correlation", measure=partial(measure_why, name=name), judge=partial(above, bar=0.0), needs=TIED,
     )  # fmt: skip
 

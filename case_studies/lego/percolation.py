@@ -118,7 +118,7 @@ CLAIMS = (
         statement="In a tied model values percolate along the chain at a steady pace, more so than in an untied one.",
         rule="Squared correlation of a variable's place in the chain with the layer from which a linear probe tells "
         f"its value for good (accuracy {RESOLVED}), tied minus untied, same depth: reproduced if the t interval over "
-        "seeds lies above 0, not reproduced if below, else out of reach.",
+        "seeds lies above 0, not reproduced if below, else inconclusive.",
         quantity="difference in r2", measure=partial(measure_percolation, tied="long-tied", untied="long-untied"),
         judge=partial(above, bar=0.0), needs=("long-tied", "long-untied"),
     ),
@@ -128,7 +128,7 @@ CLAIMS = (
         "loop.",
         rule="Squared correlation of a variable's place in the chain with the number of layers after which it is "
         f"answered for good, mean over seeds: reproduced if the t interval lies at {STRAIGHT} or above, not "
-        "reproduced if below, else out of reach.",
+        "reproduced if below, else inconclusive.",
         quantity="r2", measure=partial(measure_loop, group="long-stochastic"),
         judge=partial(at_least, bar=STRAIGHT), needs=("long-stochastic",),
     ),

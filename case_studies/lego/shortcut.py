@@ -4,13 +4,13 @@ from functools import partial
 
 import numpy as np
 
-from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.judging import above, difference_interval, t_interval
 from case_studies.lego.curves import depth_curve, learning_chart
 from case_studies.lego.generalisation import LARGE
 from case_studies.lego.starts import NO_TIME
-from interp.theory.sign_counting import parity_test
+from interp.theory.sign_counting import sign_counting
 
 LEAST = 0.1
 """A model must tell the last variable by so much above chance before it can be asked how."""
@@ -56,7 +56,7 @@ def measure_parity(evidence: Evidence, *, group: str) -> Measurement:
     shares = []
     for spec in evidence.specs(group):
         whole = float(depth_curve(evidence, spec).accuracy[-1][-1])
-        found = parity_test(evidence.run(spec).model, spec.task, n=BROKEN, seed=evidence.seed)
+        found = sign_counting(evidence.run(spec).model, spec.task, n=BROKEN, seed=evidence.seed)
         row = found.questions.index("broken")
         broken, low, high = (float(part[row, -1]) for part in (found.share, found.low, found.high))
         flips = [f"{found.of(question)[-1]:.3f}" for question in ("one flip", "two flips")]
@@ -74,9 +74,9 @@ def measure_parity(evidence: Evidence, *, group: str) -> Measurement:
     )  # fmt: skip
 
 
-def judge_parity(m: Measurement) -> Verdict:
+def judge_parity(m: Measurement) -> ClaimVerdict:
     """More than half of it, over two seeds at least."""
-    return above(m, 0.5) if m.numbers["seeds that know the last variable"] >= 2 else "out of reach"
+    return above(m, 0.5) if m.numbers["seeds that know the last variable"] >= 2 else "inconclusive"
 
 
 def measure_middle(evidence: Evidence, *, ours: str, other: str) -> Measurement:
@@ -98,7 +98,7 @@ def measure_middle(evidence: Evidence, *, ours: str, other: str) -> Measurement:
     )  # fmt: skip
 
 
-RULE = "reproduced if the t interval over seeds lies above {bar}, not reproduced if below, else out of reach."
+RULE = "reproduced if the t interval over seeds lies above {bar}, not reproduced if below, else inconclusive."
 CLAIMS = (
     Claim(
         id="shortcut.last-first", source=SECTION,

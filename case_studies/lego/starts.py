@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence, ModelSpec
 from case_studies.frame.judging import above, t_interval, within
 from case_studies.lego.curves import depth_curve, learning_chart
@@ -136,11 +136,11 @@ def gallery(model, task: Lego, found: HeadPatterns, *, seed: int) -> alt.TopLeve
     )  # fmt: skip
 
 
-def judge_emergence(m: Measurement) -> Verdict:
+def judge_emergence(m: Measurement) -> ClaimVerdict:
     """Above the best untrained head, and labelled so."""
     if m.numbers.get("heads labelled association", 0):
         return above(m, 0.0)
-    return "not reproduced" if m.high < 0.3 else "out of reach"
+    return "not reproduced" if m.high < 0.3 else "inconclusive"
 
 
 def _start(name: str, ours: str, statement: str, **more) -> Claim:
@@ -148,7 +148,7 @@ def _start(name: str, ours: str, statement: str, **more) -> Claim:
         id=f"start.{name}", source=FIGURE, statement=statement,
         rule="Mean accuracy over all variables but the root after the same steps on the task, this start minus the "
         "random one, paired by seed: reproduced if the t interval over seeds lies above 0, not reproduced if below, "
-        "else out of reach.",
+        "else inconclusive.",
         quantity="difference in accuracy", measure=partial(measure_start, ours=ours, other="start-random"),
         judge=partial(above, bar=0.0), needs=(ours, "start-random"), **more,
     )  # fmt: skip
@@ -165,7 +165,7 @@ CLAIMS = (
         statement="Pretraining on text that has nothing to do with LEGO gives heads that attend to equal tokens.",
         rule="Association score of the best head on LEGO sentences before fine-tuning, minus the best of the same "
         "model before pretraining: reproduced if some head is labelled association (classify_heads) and the interval "
-        "over sentences lies above 0; not reproduced if none is and the interval ends below 0.3; else out of reach.",
+        "over sentences lies above 0; not reproduced if none is and the interval ends below 0.3; else inconclusive.",
         quantity="difference in score", measure=partial(measure_emergence, start="start-pretrained"),
         judge=judge_emergence, needs=("start-pretrained",),
     ),
@@ -174,7 +174,7 @@ CLAIMS = (
         statement="Arbitrary tokens in place of =, + and - change nothing for a pretrained model.",
         rule="Mean accuracy over all variables but the root, pretrained start with arbitrary tokens minus the same "
         f"with the usual ones, paired by seed: reproduced if the t interval over seeds lies within {SAME} of 0, not "
-        "reproduced if it lies outside, else out of reach. (From a random start all tokens are alike before "
+        "reproduced if it lies outside, else inconclusive. (From a random start all tokens are alike before "
         "training.)",
         quantity="difference in accuracy",
         measure=partial(measure_start, ours="start-symbols", other="start-pretrained"),

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.judging import above, at_least, below, t_interval
 from case_studies.template.measures import Scored, by, by_n, paper_curves, scores, threshold
@@ -24,7 +24,7 @@ def _by_width(rows: list[Scored], name: str) -> list[dict]:
     """Accuracy of each width, symbols of all seeds pooled, with its exact interval."""
     found = []
     for width, part in by(rows, lambda row: row.config.d_model).items():
-        right, asked = sum(row.right for row in part), sum(row.asked for row in part)
+        right, asked = sum(row.right for row in part), sum(row.total for row in part)
         low, high = proportion_interval(np.array(right), asked)
         found.append({"width": width, "accuracy": right / asked, "low": float(low), "high": float(high),
                       "symbols": asked, "series": name})  # fmt: skip
@@ -58,12 +58,12 @@ def measure_copying(evidence: Evidence, *, judged: str, at: str) -> Measurement:
     )  # fmt: skip
 
 
-def judge_copied(m: Measurement) -> Verdict:
+def judge_copied(m: Measurement) -> ClaimVerdict:
     """At least 0.95."""
     return at_least(m, COPIED)
 
 
-def judge_fails(m: Measurement) -> Verdict:
+def judge_fails(m: Measurement) -> ClaimVerdict:
     """Less than half."""
     return below(m, 0.5)
 
@@ -98,7 +98,7 @@ def measure_width(evidence: Evidence) -> Measurement:
     )  # fmt: skip
 
 
-def judge_inverse(m: Measurement) -> Verdict:
+def judge_inverse(m: Measurement) -> ClaimVerdict:
     """Wider models need more."""
     return above(m, 0)
 
@@ -111,7 +111,7 @@ CLAIMS = (
         statement="With b I on W_V W_O^T the attention-only model says unseen symbols again, at every width.",
         paper="error below 0.1 from 8 symbols on",
         rule=f"Accuracy on unseen symbols at the width where it is lowest: reproduced if its exact interval lies at or "
-        f"above {COPIED}, not reproduced if below, else out of reach.",
+        f"above {COPIED}, not reproduced if below, else inconclusive.",
         quantity="accuracy, worst width", measure=partial(measure_copying, judged=B, at="worst"),
         judge=judge_copied, needs=NEEDS,
     ),
@@ -120,7 +120,7 @@ CLAIMS = (
         statement="Without it, the model learns its training symbols and does not carry over to unseen ones.",
         paper="128 symbols, width 512: error 1.0",
         rule="Accuracy on unseen symbols of the widest model: reproduced if its interval lies below one half, not "
-        "reproduced if above, else out of reach.",
+        "reproduced if above, else inconclusive.",
         quantity="accuracy, widest", measure=partial(measure_copying, judged=PLAIN, at="widest"),
         judge=judge_fails, needs=NEEDS,
     ),
@@ -128,7 +128,7 @@ CLAIMS = (
         id="copying.same-rate", source="template paper, Section 6 (a learning rate for b exists)",
         statement="b I is not enough by itself: where b learns no faster than the rest, unseen symbols are not copied.",
         rule="Accuracy on unseen symbols: reproduced if its interval lies below one half, not reproduced if above, "
-        "else out of reach. Ours: the theorem lets only b learn.",
+        "else inconclusive. Ours: the theorem lets only b learn.",
         quantity="accuracy", measure=partial(measure_copying, judged=SAME, at="widest"),
         judge=judge_fails, needs=NEEDS,
     ),
@@ -137,7 +137,7 @@ CLAIMS = (
         statement="Without b I wider models need more samples to copy.",
         paper="64 at width 64, 2048 at 4096",
         rule="Slope of log2 of the samples needed for an error below a tenth over log2 of the width, seed by seed: "
-        "reproduced if its interval lies above 0, not reproduced if below, else out of reach.",
+        "reproduced if its interval lies above 0, not reproduced if below, else inconclusive.",
         quantity="doublings of n per doubling of width", measure=measure_width, judge=judge_inverse,
         needs=(f"copy {PLAIN}",), sizes=("standard", "paper"),
         why_not="It takes a grid of widths and samples, which is trained at size standard and above.",

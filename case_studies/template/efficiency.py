@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.judging import above, below, t_interval
 from case_studies.template.measures import (
@@ -65,11 +65,11 @@ def measure_ratio(evidence: Evidence, *, task: str, variant: str, other_rates: s
     )  # fmt: skip
 
 
-def judge_quarter(m: Measurement) -> Verdict:
+def judge_quarter(m: Measurement) -> ClaimVerdict:
     """At most a quarter at some n."""
     if m.high <= QUARTER:
         return "reproduced"
-    return "not reproduced" if m.numbers["all intervals above a quarter"] else "out of reach"
+    return "not reproduced" if m.numbers["all intervals above a quarter"] else "inconclusive"
 
 
 def measure_threshold(evidence: Evidence, *, level: float, fewer: str, more: str) -> Measurement:
@@ -98,11 +98,11 @@ def measure_threshold(evidence: Evidence, *, level: float, fewer: str, more: str
     )  # fmt: skip
 
 
-def judge_saved(m: Measurement) -> Verdict:
+def judge_saved(m: Measurement) -> ClaimVerdict:
     """Two doublings or more; where neither variant gets there nothing can be said."""
     if m.numbers["seeds where neither does"]:
-        return "out of reach"
-    return "reproduced" if m.low > SAVED else "not reproduced" if m.high < HARDLY else "out of reach"
+        return "inconclusive"
+    return "reproduced" if m.low > SAVED else "not reproduced" if m.high < HARDLY else "inconclusive"
 
 
 def measure_majority(evidence: Evidence) -> Measurement:
@@ -127,7 +127,7 @@ def measure_majority(evidence: Evidence) -> Measurement:
     )  # fmt: skip
 
 
-def judge_less(m: Measurement) -> Verdict:
+def judge_less(m: Measurement) -> ClaimVerdict:
     """Less loss."""
     return below(m, 0)
 
@@ -145,7 +145,7 @@ def measure_harder(evidence: Evidence) -> Measurement:
     )  # fmt: skip
 
 
-def judge_more(m: Measurement) -> Verdict:
+def judge_more(m: Measurement) -> ClaimVerdict:
     """More loss."""
     return above(m, 0)
 
@@ -174,7 +174,7 @@ def _ratio_claim(name: str, source: str, statement: str, paper: str, *, task: st
         id=name, source=source, statement=statement, paper=paper,
         rule="Reproduced if at some n of the grid the ratio of test losses (geometric mean over seeds) has an interval "
         "that ends at or below a quarter, Bonferroni over n; not reproduced if all intervals lie above a quarter; else "
-        f"out of reach.{control}",
+        f"inconclusive.{control}",
         quantity=f"loss {variant} / loss {PLAIN}, best n",
         measure=partial(
             measure_ratio, task=task, variant=variant, other_rates="aba-abb other rates" if rates else ""
@@ -188,8 +188,8 @@ def _threshold_claim(name: str, statement: str, paper: str, *, level: float, few
     return Claim(
         id=name, source="template paper, Section 5 and Figure 3", statement=statement, paper=paper,
         rule=f"Doublings of n saved until the loss stays below {level}, over seeds: reproduced if the interval lies "
-        f"above {SAVED:g} (a factor of 4), not reproduced if below {HARDLY:g} (a factor of 2), else out of reach; also "
-        "out of reach if for some seed neither variant gets there.",
+        f"above {SAVED:g} (a factor of 4), not reproduced if below {HARDLY:g} (a factor of 2), else inconclusive; also "
+        "inconclusive if for some seed neither variant gets there.",
         quantity="doublings of n saved",
         measure=partial(measure_threshold, level=level, fewer=fewer, more=more),
         judge=judge_saved, needs=(f"aba-abb {more}", f"aba-abb {fewer}"), **where,
@@ -238,7 +238,7 @@ CLAIMS = (
         statement="With a I and b I majority takes fewer samples at every length.",
         paper="length 4: loss below 0.5 from 8192 without, 512 with",
         rule="Ratio of test losses at the length where it is least favourable, at its best n, Bonferroni over all: "
-        "reproduced if the interval of its logarithm lies below 0, not reproduced if above, else out of reach.",
+        "reproduced if the interval of its logarithm lies below 0, not reproduced if above, else inconclusive.",
         quantity="log10 of loss with / without, worst length", measure=measure_majority, judge=judge_less,
         needs=(f"majority {PLAIN}", f"majority {BOTH}"),
     ),
@@ -247,7 +247,7 @@ CLAIMS = (
         statement="Majority over longer strings takes more samples.",
         paper="n = 2048: 0.00 at length 2, 0.85 at 4",
         rule="Loss at the longest minus loss at the shortest, plain model, largest n: reproduced if the interval over "
-        "seeds lies above 0, not reproduced if below, else out of reach.",
+        "seeds lies above 0, not reproduced if below, else inconclusive.",
         quantity="difference of losses", measure=measure_harder, judge=judge_more,
         needs=(f"majority {PLAIN}", f"majority {BOTH}"),
     ),

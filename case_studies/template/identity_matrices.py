@@ -50,7 +50,7 @@ def _diagonal_claim(name: str, variant: str, matrix: int, which: str, models: st
         id=name, source="template paper, Figure 7, on models of our own",
         statement=f"Training makes the diagonal of {which} strong in some head: solved models {models}.",
         rule="Share of solved models with a head whose diagonal is strong (interp.diagonals): reproduced if its exact "
-        "interval lies above one half, not reproduced if below, else out of reach. The paper looks at a pretrained "
+        "interval lies above one half, not reproduced if below, else inconclusive. The paper looks at a pretrained "
         "GPT-2.",
         quantity="share of solved models", measure=partial(measure_diagonals, variant=variant, matrix=matrix),
         judge=unless_unsolved(more_than_half), needs=(GROUPS[variant],),

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence
 from case_studies.template.measures import BARELY, SOLVED, judge_fails, judge_solved
 from interp.tasks import Template
@@ -60,20 +60,20 @@ def measure_matrix(evidence: Evidence, *, mlp: bool) -> Measurement:
     )  # fmt: skip
 
 
-def judge_nonsingular(m: Measurement) -> Verdict:
+def judge_nonsingular(m: Measurement) -> ClaimVerdict:
     """The toolkit's verdict for every task."""
     verdicts = set(m.numbers["verdicts"].values())
     if verdicts == {"nonsingular"}:
         return "reproduced"
-    return "not reproduced" if "singular" in verdicts else "out of reach"
+    return "not reproduced" if "singular" in verdicts else "inconclusive"
 
 
-def judge_singular(m: Measurement) -> Verdict:
+def judge_singular(m: Measurement) -> ClaimVerdict:
     """The opposite."""
     verdicts = set(m.numbers["verdicts"].values())
     if verdicts == {"singular"}:
         return "reproduced"
-    return "not reproduced" if "nonsingular" in verdicts else "out of reach"
+    return "not reproduced" if "nonsingular" in verdicts else "inconclusive"
 
 
 CLAIMS = (
@@ -82,7 +82,7 @@ CLAIMS = (
             id=f"kernel.{name}", source="template paper, Theorem 3.4, Eq. 3",
             statement=f"The transformer's random-features kernel carries over to unseen symbols: {name}.",
             rule=f"Accuracy of kernel ridge regression, its setting chosen on validation symbols: reproduced if the "
-            f"exact interval lies at or above {SOLVED}, not reproduced if below, else out of reach.",
+            f"exact interval lies at or above {SOLVED}, not reproduced if below, else inconclusive.",
             quantity="accuracy", measure=partial(measure_regression, name=name), judge=judge_solved,
         )
         for name in TASKS
@@ -91,14 +91,14 @@ CLAIMS = (
         id="kernel.mlp", source="template paper, Theorem 4.1",
         statement="The kernel of a fully connected net does not.",
         rule=f"Accuracy on aba against abb: reproduced if its interval lies below {BARELY}, not reproduced if above, "
-        "else out of reach.",
+        "else inconclusive.",
         quantity="accuracy", measure=partial(measure_regression, name="aba-abb", mlp=True), judge=judge_fails,
     ),
     Claim(
         id="kernel.matrix", source="template paper, Theorem 3.4",
         statement="The matrix N of the templates is nonsingular for the transformer's kernel.",
         rule="Reproduced if for both tasks the smallest eigenvalue's interval over draws lies above 0 (verdict "
-        "nonsingular), out of reach if undecided.",
+        "nonsingular), inconclusive if undecided.",
         quantity="smallest eigenvalue of N", measure=partial(measure_matrix, mlp=False), judge=judge_nonsingular,
     ),
     Claim(

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 
-from case_studies.frame.claims import Measurement, Verdict
+from case_studies.frame.claims import ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence, ModelSpec
 from case_studies.frame.judging import at_least, below, t_interval
 from case_studies.template.models import SCALES
@@ -51,7 +51,7 @@ class Scored:
     @property
     def accuracy(self) -> float:
         """Share of right answers."""
-        return self.right / self.asked
+        return self.right / self.total
 
     @property
     def length(self) -> int:
@@ -59,12 +59,12 @@ class Scored:
         return self.task.n_ctx - 2
 
 
-def judge_solved(m: Measurement) -> Verdict:
+def judge_solved(m: Measurement) -> ClaimVerdict:
     """At least 0.95."""
     return at_least(m, SOLVED)
 
 
-def judge_fails(m: Measurement) -> Verdict:
+def judge_fails(m: Measurement) -> ClaimVerdict:
     """Hardly above chance."""
     return below(m, BARELY)
 
@@ -103,7 +103,7 @@ def scores(evidence: Evidence, group: str, *, each_symbol: bool = False) -> list
         found.append(
             Scored(
                 n=n_train(spec), seed=spec.seed, rate=spec.settings.learning_rate, config=spec.config, task=task,
-                loss=float(score.loss.mean()), right=int(score.right.sum()), asked=len(strings),
+                loss=float(score.loss.mean()), right=int(score.right.sum()), total=len(strings),
                 validation=float(np.mean(best_record(run.history)["validation_loss"])), model=run.model,
             )
         )  # fmt: skip

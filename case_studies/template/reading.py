@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence, ModelSpec
 from case_studies.frame.judging import above, below, correlation, more_than_half, t_interval
 from case_studies.template.measures import SOLVED, n_train, template_task
@@ -63,12 +63,12 @@ def solved(evidence: Evidence, variant: str) -> Solved:
     return Solved([*good, *((spec, model) for _, spec, model in best)], len(good))
 
 
-def unless_unsolved(judge: Callable[[Measurement], Verdict]) -> Callable[[Measurement], Verdict]:
-    """The rule, or out of reach where hardly any model is solved."""
+def unless_unsolved(judge: Callable[[Measurement], ClaimVerdict]) -> Callable[[Measurement], ClaimVerdict]:
+    """The rule, or inconclusive where hardly any model is solved."""
 
     @wraps(judge)
-    def judged(m: Measurement) -> Verdict:
-        return "out of reach" if m.numbers["solved models"] < FEWEST else judge(m)
+    def judged(m: Measurement) -> ClaimVerdict:
+        return "inconclusive" if m.numbers["solved models"] < FEWEST else judge(m)
 
     return judged
 
@@ -162,7 +162,7 @@ def measure_identity_used(evidence: Evidence) -> Measurement:
     )  # fmt: skip
 
 
-def judge_used(m: Measurement) -> Verdict:
+def judge_used(m: Measurement) -> ClaimVerdict:
     """A clear loss."""
     return above(m, BAR)
 
@@ -199,7 +199,7 @@ def measure_agreement(evidence: Evidence) -> Measurement:
     )  # fmt: skip
 
 
-def judge_agreement(m: Measurement) -> Verdict:
+def judge_agreement(m: Measurement) -> ClaimVerdict:
     """A positive correlation."""
     return above(m, 0)
 
@@ -234,10 +234,10 @@ def measure_where_readable(evidence: Evidence, *, variant: str) -> Measurement:
     )  # fmt: skip
 
 
-def judge_not_yet(m: Measurement) -> Verdict:
+def judge_not_yet(m: Measurement) -> ClaimVerdict:
     """Not readable after the first layer, readable after the last."""
     if m.numbers["mean after the last layer"] < SOLVED:
-        return "out of reach"
+        return "inconclusive"
     return below(m, 0.75)
 
 
@@ -246,7 +246,7 @@ def _looking_claim(name: str, variant: str, models: str) -> Claim:
         id=name, source="template paper, Section 5 (why a I helps), Figure 7",
         statement=f"Solved models {models} have heads that look at the same symbol elsewhere.",
         rule="Share of solved models with a head labelled association (interp.classify_heads, kind same_symbol): "
-        "reproduced if its exact interval lies above one half, not reproduced if below, else out of reach.",
+        "reproduced if its exact interval lies above one half, not reproduced if below, else inconclusive.",
         quantity="share of solved models", measure=partial(measure_same_symbol, variant=variant),
         judge=unless_unsolved(more_than_half), needs=(GROUPS[variant],),
     )  # fmt: skip
@@ -258,7 +258,7 @@ def _readable_claim(name: str, variant: str, models: str) -> Claim:
         statement=f"Equality is found among the symbols first and read by [CLS] later: in solved models {models} the "
         "template cannot be read at [CLS] after the first layer.",
         rule=f"Mean probe accuracy at [CLS] after the first layer: reproduced if its interval over models lies below "
-        f"0.75, not reproduced if above, else out of reach; also out of reach if less than {SOLVED} is read after the "
+        f"0.75, not reproduced if above, else inconclusive; also inconclusive if less than {SOLVED} is read after the "
         "last layer.",
         quantity="probe accuracy after layer 1", measure=partial(measure_where_readable, variant=variant),
         judge=unless_unsolved(judge_not_yet), needs=(GROUPS[variant],),
@@ -272,7 +272,7 @@ CLAIMS = (
         id="heads.identity-used", source="ours, the causal half of Section 5",
         statement="Solved models with a I work by it.",
         rule=f"Accuracy on unseen symbols lost when every a is set to 0: reproduced if the interval over models lies "
-        f"above {BAR}, not reproduced if below, else out of reach.",
+        f"above {BAR}, not reproduced if below, else inconclusive.",
         quantity="accuracy lost", measure=measure_identity_used, judge=unless_unsolved(judge_used), needs=(GROUPS[A],),
     ),
     Claim(
@@ -280,7 +280,7 @@ CLAIMS = (
         statement="The heads whose attention depends most on equality are those that models need most.",
         rule="Spearman correlation over the heads of all solved models, of the association score's distance from 0 "
         "with the accuracy lost when the head is set to its mean: reproduced if the bootstrap interval lies above 0, "
-        "not reproduced if below, else out of reach.",
+        "not reproduced if below, else inconclusive.",
         quantity="rank correlation", measure=measure_agreement, judge=unless_unsolved(judge_agreement),
         needs=tuple(GROUPS.values()),
     ),

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.frame.claims import Claim, Measurement, Verdict
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.judging import above, below, t_interval
 from case_studies.template.measures import Scored, best_rate, by, losses, over_seeds, paper_curves, scores
@@ -53,12 +53,12 @@ def measure_slope(evidence: Evidence, *, what: str) -> Measurement:
     )  # fmt: skip
 
 
-def judge_falls(m: Measurement) -> Verdict:
+def judge_falls(m: Measurement) -> ClaimVerdict:
     """The loss falls."""
     return below(m, 0)
 
 
-def judge_rises(m: Measurement) -> Verdict:
+def judge_rises(m: Measurement) -> ClaimVerdict:
     """The loss rises."""
     return above(m, 0)
 
@@ -77,7 +77,7 @@ def measure_rates(evidence: Evidence) -> Measurement:
     )  # fmt: skip
 
 
-def judge_flat(m: Measurement) -> Verdict:
+def judge_flat(m: Measurement) -> ClaimVerdict:
     """Within a factor of ten."""
     return below(m, 10)
 
@@ -88,7 +88,7 @@ def _slope_claim(name: str, statement: str, paper: str, rises: bool, what: str) 
         id=name, source="template paper, Appendix (hyperparameters)", statement=statement, paper=paper,
         rule=f"Slope of log loss per doubling at n = {SWEEP_N}, each size with the best of two rates on validation "
         f"symbols: reproduced if the interval over seeds lies {direction} 0, not reproduced if on the other side, else "
-        "out of reach.",
+        "inconclusive.",
         quantity="change of log loss per doubling", measure=partial(measure_slope, what=what),
         judge=judge_rises if rises else judge_falls,
         needs=(group_of(what),), sizes=SIZES, why_not=WHY,
@@ -109,7 +109,7 @@ CLAIMS = (
         statement="The result does not hang on the learning rate within an order of magnitude.",
         paper="much alike from 3e-4 to 3e-3",
         rule="Loss at the worst rate from 3e-4 to 3e-3 over that at the best of them, n = 1024: reproduced if the "
-        "interval over seeds lies below 10, not reproduced if above, else out of reach.",
+        "interval over seeds lies below 10, not reproduced if above, else inconclusive.",
         quantity="loss, worst / best rate", measure=measure_rates, judge=judge_flat,
         needs=("sweep learning rate",), sizes=SIZES, why_not=WHY,
     ),

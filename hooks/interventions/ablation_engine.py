@@ -17,7 +17,7 @@ from einops import einsum, repeat
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.adapters.bridge import ForeignModel
+from hooks.adapters.bridge import BridgeModel
 from hooks.model.attention import take
 from hooks.model.transformer import Transformer
 
@@ -26,7 +26,7 @@ TOKENS_PER_PASS = 1024
 
 Head = tuple[int, int]
 """(layer, head)."""
-Net = Transformer | ForeignModel
+Net = Transformer | BridgeModel
 """What heads can be replaced in."""
 
 
@@ -48,7 +48,7 @@ def written_of_keys(
     """
     at: Any = model.blocks[layer]
     written = einsum(v, at.attn.W_O, "b p h e, h e d -> b p h d")
-    if not model.cfg.vo_identity or isinstance(model, ForeignModel):
+    if not model.cfg.vo_identity or isinstance(model, BridgeModel):
         return written
     block = model.block(layer)
     b: Any = block.attention.b
@@ -172,7 +172,7 @@ class AblationEngine:
         if not by_layer:
             return self.logits
         first = min(by_layer)
-        if isinstance(self.model, ForeignModel) and not self.model.pattern_before_z:
+        if isinstance(self.model, BridgeModel) and not self.model.pattern_before_z:
             return self._layer_by_layer(by_layer, replace)
         chosen = by_layer.pop(first)
         written = self._written(first, chosen, self._change(first, replace), "b p d")
@@ -212,7 +212,7 @@ class AblationEngine:
         """Logits from a layer's input and attention write, for so many copies of the batch as there are rows."""
         edits = len(resid) // len(self.tokens)
         given = {"tokens": self.tokens, "attention_mask": self.attention_mask, "read_at": read_at}
-        if isinstance(self.model, ForeignModel) and self.model.positions_in_layers and self.position_ids is not None:
+        if isinstance(self.model, BridgeModel) and self.model.positions_in_layers and self.position_ids is not None:
             given["position_ids"] = self.position_ids.expand_as(self.tokens)
         copies = {name: value.repeat(edits, 1) for name, value in given.items() if value is not None}
         return self.model.resume(resid, layer, attn_out=attn_out, **copies)

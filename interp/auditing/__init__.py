@@ -1,8 +1,5 @@
-"""Is the reading true? Every head and every probe, held against what the model does."""
+"""Audits: does a head, or a probe, do what it looks like?"""
 
-from interp.auditing.audit import audit
-from interp.auditing.probes import audit_probe
-from interp.auditing.probes_result import ProbeAudit
-from interp.auditing.result import AuditResult
+import lazy_loader
 
-__all__ = ["AuditResult", "ProbeAudit", "audit", "audit_probe"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

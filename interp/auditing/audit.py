@@ -13,7 +13,7 @@ from interp.auditing.sets import HeadSets, cancelled_partners, redundant_partner
 from interp.auditing.verdicts import JUDGED, Judged, Tested, judge, tested
 from interp.core.randomness import derived_generator
 from interp.core.statistics import check_level, drop_interval
-from interp.core.verbs import Given, readable
+from interp.core.verbs import AnyModel, prepare_model
 from interp.evaluation.evaluate import score_batch
 from interp.heads.classify import classify_heads
 from interp.heads.pattern_result import HeadPatterns
@@ -24,13 +24,13 @@ SEARCHED = 4
 
 
 def audit(
-    model: Given,
+    model: AnyModel,
     task: Task,
     *,
     n: int = 256,
     alpha: float = 0.01,
     outcomes: Sequence[str] | None = None,
-    twins: Sequence[Given] = (),
+    twins: Sequence[AnyModel] = (),
     at_chance: bool = False,
     seed: int = 0,
 ) -> AuditResult:
@@ -57,7 +57,7 @@ def audit(
         ValueError: a model that the task does not fit, a task without relations that the model could look at, an
             unknown outcome, too few sequences for any verdict (says how many are needed), or a model at chance.
     """
-    model = readable(model, "audit")
+    model = prepare_model(model, "audit")
     check_fit(model, task)
     check_level(alpha)
     if n < 8:
@@ -78,7 +78,7 @@ def audit(
     sets = sets_to_test(Laboratory(model, task, search, seed=seed), effects, judged_by)
     together = laboratory.removed(sets.all) if sets.all else None
     drop = {name: values[:, :, judged_by.places] for name, values in effects.drop.items()}
-    asked = effects.asked[:, judged_by.places]
+    asked = effects.total[:, judged_by.places]
     family = {name: drop[name] for name in JUDGED}
     if together is not None:
         family["sets"] = set_effects(sets, together, effects, heads)[:, :, judged_by.places]
@@ -116,7 +116,7 @@ def _result(
         for name, head in zip(label, heads, strict=True)
     ]
     cells = tuple(np.array([(*head, one) for head, one in zip(heads, kind, strict=True)]).T)
-    asked = effects.asked[:, judged_by.places]
+    asked = effects.total[:, judged_by.places]
     costs = [drop_interval(effects.drop[name][:, :, judged_by.places], asked[:, None]) for name in INTERVENTIONS]
     drop, low, high = (np.stack([cost[part] for cost in costs]) for part in range(3))
     of_sets = np.zeros((len(asked), 0, len(judged_by.names)))
@@ -156,12 +156,12 @@ def _result(
     )
 
 
-def _compare(result: AuditResult, twins: Sequence[Given], task: Task, **settings) -> AuditResult:
+def _compare(result: AuditResult, twins: Sequence[AnyModel], task: Task, **settings) -> AuditResult:
     """How many twins have a head of the same look and verdict in the same layer?"""
     shape = max(result.heads)
     agree = np.zeros(len(result.heads))
     for index, one in enumerate(twins):
-        twin = readable(one, "audit")
+        twin = prepare_model(one, "audit")
         if max(every_head(twin)) != shape:
             raise ValueError(
                 f"twins[{index}] has {twin.cfg.n_layers} layers of {twin.cfg.n_heads} heads; give models of one shape."

@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hooks.interventions.ablation_engine import AblationEngine, Head, HeadInputs, Net, Replacement
+from interp.core.activations import chunks
 from interp.core.verbs import visible_keys
-from interp.evaluation.evaluate import chunks
 from interp.heads.kinds import relations_of
 from interp.heads.replacements import REMOVALS, ReplacementOf, mix, normalised, random_weights, replacements
 from interp.tasks.base import Batch, Task
@@ -68,7 +68,7 @@ class Laboratory:
     @cached_property
     def asked(self) -> Float[np.ndarray, "sample outcome"]:
         """Answers of each sequence."""
-        scores = [self.task.score(engine.logits, part).asked for part, _, engine in self.kept]
+        scores = [self.task.score(engine.logits, part).total for part, _, engine in self.kept]
         return torch.cat(scores).double().numpy()
 
     def parts(self) -> Iterator[tuple[Batch, slice, AblationEngine]]:
@@ -91,7 +91,7 @@ class Laboratory:
                 left out.
         """
         everywhere = self._each_head(INTERVENTIONS[:-1], labels)
-        asked = np.concatenate([part["asked"] for part in everywhere])
+        asked = np.concatenate([part["total"] for part in everywhere])
         drop = {name: np.concatenate([part[name] for part in everywhere]) for name in INTERVENTIONS[:-1]}
         if little is not None:
             cost = drop["mean"].sum(0) / np.maximum(asked.sum(0), 1e-300)
@@ -104,7 +104,7 @@ class Laboratory:
         drop["read_part"] = np.full_like(drop["mean"], np.nan)
         if labels:
             drop["read_part"] = np.concatenate([part["read_part"] for part in self._each_head(("read_part",), labels)])
-        return Effects(asked=asked, drop=drop)
+        return Effects(total=asked, drop=drop)
 
     def _each_head(self, names: Sequence[str], labels: Mapping[Head, str]) -> list[dict[str, np.ndarray]]:
         """Part by part: right answers lost by head under each of these interventions, and what was `asked`."""
@@ -122,7 +122,7 @@ class Laboratory:
                 for head, logits in engine.each_head(changes[name], labels if name in READINGS else None):
                     after = self.task.score(logits, part).right.double()
                     found[name][:, heads.index(head)] = (right - after).numpy()
-            parts.append({**found, "asked": clean.asked.double().numpy()})
+            parts.append({**found, "total": clean.total.double().numpy()})
         return parts
 
     def removed(self, sets: Sequence[Sequence[Head]], *, keep: bool = False) -> Float[np.ndarray, "sample set outcome"]:

@@ -14,7 +14,7 @@ from transformer_lens.tools.analysis.interchange import (
     random_basis,
 )
 
-from hooks import ForeignModel
+from hooks import BridgeModel
 from hooks.interventions.ablation_engine import Net
 from hooks.model.attention import take
 from interp.auditing.probes_result import ProbeAudit
@@ -23,7 +23,7 @@ from interp.auditing.verdicts import SHARE
 from interp.core.activations import class_means, residual_names, residuals_at_targets
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.statistics import check_level, drop_interval, drop_tests, holm
-from interp.core.verbs import Given, readable
+from interp.core.verbs import AnyModel, prepare_model
 from interp.probing.probe import probe
 from interp.probing.probe_result import ProbeResult
 from interp.tasks.base import Batch, Task
@@ -32,7 +32,7 @@ CHANGES = ("interchange", "erasure")
 
 
 def audit_probe(
-    model: Given,
+    model: AnyModel,
     task: Task,
     *,
     label: str | None = None,
@@ -60,7 +60,7 @@ def audit_probe(
     Raises:
         ValueError: what `probe` refuses, too few test examples, or a task that does not fit the model.
     """
-    model = readable(model, "audit_probe")
+    model = prepare_model(model, "audit_probe")
     check_fit(model, task)
     if n_test < 32:
         raise ValueError(f"n_test is {n_test}; at least 32 examples are needed for a verdict.")
@@ -190,7 +190,7 @@ class _Changes:
         edited = resid.clone()
         edited[torch.arange(len(at)), at] = to
         positions: dict[str, Any] = {}
-        if isinstance(self.model, ForeignModel) and self.model.positions_in_layers:
+        if isinstance(self.model, BridgeModel) and self.model.positions_in_layers:
             positions["position_ids"] = self.batch.position_ids
         logits = self.model.resume(
             edited,

@@ -42,7 +42,7 @@ def check_relations(model: Net, task: Task, batch: Batch) -> None:
     """
     relations = relations_of(task, batch)
     if not relations:
-        raise ValueError("this task has none of the registered kinds; register one with interp.register_kind.")
+        raise ValueError("this task has none of the registered kinds; register one with interp.heads.register_kind.")
     allowed = visible_keys(model, batch.tokens, batch.attention_mask)
     if not any((related & allowed).any() for related in relations.values()):
         raise ValueError(
@@ -76,7 +76,7 @@ def judged_outcomes(
     if unknown:
         raise ValueError(f"outcomes has {unknown[0]!r}; this task has {', '.join(task.outcomes)}.")
     chosen = [i for i, name in enumerate(task.outcomes) if wanted is None or name in wanted]
-    right, asked = score.right.double().numpy()[:, chosen], score.asked.double().numpy()[:, chosen]
+    right, asked = score.right.double().numpy()[:, chosen], score.total.double().numpy()[:, chosen]
     clean = right.sum(0) / np.maximum(asked.sum(0), 1e-300)
     # guessing is "losing" every answer but chance of them
     chance = np.array(getattr(task, "chances", (task.chance,) * len(task.outcomes)))[chosen]

@@ -43,11 +43,11 @@ def sets_to_test(searching: Laboratory, effects: Effects, judged_by: Outcomes) -
         judged_by: The outcomes that count.
     """
     heads = every_head(searching.model)
-    asked = np.maximum(effects.asked.sum(0), 1e-300)
+    asked = np.maximum(effects.total.sum(0), 1e-300)
     cost = (effects.drop["mean"].sum(0) / asked)[:, judged_by.places]
     needed = (cost > judged_by.threshold).any(-1)
     spare = [head for head, alone in zip(heads, needed, strict=True) if not alone]
-    asked_here = searching.asked[:, judged_by.places]
+    asked_here = searching.total[:, judged_by.places]
 
     @cache
     def lost(*chosen: Head) -> Float[np.ndarray, "sample outcome"]:

@@ -105,8 +105,8 @@ def audit(
     seed: Seed = 0,
 ) -> None:
     """Say of each head whether it does what it looks like: faithful, misleading, hidden, idle, redundant."""
-    from interp.auditing import audit as audit_model
-    from interp.auditing import audit_probe
+    from interp.auditing.audit import audit as audit_model
+    from interp.auditing.probes import audit_probe
     from interp.reporting.report import report as write_report
     from interp.tasks import task_from
     from interp.training.run import TrainingRun
@@ -133,7 +133,7 @@ def report(
     ] = True,
 ) -> None:
     """Write one HTML page about a trained model; it opens offline."""
-    from interp.auditing import audit as audit_model
+    from interp.auditing.audit import audit as audit_model
     from interp.heads.ablate import ablate_heads
     from interp.heads.classify import classify_heads
     from interp.heads.show import show_attention

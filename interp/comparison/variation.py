@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks import ForeignModel
+from hooks import BridgeModel
 from hooks.interventions.ablation_engine import Net
 from interp.comparison.baselines import NAMES, same_for_every_layer, shuffled_distance
 from interp.comparison.distances import bootstrap_pairs, mean_over_pairs, pair_distances
@@ -16,7 +16,7 @@ from interp.comparison.variation_result import VariationResult
 from interp.core.activations import patterns_on
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.statistics import bootstrap_mean
-from interp.core.verbs import Given, readable, visible_keys
+from interp.core.verbs import AnyModel, prepare_model, visible_keys
 from interp.tasks import Dyck, Lego
 from interp.tasks.base import Batch, Task
 from interp.tasks.dyck.brackets import START
@@ -25,7 +25,7 @@ from interp.training.run import TrainingRun
 
 
 def attention_variation(
-    models: Sequence[Given | TrainingRun],
+    models: Sequence[AnyModel | TrainingRun],
     task: Task,
     *,
     prefixes: str | Sequence[str] | None = None,
@@ -104,9 +104,9 @@ def attention_variation(
     )
 
 
-def _checked(models: Sequence[Given | TrainingRun], task: Task) -> list[Net]:
+def _checked(models: Sequence[AnyModel | TrainingRun], task: Task) -> list[Net]:
     """The models, if they can be compared on that task."""
-    if isinstance(models, Given | TrainingRun):
+    if isinstance(models, AnyModel | TrainingRun):
         raise ValueError("models is a single model; a variation is between models: pass a list of two or more.")
     given = [one.model if isinstance(one, TrainingRun) else one for one in models]
     if len(given) < 2:
@@ -114,14 +114,14 @@ def _checked(models: Sequence[Given | TrainingRun], task: Task) -> list[Net]:
     first: dict[int, int] = {}
     nets: list[Net] = []
     for index, model in enumerate(given):
-        if not isinstance(model, Given):
+        if not isinstance(model, AnyModel):
             raise ValueError(
                 f"models[{index}] is a {type(model).__name__}; pass a hooks.Transformer or a TrainingRun, or a "
                 f"TransformerLens bridge."
             )
-        net = readable(model, "attention_variation")
+        net = prepare_model(model, "attention_variation")
         nets.append(net)
-        one = id(net.bridge if isinstance(net, ForeignModel) else net)
+        one = id(net.bridge if isinstance(net, BridgeModel) else net)
         if first.setdefault(one, index) != index:
             raise ValueError(
                 f"models[{index}] is models[{first[one]}] again; its distance to itself would count as agreement. "

@@ -1,6 +1,6 @@
 """Residual streams where targets are read, and patterns of many models: one filtered pass, nothing else kept."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -8,8 +8,18 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.evaluation.evaluate import CHUNK, chunks
 from interp.tasks.base import Batch
+
+CHUNK = 512
+"""Examples per forward pass."""
+SHORT = 64
+"""Longer sequences are run fewer at a time."""
+
+
+def chunks(batch: Batch, size: int) -> Iterator[Batch]:
+    """Split a batch into parts of at most `size` examples."""
+    for start in range(0, len(batch), size):
+        yield batch.select(slice(start, start + size))
 
 
 def residual_names(model: Any) -> list[str]:

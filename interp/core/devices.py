@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-from hooks import ForeignModel
+from hooks import BridgeModel
 from hooks.model.architectures import Model
 
 
@@ -33,9 +33,9 @@ def check_device(device: str) -> torch.device:
     return wanted
 
 
-def device_of(model: Model | ForeignModel) -> torch.device:
+def device_of(model: Model | BridgeModel) -> torch.device:
     """Where a model's weights are; of one whose weights are in several places, the first."""
-    holder = model.bridge if isinstance(model, ForeignModel) else model
+    holder = model.bridge if isinstance(model, BridgeModel) else model
     return next(iter(holder.parameters())).device
 
 

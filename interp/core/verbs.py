@@ -8,12 +8,12 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from transformer_lens import TransformerBridge
 
-from hooks import ForeignModel, FullyConnected, Transformer, foreign, make_model
+from hooks import BridgeModel, FullyConnected, Transformer, from_bridge, make_model
 from hooks.adapters.bridge.capabilities import Use
 from hooks.interventions.ablation_engine import Net
 from hooks.model import attention
 
-Given = Net | TransformerBridge
+AnyModel = Net | TransformerBridge
 """What the verbs take."""
 
 _READ: tuple[Use, ...] = ("read",)
@@ -51,7 +51,7 @@ ONLY_OURS = {
 """Verbs that no other model can serve, and why."""
 
 
-def readable(model: Any, verb: str) -> Net:
+def prepare_model(model: Any, verb: str) -> Net:
     """The model, in a form that a verb can work on: ours as it is, a bridge under our names.
 
     Args:
@@ -68,9 +68,9 @@ def readable(model: Any, verb: str) -> Net:
         )
     if isinstance(model, Transformer):
         return model
-    if isinstance(model, Given) and verb in ONLY_OURS:
+    if isinstance(model, AnyModel) and verb in ONLY_OURS:
         raise ValueError(f"{verb} cannot be asked of a TransformerLens bridge: {ONLY_OURS[verb]}.")
-    net = foreign(model)
+    net = from_bridge(model)
     if lacks := net.capabilities.lacks(NEEDS[verb]):
         raise ValueError(f"{verb} cannot be asked of this bridge of {net.cfg.architecture}: {lacks}.")
     return net
@@ -88,7 +88,7 @@ class Verbs:
         return "\n".join(f"{verb:<{wide}}  {why or 'works'}" for verb, why in self.why_not.items())
 
 
-def verbs_of(model: Given) -> Verbs:
+def verbs_of(model: AnyModel) -> Verbs:
     """Which verbs can be asked of a model, and why the others cannot.
 
     Raises:
@@ -96,11 +96,11 @@ def verbs_of(model: Given) -> Verbs:
     """
     if isinstance(model, Transformer):
         return Verbs(dict.fromkeys([*NEEDS, *ONLY_OURS], ""))
-    found = foreign(model).capabilities
+    found = from_bridge(model).capabilities
     return Verbs({verb: found.lacks(needs) for verb, needs in NEEDS.items()} | ONLY_OURS)
 
 
-def untrained_twin(model: Net, seed: int, *, learned: bool = False) -> Net:
+def untrained_copy(model: Net, seed: int, *, learned: bool = False) -> Net:
     """A model of the same shape with fresh weights, in evaluation mode.
 
     Args:
@@ -111,7 +111,7 @@ def untrained_twin(model: Net, seed: int, *, learned: bool = False) -> Net:
     Raises:
         ValueError: a bridge around a model that cannot be made from its config alone.
     """
-    if isinstance(model, ForeignModel):
+    if isinstance(model, BridgeModel):
         return model.untrained(seed)
     cfg = replace(model.cfg, head_patterns=(), pathways=None) if learned else model.cfg
     return make_model(cfg, seed=seed).eval()
@@ -121,5 +121,5 @@ def visible_keys(
     model: Net, tokens: Int[Tensor, "batch pos"], attention_mask: Bool[Tensor, "batch pos"] | None = None
 ) -> Bool[Tensor, "batch query key"]:
     """Which keys each query may see: causality and padding, nothing else."""
-    cfg = model.cfg.masking if isinstance(model, ForeignModel) else model.cfg
+    cfg = model.cfg.masking if isinstance(model, BridgeModel) else model.cfg
     return attention.visible_keys(cfg, tokens, attention_mask)

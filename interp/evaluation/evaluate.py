@@ -1,6 +1,5 @@
 """How often a model is right, target by target, on examples it was not trained on."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -8,13 +7,14 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from hooks import ForeignModel, FullyConnected
+from hooks import BridgeModel, FullyConnected
 from hooks.model.architectures import Model
+from interp.core.activations import CHUNK, SHORT, chunks
 from interp.core.devices import device_of
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import pooled_interval
-from interp.core.verbs import Given, readable
+from interp.core.verbs import AnyModel, prepare_model
 from interp.tasks.base import Batch, Score, Split, Task, logits_at_targets
 
 if TYPE_CHECKING:
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-CHUNK = 512
-SHORT = 64
-"""Sequences longer than this are taken fewer at a time."""
 LOGITS = 1 << 24
 """Most logits that are held at the same time, where there is more than one sequence."""
 
@@ -81,12 +78,12 @@ class EvaluationResult(Result):
         )
 
 
-Answering = Model | ForeignModel
+Answering = Model | BridgeModel
 """What can be scored."""
 
 
 def evaluate(
-    model: Given | FullyConnected,
+    model: AnyModel | FullyConnected,
     task: Task,
     *,
     n: int = 10_000,
@@ -109,12 +106,12 @@ def evaluate(
     """
     if n < 1:
         raise ValueError(f"n is {n}; at least 1 example is needed.")
-    net: Answering = model if isinstance(model, FullyConnected) else readable(model, "evaluate")
-    if depth is not None and isinstance(net, ForeignModel):
+    net: Answering = model if isinstance(model, FullyConnected) else prepare_model(model, "evaluate")
+    if depth is not None and isinstance(net, BridgeModel):
         raise ValueError(f"depth is {depth}; a TransformerLens bridge always applies all of its layers. Leave it out.")
     batch = task.sample(n, generator=derived_generator(seed, "evaluate", split), split=split)
     score = score_batch(net, task, batch, depth=depth)
-    accuracy, low, high = pooled_interval(score.right.double().numpy(), score.asked.double().numpy())
+    accuracy, low, high = pooled_interval(score.right.double().numpy(), score.total.double().numpy())
     return EvaluationResult(
         targets=task.outcomes,
         accuracy=accuracy,
@@ -129,7 +126,7 @@ def evaluate(
 def held_out(model: Answering, task: Task, batch: Batch) -> tuple[list[float], list[float]]:
     """Share of right answers and loss per answer, per outcome; the model is left in evaluation mode."""
     score = score_batch(model, task, batch)
-    asked = score.asked.double().sum(0)
+    asked = score.total.double().sum(0)
     return (score.right.double().sum(0) / asked).tolist(), (score.loss.double().sum(0) / asked).tolist()
 
 
@@ -148,11 +145,5 @@ def score_batch(model: Answering, task: Task, batch: Batch, *, depth: int | None
         task.score(logits_at_targets(model(part.tokens, **part.model_inputs(), **extra), part), part)
         for part in (chunk.to(device) for chunk in chunks(batch, size))
     ]
-    columns = {name: [getattr(score, name) for score in scores] for name in ("right", "loss", "asked")}
+    columns = {name: [getattr(score, name) for score in scores] for name in ("right", "loss", "total")}
     return Score(**{name: torch.cat(parts).cpu() for name, parts in columns.items()})
-
-
-def chunks(batch: Batch, size: int) -> Iterator[Batch]:
-    """The batch in parts of at most `size` examples."""
-    for start in range(0, len(batch), size):
-        yield batch.select(slice(start, start + size))

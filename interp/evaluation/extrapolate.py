@@ -8,11 +8,11 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from hooks import Transformer
+from interp.core.activations import CHUNK, SHORT, chunks
 from interp.core.devices import device_of
 from interp.core.randomness import derived_generator
 from interp.core.statistics import proportion_interval
-from interp.core.verbs import readable
-from interp.evaluation.evaluate import CHUNK, SHORT, chunks
+from interp.core.verbs import prepare_model
 from interp.evaluation.extrapolation_result import ExtrapolationResult
 from interp.tasks.base import Batch, Split, Task
 from interp.tasks.lego.task import Lego
@@ -53,7 +53,7 @@ def extrapolate(
     Source: LEGO (arXiv:2206.04301) Figure 3b (accuracy on variables beyond those trained on) and Figure 5 (accuracy
     against the layers applied at test). Differs: untied models are read early too, with the read-out of the last layer.
     """
-    readable(model, "extrapolate")
+    prepare_model(model, "extrapolate")
     tested = range(1, _deepest(model) + 1) if depths is None else depths
     _check_depths(model, tested)
     tested = sorted(int(depth) for depth in tested)

@@ -82,7 +82,7 @@ def perplexity(model: Model, task: Task, *, n: int = 500, split: Split = "test",
         raise ValueError(f"n is {n}; at least 2 windows are needed for an interval.")
     batch = task.sample(n, generator=derived_generator(seed, "perplexity", split), split=split)
     score = score_batch(model, task, batch)
-    loss = (score.loss.double() / score.asked.double()).numpy()  # every window has as many answers
+    loss = (score.loss.double() / score.total.double()).numpy()  # every window has as many answers
     mean, half = loss.mean(0), t_half_width(loss)
     return PerplexityResult(
         targets=task.outcomes,

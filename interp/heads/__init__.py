@@ -1,1 +1,5 @@
 """Attention heads: classification, ablation, attention pages, identity components."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -10,10 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hooks.interventions.ablation_engine import AblationEngine, Head, Net, Replacement
+from interp.core.activations import chunks
 from interp.core.randomness import derived_generator
 from interp.core.statistics import bootstrap_mean
-from interp.core.verbs import Given, readable
-from interp.evaluation.evaluate import chunks
+from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.ablation_result import AblationResult
 from interp.heads.replacements import replacements
 from interp.tasks.base import Score, Task
@@ -22,7 +22,7 @@ TOKENS_PER_CHUNK = 1536
 
 
 def ablate_heads(
-    model: Given,
+    model: AnyModel,
     task: Task,
     *,
     heads: Literal["each", "pairs"] | Mapping[str, Sequence[Head]] = "each",
@@ -48,7 +48,7 @@ def ablate_heads(
         ValueError: a method or kind that does not exist, a head or layer that does not exist, an empty set, or too few
             sequences.
     """
-    model = readable(model, "ablate_heads")
+    model = prepare_model(model, "ablate_heads")
     if n < 8:
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
     sets = _sets(model, heads)
@@ -65,7 +65,7 @@ def ablate_heads(
         score = task.score(engine.logits, part)
         before = _outcome(score)
         clean.append(before)
-        asked.append(score.asked.double())
+        asked.append(score.total.double())
         after = _run(engine, replace, heads, [*sets.values(), *random_sets])
         lost.append(torch.stack([before - _outcome(task.score(logits, part)) for logits in after], 1))
     drop = torch.cat(lost).numpy()  # (sequence, set, accuracy or loss, outcome)

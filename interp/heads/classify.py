@@ -12,10 +12,10 @@ from scipy import stats
 from torch import Tensor
 
 from hooks.interventions.ablation_engine import Net, written_of_keys
+from interp.core.activations import chunks
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.statistics import check_level, holm, t_half_width
-from interp.core.verbs import Given, readable, untrained_twin, visible_keys
-from interp.evaluation.evaluate import chunks
+from interp.core.verbs import AnyModel, prepare_model, untrained_copy, visible_keys
 from interp.heads.kinds import relations_of
 from interp.heads.pattern_result import HeadPatterns
 from interp.tasks.base import Batch, Task
@@ -28,13 +28,13 @@ SAME_SCORE = 0.02
 
 
 def classify_heads(
-    model: Given,
+    model: AnyModel,
     task: Task,
     *,
     kinds: Sequence[str] | None = None,
     n: int = 256,
     alpha: float = 0.01,
-    untrained: Given | None = None,
+    untrained: AnyModel | None = None,
     seed: int = 0,
 ) -> HeadPatterns:
     """Score every head on every kind of attention, and label those that clearly are of one.
@@ -63,19 +63,19 @@ def classify_heads(
     Source: value-weighted attention as Kobayashi et al. 2020 (arXiv:2004.10102). The null permutes each query's
     keys within those it may see; its variance is that of sampling without replacement, its tail the normal one.
     """
-    model = readable(model, "classify_heads")
+    model = prepare_model(model, "classify_heads")
     if n < 8:
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
     check_level(alpha)
     batch = task.sample(n, generator=derived_generator(seed, "classify"), split="test")
     names = tuple(relations_of(task, batch, kinds))
     if not names:
-        raise ValueError("this task has none of the registered kinds; register one with interp.register_kind.")
+        raise ValueError("this task has none of the registered kinds; register one with interp.heads.register_kind.")
     ours = measure(model, task, batch, names)
     if untrained is None:
-        other = untrained_twin(model, derived_seed(seed, "untrained twin") % 2**31, learned=True)
+        other = untrained_copy(model, derived_seed(seed, "untrained twin") % 2**31, learned=True)
     else:
-        other = readable(untrained, "classify_heads")
+        other = prepare_model(untrained, "classify_heads")
     twin = measure(other, task, batch, names)
     mean, half = _mean(ours.score), _half_width(ours.score)
     spread = np.sqrt(ours.null_variance.sum(0)) / np.isfinite(ours.score).sum(0).clip(1)

@@ -9,10 +9,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from transformer_lens import TransformerBridge
 
-from hooks import ForeignModel
+from hooks import BridgeModel
 from interp.core.randomness import derived_seed
 from interp.core.statistics import holm
-from interp.core.verbs import readable
+from interp.core.verbs import prepare_model
 from interp.heads.diagonals_result import MATRICES, DiagonalsResult
 
 ALPHA = 0.01
@@ -50,8 +50,8 @@ def diagonals(model: Any, *, n_null: int = 200, seed: int = 0) -> DiagonalsResul
     """
     if n_null < 1:
         raise ValueError(f"n_null is {n_null}; at least 1 random matrix per head and matrix is needed.")
-    if isinstance(model, ForeignModel | TransformerBridge):
-        model = readable(model, "diagonals")
+    if isinstance(model, BridgeModel | TransformerBridge):
+        model = prepare_model(model, "diagonals")
     _check(model)
     heads = _heads(model)
     d_model, rank = heads.diagonal.shape[-1], heads.spectrum.shape[-1]

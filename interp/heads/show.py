@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hooks.interventions.ablation_engine import Head, Net
 from interp.core.randomness import derived_generator
-from interp.core.verbs import Given, readable
+from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.kinds import relations_of
 from interp.heads.pattern_result import HeadPatterns
 from interp.tasks.base import Batch, Task
@@ -22,7 +22,7 @@ CIRCUITSVIS_CELLS = 40_000
 
 
 def show_attention(
-    model: Given,
+    model: AnyModel,
     task: Task,
     *,
     examples: Batch | int = 1,
@@ -46,7 +46,7 @@ def show_attention(
     Raises:
         ValueError: an unknown viewer, a head that does not exist, no example, or several for circuitsvis.
     """
-    model = readable(model, "show_attention")
+    model = prepare_model(model, "show_attention")
     if viewer not in get_args(Viewer):
         raise ValueError(f"viewer is {viewer!r}; choose one of {', '.join(get_args(Viewer))}.")
     if isinstance(examples, int):

@@ -12,7 +12,7 @@ from torch import Tensor
 from interp.core.activations import class_means, residuals_at_targets
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.statistics import CONFIDENCE, proportion_interval
-from interp.core.verbs import Given, readable, untrained_twin
+from interp.core.verbs import AnyModel, prepare_model, untrained_copy
 from interp.probing.interchange import interchange_map
 from interp.probing.probe_result import ProbeResult
 from interp.probing.ridge import LinearClassifier, factorise, fit
@@ -24,7 +24,7 @@ LOGISTIC_CONTROLS = 1
 
 
 def probe(
-    model: Given,
+    model: AnyModel,
     task: Task,
     *,
     label: str | None = None,
@@ -61,7 +61,7 @@ def probe(
     (arXiv:1909.03368); map as in LEGO (arXiv:2206.04301) Figure 4. Differs: one classifier per layer and target where
     LEGO has one per layer.
     """
-    model = readable(model, "probe with verify=True" if verify else "probe")
+    model = prepare_model(model, "probe with verify=True" if verify else "probe")
     if solver not in get_args(Solver):
         raise ValueError(f"solver is {solver!r}; choose one of {', '.join(get_args(Solver))}.")
     if n_test < 1:
@@ -87,7 +87,7 @@ def probe(
     true = [values.T[:, None] for values in labels]
     accuracy = score(inputs, true, n_classes)[..., 0]
     shuffled_draws = score(inputs, shuffled, n_classes)
-    twin = untrained_twin(model, derived_seed(seed, "untrained twin") % 2**31)
+    twin = untrained_copy(model, derived_seed(seed, "untrained twin") % 2**31)
     twin_inputs = [residuals_at_targets(twin, batch)[:, kept] for batch in (fitting, testing)]
     low, high = proportion_interval(np.rint(accuracy * n_test).astype(int), n_test)
     causal = None

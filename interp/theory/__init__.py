@@ -1,1 +1,5 @@
 """Quantities that the papers' theorems are about: balance, kernels, sign counting, pruning."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

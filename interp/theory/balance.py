@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hooks import Transformer
-from interp.core.verbs import readable
+from interp.core.verbs import prepare_model
 from interp.tasks.dyck.brackets import START, closer, opener
 from interp.tasks.dyck.task import Dyck
 from interp.theory.balance_result import BalanceResult
@@ -44,7 +44,7 @@ def balance_violation(model: Transformer, task: Dyck, *, pairing: Pairing = "mir
     """
     if pairing not in get_args(Pairing):
         raise ValueError(f"pairing is {pairing!r}; choose one of {', '.join(get_args(Pairing))}.")
-    readable(model, "balance_violation")
+    prepare_model(model, "balance_violation")
     _check(model, task)
     terms = _terms(model, task)
     depth = torch.arange(1, task.max_depth + 1)

@@ -9,12 +9,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks import FullyConnected
+from interp.core.activations import CHUNK, SHORT, chunks
 from interp.core.devices import device_of
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import pooled_interval
-from interp.core.verbs import Given, readable
-from interp.evaluation.evaluate import CHUNK, SHORT, Answering, chunks
+from interp.core.verbs import AnyModel, prepare_model
+from interp.evaluation.evaluate import Answering
 from interp.tasks.base import Batch, Task, logits_at_targets
 from interp.tasks.lego.groups import Z2
 from interp.tasks.lego.task import Lego, LegoBatch
@@ -35,7 +36,7 @@ QUESTIONS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParityResult(Result):
+class SignCountingResult(Result):
     """What each variable's answer follows: the chain, or the number of minus signs.
 
     Questions are the keys of `QUESTIONS`. For the last variable chain and count agree on every flip: `chain` and
@@ -78,7 +79,7 @@ class ParityResult(Result):
             "question": np.array(self.questions)[question.ravel()],
             "target": np.array(self.targets)[target.ravel()],
         }
-        return pd.DataFrame(columns | {name: getattr(self, name).ravel() for name in ("share", "low", "high", "asked")})
+        return pd.DataFrame(columns | {name: getattr(self, name).ravel() for name in ("share", "low", "high", "total")})
 
     def plot(self) -> "alt.TopLevelMixin":
         """Answers on whole and on broken chains, and what each follows when signs are flipped."""
@@ -115,7 +116,7 @@ def _cell(value: float) -> str:
     return "-" if np.isnan(value) else f"{value:.3f}"
 
 
-def parity_test(model: Given | FullyConnected, task: Task, *, n: int = 2000, seed: int = 0) -> ParityResult:
+def sign_counting(model: AnyModel | FullyConnected, task: Task, *, n: int = 2000, seed: int = 0) -> SignCountingResult:
     """Whether a model tells variables by following the chain or by counting minus signs.
 
     Every held-out sentence is answered as it is, with the sign of one random clause flipped, with two flipped, and
@@ -141,7 +142,7 @@ def parity_test(model: Given | FullyConnected, task: Task, *, n: int = 2000, see
     Source: LEGO (arXiv:2206.04301) Section 4.3, where models from random weights tell the last variable early; its
     explanation is the parity of minus signs. The test is ours.
     """
-    net: Answering = model if isinstance(model, FullyConnected) else readable(model, "evaluate")
+    net: Answering = model if isinstance(model, FullyConnected) else prepare_model(model, "evaluate")
     task = _checked(task, n)
     generator = derived_generator(seed, "parity test")
     batch = task.sample(n, generator=generator, split="test")
@@ -168,13 +169,13 @@ def parity_test(model: Given | FullyConnected, task: Task, *, n: int = 2000, see
     }
     right, asked = (torch.stack([found[name][part].double() for name in QUESTIONS], 1).numpy() for part in (0, 1))
     share, low, high = pooled_interval(right, asked)
-    return ParityResult(
+    return SignCountingResult(
         questions=tuple(QUESTIONS),
         targets=task.targets,
         share=share,
         low=low,
         high=high,
-        asked=asked.sum(0).astype(int),
+        total=asked.sum(0).astype(int),
         chance=task.chance,
         n=n,
     )

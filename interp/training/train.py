@@ -17,7 +17,7 @@ from hooks.model.architectures import Model
 from interp.core.devices import check_device, device_of, on_device
 from interp.core.manifest import environment
 from interp.core.randomness import derived_generator
-from interp.core.verbs import readable
+from interp.core.verbs import prepare_model
 from interp.evaluation.evaluate import held_out
 from interp.tasks.base import Batch, Task
 from interp.tasks.dyck.task import Dyck
@@ -67,7 +67,7 @@ def train(
             folder that holds another run, or a loss that is not finite.
     """
     if not isinstance(model, FullyConnected):
-        readable(model, "train")
+        prepare_model(model, "train")
     settings = settings or recipe_for(task)
     chosen = None if device is None else check_device(device)
     _check_fit(model, task, settings)

@@ -36,7 +36,7 @@ def lost_under_other_rows(answer, head, *, kind=None, n=96):
 
     engine = AblationEngine(answer.model, batch.tokens, read_at=batch.target_positions, **batch.model_inputs())
     before, after = (answer.task.score(logits, batch) for logits in (engine.logits, engine.head_set([head], mix)))
-    return float(((before.right - after.right).sum(0) / before.asked.sum(0))[:2].max())
+    return float(((before.right - after.right).sum(0) / before.total.sum(0))[:2].max())
 
 
 def check_looks(answer, *, n=48):

@@ -109,7 +109,7 @@ STUDY = Study(name="toy", title="Toys & <others>", lead="Nothing is learned.", c
 
 
 def measured_within_reach(study, result):
-    """Outcomes by claim, once it is sure that each claim of size quick was measured and every other is out of reach."""
+    """Outcomes by claim, once it is sure that each claim of size quick was measured and every other is inconclusive."""
     said = {outcome.claim.id: outcome for outcome in result.outcomes}
     for claim in study.claims:
         outcome = said[claim.id]
@@ -118,5 +118,5 @@ def measured_within_reach(study, result):
             assert outcome.measurement.low <= outcome.measurement.value <= outcome.measurement.high, claim.id
             assert outcome.measurement.n >= 1
         else:
-            assert outcome.label == outcome.verdict == "out of reach"
+            assert outcome.label == outcome.verdict == "inconclusive"
     return said

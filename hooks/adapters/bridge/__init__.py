@@ -1,7 +1,7 @@
 """Models of TransformerLens's bridges, with what can be read and edited there found out by trying."""
 
-from hooks.adapters.bridge.adapter import ForeignModel, foreign
+from hooks.adapters.bridge.adapter import BridgeModel, from_bridge
 from hooks.adapters.bridge.capabilities import Capabilities, Cell
 from hooks.adapters.bridge.config import ForeignConfig
 
-__all__ = ["Capabilities", "Cell", "ForeignConfig", "ForeignModel", "foreign"]
+__all__ = ["BridgeModel", "Capabilities", "Cell", "ForeignConfig", "from_bridge"]

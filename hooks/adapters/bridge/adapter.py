@@ -24,7 +24,7 @@ from hooks.model.modules import HookPoint
 Mask = Bool[Tensor, "batch pos"] | Int[Tensor, "batch pos"]
 
 
-def foreign(model: Any, *, tokens: Int[Tensor, "batch pos"] | None = None) -> "ForeignModel":
+def from_bridge(model: Any, *, tokens: Int[Tensor, "batch pos"] | None = None) -> "BridgeModel":
     """A TransformerLens bridge, ready for every analysis that can be made of it.
 
     Args:
@@ -35,11 +35,11 @@ def foreign(model: Any, *, tokens: Int[Tensor, "batch pos"] | None = None) -> "F
         ValueError: something else than a bridge, one whose output is not logits at every position, or tokens that do
             not fit.
     """
-    if isinstance(model, ForeignModel):
+    if isinstance(model, BridgeModel):
         return model
     if not isinstance(model, TransformerBridge):
         raise ValueError(_not_a_bridge(model))
-    return ForeignModel(model, capabilities_of(model, tokens))
+    return BridgeModel(model, capabilities_of(model, tokens))
 
 
 def _not_a_bridge(model: Any) -> str:
@@ -55,7 +55,7 @@ def _not_a_bridge(model: Any) -> str:
     return f"{accepted} {build[0].upper()}{build[1:]}"
 
 
-class ForeignModel(ReadsText, HookedRootModule):
+class BridgeModel(ReadsText, HookedRootModule):
     """A bridge under our names. `model(tokens)` gives logits (batch, pos, d_vocab_out).
 
     Each name stands for the place of the bridge that was found to do that job; a hook that edits where the bridge would
@@ -109,7 +109,7 @@ class ForeignModel(ReadsText, HookedRootModule):
     def training(self, mode: bool) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Nothing: torch's bookkeeping asks for it, the bridge decides."""
 
-    def train(self, mode: bool = True) -> "ForeignModel":
+    def train(self, mode: bool = True) -> "BridgeModel":
         """Put the bridge into training or evaluation mode."""
         super().train(mode)
         self.bridge.train(mode)
@@ -287,10 +287,10 @@ class ForeignModel(ReadsText, HookedRootModule):
     def _device(self) -> Any:
         return next(iter(self.bridge.parameters())).device
 
-    def untrained(self, seed: int) -> "ForeignModel":
+    def untrained(self, seed: int) -> "BridgeModel":
         """A twin with fresh random weights, in evaluation mode; torch's global generator is left where it was.
 
         Raises:
             ValueError: a model that cannot be made from its config alone.
         """
-        return foreign(untrained_bridge(self.bridge, seed))
+        return from_bridge(untrained_bridge(self.bridge, seed))

@@ -8,7 +8,7 @@ from hooks.model.config import TransformerConfig
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignConfig:
-    """What the analyses ask of a config. It makes no model: see `ForeignModel.untrained`."""
+    """What the analyses ask of a config. It makes no model: see `BridgeModel.untrained`."""
 
     architecture: str
     """The class that the bridge was built around."""

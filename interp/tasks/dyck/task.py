@@ -223,7 +223,7 @@ class Dyck:
         return Score(
             right=torch.stack([(what & where).sum(1) for what, where in columns], 1).to(right.dtype),
             loss=torch.stack([-(right * where).sum(1) for _, where in columns], 1),
-            asked=asked,
+            total=asked,
         )
 
     def probe_labels(self, batch: DyckBatch) -> dict[str, Int[Tensor, "batch target"]]:

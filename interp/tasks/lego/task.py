@@ -272,7 +272,7 @@ class Lego:
         """Right answers and cross entropy of every variable, from the logits where it is read."""
         loss = F.cross_entropy(at_targets.transpose(1, 2), batch.labels, reduction="none")
         right = (self.answers(at_targets) == batch.labels).to(loss.dtype)
-        return Score(right=right, loss=loss, asked=torch.ones_like(loss))
+        return Score(right=right, loss=loss, total=torch.ones_like(loss))
 
     def probe_labels(self, batch: LegoBatch) -> dict[str, Int[Tensor, "batch target"]]:
         """What there is to read at each variable: its `value`, and the `operation` its own clause applies."""

@@ -307,7 +307,7 @@ class Template:
         else:
             loss = F.cross_entropy(answer.transpose(1, 2), label, reduction="none")
         right = (self.answers(answer) == label).to(loss.dtype)
-        return Score(right=right, loss=loss, asked=torch.ones_like(loss))
+        return Score(right=right, loss=loss, total=torch.ones_like(loss))
 
     def probe_labels(self, batch: TemplateBatch) -> dict[str, Int[Tensor, "batch target"]]:
         """What there is to read: the real `label`'s place among all, and which `template` the string is of."""

@@ -250,7 +250,7 @@ class Text:
         return Score(
             right=torch.stack([right[:, part].sum(1) for part in parts], 1),
             loss=torch.stack([loss[:, part].sum(1) for part in parts], 1),
-            asked=torch.stack([torch.ones_like(loss[:, part]).sum(1) for part in parts], 1),
+            total=torch.stack([torch.ones_like(loss[:, part]).sum(1) for part in parts], 1),
         )
 
     def probe_labels(self, batch: TextBatch) -> dict[str, Int[Tensor, "batch target"]]:

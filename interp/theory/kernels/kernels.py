@@ -15,8 +15,8 @@ from interp.core.randomness import derived_generator, derived_seed
 from interp.core.statistics import CONFIDENCE, bootstrap_mean, proportion_interval
 from interp.tasks.base import Split
 from interp.tasks.template.task import Template
-from interp.theory.kernels.kernel_result import KernelResult, TemplateMatrix
 from interp.theory.kernels.random_features import Activation, MLPKernel, TransformerKernel
+from interp.theory.kernels.result import KernelResult, TemplateMatrix
 
 Kernel = TransformerKernel | MLPKernel
 ROUNDING = 1e-12

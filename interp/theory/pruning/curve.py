@@ -16,10 +16,11 @@ from hooks import Transformer
 from hooks.interventions.ablation_engine import AblationEngine, Head, HeadInputs
 from hooks.model.blocks import MLP, DeepMLP
 from hooks.model.linear import Linear
+from interp.core.activations import chunks
 from interp.core.randomness import derived_generator
 from interp.core.statistics import pooled_interval
-from interp.core.verbs import readable
-from interp.evaluation.evaluate import chunks, score_batch
+from interp.core.verbs import prepare_model
+from interp.evaluation.evaluate import score_batch
 from interp.tasks.base import Batch, Score, Task
 from interp.theory.pruning.curve_result import PruningCurve
 
@@ -94,7 +95,7 @@ def pruning_curve(
     chosen = _chosen(by, (*choices, "heads", "heads, random order"))
     batch = task.sample(n, generator=derived_generator(seed, "pruning curve"), split="test")
     score = score_batch(twin, task, batch)
-    asked, whole = score.asked.double().sum(1).numpy(), (1.0, _answers(score))
+    asked, whole = score.total.double().sum(1).numpy(), (1.0, _answers(score))
     orders = _orders(twin, task, chosen, n, seed)
     rows = {name: _weights_kept(twin, task, batch, choices[name], levels) for name in chosen if name in choices}
     rows |= _heads_kept(twin, task, batch, orders, whole)
@@ -122,7 +123,7 @@ def pruning_curve(
 
 def _check(model: Transformer, fractions: Sequence[float | int], n: int) -> list[float]:
     """Fractions from the largest, none twice."""
-    readable(model, "pruning_curve")
+    prepare_model(model, "pruning_curve")
     if prune.is_pruned(model):
         raise ValueError(
             "model is pruned already: it has masks of torch.nn.utils.prune. Make them permanent with prune.remove, "

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hooks import Transformer
-from interp.core.verbs import Given, readable
+from interp.core.verbs import AnyModel, prepare_model
 
 ROUNDING = 1e-6
 """A norm of one, in float32."""
@@ -90,8 +90,8 @@ def check_target(target: Transformer) -> None:
         ValueError: what it has that the theorem's targets have not, and how to train one.
     """
     if not isinstance(target, Transformer):
-        if isinstance(target, Given):
-            readable(target, "indistinguishable")
+        if isinstance(target, AnyModel):
+            prepare_model(target, "indistinguishable")
         raise ValueError(f"the target is a {type(target).__name__}; Theorem 3 is about a hooks.Transformer.")
     cfg = target.cfg
     wanted = {"block": "dyck", "embedding": None, "output_projection": True}

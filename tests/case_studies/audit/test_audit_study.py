@@ -8,7 +8,7 @@ import torch
 
 import interp
 from case_studies.audit import controls, reading, redundancy, searching
-from case_studies.audit.audits import ALL, Audited, needed, readable, share
+from case_studies.audit.audits import ALL, Audited, needed, share
 from case_studies.audit.models import groups
 from case_studies.audit.study import STUDY
 from case_studies.frame.claims import SIZES, Measurement
@@ -104,15 +104,15 @@ def test_no_model_is_no_share(monkeypatch):
     monkeypatch.setattr(reading, "audits", lambda evidence, names, n: iter(()))
     nothing = reading.measure_share(EVIDENCE, groups=["lego-tied"], among="readable")
     assert (nothing.low, nothing.high) == (0, 1)
-    assert reading.judge_most(nothing) == "out of reach"
+    assert reading.judge_most(nothing) == "inconclusive"
 
 
 def test_few_heads_decide_nothing():
     assert reading.judge_most(measured(0.9, 0.8, 1.0, heads=reading.FEWEST)) == "reproduced"
-    assert reading.judge_most(measured(0.9, 0.8, 1.0, heads=reading.FEWEST - 1)) == "out of reach"
+    assert reading.judge_most(measured(0.9, 0.8, 1.0, heads=reading.FEWEST - 1)) == "inconclusive"
     assert reading.judge_fewest(measured(0.1, 0.0, 0.2, heads=50)) == "reproduced"
     assert reading.judge_fewest(measured(0.9, 0.8, 1.0, heads=50)) == "not reproduced"
-    assert reading.judge_fewest(measured(0.5, 0.2, 0.8, heads=50)) == "out of reach"
+    assert reading.judge_fewest(measured(0.5, 0.2, 0.8, heads=50)) == "inconclusive"
 
 
 def test_one_misleading_head_is_found_and_confirmed(monkeypatch):
@@ -130,14 +130,14 @@ def test_one_misleading_head_is_found_and_confirmed(monkeypatch):
 def test_a_head_that_is_not_confirmed_does_not_count(monkeypatch):
     found = of("dyck stack, zero decoy")
     monkeypatch.setattr(searching, "audits", lambda evidence, names: iter(found))
-    other = interp.AuditResult(**{**vars(found[0].result), "verdict": ("idle",) * len(found[0].result.heads)})
+    other = interp.auditing.AuditResult(**{**vars(found[0].result), "verdict": ("idle",) * len(found[0].result.heads)})
     monkeypatch.setattr(searching, "_again", lambda evidence, one: other)
     assert searching.measure_misleading(EVIDENCE).numbers["confirmed"] == 0
 
 
 def test_none_found_is_an_answer_over_enough_models_only():
     assert searching.judge_found(measured(confirmed=0, models=searching.FEWEST_MODELS)) == "not reproduced"
-    assert searching.judge_found(measured(confirmed=0, models=searching.FEWEST_MODELS - 1)) == "out of reach"
+    assert searching.judge_found(measured(confirmed=0, models=searching.FEWEST_MODELS - 1)) == "inconclusive"
 
 
 def test_twins_agree_where_look_verdict_and_layer_do(monkeypatch):
@@ -169,7 +169,7 @@ def test_known_answers_are_held_against_their_truth(monkeypatch):
 def test_other_partners_are_misjudged():
     answer, result = known_answer("dyck stack, redundant", 0), audited("dyck stack, redundant")
     assert not controls.misjudged(answer, result)
-    alone = interp.AuditResult(**{**vars(result), "partners": ((),) * len(result.heads)})
+    alone = interp.auditing.AuditResult(**{**vars(result), "partners": ((),) * len(result.heads)})
     assert controls.misjudged(answer, alone) == set(result.of("redundant"))
 
 

@@ -72,37 +72,37 @@ def test_quick_and_standard_have_the_seeds_they_promise():
     ("judge", "measurement", "verdict"),
     [
         (variation.judge_layer, measured(1.0, 0.8, 1.2, **{"lowest hard accuracy": 0.99}), "reproduced"),
-        (variation.judge_layer, measured(1.0, 0.8, 1.2, **{"lowest hard accuracy": 0.97}), "out of reach"),
+        (variation.judge_layer, measured(1.0, 0.8, 1.2, **{"lowest hard accuracy": 0.97}), "inconclusive"),
         (variation.judge_layer, measured(0.1, 0.0, 0.2, **{"lowest hard accuracy": 0.99}), "not reproduced"),
-        (variation.judge_layer, measured(0.8, 0.6, 1.0, **{"lowest hard accuracy": 0.99}), "out of reach"),
+        (variation.judge_layer, measured(0.8, 0.6, 1.0, **{"lowest hard accuracy": 0.99}), "inconclusive"),
         (variation.judge_grid, measured(1.0, 0.8, 1.2, **{"fewest seeds that learned": 4}), "reproduced"),
-        (variation.judge_grid, measured(1.0, 0.8, 1.2, **{"fewest seeds that learned": 3}), "out of reach"),
+        (variation.judge_grid, measured(1.0, 0.8, 1.2, **{"fewest seeds that learned": 3}), "inconclusive"),
         (learning.judge_learned, measured(0.98), "reproduced"),
         (learning.judge_learned, measured(0.9799), "not reproduced"),
         (variation.judge_minimal, measured(0.5, 0.2, 0.9, **{"settings judged": 1}), "reproduced"),
-        (variation.judge_minimal, measured(0.9, 0.2, 1.1, **{"settings judged": 1}), "out of reach"),
+        (variation.judge_minimal, measured(0.9, 0.2, 1.1, **{"settings judged": 1}), "inconclusive"),
         (variation.judge_minimal, measured(2.0, 1.2, 3.1, **{"settings judged": 1}), "not reproduced"),
-        (variation.judge_minimal, measured(0.5, 0.2, 0.9, **{"settings judged": 0}), "out of reach"),
+        (variation.judge_minimal, measured(0.5, 0.2, 0.9, **{"settings judged": 0}), "inconclusive"),
         (more_than_half, measured(0.6, 0.51, 0.7), "reproduced"),
-        (more_than_half, measured(0.6, 0.49, 0.7), "out of reach"),
+        (more_than_half, measured(0.6, 0.49, 0.7), "inconclusive"),
         (more_than_half, measured(0.9, 0.6, 1.0), "reproduced"),
         (more_than_half, measured(0.2, 0.1, 0.4), "not reproduced"),
         (heads.judge_no_more, measured(0.0, -0.1, 0.04), "reproduced"),
         (heads.judge_no_more, measured(0.1, 0.06, 0.2), "not reproduced"),
-        (heads.judge_no_more, measured(0.1, 0.0, 0.2), "out of reach"),
+        (heads.judge_no_more, measured(0.1, 0.0, 0.2), "inconclusive"),
         (balance.judge_negative, measured(-0.5, -0.8, -0.1), "reproduced"),
-        (balance.judge_negative, measured(-0.5, -0.8, 0.1), "out of reach"),
+        (balance.judge_negative, measured(-0.5, -0.8, 0.1), "inconclusive"),
         (balance.judge_negative, measured(-0.1, -0.3, 0.1, n=30), "not reproduced"),
         (balance.judge_negative, measured(0.5, 0.1, 0.8), "not reproduced"),
         (balance.judge_not_negative, measured(-0.5, -0.8, -0.1), "not reproduced"),
         (balance.judge_not_negative, measured(-0.1, -0.3, 0.1, n=30), "reproduced"),
-        (balance.judge_not_negative, measured(-0.1, -0.3, 0.1, n=29), "out of reach"),
+        (balance.judge_not_negative, measured(-0.1, -0.3, 0.1, n=29), "inconclusive"),
         (balance.judge_lower, measured(-0.1, -0.2, -0.05), "reproduced"),
         (balance.judge_lower, measured(0.1, 0.05, 0.2), "not reproduced"),
         (balance.judge_higher, measured(0.1, 0.05, 0.2), "reproduced"),
-        (balance.judge_higher, measured(0.1, -0.05, 0.2), "out of reach"),
+        (balance.judge_higher, measured(0.1, -0.05, 0.2), "inconclusive"),
         (pruning.judge_exponential, measured(-0.9, -1.0, -0.51), "reproduced"),
-        (pruning.judge_exponential, measured(-0.6, -0.8, -0.4), "out of reach"),
+        (pruning.judge_exponential, measured(-0.6, -0.8, -0.4), "inconclusive"),
         (pruning.judge_exponential, measured(-0.2, -0.4, 0.0), "not reproduced"),
         (pruning.judge_transformer, measured(0.01, **{IN_ORDER: 1.0}), "reproduced"),
         (pruning.judge_transformer, measured(0.0101, **{IN_ORDER: 1.0}), "not reproduced"),
@@ -162,9 +162,9 @@ def test_the_whole_study_runs_on_models_that_know_nothing(tiny, tmp_path, monkey
         monkeypatch.setattr(f"case_studies.dyck.pruning.{name}", small)
     result = run_study(tiny, folder=tmp_path, n_jobs=1)
     said = measured_within_reach(STUDY, result)
-    # who knows nothing has learned nothing; what needs learning is out of reach; what is written down holds
+    # who knows nothing has learned nothing; what needs learning is inconclusive; what is written down holds
     assert said["learned.no-positions"].label == "not reproduced"
-    assert said["variation.no-positions.last-layer"].label == "out of reach"
+    assert said["variation.no-positions.last-layer"].label == "inconclusive"
     assert said["uniform.learned"].label == "not reproduced"
     assert said["corollary-1.uniform"].label == "reproduced"
     assert said["theorem-1.balanced"].label == "reproduced"
@@ -185,7 +185,7 @@ def test_the_quick_study_as_a_reviewer_runs_it(tmp_path):
     stored = json.loads((tmp_path / "dyck/quick/claims.json").read_text())
     said = {claim["id"]: claim for claim in stored["claims"]}
     for claim in STUDY.claims:
-        assert said[claim.id]["verdict"] in ("reproduced", "not reproduced", "out of reach")
+        assert said[claim.id]["verdict"] in ("reproduced", "not reproduced", "inconclusive")
         assert (said[claim.id]["n"] is not None) == ("quick" in claim.sizes)
         assert (said[claim.id]["interval"] is not None) == ("quick" in claim.sizes)
     for name in ("learned.no-positions", "learned.linear-positions"):

@@ -64,7 +64,7 @@ def test_a_claim_refuses(claim, changes, words):
 
 def test_the_rule_gives_one_of_three_verdicts():
     measurement = Measurement(**GOOD)
-    for verdict in ("reproduced", "not reproduced", "out of reach"):
+    for verdict in ("reproduced", "not reproduced", "inconclusive"):
         assert replace(PASSING, judge=lambda m, said=verdict: said).verdict(measurement) == verdict
     for said in (True, None, "Reproduced"):
         with pytest.raises(ValueError, match=f"judge of claim figure-1.some said {said!r}"):

@@ -50,11 +50,11 @@ def test_the_table_comes_first_with_every_verdict(page):
     table = page[first : page.index("</section>", first)]
     assert '<section id="claims">' in table
     verdicts = re.findall(r'data-verdict="([^"]*)"', table)
-    assert verdicts == ["reproduced", "not reproduced", "reproduced", "out of reach"]
+    assert verdicts == ["reproduced", "not reproduced", "reproduced", "inconclusive"]
     assert "0.25 [0.20, 0.30]" in table
     assert "10 draws" in table
     assert "0.97" in table
-    assert "4 claims at size quick: 2 reproduced, 1 not reproduced, 1 out of reach" in table
+    assert "4 claims at size quick: 2 reproduced, 1 not reproduced, 1 inconclusive" in table
     sections = re.findall(r'<section id="([^"]*)">', page)
     assert sections == ["claims", *(f"claim-{claim.id}" for claim in CLAIMS), "provenance"]
 
@@ -64,10 +64,10 @@ def test_a_failing_claim_looks_like_a_holding_one(page):
     by_place = [parsed.found[: len(CLAIMS)], parsed.found[len(CLAIMS) :]]
     assert all(len(found) == len(CLAIMS) for found in by_place)
     for found in by_place:
-        assert {verdict for verdict, _ in found} == {"reproduced", "not reproduced", "out of reach"}
+        assert {verdict for verdict, _ in found} == {"reproduced", "not reproduced", "inconclusive"}
         assert len({around for _, around in found}) == 1  # the same elements, classes and styles around each
     assert parsed.text == {
-        "reproduced": {"✓ reproduced"}, "not reproduced": {"✗ not reproduced"}, "out of reach": {"○ out of reach"},
+        "reproduced": {"✓ reproduced"}, "not reproduced": {"✗ not reproduced"}, "inconclusive": {"○ inconclusive"},
     }  # fmt: skip  # in words and marks, not by colour alone
     rules = re.findall(r"data-verdict[^{]*\{([^}]*)\}", page[: page.index("</style>")])
     assert rules
@@ -108,7 +108,7 @@ def test_provenance_names_what_made_it(page):
 def test_what_was_not_run_stands_in_its_place(reproduce):
     page = reproduce(only=["figure-1.all"]).page
     assert [verdict for verdict, _ in Verdicts(page).found[: len(CLAIMS)]] == [
-        "not run", "not reproduced", "not run", "out of reach",
+        "not run", "not reproduced", "not run", "inconclusive",
     ]  # fmt: skip
     assert "Not measured yet at this size, seed and code." in page
 

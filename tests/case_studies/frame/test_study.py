@@ -44,9 +44,9 @@ def test_a_run_trains_measures_judges_and_writes(reproduce):
         "figure-1.some": "reproduced",
         "figure-1.all": "not reproduced",
         "table-3.drawn": "reproduced",
-        "table-4.large": "out of reach",
+        "table-4.large": "inconclusive",
     }
-    assert run.trained == [0, 1, 2]  # `few` is a part of `more`; `large` is out of reach
+    assert run.trained == [0, 1, 2]  # `few` is a part of `more`; `large` is inconclusive
     assert run.measured == ["accuracy", "constant", "drawn"]
     assert set(run.content) == {"study", "size", "manifest", "claims"}
     assert (run.content["study"], run.content["size"]) == ("toy", "quick")
@@ -67,7 +67,7 @@ def test_a_run_trains_measures_judges_and_writes(reproduce):
     assert (large["measured"], large["interval"], large["n"], large["note"]) == (None, None, None, "It takes a GPU.")
     shown = str(run.result)
     assert "figure-1.all   not reproduced  " in shown
-    assert shown.endswith("toy at size quick: 2 reproduced, 1 not reproduced, 1 out of reach")
+    assert shown.endswith("toy at size quick: 2 reproduced, 1 not reproduced, 1 inconclusive")
     frame = run.result.to_dataframe()
     assert frame["verdict"].tolist() == list(run.result.verdicts.values())
     assert frame["n"].isna().tolist() == [False, False, False, True]
@@ -149,7 +149,7 @@ def test_only_the_chosen_are_run_and_the_others_kept(reproduce):
         "figure-1.some": "not run",
         "figure-1.all": "not run",
         "table-3.drawn": "reproduced",
-        "table-4.large": "out of reach",
+        "table-4.large": "inconclusive",
     }
     assert by_id(first)["figure-1.some"]["measured"] is None
     second = reproduce(only=["figure-1"])
@@ -205,7 +205,7 @@ def test_a_measure_that_raises_takes_no_other_with_it(reproduce, tmp_path):
     assert "ZeroDivisionError: nothing to divide by" in str(raised.value)
     assert "in broken" in str(raised.value)  # where, too
     claims = {c["id"]: c for c in json.loads((tmp_path / "toy/quick/claims.json").read_text())["claims"]}
-    assert [claims[name]["verdict"] for name in claims] == ["not run", "not reproduced", "reproduced", "out of reach"]
+    assert [claims[name]["verdict"] for name in claims] == ["not run", "not reproduced", "reproduced", "inconclusive"]
     assert claims["figure-1.some"]["note"].endswith("ZeroDivisionError: nothing to divide by")
     assert reproduce().measured == ["constant"]
 

@@ -126,7 +126,7 @@ def test_the_quick_study_as_a_reviewer_runs_it(tmp_path):
     subprocess.run(command, check=True, timeout=3600)
     said = {claim["id"]: claim for claim in json.loads((tmp_path / "language/quick/claims.json").read_text())["claims"]}
     assert set(said) == {claim.id for claim in STUDY.claims}
-    assert all(claim["verdict"] in ("reproduced", "not reproduced", "out of reach") for claim in said.values())
+    assert all(claim["verdict"] in ("reproduced", "not reproduced", "inconclusive") for claim in said.values())
     numbers = said["perplexity.gpt2"]["numbers"]
     assert numbers[f"perplexity, {PLAIN}"] < 150  # 512 tokens, so guessing evenly has 512
     assert (tmp_path / "language/quick/report.html").stat().st_size > 50_000

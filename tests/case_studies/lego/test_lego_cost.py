@@ -312,7 +312,7 @@ def test_measures_give_the_largest_ratio_with_its_quartiles_tables_and_charts(ti
         assert (said.n, said.unit) == (2, "rounds")
         assert "quartiles over rounds, not a 95 % interval" in said.note
         assert said.numbers["threads"] == torch.get_num_threads()
-        assert claim(name).verdict(said) in ("reproduced", "not reproduced", "out of reach")
+        assert claim(name).verdict(said) in ("reproduced", "not reproduced", "inconclusive")
         assert Measurement.from_dict(said.to_dict()) == said
     assert found["linear"].value == max(found["linear"].numbers[name] for name in ("association", "cls"))
     assert found["linear"].numbers["tokens, times"] == 4
@@ -350,11 +350,11 @@ def test_every_size_measures_what_the_rules_name(size):
         ("flops", 0.99, 0.99, 0.99, "reproduced"), ("flops", 1.0, 1.0, 1.0, "not reproduced"),
         ("parameters", 0.99, 0.99, 0.99, "reproduced"), ("parameters", 1.01, 1.01, 1.01, "not reproduced"),
         ("linear", 9.0, 8.0, 12.0, "reproduced"), ("linear", 9.5, 9.1, 12.0, "not reproduced"),
-        ("linear", 9.5, 8.9, 12.0, "out of reach"), ("linear", 9.5, 9.0, 12.0, "out of reach"),
+        ("linear", 9.5, 8.9, 12.0, "inconclusive"), ("linear", 9.5, 9.0, 12.0, "inconclusive"),
         ("head", 0.5, 0.4, 0.9, "reproduced"), ("head", 0.6, 0.51, 0.7, "not reproduced"),
-        ("head", 0.6, 0.5, 0.7, "out of reach"),
+        ("head", 0.6, 0.5, 0.7, "inconclusive"),
         ("time", 0.9, 0.8, 0.99, "reproduced"), ("time", 1.1, 1.01, 1.2, "not reproduced"),
-        ("time", 0.9, 0.8, 1.0, "out of reach"), ("time", 1.1, 1.0, 1.2, "out of reach"),
+        ("time", 0.9, 0.8, 1.0, "inconclusive"), ("time", 1.1, 1.0, 1.2, "inconclusive"),
     ],
 )  # fmt: skip
 def test_judges_on_both_sides_of_their_bars(name, value, low, high, verdict):

@@ -41,7 +41,7 @@ DECIDED = {"seeds where neither does": 0}
 
 def scored(loss=1.0, *, n=64, seed=0, rate=1e-3, validation=1.0, right=50):
     return Scored(
-        n=n, seed=seed, rate=rate, config=None, task=Template(), loss=loss, right=right, asked=100,
+        n=n, seed=seed, rate=rate, config=None, task=Template(), loss=loss, right=right, total=100,
         validation=validation, model=None,
     )  # fmt: skip
 
@@ -103,7 +103,7 @@ def test_alphabets_grow_with_the_training_set_and_seeds_are_as_promised():
         (
             efficiency.judge_quarter,
             measured(0.1, 0.05, 0.26, **{"all intervals above a quarter": False}),
-            "out of reach",
+            "inconclusive",
         ),
         (
             efficiency.judge_quarter,
@@ -111,14 +111,14 @@ def test_alphabets_grow_with_the_training_set_and_seeds_are_as_promised():
             "not reproduced",
         ),
         (efficiency.judge_saved, measured(3, 2.1, 4, **DECIDED), "reproduced"),
-        (efficiency.judge_saved, measured(3, 1.9, 4, **DECIDED), "out of reach"),
+        (efficiency.judge_saved, measured(3, 1.9, 4, **DECIDED), "inconclusive"),
         (efficiency.judge_saved, measured(0.5, 0, 0.9, **DECIDED), "not reproduced"),
-        (efficiency.judge_saved, measured(0, **{"seeds where neither does": 1}), "out of reach"),
+        (efficiency.judge_saved, measured(0, **{"seeds where neither does": 1}), "inconclusive"),
         (efficiency.judge_less, measured(-0.5, -0.9, -0.1), "reproduced"),
-        (efficiency.judge_less, measured(-0.5, -0.9, 0.1), "out of reach"),
+        (efficiency.judge_less, measured(-0.5, -0.9, 0.1), "inconclusive"),
         (efficiency.judge_more, measured(0.9, 0.2, 1.1), "reproduced"),
         (copying.judge_copied, measured(0.99, 0.95, 1), "reproduced"),
-        (copying.judge_copied, measured(0.99, 0.94, 1), "out of reach"),
+        (copying.judge_copied, measured(0.99, 0.94, 1), "inconclusive"),
         (copying.judge_copied, measured(0.5, 0.4, 0.94), "not reproduced"),
         (copying.judge_fails, measured(0.1, 0, 0.49), "reproduced"),
         (copying.judge_fails, measured(0.8, 0.7, 0.9), "not reproduced"),
@@ -130,16 +130,16 @@ def test_alphabets_grow_with_the_training_set_and_seeds_are_as_promised():
         (networks.judge_learns, measured(0.7, 0.61, 0.8), "reproduced"),
         (kernel.judge_solved, measured(0.9, 0.85, 0.94), "not reproduced"),
         (kernel.judge_nonsingular, measured(verdicts={"a": "nonsingular", "b": "nonsingular"}), "reproduced"),
-        (kernel.judge_nonsingular, measured(verdicts={"a": "nonsingular", "b": "undecided"}), "out of reach"),
+        (kernel.judge_nonsingular, measured(verdicts={"a": "nonsingular", "b": "undecided"}), "inconclusive"),
         (kernel.judge_nonsingular, measured(verdicts={"a": "nonsingular", "b": "singular"}), "not reproduced"),
         (kernel.judge_singular, measured(verdicts={"a": "singular", "b": "singular"}), "reproduced"),
         (kernel.judge_singular, measured(verdicts={"a": "singular", "b": "nonsingular"}), "not reproduced"),
         (reading.unless_unsolved(reading.judge_used), measured(0.4, 0.2, 0.5, **{"solved models": 2}), "reproduced"),
-        (reading.unless_unsolved(reading.judge_used), measured(0.4, 0.2, 0.5, **{"solved models": 1}), "out of reach"),
+        (reading.unless_unsolved(reading.judge_used), measured(0.4, 0.2, 0.5, **{"solved models": 1}), "inconclusive"),
         (reading.judge_used, measured(0.01, 0, 0.05), "not reproduced"),
         (reading.judge_agreement, measured(0.5, 0.1, 0.9), "reproduced"),
         (reading.judge_not_yet, measured(0.6, 0.5, 0.7, **{"mean after the last layer": 0.99}), "reproduced"),
-        (reading.judge_not_yet, measured(0.6, 0.5, 0.7, **{"mean after the last layer": 0.9}), "out of reach"),
+        (reading.judge_not_yet, measured(0.6, 0.5, 0.7, **{"mean after the last layer": 0.9}), "inconclusive"),
         (reading.judge_not_yet, measured(0.9, 0.8, 1, **{"mean after the last layer": 0.99}), "not reproduced"),
         (sweeps.judge_falls, measured(-0.5, -0.9, -0.1), "reproduced"),
         (sweeps.judge_rises, measured(-0.5, -0.9, -0.1), "not reproduced"),
@@ -232,7 +232,7 @@ def test_the_whole_study_runs_on_models_that_know_nothing(tiny, tmp_path, monkey
     said = measured_within_reach(STUDY, result)
     assert all(outcome.measurement.charts for outcome in said.values() if outcome.measurement)
     assert said["copying.identity"].verdict != "reproduced"
-    assert said["heads.identity-used"].verdict == "out of reach"  # nothing is solved
+    assert said["heads.identity-used"].verdict == "inconclusive"  # nothing is solved
     assert said["kernel.matrix-mlp"].verdict == "reproduced"  # what needs no training holds all the same
     page = (tmp_path / "template" / "quick" / "report.html").read_text(encoding="utf-8")
     assert all(claim.id in page for claim in STUDY.claims)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
 
 import hooks
-from hooks.adapters.bridge import Capabilities, Cell, ForeignModel
+from hooks.adapters.bridge import BridgeModel, Capabilities, Cell
 from hooks.adapters.bridge.finding import capabilities_of
 from hooks.interventions.functions import zero
 
@@ -22,8 +22,8 @@ HF_KINDS = KINDS[:-1]
 
 
 @cache
-def model_of(kind) -> ForeignModel:
-    return hooks.foreign(bridge_of(kind))
+def model_of(kind) -> BridgeModel:
+    return hooks.from_bridge(bridge_of(kind))
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_going_on_refuses_a_layer_that_is_not_there_and_a_stream_that_cannot_be_
 def without(model, key, cell):
     """The same model, had it been found otherwise."""
     found = model.capabilities
-    return ForeignModel(model.bridge, dataclasses.replace(found, cells={**found.cells, key: cell}))
+    return BridgeModel(model.bridge, dataclasses.replace(found, cells={**found.cells, key: cell}))
 
 
 @torch.no_grad()
@@ -269,7 +269,7 @@ def test_bad_inputs_are_refused(tokens, as_users_run_it):
         model(tokens, attention_mask=torch.ones(3, 2))
     found = model.capabilities
     deaf = dataclasses.replace(found, attention_mask=Cell("ignored", why="so"), position_ids=Cell("missing"))
-    deaf = ForeignModel(model.bridge, deaf)
+    deaf = BridgeModel(model.bridge, deaf)
     with pytest.raises(ValueError, match=r"attention_mask is given, which this bridge .* cannot use: ignored \(so\)"):
         deaf(tokens, attention_mask=padded(tokens, "left"))
     with pytest.raises(
@@ -280,7 +280,7 @@ def test_bad_inputs_are_refused(tokens, as_users_run_it):
 
 
 def test_text_becomes_tokens_where_there_is_a_tokenizer():
-    model = hooks.foreign(bridge_of("native"))
+    model = hooks.from_bridge(bridge_of("native"))
     with pytest.raises(ValueError, match="this model has no tokenizer; pass token ids"):
         model.to_tokens("ab")
 
@@ -296,7 +296,7 @@ def test_text_becomes_tokens_where_there_is_a_tokenizer():
 
 def test_the_mode_is_the_bridges(tokens):
     bridge = bridge_of("bert").train()
-    model = hooks.foreign(bridge)
+    model = hooks.from_bridge(bridge)
     assert model.training
     assert all(module.training for module in bridge.original_model.modules())  # as before it was tried
     model.eval()
@@ -308,13 +308,13 @@ def test_the_mode_is_the_bridges(tokens):
 
 def test_a_bridge_is_tried_once_and_not_kept_alive(monkeypatch):
     bridge = bridge_of("native")
-    first = hooks.foreign(bridge)
+    first = hooks.from_bridge(bridge)
     passes = []
     monkeypatch.setattr(type(bridge), "forward", lambda *args, **kwargs: passes.append(1))
-    again = hooks.foreign(bridge)
+    again = hooks.from_bridge(bridge)
     assert not passes
     assert again.capabilities is first.capabilities
-    assert hooks.foreign(first) is first
+    assert hooks.from_bridge(first) is first
     monkeypatch.undo()
     gone = weakref.ref(bridge)
     del bridge, first, again
@@ -326,7 +326,7 @@ def test_trying_changes_nothing(tokens):
     bridge = bridge_of("gpt2")
     weights = {name: value.clone() for name, value in bridge.state_dict().items()}
     before, state = bridge(tokens), torch.get_rng_state()
-    hooks.foreign(bridge)
+    hooks.from_bridge(bridge)
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(bridge(tokens), before)
     assert all(torch.equal(value, weights[name]) for name, value in bridge.state_dict().items())
@@ -355,15 +355,15 @@ def test_a_twin_of_a_model_without_config_is_refused():
     bridge = bridge_of("gpt2")
     bridge.original_model.config = None
     with pytest.raises(ValueError, match="a GPT2LMHeadModel without a Hugging Face config: no untrained twin"):
-        ForeignModel(bridge, model.capabilities).untrained(0)
+        BridgeModel(bridge, model.capabilities).untrained(0)
     broken = bridge_of("gpt2")
     broken.original_model.config.n_head = 5
     with pytest.raises(ValueError, match=r"no untrained GPT2LMHeadModel could be made from the model's config \("):
-        ForeignModel(broken, model.capabilities).untrained(0)
+        BridgeModel(broken, model.capabilities).untrained(0)
 
 
 def test_attention_without_a_pattern_says_how_to_get_one(tokens):
-    model = hooks.foreign(bridge_of("bert", attention="sdpa"))
+    model = hooks.from_bridge(bridge_of("bert", attention="sdpa"))
     cell = model.capabilities.cell("blocks.0.attn.hook_pattern", "read")
     assert cell.state == "missing"
     with pytest.raises(ValueError, match="attention is sdpa; load the model with attn_implementation='eager'"):
@@ -375,16 +375,16 @@ def test_what_is_no_bridge_is_refused(as_users_run_it):
     with pytest.raises(
         ValueError, match=r"model is a Linear; accepted are hooks.Transformer and transformer_lens.Transf"
     ):
-        hooks.foreign(torch.nn.Linear(2, 2))
+        hooks.from_bridge(torch.nn.Linear(2, 2))
     with pytest.raises(
         ValueError, match=r"model is a GPT2LMHeadModel; .* Use hooks.from_huggingface, or build a bridge"
     ):
-        hooks.foreign(hugging_face("gpt2"))
+        hooks.from_bridge(hugging_face("gpt2"))
     with pytest.raises(ValueError, match=r"model is a LlamaForCausalLM; .*Bridge\. Build a bridge: TransformerBridge"):
-        hooks.foreign(hugging_face("llama"))
+        hooks.from_bridge(hugging_face("llama"))
     ours = hooks.Transformer(hooks.TransformerConfig(d_vocab=3, d_model=4, n_heads=1))
     with pytest.raises(ValueError, match="model is a Transformer, one of our own: it needs no adapter"):
-        hooks.foreign(ours)
+        hooks.from_bridge(ours)
 
 
 def test_a_head_that_gives_no_logits_per_position_is_refused():
@@ -392,20 +392,20 @@ def test_a_head_that_gives_no_logits_per_position_is_refused():
     model = transformers.BertForNextSentencePrediction(config).eval()
     bridge = build_bridge_from_module(model, "BertForMaskedLM", hf_config=config)
     with pytest.raises(ValueError, match=r"the bridge's output is .*; needed are logits \(batch, pos, vocabulary\)"):
-        hooks.foreign(bridge)
+        hooks.from_bridge(bridge)
 
 
 def test_tokens_to_try_on_may_be_given():
     bridge = bridge_of("gpt2")
     given_tokens = torch.randint(D_VOCAB, (5, 9), generator=torch.Generator().manual_seed(1))
     copy = given_tokens.clone()
-    found = hooks.foreign(bridge, tokens=given_tokens).capabilities
+    found = hooks.from_bridge(bridge, tokens=given_tokens).capabilities
     assert torch.equal(given_tokens, copy)
     assert str(found) == str(model_of("gpt2").capabilities)
     with pytest.raises(
         ValueError, match=r"tokens is \(2, 9\); to try a model on, give \(batch, pos\) of at least \(3, 4\)"
     ):
-        hooks.foreign(bridge, tokens=given_tokens[:2])
+        hooks.from_bridge(bridge, tokens=given_tokens[:2])
     with pytest.raises(ValueError, match="the model has n_ctx 3; to be tried it must read at least 4 tokens"):
         capabilities_of(bridge_of("native", n_ctx=3))
 
@@ -445,6 +445,6 @@ def test_many_layers_and_other_precisions_give_the_same_table():
         config = transformers.GPT2Config(**cfg, attn_implementation="eager")
         model = transformers.GPT2LMHeadModel(config).eval().to(dtype)
         bridge = build_bridge_from_module(model, "GPT2LMHeadModel", hf_config=config)
-        rows = hooks.foreign(bridge).capabilities.rows()
+        rows = hooks.from_bridge(bridge).capabilities.rows()
         wanted = model_of("gpt2").capabilities.rows()
         assert [row["edit"].split(" ")[0] for row in rows] == [row["edit"].split(" ")[0] for row in wanted]

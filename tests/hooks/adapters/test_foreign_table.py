@@ -52,7 +52,7 @@ def bridged(kind):
 
 @cache
 def model_of(kind):
-    return hooks.foreign(bridged(kind))
+    return hooks.from_bridge(bridged(kind))
 
 
 class Hand:
@@ -314,7 +314,7 @@ def test_weak_models_get_the_same_table():
         attn_implementation="eager",
     )
     bridge = build_bridge_from_module(transformers.BertForMaskedLM(config).eval(), "BertForMaskedLM", hf_config=config)
-    rows = {row["site"]: row for row in hooks.foreign(bridge).capabilities.rows()}
+    rows = {row["site"]: row for row in hooks.from_bridge(bridge).capabilities.rows()}
     for site, (read, edit) in EXPECTED["bert"].items():
         assert rows[site]["read"].startswith(read), rows[site]
         assert rows[site]["edit"].startswith(edit), rows[site]

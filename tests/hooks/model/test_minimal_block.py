@@ -207,8 +207,8 @@ def test_heads_of_a_minimal_model_can_be_ablated(sizes):
     for index, ((layer, head),) in enumerate(found.heads):
         edited = model.run_with_hooks(batch.tokens, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", zero(head=head))])
         score = TASK.score(edited, batch)
-        drop = (clean.right - score.right).sum(0) / clean.asked.sum(0)
-        rise = (score.loss - clean.loss).sum(0) / clean.asked.sum(0)
+        drop = (clean.right - score.right).sum(0) / clean.total.sum(0)
+        rise = (score.loss - clean.loss).sum(0) / clean.total.sum(0)
         torch.testing.assert_close(torch.tensor(found.drop[index]), drop.double(), atol=1e-6, rtol=0)
         torch.testing.assert_close(torch.tensor(found.loss_rise[index]), rise.double(), atol=1e-4, rtol=0)
         assert rise.abs().max() > 1e-3

@@ -272,7 +272,7 @@ def test_padding_counts_nowhere():
 
 def test_other_tasks_and_runs(tiny):
     model, other = seeds(2, tiny)
-    result = attention_variation([interp.TrainingRun(model=model, history=(), manifest={}), other], tiny)
+    result = attention_variation([interp.training.TrainingRun(model=model, history=(), manifest={}), other], tiny)
     square = np.full(tiny.n_ctx, tiny.n_ctx)
     assert result.baseline[0, 0] == pytest.approx(random_rows.flat_simplex_distance(square))
     assert result.baseline[0, 0] == result.baseline[2, 0]  # nothing is masked anyway
@@ -345,7 +345,7 @@ def test_a_result_prints_tabulates_plots_saves_and_reports(tmp_path):
         assert "<svg" in html
         assert "nan" not in re.sub("<[^>]*>", " ", html).lower().split()
         result.save(tmp_path / "variation.json")
-        again = interp.VariationResult.load(tmp_path / "variation.json")
+        again = interp.comparison.VariationResult.load(tmp_path / "variation.json")
         assert str(again) == text
         np.testing.assert_array_equal(again.distance, result.distance)
         np.testing.assert_array_equal(again.low, result.low)

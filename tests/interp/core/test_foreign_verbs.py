@@ -14,7 +14,7 @@ import interp
 from hooks.interventions.ablation_engine import AblationEngine
 from interp.core.activations import residuals_at_targets
 from interp.core.randomness import derived_generator, derived_seed
-from interp.core.verbs import ONLY_OURS, readable, untrained_twin, verbs_of, visible_keys
+from interp.core.verbs import ONLY_OURS, prepare_model, untrained_copy, verbs_of, visible_keys
 from interp.heads.kinds import relations_of
 from interp.tasks import Dyck, Lego
 from interp.tasks.base import logits_at_targets
@@ -63,7 +63,7 @@ def put(layer, heads, value):
 
 def accuracy_and_loss(task, bridge, batch, fwd_hooks=()):
     score = task.score(run(bridge, batch, fwd_hooks), batch)
-    asked = score.asked.double().sum(0)
+    asked = score.total.double().sum(0)
     return (score.right.double().sum(0) / asked).numpy(), (score.loss.double().sum(0) / asked).numpy()
 
 
@@ -106,7 +106,7 @@ def test_sets_of_heads_in_several_layers_cost_what_they_cost_by_hand(kind, task)
 def test_a_replacement_sees_what_earlier_edits_did(kind):
     """Patterns turned round in both layers; the second layer's values and pattern are those under the first edit."""
     bridge, batch = bridge_for(kind), batch_of(PADDED, "engine")
-    model, mask = hooks.foreign(bridge), batch.attention_mask
+    model, mask = hooks.from_bridge(bridge), batch.attention_mask
 
     def turned(layer, clean):
         return (clean.pattern.flip(1) @ clean.v.transpose(1, 2)).transpose(1, 2)
@@ -133,7 +133,7 @@ def test_a_replacement_sees_what_earlier_edits_did(kind):
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "roberta"])
 @torch.no_grad()
 def test_positions_given_reach_every_pass(kind):
-    model, batch = hooks.foreign(bridge_for(kind)), batch_of(WHOLE, "engine")
+    model, batch = hooks.from_bridge(bridge_for(kind)), batch_of(WHOLE, "engine")
     positions = torch.arange(9).expand(N, -1) * 3
     engine = AblationEngine(model, batch.tokens, position_ids=positions)
     offset = 2 if kind == "roberta" else 0
@@ -176,7 +176,7 @@ def test_probes_read_the_bridges_streams_and_those_of_a_twin(kind):
     streams = torch.stack(
         [seen["blocks.0.hook_resid_pre"], seen["blocks.0.hook_resid_post"], seen["blocks.1.hook_resid_post"]]
     )
-    found = residuals_at_targets(hooks.foreign(bridge), batch)
+    found = residuals_at_targets(hooks.from_bridge(bridge), batch)
     where = batch.target_positions[..., None].expand(-1, -1, 32)
     wanted = torch.stack([stream.gather(1, where).transpose(0, 1) for stream in streams])
     assert torch.equal(found, wanted)
@@ -185,7 +185,7 @@ def test_probes_read_the_bridges_streams_and_those_of_a_twin(kind):
     assert result.accuracy.shape[0] == 3
     assert np.nanmax(result.accuracy - result.shuffled) > 0.1  # depth can be read off random features
     if kind in ("llama", "bert", "native"):
-        twin = untrained_twin(hooks.foreign(bridge), derived_seed(0, "untrained twin") % 2**31)
+        twin = untrained_copy(hooks.from_bridge(bridge), derived_seed(0, "untrained twin") % 2**31)
         same = interp.probe(twin, task, **sizes)
         np.testing.assert_array_equal(result.untrained, same.accuracy)
 
@@ -215,7 +215,7 @@ def test_variation_is_that_of_the_bridges_patterns(kind):
 def test_a_bridge_is_compared_with_others_once(as_a_user):
     first, second = bridge_for("gpt2"), bridge_for("bert")
     with pytest.raises(ValueError, match=r"models\[1\] is models\[0\] again"):
-        interp.attention_variation([first, hooks.foreign(first)], WHOLE)
+        interp.attention_variation([first, hooks.from_bridge(first)], WHOLE)
     with pytest.raises(ValueError, match=r"bidirectional attention, models.0. has .* causal attention"):
         interp.attention_variation([first, second], WHOLE)
     with pytest.raises(ValueError, match="models is a single model"):
@@ -282,7 +282,7 @@ def test_the_causal_half_of_a_probe_takes_a_bridge():
 
 def test_shapes_and_masks_are_the_bridges():
     for kind in KINDS:
-        model, batch = hooks.foreign(bridge_for(kind)), batch_of(PADDED, "keys")
+        model, batch = hooks.from_bridge(bridge_for(kind)), batch_of(PADDED, "keys")
         allowed = visible_keys(model, batch.tokens, batch.attention_mask)
         patterns = cache_of(model.bridge, batch)["blocks.0.attn.hook_pattern"]
         real = batch.attention_mask[:, None, :, None].expand_as(patterns)
@@ -317,7 +317,7 @@ def test_a_bridge_without_patterns_serves_the_rest():
 
 def test_verbs_for_our_models_alone_say_so(as_a_user):
     bridge = bridge_for("gpt2")
-    for model in (bridge, hooks.foreign(bridge)):
+    for model in (bridge, hooks.from_bridge(bridge)):
         with pytest.raises(
             ValueError, match="balance_violation cannot be asked of a TransformerLens bridge: it is about"
         ):
@@ -325,11 +325,11 @@ def test_verbs_for_our_models_alone_say_so(as_a_user):
         with pytest.raises(
             ValueError, match="indistinguishable cannot be asked of a TransformerLens bridge: Theorem 3"
         ):
-            interp.indistinguishable(model, model)
+            interp.theory.indistinguishable(model, model)
         with pytest.raises(ValueError, match="pruning_curve cannot be asked of a TransformerLens bridge: it prunes"):
             interp.pruning_curve(model, PADDED)
         with pytest.raises(ValueError, match="train cannot be asked of a TransformerLens bridge: a run is resumed"):
-            readable(model, "train")
+            prepare_model(model, "train")
 
 
 def test_other_things_are_refused_at_every_door(as_a_user):
@@ -350,14 +350,14 @@ def test_other_things_are_refused_at_every_door(as_a_user):
 
 def test_our_own_models_come_through_as_they_are():
     model = hooks.Transformer(hooks.TransformerConfig(d_vocab=5, d_model=8, n_heads=2))
-    assert readable(model, "audit") is model
+    assert prepare_model(model, "audit") is model
     assert set(verbs_of(model).why_not.values()) == {""}
     cfg = dataclasses.replace(model.cfg, head_patterns=((hooks.HeadPattern(kind="uniform"),) * 2,))
     hard = hooks.Transformer(cfg)
-    assert untrained_twin(hard, 3).cfg == cfg
-    assert untrained_twin(hard, 3, learned=True).cfg == model.cfg
+    assert untrained_copy(hard, 3).cfg == cfg
+    assert untrained_copy(hard, 3, learned=True).cfg == model.cfg
     weights = hooks.Transformer(model.cfg, seed=3).state_dict()
-    assert all(torch.equal(value, weights[name]) for name, value in untrained_twin(model, 3).state_dict().items())
+    assert all(torch.equal(value, weights[name]) for name, value in untrained_copy(model, 3).state_dict().items())
 
 
 def test_twins_and_untrained_models_of_an_audit_may_be_bridges():

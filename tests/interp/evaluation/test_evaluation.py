@@ -9,8 +9,9 @@ from scipy import stats
 
 import interp
 from hooks import Transformer
-from interp import EvaluationResult, evaluate
+from interp import evaluate
 from interp.core.randomness import derived_generator, derived_seed
+from interp.evaluation import EvaluationResult
 from interp.evaluation.evaluate import held_out
 from interp.tasks import S3, Lego
 

@@ -195,7 +195,7 @@ def test_requests_that_cannot_be_met_are_refused(as_a_user):
     with pytest.raises(ValueError, match="nothing to extrapolate to; give a task that supervises some of its targets"):
         interp.extrapolate(model_of(dyck), dyck, n=5)
     bridge = bridge_of("native", d_vocab=TASK.d_vocab)
-    for foreign in (bridge, hooks.foreign(bridge)):
+    for foreign in (bridge, hooks.from_bridge(bridge)):
         with pytest.raises(ValueError, match="extrapolate cannot be asked of a TransformerLens bridge: it reads"):
             interp.extrapolate(foreign, TASK, n=5)
     assert "extrapolate" in interp.verbs_of(bridge).why_not

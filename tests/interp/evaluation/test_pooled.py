@@ -11,10 +11,11 @@ from scipy import stats
 import interp
 from hooks import Transformer
 from hooks.interventions.functions import zero
+from interp.core.activations import chunks
 from interp.core.randomness import derived_generator
 from interp.core.statistics import bootstrap_mean, pooled_interval, proportion_interval
 from interp.evaluation import evaluate as evaluation
-from interp.evaluation.evaluate import chunks, evaluate, held_out, score_batch
+from interp.evaluation.evaluate import evaluate, held_out, score_batch
 from interp.known_answers import uniform_dyck
 from interp.tasks import Dyck, Lego
 
@@ -198,7 +199,7 @@ def test_evaluation_is_right_over_asked(task):
     assert held_out(model, task, batch)[0] == pytest.approx(result.accuracy.tolist())
     assert 0 < result.accuracy[0] < 1
     score = score_batch(model, task, batch)
-    expected = pooled_interval(score.right.double().numpy(), score.asked.double().numpy())
+    expected = pooled_interval(score.right.double().numpy(), score.total.double().numpy())
     np.testing.assert_allclose((result.accuracy, result.low, result.high), expected)
 
 
@@ -225,7 +226,7 @@ def test_parts_do_not_change_a_score(task, monkeypatch):
         monkeypatch.setattr(evaluation, "CHUNK", chunk)
         parts = score_batch(model, task, batch)
         assert seen == sizes[task.n_ctx > evaluation.SHORT]
-        for name in ("right", "asked"):
+        for name in ("right", "total"):
             assert torch.equal(getattr(parts, name), getattr(whole, name))
         torch.testing.assert_close(parts.loss, whole.loss, rtol=1e-5, atol=1e-4)
 
@@ -242,7 +243,7 @@ def test_padding_is_not_looked_at():
         task, model = padded(*sides)
         batch = task.sample(30, generator=torch.Generator().manual_seed(0))
         found[sides] = score_batch(model, task, batch)
-    for name in ("right", "loss", "asked"):
+    for name in ("right", "loss", "total"):
         torch.testing.assert_close(getattr(found[3, 2], name), getattr(found[0, 0], name), atol=1e-5, rtol=0)
     one, other = (interp.ablate_heads(*padded(*sides)[::-1], n=100) for sides in found)
     np.testing.assert_allclose(one.drop, other.drop, atol=1e-6)
@@ -276,7 +277,7 @@ def test_ablation_loses_right_answers_per_answer_asked(task, method):
     found = interp.ablate_heads(model, task, heads=sets, method=method, n=150, n_random=2)  # more than one part
     batch = task.sample(150, generator=derived_generator(0, "ablate"), split="test")
     clean = score_batch(model, task, batch)
-    asked = clean.asked.sum(0)
+    asked = clean.total.sum(0)
     assert asked.min() > 100
     assert found.clean.tolist() == pytest.approx((clean.right.sum(0) / asked).tolist())
     past = torch.ones(batch.tokens.shape[1], batch.tokens.shape[1]).tril()
@@ -305,7 +306,7 @@ def test_ablation_loses_right_answers_per_answer_asked(task, method):
         if method == "zero":
             assert float(rise.abs().max()) > 1e-3
         lost = torch.stack([clean.right - score.right, score.loss - clean.loss], 1).double().numpy()
-        mean, low, high = bootstrap_mean(lost, seed=0, weight=clean.asked.double().numpy())
+        mean, low, high = bootstrap_mean(lost, seed=0, weight=clean.total.double().numpy())
         assert found.low[index] == pytest.approx(low[0], abs=1e-5)
         assert found.high[index] == pytest.approx(high[0], abs=1e-5)
         assert found.loss_low[index] == pytest.approx(low[1], abs=1e-4)

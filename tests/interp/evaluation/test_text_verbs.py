@@ -177,7 +177,7 @@ def test_ablation_is_what_forward_hooks_give(learned):
         after = score_batch(run.model, task, batch)
     before = score_batch(run.model, task, batch)
     ablated = interp.ablate_heads(run.model, task, n=16, heads={"one": [(0, 1)]})
-    wanted = (after.loss - before.loss).sum(0) / before.asked.sum(0)
+    wanted = (after.loss - before.loss).sum(0) / before.total.sum(0)
     assert np.allclose(ablated.loss_rise[0], wanted.numpy(), atol=1e-4)
 
 
@@ -247,11 +247,11 @@ def test_the_next_sentence_is_known_only_above_a_half():
     task = Text(corpus=corpus(), n_ctx=16, vocab_size=300, objective="masked", next_sentence=True)
     assert task.chances == (1 / task.d_vocab, 0.5)
     right = torch.stack([torch.ones(400), (torch.arange(400) % 2).float()], 1)
-    score = Score(right=right, loss=1 - right, asked=torch.ones(400, 2))
+    score = Score(right=right, loss=1 - right, total=torch.ones(400, 2))
     judged = judged_outcomes(score, task, None, n_tests=8, alpha=0.01, at_chance=False)
     assert judged.names == ("masked",)
     assert any("next_sentence is left out: 0.50 is not above chance" in one for one in judged.warnings)
-    few = Score(right=right[:16], loss=1 - right[:16], asked=torch.ones(16, 2))
+    few = Score(right=right[:16], loss=1 - right[:16], total=torch.ones(16, 2))
     with pytest.raises(ValueError, match=r"n is 16; .* sequences are needed"):
         judged_outcomes(few, task, None, n_tests=8, alpha=0.01, at_chance=False)
     anyway = judged_outcomes(few, task, None, n_tests=8, alpha=0.01, at_chance=True)

@@ -110,7 +110,7 @@ def test_the_bootstrap_is_scipys(generator):
 def test_the_result_goes_to_disk_and_back(trained, tiny, tmp_path):
     result = interp.ablate_heads(trained.model, tiny, heads={"first": [(0, 0)]}, n=16, n_random=2)
     result.save(tmp_path / "r.json")
-    again = interp.AblationResult.load(tmp_path / "r.json")
+    again = interp.heads.AblationResult.load(tmp_path / "r.json")
     assert again.heads == result.heads
     assert np.array_equal(again.drop, result.drop)
     frame = again.to_dataframe()

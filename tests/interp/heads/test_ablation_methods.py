@@ -10,8 +10,8 @@ from scipy import stats
 import interp
 from hooks import Transformer
 from hooks.model.attention import visible_keys
+from interp.core.activations import chunks
 from interp.core.randomness import derived_generator
-from interp.evaluation.evaluate import chunks
 from interp.heads.ablate import TOKENS_PER_CHUNK
 from interp.heads.kinds import relations_of
 from interp.heads.replacements import METHODS, N_REFERENCE, normalised

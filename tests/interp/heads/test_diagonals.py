@@ -261,7 +261,7 @@ def test_the_seed_decides_the_null_and_the_model_stays_as_it_was():
 def test_the_result_goes_to_disk_and_back(tmp_path):
     result = interp.diagonals(plant(untrained(vo_identity=True), 0, 0, matrix=0), n_null=100)
     result.save(tmp_path / "r.json")
-    again = interp.DiagonalsResult.load(tmp_path / "r.json")
+    again = interp.heads.DiagonalsResult.load(tmp_path / "r.json")
     assert np.array_equal(again.p_holm, result.p_holm)
     assert again.heads(0) == result.heads(0) == ((0, 0),)
     frame = again.to_dataframe()

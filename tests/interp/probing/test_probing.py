@@ -12,9 +12,10 @@ from sklearn.preprocessing import StandardScaler
 
 import interp
 from hooks import Transformer
-from interp import ProbeResult, probe
+from interp import probe
 from interp.core.activations import residuals_at_targets
 from interp.core.randomness import derived_generator
+from interp.probing import ProbeResult
 from interp.probing import probe as probing
 from interp.probing.ridge import RIDGE
 from interp.tasks import S3, Lego

@@ -187,8 +187,8 @@ def test_the_exact_model_is_always_right_and_has_the_least_loss(generator):
     batch = task.sample(200, generator=generator)
     exact = logits_saying(task.next_token_probabilities(batch))
     score = task.score(exact, batch)
-    assert torch.equal(score.right, score.asked)
-    assert (score.asked[:, 0] < score.asked[:, 1]).all()
+    assert torch.equal(score.right, score.total)
+    assert (score.total[:, 0] < score.total[:, 1]).all()
     assert score.loss[:, 0].abs().max() < 1e-5
     other = torch.randn(exact.shape, generator=generator)
     assert task.loss(exact, batch) < task.loss(exact + 0.3 * other, batch)
@@ -205,11 +205,11 @@ def test_outcomes_by_hand():
     probabilities[0, 3, ids[")"]], probabilities[0, 3, ids["]"]] = 0.3, 0.2  # right, not sure
     score = task.score(logits_saying(probabilities), batch)
     assert task.outcomes == ("hard", "all", "hard 0.8", "all 0.8")
-    assert score.asked.tolist() == [[1, 3, 1, 3]]
+    assert score.total.tolist() == [[1, 3, 1, 3]]
     assert score.right.tolist() == [[1, 2, 0, 1]]
     assert score.loss[0, 0] == pytest.approx(-torch.log(torch.tensor(0.6)).item(), abs=1e-5)
     late = replace(task, score_from=3)
-    assert late.score(logits_saying(probabilities), batch).asked.tolist() == [[1, 1, 1, 1]]
+    assert late.score(logits_saying(probabilities), batch).total.tolist() == [[1, 1, 1, 1]]
 
 
 def test_after_an_opener_the_answer_is_trivial(generator):
@@ -219,7 +219,7 @@ def test_after_an_opener_the_answer_is_trivial(generator):
     closers = torch.where((batch.tokens - FIRST_BRACKET) % 2 == 0, batch.tokens + 1, batch.tokens)
     logits = torch.nn.functional.one_hot(closers.clamp_min(0), task.d_vocab).float() * 5
     score = task.score(logits, batch)
-    hard, everything = (score.right.sum(0) / score.asked.sum(0))[:2]
+    hard, everything = (score.right.sum(0) / score.total.sum(0))[:2]
     assert abs(hard - 0.5) < 0.05
     assert 0.7 < everything < 0.9
 

@@ -249,7 +249,7 @@ def test_loss_and_score_by_loops(task, generator):
     score = task.score(at_targets, batch)
     assert score.right[:, 0].tolist() == right
     assert score.loss[:, 0].tolist() == pytest.approx(of_label)
-    assert score.asked.tolist() == [[1.0]] * 9
+    assert score.total.tolist() == [[1.0]] * 9
     # the right answers have every point
     best = batch.values[..., None] if task.form == "real" else 50.0 * torch.eye(task.d_vocab)[batch.labels]
     assert (task.score(best, batch).right == 1).all()

@@ -222,7 +222,7 @@ def test_score_and_loss_are_cross_entropy_by_outcome(task, generator):
     for outcome, group in enumerate(groups):
         group = list(group)
         assert torch.allclose(score.loss[:, outcome], nats[:, group].sum(1), atol=1e-4)
-        assert score.asked[:, outcome].tolist() == [len(group)] * 6
+        assert score.total[:, outcome].tolist() == [len(group)] * 6
         right = (at_targets.argmax(-1) == batch.labels)[:, group].sum(1)
         assert score.right[:, outcome].tolist() == right.tolist()
     assert score.loss.shape == (6, len(task.outcomes))
@@ -230,7 +230,7 @@ def test_score_and_loss_are_cross_entropy_by_outcome(task, generator):
     assert torch.allclose(task.loss(logits, batch), mean, atol=1e-4)
     sure = 50 * F.one_hot(batch.labels, task.d_vocab).float()
     assert torch.equal(task.answers(sure), batch.labels)
-    assert torch.equal(task.score(sure, batch).right, task.score(sure, batch).asked)
+    assert torch.equal(task.score(sure, batch).right, task.score(sure, batch).total)
 
 
 def test_what_there_is_to_read(task, generator):

@@ -211,7 +211,7 @@ def test_bad_questions_are_refused(task):
 def test_the_result_shows_and_saves_itself(task, tmp_path):
     found = balance_violation(minimal(task), task)
     found.save(tmp_path / "balance.json")
-    again = interp.BalanceResult.load(tmp_path / "balance.json")
+    again = interp.theory.BalanceResult.load(tmp_path / "balance.json")
     np.testing.assert_array_equal(again.ratio, found.ratio)
     assert (again.violation, again.released) == (found.violation, found.released)
     table = found.to_dataframe()

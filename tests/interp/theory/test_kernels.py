@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 import interp
-from interp import MLPKernel, TransformerKernel, kernel_regression, template_matrix
 from interp.core.randomness import derived_generator, derived_seed
 from interp.tasks import Dyck, Template
+from interp.theory import MLPKernel, TransformerKernel, kernel_regression, template_matrix
 from interp.theory.kernels.kernels import _jackknife, _leave_one_out
 from interp.theory.kernels.random_features import BLOCK, cosine_kernel, relu_kernel
 
@@ -422,7 +422,7 @@ def test_results_show_and_save_themselves(tmp_path):
     found = kernel_regression(AA_AB, kernels=[MLPKernel(), TransformerKernel()], n=32, n_validation=20, n_test=30)
     assert found.chosen >= 2
     found.save(tmp_path / "kernel.json")
-    again = interp.KernelResult.load(tmp_path / "kernel.json")
+    again = interp.theory.KernelResult.load(tmp_path / "kernel.json")
     np.testing.assert_array_equal(again.mse, found.mse)
     assert (again.kernels, again.chosen) == (found.kernels, found.chosen)
     table = found.to_dataframe()
@@ -434,7 +434,7 @@ def test_results_show_and_save_themselves(tmp_path):
 
     matrix = template_matrix(THREE, TransformerKernel(), copies=3, repeats=4)
     matrix.save(tmp_path / "matrix.json")
-    same = interp.TemplateMatrix.load(tmp_path / "matrix.json")
+    same = interp.theory.TemplateMatrix.load(tmp_path / "matrix.json")
     np.testing.assert_array_equal(same.matrix, matrix.matrix)
     assert (same.low, same.verdict, same.templates) == (matrix.low, matrix.verdict, matrix.templates)
     rows = matrix.to_dataframe()

@@ -19,7 +19,7 @@ from interp.known_answers.lego.shortcut import lego_shortcut
 from interp.tasks import S3, Dyck, Lego
 from interp.tasks.lego.groups import cyclic
 from interp.theory import sign_counting as parity
-from interp.theory.sign_counting import QUESTIONS, ParityResult, broken, flipped, parity_test
+from interp.theory.sign_counting import QUESTIONS, SignCountingResult, broken, flipped, sign_counting
 
 PAPER = Lego(n_vars=4, n_supervised=2)
 COMPACT = Lego(n_vars=4, sentence_format="compact", alphabet="abcdefgh")
@@ -73,7 +73,7 @@ def following(model, task, batch):
 
 
 def test_the_shortcut_counts_and_only_at_the_last_variable():
-    result = parity_test(lego_shortcut(PAPER), PAPER, n=300)
+    result = sign_counting(lego_shortcut(PAPER), PAPER, n=300)
     last = dict(zip(result.questions, result.share[:, -1], strict=True))
     assert (last["right"], last["one flip"], last["two flips"], last["broken"]) == (1, 1, 0, 1)
     assert math.isnan(last["chain"])
@@ -84,7 +84,7 @@ def test_the_shortcut_counts_and_only_at_the_last_variable():
 
 def test_the_loop_follows_the_chain_and_is_at_chance_where_it_is_broken():
     n, n_vars = 300, 4
-    result = parity_test(lego_loop(PAPER), PAPER, n=n)
+    result = sign_counting(lego_loop(PAPER), PAPER, n=n)
     assert (result.of("right") == 1).all()
     assert (result.of("chain")[:-1] == 1).all()
     assert (result.of("parity")[:-1] == 0).all()
@@ -103,7 +103,7 @@ def test_the_loop_follows_the_chain_and_is_at_chance_where_it_is_broken():
 @pytest.mark.parametrize("oracle", [counting, following])
 def test_a_count_and_a_chain_are_told_apart_at_every_variable(task, oracle, monkeypatch):
     monkeypatch.setattr(parity, "_answers", oracle)
-    result = parity_test(random_model(task), task, n=300)
+    result = sign_counting(random_model(task), task, n=300)
     counts = oracle is counting
     assert (result.of("chain")[:-1] == (0 if counts else 1)).all()
     assert (result.of("parity")[:-1] == (1 if counts else 0)).all()
@@ -119,7 +119,7 @@ def test_a_count_and_a_chain_are_told_apart_at_every_variable(task, oracle, monk
 def test_a_group_of_two_by_another_name_will_do(monkeypatch):
     task = Lego(n_vars=3, group=cyclic(2))
     monkeypatch.setattr(parity, "_answers", counting)
-    assert (parity_test(random_model(task), task, n=50).of("broken")[1:] == 1).all()
+    assert (sign_counting(random_model(task), task, n=50).of("broken")[1:] == 1).all()
 
 
 @FORMATS
@@ -133,7 +133,7 @@ def test_every_share_is_what_counting_by_hand_gives(task, monkeypatch):
 
     monkeypatch.setattr(parity, "_answers", watched)
     n = 150
-    result = parity_test(random_model(task), task, n=n, seed=3)
+    result = sign_counting(random_model(task), task, n=n, seed=3)
     whole, one, two, cut = shown
     counted = {name: np.zeros((4, 2)) for name in QUESTIONS}  # hits and answers, for each variable
 
@@ -167,7 +167,7 @@ def test_every_share_is_what_counting_by_hand_gives(task, monkeypatch):
                 count("broken", target, int(cut[1][row][target]) == sum(signs) % 2)
     for name, values in counted.items():
         hits, asked = values.T
-        assert result.asked[result.questions.index(name)].tolist() == asked.tolist(), name
+        assert result.total[result.questions.index(name)].tolist() == asked.tolist(), name
         expected = np.where(asked > 0, hits / np.maximum(asked, 1), np.nan)
         np.testing.assert_allclose(result.of(name), expected, rtol=1e-12, err_msg=name)
     at = result.questions.index("one flip")
@@ -216,14 +216,14 @@ def test_other_models_that_can_be_evaluated_can_be_tested():
     flat = FullyConnected(FullyConnectedConfig(**sizes))
     bridge = bridge_of("native", d_vocab=task.d_vocab)
     for model in (flat, bridge):
-        result = parity_test(model, task, n=600)  # more than one chunk
-        assert result.asked[0].tolist() == [600] * 3
+        result = sign_counting(model, task, n=600)  # more than one chunk
+        assert result.total[0].tolist() == [600] * 3
 
 
 def test_requests_that_cannot_be_met_are_refused(as_a_user):
     model = random_model(PAPER)
     with pytest.raises(ValueError, match="n is 0; at least 1 sentence is needed"):
-        parity_test(model, PAPER, n=0)
+        sign_counting(model, PAPER, n=0)
     for task, text in (
         (Dyck(n_types=2, max_depth=3, length=4), "task is a Dyck; the parity test is of Lego, over signs"),
         (Lego(n_vars=3, group=S3), r"group='S3'; only a value of signs \(Z2\) is the parity of a count"),
@@ -231,15 +231,15 @@ def test_requests_that_cannot_be_met_are_refused(as_a_user):
         (Lego(n_vars=3, alphabet="abc"), "n_vars is 3, all letters of the alphabet; .* Give a longer alphabet"),
     ):
         with pytest.raises(ValueError, match=text):
-            parity_test(model, task)
+            sign_counting(model, task)
     with pytest.raises(ValueError, match=r"model is a Linear; accepted are hooks\.Transformer"):
-        parity_test(torch.nn.Linear(2, 2), PAPER)
+        sign_counting(torch.nn.Linear(2, 2), PAPER)
     with pytest.raises(ValueError, match="question is 'flips'; choose one of right, one flip, two flips, chain"):
-        parity_test(model, PAPER, n=5).of("flips")
+        sign_counting(model, PAPER, n=5).of("flips")
 
 
 def test_a_result_in_words_table_chart_and_file(tmp_path):
-    result = parity_test(random_model(PAPER), PAPER, n=60)
+    result = sign_counting(random_model(PAPER), PAPER, n=60)
     lines = str(result).splitlines()
     assert lines[0].split() == ["right", "one", "flip", "two", "flips", "chain", "parity", "broken"]
     assert lines[1].split()[0] == "#0"
@@ -249,23 +249,23 @@ def test_a_result_in_words_table_chart_and_file(tmp_path):
     assert lines[5].startswith("60 held-out sentences (95 % within 0.")
     assert lines[-1] == "broken: " + QUESTIONS["broken"]
     table = result.to_dataframe()
-    assert list(table.columns) == ["question", "target", "share", "low", "high", "asked"]
+    assert list(table.columns) == ["question", "target", "share", "low", "high", "total"]
     row = table[(table["question"] == "broken") & (table["target"] == "#3")]
-    assert (row["share"].item(), row["asked"].item()) == (result.of("broken")[-1], 60)
+    assert (row["share"].item(), row["total"].item()) == (result.of("broken")[-1], 60)
     spec = json.dumps(result.plot().to_dict())
     assert '"datum": 0.5' in spec
     assert "parity, broken chain" in spec
     assert "<svg" in result._repr_html_()
     result.save(tmp_path / "result.json")
-    again = ParityResult.load(tmp_path / "result.json")
+    again = SignCountingResult.load(tmp_path / "result.json")
     assert np.array_equal(again.share, result.share, equal_nan=True)
-    assert np.array_equal(again.asked, result.asked)
+    assert np.array_equal(again.total, result.total)
     assert str(again) == str(result)
 
 
 def test_the_same_seed_gives_the_same():
     model = random_model(PAPER)
-    one, same, other = (parity_test(model, PAPER, n=100, seed=seed).share for seed in (0, 0, 1))
+    one, same, other = (sign_counting(model, PAPER, n=100, seed=seed).share for seed in (0, 0, 1))
     assert np.array_equal(one, same, equal_nan=True)
     assert not np.array_equal(one, other, equal_nan=True)
     assert not model.training

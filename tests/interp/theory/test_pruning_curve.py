@@ -52,7 +52,7 @@ class Successor:
         asked = F.one_hot(batch.tokens[:, 0] % 2, 2) * torch.tensor(self.times)[batch.tokens].float()
         right = (self.answers(at_targets) == batch.labels).float()
         loss = F.cross_entropy(at_targets[:, 0], batch.labels[:, 0], reduction="none")
-        return Score(right=right * asked, loss=loss[:, None] * asked, asked=asked)
+        return Score(right=right * asked, loss=loss[:, None] * asked, total=asked)
 
     def answers(self, at_targets):
         return at_targets.argmax(-1)
@@ -114,7 +114,7 @@ def accuracy_and_loss(model, batch=None, **hooks):
     with torch.no_grad():
         logits = model.run_with_hooks(batch.tokens, **hooks)
     score = TASK.score(logits, batch)
-    return float(score.right.sum() / score.asked.sum()), float(score.loss.sum() / score.asked.sum())
+    return float(score.right.sum() / score.total.sum()), float(score.loss.sum() / score.total.sum())
 
 
 def matrices(model):
@@ -317,7 +317,7 @@ def test_points_of_heads_are_the_model_with_those_heads_hooked_to_zero(sizes, mo
         )
     hooks = [(f"blocks.{layer}.attn.{point}", interventions.zero(head=head)) for layer, head in result.order[:1]]
     score = TASK.score(model.run_with_hooks(examples().tokens, fwd_hooks=hooks), examples())
-    interval = pooled_interval(*(part.sum(1).double().numpy() for part in (score.right, score.asked)))
+    interval = pooled_interval(*(part.sum(1).double().numpy() for part in (score.right, score.total)))
     assert (result.accuracy[0, 1], result.low[0, 1], result.high[0, 1]) == pytest.approx(tuple(map(float, interval)))
     generator = derived_generator(0, "pruning curve", "importance")
     validation = TASK.sample(N, generator=generator, split="validation")

@@ -315,7 +315,7 @@ def test_idle_heads_look_and_write_nothing(pair):
 def test_a_shared_result_saves_prints_and_draws(pair, tmp_path):
     _, result = pair
     result.save(tmp_path / "shared.json")
-    back = interp.IndistinguishableResult.load(tmp_path / "shared.json")
+    back = interp.theory.IndistinguishableResult.load(tmp_path / "shared.json")
     assert back.networks is None
     assert str(back) == str(result)
     assert back.to_dataframe().equals(result.to_dataframe())

@@ -12,11 +12,12 @@ from torch.nn.utils import clip_grad_norm_
 import interp
 from hooks import make_model, presets
 from hooks.checkpoint import load_checkpoint, read_tensors
-from interp import TrainingRun, TrainSettings
+from interp import TrainSettings
 from interp.core.randomness import derived_generator
 from interp.reporting.sections import _task_line
 from interp.tasks import Template
 from interp.tasks.base import logits_at_targets
+from interp.training import TrainingRun
 from interp.training.run import best_record
 from interp.training.run_folder import RunFolder
 from interp.training.settings import recipe_for

@@ -25,7 +25,7 @@ task = Lego(n_vars=2, sentence_format="compact")
 model = Transformer(interp.config_for(task, n_layers=2, d_model=16, n_heads=2))
 settings = interp.TrainSettings(
     steps=STEPS, batch_size=16, warmup_steps=5, eval_every=7, n_eval=50, checkpoint_every=3,
-    association="mimic", mimicking=interp.Mimicking(steps=STEPS // 4, batch_size=8),
+    association="mimic", mimicking=interp.training.Mimicking(steps=STEPS // 4, batch_size=8),
 )
 interp.train(model, task, settings, folder=sys.argv[1])
 """

@@ -173,7 +173,7 @@ def test_what_is_for_learned_heads_alone_is_refused(model, tmp_path):
         Transformer(TransformerConfig(**sizes, block="dyck", activation="relu"), seed=seed) for seed in (0, 1)
     )
     with pytest.raises(ValueError, match=r"the target has hard-coded heads; a pruned random network has none. Train"):
-        interp.indistinguishable(one, other)
+        interp.theory.indistinguishable(one, other)
 
 
 class Stopped(Exception):

@@ -11,8 +11,9 @@ from texts import corpus
 import interp
 from hooks import HeadPattern, Transformer, save_checkpoint
 from hooks.checkpoint import read_tensors
-from interp import Mimicking, TrainingRun, TrainSettings
+from interp import TrainSettings
 from interp.tasks import Dyck, Lego, Template, Text
+from interp.training import Mimicking, TrainingRun
 
 SHORT = TrainSettings(
     steps=12,

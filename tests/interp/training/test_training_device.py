@@ -27,11 +27,12 @@ from case_studies.frame.evidence import ModelSpec
 from case_studies.frame.study import Study, run_study
 from hooks import make_model
 from hooks.checkpoint import read_tensors
-from interp import Mimicking, TrainingRun, TrainSettings
+from interp import TrainSettings
 from interp.cli.main import main
 from interp.core.devices import check_device, device_of, devices, on_device
 from interp.evaluation.evaluate import score_batch
 from interp.tasks import Dyck, Lego, Template, Text
+from interp.training import Mimicking, TrainingRun
 from interp.training.settings import recipe_for
 from interp.training.sweeps import TrainJob, train_to_disk
 
@@ -241,7 +242,7 @@ def test_evaluation_follows_the_model_and_answers_on_the_cpu(pretended, generato
     here = score_batch(model, LEGO, batch)
     whole = interp.evaluate(model, LEGO, n=50)
     there = score_batch(model.to(pretended), LEGO, batch)
-    for name in ("right", "loss", "asked"):
+    for name in ("right", "loss", "total"):
         assert getattr(there, name).device.type == "cpu"
         assert torch.equal(getattr(here, name), getattr(there, name))
     assert str(interp.evaluate(model, LEGO, n=50)) == str(whole)

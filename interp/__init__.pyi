@@ -1,0 +1,49 @@
+# The public names, each imported on first use. Results and secondary functions are in the packages below.
+from . import (
+    auditing as auditing,
+)
+from . import (
+    comparison as comparison,
+)
+from . import (
+    evaluation as evaluation,
+)
+from . import (
+    heads as heads,
+)
+from . import (
+    known_answers as known_answers,
+)
+from . import (
+    probing as probing,
+)
+from . import (
+    tasks as tasks,
+)
+from . import (
+    theory as theory,
+)
+from . import (
+    training as training,
+)
+from .auditing.audit import audit as audit
+from .auditing.probes import audit_probe as audit_probe
+from .comparison.variation import attention_variation as attention_variation
+from .core.verbs import verbs_of as verbs_of
+from .evaluation.evaluate import evaluate as evaluate
+from .evaluation.extrapolate import extrapolate as extrapolate
+from .evaluation.perplexity import perplexity as perplexity
+from .heads.ablate import ablate_heads as ablate_heads
+from .heads.classify import classify_heads as classify_heads
+from .heads.diagonals import diagonals as diagonals
+from .heads.show import show_attention as show_attention
+from .probing.probe import probe as probe
+from .reporting.report import report as report
+from .reporting.report import report_run as report_run
+from .theory.balance import balance_violation as balance_violation
+from .theory.pruning.curve import pruning_curve as pruning_curve
+from .theory.sign_counting import sign_counting as sign_counting
+from .training.configs import config_for as config_for
+from .training.pretrained import pretrained as pretrained
+from .training.settings import TrainSettings as TrainSettings
+from .training.train import train as train

@@ -1,0 +1,2 @@
+from .probes_result import ProbeAudit as ProbeAudit
+from .result import AuditResult as AuditResult

@@ -1,0 +1,1 @@
+from .variation_result import VariationResult as VariationResult

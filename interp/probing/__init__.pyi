@@ -1,0 +1,1 @@
+from .probe_result import ProbeResult as ProbeResult
