@@ -43,7 +43,7 @@ class Scored:
     loss: float
     """Mean squared error, or cross entropy in nats."""
     right: int
-    asked: int
+    total: int
     validation: float
     """Loss on validation symbols, at the weights that were kept."""
     model: Any

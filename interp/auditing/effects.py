@@ -27,7 +27,7 @@ INTERVENTIONS = (*REMOVALS, "uniform", "random_rows", *READINGS)
 class Effects:
     """What each intervention costs, sequence by sequence."""
 
-    asked: Float[np.ndarray, "sample outcome"]
+    total: Float[np.ndarray, "sample outcome"]
     drop: Mapping[str, Float[np.ndarray, "sample head outcome"]]
     """Right answers lost under each intervention, heads in the order of `every_head`; not a number for readings that
     were not tried."""
@@ -66,7 +66,7 @@ class Laboratory:
         return list(self.parts())
 
     @cached_property
-    def asked(self) -> Float[np.ndarray, "sample outcome"]:
+    def total(self) -> Float[np.ndarray, "sample outcome"]:
         """Answers of each sequence."""
         scores = [self.task.score(engine.logits, part).total for part, _, engine in self.kept]
         return torch.cat(scores).double().numpy()

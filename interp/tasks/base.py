@@ -64,7 +64,7 @@ class Score:
     """Answers that were right."""
     loss: Float[Tensor, "batch outcome"]
     """The task's loss (cross entropy in nats, or squared error), summed over the answers."""
-    asked: Float[Tensor, "batch outcome"]
+    total: Float[Tensor, "batch outcome"]
     """Answers that were asked for; examples may have several, or none."""
 
 

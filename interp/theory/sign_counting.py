@@ -53,7 +53,7 @@ class SignCountingResult(Result):
     low: Float[np.ndarray, "question target"]
     high: Float[np.ndarray, "question target"]
     """Ends of the 95 % interval (Clopper-Pearson); sentences are the independent units, not flips."""
-    asked: Int[np.ndarray, "question target"]
+    total: Int[np.ndarray, "question target"]
     """Answers behind each share."""
     chance: float
     """What guessing evenly answers rightly, and what a model that follows chains scores on broken ones."""

@@ -8,7 +8,7 @@ import torch
 
 import interp
 from case_studies.audit import controls, reading, redundancy, searching
-from case_studies.audit.audits import ALL, Audited, needed, share
+from case_studies.audit.audits import ALL, Audited, needed, readable, share
 from case_studies.audit.models import groups
 from case_studies.audit.study import STUDY
 from case_studies.frame.claims import SIZES, Measurement
