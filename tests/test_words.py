@@ -31,7 +31,7 @@ BANNED = {
     r"\bhow (?:near|far apart)\b": "distance from, distance between",
     r"\b(?:the|at the|public) (?:door|house)\b|\bdoors\b": "the public function, the package",
 }
-PATTERN = re.compile("|".join(f"(?:{words})" for words in BANNED), re.IGNORECASE)
+PATTERN = re.compile("|".join(BANNED).replace(" ", r"\s+"), re.IGNORECASE)
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SOURCES = [
     path
