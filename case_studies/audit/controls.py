@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from scipy import stats
 
-from case_studies.audit.audits import ALL, N, outcomes_of
+from case_studies.audit.models import ALL
+from case_studies.frame.audits import N, outcomes_of
 from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence, ModelSpec
 from hooks.model.architectures import make_model

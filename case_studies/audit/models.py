@@ -19,7 +19,7 @@ CHAINS = Lego(n_vars=4, sentence_format="compact")
 """Chains that models of width 64 learn in a minute on one core."""
 TIED_CURRICULUM = ((2, 100), (3, 350), (4, 550))
 """One block applied again and again takes longer."""
-LEGO: dict[str, tuple[bool, Association]] = {
+STARTS: dict[str, tuple[bool, Association]] = {
     "lego-untied": (False, "mimic"),
     "lego-tied": (True, "mimic"),
     "lego-untied-unseeded": (False, "query_key"),
@@ -32,13 +32,17 @@ SEEDS: dict[Size, dict[str, int]] = {
     "paper": {"lego": 20, "unseeded": 20, "dyck": 30, "template": 10},
 }
 TEMPLATES = ("aba-abb", "same-different")
+LEGO = tuple(STARTS)
+DYCK = ("dyck-none", "dyck-linear")
+TEMPLATE = ("aba-abb-plain", "aba-abb-identity", "same-different-plain", "same-different-identity")
+ALL = (*LEGO, *DYCK, *TEMPLATE)
 
 
 def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     """Every group of models at a size; a group that a size does not audit is empty."""
     seeds = SEEDS[size]
     found: dict[str, list[ModelSpec]] = {}
-    for name, (tied, start) in LEGO.items():
+    for name, (tied, start) in STARTS.items():
         found[name] = _lego(seeds["lego" if start == "mimic" else "unseeded"], tied, start)
     dyck = dyck_groups(size)
     found["dyck-none"] = list(dyck["gpt"])[: seeds["dyck"]]

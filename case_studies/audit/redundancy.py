@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from case_studies.audit.audits import TEMPLATE, audits, needed, share
+from case_studies.audit.models import TEMPLATE
+from case_studies.frame.audits import audits, needed, share
 from case_studies.frame.claims import Claim, Measurement
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.judging import more_than_half

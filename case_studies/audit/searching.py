@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from case_studies.audit.audits import ALL, LEGO, Audited, N, audits, needed, outcomes_of, readable, share
+from case_studies.audit.models import ALL, LEGO
+from case_studies.frame.audits import Audited, N, audits, needed, outcomes_of, readable, share
 from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.judging import more_than_half

@@ -6,8 +6,7 @@ import altair as alt
 import numpy as np
 from jaxtyping import Float
 
-from case_studies.audit.audits import audits, needed
-from case_studies.audit.reading import FEWEST, RULE, judge_most, measure_share
+from case_studies.frame.audits import FEWEST, RULE, audits, judge_most, measure_share, needed
 from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence, ModelSpec
 from case_studies.frame.judging import above, below, t_interval

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from case_studies.audit.reading import RULE, judge_fewest, judge_most, measure_share
+from case_studies.frame.audits import RULE, judge_fewest, judge_most, measure_share
 from case_studies.frame.claims import SIZES, Claim
 from case_studies.lego.loops import SEQUENCES
 from case_studies.lego.models import GROUPS

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.audit.audits import audits, needed, readable
+from case_studies.frame.audits import audits, needed, readable
 from case_studies.frame.claims import Claim, Measurement
 from case_studies.frame.evidence import Evidence, ModelSpec
 from case_studies.frame.judging import above, correlation

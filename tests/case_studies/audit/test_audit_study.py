@@ -7,10 +7,11 @@ import pytest
 import torch
 
 import interp
-from case_studies.audit import controls, reading, redundancy, searching
-from case_studies.audit.audits import ALL, Audited, needed, readable, share
-from case_studies.audit.models import groups
+from case_studies.audit import controls, redundancy, searching
+from case_studies.audit.models import ALL, groups
 from case_studies.audit.study import STUDY
+from case_studies.frame import audits
+from case_studies.frame.audits import Audited, needed, readable, share
 from case_studies.frame.claims import SIZES, Measurement
 from case_studies.frame.evidence import Evidence
 from interp.core.statistics import proportion_interval
@@ -90,29 +91,29 @@ def test_a_share_takes_models_as_independent():
 
 def test_shares_count_readable_and_needed_heads(monkeypatch):
     found = of("dyck stack", "dyck uniform", "dyck stack, zero decoy")
-    monkeypatch.setattr(reading, "audits", lambda evidence, names, n: iter(found))
-    faithful = reading.measure_share(EVIDENCE, groups=["lego-tied"], among="readable")
+    monkeypatch.setattr(audits, "audits", lambda evidence, names, n: iter(found))
+    faithful = audits.measure_share(EVIDENCE, groups=["lego-tied"], among="readable")
     looks = sum(int(readable(one.result).sum()) for one in found)
     acts = sum(verdict == "faithful" for one in found for verdict in one.result.verdict)
     assert faithful.value == pytest.approx(acts / looks)
     assert faithful.numbers["heads"] == looks
-    hidden = reading.measure_share(EVIDENCE, groups=["lego-tied"], among="needed")
+    hidden = audits.measure_share(EVIDENCE, groups=["lego-tied"], among="needed")
     assert hidden.value == pytest.approx(2 / (2 + acts))  # the two uniform heads
 
 
 def test_no_model_is_no_share(monkeypatch):
-    monkeypatch.setattr(reading, "audits", lambda evidence, names, n: iter(()))
-    nothing = reading.measure_share(EVIDENCE, groups=["lego-tied"], among="readable")
+    monkeypatch.setattr(audits, "audits", lambda evidence, names, n: iter(()))
+    nothing = audits.measure_share(EVIDENCE, groups=["lego-tied"], among="readable")
     assert (nothing.low, nothing.high) == (0, 1)
-    assert reading.judge_most(nothing) == "inconclusive"
+    assert audits.judge_most(nothing) == "inconclusive"
 
 
 def test_few_heads_decide_nothing():
-    assert reading.judge_most(measured(0.9, 0.8, 1.0, heads=reading.FEWEST)) == "reproduced"
-    assert reading.judge_most(measured(0.9, 0.8, 1.0, heads=reading.FEWEST - 1)) == "inconclusive"
-    assert reading.judge_fewest(measured(0.1, 0.0, 0.2, heads=50)) == "reproduced"
-    assert reading.judge_fewest(measured(0.9, 0.8, 1.0, heads=50)) == "not reproduced"
-    assert reading.judge_fewest(measured(0.5, 0.2, 0.8, heads=50)) == "inconclusive"
+    assert audits.judge_most(measured(0.9, 0.8, 1.0, heads=audits.FEWEST)) == "reproduced"
+    assert audits.judge_most(measured(0.9, 0.8, 1.0, heads=audits.FEWEST - 1)) == "inconclusive"
+    assert audits.judge_fewest(measured(0.1, 0.0, 0.2, heads=50)) == "reproduced"
+    assert audits.judge_fewest(measured(0.9, 0.8, 1.0, heads=50)) == "not reproduced"
+    assert audits.judge_fewest(measured(0.5, 0.2, 0.8, heads=50)) == "inconclusive"
 
 
 def test_one_misleading_head_is_found_and_confirmed(monkeypatch):
