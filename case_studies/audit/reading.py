@@ -1,27 +1,15 @@
-"""How often does a readable head act through its pattern, and how often does an essential head look like nothing?"""
-
-from functools import partial
+"""Claims about shares of heads: readable heads that act through their pattern, needed heads that fit no kind."""
 
 from case_studies.audit.models import DYCK, LEGO, TEMPLATE
-from case_studies.frame.audits import RULE, judge_fewest, judge_most, measure_share
+from case_studies.frame.audits import share_claim
 from case_studies.frame.claims import Claim
-
-READABLE = "share of readable heads that are faithful"
-HIDDEN = "share of needed heads that look like nothing"
 
 
 def _claim(family: str, among: str, *, above: bool, source: str, statement: str) -> Claim:
-    groups = {"lego": LEGO, "dyck": DYCK, "template": TEMPLATE}[family]
-    return Claim(
-        id=f"{'readable' if among == 'readable' else 'hidden'}.{family}",
-        source=source,
-        statement=statement,
-        rule=RULE.format(side="above" if above else "below"),
-        quantity=READABLE if among == "readable" else HIDDEN,
-        measure=partial(measure_share, groups=groups, among=among),
-        judge=judge_most if above else judge_fewest,
-        needs=groups,
-    )
+    return share_claim(
+        f"{'readable' if among == 'readable' else 'hidden'}.{family}", source=source, statement=statement,
+        groups={"lego": LEGO, "dyck": DYCK, "template": TEMPLATE}[family], among=among, above=above,
+    )  # fmt: skip
 
 
 CLAIMS = (

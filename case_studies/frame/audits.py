@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from case_studies.frame.claims import ClaimVerdict, Measurement
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence, ModelSpec
 from case_studies.frame.judging import below, more_than_half
 from interp.auditing import AuditResult
@@ -23,12 +25,6 @@ OUTCOMES = {"dyck": ("hard", "all")}
 """Accuracy by the likeliest closer. Of LEGO and templates all outcomes count."""
 FEWEST = 8
 """Heads that a share must be of, at least, to be judged."""
-RULE = (
-    "Share of decided heads; its interval takes undecided ones as hits at the upper end and as misses at the lower. "
-    "Reproduced if it lies {side} one half, not reproduced if on the other side, else out of "
-    f"reach; inconclusive too with fewer than {FEWEST} such heads."
-)
-
 _done: dict[tuple, AuditResult | None] = {}
 
 
@@ -158,3 +154,38 @@ def judge_most(m: Measurement) -> ClaimVerdict:
 def judge_fewest(m: Measurement) -> ClaimVerdict:
     """Fewer than half, of enough heads."""
     return below(m, 0.5) if m.numbers["heads"] >= FEWEST else "inconclusive"
+
+
+def share_claim(
+    name: str,
+    *,
+    groups: Sequence[str],
+    among: str,
+    above: bool,
+    source: str,
+    statement: str,
+    n: int | None = None,
+    **more: Any,
+) -> Claim:
+    """A claim about the share of readable heads that are faithful, or of needed heads that are hidden.
+
+    Args:
+        name: The claim's id.
+        groups: The models to audit.
+        among: `readable` or `needed`.
+        above: Whether the share must be above one half; if False, below.
+        source: The paper and its section.
+        statement: What the paper says.
+        n: Sequences of each audit. Default: by size, see `N`.
+        **more: Other fields of the claim, such as `sizes`.
+    """
+    return Claim(
+        id=name, source=source, statement=statement, needs=groups,
+        rule="Share of the heads with a decided verdict; its interval counts undecided heads as hits at the upper end "
+        f"and as misses at the lower end. Reproduced if it is {'above' if above else 'below'} one half, not "
+        "reproduced if on the other side, else inconclusive; also inconclusive with fewer than "
+        f"{FEWEST} such heads.",
+        quantity=f"share of {among} heads that are {'faithful' if among == 'readable' else 'hidden'}",
+        measure=partial(measure_share, groups=groups, among=among, n=n),
+        judge=judge_most if above else judge_fewest, **more,
+    )  # fmt: skip

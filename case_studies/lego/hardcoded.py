@@ -6,7 +6,7 @@ import altair as alt
 import numpy as np
 from jaxtyping import Float
 
-from case_studies.frame.audits import FEWEST, RULE, audits, judge_most, measure_share, needed
+from case_studies.frame.audits import FEWEST, audits, needed, share_claim
 from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence, ModelSpec
 from case_studies.frame.judging import above, below, t_interval
@@ -234,10 +234,9 @@ CLAIMS = (
         quantity="share of needed heads", measure=partial(measure_written, group="chains-hybrid"),
         judge=judge_written, needs=("chains-hybrid",),
     ),
-    Claim(
-        id="hardcoded.readable", source="LEGO, Sections 4 and 5", sizes=LARGE, why_not=LONGER,
+    share_claim(
+        "hardcoded.readable", source="LEGO, Sections 4 and 5", sizes=LARGE, why_not=LONGER,
         statement="In BERT, Hardcode and Hybrid, fine-tuned on chains, readable heads do what they look like.",
-        rule=RULE.format(side="above"), quantity="share of readable heads that are faithful",
-        measure=partial(measure_share, groups=EVERY, among="readable", n=SEQUENCES), judge=judge_most, needs=EVERY,
+        groups=EVERY, among="readable", above=True, n=SEQUENCES,
     ),
 )  # fmt: skip

@@ -1,9 +1,7 @@
 """Claims about heads: the audit of every trained model of the study."""
 
-from functools import partial
-
-from case_studies.frame.audits import RULE, judge_fewest, judge_most, measure_share
-from case_studies.frame.claims import SIZES, Claim
+from case_studies.frame.audits import share_claim
+from case_studies.frame.claims import Claim
 from case_studies.lego.loops import SEQUENCES
 from case_studies.lego.models import GROUPS
 
@@ -29,13 +27,9 @@ UNTAUGHT = (
 
 
 def _claim(name: str, statement: str, groups: tuple[str, ...], *, among: str) -> Claim:
-    readable = among == "readable"
-    return Claim(
-        id=f"heads.{name}", source="LEGO, Section 4: association and manipulation heads", statement=statement,
-        sizes=SIZES, rule=RULE.format(side="above" if readable else "below"),
-        quantity=f"share of {among} heads that are {'faithful' if readable else 'hidden'}",
-        measure=partial(measure_share, groups=groups, among=among, n=SEQUENCES),
-        judge=judge_most if readable else judge_fewest, needs=groups,
+    return share_claim(
+        f"heads.{name}", source="LEGO, Section 4: association and manipulation heads", statement=statement,
+        groups=groups, among=among, above=among == "readable", n=SEQUENCES,
     )  # fmt: skip
 
 
