@@ -11,8 +11,7 @@ from case_studies.dyck.models import ENCODINGS, GRID, SEEDS, grid_name
 from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.judging import at_least, below, more_than_half
-from interp.comparison.variation import attention_variation
-from interp.comparison.variation_result import VariationResult
+from interp.comparison.variation import VariationResult, attention_variation
 from interp.core.activations import patterns_on
 from interp.core.statistics import bootstrap_mean
 from interp.view.charts import dots

@@ -10,8 +10,7 @@ from case_studies.frame.evidence import Evidence, ModelSpec
 from case_studies.frame.judging import above, at_least, difference_interval, t_interval
 from case_studies.lego.curves import RESOLVED, depth_curve, first_for_good
 from case_studies.lego.generalisation import LARGE, TOO_SHORT
-from interp.probing.probe import probe
-from interp.probing.probe_result import ProbeResult
+from interp.probing.probe import ProbeResult, probe
 from interp.view.charts import heatmaps
 
 EXAMPLES = {"quick": (1000, 1000), "standard": (2000, 2000), "paper": (20_000, 5000)}

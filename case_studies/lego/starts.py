@@ -15,8 +15,7 @@ from case_studies.lego.curves import depth_curve, learning_chart
 from case_studies.lego.generalisation import LARGE, accuracy_rows
 from hooks import Transformer, make_model
 from interp.core.randomness import derived_generator
-from interp.heads.classify import classify_heads
-from interp.heads.pattern_result import HeadPatterns
+from interp.heads.classify import HeadPatterns, classify_heads
 from interp.tasks import Lego
 from interp.training.pretrained import pretrained
 

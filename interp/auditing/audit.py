@@ -15,8 +15,7 @@ from interp.core.randomness import derived_generator
 from interp.core.statistics import check_level, drop_interval
 from interp.core.verbs import AnyModel, prepare_model
 from interp.evaluation.evaluate import score_batch
-from interp.heads.classify import classify_heads
-from interp.heads.pattern_result import HeadPatterns
+from interp.heads.classify import HeadPatterns, classify_heads
 from interp.tasks.base import Task
 
 SEARCHED = 4

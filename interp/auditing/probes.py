@@ -24,8 +24,7 @@ from interp.core.activations import class_means, residual_names, residuals_at_ta
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.statistics import check_level, drop_interval, drop_tests, holm
 from interp.core.verbs import AnyModel, prepare_model
-from interp.probing.probe import probe
-from interp.probing.probe_result import ProbeResult
+from interp.probing.probe import ProbeResult, probe
 from interp.tasks.base import Batch, Task
 
 CHANGES = ("interchange", "erasure")

@@ -1,1 +1,1 @@
-from .variation_result import VariationResult as VariationResult
+from .variation import VariationResult as VariationResult

@@ -11,8 +11,8 @@ from torch import Tensor
 from hooks.interventions.ablation_engine import Head, Net
 from interp.core.randomness import derived_generator
 from interp.core.verbs import AnyModel, prepare_model
+from interp.heads.classify import HeadPatterns
 from interp.heads.kinds import relations_of
-from interp.heads.pattern_result import HeadPatterns
 from interp.tasks.base import Batch, Task
 from interp.view.attention import AttentionPage, Example, canvas_page, circuitsvis_page
 

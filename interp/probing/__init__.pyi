@@ -1,1 +1,1 @@
-from .probe_result import ProbeResult as ProbeResult
+from .probe import ProbeResult as ProbeResult

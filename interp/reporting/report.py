@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from interp.auditing.result import AuditResult
-from interp.comparison.variation_result import VariationResult
+from interp.comparison.variation import VariationResult
 from interp.core.results import Result
 from interp.evaluation.evaluate import EvaluationResult, evaluate
-from interp.heads.ablation_result import AblationResult
-from interp.heads.pattern_result import HeadPatterns
-from interp.probing.probe_result import ProbeResult
+from interp.heads.ablate import AblationResult
+from interp.heads.classify import HeadPatterns
+from interp.probing.probe import ProbeResult
 from interp.reporting import sections as part
 from interp.tasks import Lego
 from interp.tasks.base import Task

@@ -7,13 +7,13 @@ import pandas as pd
 from markupsafe import Markup
 
 from interp.auditing.result import AuditResult
-from interp.comparison.variation_result import VariationResult
+from interp.comparison.variation import VariationResult
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.evaluation.evaluate import EvaluationResult
-from interp.heads.ablation_result import AblationResult
-from interp.heads.pattern_result import HeadPatterns
-from interp.probing.probe_result import ProbeResult
+from interp.heads.ablate import AblationResult
+from interp.heads.classify import HeadPatterns
+from interp.probing.probe import ProbeResult
 from interp.tasks import LabelledTemplate, Lego, chain_of
 from interp.theory.balance_result import BalanceResult
 from interp.training.run import TrainingRun
