@@ -14,7 +14,7 @@ from interp.probing.probe import ProbeResult
 from interp.reporting import sections as part
 from interp.tasks import Lego
 from interp.tasks.base import Task
-from interp.theory.balance_result import BalanceResult
+from interp.theory.balance import BalanceResult
 from interp.training.run import TrainingRun
 from interp.view.attention import AttentionPage
 from interp.view.page import Section, write_page

@@ -15,7 +15,7 @@ from interp.heads.ablate import AblationResult
 from interp.heads.classify import HeadPatterns
 from interp.probing.probe import ProbeResult
 from interp.tasks import LabelledTemplate, Lego, chain_of
-from interp.theory.balance_result import BalanceResult
+from interp.theory.balance import BalanceResult
 from interp.training.run import TrainingRun
 from interp.view.attention import AttentionPage
 from interp.view.chain import chain_svg, sentence_html

@@ -1,5 +1,5 @@
 from . import pruning as pruning
-from .balance_result import BalanceResult as BalanceResult
+from .balance import BalanceResult as BalanceResult
 from .kernels.kernels import kernel_regression as kernel_regression
 from .kernels.kernels import template_matrix as template_matrix
 from .kernels.random_features import MLPKernel as MLPKernel
