@@ -6,8 +6,9 @@ from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence
 from case_studies.template.measures import BARELY, SOLVED, judge_fails, judge_solved
 from interp.tasks import Template
-from interp.theory.kernels.kernels import kernel_regression, template_matrix
 from interp.theory.kernels.random_features import MLPKernel, TransformerKernel
+from interp.theory.kernels.regression import kernel_regression
+from interp.theory.kernels.template_matrix import template_matrix
 
 TASKS = {"aba-abb": "aba_abb", "same-different": "same_different"}
 N = {"quick": 512, "standard": 2048, "paper": 4096}

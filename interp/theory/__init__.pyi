@@ -1,11 +1,11 @@
 from . import pruning as pruning
 from .balance import BalanceResult as BalanceResult
-from .kernels.kernels import kernel_regression as kernel_regression
-from .kernels.kernels import template_matrix as template_matrix
 from .kernels.random_features import MLPKernel as MLPKernel
 from .kernels.random_features import TransformerKernel as TransformerKernel
-from .kernels.result import KernelResult as KernelResult
-from .kernels.result import TemplateMatrix as TemplateMatrix
+from .kernels.regression import KernelResult as KernelResult
+from .kernels.regression import kernel_regression as kernel_regression
+from .kernels.template_matrix import TemplateMatrix as TemplateMatrix
+from .kernels.template_matrix import template_matrix as template_matrix
 from .pruning import (
     IndistinguishableResult as IndistinguishableResult,
 )

@@ -200,6 +200,9 @@ class MLPKernel:
         return "MLP, relu"
 
 
+Kernel = TransformerKernel | MLPKernel
+
+
 def relu_kernel(
     between: Float[np.ndarray, "*batch string other"],
     own: Float[np.ndarray, "*batch string"],

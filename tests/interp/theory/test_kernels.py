@@ -11,8 +11,8 @@ import interp
 from interp.core.randomness import derived_generator, derived_seed
 from interp.tasks import Dyck, Template
 from interp.theory import MLPKernel, TransformerKernel, kernel_regression, template_matrix
-from interp.theory.kernels.kernels import _jackknife, _leave_one_out
 from interp.theory.kernels.random_features import BLOCK, cosine_kernel, relu_kernel
+from interp.theory.kernels.template_matrix import _jackknife, _leave_one_out
 
 ABA_ABB = Template(templates=("aba -> +1", "abb -> -1"), train=512)
 AA_AB = Template(templates=("aa -> +1", "ab -> -1"), train=512)
