@@ -21,10 +21,10 @@ from case_studies.frame.evidence import Evidence, ModelSpec, settings_of
 from case_studies.frame.measuring import MeasureCache, measure_claims
 from case_studies.frame.outcomes import ClaimResult, StudyResult
 from case_studies.frame.page import write_study_page
-from case_studies.frame.progress import Count
 from hooks.atomic import write_json
 from interp.core.devices import check_device
 from interp.core.manifest import environment
+from interp.core.progress import Count
 from interp.training.run_folder import RunFolder
 from interp.training.sweeps import train_to_disk
 

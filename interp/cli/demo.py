@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from interp.core.progress import Progress
+from interp.core.progress import Count
 from interp.heads.ablate import ablate_heads
 from interp.heads.classify import classify_heads
 from interp.heads.show import show_attention
@@ -11,8 +11,9 @@ from interp.probing.probe import probe
 from interp.reporting.report import report_run
 from interp.tasks import Lego
 from interp.training.configs import config_for
+from interp.training.run import TrainingRun
 from interp.training.settings import Association, recipe_for
-from interp.training.sweeps import TrainJob, train_many
+from interp.training.sweeps import TrainJob, train_to_disk
 
 TASK = Lego(n_vars=4)
 BIASES: dict[str, Association] = {"model": "mimic", "control": "none"}
@@ -45,8 +46,9 @@ def run_demo(folder: Path, *, seed: int = 0, fresh: bool = False) -> Path:
     """
     print(f"Training a transformer to follow chains of {TASK.n_vars} clauses, and a control (about a minute) ...")
     jobs = demo_jobs(folder, seed)
-    with Progress(list(jobs)) as progress:
-        runs = train_many(jobs, fresh=fresh, on_progress=progress)
+    with Count("training models", len(jobs)) as count:
+        train_to_disk(jobs, fresh=fresh, on_finished=lambda name: count.one())
+    runs = {name: TrainingRun.load(job.folder) for name, job in jobs.items()}
     model = runs["model"].model
     print("Probing every layer, and checking the probes against causes ...")
     probes = probe(model, TASK, verify=True, seed=seed)

@@ -211,25 +211,18 @@ def _stages(text: str, n_vars: int) -> tuple[tuple[int, int], ...]:
 
 def _train(job, fresh: bool) -> None:
     from hooks import make_model
-    from interp.core.progress import Progress
+    from interp.core.progress import TrainingProgress
     from interp.training.train import train
 
-    with Progress(["model"]) as progress:
-        records: list[dict] = []
-
-        def show(record: dict) -> None:
-            records.append(record)
-            progress({"model": records})
-
-        model = make_model(job.config, seed=job.seed)
+    with TrainingProgress("model") as progress:
         run = train(
-            model,
+            make_model(job.config, seed=job.seed),
             job.task,
             job.settings,
             seed=job.seed,
             folder=job.folder,
             fresh=fresh,
-            on_record=show,
+            on_record=progress,
             device=job.device,
         )
     print(run)

@@ -1,7 +1,6 @@
 """Many models at once: one process per core, one torch thread each, every run resumable in its own folder."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ from joblib import Parallel, delayed
 from hooks.model.architectures import Config, make_model
 from interp.tasks.base import Task
 from interp.training.pretrained import pretrained
-from interp.training.run import TrainingRun
-from interp.training.run_folder import RunFolder
 from interp.training.settings import TrainSettings
 from interp.training.train import train
 
@@ -42,29 +39,6 @@ class TrainJob:
     def __post_init__(self):
         if self.symbols and self.pretrained is None:
             raise ValueError("symbols stand for tokens of a pretrained model; give pretrained, or leave symbols out.")
-
-
-def train_many(
-    jobs: Mapping[str, TrainJob],
-    *,
-    n_jobs: int = 2,
-    fresh: bool = False,
-    on_progress: Callable[[dict[str, Sequence[dict]]], None] | None = None,
-) -> dict[str, TrainingRun]:
-    """Train several models side by side; finished ones are loaded, unfinished ones resumed.
-
-    Args:
-        jobs: Name and description of each.
-        n_jobs: Processes.
-        fresh: Forget what the folders hold.
-        on_progress: Called about twice a second with each run's metrics so far, and once at the end.
-
-    Raises:
-        ValueError: what `train` and `interp.pretrained` refuse, with the job's name, or two jobs in one folder.
-    """
-    with _Watcher(jobs, on_progress) if on_progress else nullcontext():
-        train_to_disk(jobs, n_jobs=n_jobs, fresh=fresh)
-    return {name: TrainingRun.load(job.folder) for name, job in jobs.items()}
 
 
 def train_to_disk(
@@ -132,41 +106,3 @@ def _start(job: TrainJob) -> Any:
             f"interp.training.pretrained.pretrained_config makes one that is."
         )
     return model
-
-
-class _Watcher:
-    """Reads the runs' metrics while they train, each when its file has changed, in a thread of its own."""
-
-    def __init__(self, jobs: Mapping[str, TrainJob], report: Callable):
-        import threading
-
-        self.folders = {name: RunFolder(job.folder) for name, job in jobs.items()}
-        self.metrics: dict[str, list[dict]] = {name: [] for name in jobs}
-        self.seen: dict[str, Any] = dict.fromkeys(jobs)
-        self.report = report
-        self.stopped = threading.Event()
-        self.thread = threading.Thread(target=self._watch, daemon=True)
-
-    def _watch(self) -> None:
-        while not self.stopped.wait(0.5):
-            self._look()
-
-    def _look(self) -> None:
-        for name, folder in self.folders.items():
-            try:
-                stat = folder.metrics_path.stat()
-            except FileNotFoundError:
-                continue
-            if self.seen[name] != (stat.st_size, stat.st_mtime_ns):
-                self.seen[name] = (stat.st_size, stat.st_mtime_ns)
-                self.metrics[name] = folder.read_metrics()
-        self.report(dict(self.metrics))
-
-    def __enter__(self) -> "_Watcher":
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stopped.set()
-        self.thread.join()
-        self._look()

@@ -7,7 +7,8 @@ import pytest
 
 import interp
 from interp.cli.demo import TASK, demo_jobs, run_demo
-from interp.training.sweeps import train_many
+from interp.training.run import TrainingRun
+from interp.training.sweeps import train_to_disk
 
 SEEDS = (0, 1, 2)
 
@@ -18,7 +19,8 @@ def demo_runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     jobs = {f"model {seed}": demo_jobs(folder / str(seed), seed)["model"] for seed in SEEDS}
     jobs["control"] = demo_jobs(folder / "0", 0)["control"]
-    return folder, train_many(jobs)
+    train_to_disk(jobs)
+    return folder, {name: TrainingRun.load(job.folder) for name, job in jobs.items()}
 
 
 @pytest.mark.slow

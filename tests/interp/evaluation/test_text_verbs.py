@@ -20,7 +20,7 @@ from interp.tasks import Corpus, Lego, Text, task_from
 from interp.tasks.base import Score
 from interp.training.run import TrainingRun
 from interp.training.settings import recipe_for
-from interp.training.sweeps import TrainJob, train_many
+from interp.training.sweeps import TrainJob, train_to_disk
 
 NEXT = Text(corpus=corpus(n=120, length=2), n_ctx=24, vocab_size=320)
 MASKED = replace(NEXT, objective="masked")
@@ -198,12 +198,12 @@ def test_runs_side_by_side_and_from_their_folder(tmp_path):
         )
         for seed in range(2)
     }
-    runs = train_many(jobs, n_jobs=1)
+    train_to_disk(jobs, n_jobs=1)
     loaded = TrainingRun.load(tmp_path / "1")
     again = task_from(loaded.manifest["task"])
     assert again == task
     one = interp.evaluate(loaded.model, again, n=20)
-    assert np.array_equal(one.accuracy, interp.evaluate(runs["1"].model, task, n=20).accuracy)
+    assert np.array_equal(one.accuracy, interp.evaluate(loaded.model, task, n=20).accuracy)
     (path / "000.py").write_text("x = 1")
     with pytest.raises(ValueError, match="it is another text"):
         task_from(loaded.manifest["task"])

@@ -23,7 +23,8 @@ from hooks import (
 )
 from interp.tasks import Dyck, Lego, Text, Vocab
 from interp.training.pretrained import pretrained_config
-from interp.training.sweeps import TrainJob, train_many
+from interp.training.run import TrainingRun
+from interp.training.sweeps import TrainJob, train_to_disk
 from interp.training.token_rows import KnownTokens, arbitrary_symbols, rows_of
 
 CHAINS = Lego(n_vars=3)
@@ -406,12 +407,13 @@ def test_jobs_start_from_what_they_name(tmp_path, text_run):
     sizes = {"task": CHAINS, "config": config, "settings": SETTINGS, "seed": 4, "pretrained": path}
     job = TrainJob(**sizes, symbols=symbols, folder=tmp_path / "a")
     by_hand = interp.train(interp.pretrained(CHAINS, path, symbols=dict(symbols), seed=4), CHAINS, SETTINGS, seed=4)
-    run = train_many({"one": job}, n_jobs=1)["one"]
+    other_job = TrainJob(**sizes, folder=tmp_path / "b")
+    train_to_disk({"one": job, "other": other_job}, n_jobs=1)
+    run, other = TrainingRun.load(job.folder), TrainingRun.load(other_job.folder)
     assert all(torch.equal(a, b) for a, b in zip(run.model.parameters(), by_hand.model.parameters(), strict=True))
-    other = train_many({"one": TrainJob(**sizes, folder=tmp_path / "b")}, n_jobs=1)["one"]
     assert run.manifest["initial_weights"] == by_hand.manifest["initial_weights"] != other.manifest["initial_weights"]
     with pytest.raises(ValueError, match=r"one: .*holds another run: initial_weights"):
-        train_many({"one": TrainJob(**sizes, folder=tmp_path / "a")}, n_jobs=1)
+        train_to_disk({"one": TrainJob(**sizes, folder=tmp_path / "a")}, n_jobs=1)
 
 
 def test_jobs_that_are_refused(tmp_path, text_run):
@@ -426,7 +428,7 @@ def test_jobs_that_are_refused(tmp_path, text_run):
         match=r"one: config is not that of the model to start from, .*text: n_layers is 1, not 2, activation is "
         r"'relu', not 'gelu'. interp.training.pretrained.pretrained_config makes one that is.",
     ):
-        train_many({"one": wrong}, n_jobs=1)
+        train_to_disk({"one": wrong}, n_jobs=1)
     with pytest.raises(ValueError, match="one: the model to start from cannot be had: there is no folder"):
-        train_many({"one": TrainJob(**sizes, pretrained=tmp_path / "nothing")}, n_jobs=1)
+        train_to_disk({"one": TrainJob(**sizes, pretrained=tmp_path / "nothing")}, n_jobs=1)
     assert not (tmp_path / "run").exists()
