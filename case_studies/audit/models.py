@@ -9,7 +9,7 @@ from typing import Any
 from case_studies.dyck.models import groups as dyck_groups
 from case_studies.frame.claims import Size
 from case_studies.frame.evidence import ModelSpec
-from case_studies.template.models import PLAIN, A
+from case_studies.frame.template_models import PLAIN, A
 from case_studies.template.models import groups as template_groups
 from interp.tasks import Lego
 from interp.training.configs import config_for

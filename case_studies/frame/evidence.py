@@ -78,6 +78,11 @@ class ModelSpec:
         )
 
 
+def seeded(task: Task, config: Config, settings: TrainSettings, seeds: int) -> list[ModelSpec]:
+    """One model per seed, from 0 on."""
+    return [ModelSpec(task=task, config=config, settings=settings, seed=seed) for seed in range(seeds)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     """What a claim is measured on. A measure takes all it needs from here, so that its result can be kept."""

@@ -8,8 +8,9 @@ import pandas as pd
 from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.judging import above, at_least, below, t_interval
+from case_studies.frame.template_models import PLAIN, B
 from case_studies.template.measures import Scored, by, by_n, paper_curves, scores, threshold
-from case_studies.template.models import COPY_RATE, PLAIN, B
+from case_studies.template.models import COPY_RATE
 from interp.core.statistics import proportion_interval
 from interp.view.charts import dots
 from interp.view.scaling import scaling_curves

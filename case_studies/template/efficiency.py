@@ -8,6 +8,7 @@ import pandas as pd
 from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.judging import above, below, t_interval
+from case_studies.frame.template_models import BOTH, MIMETIC, PLAIN, A, B
 from case_studies.template.measures import (
     Scored,
     best_rate,
@@ -21,7 +22,6 @@ from case_studies.template.measures import (
     scores,
     threshold,
 )
-from case_studies.template.models import BOTH, MIMETIC, PLAIN, A, B
 from interp.view.scaling import scaling_curves
 
 QUARTER = 0.25

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from case_studies.frame.claims import ClaimVerdict, Measurement
 from case_studies.frame.evidence import Evidence, ModelSpec
 from case_studies.frame.judging import at_least, below, t_interval
-from case_studies.template.models import SCALES
+from case_studies.frame.template_models import SCALES
 from interp.core.randomness import derived_generator
 from interp.evaluation.evaluate import score_batch
 from interp.tasks import Template

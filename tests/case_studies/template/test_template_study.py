@@ -13,6 +13,7 @@ from toys import measured_within_reach
 from case_studies.frame.claims import SIZES, Measurement
 from case_studies.frame.judging import t_interval
 from case_studies.frame.study import run_study
+from case_studies.frame.template_models import BOTH, MIMETIC, PLAIN, SCALES, A, B
 from case_studies.template import copying, efficiency, kernel, networks, reading, sweeps
 from case_studies.template.measures import (
     Scored,
@@ -25,7 +26,7 @@ from case_studies.template.measures import (
     ratio,
     threshold,
 )
-from case_studies.template.models import BOTH, MIMETIC, PLAIN, SCALES, A, B, groups
+from case_studies.template.models import groups
 from case_studies.template.study import STUDY
 from hooks import TransformerConfig
 from interp.tasks import Template
