@@ -85,16 +85,11 @@ class VariationResult(Result):
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per layer."""
-        import pandas as pd
-
-        columns = {"layer": np.arange(len(self.variation)), "variation": self.variation}
-        for name in ("low", "high", "entropy", "entropy_low", "entropy_high"):
-            columns[name] = getattr(self, name)
-        for name in ("relative_entropy", "relative_low", "relative_high"):
-            columns[name] = getattr(self, name)
-        columns["ratio"] = self.ratio_to()
-        columns |= {name: self.baseline[index] for index, name in enumerate(self.baselines)}
-        return pd.DataFrame(columns | {"n": self.n, "n_pairs": self.n_pairs})
+        names = ("variation", "low", "high", "entropy", "entropy_low", "entropy_high")
+        names += ("relative_entropy", "relative_low", "relative_high")
+        baselines = dict(zip(self.baselines, self.baseline, strict=True))
+        more = {"ratio": self.ratio_to(), **baselines, "n": self.n, "n_pairs": self.n_pairs}
+        return self._table({"layer": range(len(self.variation))}, *names, **more)
 
     def plot(self) -> "alt.TopLevelMixin":
         """A point and an interval per layer, beside the models' own rows shuffled, over the flat simplex as a line."""

@@ -1,6 +1,7 @@
 """What every result can do: save and load as JSON, show itself, print as a short table."""
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,6 +28,25 @@ class Result:
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per measured cell."""
         raise NotImplementedError
+
+    def _table(self, axes: Mapping[str, Sequence[Any]], *names: str, **more: Any) -> "pd.DataFrame":
+        """A long table with one row per cell: a column for each axis, then the values.
+
+        Args:
+            axes: Name and labels of each axis, in order.
+            names: Fields of the result, over these axes or the first of them (repeated along the others).
+            more: Further columns, likewise.
+        """
+        import pandas as pd
+
+        shape = tuple(map(len, axes.values()))
+        index = np.indices(shape).reshape(len(shape), -1)
+        columns = {name: np.array(labels)[at] for (name, labels), at in zip(axes.items(), index, strict=True)}
+        for name, value in ({name: getattr(self, name) for name in names} | more).items():
+            cells = np.asarray(value)
+            cells = cells.reshape(cells.shape + (1,) * (len(shape) - cells.ndim))
+            columns[name] = np.broadcast_to(cells, shape).ravel()
+        return pd.DataFrame(columns)
 
     def plot(self) -> "alt.TopLevelMixin":
         """The result as a chart."""

@@ -60,17 +60,11 @@ class AblationResult(Result):
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per set and target."""
-        import pandas as pd
-
-        chosen, target = np.indices(self.drop.shape)
-        columns = {"set": np.array(self.names)[chosen.ravel()], "target": np.array(self.targets)[target.ravel()]}
-        for name in ("drop", "low", "high", "loss_rise", "loss_low", "loss_high"):
-            columns[name] = getattr(self, name).ravel()
-        columns["clean"] = np.broadcast_to(self.clean, self.drop.shape).ravel()
+        axes = {"set": self.names, "target": self.targets}
+        more = {"clean": np.broadcast_to(self.clean, self.drop.shape)}
         if self.random_drop is not None:
-            columns["random_mean"] = self.random_drop.mean(1).ravel()
-            columns["random_largest"] = self.random_drop.max(1).ravel()
-        return pd.DataFrame(columns | {"n": self.n})
+            more |= {"random_mean": self.random_drop.mean(1), "random_largest": self.random_drop.max(1)}
+        return self._table(axes, "drop", "low", "high", "loss_rise", "loss_low", "loss_high", **more, n=self.n)
 
     def plot(self) -> "alt.TopLevelMixin":
         """A layer x head map of drops for each target, or a point per set where sets were named."""

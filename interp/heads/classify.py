@@ -65,16 +65,10 @@ class HeadPatterns(Result):
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per head and kind."""
-        import pandas as pd
-
-        layer, head, kind = np.indices(self.score.shape)
-        columns = {"layer": layer.ravel(), "head": head.ravel(), "kind": np.array(self.kinds)[kind.ravel()]}
-        columns["label"] = np.repeat(np.array(self.label).ravel(), len(self.kinds))
-        for name in ("score", "low", "high", "p", "p_holm", "untrained", "value_weighted"):
-            columns[name] = getattr(self, name).ravel()
-        for name in ("uniformity", "entropy", "moved"):
-            columns[name] = np.repeat(getattr(self, name).ravel(), len(self.kinds))
-        return pd.DataFrame(columns | {"n": self.n})
+        n_layers, n_heads, _ = self.score.shape
+        axes = {"layer": range(n_layers), "head": range(n_heads), "kind": self.kinds}
+        names = ("label", "score", "low", "high", "p", "p_holm", "untrained", "value_weighted")
+        return self._table(axes, *names, "uniformity", "entropy", "moved", n=self.n)
 
     def plot(self) -> "alt.TopLevelMixin":
         """A layer x head map of scores for each kind."""

@@ -70,15 +70,10 @@ class DiagonalsResult(Result):
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per head and matrix."""
-        import pandas as pd
-
-        layer, head, matrix = (index.ravel() for index in np.indices(self.cosine.shape))
-        columns = {"layer": layer, "head": head, "matrix": np.array(MATRICES)[matrix]}
-        for name in ("cosine", "z", "p", "p_holm", "ratio", "mean_diagonal", "scalar"):
-            columns[name] = getattr(self, name).ravel()
-        for name in ("cosine_with_scalar", "ratio_with_scalar"):
-            columns[name] = getattr(self, name).ravel()
-        return pd.DataFrame(columns | {"n": self.n})
+        n_layers, n_heads, _ = self.cosine.shape
+        axes = {"layer": range(n_layers), "head": range(n_heads), "matrix": MATRICES}
+        names = ("cosine", "z", "p", "p_holm", "ratio", "mean_diagonal", "scalar")
+        return self._table(axes, *names, "cosine_with_scalar", "ratio_with_scalar", n=self.n)
 
     def plot(self) -> "alt.TopLevelMixin":
         """A layer x head map of cosines for each matrix; below, with the scalars, where the model has any."""

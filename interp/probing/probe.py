@@ -63,24 +63,10 @@ class ProbeResult(Result):
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per layer and target."""
-        import pandas as pd
-
-        layer, target = np.indices(self.accuracy.shape)
-        columns = {"layer": layer.ravel(), "target": np.array(self.targets)[target.ravel()]}
-        for name in (
-            "accuracy",
-            "low",
-            "high",
-            "control",
-            "selectivity",
-            "shuffled",
-            "shuffled_high",
-            "untrained",
-        ):
-            columns[name] = getattr(self, name).ravel()
-        for name, values in (self.causal or {}).items():
-            columns[f"interchange_{name}"] = values.ravel()
-        return pd.DataFrame(columns | {"n": self.n_test})
+        axes = {"layer": range(len(self.accuracy)), "target": self.targets}
+        names = ("accuracy", "low", "high", "control", "selectivity", "shuffled", "shuffled_high", "untrained")
+        causal = {f"interchange_{name}": values for name, values in (self.causal or {}).items()}
+        return self._table(axes, *names, **causal, n=self.n_test)
 
     def plot(self) -> "alt.TopLevelMixin":
         """The layer x target map as in the LEGO paper's Figure 4, its control and its untrained twin beside it."""
