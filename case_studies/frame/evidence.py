@@ -11,8 +11,7 @@ from typing import Any
 from case_studies.frame.claims import Size
 from hooks.model.architectures import Config
 from interp.tasks.base import Task
-from interp.training.run import TrainingRun
-from interp.training.run_folder import RunFolder
+from interp.training.run import RunFolder, TrainingRun
 from interp.training.settings import TrainSettings
 from interp.training.sweeps import TrainJob
 

@@ -25,7 +25,7 @@ from hooks.atomic import write_json
 from interp.core.devices import check_device
 from interp.core.manifest import environment
 from interp.core.progress import Count
-from interp.training.run_folder import RunFolder
+from interp.training.run import RunFolder
 from interp.training.sweeps import train_to_disk
 
 MODELS = "models"

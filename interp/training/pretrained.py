@@ -12,7 +12,7 @@ from hooks.adapters.huggingface.sources import find_tokenizer
 from hooks.model.architectures import Config
 from interp.tasks import task_from
 from interp.tasks.base import Task
-from interp.training.run_folder import RunFolder
+from interp.training.run import RunFolder
 from interp.training.token_rows import markers_of, rows_of
 
 

@@ -22,10 +22,8 @@ from interp.evaluation.evaluate import held_out
 from interp.tasks.base import Batch, Task
 from interp.tasks.dyck.task import Dyck
 from interp.tasks.text.task import Text
-from interp.training.contrastive import contrastive_loss
-from interp.training.mimicking import copy_query_to_key, mimic_batch, mimic_loss, mimic_targets
-from interp.training.run import TrainingRun, best_record
-from interp.training.run_folder import RunFolder
+from interp.training.objectives import contrastive_loss, copy_query_to_key, mimic_batch, mimic_loss, mimic_targets
+from interp.training.run import RunFolder, TrainingRun, best_record
 from interp.training.settings import TrainSettings, recipe_for
 
 OnRecord = Callable[[dict[str, Any]], None]

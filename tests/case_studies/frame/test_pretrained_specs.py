@@ -13,7 +13,7 @@ from case_studies.frame.study import Study
 from interp.core.progress import Count
 from interp.tasks import Lego
 from interp.training.pretrained import pretrained_config
-from interp.training.run_folder import RunFolder
+from interp.training.run import RunFolder
 
 LONGER = Lego(n_vars=3, sentence_format="compact")
 SOURCE = ModelSpec(

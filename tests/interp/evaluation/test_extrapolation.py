@@ -15,8 +15,7 @@ import interp
 from hooks import EncoderConfig, FullyConnected, FullyConnectedConfig, HeadPattern, TransformerConfig
 from hooks.model.architectures import make_model
 from interp.core.randomness import derived_generator
-from interp.evaluation.extrapolate import right_by_depth
-from interp.evaluation.extrapolation_result import ExtrapolationResult
+from interp.evaluation.extrapolate import ExtrapolationResult, right_by_depth
 from interp.known_answers import lego_loop
 from interp.tasks import S3, Dyck, Lego
 from interp.tasks.base import logits_at_targets

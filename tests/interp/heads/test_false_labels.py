@@ -11,7 +11,7 @@ from hooks import Transformer
 from interp.core.statistics import holm
 from interp.heads.classify import classify_heads
 from interp.tasks import Lego
-from interp.training.mimicking import copy_query_to_key
+from interp.training.objectives import copy_query_to_key
 
 ALPHA = 0.01
 

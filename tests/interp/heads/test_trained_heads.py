@@ -8,7 +8,7 @@ import interp
 from hooks import Transformer
 from interp import TrainSettings
 from interp.tasks import Lego
-from interp.training.mimicking import ASSOCIATION_HEAD, MANIPULATION_HEAD
+from interp.training.objectives import ASSOCIATION_HEAD, MANIPULATION_HEAD
 
 pytestmark = pytest.mark.slow
 DRAWS = 20

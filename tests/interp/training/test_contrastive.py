@@ -13,7 +13,7 @@ from interp.known_answers import balanced_dyck, uniform_dyck
 from interp.tasks import Dyck, Lego
 from interp.tasks.dyck.brackets import PAD, START, first_fault
 from interp.training import TrainingRun
-from interp.training.contrastive import contrastive_loss, insert_after_start, nested_pairs
+from interp.training.objectives import contrastive_loss, insert_after_start, nested_pairs
 from interp.training.train import _Trainer
 
 TASK = Dyck(length=12)

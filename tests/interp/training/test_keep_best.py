@@ -18,8 +18,7 @@ from interp.reporting.sections import _task_line
 from interp.tasks import Template
 from interp.tasks.base import logits_at_targets
 from interp.training import TrainingRun
-from interp.training.run import best_record
-from interp.training.run_folder import RunFolder
+from interp.training.run import RunFolder, best_record
 from interp.training.settings import recipe_for
 
 TASK = Template(train=6, validation=5, test=5)

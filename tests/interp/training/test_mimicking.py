@@ -10,7 +10,7 @@ from hooks import Transformer
 from interp import TrainSettings
 from interp.tasks import Lego
 from interp.training import Mimicking
-from interp.training.mimicking import copy_query_to_key, mimic_batch, mimic_loss, mimic_targets
+from interp.training.objectives import copy_query_to_key, mimic_batch, mimic_loss, mimic_targets
 
 SMALL = 1e-3  # what the paper adds to every entry before normalising
 
