@@ -22,7 +22,7 @@ import torch
 
 import interp
 from hooks import Transformer, verify
-from hooks.interventions import functions as interventions
+from hooks.interventions.replacements import Zero
 from interp.tasks import Lego, chain_of, read_sentence
 
 task = Lego(n_vars=3)
@@ -71,6 +71,6 @@ probes.plot()
 # %%
 held_out = task.sample(2000, generator=torch.Generator().manual_seed(1), split="test")
 for layer in range(run.model.cfg.n_layers):
-    hook = (f"blocks.{layer}.attn.hook_z", interventions.zero(head=1))
+    hook = (f"blocks.{layer}.attn.hook_z", Zero().hook(head=1))
     correct = task.correct(run.model.run_with_hooks(held_out.tokens, fwd_hooks=[hook]), held_out)
     print(f"association head of layer {layer} off:", [round(float(value), 3) for value in correct.double().mean(0)])

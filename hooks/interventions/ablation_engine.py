@@ -9,7 +9,6 @@ takes the place of z, and what a head would write of each key, v W_O + b x, the 
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks.adapters.bridge import BridgeModel
+from hooks.interventions.replacements import HeadInputs, Replacement
 from hooks.model.attention import take
 from hooks.model.transformer import Transformer
 
@@ -30,12 +30,12 @@ Net = Transformer | BridgeModel
 """What heads can be replaced in."""
 
 
-def handed_on(cfg: Any) -> str:
+def head_output_point(cfg: Any) -> str:
     """The hook point of a layer where all that its heads do can be seen and edited, head by head."""
     return "attn.hook_result" if cfg.vo_identity else "attn.hook_z"
 
 
-def written_of_keys(
+def projected_values(
     model: Net, layer: int, v: Float[Tensor, "batch pos head d_head"], resid: Float[Tensor, "batch pos d_model"]
 ) -> Float[Tensor, "batch pos head d_model"]:
     """What each head would write of each key alone: v W_O, and with b I also b x.
@@ -53,25 +53,6 @@ def written_of_keys(
     block = model.block(layer)
     b: Any = block.attention.b
     return written + b[:, None] * block.read(resid, at)[:, :, None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeadInputs:
-    """What a replacement of one layer's heads may look at: the clean run of these inputs.
-
-    What a head hands on is its pattern times its values, whatever the model: pattern @ v is z. Only of a convolution
-    (`hooks.LegoAttention`), which has a kernel for each coordinate, the pattern is no more than their mean.
-    """
-
-    z: Float[Tensor, "batch pos head width"]
-    """What each head hands on: z, of width d_head, or with b I all that it writes (`hook_result`), of width d_model."""
-    v: Float[Tensor, "batch pos head width"]
-    """The values that it mixes: v, or with b I what it would write of each key, v W_O + b x."""
-    pattern: Float[Tensor, "batch head query key"]
-
-
-Replacement = Callable[[int, HeadInputs], Float[Tensor, "batch pos head width"]]
-"""Given a layer and its clean values, what all its heads would hand on under the intervention."""
 
 
 class AblationEngine:
@@ -95,10 +76,10 @@ class AblationEngine:
         self.model, self.tokens, self.read_at = model, tokens, read_at
         self.attention_mask: Bool[Tensor, "batch pos"] | None = inputs.get("attention_mask")
         self.position_ids: Int[Tensor, "#batch pos"] | None = inputs.get("position_ids")
-        self._handed_on = handed_on(model.cfg)
+        self._output = head_output_point(model.cfg)
         read = ("hook_resid_pre",) if model.cfg.vo_identity else ()
         self._watched = ("attn.hook_v", "attn.hook_pattern", *read)
-        kept = (*self._watched, self._handed_on, "hook_resid_pre", "hook_attn_out")
+        kept = (*self._watched, self._output, "hook_resid_pre", "hook_attn_out")
         with torch.no_grad():
             logits, self.cache = model.run_with_cache(
                 tokens, **inputs, names_filter=lambda name: name.startswith("blocks.") and name.endswith(kept)
@@ -114,8 +95,8 @@ class AblationEngine:
         at = f"blocks.{layer}."
         v = seen[at + "attn.hook_v"]
         if self.model.cfg.vo_identity:
-            v = written_of_keys(self.model, layer, v, seen[at + "hook_resid_pre"])
-        return HeadInputs(z=seen[at + self._handed_on], v=v, pattern=seen[at + "attn.hook_pattern"])
+            v = projected_values(self.model, layer, v, seen[at + "hook_resid_pre"])
+        return HeadInputs(z=seen[at + self._output], v=v, pattern=seen[at + "attn.hook_pattern"])
 
     def each_head(
         self, replace: Replacement, chosen: Collection[Head] | None = None
@@ -242,4 +223,4 @@ class AblationEngine:
 
         for layer in by_layer:
             yield from ((f"blocks.{layer}.{name}", keep) for name in self._watched)
-            yield f"blocks.{layer}.{self._handed_on}", edit
+            yield f"blocks.{layer}.{self._output}", edit

@@ -10,11 +10,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import AblationEngine, Head, HeadInputs, Net, Replacement
+from hooks.interventions.ablation_engine import AblationEngine, Head, Net
+from hooks.interventions.replacements import Pattern, Replacement
 from interp.core.activations import chunks
 from interp.core.verbs import visible_keys
 from interp.heads.kinds import relations_of
-from interp.heads.replacements import REMOVALS, ReplacementOf, mix, normalised, random_weights, replacements
+from interp.heads.methods import REMOVALS, ReplacementOf, normalised, random_weights, replacements
 from interp.tasks.base import Batch, Task
 
 TOKENS_PER_CHUNK = 1536
@@ -156,24 +157,24 @@ class Laboratory:
         random = normalised(random_weights(allowed, self.seed, place.start), allowed)
 
         def row_by_row(new: Float[Tensor, "batch query key"]) -> Replacement:
-            def replace(layer: int, clean: HeadInputs) -> Float[Tensor, "batch pos head width"]:
-                pattern = new.to(clean.pattern)[:, None].expand_as(clean.pattern).clone()
+            def rows(layer: int, clean: Tensor) -> Tensor:
+                pattern = new.to(clean)[:, None].expand_as(clean).clone()
                 for head in range(model.cfg.n_heads):
                     if kind := labels.get((layer, head)):
-                        pattern[:, head] = torch.where(spoken[kind], pattern[:, head], clean.pattern[:, head])
-                return mix(pattern, clean)
+                        pattern[:, head] = torch.where(spoken[kind], pattern[:, head], clean[:, head])
+                return pattern
 
-            return replace
+            return Pattern(rows)
 
         def reading(ideal: bool) -> Replacement:
-            def replace(layer: int, clean: HeadInputs) -> Float[Tensor, "batch pos head width"]:
-                pattern = clean.pattern.clone()
+            def rows(layer: int, clean: Tensor) -> Tensor:
+                pattern = clean.clone()
                 for head in range(model.cfg.n_heads):
                     if kind := labels.get((layer, head)):
                         pattern[:, head] = _reading(pattern[:, head], seen[kind], allowed, ideal=ideal)
-                return mix(pattern, clean)
+                return pattern
 
-            return replace
+            return Pattern(rows)
 
         return {
             "uniform": row_by_row(uniform),

@@ -10,13 +10,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import AblationEngine, Head, Net, Replacement
+from hooks.interventions.ablation_engine import AblationEngine, Head, Net
+from hooks.interventions.replacements import Replacement
 from interp.core.activations import chunks
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import bootstrap_mean
 from interp.core.verbs import AnyModel, prepare_model
-from interp.heads.replacements import replacements
+from interp.heads.methods import replacements
 from interp.tasks.base import Score, Task
 
 if TYPE_CHECKING:

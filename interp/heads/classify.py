@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from scipy import stats
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import Net, written_of_keys
+from hooks.interventions.ablation_engine import Net, projected_values
 from interp.core.activations import chunks
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.results import Result
@@ -241,7 +241,7 @@ def _write_norm(
 ) -> Float[Tensor, "batch head key"]:
     """Norm of what each key would write through each head."""
     if model.cfg.vo_identity:
-        return written_of_keys(model, layer, v, resid).norm(dim=-1).transpose(1, 2)
+        return projected_values(model, layer, v, resid).norm(dim=-1).transpose(1, 2)
     # |v W_O| = |R v| where W_O^T = Q R, and R is small
     at: Any = model.blocks[layer]
     small = torch.linalg.qr(at.attn.W_O.mT, mode="r").R

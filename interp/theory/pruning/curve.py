@@ -9,11 +9,11 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
 from torch.nn.utils import prune
 
 from hooks import Transformer
-from hooks.interventions.ablation_engine import AblationEngine, Head, HeadInputs
+from hooks.interventions.ablation_engine import AblationEngine, Head
+from hooks.interventions.replacements import Zero
 from hooks.model.blocks import MLP, DeepMLP
 from hooks.model.linear import Linear
 from interp.core.activations import chunks
@@ -256,14 +256,10 @@ def _engines(model: Transformer, batch: Batch):
         yield part, AblationEngine(model, part.tokens, read_at=part.target_positions, **part.model_inputs())
 
 
-def _zero(layer: int, clean: HeadInputs) -> Float[Tensor, "batch pos head width"]:
-    return torch.zeros_like(clean.z)
-
-
 def _least_important_first(model: Transformer, task: Task, batch: Batch) -> list[Head]:
     loss: dict[Head, float] = {}
     for part, engine in _engines(model, batch):
-        for head, logits in engine.each_head(_zero):
+        for head, logits in engine.each_head(Zero()):
             loss[head] = loss.get(head, 0.0) + float(task.score(logits, part).loss.double().sum())
     return sorted(loss, key=lambda head: loss[head])
 
@@ -278,7 +274,7 @@ def _heads_kept(
     scores: dict[frozenset[Head], list[Score]] = {heads: [] for heads in sets}
     for part, engine in _engines(model, batch) if sets else ():
         for heads, found in scores.items():
-            found.append(task.score(engine.head_set(sorted(heads), _zero), part))
+            found.append(task.score(engine.head_set(sorted(heads), Zero()), part))
     without = {heads: _answers(*found) for heads, found in scores.items()}
     rows = {}
     for name, several in orders.items():

@@ -16,7 +16,7 @@ from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_f
 import hooks
 from hooks.adapters.bridge import BridgeModel, Capabilities, Cell
 from hooks.adapters.bridge.finding import capabilities_of
-from hooks.interventions.functions import zero
+from hooks.interventions.replacements import Zero
 
 HF_KINDS = KINDS[:-1]
 
@@ -171,7 +171,7 @@ def test_heads_with_shared_values_are_shown_one_by_one_and_edited_together(token
     with pytest.raises(
         ValueError, match=r"hook_v tells apart heads that have one v together: 2 query heads .*attn.hook_z"
     ):
-        model.run_with_hooks(tokens, fwd_hooks=[(name, zero(head=1))])
+        model.run_with_hooks(tokens, fwd_hooks=[(name, Zero().hook(head=1))])
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -214,7 +214,7 @@ def test_a_hook_that_hands_its_value_back_is_no_edit(tokens):
 def test_hooks_stay_only_where_asked(tokens):
     model = model_of("native")
     clean = model(tokens)
-    model.add_hook("blocks.0.attn.hook_z", zero(head=1))
+    model.add_hook("blocks.0.attn.hook_z", Zero().hook(head=1))
     assert not torch.equal(model(tokens), clean)
     model.reset_hooks()
     assert torch.equal(model(tokens), clean)
@@ -244,13 +244,13 @@ def test_names_are_checked_before_anything_runs(tokens):
     with pytest.raises(ValueError, match="reading hook_pos_embed is refused: missing"):
         model.run_with_cache(tokens, names_filter=["hook_pos_embed"])
     with pytest.raises(ValueError, match=r"'blocks.0.attn.hook_zz' does not exist .*Nearest: blocks.0.attn.hook_z"):
-        model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.attn.hook_zz", zero())])
+        model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.attn.hook_zz", Zero().hook())])
     with pytest.raises(ValueError, match="does not exist"):
-        model.add_hook("blocks.0.attn.o.hook_in", zero())
+        model.add_hook("blocks.0.attn.o.hook_in", Zero().hook())
     with pytest.raises(ValueError, match="no hook name of this model meets"):
         model.run_with_cache(tokens, names_filter=lambda name: name == "nothing")
     with pytest.raises(ValueError, match="no hook name of this model meets"):
-        model.run_with_hooks(tokens, fwd_hooks=[(lambda name: False, zero())])
+        model.run_with_hooks(tokens, fwd_hooks=[(lambda name: False, Zero().hook())])
     with pytest.raises(ValueError, match=r"W_Q' does not exist"):
         model.hook_point("blocks.0.attn.W_Q")
     assert model.hook_point("blocks.0.attn.hook_z").name == "blocks.0.attn.hook_z"

@@ -6,7 +6,7 @@ from test_huggingface import ask, distance, texts, theirs
 
 from hooks import from_huggingface
 from hooks.interventions.ablation_engine import AblationEngine
-from hooks.interventions.functions import mean, replace_pattern, zero
+from hooks.interventions.replacements import Pattern, Zero
 
 LAYERS, HEADS, WIDTH = 3, 4, 4
 EVERY = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
@@ -78,7 +78,7 @@ def same_and_not_as_before(ours, by_hand, before):
 def test_zero(pair, layer, head):
     by_hand, model, inputs, before = pair
     expected, _ = by_hand.run(inputs, layer, head, lambda z, v: torch.zeros_like(z))
-    ours = edited(model, inputs, f"blocks.{layer}.attn.hook_z", zero(head=head))
+    ours = edited(model, inputs, f"blocks.{layer}.attn.hook_z", Zero().hook(head=head))
     same_and_not_as_before(ours, expected, before)
 
 
@@ -102,7 +102,7 @@ def test_pattern_replaced(pair, layer, head):
     pattern = torch.rand(4, 9, 9, generator=generator).double() ** 4
     pattern = pattern / pattern.sum(-1, keepdim=True)
     expected, _ = by_hand.run(inputs, layer, head, lambda z, v: pattern @ v)
-    ours = edited(model, inputs, f"blocks.{layer}.attn.hook_pattern", replace_pattern(pattern, head=head))
+    ours = edited(model, inputs, f"blocks.{layer}.attn.hook_pattern", Pattern(pattern).hook(head=head))
     same_and_not_as_before(ours, expected, before)
 
 
@@ -121,7 +121,7 @@ def test_layers_of_a_shared_block_are_edited_one_at_a_time():
     by_hand = ByHand("AlbertForMaskedLM")
     model = from_huggingface(by_hand.model)
     inputs = texts("Albert")
-    changed = [edited(model, inputs, f"blocks.{layer}.attn.hook_z", zero(head=1)) for layer in range(LAYERS)]
+    changed = [edited(model, inputs, f"blocks.{layer}.attn.hook_z", Zero().hook(head=1)) for layer in range(LAYERS)]
     assert all(distance(changed[a], changed[b]) > 1e-2 for a in range(LAYERS) for b in range(a))
 
 

@@ -22,7 +22,7 @@ from hooks import (
 )
 from hooks.hardcoded.head_patterns import attention_map
 from hooks.interventions.ablation_engine import AblationEngine
-from hooks.interventions.functions import replace_pattern, zero
+from hooks.interventions.replacements import Pattern, Zero
 from hooks.model.architectures import config_from_dict
 
 MARKERS = {"cls_token": 1, "sep_token": 2}
@@ -193,7 +193,9 @@ def test_heads_are_replaced_exactly():
     assert len(found) == 18
     with torch.no_grad():
         for (layer, head), logits in found.items():
-            by_hook = model.run_with_hooks(tokens, mask, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", zero(head=head))])
+            by_hook = model.run_with_hooks(
+                tokens, mask, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", Zero().hook(head=head))]
+            )
             wanted = by_hook[torch.arange(3)[:, None], at]
             torch.testing.assert_close(logits, wanted, rtol=0, atol=1e-5)
 
@@ -204,7 +206,7 @@ def test_a_pattern_may_be_replaced_in_any_head(head):
     tokens, mask = batch_of()
     pattern = torch.rand(1, 9, 9, generator=torch.Generator().manual_seed(0)).softmax(-1)
     before = model.run_with_cache(tokens, mask)[1]
-    with model.hooks([("blocks.0.attn.hook_pattern", replace_pattern(pattern, head=head))]):
+    with model.hooks([("blocks.0.attn.hook_pattern", Pattern(pattern).hook(head=head))]):
         cache = model.run_with_cache(tokens, mask)[1]
     torch.testing.assert_close(cache["z", 0][:, :, head], pattern @ cache["v", 0][:, :, head], rtol=0, atol=1e-5)
     others = [other for other in range(6) if other != head]
@@ -217,13 +219,13 @@ def test_queries_of_heads_that_have_none_cannot_be_edited():
     clean = model(tokens)
     for name in ("q", "k"):
         point = f"blocks.1.attn.hook_{name}"
-        assert not torch.equal(model.run_with_hooks(tokens, fwd_hooks=[(point, zero(head=1))]), clean)
+        assert not torch.equal(model.run_with_hooks(tokens, fwd_hooks=[(point, Zero().hook(head=1))]), clean)
         for head, kind in ((2, "association"), (3, "broadcast"), (5, "convolution")):
             words = rf"{point} for head {head} would do nothing: that head's pattern is hard-coded \({kind}\)"
             with pytest.raises(ValueError, match=words):
-                model.run_with_hooks(tokens, fwd_hooks=[(point, zero(head=head))])
+                model.run_with_hooks(tokens, fwd_hooks=[(point, Zero().hook(head=head))])
     with pytest.raises(ValueError, match=r"hook name 'blocks.1.attn.hook_q' does not exist"):
-        model_of(pathways=HARDCODE).run_with_hooks(tokens, fwd_hooks=[("blocks.1.attn.hook_q", zero())])
+        model_of(pathways=HARDCODE).run_with_hooks(tokens, fwd_hooks=[("blocks.1.attn.hook_q", Zero().hook())])
 
 
 def test_weights_have_transformer_lens_shapes():

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from hooks import HeadPattern
-from hooks.interventions import functions as interventions
 from hooks.interventions.ablation_engine import TOKENS_PER_PASS, AblationEngine
+from hooks.interventions.replacements import Mean, Pattern, Resample, Zero
 
 PATTERN = torch.rand(4, 8, 8, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
 CODED = (HeadPattern(kind="association"), HeadPattern(), HeadPattern(kind="local", kernel=(1.0, 2.0, 1.0)))
@@ -109,6 +109,18 @@ def assert_exact(model, tokens, **inputs):
                 torch.testing.assert_close(engine.head_set(heads, replace), expected, atol=1e-10, rtol=0)
 
 
+OF_LAYERS = [other(layer, torch.empty(4, 8, 3, 4, dtype=torch.float64)) for layer in range(3)]
+TWICE = [torch.cat([one.flip(0), one]) for one in OF_LAYERS]
+ROWS = PATTERN / PATTERN.sum(-1, keepdim=True)
+VALUES = [
+    (Zero(), zero),
+    (Mean(OF_LAYERS), mean),
+    (Resample(TWICE, torch.tensor([3, 5, 1, 7])), resample),
+    (Pattern(ROWS), mixed),
+    (Pattern(lambda layer, pattern: ROWS[:, None].expand_as(pattern)), mixed),
+]
+
+
 @pytest.fixture(autouse=True)
 def no_gradients():
     with torch.no_grad():
@@ -128,6 +140,15 @@ def test_equals_hooks_by_hand_where_tokens_are_padding(make, tokens, settings, s
     mask = mask if side == "left" else mask.flip(1)
     position_ids = (torch.arange(8) + torch.arange(4)[:, None]) % 8
     assert_exact(make(**settings), tokens, attention_mask=mask, position_ids=position_ids)
+
+
+@pytest.mark.parametrize(("value", "function"), VALUES, ids=["zero", "mean", "resample", "pattern", "pattern_of"])
+def test_values_equal_the_functions(make, tokens, value, function):
+    engine = AblationEngine(make(), tokens)
+    for heads in SETS:
+        expected = engine.head_set(heads, function)
+        torch.testing.assert_close(engine.head_set(heads, value), expected, atol=1e-12, rtol=0)
+        assert (expected - engine.logits).abs().max() > 1e-3
 
 
 def test_stays_within_1e_5_in_single_precision_when_many_heads_share_a_pass(make):
@@ -217,9 +238,7 @@ def test_with_b_i_all_that_a_head_writes_is_replaced(make, tokens):
             expected = model.resume(cache["resid_pre", layer], layer, attn_out=attn_out, tokens=tokens)
             torch.testing.assert_close(engine.head_set([(layer, head)], replace), expected, atol=1e-10, rtol=0)
             torch.testing.assert_close(dict(engine.each_head(replace))[layer, head], expected, atol=1e-10, rtol=0)
-        of_z_alone = model.run_with_hooks(
-            tokens, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", interventions.zero(head=head))]
-        )
+        of_z_alone = model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", Zero().hook(head=head))])
         assert (of_z_alone - engine.head_set([(layer, head)], zero)).abs().max() > 1e-2  # b_h A_h x would be left
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hooks import HeadPattern, Transformer, TransformerConfig, VerifyReport, verify
-from hooks.interventions.functions import zero
+from hooks.interventions.replacements import Zero
 from hooks.model.attention import Attention
 from hooks.model.blocks import MLP, PreLNBlock
 from hooks.model.modules import HookPoint
@@ -59,7 +59,7 @@ def test_fresh_and_deeper_models(make):
 
 def test_model_is_left_as_it_was(make, tokens):
     model = make()
-    model.add_hook("blocks.0.hook_attn_out", zero())
+    model.add_hook("blocks.0.hook_attn_out", Zero().hook())
     torch.manual_seed(0)
     state, weights = torch.get_rng_state(), {name: weight.clone() for name, weight in model.state_dict().items()}
     logits = model(tokens)

@@ -9,7 +9,7 @@ from safetensors import safe_open
 from test_transformer import attention_by_head, close, mlp, norm
 
 from hooks import Transformer, TransformerConfig, load_checkpoint, presets, save_checkpoint, verify
-from hooks.interventions.functions import zero
+from hooks.interventions.replacements import Zero
 from hooks.model.embeddings import BracketStates
 
 TINY = {"d_vocab": 9, "d_model": 16, "n_heads": 2, "n_layers": 2, "n_ctx": 8}
@@ -46,7 +46,7 @@ def test_bare_block_has_no_norm_at_all(make, tokens):
 def test_nothing_passes_by_bare_attention(make, tokens):
     """Without what attention writes, logits are those of the MLP's biases whatever was read."""
     model = make(block="bare", n_layers=1)
-    logits = model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.hook_attn_out", zero())])
+    logits = model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.hook_attn_out", Zero().hook())])
     block = model.weights[0]
     written = F.gelu(block.mlp.w_in.bias) @ block.mlp.w_out.weight.T + block.mlp.w_out.bias
     close(logits, (written @ model.unembed.weight.T + model.unembed.bias).expand_as(logits))

@@ -20,7 +20,7 @@ from hooks import (
     verify,
 )
 from hooks.interventions.ablation_engine import AblationEngine
-from hooks.interventions.functions import zero
+from hooks.interventions.replacements import Zero
 from hooks.model.architectures import config_from_dict
 from hooks.model.embeddings import BracketStates
 from hooks.model.presets import albert_encoder, bert_encoder
@@ -196,7 +196,7 @@ def test_the_engine_gives_what_a_hook_gives(build, tokens, kinds, variant):
     clean = model(tokens, **inputs)
     for (layer, head), logits in engine.each_head(lambda layer, seen: torch.zeros_like(seen.z)):
         name = f"blocks.{layer}.attn.hook_z"
-        expected = model.run_with_hooks(tokens, **inputs, fwd_hooks=[(name, zero(head=head))])
+        expected = model.run_with_hooks(tokens, **inputs, fwd_hooks=[(name, Zero().hook(head=head))])
         assert torch.allclose(logits, expected, atol=1e-10)
         assert float((logits - clean).detach().abs().max()) > 1e-5
 

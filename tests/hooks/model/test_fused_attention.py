@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from hooks import HeadPattern, Transformer, TransformerConfig
-from hooks.interventions.functions import zero
+from hooks.interventions.replacements import Zero
 from hooks.model.attention import FUSED_FROM
 
 LENGTH = FUSED_FROM + 3
@@ -78,7 +78,7 @@ def test_a_pattern_that_is_edited_while_training_is_edited(monkeypatch, generato
     tokens = torch.randint(11, (2, LENGTH), generator=generator)
     clean = model(tokens)
     for point in ("hook_pattern", "hook_z", "hook_q"):
-        edited = model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.0.attn.{point}", zero(head=1))])
+        edited = model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.0.attn.{point}", Zero().hook(head=1))])
         assert (edited - clean).abs().max() > 1e-4
     seen = model.run_with_cache(tokens, names_filter=["blocks.1.attn.hook_pattern"])[1]
     assert seen["blocks.1.attn.hook_pattern"].shape == (2, 3, LENGTH, LENGTH)
@@ -88,7 +88,7 @@ def test_a_pattern_that_is_edited_while_training_is_edited(monkeypatch, generato
 def test_a_result_that_is_edited_while_training_is_edited(generator):
     model = model_of("causal", vo_identity=True).train()
     tokens = torch.randint(11, (2, LENGTH), generator=generator)
-    edited = model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.attn.hook_result", zero(head=0))])
+    edited = model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.attn.hook_result", Zero().hook(head=0))])
     assert (edited - model(tokens)).abs().max() > 1e-4
 
 

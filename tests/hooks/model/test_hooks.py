@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hooks import HeadPattern
-from hooks.interventions.functions import zero
+from hooks.interventions.replacements import Zero
 
 ENDS = ["hook_embed", "hook_pos_embed", "ln_final.hook_scale", "ln_final.hook_normalized"]
 LAYER = [
@@ -65,11 +65,11 @@ def test_shapes_of_the_activations(make, tokens):
 def test_unknown_names_are_refused_with_the_nearest(make, tokens):
     model, words = make(), r"hook name 'blocks.0.attn.hook_patern' does not exist.*Nearest: blocks.0.attn.hook_pattern"
     with pytest.raises(ValueError, match=words):
-        model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.attn.hook_patern", zero())])
+        model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.attn.hook_patern", Zero().hook())])
     with pytest.raises(ValueError, match=words):
-        model.run_with_hooks(tokens, bwd_hooks=[("blocks.0.attn.hook_patern", zero())], reset_hooks_end=False)
+        model.run_with_hooks(tokens, bwd_hooks=[("blocks.0.attn.hook_patern", Zero().hook())], reset_hooks_end=False)
     with pytest.raises(ValueError, match=words):
-        model.add_hook("blocks.0.attn.hook_patern", zero())
+        model.add_hook("blocks.0.attn.hook_patern", Zero().hook())
     with pytest.raises(ValueError, match=words):
         model.hook_point("blocks.0.attn.hook_patern")
     for names_filter in ("blocks.0.attn.hook_patern", ["hook_embed", "blocks.0.attn.hook_patern"]):
@@ -83,9 +83,9 @@ def test_unknown_names_are_refused_with_the_nearest(make, tokens):
 def test_conditions_that_no_name_meets_are_refused(make, tokens):
     model, words = make(), "no hook name of this model meets the condition"
     with pytest.raises(ValueError, match=words):
-        model.run_with_hooks(tokens, fwd_hooks=[(lambda name: "hook_patern" in name, zero())])
+        model.run_with_hooks(tokens, fwd_hooks=[(lambda name: "hook_patern" in name, Zero().hook())])
     with pytest.raises(ValueError, match=words):
-        model.add_hook(lambda name: "hook_patern" in name, zero())
+        model.add_hook(lambda name: "hook_patern" in name, Zero().hook())
     with pytest.raises(ValueError, match=words):
         model.run_with_cache(tokens, names_filter=lambda name: "hook_patern" in name)
 
@@ -96,7 +96,7 @@ def test_hook_that_raises_leaves_no_hook_behind(make, tokens):
 
     model = make()
     before = model(tokens)
-    hooks = [("blocks.0.hook_attn_out", zero()), ("blocks.1.attn.hook_pattern", fail)]
+    hooks = [("blocks.0.hook_attn_out", Zero().hook()), ("blocks.1.attn.hook_pattern", fail)]
     with pytest.raises(RuntimeError, match="on purpose"):
         model.run_with_hooks(tokens, fwd_hooks=hooks)
     with pytest.raises(RuntimeError, match="on purpose"), model.hooks(fwd_hooks=hooks):
@@ -107,7 +107,7 @@ def test_hook_that_raises_leaves_no_hook_behind(make, tokens):
 
 def test_users_own_hook_survives_a_run_with_other_hooks(make, tokens):
     model = make()
-    model.add_hook("blocks.0.hook_attn_out", zero())
+    model.add_hook("blocks.0.hook_attn_out", Zero().hook())
     alone = model(tokens)
     model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.hook_attn_out", lambda out, hook: out + 1)])
     model.run_with_cache(tokens)
@@ -153,17 +153,19 @@ def test_query_of_a_hard_coded_head_cannot_be_edited(make, tokens, name):
     model = make(head_patterns=FIXED_FIRST)
     words = rf"edit of blocks.1.attn.{name} for head 0 would do nothing.*\(uniform\). Edit hook_pattern"
     with pytest.raises(ValueError, match=words):
-        model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.1.attn.{name}", zero(head=0))])
+        model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.1.attn.{name}", Zero().hook(head=0))])
     with pytest.raises(ValueError, match=words):
-        model.add_hook(f"blocks.1.attn.{name}", zero(head=0))
+        model.add_hook(f"blocks.1.attn.{name}", Zero().hook(head=0))
     for head in (1, None):
-        edited = model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.1.attn.{name}", zero(head=head))])
+        edited = model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.1.attn.{name}", Zero().hook(head=head))])
         assert not torch.allclose(edited, model(tokens), atol=1e-3)
 
 
 def test_head_that_does_not_exist_is_refused_beside_hard_coded_ones(make, tokens):
     with pytest.raises(ValueError, match=r"head is 3; blocks.1.attn.hook_q has heads 0 to 2"):
-        make(head_patterns=FIXED_FIRST).run_with_hooks(tokens, fwd_hooks=[("blocks.1.attn.hook_q", zero(head=3))])
+        make(head_patterns=FIXED_FIRST).run_with_hooks(
+            tokens, fwd_hooks=[("blocks.1.attn.hook_q", Zero().hook(head=3))]
+        )
 
 
 def test_scores_are_masked_and_editable(make, tokens):
@@ -188,7 +190,7 @@ def test_scores_are_masked_and_editable(make, tokens):
 @pytest.mark.parametrize("block", ["pre_ln", "post_ln", "dyck"])
 def test_zeroing_attn_out_is_a_layer_without_attention(make, tokens, block):
     model = make(block=block)
-    zeroed = model.run_with_hooks(tokens, fwd_hooks=[("blocks.1.hook_attn_out", zero())])
+    zeroed = model.run_with_hooks(tokens, fwd_hooks=[("blocks.1.hook_attn_out", Zero().hook())])
     for parameter in model.weights[1].attention.o.parameters():
         parameter.data.zero_()
     torch.testing.assert_close(zeroed, model(tokens), atol=1e-12, rtol=0)
@@ -224,7 +226,7 @@ def test_cache_may_be_filtered_and_without_batch(make, tokens):
 def test_torchs_own_hooks_on_a_hook_point_fire_too(make, tokens):
     model = make()
     handle = model.hook_point("blocks.0.hook_attn_out").register_forward_pre_hook(lambda module, x: (x[0] * 0,))
-    expected = make().run_with_hooks(tokens, fwd_hooks=[("blocks.0.hook_attn_out", zero())])
+    expected = make().run_with_hooks(tokens, fwd_hooks=[("blocks.0.hook_attn_out", Zero().hook())])
     assert torch.equal(model(tokens), expected)
     handle.remove()
     assert torch.equal(model(tokens), make()(tokens))

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 import interp
 from hooks import HeadPattern, Transformer, TransformerConfig, load_checkpoint, presets, save_checkpoint
 from hooks.interventions.ablation_engine import AblationEngine
-from hooks.interventions.functions import mean, zero
+from hooks.interventions.replacements import Mean, Zero
 from interp.core.randomness import derived_generator
 from interp.tasks import Dyck
 
@@ -181,18 +181,18 @@ def test_b_i_is_added_to_what_a_head_writes(tokens):
     close(cache["attn_out", 0], written)
 
 
-@pytest.mark.parametrize("replace", [zero, mean], ids=["zero", "mean"])
-def test_the_engine_equals_hooks(tokens, replace, generator):
+@pytest.mark.parametrize("method", ["zero", "mean"])
+def test_the_engine_equals_hooks(tokens, method, generator):
     model = minimal(n_heads=5, mlp_head=True)
     other = TASK.sample(20, generator=generator).tokens
     _, cache = model.run_with_cache(other)
     z = cache["z", 0]
     engine = AblationEngine(model, tokens)
     assert torch.equal(engine.logits, model(tokens))
-    target = torch.zeros_like(z[:1]) if replace is zero else z.mean(0, keepdim=True)
+    target = torch.zeros_like(z[:1]) if method == "zero" else z.mean(0, keepdim=True)
     found = dict(engine.each_head(lambda layer, clean: target.expand_as(clean.z)))
     for head in range(5):
-        hook = zero(head=head) if replace is zero else mean(z, head=head)
+        hook = (Zero() if method == "zero" else Mean(z)).hook(head=head)
         expected = model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.attn.hook_z", hook)])
         close(found[0, head], expected)
         assert (expected - engine.logits).abs().max() > 1e-3
@@ -205,7 +205,7 @@ def test_heads_of_a_minimal_model_can_be_ablated(sizes):
     batch = TASK.sample(60, generator=derived_generator(0, "ablate"), split="test")
     clean = TASK.score(model(batch.tokens), batch)
     for index, ((layer, head),) in enumerate(found.heads):
-        edited = model.run_with_hooks(batch.tokens, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", zero(head=head))])
+        edited = model.run_with_hooks(batch.tokens, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", Zero().hook(head=head))])
         score = TASK.score(edited, batch)
         drop = (clean.right - score.right).sum(0) / clean.total.sum(0)
         rise = (score.loss - clean.loss).sum(0) / clean.total.sum(0)

@@ -8,7 +8,7 @@ from transformer_lens.tools.analysis import direct_logit_attribution
 from transformer_lens.tools.analysis.logit_lens import logit_lens
 
 from hooks import HeadPattern
-from hooks.interventions.functions import patch
+from hooks.interventions.replacements import patch
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

@@ -13,7 +13,7 @@ from hooks.model.attention import take, visible_keys
 from interp.auditing.effects import INTERVENTIONS, Laboratory, every_head, opposed
 from interp.core.randomness import derived_generator
 from interp.heads.kinds import relations_of
-from interp.heads.replacements import N_REFERENCE, random_weights
+from interp.heads.methods import N_REFERENCE, random_weights
 from interp.known_answers import HeadTruth, KnownAnswer, known_answer
 from interp.known_answers.lego.variants import loop
 from interp.tasks import Dyck, Lego

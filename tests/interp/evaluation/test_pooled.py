@@ -10,7 +10,7 @@ from scipy import stats
 
 import interp
 from hooks import Transformer
-from hooks.interventions.functions import zero
+from hooks.interventions.replacements import Zero
 from interp.core.activations import chunks
 from interp.core.randomness import derived_generator
 from interp.core.statistics import bootstrap_mean, pooled_interval, proportion_interval
@@ -293,7 +293,7 @@ def test_ablation_loses_right_answers_per_answer_asked(task, method):
             return pattern
 
         if method == "zero":
-            hooks = [(f"blocks.{layer}.attn.hook_z", zero(head=head)) for layer, head in heads]
+            hooks = [(f"blocks.{layer}.attn.hook_z", Zero().hook(head=head)) for layer, head in heads]
         else:
             hooks = [(f"blocks.{layer}.attn.hook_pattern", to_uniform) for layer in {layer for layer, _ in heads}]
         with torch.no_grad():

@@ -7,10 +7,10 @@ from scipy import stats
 
 import interp
 from hooks import Transformer
-from hooks.interventions import functions as interventions
+from hooks.interventions.replacements import Zero
 from interp.core.randomness import derived_generator
 from interp.core.statistics import bootstrap_mean
-from interp.heads.replacements import METHODS
+from interp.heads.methods import METHODS
 from interp.tasks.base import logits_at_targets
 
 N = 300
@@ -19,7 +19,7 @@ N = 300
 def lost_by_hand(run, task, heads, n=N):
     """Accuracy and loss with these heads set to zero by hooks, on the sequences that `ablate_heads` draws."""
     batch = task.sample(n, generator=derived_generator(0, "ablate"), split="test")
-    hooks = [(f"blocks.{layer}.attn.hook_z", interventions.zero(head=head)) for layer, head in heads]
+    hooks = [(f"blocks.{layer}.attn.hook_z", Zero().hook(head=head)) for layer, head in heads]
     with torch.no_grad():
         clean, edited = run.model(batch.tokens), run.model.run_with_hooks(batch.tokens, fwd_hooks=hooks)
     lost = task.correct(clean, batch).double() - task.correct(edited, batch).double()

@@ -14,7 +14,7 @@ from interp.core.activations import chunks
 from interp.core.randomness import derived_generator
 from interp.heads.ablate import TOKENS_PER_CHUNK
 from interp.heads.kinds import relations_of
-from interp.heads.replacements import METHODS, N_REFERENCE, normalised
+from interp.heads.methods import METHODS, N_REFERENCE, normalised
 from interp.tasks import Lego
 from interp.tasks.base import logits_at_targets
 
@@ -145,7 +145,7 @@ def test_the_mean_is_over_tokens_and_not_over_padding():
     task = Ragged(n_vars=2)
     model = model_of(task)
     reference = task.sample(N_REFERENCE, generator=derived_generator(0, "reference"), split="validation")
-    from interp.heads.replacements import _reference
+    from interp.heads.methods import _reference
 
     found = _reference("mean", model, task, 0)[1]
     with torch.no_grad():

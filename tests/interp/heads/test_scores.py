@@ -12,7 +12,7 @@ from hooks import Transformer
 from interp.core.randomness import derived_generator, derived_seed
 from interp.heads.classify import _half_width, classify_heads, measure
 from interp.heads.kinds import relations_of
-from interp.heads.replacements import METHODS
+from interp.heads.methods import METHODS
 
 KINDS = ("association", "manipulation", "broadcast", "previous", "self")
 BOTH = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])

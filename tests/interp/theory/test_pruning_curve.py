@@ -13,7 +13,7 @@ from torch.nn.utils import prune
 
 import interp
 from hooks import FullyConnected, FullyConnectedConfig, HeadPattern, Transformer, TransformerConfig
-from hooks.interventions import functions as interventions
+from hooks.interventions.replacements import Zero
 from hooks.model.linear import Linear
 from interp.core.randomness import derived_generator
 from interp.core.statistics import pooled_interval, proportion_interval
@@ -194,7 +194,7 @@ def test_hidden_units_go_whole_the_weakest_of_all_layers_first(masks):
             assert np.array_equal(found[f"{layer}.mlp.w_out.weight"], np.repeat(row[None], 8, 0))
     assert result.size.tolist() == [20]
     assert result.kept[0].tolist() == [1, 0.6, 0.25, 0]
-    silent = [(f"blocks.{layer}.mlp.hook_post", interventions.zero()) for layer in range(2)]
+    silent = [(f"blocks.{layer}.mlp.hook_post", Zero().hook()) for layer in range(2)]
     accuracy, loss = accuracy_and_loss(model, fwd_hooks=silent)
     assert (result.accuracy[0, -1], result.loss[0, -1]) == pytest.approx((accuracy, loss), abs=1e-6)
 
@@ -307,7 +307,7 @@ def test_points_of_heads_are_the_model_with_those_heads_hooked_to_zero(sizes, mo
         model.block(0).attention.b.data.fill_(0.7)
 
     def without(heads, batch):
-        hooks = [(f"blocks.{layer}.attn.{point}", interventions.zero(head=head)) for layer, head in heads]
+        hooks = [(f"blocks.{layer}.attn.{point}", Zero().hook(head=head)) for layer, head in heads]
         return accuracy_and_loss(model, batch, fwd_hooks=hooks)
 
     result = pruning_curve(model, TASK, by=("heads", "heads, random order"), n=N)
@@ -315,7 +315,7 @@ def test_points_of_heads_are_the_model_with_those_heads_hooked_to_zero(sizes, mo
         assert (result.accuracy[0, gone], result.loss[0, gone]) == pytest.approx(
             without(result.order[:gone], examples()), abs=1e-6
         )
-    hooks = [(f"blocks.{layer}.attn.{point}", interventions.zero(head=head)) for layer, head in result.order[:1]]
+    hooks = [(f"blocks.{layer}.attn.{point}", Zero().hook(head=head)) for layer, head in result.order[:1]]
     score = TASK.score(model.run_with_hooks(examples().tokens, fwd_hooks=hooks), examples())
     interval = pooled_interval(*(part.sum(1).double().numpy() for part in (score.right, score.total)))
     assert (result.accuracy[0, 1], result.low[0, 1], result.high[0, 1]) == pytest.approx(tuple(map(float, interval)))

@@ -1,11 +1,11 @@
-"""Each edit against the same edit done by hand on the activations of a clean run."""
+"""Replacements as hooks, against the same edit of a clean run's activations."""
 
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from hooks.interventions.functions import mean, patch, replace_pattern, resample, zero
+from hooks.interventions.replacements import Mean, Pattern, Resample, Zero, patch
 
 WITH_HEADS = {
     "hook_q": (4, 8, 3, 5),
@@ -56,31 +56,22 @@ def check(model, tokens, hook, z):
 @HEAD
 def test_zero(model, tokens, head):
     z = model.run_with_cache(tokens)[1]["z", 1]
-    check(model, tokens, zero(head=head), only(head, torch.zeros_like(z), z))
+    check(model, tokens, Zero().hook(head=head), only(head, torch.zeros_like(z), z))
 
 
 @HEAD
 def test_mean_is_over_the_samples_of_the_reference(model, tokens, reference, head):
     z = model.run_with_cache(tokens)[1]["z", 1]
     average = sum(reference["z", 1][sample] for sample in range(6)) / 6
-    check(model, tokens, mean(reference["z", 1], head=head), only(head, average.expand_as(z), z))
+    check(model, tokens, Mean(reference["z", 1]).hook(head=head), only(head, average.expand_as(z), z))
 
 
 @HEAD
-def test_resample_takes_whole_samples_by_the_generator(model, tokens, reference, head):
+def test_resample_takes_whole_samples_by_their_rows(model, tokens, reference, head):
     z = model.run_with_cache(tokens)[1]["z", 1]
     drawn = torch.randint(6, (4,), generator=torch.Generator().manual_seed(7))
-    hook = resample(reference["z", 1], generator=torch.Generator().manual_seed(7), head=head)
+    hook = Resample(reference["z", 1], drawn).hook(head=head)
     check(model, tokens, hook, only(head, torch.stack([reference["z", 1][sample] for sample in drawn]), z))
-
-
-def test_resample_draws_anew_each_time_and_every_sample_alike():
-    source = torch.arange(5.0)[:, None, None].expand(5, 2, 3)
-    hook = resample(source, generator=torch.Generator().manual_seed(0))
-    drawn = torch.cat([hook(torch.zeros(1000, 2, 3), SimpleNamespace(name="hook_resid_pre")) for _ in range(2)])
-    assert not torch.equal(drawn[:1000], drawn[1000:])
-    for sample in range(5):
-        assert abs((drawn[:, 0, 0] == sample).float().mean() - 0.2) < 5 * (0.2 * 0.8 / 2000) ** 0.5
 
 
 @HEAD
@@ -105,7 +96,7 @@ def test_replaced_pattern_mixes_the_values(model, tokens, generator, head, batch
     pattern = torch.rand(batch, 8, 8, generator=generator, dtype=torch.float64).softmax(-1)
     _, cache = model.run_with_cache(tokens)
     z = torch.einsum("bqk,bkhe->bqhe", pattern.expand(4, 8, 8), cache["v", 1])
-    hook = replace_pattern(pattern, head=head)
+    hook = Pattern(pattern).hook(head=head)
     edited = model.run_with_hooks(tokens, fwd_hooks=[("blocks.1.attn.hook_pattern", hook)])
     expected = logits_with_z(model, cache, only(head, z, cache["z", 1]))
     torch.testing.assert_close(edited, expected, atol=1e-10, rtol=0)
@@ -120,9 +111,9 @@ def test_with_b_i_the_whole_head_is_its_result(make, tokens, edit, head, generat
     old, reference = cache[name], other[name]
     drawn = torch.randint(4, (4,), generator=torch.Generator().manual_seed(7))
     hook, new = {
-        "zero": (zero(head=head), torch.zeros_like(old)),
-        "mean": (mean(reference, head=head), reference.mean(0).expand_as(old)),
-        "resample": (resample(reference, generator=torch.Generator().manual_seed(7), head=head), reference[drawn]),
+        "zero": (Zero().hook(head=head), torch.zeros_like(old)),
+        "mean": (Mean(reference).hook(head=head), reference.mean(0).expand_as(old)),
+        "resample": (Resample(reference, drawn).hook(head=head), reference[drawn]),
         "patch": (patch(reference, head=head), reference),
     }[edit]
     attn_out = only(head, new, old).sum(2) + model.blocks[1].attn.b_O
@@ -141,19 +132,19 @@ def test_with_b_i_an_edit_of_z_leaves_the_rest_and_a_pattern_mixes_both(make, to
             return model.run_with_cache(tokens)[1]["attn_out", 1]
 
     rest = torch.einsum("h,bhqk,bkd->bqd", b, cache["pattern", 1], x)
-    left = attn_out(("blocks.1.attn.hook_z", zero()))
+    left = attn_out(("blocks.1.attn.hook_z", Zero().hook()))
     torch.testing.assert_close(left, rest + attn.b_O, atol=1e-10, rtol=0)
     pattern = torch.rand(1, 8, 8, generator=generator, dtype=torch.float64).softmax(-1)
     z = torch.einsum("qk,bkhe->bqhe", pattern[0], cache["v", 1])
     both = torch.einsum("bphe,hed->bpd", z, attn.W_O) + b.sum() * pattern @ x
-    mixed = attn_out(("blocks.1.attn.hook_pattern", replace_pattern(pattern)))
+    mixed = attn_out(("blocks.1.attn.hook_pattern", Pattern(pattern).hook()))
     torch.testing.assert_close(mixed, both + attn.b_O, atol=1e-10, rtol=0)
 
 
 @pytest.mark.parametrize("name", WITH_HEADS)
 def test_head_is_found_on_the_right_axis(name, generator):
     old, new = (torch.randn(WITH_HEADS[name], generator=generator) for _ in range(2))
-    for hook, expected in [(patch(new, head=1), new), (zero(head=1), torch.zeros_like(new))]:
+    for hook, expected in [(patch(new, head=1), new), (Zero().hook(head=1), torch.zeros_like(new))]:
         edited = hook(old, SimpleNamespace(name=f"blocks.0.attn.{name}"))
         axis = 1 if name in ("hook_attn_scores", "hook_pattern") else 2
         for head in range(3):
@@ -163,7 +154,7 @@ def test_head_is_found_on_the_right_axis(name, generator):
 def test_reference_with_one_position_serves_every_position():
     old, single = torch.zeros(4, 8, 12), torch.ones(6, 1, 12)
     at = SimpleNamespace(name="hook_resid_pre")
-    for hook in (mean(single), resample(single, generator=torch.Generator())):
+    for hook in (Mean(single).hook(), Resample(single, torch.tensor([0, 5, 3, 3])).hook()):
         assert torch.equal(hook(old, at), torch.ones(4, 8, 12))
 
 
@@ -174,12 +165,12 @@ def test_nothing_is_modified_in_place(model, tokens, reference):
     z = "blocks.1.attn.hook_z"
     pattern = reference["pattern", 1][:4, 0]
     for name, hook in [
-        (z, zero(head=1)),
-        (z, mean(reference[z], head=1)),
-        (z, resample(reference[z], generator=torch.Generator(), head=1)),
+        (z, Zero().hook(head=1)),
+        (z, Mean(reference[z]).hook(head=1)),
+        (z, Resample(reference[z], torch.tensor([5, 0, 0, 2])).hook(head=1)),
         (z, patch(reference[z][:4], positions=torch.tensor([1]))),
-        ("blocks.1.attn.hook_pattern", replace_pattern(pattern, head=1)),
-        ("blocks.1.hook_resid_pre", zero()),
+        ("blocks.1.attn.hook_pattern", Pattern(pattern).hook(head=1)),
+        ("blocks.1.hook_resid_pre", Zero().hook()),
     ]:
         given = clean[name].clone()
         hook(given, SimpleNamespace(name=name))
@@ -192,7 +183,7 @@ def test_nothing_is_modified_in_place(model, tokens, reference):
 
 
 def test_gradients_pass_through_an_edit(model, tokens):
-    model.run_with_hooks(tokens, fwd_hooks=[("blocks.1.attn.hook_z", zero(head=1))]).sum().backward()
+    model.run_with_hooks(tokens, fwd_hooks=[("blocks.1.attn.hook_z", Zero().hook(head=1))]).sum().backward()
     gradient = model.weights[1].attention.o.weight.grad.abs().sum(0).view(3, 4).sum(1)
     assert (gradient > 0).tolist() == [True, False, True]
 
@@ -201,29 +192,29 @@ def test_gradients_pass_through_an_edit(model, tokens):
 @pytest.mark.parametrize("name", WITH_HEADS)
 def test_head_that_is_not_there(name, head):
     with pytest.raises(ValueError, match=rf"head is {head}; blocks.0.attn.{name} has heads 0 to 2"):
-        zero(head=head)(torch.zeros(WITH_HEADS[name]), SimpleNamespace(name=f"blocks.0.attn.{name}"))
+        Zero().hook(head=head)(torch.zeros(WITH_HEADS[name]), SimpleNamespace(name=f"blocks.0.attn.{name}"))
 
 
 @pytest.mark.parametrize("name", ["hook_resid_pre", "hook_attn_out", "mlp.hook_post", "ln1.hook_scale"])
 def test_head_where_there_are_no_heads(model, tokens, name):
     with pytest.raises(ValueError, match=rf"head is 1, but blocks.0.{name} has no heads; leave head out or choose"):
-        model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.0.{name}", zero(head=1))])
+        model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.0.{name}", Zero().hook(head=1))])
 
 
 def test_replacements_of_another_shape_are_refused(model, tokens, reference):
     z, name = reference["z", 1], "blocks.1.attn.hook_z"
     words = r"the replacement is \(\d, 7, 3, 4\); the activation it replaces is \(4, 8, 3, 4\).*inputs of the same"
-    for hook in (mean(z[:, :7]), resample(z[:, :7], generator=torch.Generator())):
+    for hook in (Mean(z[:, :7]).hook(), Resample(z[:, :7], torch.arange(4)).hook()):
         with pytest.raises(ValueError, match=words):
             model.run_with_hooks(tokens, fwd_hooks=[(name, hook)])
     with pytest.raises(ValueError, match=r"source is \(6, 8, 3, 4\); the activation it replaces is \(4, 8, 3, 4\)"):
         model.run_with_hooks(tokens, fwd_hooks=[(name, patch(z))])
     pattern = torch.full((1, 7, 7), 1 / 7)
     with pytest.raises(ValueError, match=r"the replacement is \(1, 1, 7, 7\); .* \(4, 3, 8, 8\)"):
-        model.run_with_hooks(tokens, fwd_hooks=[("blocks.1.attn.hook_pattern", replace_pattern(pattern))])
+        model.run_with_hooks(tokens, fwd_hooks=[("blocks.1.attn.hook_pattern", Pattern(pattern).hook())])
 
 
 @pytest.mark.parametrize("row", [[0.5, 0.4], [1.5, -0.5]])
 def test_pattern_whose_rows_are_no_distribution(row):
     with pytest.raises(ValueError, match="negative somewhere or does not sum to one; normalise its rows"):
-        replace_pattern(torch.tensor([[row, [0.5, 0.5]]]))
+        Pattern(torch.tensor([[row, [0.5, 0.5]]]))

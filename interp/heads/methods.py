@@ -1,6 +1,6 @@
-"""What stands in for a head: nothing, a mean, another sequence's output, or its values under another pattern.
+"""Ablation methods by name: zero, mean, resample, uniform, random_rows, and the ideal map of each registered kind.
 
-Whatever is drawn at random is drawn for each sequence by itself, so that results do not depend on how a batch is cut.
+Random draws are made per sequence, so results do not depend on how a batch is split.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import HeadInputs, Net, Replacement, handed_on
+from hooks.interventions.ablation_engine import Net, head_output_point
+from hooks.interventions.replacements import Mean, Pattern, Replacement, Resample, Zero
 from interp.core.randomness import derived_generator
 from interp.core.verbs import visible_keys
 from interp.heads.kinds import known_kinds, relations_of
@@ -19,7 +20,7 @@ from interp.tasks.base import Batch, Task
 REMOVALS = ("zero", "mean", "resample")
 PATTERNS = ("uniform", "random_rows")
 METHODS = (*REMOVALS, *PATTERNS)
-"""Beside these, any registered kind: the pattern becomes that relation's ideal map."""
+"""The registered kinds are methods too: the pattern becomes the ideal map of that relation."""
 N_REFERENCE = 256
 
 ReplacementOf = Callable[[slice], Replacement]
@@ -27,28 +28,33 @@ ReplacementOf = Callable[[slice], Replacement]
 
 
 def replacements(method: str, model: Net, task: Task, batch: Batch, *, seed: int) -> ReplacementOf:
-    """Prepare a method for a batch.
+    """Replacement of heads by the name of its method.
 
     Args:
         method: One of `METHODS`, or a registered kind.
-        model: Whose heads.
-        task: Where the batch is from, and references come from.
-        batch: All the sequences that heads will be replaced on.
-        seed: Decides references, which of them stands for which sequence, and random rows.
+        model: The model whose heads are replaced.
+        task: Task of the batch, from which reference sequences are sampled.
+        batch: All sequences that heads will be replaced on.
+        seed: Seed of the reference sequences, their assignment to sequences of the batch, and the random rows.
 
     Raises:
         ValueError: an unknown method, or a kind that this task does not have.
     """
     if method == "zero":
-        return lambda part: lambda layer, clean: torch.zeros_like(clean.z)
-    if method in REMOVALS:
-        return _of_reference(method, model, task, batch, seed)
+        return lambda part: Zero()
+    if method == "mean":
+        average = Mean(_reference(method, model, task, seed))
+        return lambda part: average
+    if method == "resample":
+        reference = _reference(method, model, task, seed)
+        rows = torch.randint(N_REFERENCE, (len(batch),), generator=derived_generator(seed, "replacement"))
+        return lambda part: Resample(reference, rows[part])
     if method not in METHODS and method not in known_kinds():
         raise ValueError(f"method is {method!r}; choose one of {', '.join((*METHODS, *known_kinds()))}.")
-    # of the whole batch: a part of it may well lack the relation
+    # computed for the whole batch, since a part may lack the relation
     related = None if method in METHODS else relations_of(task, batch, [method])[method]
 
-    def mixed(part: slice) -> Replacement:
+    def pattern_of(part: slice) -> Replacement:
         here = batch.select(part)
         allowed = visible_keys(model, here.tokens, here.attention_mask)
         weight = allowed.double()
@@ -56,26 +62,17 @@ def replacements(method: str, model: Net, task: Task, batch: Batch, *, seed: int
             weight = (related[part] & allowed).double()
         elif method == "random_rows":
             weight = random_weights(allowed, seed, part.start)
-        pattern = normalised(weight, allowed)
-        return lambda layer, clean: mix(pattern[:, None], clean)
+        return Pattern(normalised(weight, allowed))
 
-    return mixed
-
-
-def _of_reference(method: str, model: Net, task: Task, batch: Batch, seed: int) -> ReplacementOf:
-    reference = _reference(method, model, task, seed)
-    if method == "mean":
-        return lambda part: lambda layer, clean: reference[layer].expand_as(clean.z)
-    rows = torch.randint(N_REFERENCE, (len(batch),), generator=derived_generator(seed, "replacement"))
-    return lambda part: lambda layer, clean: reference[layer][rows[part]]
+    return pattern_of
 
 
 @torch.no_grad()
 def _reference(method: str, model: Net, task: Task, seed: int) -> list[Float[Tensor, "sample pos head width"]]:
-    """What each layer's heads hand on for other sequences, or its mean over those with a token at the position."""
+    """Head outputs of each layer on reference sequences, or their mean over the real tokens at each position."""
     batch = task.sample(N_REFERENCE, generator=derived_generator(seed, "reference"), split="validation")
     inputs: dict[str, Any] = batch.model_inputs()
-    names = [f"blocks.{layer}.{handed_on(model.cfg)}" for layer in range(model.cfg.n_layers)]
+    names = [f"blocks.{layer}.{head_output_point(model.cfg)}" for layer in range(model.cfg.n_layers)]
     _, cache = model.run_with_cache(batch.tokens, **inputs, names_filter=names)
     if method == "resample":
         return [cache[name] for name in names]
@@ -85,12 +82,12 @@ def _reference(method: str, model: Net, task: Task, seed: int) -> list[Float[Ten
 
 
 def random_weights(allowed: Bool[Tensor, "batch query key"], seed: int, first: int) -> Float[Tensor, "batch query key"]:
-    """Rows that, normalised, are drawn from the flat simplex over the keys a query may see.
+    """Random attention weights; normalised, each row is uniform on the simplex over the keys its query may see.
 
     Args:
-        allowed: Those keys.
-        seed: With its place in the whole batch, decides each sequence's rows.
-        first: Place of the first sequence.
+        allowed: Keys that each query may see.
+        seed: Seed; together with its index in the whole batch it decides the rows of a sequence.
+        first: Index of the first sequence in the whole batch.
     """
     drawn = [
         torch.empty(allowed.shape[1:]).exponential_(generator=derived_generator(seed, "random rows", first + index))
@@ -102,11 +99,6 @@ def random_weights(allowed: Bool[Tensor, "batch query key"], seed: int, first: i
 def normalised(
     weight: Float[Tensor, "batch query key"], allowed: Bool[Tensor, "batch query key"]
 ) -> Float[Tensor, "batch query key"]:
-    """Rows that sum to one; uniform over the keys a query may see where there is no weight."""
+    """Rows that sum to one, uniform over the allowed keys where a row has no weight."""
     weight = torch.where(weight.sum(-1, keepdim=True) > 0, weight, allowed.double())
     return weight / weight.sum(-1, keepdim=True)
-
-
-def mix(pattern: Float[Tensor, "batch #head query key"], clean: HeadInputs) -> Float[Tensor, "batch pos head width"]:
-    """What heads hand on when they mix their values by this pattern."""
-    return (pattern.to(clean.v) @ clean.v.transpose(1, 2)).transpose(1, 2)
