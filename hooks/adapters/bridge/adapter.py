@@ -14,7 +14,7 @@ from hooks.adapters.bridge.capabilities import Capabilities, Cell
 from hooks.adapters.bridge.config import ForeignConfig
 from hooks.adapters.bridge.finding import capabilities_of
 from hooks.adapters.bridge.points import LayerPoints, add_points, refusal, relays
-from hooks.adapters.bridge.twin import untrained_bridge
+from hooks.adapters.bridge.untrained import untrained_bridge
 from hooks.adapters.bridge.weights import HeadWeights
 from hooks.model.attention import take
 from hooks.model.hook_names import check_hook_name, check_names_filter

@@ -8,9 +8,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from hooks.adapters.bridge.capabilities import Capabilities, Cell
+from hooks.adapters.bridge.editing import Edits
 from hooks.adapters.bridge.reading import Trial, scale_of
-from hooks.adapters.bridge.running import Tolerance, run
-from hooks.adapters.bridge.trying import Edits
+from hooks.adapters.bridge.sites import Tolerance, run
 
 BATCH, POS = 3, 6
 STRETCH = 2

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks.adapters.bridge.capabilities import GLOBAL_SITES, WEIGHTS, Cell
-from hooks.adapters.bridge.running import CANDIDATES, Tolerance, run, watched
+from hooks.adapters.bridge.sites import CANDIDATES, Tolerance, run, watched
 from hooks.adapters.bridge.weights import HeadWeights
 
 Meaning = Callable[[Tensor], str]

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from foreign_models import KINDS, bridge_of, hugging_face
+from bridges import KINDS, bridge_of, hugging_face
 from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
 
 import hooks

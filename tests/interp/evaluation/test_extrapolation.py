@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from foreign_models import bridge_of
+from bridges import bridge_of
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats

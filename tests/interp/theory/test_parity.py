@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from foreign_models import bridge_of
+from bridges import bridge_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hooks.adapters.bridge.capabilities import Cell
 from hooks.adapters.bridge.reading import Trial
-from hooks.adapters.bridge.running import run
+from hooks.adapters.bridge.sites import run
 
 Values = dict[int, Tensor]
 """By layer."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from foreign_models import D_VOCAB, KINDS, bridge_of
+from bridges import D_VOCAB, KINDS, bridge_of
 from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
 
 import hooks

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 import torch
 import transformers
-from foreign_models import D_VOCAB, KINDS, bridge_of, hugging_face
+from bridges import D_VOCAB, KINDS, bridge_of, hugging_face
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
