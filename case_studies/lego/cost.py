@@ -38,8 +38,7 @@ from case_studies.lego.timing import (
 )
 from hooks.hardcoded.pathways import ORDER
 from interp.core.randomness import derived_generator
-from interp.view.charts import COLOURS, HEIGHT, WIDTH
-from interp.view.scaling import scaling_curves
+from interp.view.charts import COLOURS, HEIGHT, WIDTH, scaling_curves
 
 SOURCE = "LEGO, Section 5 and Figure 8"
 BATCH, LENGTH = 64, 512

@@ -12,8 +12,7 @@ from case_studies.frame.template_models import PLAIN, B
 from case_studies.template.measures import Scored, by, by_n, paper_curves, scores, threshold
 from case_studies.template.models import COPY_RATE
 from interp.core.statistics import proportion_interval
-from interp.view.charts import dots
-from interp.view.scaling import scaling_curves
+from interp.view.charts import dots, scaling_curves
 
 COPIED = 0.95
 """Accuracy that the model with b I must have at every width."""

@@ -22,7 +22,7 @@ from case_studies.template.measures import (
     scores,
     threshold,
 )
-from interp.view.scaling import scaling_curves
+from interp.view.charts import scaling_curves
 
 QUARTER = 0.25
 """Share of the plain model's loss that a modified one may have at most."""

@@ -20,7 +20,7 @@ from interp.core.randomness import derived_generator
 from interp.evaluation.evaluate import score_batch
 from interp.tasks import Template
 from interp.training.run import best_record
-from interp.view.scaling import scaling_curves
+from interp.view.charts import scaling_curves
 
 N_TEST = {"quick": 1000, "standard": 2000, "paper": 2000}
 """Strings over unseen symbols that each model is tested on."""

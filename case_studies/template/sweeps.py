@@ -11,7 +11,7 @@ from case_studies.frame.evidence import Evidence
 from case_studies.frame.judging import above, below, t_interval
 from case_studies.template.measures import Scored, best_rate, by, losses, over_seeds, paper_curves, scores
 from case_studies.template.models import SWEEP_N
-from interp.view.scaling import scaling_curves
+from interp.view.charts import scaling_curves
 
 VARIED: dict[str, Callable[[Scored], int]] = {
     "depth": lambda row: row.config.n_layers,

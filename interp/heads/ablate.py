@@ -69,20 +69,13 @@ class AblationResult(Result):
 
     def plot(self) -> "alt.TopLevelMixin":
         """A layer x head map of drops for each target, or a point per set where sets were named."""
-        from interp.view.charts import dots, heatmaps
+        from interp.view.charts import dots, head_maps
 
         title = f"accuracy lost, heads set to {self.method}, n = {self.n}"
         if all(len(chosen) == 1 for chosen in self.heads) and len(self.heads) == self.shape[0] * self.shape[1]:
             panels = {name: self.drop[:, index].reshape(self.shape) for index, name in enumerate(self.targets)}
             width = float((self.high - self.low).max() / 2)
-            return heatmaps(
-                panels,
-                x=[str(head) for head in range(self.shape[1])],
-                x_title="head",
-                y_title="layer",
-                title=f"{title} (95 % within ±{width:.3f})",
-                value="drop",
-            )
+            return head_maps(panels, title=f"{title} (95 % within ±{width:.3f})", value="drop")
         return dots(self.to_dataframe(), x="target", y="drop", series="set", title=title, rule=0.0)
 
     def __str__(self) -> str:

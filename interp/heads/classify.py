@@ -72,13 +72,12 @@ class HeadPatterns(Result):
 
     def plot(self) -> "alt.TopLevelMixin":
         """A layer x head map of scores for each kind."""
-        from interp.view.charts import heatmaps
+        from interp.view.charts import head_maps
 
-        heads = [str(head) for head in range(self.score.shape[1])]
         panels = {name: self.score[:, :, kind] for kind, name in enumerate(self.kinds)}
         width = float((self.high - self.low).max() / 2)
         title = f"attention on each relation, n = {self.n} sequences (95 % within ±{width:.3f}); 0 is chance"
-        return heatmaps(panels, x=heads, x_title="head", y_title="layer", title=title, value="score")
+        return head_maps(panels, title=title, value="score")
 
     def __str__(self) -> str:
         lines = []

@@ -77,19 +77,12 @@ class DiagonalsResult(Result):
 
     def plot(self) -> "alt.TopLevelMixin":
         """A layer x head map of cosines for each matrix; below, with the scalars, where the model has any."""
-        from interp.view.charts import heatmaps
+        from interp.view.charts import head_maps
 
         def maps(panels: dict[str, np.ndarray], title: str, lowest: float, highest: float) -> Any:
             values = np.stack(list(panels.values()))
-            return heatmaps(
-                panels,
-                x=[str(head) for head in range(values.shape[2])],
-                x_title="head",
-                y_title="layer",
-                title=title,
-                value="cosine",
-                domain=(min(lowest, float(np.nanmin(values))), max(highest, float(np.nanmax(values)))),
-            )
+            domain = (min(lowest, float(np.nanmin(values))), max(highest, float(np.nanmax(values))))
+            return head_maps(panels, title=title, value="cosine", domain=domain)
 
         alone = {
             f"{name}: {len(self.heads(matrix))} strong": self.cosine[:, :, matrix]

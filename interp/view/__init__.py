@@ -1,1 +1,1 @@
-"""Arrays in, figure or self-contained HTML out. Nothing here knows a result or a task."""
+"""Charts and self-contained HTML pages from arrays and tables, independent of results and tasks."""

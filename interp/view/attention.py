@@ -1,4 +1,4 @@
-"""Attention patterns as one offline page: circuitsvis while that is small, our own canvas viewer beyond."""
+"""Attention patterns as an offline HTML page: the canvas viewer and circuitsvis."""
 
 import base64
 import zlib
@@ -14,13 +14,13 @@ from jinja2 import Environment, PackageLoader
 from hooks.atomic import write_text
 
 SMALL, LARGE = 72, 112
-"""Pixels of a thumbnail, with many heads and with few."""
+"""Pixels of a thumbnail with more than `MANY` heads, and with fewer."""
 MANY = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """One sequence: its tokens, every head's pattern, and relations that can be outlined."""
+    """One sequence: tokens, the pattern of every head, and relations that can be outlined."""
 
     tokens: tuple[str, ...]
     patterns: Float[np.ndarray, "head query key"]
@@ -29,14 +29,14 @@ class Example:
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionPage:
-    """A complete HTML page; shows itself in a notebook."""
+    """A complete HTML page, rendered inline in a notebook."""
 
     html: str
-    """The page. It opens offline."""
+    """HTML of the page, which opens offline."""
     viewer: str
     """`circuitsvis` or `canvas`."""
     height: int = 720
-    """Pixels, in a notebook."""
+    """Height in a notebook, in pixels."""
 
     def save(self, path: str | Path) -> Path:
         """Write the page, atomically."""
@@ -50,19 +50,19 @@ class AttentionPage:
 def canvas_page(
     examples: Sequence[Example], *, heads: Sequence[str], labels: Sequence[str], columns: int, title: str
 ) -> AttentionPage:
-    """A grid of thumbnails on one page: hover shows query, key and weight, click enlarges.
+    """A page with a grid of thumbnails: hovering shows query, key and weight; a click enlarges a map.
 
-    Weights travel as their square root in one byte each, deflated: within 0.004 of the true weight.
+    Weights are stored as their square root in one byte each, compressed: within 0.004 of the true weight.
 
     Args:
         examples: Sequences to choose from, all with the same relations.
         heads: Name of each head.
-        labels: What to write beside each name; empty for nothing.
+        labels: Label after each name, or an empty string.
         columns: Heads per row of the grid.
-        title: Heading.
+        title: Heading of the page.
 
     Raises:
-        ValueError: no example, or names that do not fit the patterns.
+        ValueError: no examples, or names that do not match the patterns.
     """
     _check(examples, heads, labels)
     meta = {
@@ -85,16 +85,16 @@ def canvas_page(
 
 
 def circuitsvis_page(example: Example, *, heads: Sequence[str], causal: bool, title: str) -> AttentionPage:
-    """circuitsvis's heads view of one sequence, from its bundled JavaScript.
+    """A page with circuitsvis's attention heads view of one sequence, from its bundled JavaScript.
 
     Args:
-        example: The sequence. Relations are not shown.
+        example: The sequence. Its relations are not shown.
         heads: Name of each head.
         causal: Hide the keys after each query.
-        title: Window title.
+        title: Title of the window.
 
     Raises:
-        ValueError: names that do not fit the patterns.
+        ValueError: names that do not match the patterns.
     """
     from circuitsvis.attention import attention_heads
 
@@ -102,7 +102,7 @@ def circuitsvis_page(example: Example, *, heads: Sequence[str], causal: bool, ti
     rendered = attention_heads(
         example.patterns, list(example.tokens), attention_head_names=list(heads), mask_upper_tri=causal
     )
-    # the arguments follow the bundle; a token such as </script> must not end the script
+    # the arguments come after the bundle; a token such as </script> must not end the script
     bundle, call, arguments = rendered.local_src.rpartition("CircuitsVis.render(")
     end = arguments.rindex("</script>")
     body = bundle + call + arguments[:end].replace("<", "\\u003c") + arguments[end:]

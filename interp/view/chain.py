@@ -1,4 +1,4 @@
-"""A chain of reasoning as a picture: one node per variable in chain order, one arrow per operation."""
+"""Pictures of LEGO chains and sentences."""
 
 from collections.abc import Sequence
 
@@ -16,16 +16,16 @@ def chain_svg(
     values: Sequence[str],
     answers: Sequence[str],
 ) -> Markup:
-    """Draw a chain from its root to its last variable, with what a model answered below each node.
+    """SVG of a chain: one node per variable in chain order, one arrow per operation, the model's answers below.
 
     Args:
-        root: What the chain starts from.
+        root: The constant at the start of the chain.
         variables: Names, in chain order.
-        operations: What acts on the previous value to give each.
-        values: What is right for each.
-        answers: What the model said; green where right, red where wrong. Empty to leave them out.
+        operations: The operation that gives each variable from the one before it.
+        values: Correct value of each variable.
+        answers: The model's answers, green if correct and red if wrong; or empty.
 
-    Source: as Figure 1 of LEGO (arXiv:2206.04301).
+    Source: the style of LEGO (arXiv:2206.04301) Figure 1.
     """
     width = STEP * (len(variables) + 1)
     parts = [
@@ -57,12 +57,12 @@ def _node(x: int, name: str, fill: str, stroke: str) -> str:
 
 
 def sentence_html(words: Sequence[str], clause_of_word: Sequence[int | None], chain_index: Sequence[int]) -> Markup:
-    """A sentence with its clauses told apart and numbered by their place in the chain.
+    """HTML of a sentence with its clauses boxed and numbered by their position in the chain.
 
     Args:
         words: Tokens as text.
-        clause_of_word: Which clause each belongs to; None for a mark outside clauses.
-        chain_index: For each clause, which variable of the chain it defines.
+        clause_of_word: Clause of each word; None for a separator outside clauses.
+        chain_index: For each clause, the index of the chain variable that it defines.
     """
     html, open_clause = [], None
     for word, clause in zip(words, clause_of_word, strict=True):

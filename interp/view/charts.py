@@ -1,6 +1,6 @@
-"""Charts of arrays and tables: curves, dots with intervals, heat maps. Altair draws; no network is used."""
+"""Altair charts of tables and arrays: curves, points with intervals, heat maps. Rendering needs no network."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -11,6 +11,34 @@ from jaxtyping import Float
 WIDTH, HEIGHT = 300, 220
 MAX_LABELLED_CELLS = 400
 COLOURS = ["#0b6e8a", "#d1495b", "#66a182", "#edae49", "#5b4b8a", "#8d6a4f", "#2e4057", "#9a031e"]
+GREY = "#888"
+LOWEST = 1e-4
+"""Lower end of a logarithmic y axis, where values that are not positive are drawn."""
+
+
+def palette(n: int) -> list[str]:
+    """The first n colours, starting over after eight."""
+    return [COLOURS[index % len(COLOURS)] for index in range(n)]
+
+
+def colour_by(column: str, names: Mapping[str, str] | Iterable[str], *, title: str | None = None) -> alt.Color:
+    """Colour encoding of a nominal column.
+
+    Args:
+        column: Column of the table.
+        names: Its values in the order of the legend, or a mapping from them to colours.
+        title: Title of the legend, default: none.
+    """
+    distinct = list(dict.fromkeys(names))
+    colours = list(names.values()) if isinstance(names, Mapping) else palette(len(distinct))
+    return alt.Color(f"{column}:N", title=title, scale=alt.Scale(domain=distinct, range=colours), sort=distinct).legend(
+        symbolOpacity=1
+    )
+
+
+def numbers(*columns: str, digits: str = ".4f") -> list[alt.Tooltip]:
+    """Tooltips of numeric columns."""
+    return [alt.Tooltip(f"{column}:Q", format=digits) for column in columns]
 
 
 def curves(
@@ -26,35 +54,86 @@ def curves(
     """One line per series, with its interval (`low`, `high`) as a band.
 
     Args:
-        table: Columns x, y, series, `low`, `high`, and the panel's.
-        x: Column along the bottom.
-        y: Column up the side, a fraction.
-        series: Column that tells lines apart.
-        title: Above the chart.
-        rule: Where to draw a dashed line (chance).
-        panel: Column that tells panels apart, side by side.
+        table: Columns x, y, series, `low`, `high`, and panel.
+        x: Column of the x axis.
+        y: Column of the y axis, fractions.
+        series: Column that separates the lines.
+        title: Title of the chart.
+        rule: y value of a dashed line, such as chance.
+        panel: Column that splits the chart into panels, side by side.
     """
-    names = list(dict.fromkeys(table[series]))
-    colour = alt.Color(f"{series}:N", scale=alt.Scale(domain=names, range=palette(len(names))), sort=names)
-    colour = colour.legend(symbolOpacity=1)
+    colour = colour_by(series, table[series], title=series)
     across = alt.X(f"{x}:Q", title=x)
     base = alt.Chart(table)
     band = base.mark_area(opacity=0.18).encode(
         across, alt.Y("low:Q", title=y, scale=alt.Scale(domain=[0, 1])), alt.Y2("high:Q"), colour
     )
-    tooltip = [alt.Tooltip(f"{series}:N"), alt.Tooltip(f"{x}:Q"), alt.Tooltip(f"{y}:Q", format=".4f")]
-    tooltip += [alt.Tooltip("low:Q", format=".4f"), alt.Tooltip("high:Q", format=".4f")]
+    tooltip = [alt.Tooltip(f"{series}:N"), alt.Tooltip(f"{x}:Q"), *numbers(y, "low", "high")]
     line = base.mark_line(point=alt.OverlayMarkDef(size=18)).encode(
         across, alt.Y(f"{y}:Q", title=y), colour, tooltip=tooltip
     )
     layers: list[Any] = [band, line]
     if rule is not None:
-        layers.insert(0, base.mark_rule(strokeDash=[4, 4], color="#888").encode(y=alt.datum(rule)))
+        layers.insert(0, base.mark_rule(strokeDash=[4, 4], color=GREY).encode(y=alt.datum(rule)))
     chart = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
     if panel is None:
         return chart.properties(title=title)
     panels = list(dict.fromkeys(table[panel]))
     return chart.facet(column=alt.Column(f"{panel}:N", title=None, sort=panels), title=title)
+
+
+def scaling_curves(
+    table: pd.DataFrame,
+    *,
+    x: str,
+    y: str,
+    series: str,
+    title: str | list[str],
+    behind: pd.DataFrame | None = None,
+    rule: float | None = None,
+    log_y: bool = False,
+) -> alt.TopLevelMixin:
+    """One line per series over a logarithmic x axis, with the interval (`low`, `high`) of every point as a rule.
+
+    Args:
+        table: Columns x, y, series, `low`, `high`.
+        x: Column of the x axis, positive numbers.
+        y: Column of the y axis.
+        series: Column that separates the lines.
+        title: Title of the chart.
+        behind: Reference curves with the columns x, y, series, drawn dashed and pale: in the colours of the series with
+            the same names, grey for other names.
+        rule: y value of a dashed line.
+        log_y: Use a logarithmic y axis too; values that are not positive are drawn at its lower end.
+    """
+    names = list(dict.fromkeys(table[series]))
+    colours = dict(zip(names, palette(len(names)), strict=True))
+    if behind is not None:
+        colours |= {name: "#999999" for name in dict.fromkeys(behind[series]) if name not in colours}
+    colour = colour_by("series", colours)
+    short = {x: "x", y: "y", series: "series", "low": "low", "high": "high"}  # a dot in a name would be read as a path
+    ours = pd.DataFrame({new: table[old] for old, new in short.items()})
+    sizes = sorted({*ours["x"], *(() if behind is None else behind[x])})
+    axis = alt.Axis(format="~g", grid=False, values=sizes, labelOverlap=True)
+    across = alt.X("x:Q", title=x, scale=alt.Scale(type="log", base=2), axis=axis)
+    up = alt.Scale(type="log", clamp=True) if log_y else alt.Scale(zero=True)
+    if log_y:
+        ours[["y", "low", "high"]] = ours[["y", "low", "high"]].clip(lower=LOWEST)
+    base = alt.Chart(ours)
+    tooltip = [alt.Tooltip("series:N", title=series), alt.Tooltip("x:Q", title=x)]
+    tooltip += [alt.Tooltip("y:Q", title=y, format=".4g"), *numbers("low", "high", digits=".4g")]
+    layers: list[Any] = []
+    if behind is not None:
+        theirs = pd.DataFrame({short[old]: behind[old] for old in (x, y, series)})
+        theirs = theirs.assign(y=theirs["y"].clip(lower=LOWEST)) if log_y else theirs
+        pale = alt.Chart(theirs).mark_line(strokeDash=[5, 4], opacity=0.55, strokeWidth=1.5)
+        layers.append(pale.encode(across, alt.Y("y:Q", title=y, scale=up), colour, tooltip=tooltip[:2]))
+    if rule is not None:
+        layers.append(base.mark_rule(strokeDash=[2, 3], color=GREY).encode(y=alt.YDatum(rule, scale=up)))
+    layers.append(base.mark_rule().encode(across, alt.Y("low:Q", title=y, scale=up), alt.Y2("high:Q"), colour))
+    line = base.mark_line(point=alt.OverlayMarkDef(size=34))
+    layers.append(line.encode(across, alt.Y("y:Q", title=y, scale=up), colour, tooltip=tooltip))
+    return alt.layer(*layers).properties(title=title, width=WIDTH, height=HEIGHT)
 
 
 def dots(
@@ -67,29 +146,25 @@ def dots(
     series: str | None = None,
     domain: tuple[float, float] = (0.0, 1.0),
 ) -> alt.TopLevelMixin:
-    """A point with its interval (`low`, `high`) for each x, side by side per series.
+    """A point with its interval (`low`, `high`) for each category, side by side per series.
 
     Args:
-        table: Columns x, y, `low`, `high`, and the series'.
-        x: Column of categories along the bottom.
-        y: Column up the side.
-        title: Above the chart.
-        rule: Where to draw a dashed line (chance).
-        series: Column that tells colours apart.
-        domain: Ends of the scale up the side; for fractions when left out.
+        table: Columns x, y, `low`, `high`, and series.
+        x: Column of categories on the x axis.
+        y: Column of the y axis.
+        title: Title of the chart.
+        rule: y value of a dashed line, such as chance.
+        series: Column that separates the colours.
+        domain: Ends of the y axis, default: 0 and 1.
     """
     order = list(dict.fromkeys(table[x]))
     extra: dict[str, Any] = {}
     if series is not None:
-        names = list(dict.fromkeys(table[series]))
-        extra["color"] = alt.Color(f"{series}:N", title=None, scale=alt.Scale(domain=names, range=palette(len(names))))
-        extra["xOffset"] = alt.XOffset(f"{series}:N", sort=names)
+        extra["color"] = colour_by(series, table[series])
+        extra["xOffset"] = alt.XOffset(f"{series}:N", sort=list(dict.fromkeys(table[series])))
     across = alt.X(f"{x}:N", sort=order, title=x, axis=alt.Axis(labelAngle=0))
     base = alt.Chart(table)
-    tooltip = [
-        alt.Tooltip(f"{x}:N"),
-        *(alt.Tooltip(f"{column}:Q", format=".4f") for column in (y, "low", "high")),
-    ]
+    tooltip = [alt.Tooltip(f"{x}:N"), *numbers(y, "low", "high")]
     scale = alt.Scale(domain=list(domain))
     layers: list[Any] = [
         base.mark_rule(strokeWidth=2).encode(across, alt.Y("low:Q", title=y, scale=scale), alt.Y2("high:Q"), **extra),
@@ -98,7 +173,7 @@ def dots(
         ),
     ]
     if rule is not None:
-        layers.insert(0, base.mark_rule(strokeDash=[4, 4], color="#888").encode(y=alt.YDatum(rule, scale=scale)))
+        layers.insert(0, base.mark_rule(strokeDash=[4, 4], color=GREY).encode(y=alt.YDatum(rule, scale=scale)))
     return alt.layer(*layers).properties(title=title, width=max(WIDTH, 18 * len(order)), height=HEIGHT)
 
 
@@ -113,67 +188,57 @@ def heatmaps(
     domain: tuple[float, float] = (0.0, 1.0),
     first_row: int = 0,
 ) -> alt.TopLevelMixin:
-    """Maps of the same shape side by side on one colour scale, the first row at the bottom.
+    """Heat maps of one shape side by side on one colour scale, the first row at the bottom.
 
     Args:
         panels: Name and values of each map.
-        x: Names of the columns.
-        x_title: What the columns are.
-        y_title: What the rows are.
-        title: Above the maps.
-        value: What the colour means.
+        x: Labels of the columns.
+        x_title: Title of the x axis.
+        y_title: Title of the y axis.
+        title: Title above the maps.
+        value: Name of the quantity that the colour shows.
         domain: Values at the two ends of the colour scale.
         first_row: Number of the first row.
     """
-    charts: list[Any] = [
-        _heatmap(name, values, x, x_title, y_title, value, domain, first_row).properties(title=name)
-        for name, values in panels.items()
-    ]
+    sort, middle = list(x), sum(domain) / 2
+    colour = alt.Color(f"{value}:Q", scale=alt.Scale(scheme="viridis", domain=list(domain), clamp=True))
+    ink = alt.condition(f"datum['{value}'] > {middle}", alt.value("#111"), alt.value("#fff"))
+    tooltip: list[Any] = ["map:N", f"{x_title}:N", f"{y_title}:O", *numbers(value)]
+    charts: list[Any] = []
+    for name, values in panels.items():
+        row, column = np.indices(values.shape).reshape(2, -1)
+        cells = {x_title: np.array(x)[column], y_title: row + first_row, value: values.ravel(), "map": name}
+        base = alt.Chart(pd.DataFrame(cells)).encode(
+            alt.X(f"{x_title}:N", sort=sort, axis=alt.Axis(labelAngle=0)), alt.Y(f"{y_title}:O", sort="descending")
+        )
+        layers = [base.mark_rect().encode(colour, tooltip=tooltip)]
+        if values.size <= MAX_LABELLED_CELLS:
+            text = base.mark_text(fontSize=10).encode(alt.Text(f"{value}:Q", format=".2f"), color=ink, tooltip=tooltip)
+            layers.append(text)
+        size = {"width": max(90, 34 * len(x)), "height": max(60, 26 * len(values))}
+        charts.append(alt.layer(*layers).properties(title=name, **size))
     return alt.hconcat(*charts, title=title).resolve_scale(color="shared")
 
 
-def _heatmap(
-    name: str,
-    values: np.ndarray,
-    x: Sequence[str],
-    x_title: str,
-    y_title: str,
+def head_maps(
+    panels: Mapping[str, Float[np.ndarray, "layer head"]],
+    *,
+    title: str,
     value: str,
-    domain: tuple[float, float],
-    first_row: int,
+    domain: tuple[float, float] = (0.0, 1.0),
 ) -> alt.TopLevelMixin:
-    row, column = np.indices(values.shape)
-    table = pd.DataFrame(
-        {x_title: np.array(x)[column.ravel()], y_title: row.ravel() + first_row, value: values.ravel(), "map": name}
-    )
-    base = alt.Chart(table).encode(
-        alt.X(f"{x_title}:N", sort=list(x), axis=alt.Axis(labelAngle=0)),
-        alt.Y(f"{y_title}:O", sort="descending"),
-    )
-    colour = alt.Color(f"{value}:Q", scale=alt.Scale(scheme="viridis", domain=list(domain), clamp=True))
-    tooltip = ["map:N", f"{x_title}:N", f"{y_title}:O", alt.Tooltip(f"{value}:Q", format=".4f")]
-    cells = base.mark_rect().encode(colour, tooltip=tooltip)
-    size = {"width": max(90, 34 * len(x)), "height": max(60, 26 * len(values))}
-    if values.size > MAX_LABELLED_CELLS:
-        return alt.layer(cells).properties(**size)
-    middle = sum(domain) / 2
-    ink = alt.condition(f"datum['{value}'] > {middle}", alt.value("#111"), alt.value("#fff"))
-    text = base.mark_text(fontSize=10).encode(alt.Text(f"{value}:Q", format=".2f"), color=ink, tooltip=tooltip)
-    return alt.layer(cells, text).properties(**size)
+    """Layer x head heat maps side by side; the arguments are those of `heatmaps`."""
+    heads = [str(head) for head in range(next(iter(panels.values())).shape[1])]
+    return heatmaps(panels, x=heads, x_title="head", y_title="layer", title=title, value=value, domain=domain)
 
 
 def chart_svg(chart: Any) -> str:
-    """The chart, or its Vega-Lite as a dict, as SVG text, drawn without a browser."""
+    """SVG text of a chart, or of its Vega-Lite dict, rendered without a browser."""
     import vl_convert
 
     return vl_convert.vegalite_to_svg(dict(chart) if isinstance(chart, Mapping) else chart.to_json())
 
 
 def chart_html(chart: Any) -> str:
-    """The chart as HTML that needs no JavaScript."""
+    """HTML of a chart that needs no JavaScript."""
     return f'<div class="unmyopic-chart">{chart_svg(chart)}</div>'
-
-
-def palette(n: int) -> list[str]:
-    """So many colours, in order; they come round again after eight."""
-    return [COLOURS[index % len(COLOURS)] for index in range(n)]

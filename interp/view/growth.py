@@ -1,4 +1,4 @@
-"""Errors over several powers of ten: as they grow from layer to layer, as they fall with what is spent on them."""
+"""Charts of errors over several powers of ten: by layer, by cost, and of two networks that share a matrix."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,41 +8,39 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from interp.view.charts import COLOURS, HEIGHT, WIDTH, palette
+from interp.view.charts import HEIGHT, WIDTH, colour_by, numbers
 from interp.view.points import small_maps
+
+FOUND, BOUND = "largest found", "upper bound"
+
+
+def _log_axis(kind: Any, column: str, *, title: str | None, **axis: Any) -> Any:
+    """An axis of powers of ten; `kind` is alt.X or alt.Y."""
+    return kind(f"{column}:Q", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e", **axis), title=title)
 
 
 def error_growth(
     found: Float[np.ndarray, " layer"], bound: Float[np.ndarray, " layer"], *, layers: Sequence[str], title: str
 ) -> alt.TopLevelMixin:
-    """What was found and what cannot be exceeded, layer by layer, on a logarithmic axis.
+    """Error after each layer and its upper bound, on a logarithmic axis.
 
     Args:
         found: Largest error found after each layer.
-        bound: What it cannot exceed.
-        layers: What each layer is.
-        title: Above the chart.
+        bound: Its upper bound.
+        layers: Name of each layer.
+        title: Title of the chart.
     """
     names = [f"{index} {name}" for index, name in enumerate(layers)]
-    table = pd.DataFrame(
-        {
-            "layer": names * 2,
-            "error": [*found, *bound],
-            "which": ["largest found"] * len(names) + ["cannot exceed"] * len(names),
-        }
-    )
-    table = table[table["error"] > 0]
-    colour = alt.Color(
-        "which:N", title=None, scale=alt.Scale(domain=["largest found", "cannot exceed"], range=COLOURS[:2])
-    )
+    which = [FOUND] * len(names) + [BOUND] * len(names)
+    table = pd.DataFrame({"layer": names * 2, "error": [*found, *bound], "which": which})
     return (
-        alt.Chart(table)
+        alt.Chart(table[table["error"] > 0])
         .mark_line(point=True)
         .encode(
             alt.X("layer:N", sort=names, title=None, axis=alt.Axis(labelAngle=-35)),
-            alt.Y("error:Q", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e"), title="error of the stream"),
-            colour,
-            tooltip=["layer", "which", alt.Tooltip("error:Q", format=".3g")],
+            _log_axis(alt.Y, "error", title="error of the residual stream"),
+            colour_by("which", [FOUND, BOUND]),
+            tooltip=["layer", "which", *numbers("error", digits=".3g")],
         )
         .properties(title=title, width=max(WIDTH, 45 * len(names)), height=HEIGHT)
     )
@@ -52,24 +50,18 @@ def error_quartiles(table: pd.DataFrame, *, x: str, y: str, series: str, title: 
     """Median and quartiles over draws, on a logarithmic axis.
 
     Args:
-        table: Columns x, y, series: a row per draw.
-        x: Column along the bottom.
-        y: Column up the side, above zero.
-        series: Column that tells lines apart.
-        title: Above the chart.
+        table: Columns x, y, series: one row per draw.
+        x: Column of the x axis.
+        y: Column of the y axis, positive numbers.
+        series: Column that separates the lines.
+        title: Title of the chart.
     """
     quartiles = table.groupby([series, x], sort=False)[y].quantile(np.array([0.25, 0.5, 0.75])).unstack().reset_index()
     quartiles.columns = [series, x, "low", "median", "high"]
-    names = list(dict.fromkeys(table[series]))
-    base = alt.Chart(quartiles).encode(
-        alt.X(f"{x}:Q", title=x),
-        alt.Color(f"{series}:N", title=None, scale=alt.Scale(domain=names, range=palette(len(names)))),
-    )
-    scale = alt.Scale(type="log")
-    axis = alt.Axis(format=".0e")
-    band = base.mark_area(opacity=0.2).encode(alt.Y("low:Q", scale=scale, axis=axis, title=y), alt.Y2("high:Q"))
-    tooltip = [f"{series}:N", f"{x}:Q", *(alt.Tooltip(f"{name}:Q", format=".2g") for name in ("low", "median", "high"))]
-    line = base.mark_line(point=True).encode(alt.Y("median:Q", scale=scale, axis=axis, title=y), tooltip=tooltip)
+    base = alt.Chart(quartiles).encode(alt.X(f"{x}:Q", title=x), colour_by(series, table[series]))
+    band = base.mark_area(opacity=0.2).encode(_log_axis(alt.Y, "low", title=y), alt.Y2("high:Q"))
+    tooltip = [f"{series}:N", f"{x}:Q", *numbers("low", "median", "high", digits=".2g")]
+    line = base.mark_line(point=True).encode(_log_axis(alt.Y, "median", title=y), tooltip=tooltip)
     return alt.layer(band, line).properties(title=title, width=WIDTH, height=HEIGHT)
 
 
@@ -82,65 +74,51 @@ def shared_matrix(
     tokens: Sequence[str],
     title: str,
 ) -> alt.TopLevelMixin:
-    """How far two networks are from their targets and from one another, and what a matrix of both looks like.
+    """Distances of two networks from their targets and from each other, and the matrix that they share.
 
     Args:
-        differences: By what is compared, one for each matrix shared.
+        differences: Name of each comparison and its values, one for each matrix shared.
         names: The matrices.
         singular_values: Of the first matrix, in either network.
-        patterns: Of its head, in either network; None where it has none.
-        tokens: What those patterns are of.
-        title: Above the chart.
+        patterns: Of its head, in either network; None if it belongs to no head.
+        tokens: The tokens of those patterns.
+        title: Title of the chart.
     """
-    table = pd.DataFrame(
-        [
-            (name, what, value)
-            for what, values in differences.items()
-            for name, value in zip(names, values, strict=True)
-        ],
-        columns=["matrix", "what", "value"],
-    )
-    order = list(differences)
-    colour = alt.Color("what:N", title=None, sort=order, scale=alt.Scale(domain=order, range=palette(len(order))))
-    charts: list[Any] = [
-        alt.Chart(table)
+    compared = [
+        {"matrix": name, "what": what, "value": value}
+        for what, values in differences.items()
+        for name, value in zip(names, values, strict=True)
+    ]
+    left = (
+        alt.Chart(pd.DataFrame(compared))
         .mark_point(filled=True, size=45)
         .encode(
-            alt.X(
-                "value:Q",
-                scale=alt.Scale(type="log"),
-                axis=alt.Axis(format=".0e", tickCount=5, labelOverlap="greedy"),
-                title="logits",
-            ),
+            _log_axis(alt.X, "value", title="logits", tickCount=5, labelOverlap="greedy"),
             alt.Y("matrix:N", sort=list(names), title=None),
-            colour,
-            tooltip=["matrix", "what", alt.Tooltip("value:Q", format=".3g")],
+            colour_by("what", differences.keys()),
+            tooltip=["matrix", "what", *numbers("value", digits=".3g")],
         )
         .properties(title=title, width=WIDTH, height=max(60, 14 * len(names)))
-    ]
-    networks = ["in a", "in b"]
-    values = pd.DataFrame(
-        [
-            (name, index, value)
-            for name, row in zip(networks, singular_values, strict=True)
-            for index, value in enumerate(row)
-        ],
-        columns=["network", "index", "value"],
     )
-    charts.append(
-        alt.Chart(values)
+    networks = ["in a", "in b"]
+    spectra = [
+        {"network": name, "index": index, "value": value}
+        for name, row in zip(networks, singular_values, strict=True)
+        for index, value in enumerate(row)
+    ]
+    right: list[Any] = [
+        alt.Chart(pd.DataFrame(spectra))
         .mark_line(opacity=0.8)
         .encode(
             alt.X("index:Q", title="index"),
             alt.Y("value:Q", title="singular value"),
-            alt.Color("network:N", title=None, scale=alt.Scale(domain=networks, range=COLOURS[:2])),
+            colour_by("network", networks),
             alt.StrokeDash("network:N", legend=None, scale=alt.Scale(domain=networks, range=[[1, 0], [5, 5]])),
-            tooltip=["network", "index", alt.Tooltip("value:Q", format=".4g")],
+            tooltip=["network", "index", *numbers("value", digits=".4g")],
         )
-        .properties(title=f"{names[0]}", width=WIDTH, height=HEIGHT)
-    )
+        .properties(title=names[0], width=WIDTH, height=HEIGHT)
+    ]
     if patterns is not None:
         maps = {f"pattern {name}": pattern for name, pattern in zip(networks, patterns, strict=True)}
-        charts.append(small_maps(maps, tokens=tokens, title=f"head 0 of {names[0]}", columns=2))
-    looks = alt.vconcat(*charts[1:])
-    return alt.hconcat(charts[0], looks).resolve_scale(color="independent", strokeDash="independent")
+        right.append(small_maps(maps, tokens=tokens, title=f"head 0 of {names[0]}", columns=2))
+    return alt.hconcat(left, alt.vconcat(*right)).resolve_scale(color="independent", strokeDash="independent")

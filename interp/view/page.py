@@ -1,4 +1,4 @@
-"""One HTML file that opens offline: sections of text, tables and charts, with all its JavaScript inside, once."""
+"""Self-contained HTML pages with sections of text, tables and charts."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,41 +15,41 @@ from interp.view.charts import chart_svg
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of a page. Text is escaped; `html` must be safe already."""
+    """A section of a page. Text is escaped; `html` and `foot` are not."""
 
     title: str
     text: str = ""
-    """Paragraphs, with a blank line between them."""
+    """Paragraphs, separated by blank lines."""
     chart: Any = None
-    """An Altair chart: drawn at once, made interactive when the page's script runs."""
+    """An Altair chart: a static image that the script of the page makes interactive."""
     table: Sequence[Sequence[str]] = ()
-    """Rows of cells, the first row being the head. A cell that is `Markup` is not escaped."""
+    """Rows of cells, the first of them the header. A cell that is `Markup` is not escaped."""
     html: Markup | str = ""
     charts: Sequence[Any] = ()
-    """Further charts, or Vega-Lite as dicts, one below the other."""
+    """Further charts or Vega-Lite dicts, one below the other."""
     tables: Sequence[tuple[str, Sequence[Sequence[str]]]] = ()
     """Further tables, each with its title."""
     foot: Markup | str = ""
-    """Safe HTML below all of it."""
+    """HTML at the end of the section."""
     anchor: str = ""
-    """What links to the section end in; its number when left out."""
+    """Fragment of links to the section, default: its number."""
     in_nav: bool = True
-    """Listed at the top of the page."""
+    """Whether the navigation at the top of the page lists it."""
     short: str = ""
-    """What the list of sections calls it; its title when left out."""
+    """Its name in the navigation, default: its title."""
 
 
 def write_page(path: str | Path, *, title: str, lead: str, sections: Sequence[Section]) -> Path:
-    """Write a page in one step.
+    """Write a page, atomically.
 
     Args:
         path: The HTML file.
-        title: Heading and window title.
-        lead: What the page shows, in a few sentences.
-        sections: Its parts, in order.
+        title: Heading and title of the window.
+        lead: Summary in a few sentences.
+        sections: Sections in order.
 
     Raises:
-        ValueError: no section at all.
+        ValueError: no sections.
     """
     if not sections:
         raise ValueError("sections is empty; a page needs at least one.")
@@ -81,8 +81,8 @@ def _spec(chart: Any) -> dict[str, Any]:
 
 
 def _javascript() -> str:
-    """Vega, Vega-Lite and Vega-Embed in one piece, safe inside a script element."""
+    """Bundle of Vega, Vega-Lite and Vega-Embed, escaped for a script element."""
     import vl_convert
 
-    bundle = vl_convert.javascript_bundle()  # pyright: ignore[reportCallIssue]  # its stub asks for a snippet
+    bundle = vl_convert.javascript_bundle()  # pyright: ignore[reportCallIssue]  # the stub requires a snippet
     return bundle.replace("</script", "<\\/script")

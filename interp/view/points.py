@@ -1,4 +1,4 @@
-"""Charts of single models: where each lies, what each changed to, what each looks like."""
+"""Charts with one mark per model: scatter plots, lines between two conditions, small attention maps."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from interp.view.charts import HEIGHT, WIDTH, palette
+from interp.view.charts import COLOURS, HEIGHT, WIDTH, colour_by, numbers
+
+MIN_WEIGHT = 0.004
+"""Weights up to this are too pale to see and are not drawn, which keeps pages small."""
 
 
 def scatter(table: pd.DataFrame, *, x: str, y: str, series: str, title: str, zero: bool = False) -> alt.TopLevelMixin:
@@ -17,11 +20,11 @@ def scatter(table: pd.DataFrame, *, x: str, y: str, series: str, title: str, zer
 
     Args:
         table: Columns x, y, series, and any others, which the tooltip shows.
-        x: Column along the bottom.
-        y: Column up the side.
-        series: Column that tells colours apart.
-        title: Above the chart.
-        zero: Begin both axes at zero.
+        x: Column of the x axis.
+        y: Column of the y axis.
+        series: Column that separates the colours.
+        title: Title of the chart.
+        zero: Start both axes at zero.
     """
     scale = alt.Scale(zero=zero, nice=True)
     short = {name: f"c{index}" for index, name in enumerate(table.columns)}  # a dot in a name would be read as a path
@@ -33,30 +36,29 @@ def scatter(table: pd.DataFrame, *, x: str, y: str, series: str, title: str, zer
     return points.encode(
         alt.X(f"{short[x]}:Q", title=x, scale=scale),
         alt.Y(f"{short[y]}:Q", title=y, scale=scale),
-        _colour(list(dict.fromkeys(table[series])), short[series]),
+        colour_by(short[series], table[series]),
         tooltip=tooltip,
     ).properties(title=title, width=WIDTH, height=HEIGHT)
 
 
 def slopes(table: pd.DataFrame, *, x: str, y: str, line: str, panel: str, title: str) -> alt.TopLevelMixin:
-    """What each model changed to: a line between two conditions per model, the mean drawn thick.
+    """A line between two conditions for each model, and their mean as a thick line.
 
     Args:
         table: Columns x, y, line, panel.
         x: Column of the conditions, in order.
-        y: Column up the side.
-        line: Column that tells models apart.
-        panel: Column that tells panels apart, side by side, each with its own scale.
-        title: Above the chart.
+        y: Column of the y axis.
+        line: Column that identifies the models.
+        panel: Column that splits the chart into panels, side by side, each with its own y axis.
+        title: Title of the chart.
     """
     order = list(dict.fromkeys(table[x]))
     across = alt.X(f"{x}:N", sort=order, title=None, axis=alt.Axis(labelAngle=0), scale=alt.Scale(padding=0.25))
     charts: list[Any] = []
     for name, part in table.groupby(panel, sort=False):
         base = alt.Chart(part).encode(across, alt.Y(f"{y}:Q", title=str(name), scale=alt.Scale(zero=False)))
-        tooltip = [f"{line}:N", f"{x}:N", alt.Tooltip(f"{y}:Q", format=".4f")]
         thin = base.mark_line(opacity=0.45, strokeWidth=1.2, point=alt.OverlayMarkDef(size=22, opacity=0.6)).encode(
-            detail=f"{line}:N", color=alt.value("#0b6e8a"), tooltip=tooltip
+            detail=f"{line}:N", color=alt.value(COLOURS[0]), tooltip=[f"{line}:N", f"{x}:N", *numbers(y)]
         )
         mean = base.mark_line(strokeWidth=3.5, color="#1c2330").encode(alt.Y(f"mean({y}):Q", title=str(name)))
         charts.append(alt.layer(thin, mean).properties(width=170, height=HEIGHT))
@@ -66,22 +68,20 @@ def slopes(table: pd.DataFrame, *, x: str, y: str, line: str, panel: str, title:
 def small_maps(
     maps: Mapping[str, Float[np.ndarray, "query key"]], *, tokens: Sequence[str], title: str, columns: int = 4
 ) -> alt.TopLevelMixin:
-    """Attention maps in rows, one per name: queries down, keys across, dark is attended to.
+    """Small attention maps in a grid: queries are rows, keys are columns, dark cells have large weights.
 
     Args:
         maps: Name and pattern of each.
-        tokens: What stands at each position.
-        title: Above the maps.
-        columns: Maps in a row.
+        tokens: The token at each position.
+        title: Title above the maps.
+        columns: Maps per row.
     """
     parts = []
     for name, values in maps.items():
-        query, key = np.indices(values.shape)
-        parts.append(
-            pd.DataFrame({"query": query.ravel(), "key": key.ravel(), "weight": values.ravel().round(4), "map": name})
-        )
+        query, key = np.indices(values.shape).reshape(2, -1)
+        parts.append(pd.DataFrame({"query": query, "key": key, "weight": values.ravel().round(4), "map": name}))
     table = pd.concat(parts)
-    table = table[table["weight"] > 0.004]  # what nobody could see makes pages heavy
+    table = table[table["weight"] > MIN_WEIGHT]
     positions = list(range(len(tokens)))
     names = json.dumps([token if len(token) == 1 else "·" for token in tokens])
     axis = alt.Axis(labelExpr=f"{names}[datum.value]", labelAngle=0, ticks=False, title=None)
@@ -92,13 +92,8 @@ def small_maps(
             alt.X("key:O", axis=axis, scale=alt.Scale(domain=positions)),
             alt.Y("query:O", axis=axis, scale=alt.Scale(domain=positions)),
             alt.Color("weight:Q", scale=alt.Scale(scheme="greys", domain=[0, 1]), legend=None),
-            tooltip=["map:N", "query:O", "key:O", alt.Tooltip("weight:Q", format=".3f")],
+            tooltip=["map:N", "query:O", "key:O", *numbers("weight", digits=".3f")],
         )
         .properties(width=150, height=150)
     )
     return chart.facet(facet=alt.Facet("map:N", title=None, sort=list(maps)), columns=columns, title=title)
-
-
-def _colour(names: Sequence[str], column: str) -> alt.Color:
-    names = list(names)
-    return alt.Color(f"{column}:N", title=None, scale=alt.Scale(domain=names, range=palette(len(names))), sort=names)

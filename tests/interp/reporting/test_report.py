@@ -238,4 +238,4 @@ def test_a_result_without_a_section_of_its_own_shows_its_chart_and_what_it_print
     text = (tmp_path / "page.html").read_text()
     assert "<h2>Pruning</h2>" in text
     assert "<pre>linear map 2 x 2, out of random weights" in text
-    assert "cannot exceed" in text
+    assert "upper bound" in text

@@ -361,7 +361,7 @@ def test_tasks_give_sequences_and_words():
 def test_a_pruning_result_draws_its_growth():
     result = prune_to_transformer(target_of(), **QUICK)
     drawn = result.plot().to_json()
-    assert "cannot exceed" in drawn
+    assert "upper bound" in drawn
     assert "0 attention of layer 0" in drawn
     assert len(result.to_dataframe()) == 4
     assert "order of classes     kept at" in str(result)

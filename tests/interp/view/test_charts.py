@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 from test_points import marks, texts
 
-from interp.view.charts import chart_svg
-from interp.view.scaling import scaling_curves
+from interp.view.charts import chart_svg, scaling_curves
 
 HEIGHT, WIDTH = 220, 300
 
