@@ -1,7 +1,7 @@
 """Is the audit right where the truth is known, and silent where there is nothing?"""
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -96,8 +96,7 @@ class Shuffled:
         """Examples of the task, each with the labels of another."""
         batch = self.task.sample(n, generator=generator, split=split)
         order = torch.randperm(n, generator=generator)
-        told = {"labels", "due", "values", "after_closer"} & set(vars(batch))
-        return replace(batch, **{name: getattr(batch, name)[order] for name in told})
+        return batch.with_labels_of(order)
 
 
 def measure_silent(evidence: Evidence, *, shuffled: bool) -> Measurement:

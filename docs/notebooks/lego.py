@@ -24,6 +24,7 @@ import interp
 from hooks import Transformer, verify
 from hooks.interventions.replacements import Zero
 from interp.tasks import Lego, chain_of, read_sentence
+from interp.tasks.base import logits_at_targets
 
 task = Lego(n_vars=3)
 batch = read_sentence(task, "c=-b; a=+1; b=-a;")
@@ -72,5 +73,6 @@ probes.plot()
 held_out = task.sample(2000, generator=torch.Generator().manual_seed(1), split="test")
 for layer in range(run.model.cfg.n_layers):
     hook = (f"blocks.{layer}.attn.hook_z", Zero().hook(head=1))
-    correct = task.correct(run.model.run_with_hooks(held_out.tokens, fwd_hooks=[hook]), held_out)
-    print(f"association head of layer {layer} off:", [round(float(value), 3) for value in correct.double().mean(0)])
+    logits = run.model.run_with_hooks(held_out.tokens, fwd_hooks=[hook])
+    right = task.score(logits_at_targets(logits, held_out), held_out).right
+    print(f"association head of layer {layer} ablated:", [round(float(value), 3) for value in right.mean(0)])

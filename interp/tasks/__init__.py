@@ -1,4 +1,4 @@
-"""Tasks to learn. Importing this loads torch; `import interp` alone does not."""
+"""Tasks: LEGO chains, bounded Dyck languages, template tasks, text."""
 
 from typing import Any
 
@@ -13,18 +13,18 @@ from interp.tasks.text.corpus import Corpus
 from interp.tasks.text.task import Text, TextBatch
 
 KINDS: dict[str, Any] = {"lego": Lego, "dyck": Dyck, "template": Template, "text": Text}
-"""Tasks by the name their manifest carries."""
+"""Tasks by their name in a manifest."""
 
 
 def task_from(description: dict) -> Task:
-    """The task of a run, from its manifest.
+    """Build a task from its description in a manifest.
 
     Raises:
-        ValueError: a kind of task this version does not know.
+        ValueError: an unknown task.
     """
     kind = description.get("task")
     if kind not in KINDS:
-        raise ValueError(f"the run's task is {kind!r}; this version knows {', '.join(KINDS)}.")
+        raise ValueError(f"the task of the run is {kind!r}; known tasks: {', '.join(KINDS)}.")
     return KINDS[kind].from_description(description)
 
 

@@ -1,14 +1,14 @@
-"""What a task is: data from a seed, what to predict and where, what there is to read, which keys are related.
+"""Tasks: sampling, loss, scoring, probe labels and attention relations.
 
-Axes: `batch` examples, `pos` positions, `target` things to predict, `query` and `key` positions of an attention map.
+Axes: `batch` examples, `pos` positions, `target` predictions per example, `query` and `key` positions of attention.
 """
 
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from typing import Any, Literal, Protocol, TypeVar, get_args, runtime_checkable
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, get_args, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -22,59 +22,66 @@ AnyBatch = TypeVar("AnyBatch", bound="Batch")  # not `Self`, which the shape che
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Examples with what to predict in them. Tasks add their own structure in subclasses."""
+    """Examples and their targets. Tasks add fields in subclasses."""
 
     tokens: Int[Tensor, "batch pos"]
     """Token ids."""
     target_positions: Int[Tensor, "batch target"]
-    """Where each target is read."""
+    """Position at which each target is predicted."""
     labels: Int[Tensor, "batch target"]
-    """What is right there."""
+    """Correct answer for each target."""
     supervised: Bool[Tensor, " target"]
-    """Which targets the loss counts."""
+    """Targets that count in the training loss."""
     position_ids: Int[Tensor, "batch pos"] | None = None
-    """Where each token stands, when not 0, 1, 2 ..."""
+    """Position ids; None for 0, 1, 2, ..."""
     attention_mask: Bool[Tensor, "batch pos"] | None = None
-    """True for real tokens, when some are padding."""
+    """True for real tokens, False for padding; None if there is no padding."""
+
+    answer_fields: ClassVar[tuple[str, ...]] = ("labels",)
+    """Fields that depend on what is correct, and not on the tokens alone."""
 
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def with_labels_of(self: AnyBatch, rows: Int[Tensor, " batch"]) -> AnyBatch:
+        """The same inputs with the correct answers of other examples, for controls on shuffled labels."""
+        return replace(self, **{name: getattr(self, name)[rows] for name in self.answer_fields})
+
     def select(self: AnyBatch, rows: Int[Tensor, " n"] | slice) -> AnyBatch:
-        """The examples in these rows."""
+        """Select examples by row."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "supervised"}
         return replace(self, **{name: value[rows] for name, value in values.items() if isinstance(value, Tensor)})
 
     def to(self: AnyBatch, device: torch.device | str) -> AnyBatch:
-        """The same examples on a device."""
+        """Move every tensor to a device."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)})
 
     def model_inputs(self) -> dict[str, Tensor]:
-        """Keyword arguments for the model, beside the tokens."""
+        """Keyword arguments of the model's forward pass, besides the tokens."""
         given = {"position_ids": self.position_ids, "attention_mask": self.attention_mask}
         return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """How a model did on each example, per outcome. Accuracy is the sum of `right` over the sum of `asked`."""
+    """Per-example results for each outcome. Accuracy is the sum of `right` divided by the sum of `total`."""
 
     right: Float[Tensor, "batch outcome"]
-    """Answers that were right."""
+    """Number of correct answers."""
     loss: Float[Tensor, "batch outcome"]
-    """The task's loss (cross entropy in nats, or squared error), summed over the answers."""
+    """The task's loss (cross entropy in nats, or squared error), summed over answers."""
     total: Float[Tensor, "batch outcome"]
-    """Answers that were asked for; examples may have several, or none."""
+    """Number of scored answers; an example may have several, or none."""
 
 
 @runtime_checkable
 class Task(Protocol):
-    """The surface that training and every analysis rely on.
+    """The interface that training and every analysis use.
 
-    `targets` names the places where something is predicted, `outcomes` what accuracy is told of: for a chain each
-    variable, for a language a kind of position, pooled. `chance` is the accuracy of guessing evenly. `answers` are the
-    labels that a model gives, read off its logits where targets are.
+    `targets` names the predictions of an example. `outcomes` names what accuracy is reported for: each variable of a
+    chain, or a kind of position in a language, pooled. `chance` is the accuracy of uniform guessing. `answers` gives
+    the predicted labels from the logits at the targets.
     """
 
     @property
@@ -104,10 +111,10 @@ class Task(Protocol):
 
 
 class Vocab:
-    """Tokens by name, and back.
+    """Token names and ids.
 
     Raises:
-        ValueError: two tokens with one name, or a name that is empty or has white space in it.
+        ValueError: a duplicate name, or a name that is empty or contains white space.
     """
 
     def __init__(self, names: Sequence[str]):
@@ -115,10 +122,10 @@ class Vocab:
         self.ids = {name: index for index, name in enumerate(self.names)}
         if len(self.ids) < len(self.names):
             double = next(name for name, count in Counter(self.names).items() if count > 1)
-            raise ValueError(f"the token {double!r} appears twice in the vocabulary; rename one of the two.")
+            raise ValueError(f"the token {double!r} appears twice in the vocabulary; rename one of them.")
         for name in self.names:
             if not name or any(letter.isspace() for letter in name):
-                raise ValueError(f"the token name {name!r} is empty or has white space in it; no text could hold it.")
+                raise ValueError(f"the token name {name!r} is empty or contains white space; choose another.")
 
     def __len__(self) -> int:
         return len(self.names)
@@ -129,7 +136,7 @@ class Vocab:
         return re.compile("|".join(re.escape(name) for name in longest_first))
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text. White space between tokens is ignored.
+        """Encode a text as token ids. White space between tokens is ignored.
 
         Raises:
             ValueError: an unknown token (which, where).
@@ -150,7 +157,7 @@ class Vocab:
         return ids
 
     def decode(self, tokens: Int[Tensor, " pos"] | Sequence[int]) -> str:
-        """The text of token ids; with spaces only where it could not be read back without.
+        """Decode token ids; spaces are inserted only if the text could not be encoded again without them.
 
         Raises:
             ValueError: an id outside the vocabulary (which, where).
@@ -169,11 +176,17 @@ class Vocab:
         return words
 
 
+@lru_cache
+def vocab_of(names: tuple[str, ...]) -> Vocab:
+    """Return the vocabulary with these names, built once."""
+    return Vocab(names)
+
+
 def check_split(split: str) -> None:
-    """Refuse a split that does not exist.
+    """Check the name of a split.
 
     Raises:
-        ValueError: with the ones that do.
+        ValueError: an unknown split; the message lists the known ones.
     """
     if split not in get_args(Split):
         raise ValueError(f"split is {split!r}; choose one of {', '.join(get_args(Split))}.")
@@ -182,7 +195,7 @@ def check_split(split: str) -> None:
 def logits_at_targets(
     logits: Float[Tensor, "batch pos d_vocab_out"], batch: Batch
 ) -> Float[Tensor, "batch target d_vocab_out"]:
-    """The logits where targets are read."""
+    """Logits at the target positions."""
     return logits.gather(1, batch.target_positions[..., None].expand(-1, -1, logits.shape[-1]))
 
 

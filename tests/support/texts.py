@@ -20,5 +20,5 @@ def documents(n: int = 60, length: int = 12, seed: int = 0) -> dict[str, str]:
 
 
 def corpus(n: int = 60, length: int = 12, seed: int = 0) -> Corpus:
-    """The same as a corpus at hand."""
+    """The same documents as a corpus."""
     return Corpus(documents=documents(n, length, seed))

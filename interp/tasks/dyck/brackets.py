@@ -1,4 +1,4 @@
-"""Brackets in a row of tokens: how deep, which are open, which match. Everything follows from the tokens."""
+"""Bracket sequences: depth, open brackets and matching brackets, computed from token ids."""
 
 from dataclasses import dataclass
 
@@ -7,52 +7,52 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 PAD, START, END, FIRST_BRACKET = range(4)
-"""Token ids: padding, start, end, then opener and closer of each type in turn."""
+"""Token ids: padding, start, end, then the opener and closer of each type."""
 PAIRS = ("()", "[]", "{}", "<>")
 
 
 def bracket_names(n_types: int) -> tuple[str, ...]:
-    """Names of the brackets, opener and closer of each type in turn: `(`, `)`, `[`, `]`, ..., then `(5`, `)5`, ..."""
+    """Bracket names, opener then closer of each type: `(`, `)`, `[`, `]`, ..., then `(5`, `)5`, ..."""
     usual = [name for pair in PAIRS[:n_types] for name in pair]
     return (*usual, *(f"{mark}{i + 1}" for i in range(len(PAIRS), n_types) for mark in "()"))
 
 
 def opener(kind: int) -> int:
-    """Token id of the opener of a type, counted from 0."""
+    """Token id of the opener of a type (0-based)."""
     return FIRST_BRACKET + 2 * kind
 
 
 def closer(kind: int) -> int:
-    """Token id of the closer of a type, counted from 0."""
+    """Token id of the closer of a type (0-based)."""
     return opener(kind) + 1
 
 
 def is_opener(tokens: Int[Tensor, "*batch pos"]) -> Bool[Tensor, "*batch pos"]:
-    """Where an opening bracket stands."""
+    """Mask of opening brackets."""
     return (tokens >= FIRST_BRACKET) & ((tokens - FIRST_BRACKET) % 2 == 0)
 
 
 def is_closer(tokens: Int[Tensor, "*batch pos"]) -> Bool[Tensor, "*batch pos"]:
-    """Where a closing bracket stands."""
+    """Mask of closing brackets."""
     return (tokens >= FIRST_BRACKET) & ((tokens - FIRST_BRACKET) % 2 == 1)
 
 
 @dataclass(frozen=True)
 class Nesting:
-    """What is open after each token."""
+    """Open brackets after each token."""
 
     depth: Int[Tensor, "batch pos"]
-    """Open brackets after reading the token: an opener's own depth, one less than it for its closer."""
+    """Number of open brackets after the token: d for an opener of depth d, d - 1 for its closer."""
     open_at: Int[Tensor, "batch pos level"]
-    """Position of the open bracket of each level (the first is level 1), -1 where there is none."""
+    """Position of the open bracket of each level, from level 1; -1 if there is none."""
     top: Int[Tensor, "batch pos"]
-    """Position of the innermost open bracket, -1 where nothing is open."""
+    """Position of the innermost open bracket; -1 if none is open."""
     top_type: Int[Tensor, "batch pos"]
-    """Its type, counted from 0; -1 where nothing is open."""
+    """Type of that bracket (0-based); -1 if none is open."""
 
 
 def nesting(tokens: Int[Tensor, "batch pos"], max_depth: int) -> Nesting:
-    """Depth and open brackets after each token, for words of the language; nothing is checked."""
+    """Compute depth and open brackets after each token. The words are not checked."""
     opens = is_opener(tokens)
     depth = (opens.long() - is_closer(tokens).long()).cumsum(1)
     level = torch.arange(1, max_depth + 1, device=tokens.device)
@@ -66,7 +66,7 @@ def nesting(tokens: Int[Tensor, "batch pos"], max_depth: int) -> Nesting:
 
 
 def first_fault(tokens: Int[Tensor, " pos"], n_types: int, max_depth: int) -> tuple[int, str] | None:
-    """Where a row of brackets leaves the language, and how; None when it is a prefix of a word."""
+    """Position and description of the first error in a bracket sequence; None if it is a prefix of a word."""
     stack: list[int] = []
     names = bracket_names(n_types)
     for position, token in enumerate(tokens.tolist()):
@@ -81,22 +81,22 @@ def first_fault(tokens: Int[Tensor, " pos"], n_types: int, max_depth: int) -> tu
         elif not stack:
             return position, f"{name!r} closes nothing"
         elif (due := stack.pop()) != kind:
-            return position, f"{name!r} stands where {names[2 * due + 1]!r} is due"
+            return position, f"{name!r} where {names[2 * due + 1]!r} is expected"
     return None
 
 
 def stack_top_map(found: Nesting) -> Bool[Tensor, "batch query key"]:
-    """The innermost open bracket after each query, which may be the query itself."""
+    """For each query, the innermost open bracket after it, possibly the query itself."""
     return _mark(found.top[..., None])
 
 
 def unmatched_open_map(found: Nesting) -> Bool[Tensor, "batch query key"]:
-    """Every open bracket after each query."""
+    """For each query, every bracket that is open after it."""
     return _mark(found.open_at)
 
 
 def matching_map(found: Nesting, tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]:
-    """The bracket that each closer closes, and the one that closes each opener."""
+    """For each bracket, its partner."""
     before = torch.cat([torch.full_like(found.top[:, :1], -1), found.top[:, :-1]], 1)
     closes = _mark(torch.where(is_closer(tokens), before, -1)[..., None])
     return closes | closes.mT

@@ -1,4 +1,4 @@
-"""Bounded Dyck: words of nested brackets, no deeper than a bound. Which bracket closes next?"""
+"""The bounded Dyck task: predict the next bracket in nested brackets of bounded depth."""
 
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.tasks.base import AttentionKind, Batch, Score, Split, Vocab, check_split
+from interp.tasks.base import AttentionKind, Batch, Score, Split, Vocab, check_split, vocab_of
 from interp.tasks.dyck import brackets
 from interp.tasks.dyck.brackets import END, PAD, START, Nesting, bracket_names, closer, is_closer, nesting
 from interp.tasks.dyck.words import StepChances, prefix_chances, sample_words, word_chances
@@ -17,59 +17,61 @@ from interp.tasks.dyck.words import StepChances, prefix_chances, sample_words, w
 Words = Literal["prefixes", "complete"]
 LossOn = Literal["all", "closers"]
 CRITERION = 0.8
-"""The paper's: the right closer must have more than this share of the probability of all closers."""
+"""The paper's: the correct closer must have more than this share of the probability of all closers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DyckBatch(Batch):
-    """Bracket words. `target` is the position: what comes after `[START]`, after the first bracket, and so on."""
+    """Bracket words. Target i is the token after i brackets."""
+
+    answer_fields = ("labels", "due", "after_closer")
 
     due: Int[Tensor, "batch target"]
-    """Type of the innermost open bracket, counted from 0, whose closer is the only one allowed; -1: none is open."""
+    """Type of the innermost open bracket (0-based), the only one that may close next; -1 if none is open."""
     after_closer: Bool[Tensor, "batch target"]
-    """Where the last token is a closer, so that the answer is not the token just read."""
+    """Whether the last token is a closer, so that the answer is not the token just read."""
     depth: Int[Tensor, "batch target"]
-    """Open brackets."""
+    """Number of open brackets."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dyck:
-    """Words of nested brackets of several types, at most `max_depth` deep; the next bracket is to be told.
+    """Next-token prediction on words of nested brackets of several types, at most `max_depth` deep.
 
-    At depth 0 a bracket opens, at the greatest depth the last one closes; in between one opens with probability q,
-    its type even among all. A prefix ends anywhere; a complete word ends, once `min_length` is reached, with
-    probability 1/2 whenever nothing is open, given that it ends within `length`.
+    At depth 0 a bracket opens, at the maximal depth the innermost one closes; in between a bracket opens with
+    probability q, its type uniform. A prefix may end anywhere. A complete word ends, from `min_length` brackets on,
+    with probability 1/2 whenever no bracket is open, conditioned on ending within `length`.
 
-    Accuracy is told of `hard` positions (something is open and the last token is a closer) and of `all` where
-    something is open: after an opener the answer is the token just read, so that a model at chance on `hard` still
-    has 0.8 of `all`. Right is the most likely of the closers; `hard 0.8` and `all 0.8` ask, as the paper does, that it
-    hold more than 0.8 of the closers' probability.
+    Accuracy is reported for `hard` positions (a bracket is open and the last token is a closer) and for `all`
+    positions with an open bracket. After an opener the answer is the token just read, so a model at chance on `hard`
+    still reaches 0.8 on `all`. An answer is correct if the closer due is the most likely closer; for `hard 0.8` and
+    `all 0.8`, as in the paper, if it has more than 0.8 of the closers' probability.
 
-    Splits are independent draws: short words come up in every split, as in the paper.
+    Splits are independent draws: short words occur in every split, as in the paper.
 
     Source: bounded Dyck (arXiv:2312.01429) Section 2, Eq. 1-4, and its released code for complete words.
 
     Raises:
         ValueError: fewer than one type or level, q outside (0, 1), no length, an odd length of complete words, an
-            unknown choice, or scoring that starts after the end.
+            unknown choice, or `score_from` beyond the end.
     """
 
     n_types: int = 2
-    """Types of bracket."""
+    """Number of bracket types."""
     max_depth: int = 4
-    """Most brackets open at a time."""
+    """Largest number of open brackets."""
     q: float = 0.5
-    """Probability to open where both are possible."""
+    """Probability to open where opening and closing are both possible."""
     length: int = 28
-    """Brackets of a prefix; most brackets of a complete word."""
+    """Brackets of a prefix; the most brackets of a complete word."""
     words: Words = "prefixes"
-    """`prefixes` of exactly `length` brackets, or `complete` words and then `[END]`."""
+    """`prefixes` of exactly `length` brackets, or `complete` words followed by `[END]`."""
     min_length: int = 2
-    """Fewest brackets of a complete word; `length` for words of exactly that length."""
+    """The fewest brackets of a complete word; equal to `length` for words of one length."""
     loss_on: LossOn = "all"
-    """What training counts: `all` next tokens, or only those that are `closers` (the paper's released setting)."""
+    """Next tokens in the training loss: `all`, or only `closers` (the paper's released setting)."""
     score_from: int = 0
-    """Accuracy counts positions from this one on."""
+    """First position that is scored."""
     attention: AttentionKind = field(default="causal", init=False)
 
     def __post_init__(self):
@@ -77,7 +79,7 @@ class Dyck:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
         if not 0 < self.q < 1:
-            raise ValueError(f"q is {self.q}; it must lie strictly between 0 and 1.")
+            raise ValueError(f"q is {self.q}; it must be strictly between 0 and 1.")
         for name, choices in (("words", Words), ("loss_on", LossOn)):
             if getattr(self, name) not in get_args(choices):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(get_args(choices))}.")
@@ -92,8 +94,8 @@ class Dyck:
 
     @property
     def vocab(self) -> Vocab:
-        """Marks, then opener and closer of each type in turn."""
-        return _vocab(self.n_types)
+        """Special tokens, then the opener and closer of each type."""
+        return vocab_of(("[PAD]", "[START]", "[END]", *bracket_names(self.n_types)))
 
     @property
     def d_vocab(self) -> int:
@@ -102,7 +104,7 @@ class Dyck:
 
     @property
     def d_vocab_out(self) -> int:
-        """Number of tokens: any may come next as far as the model knows."""
+        """Number of tokens."""
         return len(self.vocab)
 
     @property
@@ -112,37 +114,37 @@ class Dyck:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """How many brackets were read."""
+        """Numbers of brackets read before each prediction."""
         return tuple(str(i) for i in range(self.n_ctx))
 
     @property
     def outcomes(self) -> tuple[str, ...]:
-        """What accuracy is told of."""
+        """Kinds of position, with two criteria of correctness."""
         return ("hard", "all", f"hard {CRITERION}", f"all {CRITERION}")
 
     @property
     def chance(self) -> float:
-        """Accuracy of guessing evenly among the closers."""
+        """Accuracy of uniform guessing among the closers."""
         return 1 / self.n_types
 
     def describe(self) -> dict:
-        """The settings as plain values, for a manifest."""
+        """Settings as plain values, for a manifest."""
         values = asdict(self)
         del values["attention"]
         return {"task": "dyck", **values}
 
     @classmethod
     def from_description(cls, values: dict) -> "Dyck":
-        """The task that `describe` described."""
+        """Build the task from the output of `describe`."""
         return cls(**{name: value for name, value in values.items() if name != "task"})
 
     def sample(self, n: int, *, generator: torch.Generator, split: Split = "train") -> DyckBatch:
-        """Fresh words.
+        """Sample words.
 
         Args:
-            n: How many.
-            generator: Decides them; the only randomness.
-            split: Checked, and without effect: splits are independent draws.
+            n: Number of words.
+            generator: The only source of randomness.
+            split: Checked, but without effect: splits are independent draws.
 
         Raises:
             ValueError: an unknown split.
@@ -152,10 +154,10 @@ class Dyck:
         return self._batch(words[:, :-1], words[:, 1:])
 
     def read(self, text: str) -> DyckBatch:
-        """One example from brackets written down, such as `([[](`. Its last label is padding: nothing follows.
+        """Parse one example, such as `([[](`. Its last label is padding.
 
         Raises:
-            ValueError: an unknown token, or brackets that are no prefix of a word (where they break, and how).
+            ValueError: an unknown token, or brackets that are not a prefix of a word (where and why).
         """
         tokens = torch.tensor(self.vocab.encode(text), dtype=torch.long)
         fault = brackets.first_fault(tokens, self.n_types, self.max_depth)
@@ -187,7 +189,7 @@ class Dyck:
         return _word_chances(self.q, self.max_depth, self.length, self.min_length)
 
     def next_token_probabilities(self, batch: DyckBatch) -> Float[Tensor, "batch pos d_vocab"]:
-        """Exact probability of every next token, given all before it, in float64. Rows of padding are zero."""
+        """Exact probability of every next token given the prefix, in float64; zero at padding."""
         step = torch.arange(batch.tokens.shape[1]).expand_as(batch.tokens)
         opens, ends = self._chances.at(batch.depth, step)
         exact = torch.zeros(*batch.tokens.shape, self.d_vocab, dtype=torch.float64)
@@ -198,10 +200,9 @@ class Dyck:
         return exact if batch.attention_mask is None else exact * batch.attention_mask[..., None]
 
     def loss(self, logits: Float[Tensor, "batch pos d_vocab_out"], batch: Batch) -> Float[Tensor, ""]:
-        """Cross entropy in nats, mean over the next tokens that count.
+        """Cross entropy in nats, mean over the next tokens selected by `loss_on`.
 
-        Source: Eq. 4; the paper's experiments count `closers` only (released code). Differs: the theory has squared
-        error.
+        Source: Eq. 4; the paper's experiments use `closers` (released code). Differs: the theory has squared error.
         """
         counted = is_closer(batch.labels) if self.loss_on == "closers" else batch.labels != PAD
         return F.cross_entropy(logits.flatten(0, 1), torch.where(counted, batch.labels, -100).flatten())
@@ -211,7 +212,7 @@ class Dyck:
         return at_targets.argmax(-1)
 
     def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: DyckBatch) -> Score:
-        """Right closers, and the cross entropy among closers, over `hard` and over `all` positions."""
+        """Correct closers and cross entropy among closers, over `hard` and `all` positions."""
         chances = at_targets[..., brackets.closer(0) :: 2].log_softmax(-1)
         right = chances.gather(2, batch.due.clamp_min(0)[..., None])[..., 0]
         best, sure = chances.argmax(-1) == batch.due, right.exp() > CRITERION
@@ -227,23 +228,23 @@ class Dyck:
         )
 
     def probe_labels(self, batch: DyckBatch) -> dict[str, Int[Tensor, "batch target"]]:
-        """What there is to read after each token: the `depth`, and the `stack_top` (0: nothing open, else its type)."""
+        """Probe labels after each token: `stack_top` (0 if none is open, else type + 1) and `depth`."""
         return {"stack_top": batch.due + 1, "depth": batch.depth}
 
     def control_types(self, batch: DyckBatch) -> Int[Tensor, "batch target"]:
-        """The last four tokens as one number: the input type of a control task.
+        """Input type of each target for control tasks: the last four tokens as one number.
 
-        The last token alone is one of a handful, which any layer tells apart.
+        The last token alone has few values, which every layer separates.
         """
         padded = F.pad(batch.tokens, (3, 0))
         pos = batch.tokens.shape[1]
         return sum((padded[:, 3 - back : 3 - back + pos] * self.d_vocab**back for back in range(4)), batch.tokens * 0)
 
     def relations(self, batch: Any) -> dict[str, Bool[Tensor, "batch query key"]]:
-        """Which keys stand in which relation to each query.
+        """Attention relations: for each query, the keys that are related to it.
 
-        `stack_top`: the innermost open bracket after the query (the query itself, if it opens). `unmatched_open`:
-        every open bracket. `matching_bracket`: the partner. `special`: `[START]`.
+        `stack_top`: the innermost open bracket after the query, possibly the query itself. `unmatched_open`: every
+        open bracket. `matching_bracket`: the partner. `special`: `[START]`.
         """
         found = self.nesting(batch)
         pos = batch.tokens.shape[1]
@@ -255,26 +256,21 @@ class Dyck:
         }
 
     def nesting(self, batch: Batch) -> Nesting:
-        """Depth and open brackets after each token."""
+        """Depth and open brackets after each token of a batch."""
         return nesting(batch.tokens, self.max_depth)
 
     def staircase(self, *kinds: int, repeat: int = 1) -> str:
-        """`((((  ))))` for each type in turn, to the greatest depth: every type and depth once.
+        """Text `((((  ))))` for each of the types (default: all), to the maximal depth: every type and depth once.
 
-        Source: the paper's probe prefix, 16 brackets for two types and depth 4; with all types when none is named.
+        Source: the paper's probe prefix, 16 brackets for two types and depth 4.
         """
         pairs = [self.pair(kind) for kind in kinds or range(self.n_types)]
         return "".join(left * self.max_depth + right * self.max_depth for left, right in pairs) * repeat
 
     def pair(self, kind: int) -> tuple[str, str]:
-        """Names of the opener and the closer of a type, counted from 0."""
+        """Names of the opener and the closer of a type (0-based)."""
         names = bracket_names(self.n_types)
         return names[2 * kind], names[2 * kind + 1]
-
-
-@lru_cache
-def _vocab(n_types: int) -> Vocab:
-    return Vocab(("[PAD]", "[START]", "[END]", *bracket_names(n_types)))
 
 
 @lru_cache

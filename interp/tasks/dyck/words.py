@@ -1,4 +1,4 @@
-"""The distribution D_{q,k,D} over bracket words: a sampler, and the exact probability of each next step.
+"""The distribution D_{q,k,D} over bracket words: sampling, and exact probabilities of the next step.
 
 Axes: `step` brackets read so far, `depth` open brackets.
 """
@@ -15,39 +15,41 @@ from interp.tasks.dyck.brackets import END, FIRST_BRACKET, PAD, START
 
 @dataclass(frozen=True)
 class StepChances:
-    """What may come next, by brackets read so far and depth: open, close or end. The three sum to one."""
+    """Probabilities of the next step (open or end; the rest is close), by brackets read so far and depth."""
 
     opens: Float[Tensor, "step depth"]
     ends: Float[Tensor, "step depth"]
 
     def at(self, depth: Int[Tensor, "*batch pos"], step: Int[Tensor, "*batch pos"]) -> tuple[Tensor, Tensor]:
-        """Chance to open and to end at these depths after so many brackets."""
+        """Probabilities to open and to end, at given depths and steps."""
         step = step.clamp_max(len(self.opens) - 1)
         return self.opens[step, depth], self.ends[step, depth]
 
 
 def prefix_chances(q: float, max_depth: int, length: int) -> StepChances:
-    """Of a prefix of any length: open for sure at depth 0, with q inside, never at the greatest depth."""
+    """Step probabilities of prefixes: open with probability 1 at depth 0, q in between, 0 at the maximal depth."""
     opens = torch.full((max_depth + 1,), q, dtype=torch.float64)
     opens[0], opens[-1] = 1, 0
     return StepChances(opens.expand(length + 1, -1), torch.zeros(length + 1, max_depth + 1, dtype=torch.float64))
 
 
 def word_chances(q: float, max_depth: int, length: int, min_length: int) -> StepChances:
-    """Of complete words: after at least `min_length` brackets a word ends with 1/2 whenever depth is 0, given that it
-    ends within `length` brackets. The condition is met exactly, by dynamic programming from the end.
+    """Step probabilities of complete words.
+
+    After at least `min_length` brackets a word ends with probability 1/2 whenever the depth is 0, conditioned on
+    ending within `length` brackets. The condition is exact, by dynamic programming from the end.
     """
     opens = prefix_chances(q, max_depth, 0).opens[0]
     ending = torch.zeros(length + 1, max_depth + 1, dtype=torch.float64)
     ending[min_length:, 0] = 0.5
-    finish = torch.zeros(length + 2, max_depth + 2, dtype=torch.float64)  # to end in time, up to a factor per step
+    finish = torch.zeros(length + 2, max_depth + 2, dtype=torch.float64)  # P(end in time), up to a factor per step
     next_open = torch.zeros(length + 1, max_depth + 1, dtype=torch.float64)
     for step in range(length, -1, -1):
         up, down = finish[step + 1, 1:], torch.nn.functional.pad(finish[step + 1, :max_depth], (1, 0))
         next_open[step] = (1 - ending[step]) * opens * up
         finish[step, :-1] = next_open[step] + (1 - ending[step]) * (1 - opens) * down + ending[step]
         scale = finish[step].max().clamp_min(1e-300)
-        if step < min_length:  # nothing can end here, so only ratios within a step matter: keep them from vanishing
+        if step < min_length:  # no word ends here, so only ratios within a step matter: avoid underflow
             finish[step] /= scale
             next_open[step] /= scale
     whole = finish[:-1, :-1].clamp_min(1e-300)
@@ -57,7 +59,7 @@ def word_chances(q: float, max_depth: int, length: int, min_length: int) -> Step
 def sample_words(
     n: int, n_types: int, chances: StepChances, *, generator: torch.Generator, length: int
 ) -> Int[Tensor, "batch pos"]:
-    """Words or prefixes, `[START]` before them: `length` further tokens, `[END]` and padding included."""
+    """Sample words or prefixes: `[START]`, then `length` tokens including `[END]` and padding."""
     draws = torch.rand(length, n, generator=generator).numpy()
     kinds = torch.randint(n_types, (n, length), generator=generator)
     opens, ends = chances.opens.float().numpy(), chances.ends.float().numpy()
@@ -76,7 +78,7 @@ def sample_words(
 
 
 def _with_types(steps: Int[Tensor, "batch pos"], kinds: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch longer"]:
-    """Tokens from steps up (1), down (-1) and none (0): openers get their own type, closers their opener's."""
+    """Tokens from steps up (1), down (-1) and none (0); closers get the type of their opener."""
     depth = steps.cumsum(1)
     at = torch.arange(steps.shape[1])
     kind = kinds

@@ -1,4 +1,4 @@
-"""LEGO sentences by hand: text to a batch of one, and a sentence's chain for display."""
+"""Parse LEGO sentences from text, and describe the chain of a sentence for display."""
 
 from dataclasses import dataclass
 
@@ -9,30 +9,30 @@ from interp.tasks.lego.task import Lego, LegoBatch
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """One sentence's chain, in words: variable i is `operations[i]` applied to variable i - 1."""
+    """The chain of one sentence, by token names: variable i is `operations[i]` applied to variable i - 1."""
 
     words: tuple[str, ...]
     """The sentence's tokens."""
     root: str
-    """What the chain starts from."""
+    """Token of the root."""
     variables: tuple[str, ...]
     """Names, in chain order."""
     operations: tuple[str, ...]
     values: tuple[str, ...]
     clause_of: tuple[int, ...]
-    """Which clause of the sentence defines each variable."""
+    """Index of the clause that defines each variable."""
     clause_of_word: tuple[int | None, ...]
-    """Which clause each token belongs to; None for `[BOS]` and `[EOS]`."""
+    """Clause of each token; None for `[BOS]` and `[EOS]`."""
 
     @property
     def edges(self) -> tuple[tuple[str, str, str], ...]:
-        """(from, operation, to) for every step, the root's included."""
+        """(from, operation, to) of every step, starting at the root."""
         before = (self.root, *self.variables[:-1])
         return tuple(zip(before, self.operations, self.variables, strict=True))
 
 
 def chain_of(task: Lego, batch: LegoBatch, row: int = 0) -> Chain:
-    """The chain of one sentence of a batch."""
+    """Return the chain of one sentence of a batch."""
     order = batch.clause_of[row].tolist()
     words = tuple(task.vocab.words(batch.tokens[row]))
     mark = int(task.sentence_format == "paper")
@@ -50,10 +50,10 @@ def chain_of(task: Lego, batch: LegoBatch, row: int = 0) -> Chain:
 
 
 def read_sentence(task: Lego, text: str) -> LegoBatch:
-    """A batch of one from a sentence's text; `[BOS]` and `[EOS]` may be left out.
+    """Parse one sentence into a batch of one; `[BOS]` and `[EOS]` are optional.
 
     Raises:
-        ValueError: an unknown token, a clause of another form, a number of clauses that is not the task's, or
+        ValueError: an unknown token, a malformed clause, another number of clauses than the task has, or
             clauses that do not form one chain.
     """
     ids = task.vocab.ids
@@ -81,7 +81,7 @@ def read_sentence(task: Lego, text: str) -> LegoBatch:
             raise ValueError(f"{left!r} is defined by two clauses, {twice[0]} and {clause}; define it once.")
         if right in parent:
             raise ValueError(
-                f"{right!r} is used by two clauses, {parent[right][2]} and {clause}; a chain has no forks."
+                f"{right!r} is used by two clauses, {parent[right][2]} and {clause}; a chain does not fork."
             )
         parent[right] = (left, operation, clause)
     at, chain = task.group.root_token, []
@@ -90,6 +90,6 @@ def read_sentence(task: Lego, text: str) -> LegoBatch:
         chain.append(step)
         at = step[0]
     if parent:
-        raise ValueError(f"the clauses form no single chain: {sorted(s[2] for s in parent.values())} are not reached.")
+        raise ValueError(f"the clauses do not form one chain: {sorted(s[2] for s in parent.values())} are not reached.")
     content = [[task.alphabet.index(left), ids[op] - ids[task.group.elements[0]], clause] for left, op, clause in chain]
     return task.from_content(torch.tensor([content]))

@@ -1,4 +1,4 @@
-"""Finite groups and semigroups acting on a set, given as tables and checked."""
+"""Finite groups and semigroups acting on a set, as checked tables."""
 
 from dataclasses import dataclass
 from itertools import permutations
@@ -9,30 +9,30 @@ import numpy as np
 
 @dataclass(frozen=True, kw_only=True)
 class GroupAction:
-    """A finite semigroup acting on a finite set, written with one token per element.
+    """A finite semigroup acting on a finite set, with one token per element.
 
-    Source: LEGO (arXiv:2206.04301) Section 2, "learning equality and group operations". A semigroup is enough:
-    the task asks for g . x only, never for an inverse.
+    Source: LEGO (arXiv:2206.04301) Section 2, "learning equality and group operations". Differs: a semigroup is
+    accepted, since the task uses g . x only and never an inverse.
 
     Raises:
         ValueError: tables of the wrong shape, a product or a point outside the set (closure), a product that
-            is not associative, an action that does not respect it, or a root that is no point.
+            is not associative, an action that does not respect it, or a root that is not a point.
     """
 
     name: str
-    """What to call it: `Z2`, `S3`."""
+    """Name, such as `Z2` or `S3`."""
     elements: tuple[str, ...]
     """Tokens of the acting elements."""
     points: tuple[str, ...]
-    """Names of the points acted upon: the values that variables take."""
+    """Names of the points acted on: the values of variables."""
     product: tuple[tuple[int, ...], ...]
     """product[g][h] is the index of g h: first h, then g."""
     act: tuple[tuple[int, ...], ...]
     """act[g][x] is the index of the point g . x."""
     root: int = 0
-    """The point where every chain starts."""
+    """Index of the point at which every chain starts."""
     root_token: str = "1"
-    """How that point is written in a sentence."""
+    """Token of that point in a sentence."""
 
     def __post_init__(self):
         n, m = len(self.elements), len(self.points)
@@ -48,15 +48,15 @@ class GroupAction:
         if len(wrong):
             g, h, x = wrong[0]
             raise ValueError(
-                f"act of {self.name} is no action: ({self.elements[g]} {self.elements[h]}) . {self.points[x]} differs "
-                f"from {self.elements[g]} . ({self.elements[h]} . {self.points[x]})."
+                f"act of {self.name} is not an action: ({self.elements[g]} {self.elements[h]}) . {self.points[x]} "
+                f"differs from {self.elements[g]} . ({self.elements[h]} . {self.points[x]})."
             )
         if not 0 <= self.root < m:
             raise ValueError(f"root is {self.root}; {self.name} has points 0 to {m - 1}.")
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "GroupAction":
-        """A group action from its fields as plain values."""
+        """Build a group action from plain values."""
         tables = {name: tuple(tuple(row) for row in values[name]) for name in ("product", "act")}
         names = {name: tuple(values[name]) for name in ("elements", "points")}
         return cls(**{**values, **tables, **names})
@@ -76,7 +76,7 @@ def _table(name: str, rows: tuple[tuple[int, ...], ...], shape: tuple[int, int],
 
 
 def cyclic(n: int) -> GroupAction:
-    """The integers modulo n, acting on themselves by addition; elements are written +0, +1, ..."""
+    """The integers modulo n, acting on themselves by addition; elements are +0, +1, ..."""
     table = tuple(tuple((g + x) % n for x in range(n)) for g in range(n))
     names = tuple(str(x) for x in range(n))
     return GroupAction(
@@ -117,10 +117,10 @@ S3 = symmetric(3)
 
 
 def ready_made(name: str) -> GroupAction:
-    """A group by its usual name: `Z2`, `S3`, or any `Zn` and `Sn`.
+    """Return a group by name: `Z2`, `S3`, or any `Zn` or `Sn`.
 
     Raises:
-        ValueError: another name.
+        ValueError: an unknown name.
     """
     known = {"Z2": Z2, "S3": S3}
     if name in known:

@@ -1,7 +1,6 @@
-"""LEGO: a chain of group operations, written as clauses in random order. Which value has each variable?"""
+"""The LEGO task: resolve a chain of group operations whose clauses are in random order."""
 
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -16,8 +15,8 @@ from interp.tasks.base import (
     Split,
     Vocab,
     check_split,
-    logits_at_targets,
     supervised_cross_entropy,
+    vocab_of,
 )
 from interp.tasks.lego.groups import Z2, GroupAction
 
@@ -31,43 +30,43 @@ class LegoBatch(Batch):
     """LEGO sentences. `target` is the chain variable: 0 is the root, i is resolved from i - 1."""
 
     letters: Int[Tensor, "batch target"]
-    """Which letter of the alphabet each variable is."""
+    """Index of each variable's letter in the alphabet."""
     operations: Int[Tensor, "batch target"]
-    """Which element acts to give each variable."""
+    """Index of the group element applied to obtain each variable."""
     clause_of: Int[Tensor, "batch target"]
-    """Which clause of the sentence defines each variable."""
+    """Index of the clause that defines each variable."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lego:
-    """Sentences like `a=+1;b=-a;` with their clauses shuffled; every variable's value is to be told.
+    """Sentences like `a=+1;b=-a;` with shuffled clauses; the value of every variable is predicted.
 
-    Variable i is `v_i = g_i . v_{i-1}`, the root is `v_0 = g_0 . root`. Letters are drawn afresh for each sentence
-    without repetition, operations independently and uniformly. A variable is read at its clause's first token.
+    Variable i is `v_i = g_i . v_{i-1}` with `v_0 = g_0 . root`. Each sentence draws letters without replacement, and
+    operations independently and uniformly. A variable is predicted at the first token of its clause.
 
-    A sentence belongs to one split for good, decided by a hash of its content: three quarters are for training, an
-    eighth each for validation and test, so held-out sentences are never trained on.
+    A hash of its content assigns each sentence to one split: three quarters to training, one eighth each to
+    validation and test. Held-out sentences never occur in training, for any seed.
 
     Source: LEGO (arXiv:2206.04301) Section 2 and released data. Differs: the paper draws values and derives signs,
     which for a group acting on itself is the same distribution; its splits are independent draws.
 
     Raises:
-        ValueError: fewer than one variable, more variables than letters, supervised variables out of range or none,
-            an unknown format or clause order.
+        ValueError: fewer than one variable, more variables than letters, no supervised variables or some out of
+            range, an unknown format or clause order.
     """
 
     n_vars: int = 12
     """Variables in a chain."""
     group: GroupAction = Z2
-    """What acts on what."""
+    """The group, and the set that it acts on."""
     n_supervised: int | None = None
-    """The first so many variables count in the loss; all of them when left out."""
+    """Number of variables, from the first, that count in the loss; default: all."""
     supervised: tuple[int, ...] | None = None
-    """Exactly these variables count in the loss; instead of `n_supervised`."""
+    """Indices of the variables that count in the loss, instead of `n_supervised`."""
     alphabet: tuple[str, ...] | str = LETTERS
     """Names of variables."""
     clause_order: ClauseOrder = "random"
-    """`chain` keeps clauses in the order of the chain."""
+    """`random`, or `chain`: clauses in the order of the chain."""
     sentence_format: SentenceFormat = "paper"
     """`paper`: `[BOS]`, five tokens a clause (`b = - a ;`), `[EOS]`. `compact`: three tokens a clause (`b - a`)."""
     attention: AttentionKind = field(default="bidirectional", init=False)
@@ -95,13 +94,13 @@ class Lego:
             )
         object.__setattr__(self, "supervised", tuple(sorted(chosen)))
         object.__setattr__(self, "n_supervised", None)
-        len(self.vocab)  # two tokens of one name are refused here
+        len(self.vocab)  # raises if two tokens have the same name
 
     @property
     def vocab(self) -> Vocab:
         """Every token of the language."""
         marks = ("[PAD]", "[BOS]", "[EOS]", "=", ";") if self.sentence_format == "paper" else ("[PAD]",)
-        return _vocab((*marks, self.group.root_token, *self.group.elements, *self.alphabet))
+        return vocab_of((*marks, self.group.root_token, *self.group.elements, *self.alphabet))
 
     @property
     def d_vocab(self) -> int:
@@ -110,7 +109,7 @@ class Lego:
 
     @property
     def d_vocab_out(self) -> int:
-        """Number of values a variable can have."""
+        """Number of values of a variable."""
         return len(self.group.points)
 
     @property
@@ -125,21 +124,21 @@ class Lego:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Names of the variables, in chain order."""
+        """Names of the variables in chain order: #0, #1, ..."""
         return tuple(f"#{i}" for i in range(self.n_vars))
 
     @property
     def outcomes(self) -> tuple[str, ...]:
-        """Every variable has its own accuracy."""
+        """One outcome per variable."""
         return self.targets
 
     @property
     def chance(self) -> float:
-        """Accuracy of guessing evenly among the values."""
+        """Accuracy of uniform guessing."""
         return 1 / self.d_vocab_out
 
     def describe(self) -> dict:
-        """The settings as plain values, for a manifest."""
+        """Settings as plain values, for a manifest."""
         return {
             "task": "lego",
             "n_vars": self.n_vars,
@@ -152,24 +151,24 @@ class Lego:
 
     @classmethod
     def from_description(cls, values: dict) -> "Lego":
-        """The task that `describe` described."""
+        """Build the task from the output of `describe`."""
         kept = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items() if name != "task"}
         return cls(**{**kept, "group": GroupAction.from_dict(values["group"])})
 
     def sample(
         self, n: int, *, generator: torch.Generator, split: Split = "train", n_vars: int | None = None
     ) -> LegoBatch:
-        """Fresh sentences.
+        """Sample sentences.
 
         Args:
-            n: How many.
-            generator: Decides them; the only randomness.
-            split: `train`, `validation` or `test`; no sentence is in two of them.
-            n_vars: Chain length, at most the task's. A shorter chain fills a random choice of the clause slots of
-                a full sentence (its `position_ids` say which), so that every position gets used.
+            n: Number of sentences.
+            generator: The only source of randomness.
+            split: `train`, `validation` or `test`; the splits are disjoint.
+            n_vars: Chain length, at most the task's; default: the task's. A shorter chain occupies randomly chosen
+                clause slots of a full sentence, given by `position_ids`, so that every position is trained.
 
         Raises:
-            ValueError: an unknown split, a chain length out of range, or a split that holds no sentence.
+            ValueError: an unknown split, a chain length out of range, or a split with too few sentences.
         """
         check_split(split)
         length = self.n_vars if n_vars is None else n_vars
@@ -185,7 +184,7 @@ class Lego:
             if have >= n:
                 break
         else:
-            raise ValueError(f"split {split!r} of this task holds too few sentences ({have} found, {n} asked for).")
+            raise ValueError(f"split {split!r} of this task has too few sentences ({have} found, {n} requested).")
         slots = None
         if length < self.n_vars:
             slots = _choose(n, self.n_vars, length, generator).sort(-1).values
@@ -203,7 +202,7 @@ class Lego:
     def from_content(
         self, content: Int[Tensor, "batch target field"], slots: Int[Tensor, "batch clause"] | None = None
     ) -> LegoBatch:
-        """Sentences from what is in them: letter, operation and clause of every variable, in chain order."""
+        """Build sentences from the letter, operation and clause of every variable, in chain order."""
         letters, operations, clause_of = content.unbind(-1)
         n, length = letters.shape
         ids = self.vocab.ids
@@ -244,7 +243,7 @@ class Lego:
         return ids
 
     def values(self, operations: Int[Tensor, "batch target"]) -> Int[Tensor, "batch target"]:
-        """The value of every variable: operations applied along the chain."""
+        """Value of every variable, by applying the operations along the chain."""
         act = torch.tensor(self.group.act)
         value = torch.full((len(operations),), self.group.root)
         values = []
@@ -256,7 +255,7 @@ class Lego:
     def loss(self, logits: Float[Tensor, "batch pos d_vocab_out"], batch: Batch) -> Float[Tensor, ""]:
         """Cross entropy in nats, mean over the supervised variables.
 
-        Source: LEGO released code. Differs: two logits and cross entropy for Z2, where it has one and BCE.
+        Source: LEGO released code. Differs: two logits and cross entropy for Z2, instead of one logit and BCE.
         """
         return supervised_cross_entropy(logits, batch)
 
@@ -264,35 +263,30 @@ class Lego:
         """The most likely value of every variable."""
         return at_targets.argmax(-1)
 
-    def correct(self, logits: Float[Tensor, "batch pos d_vocab_out"], batch: Batch) -> Bool[Tensor, "batch target"]:
-        """Whether the most likely value is the right one, for every variable, supervised or not."""
-        return self.answers(logits_at_targets(logits, batch)) == batch.labels
-
     def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: Batch) -> Score:
-        """Right answers and cross entropy of every variable, from the logits where it is read."""
+        """Correct answers and cross entropy of every variable."""
         loss = F.cross_entropy(at_targets.transpose(1, 2), batch.labels, reduction="none")
         right = (self.answers(at_targets) == batch.labels).to(loss.dtype)
         return Score(right=right, loss=loss, total=torch.ones_like(loss))
 
     def probe_labels(self, batch: LegoBatch) -> dict[str, Int[Tensor, "batch target"]]:
-        """What there is to read at each variable: its `value`, and the `operation` its own clause applies."""
+        """Probe labels at each variable: its `value`, and the `operation` of its clause."""
         return {"value": batch.labels, "operation": batch.operations}
 
     def control_types(self, batch: LegoBatch) -> Int[Tensor, "batch target"]:
-        """The clause that stands at each target, as one number: the input type of a control task.
+        """Input type of each target for control tasks: its clause (letter, operation, letter) as one number.
 
-        Hewitt and Liang take the word; a variable's word is one of 26 letters, which any layer tells apart, so
-        the whole clause is taken (letter, operation, letter).
+        Differs: Hewitt and Liang use the word. Here a word is one of 26 letters, which every layer separates.
         """
         right = torch.cat([torch.full_like(batch.letters[:, :1], len(self.alphabet)), batch.letters[:, :-1]], 1)
         n_right, n_elements = len(self.alphabet) + 1, len(self.group.elements)
         return (batch.letters * n_elements + batch.operations) * n_right + right
 
     def relations(self, batch: Batch) -> dict[str, Bool[Tensor, "batch query key"]]:
-        """Which keys stand in which relation to each query.
+        """Attention relations: for each query, the keys that are related to it.
 
-        `same_token`: the identical token elsewhere. `same_clause`: the query's own clause, itself included.
-        `special`: `[BOS]` and `[EOS]` (for every query; none in the compact format).
+        `same_token`: the identical token at another position. `same_clause`: the clause of the query, including the
+        query. `special`: `[BOS]` and `[EOS]`, for every query; none in the compact format.
         """
         tokens = batch.tokens
         pos = tokens.shape[1]
@@ -309,17 +303,12 @@ class Lego:
         }
 
 
-@lru_cache
-def _vocab(names: tuple[str, ...]) -> Vocab:
-    return Vocab(names)
-
-
 _SPLITS = ("train", "validation", "test")
-_OVERSAMPLE = {"train": 1.36, "validation": 8.8, "test": 8.8}  # one over the split's share, and a little
+_OVERSAMPLE = {"train": 1.36, "validation": 8.8, "test": 8.8}  # slightly more than one over the share of the split
 
 
 def _split_of(content: Int[Tensor, "batch target field"]) -> Int[Tensor, " batch"]:
-    """Split of each sentence, from a multiplicative hash of its whole content: 0 train, 1 validation, 2 test."""
+    """Split of each sentence, from a multiplicative hash of its content: 0 train, 1 validation, 2 test."""
     flat = content.flatten(1)
     multiplier = torch.randint(1 << 62, (flat.shape[1],), generator=torch.Generator().manual_seed(62942)) | 1
     mixed = (flat + 1) * multiplier
@@ -330,5 +319,5 @@ def _split_of(content: Int[Tensor, "batch target field"]) -> Int[Tensor, " batch
 
 
 def _choose(n: int, out_of: int, count: int, generator: torch.Generator) -> Int[Tensor, "n count"]:
-    """For each of n rows, `count` different numbers below `out_of`, in random order."""
+    """For each of n rows, `count` distinct numbers below `out_of`, in random order."""
     return torch.rand(n, out_of, generator=generator).topk(count, dim=1).indices

@@ -1,4 +1,4 @@
-"""Template tasks ready made: the template paper's, as texts that `interp.tasks.Template` reads."""
+"""The template tasks of the template paper, ready made."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import permutations, product
@@ -16,24 +16,24 @@ def _read(*texts: str) -> Templates:
 
 
 def same_different() -> Templates:
-    """Are two symbols the same? (Section 1)"""
+    """Same or different: are two symbols equal? (Section 1)"""
     return _read("aa -> +1", "ab -> -1")
 
 
 def aba_abb() -> Templates:
-    """Which of the first two symbols comes again? (Section 5, Figure 3)"""
+    """Which of the first two symbols is repeated? (Section 5, Figure 3)"""
     return _read("aba -> +1", "abb -> -1")
 
 
 def aabb_abab() -> Templates:
-    """Pairs, or alternation?"""
+    """Two pairs, or alternation?"""
     return _read("aabb -> +1", "abab -> -1")
 
 
 def majority(length: int = 4) -> Templates:
     """Does the first symbol make up at least half of the `length` that follow? 2^length templates of two symbols.
 
-    Differs: the paper does not say what a tie counts as; here it is +1.
+    Differs: the paper does not define ties; here a tie is +1.
 
     Raises:
         ValueError: a length below 1.
@@ -45,32 +45,32 @@ def majority(length: int = 4) -> Templates:
 
 
 def programs() -> Templates:
-    """Which of two variables does a program print: the one that is 1, or the one that is -1? (Figure 1)"""
+    """Programs that print one of two variables, 1 or -1. (Figure 1)"""
     start = "a = 1 ; b = -1 ; print ( {} )"
     return _read(f"{start.format('a')} -> +1", f"{start.format('b')} -> -1")
 
 
 def symbolic_programs() -> Templates:
-    """What does a program print, where both variables hold symbols? (Figure 2)"""
+    """Programs that print one of two variables whose values are symbols. (Figure 2)"""
     start = 'a = " c " ; b = " d " ; print ( {} )'
     return _read(f"{start.format('a')} -> c", f"{start.format('b')} -> d")
 
 
 def print_symbol() -> Templates:
-    """Say what is between the quotes."""
+    """Copy the symbol between the quotes."""
     return _read('print ( " a " ) -> a')
 
 
 def copy() -> Templates:
-    """Say the symbol again. (Section 6)"""
+    """Copy the symbol. (Section 6)"""
     return _read("a -> a")
 
 
 def distribution_of_three() -> Templates:
-    """A row of three symbols, the same three in another order with the last left out, four choices: which one is it?
+    """Three symbols, two of the same three in another order, then four choices for the missing one.
 
-    6 orders of the second row times 24 of the choices, of which one is a fourth symbol; the label is the number of the
-    right choice. (Appendix; Webb et al. 2021)
+    Six orders of the second row times 24 orders of the choices, one of which is a fourth symbol; the label is the
+    number of the correct choice. (Appendix; Webb et al. 2021)
     """
     return tuple(
         LabelledTemplate(("a", "b", "c", *row[:2], *choices), float(choices.index(row[2]) + 1))
@@ -80,10 +80,10 @@ def distribution_of_three() -> Templates:
 
 
 def match_to_sample() -> Templates:
-    """A pair of symbols, then one of equal and one of different symbols: is the first (+1) or second (-1) alike?
+    """A sample pair, then an equal and an unequal pair: does the first (+1) or the second (-1) match the sample?
 
-    The pair of equals is of a symbol that the sample does not have; the other may share symbols with all. That reading
-    gives the paper's count, 40. (Appendix; Webb et al. 2021)
+    The equal pair uses a symbol that is not in the sample; the unequal pair may share symbols with both. This reading
+    gives the paper's count of 40 templates. (Appendix; Webb et al. 2021)
     """
     found = []
     for sample in ("aa", "ab"):
@@ -97,7 +97,7 @@ def match_to_sample() -> Templates:
 
 
 def _pairs_after(seen: str) -> Iterator[str]:
-    """Two different symbols that each are an old one or the next new one."""
+    """Pairs of different symbols, each already seen or the next new one."""
     old = sorted(set(seen))
     for one in [*old, WILDCARDS[len(old)]]:
         rest = old if one in old else [*old, one]
@@ -107,9 +107,9 @@ def _pairs_after(seen: str) -> Iterator[str]:
 
 
 def matrix_reasoning() -> Templates:
-    """Three rows of three, the last symbol left out, in one dimension of a Raven matrix: which one is it?
+    """One dimension of a Raven matrix: three rows of three symbols, the last symbol missing.
 
-    Either every row has one symbol throughout, or all rows have the same three in any orders: 1 + 6 x 6 = 37, the
+    Either each row repeats one symbol, or all rows are permutations of the same three: 1 + 6 x 6 = 37 templates, the
     paper's count. (Appendix)
     """
     constant = LabelledTemplate(tuple("aaabbbcc"), "c")
@@ -120,20 +120,20 @@ def matrix_reasoning() -> Templates:
 def random_templates(
     count: int = 4, *, length: int = 5, n_wildcards: int = 4, n_fixed: int = 0, seed: int = 0
 ) -> Templates:
-    """Random strings over wildcards and fixed tokens, no two alike, with Gaussian labels of mean 0 and variance 1.
+    """Distinct random strings over wildcards and fixed tokens, with Gaussian labels of mean 0 and variance 1.
 
     Args:
-        count: How many templates.
+        count: Number of templates.
         length: Tokens of each.
-        n_wildcards: Wildcards to draw from.
-        n_fixed: Fixed tokens to draw from.
+        n_wildcards: Number of wildcards to draw from.
+        n_fixed: Number of fixed tokens to draw from.
         seed: Decides strings and labels.
 
     Raises:
-        ValueError: sizes out of range, or more templates than there are.
+        ValueError: sizes out of range, or more templates than exist.
 
-    Source: template paper, random template experiments: labels are centred and scaled so that a constant answer has
-    squared error 1.
+    Source: template paper, random template experiments: labels are centred and scaled so that a constant prediction
+    has squared error 1.
     """
     if count < 2 or length < 1 or not 1 <= n_wildcards <= len(WILDCARDS) or n_fixed < 0:
         raise ValueError(
@@ -176,11 +176,11 @@ FAMILIES: dict[str, Callable[..., Templates]] = {
 
 
 def ready_templates(name: str, **options: int) -> Sequence[LabelledTemplate]:
-    """Templates by the name of their family.
+    """Return a family of templates by name.
 
     Raises:
-        ValueError: an unknown name (with those that are known), or what the family refuses.
+        ValueError: an unknown name (the message lists the known ones), or invalid options of the family.
     """
     if name not in FAMILIES:
-        raise ValueError(f"templates is {name!r}; choose one of {', '.join(FAMILIES)}, or write them down.")
+        raise ValueError(f"templates is {name!r}; choose one of {', '.join(FAMILIES)}, or give templates as text.")
     return FAMILIES[name](**options)

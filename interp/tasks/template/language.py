@@ -1,4 +1,4 @@
-"""Templates as text: which tokens are wildcards, what a template is labelled, which strings it stands for."""
+"""Templates: parsing, substitution of wildcards, matching, and validation."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -8,31 +8,31 @@ ARROW = "->"
 
 
 def is_wildcard(token: str) -> bool:
-    """A single lower-case letter, a to z, is a wildcard; every other token is fixed."""
+    """Return whether a token is a wildcard: a single letter a to z. Every other token is fixed."""
     return len(token) == 1 and "a" <= token <= "z"
 
 
 def split_tokens(text: str) -> tuple[str, ...]:
-    """Tokens of a text: separated by white space, or, where there is none, one per character."""
+    """Split a text at white space or, if there is none, into characters."""
     return tuple(text.split()) if len(text.split()) > 1 else tuple(text.strip())
 
 
 @dataclass(frozen=True)
 class LabelledTemplate:
-    """A string over wildcards and fixed tokens, and what strings of its kind are labelled.
+    """A string over wildcards and fixed tokens, with a label.
 
-    A single lower-case letter is a wildcard, which stands for one symbol wherever it occurs; different wildcards stand
-    for different symbols. Any other token stands for itself.
+    A single lower-case letter is a wildcard: the same symbol at every occurrence, and a different symbol for each
+    wildcard. Any other token is fixed.
 
     Source: template paper (arXiv:2310.09753) Definition 2.1.
 
     Raises:
-        ValueError: no tokens, a label that is not finite, or a wildcard as label that the template does not have.
+        ValueError: no tokens, a label that is not finite, or a label wildcard that does not occur in the template.
     """
 
     tokens: tuple[str, ...]
     label: float | str
-    """A real number, or a token: one of the template's wildcards (its symbol is the label) or a fixed token."""
+    """A real number, or a token: a wildcard of the template (its symbol is the label) or a fixed token."""
 
     def __post_init__(self):
         object.__setattr__(self, "tokens", tuple(self.tokens))
@@ -46,22 +46,22 @@ class LabelledTemplate:
             has = " ".join(self.wildcards) or "no wildcard"
             raise ValueError(
                 f"the label wildcard {self.label!r} does not occur in the template {self.text!r}, which has {has}; "
-                f"nothing would say which symbol it is."
+                f"its symbol is undefined."
             )
 
     @property
     def wildcards(self) -> tuple[str, ...]:
-        """Its wildcards, in order of appearance."""
+        """Wildcards, in order of appearance."""
         return tuple(dict.fromkeys(token for token in self.tokens if is_wildcard(token)))
 
     @property
     def fixed(self) -> frozenset[str]:
-        """Its fixed tokens."""
+        """Fixed tokens."""
         return frozenset(token for token in self.tokens if not is_wildcard(token))
 
     @property
     def text(self) -> str:
-        """The tokens as `read_template` reads them."""
+        """The tokens as text for `read_template`."""
         return "".join(self.tokens) if all(len(token) == 1 for token in self.tokens) else " ".join(self.tokens)
 
     def __str__(self) -> str:
@@ -70,12 +70,12 @@ class LabelledTemplate:
 
 
 def read_template(text: str) -> LabelledTemplate:
-    """A template written as `aba -> +1`, or with white space between tokens: `x = 1 ; print ( x ) -> x`.
+    """Parse a template such as `aba -> +1`, or with white space between tokens: `x = 1 ; print ( x ) -> x`.
 
-    A label that reads as a number is a real one.
+    A label that parses as a number is real.
 
     Raises:
-        ValueError: no arrow, no label or several tokens as label, or what `LabelledTemplate` refuses.
+        ValueError: no arrow, a label of zero or several tokens, or an invalid template.
     """
     left, arrow, right = text.partition(ARROW)
     label = right.split()
@@ -92,14 +92,14 @@ def read_template(text: str) -> LabelledTemplate:
 
 
 def substitute(template: LabelledTemplate, symbols: dict[str, str]) -> tuple[str, ...]:
-    """The string in which every wildcard is replaced by its symbol.
+    """Replace every wildcard by its symbol.
 
     Raises:
         ValueError: a wildcard without a symbol, or two wildcards with the same one.
     """
     missing = [wildcard for wildcard in template.wildcards if wildcard not in symbols]
     if missing:
-        raise ValueError(f"symbols has nothing for the wildcard {missing[0]!r} of {template.text!r}.")
+        raise ValueError(f"symbols has no entry for the wildcard {missing[0]!r} of {template.text!r}.")
     chosen = [symbols[wildcard] for wildcard in template.wildcards]
     double = [symbol for symbol in chosen if chosen.count(symbol) > 1]
     if double:
@@ -110,12 +110,12 @@ def substitute(template: LabelledTemplate, symbols: dict[str, str]) -> tuple[str
 def substitution(
     string: str | Sequence[str], template: LabelledTemplate | str, *, fixed: Collection[str] = ()
 ) -> dict[str, str] | None:
-    """Which symbol each wildcard stands for, if the string matches the template; else None.
+    """Return the symbol of each wildcard if the string matches the template; else None.
 
     Args:
-        string: Tokens, or a text of them.
-        template: What it might be of; a text may leave out the label.
-        fixed: Further tokens that no wildcard may stand for: those of the other templates of a task.
+        string: Tokens, or their text.
+        template: A template, or its text with or without a label.
+        fixed: Further tokens that no wildcard may be replaced by, such as those of the other templates of a task.
     """
     if isinstance(template, str):
         template = read_template(template if ARROW in template else f"{template} {ARROW} 0")
@@ -134,9 +134,9 @@ def substitution(
 
 
 def matches(string: str | Sequence[str], template: LabelledTemplate | str, *, fixed: Collection[str] = ()) -> bool:
-    """Whether a string is of a template: an injective choice of symbols for its wildcards gives it.
+    """Return whether a string matches a template under some injective choice of symbols for its wildcards.
 
-    Wildcards stand for symbols, never for fixed tokens. Arguments as those of `substitution`.
+    Symbols are never fixed tokens. Arguments as in `substitution`.
 
     Source: template paper (arXiv:2310.09753) Definition 2.4, with symbols drawn outside the fixed tokens.
     """
@@ -144,22 +144,22 @@ def matches(string: str | Sequence[str], template: LabelledTemplate | str, *, fi
 
 
 def structure(template: LabelledTemplate) -> tuple[str | int, ...]:
-    """The tokens with wildcards numbered in order of appearance: equal for templates that differ in names only."""
+    """Tokens with wildcards numbered in order of appearance: equal for templates that differ only in wildcard names."""
     number = {wildcard: index for index, wildcard in enumerate(template.wildcards)}
     return tuple(number.get(token, token) for token in template.tokens)
 
 
 def check_templates(templates: Sequence[LabelledTemplate], *, real: bool, weights: Sequence[float] = ()) -> None:
-    """Refuse templates that are no task together.
+    """Check that templates form a task.
 
     Args:
-        templates: One at least.
-        real: Whether their labels are to be numbers.
-        weights: Of the templates, or none.
+        templates: At least one.
+        real: Whether labels must be real numbers.
+        weights: Sampling weights, or none.
 
     Raises:
-        ValueError: different lengths, a label of the wrong sort, two templates that overlap (with a string that
-            matches both), or weights that do not fit.
+        ValueError: different lengths, a label of the wrong type, two templates that overlap (with a string that
+            matches both), or invalid weights.
     """
     lengths = sorted({len(one.tokens) for one in templates})
     if len(lengths) > 1:
@@ -177,10 +177,10 @@ def check_templates(templates: Sequence[LabelledTemplate], *, real: bool, weight
 
 
 def check_disjoint(templates: Sequence[LabelledTemplate]) -> None:
-    """Refuse a set of templates of which two have a string in common.
+    """Check that no string matches two templates.
 
-    Wildcards never stand for fixed tokens, so two templates of one length clash exactly when they differ in the names
-    of wildcards only.
+    Wildcards are never replaced by fixed tokens, so two templates of one length overlap exactly if they differ only in
+    the names of wildcards.
 
     Raises:
         ValueError: with the two templates and a string that matches both.

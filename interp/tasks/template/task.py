@@ -1,8 +1,8 @@
-"""Template tasks: strings over abstract symbols, labelled by which symbols are equal. Does a model know unseen ones?"""
+"""The template task: strings over abstract symbols, labelled by which symbols are equal."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import torch
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.tasks.base import AttentionKind, Batch, Score, Split, Vocab, check_split, logits_at_targets
+from interp.tasks.base import AttentionKind, Batch, Score, Split, Vocab, check_split, logits_at_targets, vocab_of
 from interp.tasks.template.families import ready_templates
 from interp.tasks.template.language import (
     LabelledTemplate,
@@ -28,46 +28,48 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 
 @dataclass(frozen=True, kw_only=True)
 class TemplateBatch(Batch):
-    """Strings of templates. There is one target, the label; in next-token form one for every token read."""
+    """Strings of templates. One target, the label; in next-token form one target per token."""
+
+    answer_fields = ("labels", "values")
 
     template: Int[Tensor, " batch"]
-    """Which template each string is of."""
+    """Index of the template of each string."""
     values: Float[Tensor, "batch target"]
-    """Real labels; nothing but zeros in the other forms."""
+    """Real labels; zeros in the other forms."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Template:
-    """Strings like `t3 t7 t3`, a template whose wildcards were replaced by different symbols; its label is to be told.
+    """Predict the label of strings like `t3 t7 t3`: a template whose wildcards are replaced by distinct symbols.
 
-    Training, validation and test strings have symbols of disjoint alphabets: what is learned must be about which
-    symbols are equal, not about what they are. Templates are drawn by weight, symbols uniformly.
+    Training, validation and test strings use disjoint alphabets, so a solution must depend on which symbols are equal
+    and not on their identity. Templates are drawn by weight, symbols uniformly.
 
-    Three forms. `real`: `[CLS]` follows the string and the answer read there is a number. `symbolic`: the answer is a
-    token, read at `[CLS]` or, without it, at the last token. `next_token`: a causal model tells every next token, the
-    label being the last. The form is real where labels are numbers and symbolic where they are tokens, unless given.
+    Three forms. `real`: `[CLS]` follows the string and the output there is a number. `symbolic`: the output is a
+    token, read at `[CLS]` or, without it, at the last token. `next_token`: a causal model predicts every next token,
+    the label being the last. Default: `real` if labels are numbers, `symbolic` if they are tokens.
 
-    Accuracy is told of the label: the nearest of all real labels, or the most likely token.
+    Accuracy is reported for the label: the nearest real label, or the most likely token.
 
     Source: template paper (arXiv:2310.09753) Section 2 and released data. Differs: ids of wildcards are not reserved.
 
     Raises:
         ValueError: no templates, templates of different lengths, two that overlap, real and symbolic labels mixed or
-            not those of the form, an alphabet that is too small, overlaps another or holds a fixed token, or weights
-            that do not fit.
+            of the wrong type for the form, an alphabet that is too small, overlaps another or contains a fixed token,
+            or invalid weights.
     """
 
     templates: Sequence[LabelledTemplate | str] | str = "aba_abb"
-    """Written down (`aba -> +1`; single lower-case letters are wildcards), or the name of a ready-made family."""
+    """Templates as text (`aba -> +1`; single lower-case letters are wildcards), or the name of a ready-made family."""
     form: Form | None = None
     cls: bool | None = None
-    """Whether `[CLS]` follows the string; if left out, in the real form only."""
+    """Whether `[CLS]` follows the string; default: in the real form only."""
     train: Alphabet = 256
-    """The alphabet of training strings: how many symbols, or their names."""
+    """The alphabet of training strings: number of symbols, or their names."""
     validation: Alphabet = 100
     test: Alphabet = 100
     weights: tuple[float, ...] = ()
-    """Of the templates; all alike when left out."""
+    """Sampling weights of the templates; default: equal."""
 
     def __post_init__(self):
         given = ready_templates(self.templates) if isinstance(self.templates, str) else self.templates
@@ -88,15 +90,15 @@ class Template:
             object.__setattr__(self, name, value)
         check_templates(self.labelled, real=form == "real", weights=self.weights)
         if self.cls != (form == "real") and form != "symbolic":
-            told = "at [CLS]; leave it on" if form == "real" else "after the last token; leave it out"
-            raise ValueError(f"cls is {self.cls}, but in form {form!r} the label is told {told}.")
+            where = "at [CLS]; use cls=True" if form == "real" else "after the last token; use cls=False"
+            raise ValueError(f"cls is {self.cls}, but in form {form!r} the label is predicted {where}.")
         alphabets: dict[Split, Alphabet] = {split: getattr(self, split) for split in SPLITS}
         check_alphabets(alphabets, fixed=self.fixed, most=self.n_wildcards)
 
     @property
     def labelled(self) -> tuple[LabelledTemplate, ...]:
-        """The templates, read."""
-        return self.templates  # type: ignore[return-value]  # made so when the task was made
+        """The parsed templates."""
+        return self.templates  # type: ignore[return-value]  # parsed in __post_init__
 
     def alphabet(self, split: Split) -> Sequence[str]:
         """Names of the symbols of a split."""
@@ -112,13 +114,13 @@ class Template:
 
     @cached_property
     def values(self) -> tuple[float, ...]:
-        """The different real labels, in order; empty in the other forms."""
+        """Distinct real labels in increasing order; empty in the other forms."""
         return tuple(sorted({one.label for one in self.labelled if isinstance(one.label, float)}))
 
     @property
     def vocab(self) -> Vocab:
         """Fixed tokens, then the symbols of training, validation and test."""
-        return _vocab((*self.fixed, *(name for split in SPLITS for name in self.alphabet(split))))
+        return vocab_of((*self.fixed, *(name for split in SPLITS for name in self.alphabet(split))))
 
     @property
     def d_vocab(self) -> int:
@@ -127,12 +129,12 @@ class Template:
 
     @property
     def d_vocab_out(self) -> int:
-        """One number in the real form; else as many as there are tokens."""
+        """1 in the real form, else the number of tokens."""
         return 1 if self.form == "real" else self.d_vocab
 
     @property
     def n_ctx(self) -> int:
-        """Tokens of a string, with `[CLS]`."""
+        """Tokens of a string, including `[CLS]`."""
         return len(self.labelled[0].tokens) + bool(self.cls)
 
     @property
@@ -149,28 +151,28 @@ class Template:
 
     @property
     def outcomes(self) -> tuple[str, ...]:
-        """What accuracy is told of."""
+        """The label."""
         return ("label",)
 
     @property
     def chance(self) -> float:
-        """Accuracy of guessing evenly among the different labels: numbers, or all tokens."""
+        """Accuracy of uniform guessing among the distinct real labels, or among all tokens."""
         return 1 / (len(self.values) or self.d_vocab)
 
     @property
     def n_wildcards(self) -> int:
-        """Wildcards of the template that has most."""
+        """Largest number of wildcards of a template."""
         return max(len(one.wildcards) for one in self.labelled)
 
     def diversity(self, split: Split = "train") -> float:
-        """rho: one over the probability of the likeliest symbol to occur in a string, least over templates.
+        """Data diversity rho: 1 / max over symbols of the probability that it occurs in a string, least over templates.
 
-        Source: template paper, data diversity of Theorem 3.4. With m symbols and w wildcards it is m / w.
+        Source: template paper, Theorem 3.4. With m symbols and w wildcards it is m / w.
         """
         return size_of(getattr(self, split)) / max(1, self.n_wildcards)
 
     def describe(self) -> dict:
-        """The settings as plain values, for a manifest."""
+        """Settings as plain values, for a manifest."""
         splits = {name: getattr(self, name) for name in SPLITS}
         return {
             "task": "template",
@@ -183,18 +185,18 @@ class Template:
 
     @classmethod
     def from_description(cls, values: dict) -> "Template":
-        """The task that `describe` described."""
+        """Build the task from the output of `describe`."""
         values = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items() if name != "task"}
         templates = tuple(LabelledTemplate(tuple(one["tokens"]), one["label"]) for one in values["templates"])
         return cls(**{**values, "templates": templates})
 
     def sample(self, n: int, *, generator: torch.Generator, split: Split = "train") -> TemplateBatch:
-        """Fresh strings with the symbols of a split.
+        """Sample strings with the symbols of a split.
 
         Args:
-            n: How many.
-            generator: Decides them; the only randomness.
-            split: Whose alphabet.
+            n: Number of strings.
+            generator: The only source of randomness.
+            split: `train`, `validation` or `test`, which have disjoint alphabets.
 
         Raises:
             ValueError: an unknown split.
@@ -207,7 +209,7 @@ class Template:
         return self.fill(template, symbols)
 
     def fill(self, template: Int[Tensor, " batch"], symbols: Int[Tensor, "batch wildcard"]) -> TemplateBatch:
-        """Strings in which the wildcards of a template, in order of appearance, became these symbols."""
+        """Build strings from templates and the symbols of their wildcards, in order of appearance."""
         filled = self._fill(template, symbols)
         string, label = filled[:, :-1], filled[:, -1:]
         values = torch.zeros(len(string), self.n_ctx if self.form == "next_token" else 1)
@@ -230,7 +232,7 @@ class Template:
         )
 
     def read(self, text: str) -> TemplateBatch:
-        """One example from a string written down, such as `t3 t7 t3` or, where it can be told apart, `t3t7t3`.
+        """Parse one example, such as `t3 t7 t3` or, if unambiguous, `t3t7t3`.
 
         Raises:
             ValueError: an unknown symbol, or a string that matches no template.
@@ -251,9 +253,9 @@ class Template:
         raise ValueError(f"the string {text!r} matches none of the {len(self.labelled)} templates ({shown}).")
 
     def disjoint_strings(self, copies: int) -> Int[Tensor, "template copy pos"]:
-        """Every template filled in so many times, no symbol used twice; ids go beyond the vocabulary if need be.
+        """Fill every template `copies` times without repeating a symbol; ids may exceed the vocabulary.
 
-        What a kernel or model is on these depends on templates alone.
+        On these strings a kernel depends on the templates only.
         """
         n, width = len(self.labelled) * copies, self.n_wildcards
         template = torch.arange(len(self.labelled)).repeat_interleave(copies)
@@ -262,7 +264,7 @@ class Template:
 
     @cached_property
     def _table(self) -> Int[Tensor, "template column"]:
-        """Tokens of each template and its label: n for its n-th wildcard, -1 - id for a fixed token, 0 for a number."""
+        """Tokens and label of each template: n for its n-th wildcard, -1 - id for a fixed token, 0 for a real label."""
         rows = []
         for one in self.labelled:
             number = {wildcard: index for index, wildcard in enumerate(one.wildcards)}
@@ -279,13 +281,13 @@ class Template:
         self, template: Int[Tensor, " batch"], symbols: Int[Tensor, "batch wildcard"]
     ) -> Int[Tensor, "batch column"]:
         rows = self._table[template]
-        symbols = F.pad(symbols, (0, 1))  # templates without wildcards have no symbol, and 0 stands for a number
+        symbols = F.pad(symbols, (0, 1))  # templates without wildcards have no symbol, and 0 marks a real label
         return torch.where(rows < 0, -1 - rows, symbols.gather(1, rows.clamp_min(0)))
 
     def loss(self, logits: Float[Tensor, "batch pos d_vocab_out"], batch: TemplateBatch) -> Float[Tensor, ""]:
         """Mean squared error of real labels, or cross entropy in nats of tokens: every next token, or the label.
 
-        Source: template paper, Section 5. With labels -1 and +1 a constant answer has loss 1.
+        Source: template paper, Section 5. With labels -1 and +1 a constant prediction has loss 1.
         """
         at_targets = logits_at_targets(logits, batch)
         if self.form == "real":
@@ -293,14 +295,14 @@ class Template:
         return F.cross_entropy(at_targets.flatten(0, 1), batch.labels.flatten())
 
     def answers(self, at_targets: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:
-        """The nearest real label's place among all, or the most likely token."""
+        """Index of the nearest real label, or the most likely token."""
         if self.form != "real":
             return at_targets.argmax(-1)
         values = torch.tensor(self.values, dtype=at_targets.dtype, device=at_targets.device)
         return (at_targets - values).abs().argmin(-1)
 
     def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: TemplateBatch) -> Score:
-        """Whether the label is right, and the squared error (real) or cross entropy (tokens) of it."""
+        """Correctness of the label, and its squared error (real) or cross entropy (tokens)."""
         answer, label = at_targets[:, -1:], batch.labels[:, -1:]
         if self.form == "real":
             loss = (answer[..., 0] - batch.values.to(answer)).square()
@@ -310,20 +312,20 @@ class Template:
         return Score(right=right, loss=loss, total=torch.ones_like(loss))
 
     def probe_labels(self, batch: TemplateBatch) -> dict[str, Int[Tensor, "batch target"]]:
-        """What there is to read: the real `label`'s place among all, and which `template` the string is of."""
+        """Probe labels: the index of the real `label`, and the index of the `template`."""
         found = {"label": batch.labels} if self.form == "real" else {}
         return found | {"template": batch.template[:, None].expand_as(batch.labels)}
 
     def control_types(self, batch: TemplateBatch) -> Int[Tensor, "batch target"]:
-        """The first token: the input type of a control task. Memory cannot score on test symbols, which are new."""
+        """Input type for control tasks: the first token. Memorising types does not help on unseen test symbols."""
         return batch.tokens[:, :1].expand_as(batch.labels)
 
     def relations(self, batch: Batch) -> dict[str, Bool[Tensor, "batch query key"]]:
-        """Which keys stand in which relation to each query.
+        """Attention relations: for each query, the keys that are related to it.
 
-        `same_symbol`: the same symbol elsewhere; fixed tokens have none. `same_template_position`: tokens that can be
-        equal in one template and different in another, whatever they are here: where a reader who has seen the
-        templates would look. `special`: `[CLS]`.
+        `same_symbol`: the same symbol at another position; none for fixed tokens. `same_template_position`: positions
+        whose tokens are equal in one template and different in another, whatever they are in this string. `special`:
+        `[CLS]`.
         """
         tokens = batch.tokens
         pos = tokens.shape[1]
@@ -338,13 +340,8 @@ class Template:
 
     @cached_property
     def _undecided(self) -> Bool[Tensor, "query key"]:
-        """Pairs of positions that are equal in some template and not in another."""
+        """Pairs of positions that are equal in some template and different in another."""
         rows = self._table[:, :-1]
         equal = rows[:, :, None] == rows[:, None, :]
         undecided = equal.any(0) & ~equal.all(0)
         return F.pad(undecided, (0, 1, 0, 1)) if self.cls else undecided
-
-
-@lru_cache
-def _vocab(names: tuple[str, ...]) -> Vocab:
-    return Vocab(names)

@@ -1,4 +1,4 @@
-"""Where text comes from: Python's own library, a folder, a hub, or documents at hand; each document in one split."""
+"""Text corpora: the Python standard library, a folder, a Hugging Face data set, or documents in memory."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ from interp.tasks.base import Split
 HELD_OUT = 0.05
 """Share of the documents in each of validation and test."""
 AT_HAND = 1_000_000
-"""Most characters of documents that have no file: they travel in every manifest."""
+"""Most characters of documents without files, since manifests contain their text."""
 _NOT_PYTHON = {
     "site-packages",
     "dist-packages",
@@ -32,23 +32,23 @@ _TABLES = {"stringprep.py", "re/_casefix.py", "html/entities.py"}
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Corpus:
-    """Documents by name, each in one split for good.
+    """Named documents, each in one split.
 
-    Documents are put in the order of a hash of their names: the first twentieth, at least one, is for test, as many
-    are for validation, the rest is for training. Documents of nothing but white space are left out.
+    Documents are ordered by a hash of their names: the first twentieth, at least one, is for test, the same number is
+    for validation, the rest for training. Documents of white space only are dropped.
 
-    Two corpora are equal if their names and texts are. A pickled corpus is where it comes from and a fingerprint, not
-    its text; it is read again and checked.
+    Corpora are equal if their names and texts are. Pickling stores the source and a fingerprint, not the text, which
+    is read again and checked.
 
     Raises:
-        ValueError: fewer than three documents with text in them, a document that is not text, or more than a million
-            characters that come from no file.
+        ValueError: fewer than three non-empty documents, a document that is not a string, or more than a million
+            characters of documents without files.
     """
 
     documents: Mapping[str, str] = field(repr=False)
     """Text of each document."""
     source: Mapping[str, Any] = field(default_factory=lambda: {"source": "documents"}, repr=False)
-    """Where they come from; leave it out, the methods here fill it in."""
+    """Origin of the documents; set by the class methods."""
 
     def __post_init__(self):
         for name, text in self.documents.items():
@@ -58,42 +58,42 @@ class Corpus:
         object.__setattr__(self, "documents", kept)
         if len(kept) < 3:
             raise ValueError(
-                f"the corpus has {len(kept)} documents with text in them, of {self._where}; three are needed, one for "
-                f"each split. Cut longer ones up."
+                f"the corpus has {len(kept)} non-empty documents, of {self._where}; three are needed, one for each "
+                f"split. Split longer ones."
             )
         size = sum(map(len, kept.values()))
         if self.source["source"] == "documents" and size > AT_HAND:
             raise ValueError(
-                f"documents has {size} characters, and more than {AT_HAND} are too many for a manifest. Write them to "
-                f"files and use Corpus.from_folder."
+                f"documents has {size} characters; a manifest can store at most {AT_HAND}. Write them to files and use "
+                f"Corpus.from_folder."
             )
 
     @classmethod
     def python(cls) -> "Corpus":
-        """The standard library's sources, as installed with this Python: 9 MB, documentation strings included.
+        """Sources of the standard library of this Python: 9 MB, including docstrings.
 
-        Left out: installed packages, tests, IDLE, codecs and a few generated tables, and what is not UTF-8.
+        Excluded: installed packages, tests, IDLE, codecs, a few generated tables, and files that are not UTF-8.
         """
         return _python()
 
     @classmethod
     def from_folder(cls, path: str | Path, pattern: str = "**/*.txt") -> "Corpus":
-        """A document for each file of a folder whose name fits.
+        """One document per file of a folder whose name matches a pattern.
 
         Args:
             path: The folder.
-            pattern: Which files, as `pathlib.Path.glob` takes it.
+            pattern: Pattern of `pathlib.Path.glob`.
 
         Raises:
-            FileNotFoundError: there is no such folder.
-            ValueError: a file instead of a folder, one that may not be read, no file that fits, a file that is not
-                UTF-8, or what the corpus refuses.
+            FileNotFoundError: no such folder.
+            ValueError: a file instead of a folder, an unreadable folder, no matching file, a file that is not UTF-8,
+                or an invalid corpus.
         """
         folder = Path(path).expanduser().resolve()
         if not folder.exists():
             raise FileNotFoundError(f"path is {folder}; there is no such folder.")
         if not folder.is_dir():
-            raise ValueError(f"path is {folder}, a file; give the folder that it lies in, and a pattern.")
+            raise ValueError(f"path is {folder}, a file; give its folder and a pattern.")
         if not os.access(folder, os.R_OK | os.X_OK):
             raise ValueError(f"path is {folder}, which this user may not read.")
         try:
@@ -101,13 +101,13 @@ class Corpus:
         except (NotImplementedError, ValueError) as error:
             raise ValueError(f"pattern is {pattern!r}: {error}. Give one relative to the folder: **/*.md") from None
         if not files:
-            raise ValueError(f"no file in {folder} fits the pattern {pattern!r}.")
+            raise ValueError(f"no file in {folder} matches the pattern {pattern!r}.")
         documents = {}
         for file in files:
             try:
                 documents[file.relative_to(folder).as_posix()] = file.read_text(encoding="utf-8")
             except UnicodeDecodeError:
-                raise ValueError(f"{file} is not UTF-8; convert it, or choose a pattern that leaves it out.") from None
+                raise ValueError(f"{file} is not UTF-8; convert it, or choose a pattern that excludes it.") from None
             except OSError as error:
                 raise ValueError(f"{file} cannot be read: {error.strerror}.") from None
         return cls(documents=documents, source={"source": "folder", "path": str(folder), "pattern": pattern})
@@ -123,19 +123,19 @@ class Corpus:
         most: int = 10_000,
         revision: str | None = None,
     ) -> "Corpus":
-        """A document for each row of a data set of the Hugging Face hub. Needs a network, or a copy in its cache.
+        """One document per row of a data set on the Hugging Face hub. Needs network access or a cached copy.
 
         Args:
-            name: The data set, such as `roneneldan/TinyStories`.
-            config: Which of its configurations.
-            split: Which of its splits to read; ours are made from it.
-            column: Where the text is.
-            most: Rows to read, from the first.
-            revision: Commit or tag; the newest when left out.
+            name: Data set, such as `roneneldan/TinyStories`.
+            config: Configuration of the data set.
+            split: Split to read; training, validation and test are taken from it.
+            column: Column of the text.
+            most: Number of rows to read, from the first.
+            revision: Commit or tag; default: the newest.
 
         Raises:
             ConnectionError: the hub cannot be reached.
-            ValueError: no such data set, configuration, split or column, or what the corpus refuses.
+            ValueError: no such data set, configuration, split or column, or an invalid corpus.
         """
         import datasets
 
@@ -144,7 +144,7 @@ class Corpus:
         except ConnectionError as error:
             raise ConnectionError(
                 f"the data set {name!r} is not on this machine, and the hub cannot be reached ({error}). Connect, or "
-                f"use text that is here: Corpus.from_folder, or 'python'."
+                f"use local text: Corpus.from_folder, or 'python'."
             ) from None
         except (FileNotFoundError, ValueError) as error:
             raise ValueError(f"the data set {name!r} cannot be read: {error}") from None
@@ -156,7 +156,7 @@ class Corpus:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of all names and texts."""
+        """Hash of all names and texts."""
         digest = hashlib.sha256()
         for name, text in self.documents.items():
             for part in (name, text):
@@ -173,7 +173,7 @@ class Corpus:
         return {"train": tuple(sorted(train)), "validation": tuple(sorted(validation)), "test": tuple(sorted(test))}
 
     def texts(self, split: Split) -> list[str]:
-        """The documents of a split, in the order of their names.
+        """Documents of a split, sorted by name.
 
         Raises:
             ValueError: an unknown split.
@@ -183,17 +183,17 @@ class Corpus:
         return [self.documents[name] for name in self.split[split]]
 
     def describe(self) -> dict:
-        """Where the text comes from and its fingerprint, as plain values; the text itself if it has no file."""
+        """Source and fingerprint as plain values, with the text itself if it has no files."""
         text = {"documents": dict(self.documents)} if self.source["source"] == "documents" else {}
         return {**self.source, "fingerprint": self.fingerprint, **text}
 
     @classmethod
     def from_description(cls, values: dict) -> "Corpus":
-        """The corpus that `describe` described, read again.
+        """Read the corpus described by `describe` again.
 
         Raises:
-            ValueError: an unknown source, or text that is no longer the same (says both fingerprints).
-            FileNotFoundError: the folder is gone.
+            ValueError: an unknown source, or changed text (the message gives both fingerprints).
+            FileNotFoundError: the folder does not exist.
             ConnectionError: the hub cannot be reached.
         """
         values = dict(values)
@@ -204,23 +204,23 @@ class Corpus:
         elif source in makers:
             found = makers[source](**values)
         else:
-            raise ValueError(f"the text's source is {source!r}; this version knows python, {', '.join(makers)}.")
+            raise ValueError(f"the source of the text is {source!r}; known sources: python, {', '.join(makers)}.")
         if fingerprint not in (None, found.fingerprint):
             was = f" of Python {values['python']}" if "python" in values else ""
-            here = f" is of Python {found.source['python']} and" if "python" in values else ""
+            here = f", of Python {found.source['python']}," if "python" in values else ""
             raise ValueError(
-                f"the text{was} had fingerprint {fingerprint}; what is here, {found._where},{here} has "
-                f"{found.fingerprint}: it is another text. Use what it was, or make a new task."
+                f"the text{was} had fingerprint {fingerprint}; {found._where}{here} has {found.fingerprint}: "
+                f"the text has changed. Use the original text, or make a new task."
             )
         return found
 
     @property
     def _where(self) -> str:
-        """The source in a few words."""
+        """Short description of the source."""
         for key, words in (("path", "the folder"), ("name", "the data set"), ("python", "the library of Python")):
             if key in self.source:
                 return f"{words} {self.source[key]}"
-        return f"{len(self.documents)} documents at hand"
+        return f"{len(self.documents)} documents in memory"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Corpus) and self.fingerprint == other.fingerprint

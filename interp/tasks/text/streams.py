@@ -1,4 +1,4 @@
-"""A corpus as tokens, one stream for each split, kept on disk so that it is cut once."""
+"""Tokenized corpora: one token stream per split, cached on disk."""
 
 import hashlib
 import json
@@ -23,52 +23,52 @@ from interp.tasks.text.corpus import Corpus
 from interp.tasks.text.tokens import TextTokens, take_tokenizer, train_tokenizer
 
 VERSION = 1
-"""Of what is kept; goes up whenever the same corpus and settings would give other tokens."""
+"""Version of the cache; increased whenever the same corpus and settings would give other tokens."""
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """All documents of a split, one after another, each followed by an end token."""
+    """The documents of a split, concatenated, each followed by an end token."""
 
     tokens: Int[Tensor, " token"]
-    """Ids, in 32 bits."""
+    """Token ids, int32."""
     first: Int[Tensor, " document"]
-    """Where each document begins."""
+    """Start of each document."""
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     @cached_property
     def lengths(self) -> Int[Tensor, " document"]:
-        """Tokens of each document, its end token not counted."""
+        """Tokens of each document, without its end token."""
         return torch.diff(self.first, append=torch.tensor([len(self.tokens)])) - 1
 
     def windows(self, start: Int[Tensor, " window"], length: int) -> Int[Tensor, "window pos"]:
-        """So many tokens from each of these places on."""
+        """The windows of a given length that begin at these positions."""
         return self.tokens[start[:, None] + torch.arange(length)].long()
 
 
 @dataclass(frozen=True, eq=False)
 class Streams:
-    """A tokenizer and the corpus cut by it."""
+    """A tokenizer and the corpus tokenized with it."""
 
     tokens: TextTokens
     split: dict[Split, Stream]
 
 
 def cut(corpus: Corpus, *, vocab_size: int | None, tokenizer: TextTokens | None) -> Streams:
-    """The corpus as tokens: from this process, else from disk, else cut now and kept in both.
+    """Tokenize a corpus, or load it from the memory or disk cache.
 
-    A place on disk that cannot be written to is passed over.
+    A cache folder that is not writable is ignored.
 
     Args:
         corpus: The documents.
-        vocab_size: Tokens of a tokenizer trained on the training split.
-        tokenizer: One to use instead.
+        vocab_size: Vocabulary size of a tokenizer trained on the training split.
+        tokenizer: Tokenizer to use instead.
 
     Raises:
-        ValueError: a tokenizer that has no token for the end of a document.
+        ValueError: a tokenizer without a token for the end of a document.
     """
     return _cut(corpus, vocab_size, tokenizer)
 
@@ -96,17 +96,17 @@ def _cut(corpus: Corpus, vocab_size: int | None, tokenizer: TextTokens | None) -
 
 
 def cache_folder() -> Path:
-    """`$UNMYOPIC_CACHE`, else `unmyopic` in `$XDG_CACHE_HOME` or in `~/.cache`. What lies there can be deleted."""
+    """`$UNMYOPIC_CACHE`, else `unmyopic` in `$XDG_CACHE_HOME` or in `~/.cache`. Its content may be deleted."""
     if own := os.environ.get("UNMYOPIC_CACHE"):
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unmyopic"
 
 
 def kept_tokenizer(fingerprint: str) -> TextTokens:
-    """A tokenizer that a corpus was cut by on this machine.
+    """Load a tokenizer used before on this machine from the cache.
 
     Raises:
-        ValueError: there is none, or it is damaged.
+        ValueError: it is missing or damaged.
     """
     path = _tokenizer_file(fingerprint)
     try:
@@ -116,8 +116,8 @@ def kept_tokenizer(fingerprint: str) -> TextTokens:
         found = None
     if found is None or found.fingerprint != fingerprint:
         raise ValueError(
-            f"the task's tokenizer (fingerprint {fingerprint}) is not in {path.parent}. Make the task anew with "
-            f"Text(tokenizer=...), or set UNMYOPIC_CACHE to where it was used before."
+            f"the task's tokenizer (fingerprint {fingerprint}) is not in {path.parent}. Make the task again "
+            f"with Text(tokenizer=...), or set UNMYOPIC_CACHE to the cache that it was used with."
         )
     return found
 
@@ -127,7 +127,7 @@ def _tokenizer_file(fingerprint: str) -> Path:
 
 
 def _kept(folder: Path, tokenizer: TextTokens | None) -> Streams | None:
-    """What lies on disk; None if it is not there, or not whole."""
+    """Load streams from disk; None if they are missing or incomplete."""
     try:
         content = load((folder / "tokens.safetensors").read_bytes())
         split: dict[Split, Stream] = {
@@ -138,7 +138,7 @@ def _kept(folder: Path, tokenizer: TextTokens | None) -> Streams | None:
     except (OSError, KeyError, SafetensorError):
         return None
     except Exception as error:
-        if type(error) is Exception:  # what the tokenizers library raises for a file that it cannot read
+        if type(error) is Exception:  # raised by tokenizers for an unreadable file
             return None
         raise
     return Streams(tokenizer, split)

@@ -1,4 +1,4 @@
-"""Text as a task: the next token, or masked tokens, of documents cut by a byte-pair tokenizer."""
+"""Language modelling: next-token or masked-token prediction on a corpus, with a byte-pair tokenizer."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
@@ -17,48 +17,47 @@ from interp.tasks.text.windows import Marks, TextBatch, masked, next_tokens, pai
 
 Objective = Literal["next_token", "masked"]
 MASKED_SHARE = 0.15
-"""Of the tokens of a masked sequence, special ones not counted."""
+"""Share of masked tokens of a sequence, excluding special tokens."""
 VOCAB_SIZE = 2048
 NOTHING = -100
-"""Label of a position that the loss leaves out."""
+"""Label of a position that does not count in the loss."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """Windows of a corpus; the tokens that come next, or those that were masked, are to be told.
+    """Next-token or masked-token prediction on windows of a corpus.
 
-    `next_token`: every position but the last predicts the token after it. A window begins anywhere in the documents of
-    a split, joined with `<|endoftext|>` after each. `masked`: `[CLS] A [SEP]`, A such a window; in it 15 % of the
-    tokens, at least one, are chosen and become `[MASK]` (80 %), another token (10 %) or stay (10 %). With
-    `next_sentence`, `[CLS] A [SEP] B [SEP]`, where B goes on after A in the same document or, half of the time,
-    comes from another; which, `[NEXT]` or `[RANDOM]`, is told at `[CLS]`.
+    `next_token`: every position but the last predicts the next token. A window begins anywhere in the concatenated
+    documents of a split, each followed by `<|endoftext|>`. `masked`: `[CLS] A [SEP]` with A such a window; 15 % of
+    its tokens, at least one, are chosen and become `[MASK]` (80 %), a random token (10 %) or stay (10 %). With
+    `next_sentence`, `[CLS] A [SEP] B [SEP]`, where B continues A or, half of the time, comes from another document;
+    `[NEXT]` or `[RANDOM]` is predicted at `[CLS]`.
 
-    Every window is full: nothing is padded, and a document shorter than a window stands in one with its neighbours
-    (with `next_sentence`, A and B lie in one document each, and documents too short for them are passed over).
+    There is no padding: a window may contain several short documents. With `next_sentence`, A and B are each within
+    one document, and documents too short for them are skipped.
 
-    A document is in one split only. Accuracy is told of each kind of target, pooled over targets.
+    A document is in one split only. Accuracy is reported for each kind of target, pooled over targets.
 
     Source: next token, Radford et al. 2019; masked and next_sentence, Devlin et al. 2018 (arXiv:1810.04805) Section
-    3.1. Differs: a fixed number of masked tokens, so that all sequences have as many targets; the next sentence is
-    told by the read-out of tokens, where BERT has a pooler and classifier of its own; A and B are windows, not
-    sentences, of half the length each.
+    3.1. Differs: a fixed number of masked tokens per sequence; the token read-out predicts the next sentence, where
+    BERT has a pooler and a classifier; A and B are windows of half the length instead of sentences.
 
     Raises:
-        ValueError: an unknown corpus or objective, `next_sentence` without `masked`, too short an n_ctx, both or too
-            small a vocab_size, something that is no tokenizer, or one without a token that the objective needs. When
-            the text is first used: a split with too little text.
+        ValueError: an unknown corpus or objective, `next_sentence` without `masked`, an n_ctx or vocab_size that is
+            too small, both vocab_size and tokenizer, an unknown kind of tokenizer, or one without a special token
+            that the objective needs. On first use of the text: a split with too little text.
     """
 
     corpus: Corpus | str = "python"
-    """The documents: a `Corpus`, or `python`, the standard library's sources."""
+    """A `Corpus`, or `python`: the sources of the standard library."""
     objective: Objective = "next_token"
     next_sentence: bool = False
     n_ctx: int = 128
-    """Tokens of a window, special ones included."""
+    """Tokens of a window, including special tokens."""
     vocab_size: int | None = None
-    """Tokens of the tokenizer that is trained on the training documents; 2048 when left out."""
+    """Vocabulary size of the tokenizer trained on the training documents; default: 2048."""
     tokenizer: Any = None
-    """One to use instead: a `tokenizers.Tokenizer` or a fast one of transformers."""
+    """Tokenizer to use instead: a `tokenizers.Tokenizer` or a fast tokenizer of transformers."""
 
     def __post_init__(self):
         if isinstance(self.corpus, str) and self.corpus != "python":
@@ -68,11 +67,13 @@ class Text:
         if self.objective not in get_args(Objective):
             raise ValueError(f"objective is {self.objective!r}; choose one of {', '.join(get_args(Objective))}.")
         if self.next_sentence and self.objective != "masked":
-            raise ValueError(f"next_sentence goes with objective 'masked'; the objective is {self.objective!r}.")
+            raise ValueError(f"next_sentence needs objective 'masked'; the objective is {self.objective!r}.")
         if self.n_ctx < self._frame + 2:
             raise ValueError(f"n_ctx is {self.n_ctx}; this objective needs at least {self._frame + 2} tokens.")
         if self.tokenizer is not None and self.vocab_size is not None:
-            raise ValueError(f"vocab_size is {self.vocab_size}, but a tokenizer is given, which has its own; drop one.")
+            raise ValueError(
+                f"vocab_size is {self.vocab_size}, but the tokenizer has its own size; give one of the two."
+            )
         derived: dict[str, Any] = {"corpus": Corpus.python() if isinstance(self.corpus, str) else self.corpus}
         if self.tokenizer is None:
             derived["vocab_size"] = VOCAB_SIZE if self.vocab_size is None else self.vocab_size
@@ -118,22 +119,22 @@ class Text:
 
     @property
     def d_vocab_out(self) -> int:
-        """Number of tokens: any may be right as far as the model knows."""
+        """Number of tokens."""
         return len(self.vocab)
 
     @property
     def attention(self) -> AttentionKind:
-        """Causal where the next token is to be told."""
+        """Causal for next-token prediction."""
         return "causal" if self.objective == "next_token" else "bidirectional"
 
     @property
     def n_masked(self) -> int:
-        """Masked tokens of a sequence; none where the next token is to be told."""
+        """Masked tokens per sequence; 0 for next-token prediction."""
         return 0 if self.objective == "next_token" else max(1, round(MASKED_SHARE * (self.n_ctx - self._frame)))
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """`token 1` to the last, or `masked 1` and so on in the order of the text, then `next sentence`."""
+        """`token 1`, `token 2`, ...; or `masked 1`, ... in the order of the text, then `next sentence`."""
         if self.objective == "next_token":
             return tuple(f"token {index}" for index in range(1, self.n_ctx))
         masked = tuple(f"masked {index}" for index in range(1, self.n_masked + 1))
@@ -141,26 +142,26 @@ class Text:
 
     @property
     def outcomes(self) -> tuple[str, ...]:
-        """What accuracy is told of: `token`, or `masked`, and `next_sentence`."""
+        """`token`; or `masked` and, if used, `next_sentence`."""
         if self.objective == "next_token":
             return ("token",)
         return ("masked", "next_sentence") if self.next_sentence else ("masked",)
 
     @property
     def chance(self) -> float:
-        """Accuracy of guessing evenly among all tokens."""
+        """Accuracy of uniform guessing among all tokens."""
         return 1 / self.d_vocab
 
     @property
     def chances(self) -> tuple[float, ...]:
-        """The same for each outcome: of the next sentence there are two answers."""
+        """Accuracy of uniform guessing for each outcome: 1/2 for the next sentence."""
         return (self.chance, *((0.5,) if self.next_sentence else ()))
 
     def describe(self) -> dict:
-        """The settings as plain values, for a manifest; of corpus and tokenizer where they are and a fingerprint."""
+        """Settings as plain values, for a manifest; corpus and tokenizer by source and fingerprint."""
         return {
             "task": "text",
-            "corpus": self.corpus.describe(),  # type: ignore[union-attr]  # made a Corpus when the task was made
+            "corpus": self.corpus.describe(),  # type: ignore[union-attr]  # a Corpus since __post_init__
             "objective": self.objective,
             "next_sentence": self.next_sentence,
             "n_ctx": self.n_ctx,
@@ -170,10 +171,10 @@ class Text:
 
     @classmethod
     def from_description(cls, values: dict) -> "Text":
-        """The task that `describe` described.
+        """Build the task from the output of `describe`.
 
         Raises:
-            ValueError: text that is no longer the same, or a tokenizer that was never used on this machine.
+            ValueError: changed text, or a tokenizer that is not in the cache of this machine.
         """
         values = {name: value for name, value in values.items() if name != "task"}
         values["corpus"] = Corpus.from_description(values["corpus"])
@@ -184,13 +185,13 @@ class Text:
     def sample(
         self, n: int, *, generator: torch.Generator, split: Split = "train", n_ctx: int | None = None
     ) -> TextBatch:
-        """Windows of the text of a split.
+        """Sample windows.
 
         Args:
-            n: How many.
-            generator: Decides them; the only randomness.
-            split: Whose documents.
-            n_ctx: Tokens of a window; the task's when left out.
+            n: Number of windows.
+            generator: The only source of randomness.
+            split: `train`, `validation` or `test`, which have disjoint documents.
+            n_ctx: Tokens of a window; default: the task's.
 
         Raises:
             ValueError: an unknown split, one with too little text, or too short an n_ctx.
@@ -208,7 +209,7 @@ class Text:
         return with_next_sentence(batch, torch.where(follows, self._token("next"), self._token("random")))
 
     def _check_length(self, stream: Stream, length: int, split: str) -> None:
-        """Refuse a split without a window, or without two documents to take sentences from."""
+        """Check that a split has a window and, for next_sentence, two documents."""
         if len(stream) < length:
             raise ValueError(
                 f"split {split!r} of the text has {len(stream)} tokens; a window takes {length}. Give more text, or a "
@@ -225,11 +226,11 @@ class Text:
         return masked(windows, marks, count=self.n_masked, generator=generator)
 
     def loss(self, logits: Float[Tensor, "batch pos d_vocab_out"], batch: Batch) -> Float[Tensor, ""]:
-        """Cross entropy in nats, mean over the tokens to tell; with a next sentence its own is added to the others'.
+        """Cross entropy in nats, mean over target tokens, plus that of the next sentence if used.
 
         Source: Devlin et al. 2018, Appendix A.2, for the sum.
         """
-        if self.objective == "next_token":  # the last position has nothing to tell; without it all would be copied
+        if self.objective == "next_token":  # the last position has no target; slicing it off would copy all logits
             labels = F.pad(batch.labels, (0, 1), value=NOTHING)
             return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=NOTHING)
         at_targets = logits_at_targets(logits, batch)
@@ -243,7 +244,7 @@ class Text:
         return at_targets.argmax(-1)
 
     def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: Batch) -> Score:
-        """Right answers and cross entropy, summed over the tokens to tell; of the next sentence by themselves."""
+        """Correct answers and cross entropy, summed over target tokens; the next sentence is a separate outcome."""
         loss = F.cross_entropy(at_targets.transpose(1, 2), batch.labels, reduction="none")
         right = (self.answers(at_targets) == batch.labels).to(loss.dtype)
         parts = [slice(None, -1), slice(-1, None)] if self.next_sentence else [slice(None)]
@@ -254,27 +255,27 @@ class Text:
         )
 
     def probe_labels(self, batch: TextBatch) -> dict[str, Int[Tensor, "batch target"]]:
-        """What there is to read: the `kind` of the right token, and `previous_kind`, that of the one before it.
+        """Probe labels: the `kind` of the correct token, and `previous_kind`, the kind of the token before it.
 
-        Kinds are places in `interp.tasks.text.vocab.KINDS`; `kind_of` there says which is which. For the next sentence
-        both are `special`.
+        Kinds are indices into `interp.tasks.text.vocab.KINDS`; see `kind_of`. For the next sentence both are
+        `special`.
         """
         kinds = self.vocab.kinds.to(batch.tokens.device)
         return {"kind": kinds[batch.labels], "previous_kind": kinds[batch.written.gather(1, self._before(batch))]}
 
     def control_types(self, batch: TextBatch) -> Int[Tensor, "batch target"]:
-        """The input's token before each target, which for the next token is the one just read: a control's type."""
+        """Input type for control tasks: the input token before each target."""
         return batch.tokens.gather(1, self._before(batch))
 
     def _before(self, batch: Batch) -> Int[Tensor, "batch target"]:
-        """Where the token before the one to tell stands; for the next sentence `[CLS]` itself."""
+        """Position of the token before each target; for the next sentence that of `[CLS]`."""
         step = 0 if self.objective == "next_token" else 1
         return (batch.target_positions - step).clamp_min(0)
 
     def relations(self, batch: Batch) -> dict[str, Bool[Tensor, "batch query key"]]:
-        """Which keys stand in which relation to each query.
+        """Attention relations: for each query, the keys that are related to it.
 
-        `same_token`: the same token elsewhere, special ones and padding apart. `special`: special tokens.
+        `same_token`: the same token at another position, except special tokens and padding. `special`: special tokens.
         """
         tokens = batch.tokens
         pos = tokens.shape[1]

@@ -1,4 +1,4 @@
-"""Tokens of a text: how a tokenizer is trained or taken over, and which of its tokens are special."""
+"""Tokenizers: training, conversion, and special tokens by role."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ OURS: dict[Role, str] = {
     "next": "[NEXT]",
     "random": "[RANDOM]",
 }
-"""Special tokens of a tokenizer that is trained here, in the order of their ids."""
+"""Special tokens of a trained tokenizer, in the order of their ids."""
 _THEIRS: dict[Role, tuple[str, ...]] = {
     "pad": ("[PAD]", "<pad>"),
     "cls": ("[CLS]", "<s>"),
@@ -39,23 +39,23 @@ _ATTRIBUTES: dict[Role, str] = {
     "end": "eos_token",
 }
 SMALLEST = 300
-"""Fewest tokens: 256 bytes, the special tokens, and room for some that are longer."""
+"""Smallest vocabulary: 256 bytes, the special tokens, and some merges."""
 TRAINED_ON = 20_000_000
-"""Most characters that a tokenizer is trained on."""
+"""Number of characters that a tokenizer is trained on at most."""
 
 
 @dataclass(frozen=True)
 class TextTokens:
-    """A tokenizer as a value: what it is as JSON, and which token has which role. Equal ones cut alike."""
+    """A tokenizer as a value: its JSON and the roles of its special tokens. Equal values tokenize identically."""
 
     content: str
-    """What `tokenizers.Tokenizer.to_str` gives."""
+    """Output of `tokenizers.Tokenizer.to_str`."""
     roles: tuple[tuple[Role, int], ...]
-    """Id of the token of each role that it has."""
+    """Token id of each role."""
 
     @cached_property
     def engine(self) -> Tokenizer:
-        """Cuts what people write: a special token's name is that token."""
+        """Tokenizer for user input: the name of a special token is parsed as that token."""
         return _engine(self.content)
 
     @cached_property
@@ -65,7 +65,7 @@ class TextTokens:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of all that decides ids."""
+        """Hash of everything that determines ids."""
         return hashlib.sha256(json.dumps([self.content, self.roles]).encode()).hexdigest()[:16]
 
     def token(self, role: Role, needed_by: str) -> int:
@@ -91,14 +91,14 @@ class TextTokens:
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> TextTokens:
-    """A byte-level byte-pair tokenizer: no text is unknown to it. The same texts give the same tokens.
+    """Train a byte-level byte-pair tokenizer, deterministically. It can encode any text.
 
     Args:
-        texts: What to train on; the first 20 million characters count.
-        vocab_size: Tokens, special ones included; fewer where the texts have no more pairs to join.
+        texts: Training texts; the first 20 million characters are used.
+        vocab_size: Number of tokens including special ones; smaller if the texts have no more pairs to merge.
 
     Raises:
-        ValueError: too small a vocabulary.
+        ValueError: a vocabulary that is too small.
 
     Source: byte-pair encoding, Sennrich et al. 2016 (arXiv:1508.07909), on bytes as in GPT-2.
     """
@@ -117,23 +117,23 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> TextTokens:
 
 
 def check_vocab_size(vocab_size: int) -> None:
-    """Refuse a vocabulary without room for bytes and special tokens.
+    """Check that a vocabulary is large enough for bytes and special tokens.
 
     Raises:
-        ValueError: with the smallest that is possible.
+        ValueError: too small; the message gives the smallest size.
     """
     if vocab_size < SMALLEST:
         raise ValueError(f"vocab_size is {vocab_size}; give at least {SMALLEST}: 256 bytes, special tokens and words.")
 
 
 def take_tokenizer(given: Any) -> TextTokens:
-    """A tokenizer that the caller has, with its own special tokens; it is not changed.
+    """Convert a given tokenizer, with its special tokens. It is not changed.
 
     Args:
         given: A `tokenizers.Tokenizer`, or a fast tokenizer of transformers.
 
     Raises:
-        ValueError: something else, or a tokenizer without tokens.
+        ValueError: another type, or a tokenizer without tokens.
     """
     if isinstance(given, TextTokens):
         return given
@@ -144,7 +144,7 @@ def take_tokenizer(given: Any) -> TextTokens:
             f"(PreTrainedTokenizerFast)."
         )
     if not engine.get_vocab_size():
-        raise ValueError("the tokenizer has no tokens; train it first, or leave it out.")
+        raise ValueError("the tokenizer has no tokens; train it first.")
     engine = _engine(engine.to_str())
     roles: list[tuple[Role, int]] = []
     for role in get_args(Role):

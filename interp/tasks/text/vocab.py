@@ -1,4 +1,4 @@
-"""What tokens of a text are called, and what kind of thing each of them is."""
+"""Names and kinds of the tokens of a tokenizer."""
 
 import json
 import keyword
@@ -14,19 +14,19 @@ from torch import Tensor
 from interp.tasks.base import Vocab
 
 KINDS = ("name", "keyword", "number", "operator", "space", "newline", "other", "special")
-"""Coarse kinds of token, by the numbers that probes read."""
+"""Coarse kinds of token; probe labels are indices into this tuple."""
 _MARKS = {" ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 _SHOWN = {**_MARKS, **{mark: f"<U+{ord(mark):04X}>" for mark in _MARKS.values()}}
 _VISIBLE = (*range(33, 127), *range(161, 173), *range(174, 256))
 _HIDDEN = tuple(byte for byte in range(256) if byte not in _VISIBLE)
 _BYTE_OF = {chr(byte): byte for byte in _VISIBLE} | {chr(256 + index): byte for index, byte in enumerate(_HIDDEN)}
-"""Byte-level tokenizers write every byte as a letter: visible ones as they are, the others from U+0100 on."""
+"""Byte-level tokenizers write each byte as a letter: visible bytes unchanged, the others from U+0100."""
 
 
 def kind_of(text: str) -> str:
-    """The kind of an ordinary token, from its text alone. White space around the rest does not count.
+    """Classify an ordinary token by its text, ignoring surrounding white space.
 
-    - `space`, `newline`: nothing but white space, without or with a line break;
+    - `space`, `newline`: only white space, without or with a line break;
     - `keyword`: a reserved word of Python, such as `def`, `in`, `None`; of prose, words like `and`, `is`, `not`;
     - `name`: letters, digits and underscores, the first not a digit; parts of words too;
     - `number`: letters, digits, underscores and dots, the first a digit;
@@ -55,10 +55,10 @@ class TextVocab(Vocab):
 
     Args:
         engine: The tokenizer.
-        also_special: Ids that are special, beside those that the tokenizer calls so.
+        also_special: Special ids in addition to those that the tokenizer marks.
     """
 
-    def __init__(self, engine: Tokenizer, also_special: Iterable[int] = ()):  # not the base's: names need not be unique
+    def __init__(self, engine: Tokenizer, also_special: Iterable[int] = ()):  # names need not be unique
         self.engine = engine
         pieces = {index: piece for piece, index in engine.get_vocab(with_added_tokens=True).items()}
         added = engine.get_added_tokens_decoder()
@@ -78,29 +78,29 @@ class TextVocab(Vocab):
 
     @cached_property
     def special(self) -> Bool[Tensor, " d_vocab"]:
-        """Which tokens are special."""
+        """Mask of special tokens."""
         found = torch.zeros(len(self), dtype=torch.bool)
         found[list(self.special_ids)] = True
         return found
 
     @cached_property
     def ordinary(self) -> Int[Tensor, " token"]:
-        """Ids of the others."""
+        """Ids of tokens that are not special."""
         return (~self.special).nonzero()[:, 0]
 
     @cached_property
     def kinds(self) -> Int[Tensor, " d_vocab"]:
-        """The kind of each token, as its place in `KINDS`."""
+        """Kind of each token, as an index into `KINDS`."""
         special = set(self.special_ids)
         named = ("special" if index in special else kind_of(text) for index, text in enumerate(self.texts))
         return torch.tensor([KINDS.index(name) for name in named])
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text; nothing is added to it."""
+        """Encode a text as token ids, without adding special tokens."""
         return self.engine.encode(text, add_special_tokens=False).ids
 
     def decode(self, tokens: Int[Tensor, " pos"] | Sequence[int]) -> str:
-        """The text of token ids.
+        """Decode token ids.
 
         Raises:
             ValueError: an id outside the vocabulary (which, where).
@@ -118,7 +118,7 @@ def _shown(letter: str) -> str:
 
 
 def _reader_of(engine: Tokenizer):
-    """From a piece, as the tokenizer stores it, to its text; bytes that are no letter become lone surrogates."""
+    """Function from a stored piece to its text; bytes that are not part of a letter become lone surrogates."""
     decoder = json.dumps(json.loads(engine.to_str())["decoder"])
     if "ByteLevel" in decoder:
         return lambda piece: _text_of(bytes(_BYTE_OF[letter] for letter in piece))

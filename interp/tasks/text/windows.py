@@ -1,4 +1,4 @@
-"""Windows of a stream of text, and what is to be told in them: the next token, masked ones, the next sentence."""
+"""Windows of a token stream with next-token, masked-token and next-sentence targets."""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -12,17 +12,17 @@ from interp.tasks.base import Batch
 from interp.tasks.text.streams import Stream
 
 HIDDEN, SWAPPED = 0.8, 0.9
-"""Up to the first a masked token becomes [MASK], up to the second a random one; beyond it stays."""
+"""Cumulative probabilities: a chosen token becomes [MASK] below the first, a random token below the second."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextBatch(Batch):
-    """Windows of text. `target` is a token to tell: the next one after each, or those that are masked."""
+    """Windows of text. Targets are the next tokens, or the masked ones."""
 
     written: Int[Tensor, "batch pos"]
-    """The text itself: the tokens before any were masked."""
+    """Tokens before masking."""
     token_type_ids: Int[Tensor, "batch pos"] | None = None
-    """0 in the first sentence, 1 in the second, where there are two."""
+    """0 in the first sentence, 1 in the second; None if there is one sentence."""
 
     def model_inputs(self) -> dict[str, Tensor]:
         more = {} if self.token_type_ids is None else {"token_type_ids": self.token_type_ids}
@@ -31,7 +31,7 @@ class TextBatch(Batch):
 
 @dataclass(frozen=True)
 class Marks:
-    """What masking writes: special tokens, and ordinary ones to swap in."""
+    """Tokens used for masking: special ones, and ordinary ones to substitute."""
 
     cls: int
     sep: int
@@ -40,24 +40,24 @@ class Marks:
 
 
 def starts(stream: Stream, n: int, length: int, generator: torch.Generator) -> Int[Tensor, " window"]:
-    """Where n windows begin: anywhere in the stream, all places alike."""
+    """Start positions of n windows, uniform over the stream."""
     return torch.randint(len(stream) - length + 1, (n,), generator=generator)
 
 
 def pairs(
     stream: Stream, n: int, length: int, generator: torch.Generator
 ) -> tuple[list[Int[Tensor, "window _"]], Bool[Tensor, " window"]]:
-    """Pairs of windows, of `length` tokens together, the first no shorter; in each pair either lies in one document.
+    """Sample pairs of windows with `length` tokens in total, each window within one document.
 
     Returns:
-        First and second windows, and whether the second goes on where the first ends. It is from another document
-        else, one chance in two.
+        First and second windows (the first is no shorter), and whether the second continues the first; otherwise, with
+        probability 1/2, it is from another document.
     """
     second = length // 2
     both, alone = _room(stream, length), _room(stream, second)
     start, document = both.place(_below(both.ends[-1].expand(n), generator))
     start = stream.first[document] + start
-    # one of the windows of all documents but the first one's
+    # uniform over the windows of all other documents
     own = alone.sizes[document]
     other = _below(alone.ends[-1] - own, generator)
     place, elsewhere = alone.place(other + own * (other >= alone.ends[document] - own))
@@ -68,13 +68,13 @@ def pairs(
 
 @dataclass(frozen=True)
 class _Room:
-    """How many windows begin in each document, and in all up to it."""
+    """Number of windows that begin in each document, and cumulative numbers."""
 
     sizes: Int[Tensor, " document"]
     ends: Int[Tensor, " document"]
 
     def place(self, at: Int[Tensor, " window"]) -> tuple[Int[Tensor, " window"], Int[Tensor, " window"]]:
-        """Of a place in all documents' windows laid end to end: which window of its document, and which document."""
+        """Window and document of an index into the windows of all documents."""
         document = torch.searchsorted(self.ends, at, right=True)
         return at - (self.ends - self.sizes)[document], document
 
@@ -86,12 +86,12 @@ def _room(stream: Stream, length: int) -> _Room:
 
 
 def _below(ends: Int[Tensor, " window"], generator: torch.Generator) -> Int[Tensor, " window"]:
-    """A number from 0 up to each of these, all alike."""
+    """Uniform integers from 0 to each of these, exclusive."""
     return (torch.rand(len(ends), generator=generator, dtype=torch.float64) * ends).long().minimum(ends - 1)
 
 
 def next_tokens(windows: Int[Tensor, "batch pos"]) -> TextBatch:
-    """Every token but the first is to be told, at the one before it."""
+    """Next-token prediction: every token but the first is the target of the position before it."""
     n, length = windows.shape
     return TextBatch(
         tokens=windows,
@@ -103,7 +103,7 @@ def next_tokens(windows: Int[Tensor, "batch pos"]) -> TextBatch:
 
 
 def masked(windows: list[Int[Tensor, "batch _"]], marks: Marks, *, count: int, generator: torch.Generator) -> TextBatch:
-    """`[CLS]`, each window followed by `[SEP]`; so many tokens of the windows are masked, and are to be told."""
+    """Masked prediction: `[CLS]`, then each window followed by `[SEP]`, with `count` masked targets."""
     n = len(windows[0])
     cls, sep = (torch.full((n, 1), mark) for mark in (marks.cls, marks.sep))
     written = torch.cat([cls, *(part for window in windows for part in (window, sep))], 1)
@@ -129,7 +129,7 @@ def masked(windows: list[Int[Tensor, "batch _"]], marks: Marks, *, count: int, g
 
 
 def with_next_sentence(batch: TextBatch, label: Int[Tensor, " batch"]) -> TextBatch:
-    """One more target, at `[CLS]`, after the masked ones."""
+    """Append a target at `[CLS]` for the next sentence."""
     return replace(
         batch,
         target_positions=F.pad(batch.target_positions, (0, 1)),

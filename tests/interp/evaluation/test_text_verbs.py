@@ -205,7 +205,7 @@ def test_runs_side_by_side_and_from_their_folder(tmp_path):
     one = interp.evaluate(loaded.model, again, n=20)
     assert np.array_equal(one.accuracy, interp.evaluate(loaded.model, task, n=20).accuracy)
     (path / "000.py").write_text("x = 1")
-    with pytest.raises(ValueError, match="it is another text"):
+    with pytest.raises(ValueError, match="the text has changed"):
         task_from(loaded.manifest["task"])
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from scoring import correct
 
 import interp
 from hooks import Transformer
@@ -22,7 +23,7 @@ def lost_by_hand(run, task, heads, n=N):
     hooks = [(f"blocks.{layer}.attn.hook_z", Zero().hook(head=head)) for layer, head in heads]
     with torch.no_grad():
         clean, edited = run.model(batch.tokens), run.model.run_with_hooks(batch.tokens, fwd_hooks=hooks)
-    lost = task.correct(clean, batch).double() - task.correct(edited, batch).double()
+    lost = correct(task, clean, batch).double() - correct(task, edited, batch).double()
     losses = [
         torch.nn.functional.cross_entropy(logits_at_targets(x, batch).transpose(1, 2), batch.labels, reduction="none")
         for x in (clean, edited)

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from planted import Padded, ideal_map
 from scipy import stats
+from scoring import correct
 
 import interp
 from hooks import Transformer
@@ -76,7 +77,7 @@ def by_hand(model, task, heads, method):
         hooks += [(f"blocks.{at}.attn.hook_{handed_on}", edit) for at in range(2)]
         edited = model.run_with_hooks(part.tokens, fwd_hooks=hooks, **part.model_inputs())
         clean = model(part.tokens, **part.model_inputs())
-        right = [task.correct(logits, part).double() for logits in (clean, edited)]
+        right = [correct(task, logits, part).double() for logits in (clean, edited)]
         losses = [
             F.cross_entropy(logits_at_targets(logits, part).transpose(1, 2), part.labels, reduction="none").double()
             for logits in (clean, edited)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from scoring import correct
 
 import interp
 from interp.heads.kinds import relations_of
@@ -121,7 +122,7 @@ def test_the_shortcut_tells_the_last_variable_and_no_other(n_vars):
     task, n = Lego(n_vars=n_vars), 400
     model, batch = lego_shortcut(task), task.sample(n, generator=seeded())
     logits, cache = model.run_with_cache(batch.tokens)
-    right = task.correct(logits, batch)
+    right = correct(task, logits, batch)
     assert right[:, -1].all()
     assert (abs(right[:, :-1].sum(0) - n / 2) < 4 * (n / 4) ** 0.5).all()
     at_targets = logits.gather(1, batch.target_positions[..., None].expand(-1, -1, 2)).softmax(-1)
@@ -151,7 +152,7 @@ def test_the_head_that_looks_elsewhere_does_not_act_through_where_it_looks():
             return pattern
 
         logits = model.run_with_hooks(batch.tokens, fwd_hooks=[("blocks.0.attn.hook_pattern", edit)])
-        accuracy[name] = task.correct(logits, batch)[:, -1].double().mean()
+        accuracy[name] = correct(task, logits, batch)[:, -1].double().mean()
     assert accuracy["evened"] == accuracy["ideal"] == 1
     assert accuracy["evened elsewhere"] < 0.8
 

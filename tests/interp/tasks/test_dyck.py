@@ -195,7 +195,7 @@ def test_the_exact_model_is_always_right_and_has_the_least_loss(generator):
 
 
 def test_outcomes_by_hand():
-    """`([]` : after `(` and `[` something is open, after `]` it is hard; 0.8 of the closers asks more than the most."""
+    """In `([]` the position after `]` is hard; the criterion 0.8 is stricter than the argmax."""
     task = Dyck()
     batch = task.read("([]")
     ids = task.vocab.ids
@@ -279,7 +279,7 @@ def test_same_seed_same_words():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("([)]", r"at bracket 2, '\)' stands where '\]' is due.*\(\[\)\]"),
+        ("([)]", r"at bracket 2, '\)' where '\]' is expected.*\(\[\)\]"),
         ("(((((", r"at bracket 4, '\(' opens depth 5; max_depth is 4"),
         ("())", r"at bracket 2, '\)' closes nothing"),
         ("(x)", r"unknown token at character 1"),
@@ -297,7 +297,7 @@ def test_words_outside_the_language_are_refused(text, message):
         ({"n_types": 0}, "n_types is 0; it must be at least 1"),
         ({"max_depth": 0}, "max_depth is 0"),
         ({"length": 0}, "length is 0"),
-        ({"q": 0.0}, "q is 0.0; it must lie strictly between"),
+        ({"q": 0.0}, "q is 0.0; it must be strictly between"),
         ({"q": 1.0}, "q is 1.0"),
         ({"words": "complete", "length": 7}, "length is 7 and min_length 2; complete words have even lengths"),
         ({"words": "complete", "min_length": 3}, "min_length 3; complete words have even"),

@@ -79,7 +79,7 @@ def test_a_semigroup_that_is_no_group_makes_right_sentences(generator):
         ({"product": ((0, 1), (1, 2))}, r"product\[1\]\[1\] is 2: not closed, entries must be 0 to 1"),
         ({"act": ((0, 1), (-1, 0))}, r"act\[1\]\[0\] is -1: not closed, entries must be 0 to 1"),
         ({"product": ((0, 0), (1, 0))}, r"product of Z2 is not associative: \(- \+\) - differs from - \(\+ -\)"),
-        ({"act": ((0, 1), (0, 0))}, r"act of Z2 is no action: \(- -\) \. -1 differs from - \. \(- \. -1\)"),
+        ({"act": ((0, 1), (0, 0))}, r"act of Z2 is not an action: \(- -\) \. -1 differs from - \. \(- \. -1\)"),
         ({"product": ((0, 1),)}, r"product has 1 rows of \[2\]; it must be \(2, 2\)"),
         ({"act": ((0, 1), (1, 0, 0))}, r"act has 2 rows of \[2, 3\]; it must be \(2, 2\)"),
         ({"root": 2}, r"root is 2; Z2 has points 0 to 1"),

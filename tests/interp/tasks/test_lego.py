@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from interp.tasks import S3, Z2, Lego, Vocab, cyclic
+from interp.tasks.base import logits_at_targets
 
 ALPHA = 1e-6
 FORMATS = ("paper", "compact")
@@ -247,8 +248,8 @@ def test_white_space_is_ignored_and_unknown_tokens_are_named():
         ({"clause_order": "sorted"}, "clause_order is 'sorted'; choose 'random' or 'chain'"),
         ({"n_vars": 2, "alphabet": "a1b"}, "the token '1' appears twice in the vocabulary; rename one"),
         ({"n_vars": 2, "alphabet": "aba"}, "the token 'a' appears twice in the vocabulary"),
-        ({"n_vars": 2, "alphabet": ("a", "")}, "the token name '' is empty or has white space"),
-        ({"n_vars": 2, "alphabet": ("a", "b c")}, "the token name 'b c' is empty or has white space"),
+        ({"n_vars": 2, "alphabet": ("a", "")}, "the token name '' is empty or contains white space"),
+        ({"n_vars": 2, "alphabet": ("a", "b c")}, "the token name 'b c' is empty or contains white space"),
     ],
 )
 def test_settings_that_make_no_task_are_refused(settings, words, as_a_user):
@@ -268,7 +269,7 @@ def test_requests_that_cannot_be_met_are_refused(as_a_user, generator):
     empty = [split for split in ("train", "validation", "test") if not _holds_any(small, split)]
     assert empty
     with pytest.raises(
-        ValueError, match=rf"split '{empty[0]}' of this task holds too few sentences \(0 found, 5 asked"
+        ValueError, match=rf"split '{empty[0]}' of this task has too few sentences \(0 found, 5 requested"
     ):
         small.sample(5, generator=generator, split=empty[0])
 
@@ -343,8 +344,8 @@ def test_right_answers_are_found_at_every_variable(generator):
     for row in range(20):
         logits[row, batch.target_positions[row], batch.labels[row]] = 1.0
     logits[7, batch.target_positions[7, 2]] *= -1
-    correct = task.correct(logits, batch)
-    assert (~correct).nonzero().tolist() == [[7, 2]]
+    right = task.score(logits_at_targets(logits, batch), batch).right.bool()
+    assert (~right).nonzero().tolist() == [[7, 2]]
 
 
 @every_format

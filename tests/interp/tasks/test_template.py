@@ -47,7 +47,7 @@ def only_match(task, string):
 
 
 def label_of(template, string):
-    """The label, read off the string: a number, or the symbol that stands where the label's wildcard does."""
+    """The label computed from the string: a number, or the symbol at the position of the label's wildcard."""
     if template.label in template.tokens:
         return string[template.tokens.index(template.label)]
     return template.label
@@ -97,7 +97,7 @@ def test_no_symbol_of_one_split_is_in_another(task, generator):
         tokens = {name for string in strings_of(task, batch) for name in string}
         labels = {task.vocab.names[int(label)] for label in batch.labels[:, -1]} if task.form != "real" else set()
         seen[split] = (tokens | labels) - set(task.fixed)
-        assert seen[split] == set(task.alphabet(split))  # and every one of its own comes up
+        assert seen[split] == set(task.alphabet(split))  # and every symbol of the alphabet occurs
     assert not seen["train"] & seen["validation"]
     assert not seen["train"] & seen["test"]
     assert not seen["validation"] & seen["test"]
@@ -345,12 +345,12 @@ def test_settings_are_what_was_given():
         ({"form": "next_token"}, r"'aba -> \+1' is labelled a real number, but labels of this form are tokens"),
         ({"form": "real", "templates": "copy"}, "'a -> a' is labelled the token 'a', but labels of this form are real"),
         ({"form": "causal"}, "form is 'causal'; choose one of real, symbolic, next_token"),
-        ({"cls": False}, r"cls is False, but in form 'real' the label is told at \[CLS\]; leave it on"),
+        ({"cls": False}, r"cls is False, but in form 'real' the label is predicted at \[CLS\]; use cls=True"),
         (
             {"cls": True, "form": "next_token", "templates": "copy"},
-            "cls is True, but in form 'next_token' the label is told after the last token; leave it out",
+            "cls is True, but in form 'next_token' the label is predicted after the last token; use cls=False",
         ),
-        ({"train": 1}, "the train alphabet has 1 symbols; a template has 2 wildcards, .*give at least 2"),
+        ({"train": 1}, "the train alphabet has 1 symbols; a template has 2 different wildcards: give at least 2"),
         ({"test": ("x",)}, "the test alphabet has 1 symbols"),
         (
             {"train": ("x", "y"), "test": ("y", "z")},

@@ -1,4 +1,4 @@
-"""Ready-made templates: as many as the paper says, labelled by what the strings show."""
+"""Ready-made templates: the paper's counts, with labels that follow from the strings."""
 
 from collections import Counter
 from itertools import product
@@ -43,7 +43,7 @@ def test_every_family_is_a_task_of_different_templates(name, generator):
     assert task.form == ("symbolic" if isinstance(task.labelled[0].label, str) else "real")
     batch = task.sample(16, generator=generator)
     assert batch.tokens.shape == (16, task.n_ctx)
-    # every wildcard of a label is known before it is asked for
+    # every wildcard of a label occurs before the label
     assert all(one.label in one.tokens for one in task.labelled if isinstance(one.label, str))
 
 
@@ -51,7 +51,7 @@ def labels_of(name, **options):
     return {one.text: one.label for one in ready_templates(name, **options)}
 
 
-def test_two_templates_told_apart():
+def test_two_templates_are_distinguished():
     assert labels_of("same_different") == {"aa": 1, "ab": -1}
     assert labels_of("aba_abb") == {"aba": 1, "abb": -1}
     assert labels_of("aabb_abab") == {"aabb": 1, "abab": -1}
@@ -84,7 +84,7 @@ def test_programs_print_their_label():
     assert {one.label for one in ready_templates("symbolic_programs")} == {"c", "d"}
 
 
-def test_distribution_of_three_asks_for_the_one_left_out():
+def test_distribution_of_three_is_labelled_by_the_missing_symbol():
     for one in ready_templates("distribution_of_three"):
         first, second, choices = one.tokens[:3], one.tokens[3:5], one.tokens[5:]
         (missing,) = set(first) - set(second)
@@ -94,7 +94,7 @@ def test_distribution_of_three_asks_for_the_one_left_out():
     assert set(Counter(one.label for one in ready_templates("distribution_of_three")).values()) == {36}
 
 
-def test_match_to_sample_asks_for_the_pair_that_is_like_the_sample():
+def test_match_to_sample_is_labelled_by_the_matching_pair():
     found = ready_templates("match_to_sample")
     for one in found:
         sample, first, second = (one.tokens[i] == one.tokens[i + 1] for i in (0, 2, 4))
@@ -111,7 +111,7 @@ def test_match_to_sample_asks_for_the_pair_that_is_like_the_sample():
     assert {structure(one) for one in found} == strings
 
 
-def test_matrix_reasoning_asks_for_the_symbol_that_completes_the_row():
+def test_matrix_reasoning_is_labelled_by_the_symbol_that_completes_the_row():
     found = ready_templates("matrix_reasoning")
     for one in found:
         rows = [one.tokens[:3], one.tokens[3:6], (*one.tokens[6:], one.label)]
@@ -146,7 +146,7 @@ def test_the_seed_decides_random_templates():
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
-        ("abab", {}, r"templates is 'abab'; choose one of same_different, aba_abb, .*, or write them down"),
+        ("abab", {}, r"templates is 'abab'; choose one of same_different, aba_abb, .*, or give templates as text"),
         ("majority", {"length": 0}, "length is 0; give at least 1"),
         ("random", {"count": 1}, "count, length, n_wildcards, n_fixed are 1, 5, 4, 0; give at least 2, 1, 1"),
         ("random", {"length": 0}, "are 4, 0, 4, 0; give"),
@@ -189,12 +189,12 @@ def test_names_of_alphabets():
 @pytest.mark.parametrize(
     ("alphabets", "words"),
     [
-        ({"train": 2}, "the train alphabet has 2 symbols; a template has 3 wildcards, which stand for different ones"),
+        ({"train": 2}, "the train alphabet has 2 symbols; a template has 3 different wildcards"),
         ({"train": 3, "test": ("x", "y")}, "the test alphabet has 2 symbols; .* give at least 3"),
         ({"train": ("x", "y", "z"), "test": ("p", "q", "x")}, "symbol 'x' of the test alphabet is also in the train"),
         ({"train": ("x", "y", "x")}, "the symbol 'x' of the train alphabet is also in the train alphabet"),
         ({"train": ("x", "y", "v1"), "validation": 3}, "symbol 'v1' of the validation alphabet is also in the train"),
-        ({"train": ("x", "R", "y")}, "the symbol 'R' of the train alphabet is also in the fixed tokens; nothing would"),
+        ({"train": ("x", "R", "y")}, "the symbol 'R' of the train alphabet is also in the fixed tokens; it would not"),
     ],
 )
 def test_alphabets_on_which_nothing_could_be_tested_are_refused(alphabets, words):

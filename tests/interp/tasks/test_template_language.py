@@ -1,4 +1,4 @@
-"""Templates as text: which strings they stand for, checked by going through all strings there are."""
+"""Template parsing and matching, checked by enumerating all strings."""
 
 import re
 from itertools import combinations, permutations, product
@@ -82,7 +82,7 @@ def test_matches_are_all_the_strings_there_are_and_no_others(tokens):
             assert matches(string, template, fixed=FIXED) == (string in expected), string
 
 
-def test_a_wildcard_stands_for_no_fixed_token():
+def test_a_wildcard_never_matches_a_fixed_token():
     assert not matches("RR", "aR")
     assert matches("uR", "aR")
     assert matches("uS", "ab")
@@ -162,7 +162,7 @@ def test_what_is_written_is_read_back(tokens, label):
         ("aba -> ", "cannot read the template 'aba -> '"),
         ("aba -> 1 2", "cannot read the template"),
         (" -> 1", "a template is empty; write at least one token before the arrow"),
-        ("aba -> c", r"the label wildcard 'c' does not occur in the template 'aba', which has a b; nothing would say"),
+        ("aba -> c", r"the label wildcard 'c' does not occur in the template 'aba', which has a b; its symbol"),
         ("RS -> c", "the label wildcard 'c' does not occur in the template 'RS', which has no wildcard"),
         ("aba -> nan", "the label of the template 'aba' is nan; give a finite number"),
         ("aba -> -inf", "the label of the template 'aba' is -inf; give a finite number"),
@@ -174,7 +174,7 @@ def test_texts_that_are_no_template_are_refused(text, words):
 
 
 def test_a_wildcard_without_a_symbol_is_refused():
-    with pytest.raises(ValueError, match="symbols has nothing for the wildcard 'b' of 'aba'"):
+    with pytest.raises(ValueError, match="symbols has no entry for the wildcard 'b' of 'aba'"):
         substitute(read_template("aba -> 1"), {"a": "t1"})
 
 

@@ -1,4 +1,4 @@
-"""Text as a task: windows are of the text, what is asked is what stands there, nothing of one split is in another."""
+"""The text task: windows come from the corpus, targets are its tokens, and splits share no document."""
 
 import json
 import math
@@ -356,12 +356,12 @@ def test_errors_when_a_task_is_made(as_a_user):
     refused("corpus is 'english'; give 'python', or a Corpus", corpus="english")
     refused(r"corpus is a dict; give a Corpus: Corpus\(documents=", corpus=documents(3))
     refused("objective is 'translate'; choose one of next_token, masked", objective="translate")
-    refused("next_sentence goes with objective 'masked'; the objective is 'next_token'", next_sentence=True)
+    refused("next_sentence needs objective 'masked'; the objective is 'next_token'", next_sentence=True)
     refused("n_ctx is 1; this objective needs at least 2", n_ctx=1)
     refused("n_ctx is 3; this objective needs at least 4", n_ctx=3, objective="masked")
     refused("n_ctx is 4; this objective needs at least 5", n_ctx=4, objective="masked", next_sentence=True)
     refused("vocab_size is 299; give at least 300", vocab_size=299)
-    refused("vocab_size is 300, but a tokenizer is given", tokenizer=word_piece())
+    refused("vocab_size is 300, but the tokenizer has its own size", tokenizer=word_piece())
     refused("tokenizer is a str; give", tokenizer="gpt2", vocab_size=None)
     needs = r"no \[NEXT\] token, which objective 'masked' with next_sentence needs"
     refused(needs, tokenizer=word_piece(), vocab_size=None, objective="masked", next_sentence=True)

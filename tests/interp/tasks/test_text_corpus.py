@@ -128,19 +128,21 @@ def test_another_python_is_named():
 def test_a_folder_that_changed_is_noticed(folder):
     described = Corpus.from_folder(folder).describe()
     (folder / "part 0" / "000.txt").write_text("something new")
-    with pytest.raises(ValueError, match=r"had fingerprint \w{16}; what is here, the folder .*it is another text"):
+    with pytest.raises(ValueError, match=r"had fingerprint \w{16}; the folder .*the text has changed"):
         Corpus.from_description(described)
 
 
 def test_an_unknown_source_is_refused():
-    with pytest.raises(ValueError, match="source is 'the moon'; this version knows python, folder, hub, documents"):
+    with pytest.raises(
+        ValueError, match="source of the text is 'the moon'; known sources: python, folder, hub"
+    ):
         Corpus.from_description({"source": "the moon"})
 
 
 def test_too_few_documents():
-    with pytest.raises(ValueError, match="the corpus has 0 documents with text in them, of 0 documents at hand; three"):
+    with pytest.raises(ValueError, match="the corpus has 0 non-empty documents, of 0 documents in memory; three"):
         Corpus(documents={})
-    with pytest.raises(ValueError, match="has 2 documents"):
+    with pytest.raises(ValueError, match="has 2 non-empty documents"):
         Corpus(documents={"a": "x", "b": "y", "c": " "})
 
 
@@ -162,9 +164,9 @@ def test_an_unknown_split(as_a_user):
 def test_folders_that_cannot_be_read(folder, tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match=r"path is .*nowhere; there is no such folder"):
         Corpus.from_folder(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"004\.txt, a file; give the folder"):
+    with pytest.raises(ValueError, match=r"004\.txt, a file; give its folder"):
         Corpus.from_folder(folder / "part 1" / "004.txt")
-    with pytest.raises(ValueError, match=r"no file in .*texts fits the pattern '\*\.md'"):
+    with pytest.raises(ValueError, match=r"no file in .*texts matches the pattern '\*\.md'"):
         Corpus.from_folder(folder, "*.md")
     with pytest.raises(ValueError, match=r"pattern is '/x/\*'.*relative to the folder"):
         Corpus.from_folder(folder, "/x/*")
@@ -177,7 +179,7 @@ def test_folders_that_cannot_be_read(folder, tmp_path, monkeypatch):
 
 
 class Rows(dict):
-    """What `datasets.load_dataset` gives, as far as it is asked."""
+    """The parts of the output of `datasets.load_dataset` that are used."""
 
     @property
     def column_names(self):

@@ -136,7 +136,7 @@ def test_too_small_a_vocabulary():
 
 
 def word_piece():
-    """BERT's kind of tokenizer, with names of its own for what is special, and ids that leave a gap."""
+    """A WordPiece tokenizer with unusual names of special tokens and a gap in its ids."""
     words = ["[UNK]", "<mask>", "<s>", "</s>", "def", "##ta", "be", "(", ")", "+"]
     engine = Tokenizer(models.WordPiece({word: 2 * index for index, word in enumerate(words)}, unk_token="[UNK]"))
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
