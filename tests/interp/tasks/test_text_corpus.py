@@ -133,9 +133,7 @@ def test_a_folder_that_changed_is_noticed(folder):
 
 
 def test_an_unknown_source_is_refused():
-    with pytest.raises(
-        ValueError, match="source of the text is 'the moon'; known sources: python, folder, hub"
-    ):
+    with pytest.raises(ValueError, match="source of the text is 'the moon'; known sources: python, folder, hub"):
         Corpus.from_description({"source": "the moon"})
 
 
