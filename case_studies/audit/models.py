@@ -5,9 +5,8 @@ Dyck and template models have the keys of their own studies, so they are trained
 
 from collections.abc import Mapping, Sequence
 
-from case_studies.frame.claims import Size
 from case_studies.frame.dyck_models import two_layer_models
-from case_studies.frame.evidence import ModelSpec, seeded
+from case_studies.frame.evidence import ModelSpec, Size, seeded
 from case_studies.frame.template_models import PLAIN, SCALES, A, template_models
 from interp.tasks import Lego
 from interp.training.configs import config_for

@@ -4,9 +4,8 @@ import numpy as np
 
 from case_studies.audit.models import TEMPLATE
 from case_studies.frame.audits import audits, needed, share
-from case_studies.frame.claims import Claim, Measurement
+from case_studies.frame.claims import Claim, Measurement, more_than_half
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.judging import more_than_half
 
 IDENTITY = tuple(group for group in TEMPLATE if group.endswith("identity"))
 

@@ -6,9 +6,8 @@ import numpy as np
 
 from case_studies.audit.models import ALL, LEGO
 from case_studies.frame.audits import Audited, N, audits, needed, outcomes_of, readable, share
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, more_than_half
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.judging import more_than_half
 from interp.auditing import AuditResult
 from interp.auditing.audit import audit
 from interp.core.activations import patterns_on

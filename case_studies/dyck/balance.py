@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 
 from case_studies.dyck.measures import LONG, MOST_UNDECIDED, PAPER_CRITERION, accuracies, task_of
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, above, below, correlation
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.judging import above, below, correlation
 from interp.core.statistics import bootstrap_mean
 from interp.theory.balance import balance_violation
 from interp.view.points import scatter, slopes

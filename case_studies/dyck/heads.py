@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 
 from case_studies.dyck.measures import task_of
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, below, more_than_half
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.judging import below, more_than_half
 from interp.core.activations import patterns_on
 from interp.core.statistics import proportion_interval
 from interp.heads.ablate import ablate_heads

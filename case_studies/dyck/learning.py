@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 
 from case_studies.dyck.measures import LONG, N_HELD_OUT, accuracies, task_of
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, at_least
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.judging import at_least
 from interp.core.statistics import bootstrap_mean
 from interp.evaluation.evaluate import evaluate
 from interp.view.charts import dots

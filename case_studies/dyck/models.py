@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
-from case_studies.frame.claims import Size
 from case_studies.frame.dyck_models import (
     GPT_PREFIXES,
     WORDS,
@@ -16,7 +15,7 @@ from case_studies.frame.dyck_models import (
     two_layer_models,
     two_layer_settings,
 )
-from case_studies.frame.evidence import ModelSpec, seeded
+from case_studies.frame.evidence import ModelSpec, Size, seeded
 from hooks.model.embeddings import Encoding
 from interp.tasks import Dyck
 from interp.training.configs import config_for

@@ -10,9 +10,8 @@ import torch
 from scipy import stats
 
 from case_studies.dyck.measures import task_of
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, below
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.judging import below
 from hooks import Transformer, TransformerConfig
 from interp.core.randomness import derived_generator, derived_seed
 from interp.theory.pruning import (

@@ -8,9 +8,8 @@ import pandas as pd
 from case_studies.dyck.learning import LEARNED
 from case_studies.dyck.measures import accuracies, task_of
 from case_studies.dyck.models import ENCODINGS, GRID, SEEDS, grid_name
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, at_least, below, more_than_half
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.judging import at_least, below, more_than_half
 from interp.comparison.variation import VariationResult, attention_variation
 from interp.core.activations import patterns_on
 from interp.core.statistics import bootstrap_mean

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, below, more_than_half
 from case_studies.frame.evidence import Evidence, ModelSpec
-from case_studies.frame.judging import below, more_than_half
 from interp.auditing import AuditResult
 from interp.auditing.audit import audit
 from interp.auditing.verdicts import VERDICTS

@@ -1,54 +1,55 @@
-"""What is a claim, and what does measuring one give? Its rule is written before the run and never bends to it."""
+"""A claim of a paper, what its measure found, the rules that judge it, and the intervals that measures share."""
 
 import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
-if TYPE_CHECKING:
-    from case_studies.frame.evidence import Evidence
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
 
-Size = Literal["quick", "standard", "paper"]
+from case_studies.frame.evidence import SIZES, Evidence, Size, check_size
+from interp.core.statistics import t_half_width
+
 ClaimVerdict = Literal["reproduced", "not reproduced", "inconclusive"]
-
-SIZES: tuple[Size, ...] = get_args(Size)
 VERDICTS: tuple[ClaimVerdict, ...] = get_args(ClaimVerdict)
-NOT_RUN = "not run"
-"""What stands in the place of a verdict where nothing was measured yet."""
+NOT_MEASURED = "not measured"
+"""The label of a claim without a measurement: it is not measured at this size, or has not been run yet."""
 
 NAME = re.compile(r"[a-z0-9]+(?:[-.][a-z0-9]+)*")
-"""What a claim or a study may be called, since files are named after them."""
+"""Valid names of claims and studies; files are named after them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What a claim's measure found. Everything is made plain, so that it can be kept as JSON.
+    """The result of a claim's measure, converted to plain values that can be stored as JSON.
 
     Raises:
-        ValueError: a number that is not finite, an interval whose ends are swapped, no unit behind it, or a figure
-            that is not a plain value.
+        ValueError: a number that is not finite, an interval whose ends are swapped, n below 1, or an entry of
+            `numbers` that is not a plain value.
     """
 
     value: float
-    """The one number that the rule judges."""
+    """The number that the rule judges."""
     low: float
     """Lower end of its 95 % interval."""
     high: float
     """Upper end."""
     n: int
-    """Independent units behind it."""
+    """Number of independent units."""
     unit: str
-    """What is counted by `n`: seeds, sequences ..."""
+    """The unit that `n` counts: seeds, sequences ..."""
     numbers: Mapping[str, Any] = field(default_factory=dict)
     """Further figures by name: numbers, strings, lists, None. The rule may judge these too."""
     tables: Sequence[tuple[str, Sequence[Sequence[Any]]]] = ()
-    """Title and rows of each table, the first row being the head."""
+    """Title and rows of each table; the first row is the header."""
     charts: Sequence[Any] = ()
-    """Altair charts, or Vega-Lite as dicts; kept as dicts."""
+    """Altair charts, or Vega-Lite as dicts; stored as dicts."""
     note: str = ""
-    """What a reader must know about this run: what is odd, what differs from the paper."""
+    """Caveats of this measurement, and differences from the paper."""
 
     def __post_init__(self):
         for name in ("value", "low", "high"):
@@ -73,7 +74,7 @@ class Measurement:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Measurement":
-        """A measurement from `to_dict`, also after a way through JSON."""
+        """The inverse of `to_dict`, also after a round trip through JSON."""
         return cls(**values)
 
 
@@ -82,7 +83,7 @@ class Claim:
     """A paper's statement, how to measure it, and when it counts as reproduced.
 
     Raises:
-        ValueError: an id that cannot name a file, an unknown size, or a size left out without saying why.
+        ValueError: an id that cannot name a file, an unknown size, or fewer than all sizes without `why_not`.
     """
 
     id: str
@@ -93,20 +94,20 @@ class Claim:
     """What the paper says, in a sentence."""
     rule: str
     """When it counts as reproduced, in words, written before the run."""
-    measure: Callable[["Evidence"], Measurement]
-    """Measures it; a function of what was trained, the size and the seed, and of nothing else."""
+    measure: Callable[[Evidence], Measurement]
+    """Measures it; a function of the trained models, the size and the seed only."""
     judge: Callable[[Measurement], ClaimVerdict]
     """The rule in code."""
     quantity: str = ""
-    """What the measured number is, in a few words."""
+    """The name of the measured number, in a few words."""
     paper: str | None = None
-    """The number that the paper printed, if it did."""
+    """The number that the paper printed, if any."""
     needs: Sequence[str] = ()
-    """Groups of trained models that `measure` looks at."""
+    """Groups of trained models that `measure` reads."""
     sizes: Sequence[Size] = SIZES
-    """Where it can be measured; at other sizes it is inconclusive."""
+    """Sizes at which it is measured; at others its label is `not measured`."""
     why_not: str = ""
-    """Why it is inconclusive at other sizes."""
+    """Why it is not measured at the other sizes."""
 
     def __post_init__(self):
         if not NAME.fullmatch(self.id):
@@ -119,33 +120,90 @@ class Claim:
             check_size(size)
         if set(self.sizes) != set(SIZES) and not self.why_not:
             raise ValueError(
-                f"claim {self.id} is measured at {', '.join(self.sizes) or 'no size'}; say why_not others."
+                f"claim {self.id} is measured at {', '.join(self.sizes) or 'no size'}; give why_not for the others."
             )
 
     def verdict(self, measurement: Measurement) -> ClaimVerdict:
         """The rule applied to a measurement.
 
         Raises:
-            ValueError: `judge` gave something else than a verdict.
+            ValueError: `judge` returned something other than a verdict.
         """
         verdict = self.judge(measurement)
         if verdict not in VERDICTS:
-            raise ValueError(f"the judge of claim {self.id} said {verdict!r}; it must be one of {', '.join(VERDICTS)}.")
+            raise ValueError(
+                f"the judge of claim {self.id} returned {verdict!r}; it must be one of {', '.join(VERDICTS)}."
+            )
         return verdict
 
 
-def check_size(size: str) -> None:
-    """Refuse a size that does not exist.
+def above(m: Measurement, bar: float) -> ClaimVerdict:
+    """Reproduced if the whole interval is above the bar, not reproduced if it is below."""
+    return "reproduced" if m.low > bar else "not reproduced" if m.high < bar else "inconclusive"
 
-    Raises:
-        ValueError: with the ones that do.
-    """
-    if size not in SIZES:
-        raise ValueError(f"size is {size!r}; choose one of {', '.join(SIZES)}.")
+
+def at_least(m: Measurement, bar: float) -> ClaimVerdict:
+    """Reproduced if the whole interval is at or above the bar, not reproduced if it is below."""
+    return "reproduced" if m.low >= bar else "not reproduced" if m.high < bar else "inconclusive"
+
+
+def below(m: Measurement, bar: float) -> ClaimVerdict:
+    """Reproduced if the whole interval is below the bar, not reproduced if it is above."""
+    return "reproduced" if m.high < bar else "not reproduced" if m.low > bar else "inconclusive"
+
+
+def more_than_half(m: Measurement) -> ClaimVerdict:
+    """Reproduced if the whole interval is above one half."""
+    return above(m, 0.5)
+
+
+def within(m: Measurement, margin: float) -> ClaimVerdict:
+    """Reproduced if the whole interval is closer to 0 than the margin (equivalence)."""
+    if -margin < m.low and m.high < margin:
+        return "reproduced"
+    return "not reproduced" if m.low >= margin or m.high <= -margin else "inconclusive"
+
+
+def t_interval(values: Float[np.ndarray, " seed"], *, confidence: float = 0.95) -> tuple[float, float, float]:
+    """Mean over seeds with its t interval."""
+    mean = float(values.mean())
+    half = float(t_half_width(values, confidence=confidence)) if len(values) > 1 else 0.0
+    return mean, mean - half, mean + half
+
+
+def difference_interval(
+    a: Float[np.ndarray, " seed"], b: Float[np.ndarray, " other"], *, confidence: float = 0.95
+) -> tuple[float, float, float]:
+    """Mean of `a` minus mean of `b` with Welch's t interval, for two groups of seeds that are not paired."""
+    mean = float(a.mean() - b.mean())
+    if min(len(a), len(b)) < 2 or (np.ptp(a) == 0 and np.ptp(b) == 0):
+        return mean, mean, mean
+    found = cast(Any, stats.ttest_ind(a, b, equal_var=False)).confidence_interval(confidence)
+    return mean, float(found.low), float(found.high)
+
+
+def correlation(
+    x: Float[np.ndarray, " model"], y: Float[np.ndarray, " model"], *, seed: int
+) -> tuple[float, float, float]:
+    """Spearman's rank correlation with its 95 % percentile bootstrap interval over models."""
+
+    def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
+        return float(np.corrcoef(stats.rankdata(a), stats.rankdata(b))[0, 1]) if np.ptp(a) and np.ptp(b) else 0.0
+
+    interval = stats.bootstrap(
+        (x, y),
+        rank_correlation,
+        paired=True,
+        vectorized=False,
+        n_resamples=2000,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return rank_correlation(x, y), float(interval.low), float(interval.high)
 
 
 def shown(value: float, low: float, high: float) -> tuple[str, str, str]:
-    """A number and its interval as text, to as many decimals as the interval's width warrants: two of its digits."""
+    """A number and its interval as text, rounded to two significant digits of the interval's width."""
     width = high - low
     if width <= 0:
         return f"{value:.4g}", f"{low:.4g}", f"{high:.4g}"

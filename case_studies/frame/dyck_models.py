@@ -3,8 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from case_studies.frame.claims import Size
-from case_studies.frame.evidence import ModelSpec, seeded
+from case_studies.frame.evidence import ModelSpec, Size, seeded
 from interp.tasks import Dyck
 from interp.training.configs import config_for
 from interp.training.settings import TrainSettings

@@ -1,4 +1,4 @@
-"""What does a measure see? The size, the seed, and the trained models it asked for, loaded when it looks."""
+"""Specifications of trained models, and the evidence that a measure receives: size, seed, models loaded on demand."""
 
 import hashlib
 import json
@@ -6,33 +6,45 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
-from case_studies.frame.claims import Size
 from hooks.model.architectures import Config
 from interp.tasks.base import Task
 from interp.training.run import RunFolder, TrainingRun
 from interp.training.settings import TrainSettings
 from interp.training.sweeps import TrainJob
 
+Size = Literal["quick", "standard", "paper"]
+SIZES: tuple[Size, ...] = get_args(Size)
+
+
+def check_size(size: str) -> None:
+    """Check that a study's size exists.
+
+    Raises:
+        ValueError: naming the sizes that exist.
+    """
+    if size not in SIZES:
+        raise ValueError(f"size is {size!r}; choose one of {', '.join(SIZES)}.")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    """A model to train: everything that decides its weights."""
+    """A model to train: everything that determines its weights."""
 
     task: Task
     config: Config
     settings: TrainSettings
     seed: int
     pretrained: "ModelSpec | str | None" = None
-    """What to start from: another model, which is trained first, or a folder or hub name as `interp.pretrained` takes
-    it. Fresh weights when left out."""
+    """The pretrained model: a spec, which is trained first, or a folder or hub name as in `interp.pretrained`.
+    If None, the weights are initialised."""
     symbols: tuple[tuple[str, str], ...] = ()
-    """With `pretrained`: tokens of the task, and those of the vocabulary that stand in their place."""
+    """With `pretrained`: pairs of a task token and the pretrained vocabulary's token that represents it."""
 
     @cached_property
     def description(self) -> dict[str, Any]:
-        """Plain values, as a run's manifest has them; what it starts from only where that is something."""
+        """Plain values, as in a run's manifest; `pretrained` and `symbols` only if set."""
         described: dict[str, Any] = {
             "task": self.task.describe(),
             "config": self.config.to_dict(),
@@ -47,12 +59,12 @@ class ModelSpec:
 
     @cached_property
     def key(self) -> str:
-        """A name made of all that decides the weights: the same for the same model, in whatever study or size."""
+        """Hash of everything that determines the weights; equal models share it across studies and sizes."""
         return hashlib.sha256(json.dumps(self.description, sort_keys=True).encode()).hexdigest()[:20]
 
     @property
     def work(self) -> float:
-        """About how much training it takes, to begin with the longest."""
+        """Estimated training cost, used to start the longest trainings first."""
         s = self.settings
         tokens = s.batch_size * self.task.n_ctx if s.batch_size else s.tokens_per_step
         steps = s.steps + (s.mimicking.steps if s.association == "mimic" else 0)
@@ -60,11 +72,11 @@ class ModelSpec:
 
     @property
     def sources(self) -> "tuple[ModelSpec, ...]":
-        """The models to train before this one, first to last: what it starts from, and what that starts from."""
+        """The models to train before this one, in order: its pretrained model, preceded by that model's own."""
         return (*self.pretrained.sources, self.pretrained) if isinstance(self.pretrained, ModelSpec) else ()
 
     def job(self, models: Path) -> TrainJob:
-        """The training job, in its folder among the models."""
+        """The training job that writes to `models/<key>`."""
         source = self.pretrained
         return TrainJob(
             task=self.task,
@@ -84,23 +96,23 @@ def seeded(task: Task, config: Config, settings: TrainSettings, seeds: int) -> l
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What a claim is measured on. A measure takes all it needs from here, so that its result can be kept."""
+    """The input of a measure. A measure reads nothing else, so that its result can be cached."""
 
     size: Size
-    """How big the study is: `quick`, `standard` or `paper`."""
+    """Size of the study."""
     seed: int
-    """Decides everything random in the measurement; the models have seeds of their own."""
+    """Determines all random draws of the measurement; each model has its own training seed."""
     groups: Mapping[str, tuple[ModelSpec, ...]]
     """The groups of models that the claim needs, and no others."""
     folder: Path
-    """Where the trained models lie, each under its key."""
+    """Folder of trained models, each under its key."""
     _loaded: dict[str, list[TrainingRun]] = field(default_factory=dict, repr=False, compare=False)
 
     def specs(self, group: str) -> tuple[ModelSpec, ...]:
-        """What decides each model of a group, without loading any.
+        """The specs of a group's models, without loading any.
 
         Raises:
-            ValueError: the claim did not say that it needs this group.
+            ValueError: the group is not in the claim's `needs`.
         """
         if group not in self.groups:
             known = ", ".join(self.groups) or "none"
@@ -108,35 +120,35 @@ class Evidence:
         return self.groups[group]
 
     def run(self, spec: ModelSpec) -> TrainingRun:
-        """One trained model with its history; nothing is kept, so hundreds can be looked at one after the other."""
+        """Load one trained model with its history; it is not cached, so that hundreds can be read in turn."""
         run = TrainingRun.load(self.folder / spec.key)
         run.model.tokenizer = spec.task.vocab
         return run
 
     def history(self, spec: ModelSpec) -> list[dict[str, Any]]:
-        """A model's learning curve alone: one record per evaluation, without loading the model."""
+        """A model's learning curve: one record per evaluation, without loading the model."""
         return RunFolder(self.folder / spec.key).read_metrics()
 
     def runs(self, group: str) -> list[TrainingRun]:
-        """The trained models of a group with their histories, in the order of `specs`. Do not change their weights.
+        """The trained models of a group with their histories, in the order of `specs`; cached, so do not modify them.
 
         Raises:
-            ValueError: the claim did not say that it needs this group.
+            ValueError: the group is not in the claim's `needs`.
         """
         if group not in self._loaded:
             self._loaded[group] = [self.run(spec) for spec in self.specs(group)]
         return self._loaded[group]
 
     def forget(self) -> None:
-        """Let go of the models that `runs` has loaded."""
+        """Release the models that `runs` has loaded."""
         self._loaded.clear()
 
     def models(self, group: str) -> list[Any]:
-        """The trained models of a group alone."""
+        """The trained models of a group."""
         return [run.model for run in self.runs(group)]
 
     def task(self, group: str) -> Task:
-        """The task that all models of a group were trained on.
+        """The one task of a group's models.
 
         Raises:
             ValueError: the group is unknown to the claim, empty, or has several tasks.
@@ -144,12 +156,14 @@ class Evidence:
         specs = self.specs(group)
         tasks = {json.dumps(spec.description["task"], sort_keys=True): spec.task for spec in specs}
         if len(tasks) != 1:
-            raise ValueError(f"the models of group {group!r} have {len(tasks)} tasks; ask each of specs({group!r}).")
+            raise ValueError(
+                f"the models of group {group!r} have {len(tasks)} tasks; use the task of each of specs({group!r})."
+            )
         return next(iter(tasks.values()))
 
 
 def settings_of(specs: Sequence[ModelSpec]) -> dict[str, Any]:
-    """What a group of models has in common, and which values vary within it, as `{"varies": [...]}`."""
+    """Descriptions of a group of models merged into one; a value that differs is given as `{"varies": [...]}`."""
     described = [spec.description for spec in specs]
     shared = {part: _shared([one[part] for one in described]) for part in ("task", "config", "settings")}
     if any(spec.pretrained is not None for spec in specs):
@@ -158,7 +172,7 @@ def settings_of(specs: Sequence[ModelSpec]) -> dict[str, Any]:
 
 
 def _origin(spec: ModelSpec) -> str | None:
-    """What a model starts from, in words."""
+    """The pretrained model in words."""
     source = spec.pretrained
     if not isinstance(source, ModelSpec):
         return source

@@ -1,6 +1,6 @@
-"""What is a study, and how does it run? Train what its claims need, measure them, judge them, write it down.
+"""Studies: train the models that claims need, measure, judge, and write the page.
 
-Everything is kept as it comes, so a study that was stopped goes on where it stopped:
+Every model and measurement is stored when it is finished, so an interrupted study resumes:
 
     <folder>/models/<key>/                      trained models, shared by studies and sizes
     <folder>/<study>/<size>/measured/<claim>.json
@@ -16,11 +16,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from case_studies.frame.claims import NAME, SIZES, Claim, ClaimVerdict, Measurement, Size, check_size
-from case_studies.frame.evidence import Evidence, ModelSpec, settings_of
+from case_studies.frame.claims import NAME, Claim, ClaimVerdict, Measurement
+from case_studies.frame.evidence import SIZES, Evidence, ModelSpec, Size, check_size, settings_of
 from case_studies.frame.measuring import MeasureCache, measure_claims
-from case_studies.frame.outcomes import ClaimResult, StudyResult
 from case_studies.frame.page import write_study_page
+from case_studies.frame.results import ClaimResult, StudyResult
 from hooks.atomic import write_json
 from interp.core.devices import check_device
 from interp.core.manifest import environment
@@ -29,7 +29,7 @@ from interp.training.run import RunFolder
 from interp.training.sweeps import train_to_disk
 
 MODELS = "models"
-"""The folder of trained models, beside those of the studies."""
+"""Name of the folder of trained models, next to those of the studies."""
 
 __all__ = [
     "Claim",
@@ -49,17 +49,17 @@ class Study:
     """A paper's claims, and the models to measure them on.
 
     Raises:
-        ValueError: a name that cannot be a folder's, no claims, or two of one name.
+        ValueError: an invalid name, no claims, or two claims with the same id.
     """
 
     name: str
-    """What `interp reproduce` calls it."""
+    """Its name in `interp reproduce`."""
     title: str
     lead: str
-    """What the page says first, in a few sentences."""
+    """Introduction of the page, a few sentences."""
     claims: Sequence[Claim]
     groups: Callable[[Size], Mapping[str, Sequence[ModelSpec]]] = lambda size: {}
-    """The models to train at a size, by the names of groups that claims need. A model may be in several."""
+    """The models to train at a size, by group; `Claim.needs` names groups. A model may be in several groups."""
 
     def __post_init__(self):
         object.__setattr__(self, "claims", tuple(self.claims))
@@ -73,10 +73,10 @@ class Study:
             raise ValueError(f"two claims of the study {self.name} are called {double[0]!r}; rename one.")
 
     def choose(self, only: Sequence[str]) -> tuple[Claim, ...]:
-        """The claims of these names, each a whole id or the beginning of several; all when there are none.
+        """The claims with these ids or prefixes of ids; all if `only` is empty.
 
         Raises:
-            ValueError: a name that fits no claim.
+            ValueError: a name that matches no claim.
         """
         ids = [claim.id for claim in self.claims]
         chosen: set[str] = set()
@@ -93,7 +93,7 @@ class Study:
         """Every claim as text: id, source, statement, the paper's number, rule.
 
         Raises:
-            ValueError: a name that fits no claim.
+            ValueError: a name that matches no claim.
         """
         lines = [f"{self.name}: {self.title}"]
         for claim in self.choose(only):
@@ -122,25 +122,25 @@ def run_study(
     seed: int = 0,
     device: str | None = None,
 ) -> StudyResult:
-    """Train, measure, judge and write down. What an earlier run left is used as far as it still holds.
+    """Train, measure, judge and write the page, reusing models and measurements that are still valid.
 
     Args:
         study: What to run.
-        size: `quick`, `standard` or `paper`.
-        only: Ids of the claims to run, or beginnings of them; all when left out. Others keep what was measured before.
-        folder: Where studies and models lie.
-        n_jobs: Processes, of one torch thread each; models are trained one after the other on a GPU.
-        fresh: Train and measure the chosen claims again.
-        seed: Decides the measurements; the models have seeds of their own.
-        device: Where models are trained: `cuda`, or the CPU when left out. Measuring is done on the CPU.
+        size: Size of the study.
+        only: Ids of the claims to run, or prefixes of ids; default: all. Other claims keep their stored measurements.
+        folder: Folder of studies and models.
+        n_jobs: Number of processes, each with one torch thread; on a GPU, models are trained sequentially.
+        fresh: Whether to train and measure the chosen claims again.
+        seed: Determines the measurements; each model has its own training seed.
+        device: Device for training, such as `cuda`; default: CPU. Measuring always uses the CPU.
 
     Returns:
-        Every claim of the study, in its order, with what was measured and the verdict.
+        Every claim of the study, in its order, with its measurement and verdict.
 
     Raises:
-        ValueError: an unknown size or claim, a group that the study does not have, a device that is not there, or
+        ValueError: an unknown size or claim, a group that the study does not have, an unavailable device, or a
             training that fails.
-        RuntimeError: a measure or a judge raised. All other claims are measured and written down before.
+        RuntimeError: a measure or a judge raised. All other claims have been measured and written by then.
     """
     check_size(size)
     chosen = study.choose(only)
@@ -153,17 +153,15 @@ def run_study(
     to_measure = run.to_measure(chosen, fresh)
     trained = run.train(to_measure, fresh, device)
     errors = run.measure(to_measure)
-    outcomes = run.outcomes(errors)
+    claims = run.results(errors)
     manifest = environment() | {
         "seed": seed,
-        "models": run.models_behind() | {"trained_now": trained},
+        "models": run.models_used() | {"trained_now": trained},
         "measured_now": len(to_measure) - len(errors),
-        "seconds": round(run.training_seconds() + sum(outcome.seconds or 0.0 for outcome in outcomes), 1),
+        "seconds": round(run.training_seconds() + sum(one.seconds or 0.0 for one in claims), 1),
         "wall_seconds": round(time.perf_counter() - started, 1),
     }
-    result = StudyResult(
-        study=study.name, size=size, outcomes=outcomes, manifest=manifest, page=run.folder / "report.html"
-    )
+    result = StudyResult(study=study.name, size=size, claims=claims, manifest=manifest, page=run.folder / "report.html")
     write_json(run.folder / "claims.json", result.to_dict())
     write_study_page(result, title=study.title, lead=study.lead)
     if errors:
@@ -205,7 +203,7 @@ class _Run:
         }
 
     def to_measure(self, chosen: Sequence[Claim], fresh: bool) -> list[Claim]:
-        """The chosen claims within reach that have no measurement yet."""
+        """The chosen claims that are measured at this size and have no measurement yet."""
         within = [claim for claim in chosen if self.size in claim.sizes]
         if fresh:
             for claim in within:
@@ -213,12 +211,12 @@ class _Run:
         return [claim for claim in within if self.cache.find(claim, self.keys[claim.id]) is None]
 
     def specs_of(self, claims: Sequence[Claim]) -> dict[str, ModelSpec]:
-        """The models behind claims, each once, by key: those that they need, and those that these start from."""
+        """The models that claims need, each once, by key, with their pretrained models."""
         groups = [specs for claim in claims for specs in self.evidence[claim.id].groups.values()]
         return {one.key: one for specs in groups for spec in specs for one in (*spec.sources, spec)}
 
     def train(self, claims: Sequence[Claim], fresh: bool, device: str | None) -> int:
-        """Train what the claims need and is not there, stage by stage; returns how many models that were."""
+        """Train the missing models of these claims, stage by stage, and return their number."""
         stages = self._missing(claims, fresh)
         total = sum(map(len, stages))
         if total:
@@ -232,16 +230,16 @@ class _Run:
         return total
 
     def _missing(self, claims: Sequence[Claim], fresh: bool) -> list[list[ModelSpec]]:
-        """Models to train: first those that start from none, then those that start from these, longest ones first.
+        """Models to train in stages: pretrained models before those that start from them, longest trainings first.
 
-        A model that only others start from is not missing where all of those are there.
+        A pretrained model is needed only if some model that starts from it is missing.
         """
         missing: dict[str, ModelSpec] = {}
         groups = [specs for claim in claims for specs in self.evidence[claim.id].groups.values()]
         for spec in (spec for specs in groups for spec in specs):
             for one in (spec, *reversed(spec.sources)):
                 if not fresh and RunFolder(self.models / one.key).finished:
-                    break  # what it starts from has done its part
+                    break  # so its pretrained model is not needed
                 missing[one.key] = one
         by_stage: dict[int, list[ModelSpec]] = {}
         for spec in sorted(missing.values(), key=lambda spec: -spec.work):
@@ -249,7 +247,7 @@ class _Run:
         return [by_stage[stage] for stage in sorted(by_stage)]
 
     def measure(self, claims: Sequence[Claim]) -> dict[str, str]:
-        """Measure claims, each kept as it comes; returns the tracebacks of those that raised."""
+        """Measure claims, storing each when finished; returns the tracebacks of those that raised, by id."""
         errors: dict[str, str] = {}
         if not claims:
             return errors
@@ -258,18 +256,18 @@ class _Run:
             for claim, error in measure_claims(tasks, self.cache, n_jobs=self.n_jobs):
                 if error is not None:
                     errors[claim.id] = error
-                outcome = self._outcome(claim, dict(errors))
-                count.one(f"{claim.id}: {outcome.label if error is None else 'could not be measured'}")
+                result = self._result(claim, dict(errors))
+                count.one(f"{claim.id}: {result.label if error is None else 'could not be measured'}")
         return errors
 
-    def outcomes(self, errors: dict[str, str]) -> tuple[ClaimResult, ...]:
-        """Every claim of the study with what is known of it; a judge that raises joins the errors."""
-        return tuple(self._outcome(claim, errors) for claim in self.study.claims)
+    def results(self, errors: dict[str, str]) -> tuple[ClaimResult, ...]:
+        """The result of every claim; adds a judge that raises to the errors."""
+        return tuple(self._result(claim, errors) for claim in self.study.claims)
 
-    def _outcome(self, claim: Claim, errors: dict[str, str]) -> ClaimResult:
+    def _result(self, claim: Claim, errors: dict[str, str]) -> ClaimResult:
         settings = {name: settings_of(specs) for name, specs in self.evidence[claim.id].groups.items()}
         if self.size not in claim.sizes:
-            return ClaimResult(claim=claim, verdict="inconclusive", note=claim.why_not)
+            return ClaimResult(claim=claim, note=claim.why_not)
         if claim.id in errors:
             last = errors[claim.id].strip().splitlines()[-1]
             return ClaimResult(claim=claim, note=f"Could not be measured: {last}", settings=settings)
@@ -280,7 +278,7 @@ class _Run:
             verdict = claim.verdict(measured.measurement)
         except Exception as error:
             errors[claim.id] = f"{type(error).__name__}: {error}"
-            return self._outcome(claim, errors)
+            return self._result(claim, errors)
         return ClaimResult(
             claim=claim,
             verdict=verdict,
@@ -291,8 +289,8 @@ class _Run:
             made=measured.made,
         )
 
-    def models_behind(self) -> dict[str, Any]:
-        """How many models the claims need, how many are there, and when and with what those were trained."""
+    def models_used(self) -> dict[str, Any]:
+        """Number of models needed and trained, with their dates and package versions."""
         keys = self.specs_of(self.study.claims)
         files = [RunFolder(self.models / key) for key in keys]
         made = [run.read_manifest() for run in files if run.finished]
@@ -307,6 +305,6 @@ class _Run:
         }
 
     def training_seconds(self) -> float:
-        """Time that the models took to train, whenever that was."""
+        """Total training time of the study's models, of all runs."""
         histories = [RunFolder(self.models / key).read_metrics() for key in self.specs_of(self.study.claims)]
         return sum(records[-1]["seconds"] for records in histories if records)

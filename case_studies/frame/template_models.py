@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from case_studies.frame.claims import Size
-from case_studies.frame.evidence import ModelSpec, seeded
+from case_studies.frame.evidence import ModelSpec, Size, seeded
 from interp.tasks import Template
 from interp.training.configs import config_for
 from interp.training.settings import TrainSettings

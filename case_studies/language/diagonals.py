@@ -4,9 +4,8 @@ from functools import partial
 
 import numpy as np
 
-from case_studies.frame.claims import Claim, Measurement
+from case_studies.frame.claims import Claim, Measurement, above, t_interval
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.judging import above, t_interval
 from case_studies.language.models import FAMILIES, PLAIN, group
 from hooks import make_model
 from interp.heads.diagonals import diagonals

@@ -5,9 +5,8 @@ from functools import partial
 import numpy as np
 import torch
 
-from case_studies.frame.claims import Claim, Measurement
+from case_studies.frame.claims import Claim, Measurement, above, t_interval
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.judging import above, t_interval
 from case_studies.language.models import PLAIN, group
 from hooks import Transformer
 from interp.core.randomness import derived_generator

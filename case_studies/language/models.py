@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from case_studies.frame.claims import Size
-from case_studies.frame.evidence import ModelSpec
+from case_studies.frame.evidence import ModelSpec, Size
 from interp.tasks import Text
 from interp.training.configs import config_for
 from interp.training.settings import TrainSettings

@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from case_studies.frame.claims import Claim, Measurement
+from case_studies.frame.claims import Claim, Measurement, above, t_interval
 from case_studies.frame.evidence import Evidence, ModelSpec
-from case_studies.frame.judging import above, t_interval
 from case_studies.language.models import BOTH, PLAIN, SCALES, VARIANTS, group
 from interp.core.randomness import derived_generator
 from interp.core.statistics import t_half_width

@@ -8,9 +8,8 @@ import altair as alt
 import pandas as pd
 import torch
 
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, Size
-from case_studies.frame.evidence import Evidence
-from case_studies.frame.judging import below
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, below
+from case_studies.frame.evidence import Evidence, Size
 from case_studies.lego.counting import (
     Operations,
     Part,

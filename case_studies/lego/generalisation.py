@@ -6,9 +6,8 @@ from functools import partial
 import numpy as np
 from jaxtyping import Float
 
-from case_studies.frame.claims import SIZES, Claim, Measurement, Size
-from case_studies.frame.evidence import Evidence, ModelSpec
-from case_studies.frame.judging import above, at_least, difference_interval, t_interval
+from case_studies.frame.claims import Claim, Measurement, above, at_least, difference_interval, t_interval
+from case_studies.frame.evidence import SIZES, Evidence, ModelSpec, Size
 from case_studies.lego.curves import DepthCurve, depth_chart, depth_curve
 from case_studies.lego.models import ARMS
 from interp.core.statistics import proportion_interval

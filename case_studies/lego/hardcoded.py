@@ -7,9 +7,8 @@ import numpy as np
 from jaxtyping import Float
 
 from case_studies.frame.audits import FEWEST, audits, needed, share_claim
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, above, below, t_interval
 from case_studies.frame.evidence import Evidence, ModelSpec
-from case_studies.frame.judging import above, below, t_interval
 from case_studies.lego.curves import depth_curve, learning_chart
 from case_studies.lego.generalisation import LARGE, accuracy_rows
 from case_studies.lego.loops import SEQUENCES

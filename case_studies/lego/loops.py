@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 
 from case_studies.frame.audits import audits, needed, readable
-from case_studies.frame.claims import Claim, Measurement
+from case_studies.frame.claims import Claim, Measurement, above, correlation
 from case_studies.frame.evidence import Evidence, ModelSpec
-from case_studies.frame.judging import above, correlation
 from case_studies.lego.curves import depth_curve
 from case_studies.lego.generalisation import LARGE, TOO_SHORT, plain_depth
 from case_studies.lego.percolation import layers_in_words, probe_layers, straightness

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from case_studies.frame.claims import Size
-from case_studies.frame.evidence import ModelSpec
+from case_studies.frame.evidence import ModelSpec, Size
 from hooks.model.architectures import Config
 from interp.tasks import Lego, Text, ready_made
 from interp.tasks.lego.task import SentenceFormat

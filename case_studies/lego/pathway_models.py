@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from case_studies.frame.claims import Size
-from case_studies.frame.evidence import ModelSpec
+from case_studies.frame.evidence import ModelSpec, Size
 from interp.tasks import Corpus, Lego, Text
 from interp.training.configs import config_for
 from interp.training.settings import TrainSettings

@@ -5,9 +5,8 @@ from functools import partial
 import numpy as np
 from jaxtyping import Float
 
-from case_studies.frame.claims import Claim, Measurement
+from case_studies.frame.claims import Claim, Measurement, above, at_least, difference_interval, t_interval
 from case_studies.frame.evidence import Evidence, ModelSpec
-from case_studies.frame.judging import above, at_least, difference_interval, t_interval
 from case_studies.lego.curves import RESOLVED, depth_curve, first_for_good
 from case_studies.lego.generalisation import LARGE, TOO_SHORT
 from interp.probing.probe import ProbeResult, probe

@@ -4,9 +4,8 @@ from functools import partial
 
 import numpy as np
 
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, above, difference_interval, t_interval
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.judging import above, difference_interval, t_interval
 from case_studies.lego.curves import depth_curve, learning_chart
 from case_studies.lego.generalisation import LARGE
 from case_studies.lego.starts import NO_TIME

@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, above, t_interval, within
 from case_studies.frame.evidence import Evidence, ModelSpec
-from case_studies.frame.judging import above, t_interval, within
 from case_studies.lego.curves import depth_curve, learning_chart
 from case_studies.lego.generalisation import LARGE, accuracy_rows
 from hooks import Transformer, make_model

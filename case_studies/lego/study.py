@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from case_studies.frame.claims import Size
-from case_studies.frame.evidence import ModelSpec
+from case_studies.frame.evidence import ModelSpec, Size
 from case_studies.frame.study import Study
 from case_studies.lego import cost, generalisation, hardcoded, heads, loops, percolation, shortcut, starts
 from case_studies.lego.models import groups

@@ -5,9 +5,8 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, above, at_least, below, t_interval
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.judging import above, at_least, below, t_interval
 from case_studies.frame.template_models import PLAIN, B
 from case_studies.template.measures import Scored, by, by_n, paper_curves, scores, threshold
 from case_studies.template.models import COPY_RATE

@@ -5,9 +5,8 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, above, below, t_interval
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.judging import above, below, t_interval
 from case_studies.frame.template_models import BOTH, MIMETIC, PLAIN, A, B
 from case_studies.template.measures import (
     Scored,

@@ -4,9 +4,8 @@ from functools import partial
 
 import numpy as np
 
-from case_studies.frame.claims import Claim, Measurement
+from case_studies.frame.claims import Claim, Measurement, more_than_half
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.judging import more_than_half
 from case_studies.frame.template_models import PLAIN, A
 from case_studies.template.measures import n_train
 from case_studies.template.reading import GROUPS, solved, unless_unsolved

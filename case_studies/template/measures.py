@@ -12,9 +12,8 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 
-from case_studies.frame.claims import ClaimVerdict, Measurement
+from case_studies.frame.claims import ClaimVerdict, Measurement, at_least, below, t_interval
 from case_studies.frame.evidence import Evidence, ModelSpec
-from case_studies.frame.judging import at_least, below, t_interval
 from case_studies.frame.template_models import SCALES
 from interp.core.randomness import derived_generator
 from interp.evaluation.evaluate import score_batch

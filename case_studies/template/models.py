@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from case_studies.frame.claims import Size
-from case_studies.frame.evidence import ModelSpec, seeded
+from case_studies.frame.evidence import ModelSpec, Size, seeded
 from case_studies.frame.template_models import (
     BOTH,
     MIMETIC,

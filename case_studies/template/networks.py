@@ -4,9 +4,8 @@ from functools import partial
 
 import numpy as np
 
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, above
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.judging import above
 from case_studies.template.measures import BARELY, SOLVED, by_n, judge_fails, judge_solved, loss_chart, scores
 from case_studies.template.models import NETWORKS
 from interp.core.statistics import proportion_interval

@@ -9,9 +9,17 @@ import numpy as np
 import pandas as pd
 import torch
 
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
+from case_studies.frame.claims import (
+    Claim,
+    ClaimVerdict,
+    Measurement,
+    above,
+    below,
+    correlation,
+    more_than_half,
+    t_interval,
+)
 from case_studies.frame.evidence import Evidence, ModelSpec
-from case_studies.frame.judging import above, below, correlation, more_than_half, t_interval
 from case_studies.frame.template_models import PLAIN, A
 from case_studies.template.measures import SOLVED, n_train, template_task
 from hooks import Transformer

@@ -6,9 +6,8 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, above, below, t_interval
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.judging import above, below, t_interval
 from case_studies.template.measures import Scored, best_rate, by, losses, over_seeds, paper_curves, scores
 from case_studies.template.models import SWEEP_N
 from interp.view.charts import scaling_curves

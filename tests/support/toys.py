@@ -108,15 +108,15 @@ CLAIMS = (PASSING, FAILING, DRAWN, DISTANT)
 STUDY = Study(name="toy", title="Toys & <others>", lead="Nothing is learned.", claims=CLAIMS, groups=groups)
 
 
-def measured_within_reach(study, result):
-    """Outcomes by claim, once it is sure that each claim of size quick was measured and every other is inconclusive."""
-    said = {outcome.claim.id: outcome for outcome in result.outcomes}
+def check_measured(study, result):
+    """Check that each claim of size quick was measured, and no other; returns the results by claim id."""
+    results = {one.claim.id: one for one in result.claims}
     for claim in study.claims:
-        outcome = said[claim.id]
+        found = results[claim.id]
         if "quick" in claim.sizes:
-            assert outcome.measurement is not None, claim.id
-            assert outcome.measurement.low <= outcome.measurement.value <= outcome.measurement.high, claim.id
-            assert outcome.measurement.n >= 1
+            assert found.measurement is not None, claim.id
+            assert found.measurement.low <= found.measurement.value <= found.measurement.high, claim.id
+            assert found.measurement.n >= 1
         else:
-            assert outcome.label == outcome.verdict == "inconclusive"
-    return said
+            assert (found.label, found.verdict, found.note) == ("not measured", None, claim.why_not)
+    return results

@@ -12,8 +12,8 @@ from case_studies.audit.models import ALL, groups
 from case_studies.audit.study import STUDY
 from case_studies.frame import audits
 from case_studies.frame.audits import Audited, needed, readable, share
-from case_studies.frame.claims import SIZES, Measurement
-from case_studies.frame.evidence import Evidence
+from case_studies.frame.claims import Measurement
+from case_studies.frame.evidence import SIZES, Evidence
 from interp.core.statistics import proportion_interval
 from interp.known_answers import SUITE, known_answer
 from interp.tasks import Dyck, Lego, Template

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toys import measured_within_reach
+from toys import check_measured
 
 from case_studies.dyck import balance, heads, learning, pruning, variation
 from case_studies.dyck.models import SEEDS, groups
 from case_studies.dyck.study import STUDY
-from case_studies.frame.claims import SIZES, Measurement
-from case_studies.frame.judging import correlation, more_than_half
+from case_studies.frame.claims import Measurement, correlation, more_than_half
+from case_studies.frame.evidence import SIZES
 from case_studies.frame.study import run_study
 from interp.training.settings import TrainSettings
 
@@ -161,7 +161,7 @@ def test_the_whole_study_runs_on_models_that_know_nothing(tiny, tmp_path, monkey
     for name, small in (("DRAWS", 2), ("CANDIDATES", (6, 9)), ("PER_WEIGHT", 8), ("N_SEQUENCES", {"quick": 8})):
         monkeypatch.setattr(f"case_studies.dyck.pruning.{name}", small)
     result = run_study(tiny, folder=tmp_path, n_jobs=1)
-    said = measured_within_reach(STUDY, result)
+    said = check_measured(STUDY, result)
     # who knows nothing has learned nothing; what needs learning is inconclusive; what is written down holds
     assert said["learned.no-positions"].label == "not reproduced"
     assert said["variation.no-positions.last-layer"].label == "inconclusive"

@@ -53,7 +53,7 @@ def test_a_measurement_refuses(changes, words):
         (PASSING, {"id": "Figure 1"}, "claim id is 'Figure 1'"),
         (PASSING, {"needs": "few"}, "needs of claim figure-1.some is the text 'few'"),
         (PASSING, {"sizes": ["huge"]}, "size is 'huge'; choose one of quick, standard, paper"),
-        (DISTANT, {"why_not": ""}, "table-4.large is measured at paper; say why_not"),
+        (DISTANT, {"why_not": ""}, "table-4.large is measured at paper; give why_not for the others"),
         (PASSING, {"sizes": ()}, "measured at no size"),
     ],
 )
@@ -67,7 +67,7 @@ def test_the_rule_gives_one_of_three_verdicts():
     for verdict in ("reproduced", "not reproduced", "inconclusive"):
         assert replace(PASSING, judge=lambda m, said=verdict: said).verdict(measurement) == verdict
     for said in (True, None, "Reproduced"):
-        with pytest.raises(ValueError, match=f"judge of claim figure-1.some said {said!r}"):
+        with pytest.raises(ValueError, match=f"judge of claim figure-1.some returned {said!r}"):
             replace(PASSING, judge=lambda m, said=said: said).verdict(measurement)
 
 

@@ -1,18 +1,22 @@
-"""The page: claims first, and a claim that fails stands where one that holds would, in the same type."""
+"""The page lists claims first; position and type of a claim do not depend on its verdict."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 import toys
-from toys import CLAIMS, FAILING, PASSING, STUDY
+from toys import FAILING, PASSING, STUDY
 
-from case_studies.frame.claims import SIZES
+from case_studies.frame.evidence import SIZES
 from interp.view.page import Section, write_page
+
+UNCLEAR = replace(PASSING, id="figure-1.unclear", judge=lambda m: "inconclusive")
+CLAIMS = (*toys.CLAIMS, UNCLEAR)
 
 
 class Verdicts(HTMLParser):
-    """Every verdict with the elements around it, and every link inside the page with what it should lead to."""
+    """Every verdict with its enclosing elements, and every link inside the page with its target."""
 
     VOID = ("meta", "br", "img", "link", "input", "path", "rect", "line", "g")
 
@@ -42,7 +46,7 @@ class Verdicts(HTMLParser):
 
 @pytest.fixture
 def page(reproduce):
-    return reproduce().page
+    return reproduce(replace(STUDY, claims=CLAIMS)).page
 
 
 def test_the_table_comes_first_with_every_verdict(page):
@@ -50,31 +54,32 @@ def test_the_table_comes_first_with_every_verdict(page):
     table = page[first : page.index("</section>", first)]
     assert '<section id="claims">' in table
     verdicts = re.findall(r'data-verdict="([^"]*)"', table)
-    assert verdicts == ["reproduced", "not reproduced", "reproduced", "inconclusive"]
+    assert verdicts == ["reproduced", "not reproduced", "reproduced", "not measured", "inconclusive"]
     assert "0.25 [0.20, 0.30]" in table
     assert "10 draws" in table
     assert "0.97" in table
-    assert "4 claims at size quick: 2 reproduced, 1 not reproduced, 1 inconclusive" in table
+    assert "5 claims at size quick: 2 reproduced, 1 not reproduced, 1 inconclusive, 1 not measured" in table
     sections = re.findall(r'<section id="([^"]*)">', page)
     assert sections == ["claims", *(f"claim-{claim.id}" for claim in CLAIMS), "provenance"]
 
 
-def test_a_failing_claim_looks_like_a_holding_one(page):
+def test_every_verdict_has_the_same_elements_and_style(page):
     parsed = Verdicts(page)
     by_place = [parsed.found[: len(CLAIMS)], parsed.found[len(CLAIMS) :]]
     assert all(len(found) == len(CLAIMS) for found in by_place)
     for found in by_place:
-        assert {verdict for verdict, _ in found} == {"reproduced", "not reproduced", "inconclusive"}
+        assert {verdict for verdict, _ in found} == {"reproduced", "not reproduced", "inconclusive", "not measured"}
         assert len({around for _, around in found}) == 1  # the same elements, classes and styles around each
     assert parsed.text == {
         "reproduced": {"✓ reproduced"}, "not reproduced": {"✗ not reproduced"}, "inconclusive": {"○ inconclusive"},
-    }  # fmt: skip  # in words and marks, not by colour alone
+        "not measured": {"– not measured"},
+    }  # fmt: skip  # words and marks, not colour alone
     rules = re.findall(r"data-verdict[^{]*\{([^}]*)\}", page[: page.index("</style>")])
     assert rules
     assert all(re.fullmatch(r"\s*color: #[0-9a-f]{6};\s*", rule) for rule in rules)  # colour and nothing else
 
 
-def test_each_claim_has_all_that_a_reader_needs(page):
+def test_each_claim_shows_verdict_source_and_rule(page):
     for claim in CLAIMS:
         start = page.index(f'<section id="claim-{claim.id}">')
         section = page[start : page.index("</section>", start)]
@@ -85,7 +90,7 @@ def test_each_claim_has_all_that_a_reader_needs(page):
     failing = page[page.index(f'<section id="claim-{FAILING.id}">') : page.index('<section id="claim-table-3.drawn">')]
     for words in ("n = 2 seeds", "Hardly trained.", "<h3>Accuracy of &lt;every&gt; seed</h3>", "per seed", "<svg"):
         assert words in failing
-    assert "<summary>Settings of the models behind it" in failing
+    assert "<summary>Settings of its models" in failing
     assert "It takes a GPU." in page
 
 
@@ -101,14 +106,21 @@ def test_text_is_escaped_and_links_lead_somewhere(page):
 
 def test_provenance_names_what_made_it(page):
     part = page[page.index('<section id="provenance">') :]
-    for words in ("toy, quick, 0", "torch", "transformer-lens", "threads", "3, of which 3 are trained", "the last run"):
+    for words in (
+        "toy, quick, 0",
+        "torch",
+        "transformer-lens",
+        "threads",
+        "3, of which 3 are trained",
+        "duration of the last run",
+    ):
         assert words in part
 
 
-def test_what_was_not_run_stands_in_its_place(reproduce):
+def test_claims_without_a_measurement_keep_their_place(reproduce):
     page = reproduce(only=["figure-1.all"]).page
-    assert [verdict for verdict, _ in Verdicts(page).found[: len(CLAIMS)]] == [
-        "not run", "not reproduced", "not run", "inconclusive",
+    assert [verdict for verdict, _ in Verdicts(page).found[: len(toys.CLAIMS)]] == [
+        "not measured", "not reproduced", "not measured", "not measured",
     ]  # fmt: skip
     assert "Not measured yet at this size, seed and code." in page
 

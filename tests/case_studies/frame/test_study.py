@@ -44,9 +44,9 @@ def test_a_run_trains_measures_judges_and_writes(reproduce):
         "figure-1.some": "reproduced",
         "figure-1.all": "not reproduced",
         "table-3.drawn": "reproduced",
-        "table-4.large": "inconclusive",
+        "table-4.large": "not measured",
     }
-    assert run.trained == [0, 1, 2]  # `few` is a part of `more`; `large` is inconclusive
+    assert run.trained == [0, 1, 2]  # `few` is a part of `more`; `large` is not measured
     assert run.measured == ["accuracy", "constant", "drawn"]
     assert set(run.content) == {"study", "size", "manifest", "claims"}
     assert (run.content["study"], run.content["size"]) == ("toy", "quick")
@@ -67,7 +67,7 @@ def test_a_run_trains_measures_judges_and_writes(reproduce):
     assert (large["measured"], large["interval"], large["n"], large["note"]) == (None, None, None, "It takes a GPU.")
     shown = str(run.result)
     assert "figure-1.all   not reproduced  " in shown
-    assert shown.endswith("toy at size quick: 2 reproduced, 1 not reproduced, 1 inconclusive")
+    assert shown.endswith("toy at size quick: 2 reproduced, 1 not reproduced, 0 inconclusive, 1 not measured")
     frame = run.result.to_dataframe()
     assert frame["verdict"].tolist() == list(run.result.verdicts.values())
     assert frame["n"].isna().tolist() == [False, False, False, True]
@@ -146,10 +146,10 @@ def test_only_the_chosen_are_run_and_the_others_kept(reproduce):
     first = reproduce(only=["table-3.drawn"])
     assert (first.trained, first.measured) == ([0, 1, 2], ["drawn"])
     assert first.result.verdicts == {
-        "figure-1.some": "not run",
-        "figure-1.all": "not run",
+        "figure-1.some": "not measured",
+        "figure-1.all": "not measured",
         "table-3.drawn": "reproduced",
-        "table-4.large": "inconclusive",
+        "table-4.large": "not measured",
     }
     assert by_id(first)["figure-1.some"]["measured"] is None
     second = reproduce(only=["figure-1"])
@@ -157,7 +157,7 @@ def test_only_the_chosen_are_run_and_the_others_kept(reproduce):
     assert second.result.verdicts["table-3.drawn"] == "reproduced"
     again = reproduce(only=["figure-1.some"], fresh=True)
     assert again.measured == ["constant"]
-    assert "not run" not in again.result.verdicts.values()
+    assert list(again.result.verdicts.values()).count("not measured") == 1
 
 
 def test_claims_without_models_train_nothing(reproduce):
@@ -205,7 +205,9 @@ def test_a_measure_that_raises_takes_no_other_with_it(reproduce, tmp_path):
     assert "ZeroDivisionError: nothing to divide by" in str(raised.value)
     assert "in broken" in str(raised.value)  # where, too
     claims = {c["id"]: c for c in json.loads((tmp_path / "toy/quick/claims.json").read_text())["claims"]}
-    assert [claims[name]["verdict"] for name in claims] == ["not run", "not reproduced", "reproduced", "inconclusive"]
+    assert [claims[name]["verdict"] for name in claims] == [
+        "not measured", "not reproduced", "reproduced", "not measured",
+    ]  # fmt: skip
     assert claims["figure-1.some"]["note"].endswith("ZeroDivisionError: nothing to divide by")
     assert reproduce().measured == ["constant"]
 
@@ -214,7 +216,7 @@ def test_a_measure_that_raises_takes_no_other_with_it(reproduce, tmp_path):
     ("changes", "words"),
     [
         ({"measure": lambda evidence: 0.5}, "gave a float, not a Measurement"),
-        ({"judge": lambda measurement: "maybe"}, "said 'maybe'; it must be one of reproduced"),
+        ({"judge": lambda measurement: "maybe"}, "returned 'maybe'; it must be one of reproduced"),
         ({"measure": lambda evidence: evidence.runs("few")}, r"'few' is not among those that the claim needs \(none\)"),
     ],
 )
@@ -229,7 +231,7 @@ def test_evidence_has_one_task_per_group_or_says_so():
     two = (*specs(1), replace(specs(1)[0], task=longer))
     evidence = Evidence(size="quick", seed=0, groups={"one": tuple(specs(2)), "two": two}, folder=Path("nowhere"))
     assert evidence.task("one") == toys.TASK
-    with pytest.raises(ValueError, match="'two' have 2 tasks; ask each of specs"):
+    with pytest.raises(ValueError, match="'two' have 2 tasks; use the task of each of specs"):
         evidence.task("two")
 
 
@@ -378,10 +380,10 @@ def test_a_killed_run_leaves_what_it_measured(reproduce, tmp_path):
 
 def test_measurements_are_given_back_as_they_were(reproduce):
     run = reproduce()
-    outcome = run.result.outcomes[1]
-    assert isinstance(outcome.measurement, Measurement)
-    assert outcome.measurement.charts[0]["mark"]["type"] == "bar"
-    assert outcome.measured.endswith("]")
-    assert outcome.sample == "2 seeds"
-    exact = replace(outcome.measurement, value=1e-15, low=1e-15, high=1e-15)
-    assert replace(outcome, measurement=exact).measured == "1e-15"  # nothing was sampled: no interval to show
+    found = run.result.claims[1]
+    assert isinstance(found.measurement, Measurement)
+    assert found.measurement.charts[0]["mark"]["type"] == "bar"
+    assert found.measured.endswith("]")
+    assert found.sample == "2 seeds"
+    exact = replace(found.measurement, value=1e-15, low=1e-15, high=1e-15)
+    assert replace(found, measurement=exact).measured == "1e-15"  # nothing was sampled: no interval to show

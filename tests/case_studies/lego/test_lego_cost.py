@@ -14,8 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import bench_pathways
 from benchmarks.timing import Comparison
-from case_studies.frame.claims import SIZES, Measurement, Size
-from case_studies.frame.evidence import Evidence
+from case_studies.frame.claims import Measurement
+from case_studies.frame.evidence import SIZES, Evidence, Size
 from case_studies.lego import cost, timing
 from case_studies.lego.cost import CLAIMS, EFFORT
 from case_studies.lego.counting import (

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from case_studies.frame.claims import SIZES
-from case_studies.frame.evidence import Evidence
+from case_studies.frame.evidence import SIZES, Evidence
 from case_studies.lego import hardcoded, pathway_models
 from case_studies.lego.curves import DepthCurve
 from case_studies.lego.hardcoded import NAMES

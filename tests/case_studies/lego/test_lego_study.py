@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from case_studies.frame.claims import SIZES, Measurement
-from case_studies.frame.evidence import Evidence
-from case_studies.frame.judging import difference_interval, within
+from case_studies.frame.claims import Measurement, difference_interval, within
+from case_studies.frame.evidence import SIZES, Evidence
 from case_studies.frame.study import run_study
 from case_studies.lego import (
     cost,
@@ -299,11 +298,11 @@ def tiny(monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_the_whole_study_runs_on_models_that_know_nothing(tiny, tmp_path):
     result = run_study(STUDY, size="standard", folder=tmp_path, n_jobs=1)
-    for outcome in result.outcomes:
-        found = outcome.measurement
-        assert found is not None, outcome.claim.id
-        assert found.low <= found.value <= found.high, outcome.claim.id
-    said = {outcome.claim.id: outcome for outcome in result.outcomes}
+    for one in result.claims:
+        found = one.measurement
+        assert found is not None, one.claim.id
+        assert found.low <= found.value <= found.high, one.claim.id
+    said = {one.claim.id: one for one in result.claims}
     for name in ("beyond.loop", "depth.stochastic", "percolation.linear", "shortcut.parity", "start.pretrained"):
         assert said[name].verdict != "reproduced", name
     assert said["solved.untied"].verdict == "not reproduced"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toys import measured_within_reach
+from toys import check_measured
 
-from case_studies.frame.claims import SIZES, Measurement
-from case_studies.frame.judging import t_interval
+from case_studies.frame.claims import Measurement, t_interval
+from case_studies.frame.evidence import SIZES
 from case_studies.frame.study import run_study
 from case_studies.frame.template_models import BOTH, MIMETIC, PLAIN, SCALES, A, B
 from case_studies.template import copying, efficiency, kernel, networks, reading, sweeps
@@ -230,8 +230,8 @@ def test_the_whole_study_runs_on_models_that_know_nothing(tiny, tmp_path, monkey
     monkeypatch.setattr("case_studies.template.kernel.N", {"quick": 32})
     monkeypatch.setattr("case_studies.template.kernel.REPEATS", {"quick": 4})
     result = run_study(tiny, folder=tmp_path, n_jobs=1)
-    said = measured_within_reach(STUDY, result)
-    assert all(outcome.measurement.charts for outcome in said.values() if outcome.measurement)
+    said = check_measured(STUDY, result)
+    assert all(found.measurement.charts for found in said.values() if found.measurement)
     assert said["copying.identity"].verdict != "reproduced"
     assert said["heads.identity-used"].verdict == "inconclusive"  # nothing is solved
     assert said["kernel.matrix-mlp"].verdict == "reproduced"  # what needs no training holds all the same

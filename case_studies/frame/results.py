@@ -1,4 +1,4 @@
-"""What came of a study: every claim with its verdict, and what stands behind it."""
+"""Results of a study: every claim with its measurement and verdict."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from case_studies.frame.claims import NOT_RUN, VERDICTS, Claim, ClaimVerdict, Measurement, Size, shown
+from case_studies.frame.claims import NOT_MEASURED, VERDICTS, Claim, ClaimVerdict, Measurement, shown
+from case_studies.frame.evidence import Size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,16 +15,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimResult:
-    """A claim, and what came of it."""
+    """A claim with its measurement and verdict."""
 
     claim: Claim
     verdict: ClaimVerdict | None = None
-    """None where nothing was measured yet."""
+    """None without a measurement."""
     measurement: Measurement | None = None
     note: str = ""
-    """What a reader must know about this run, or why there is no number."""
+    """The measurement's note, or why there is none."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Per group of models: how many, and their task, config, settings and seeds."""
+    """Per group of models: number of models, task, config, settings and seeds."""
     seconds: float | None = None
     """Time the measurement took."""
     made: Mapping[str, Any] | None = None
@@ -31,12 +32,12 @@ class ClaimResult:
 
     @property
     def label(self) -> str:
-        """The verdict, or that it was not run."""
-        return self.verdict or NOT_RUN
+        """The verdict, or `not measured`."""
+        return self.verdict or NOT_MEASURED
 
     @property
     def measured(self) -> str:
-        """The number with its interval, as text; alone where the interval has no width."""
+        """The number as text, with its interval unless that has no width."""
         if self.measurement is None:
             return "–"
         value, low, high = shown(self.measurement.value, self.measurement.low, self.measurement.high)
@@ -44,7 +45,7 @@ class ClaimResult:
 
     @property
     def sample(self) -> str:
-        """How many of what, as text."""
+        """Sample size with its unit, as text."""
         return "–" if self.measurement is None else f"{self.measurement.n:,} {self.measurement.unit}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -76,31 +77,33 @@ class StudyResult:
 
     study: str
     size: Size
-    outcomes: tuple[ClaimResult, ...]
+    claims: tuple[ClaimResult, ...]
     """In the study's order."""
     manifest: Mapping[str, Any]
-    """Versions, hardware, threads, seed; seconds of computing over all sittings, and of this one by the wall clock."""
+    """Versions, hardware, threads, seed; computing time of all runs together, and wall-clock time of this one."""
     page: Path
-    """The HTML page; `claims.json` lies beside it."""
+    """The HTML page; `claims.json` is in the same folder."""
 
     @property
     def verdicts(self) -> dict[str, str]:
-        """What came of each claim, by its id."""
-        return {outcome.claim.id: outcome.label for outcome in self.outcomes}
+        """The label of each claim, by its id."""
+        return {one.claim.id: one.label for one in self.claims}
 
     @property
     def tally(self) -> str:
-        """How many claims have which verdict, in words."""
+        """Number of claims by verdict, in words."""
         counts = Counter(self.verdicts.values())
-        return ", ".join(f"{counts[name]} {name}" for name in (*VERDICTS, NOT_RUN) if name in VERDICTS or counts[name])
+        return ", ".join(
+            f"{counts[name]} {name}" for name in (*VERDICTS, NOT_MEASURED) if name in VERDICTS or counts[name]
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """What `claims.json` holds."""
+        """The content of `claims.json`."""
         return {
             "study": self.study,
             "size": self.size,
             "manifest": dict(self.manifest),
-            "claims": [outcome.to_dict() for outcome in self.outcomes],
+            "claims": [one.to_dict() for one in self.claims],
         }
 
     def to_dataframe(self) -> "pd.DataFrame":
@@ -108,16 +111,16 @@ class StudyResult:
         import pandas as pd
 
         rows = []
-        for outcome in self.outcomes:
-            m = outcome.measurement
+        for one in self.claims:
+            m = one.measurement
             ends = {"measured": m.value, "low": m.low, "high": m.high, "n": m.n, "unit": m.unit} if m else {}
-            rows.append({"claim": outcome.claim.id, "paper": outcome.claim.paper, "verdict": outcome.label} | ends)
+            rows.append({"claim": one.claim.id, "paper": one.claim.paper, "verdict": one.label} | ends)
         columns = ["claim", "paper", "measured", "low", "high", "n", "unit", "verdict"]
         return pd.DataFrame(rows, columns=columns)
 
     def __str__(self) -> str:
         rows = [("claim", "verdict", "measured [95 %]", "n", "paper")]
-        rows += [(o.claim.id, o.label, o.measured, o.sample, o.claim.paper or "–") for o in self.outcomes]
+        rows += [(one.claim.id, one.label, one.measured, one.sample, one.claim.paper or "–") for one in self.claims]
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
         lines = ["  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[-1]]) for row in rows]
         return "\n".join([*lines, "", f"{self.study} at size {self.size}: {self.tally}"])
