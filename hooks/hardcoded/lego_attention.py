@@ -9,10 +9,7 @@ from torch import Tensor, nn
 
 from hooks.hardcoded.pathways import Pathways
 from hooks.hardcoded.token_maps import TokenMaps
-from hooks.model.attention import FUSED_FROM, take
-from hooks.model.linear import Linear
-from hooks.model.modules import HookPoint, Module
-from hooks.model.sites import has_hooks
+from hooks.modules import FUSED_FROM, HookPoint, Linear, Module, has_hooks, take
 
 
 class LegoAttention(Module):

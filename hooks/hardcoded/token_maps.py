@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks.hardcoded.pathways import Pathways
-from hooks.model.embeddings import check_ids
+from hooks.modules import check_ids
 
 
 @dataclass(frozen=True)

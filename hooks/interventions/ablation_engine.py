@@ -18,8 +18,8 @@ from torch import Tensor
 
 from hooks.adapters.bridge import BridgeModel
 from hooks.interventions.replacements import HeadInputs, Replacement
-from hooks.model.attention import take
 from hooks.model.transformer import Transformer
+from hooks.modules import take
 
 TOKENS_PER_PASS = 1024
 """Heads are edited side by side as long as a pass has at most this many tokens: more is slower on a CPU."""

@@ -5,18 +5,14 @@ from dataclasses import dataclass, field
 import torch
 import torch.nn.functional as F
 from einops import einsum
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from hooks.hardcoded.head_patterns import HeadPattern, attention_map
 from hooks.hardcoded.token_maps import TokenMaps, token_maps
 from hooks.model.config import TransformerConfig
-from hooks.model.linear import Identity, Linear
-from hooks.model.modules import Module
-from hooks.model.sites import AttentionSites, has_hooks
-
-FUSED_FROM = 64
-"""Training on sequences of at least so many tokens keeps no scores and patterns unless somebody watches them."""
+from hooks.model.sites import AttentionSites
+from hooks.modules import FUSED_FROM, Identity, Linear, Module, has_hooks, take
 
 
 @dataclass(frozen=True)
@@ -44,11 +40,6 @@ class Context:
     def asking(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch query d_model"]:
         """The rows of x at the positions that ask."""
         return x if self.queries is None else take(x, self.queries)
-
-
-def take(x: Shaped[Tensor, "batch pos width"], at: Int[Tensor, "batch row"]) -> Shaped[Tensor, "batch row width"]:
-    """Rows of x, other ones for each example."""
-    return x.gather(1, at[..., None].expand(-1, -1, x.shape[-1]))
 
 
 def make_context(

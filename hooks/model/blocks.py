@@ -14,9 +14,8 @@ from hooks.hardcoded.head_patterns import HeadPattern
 from hooks.hardcoded.lego_attention import LegoAttention
 from hooks.model.attention import Attention, Context
 from hooks.model.config import TransformerConfig
-from hooks.model.linear import LayerNorm, Linear
-from hooks.model.modules import Module
 from hooks.model.sites import LayerSites, MLPSites
+from hooks.modules import LayerNorm, Linear, Module
 
 
 class MLP(Module):

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hooks.model.modules import Module
+from hooks.modules import Module, check_ids, look_up
 
 Encoding = Literal["pair", "type_and_depth", "type_and_angle"]
 
@@ -135,29 +134,3 @@ class BracketEmbedding(Module):
         """Tokens that the model reads: pairs that open and close again, of random types."""
         kinds = torch.randint(self.states.n_types, (n, (pos + 1) // 2), generator=generator).repeat_interleave(2, 1)
         return self.states.first_bracket + 2 * kinds[:, :pos] + torch.arange(pos) % 2
-
-
-def look_up(table: Tensor, ids: Int[Tensor, "*batch pos"], name: str, limit: str) -> Float[Tensor, "*batch pos width"]:
-    """Rows of an embedding table.
-
-    Raises:
-        ValueError: an id outside the table.
-    """
-    try:
-        return F.embedding(ids, table)
-    except IndexError:
-        check_ids(ids, len(table), name, limit)
-        raise
-
-
-def check_ids(ids: Int[Tensor, "*batch pos"], size: int, name: str, limit: str) -> None:
-    """Refuse ids outside a table.
-
-    Raises:
-        ValueError: with the ids and the size.
-    """
-    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < size:
-        raise ValueError(
-            f"{name} holds ids from {int(ids.min())} to {int(ids.max())}; {limit} of this model is {size}. "
-            f"Was the model made for another task?"
-        )

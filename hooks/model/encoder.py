@@ -9,12 +9,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from hooks.model.config import Block, Initialisation, TransformerConfig
-from hooks.model.embeddings import TokenEmbedding, look_up
-from hooks.model.linear import Identity, LayerNorm, Linear
-from hooks.model.modules import HookPoint, Module
+from hooks.model.embeddings import TokenEmbedding
 from hooks.model.positions import FixedPositions, LearnedPositions
-from hooks.model.sites import NormSites
 from hooks.model.transformer import Transformer
+from hooks.modules import HookPoint, Identity, LayerNorm, Linear, Module, NormSites, look_up
 
 Head = Literal["masked_lm", "linear", "none"]
 

@@ -10,9 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformer_lens.HookedRootModule import HookedRootModule
 
-from hooks.model.embeddings import check_ids
-from hooks.model.linear import Linear
-from hooks.model.modules import HookPoint, Module
+from hooks.modules import HookPoint, Linear, Module, check_ids
 
 Inputs = Literal["one_hot", "one_hot_and_equality", "shared_embedding"]
 

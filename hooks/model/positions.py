@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from hooks.model.config import TransformerConfig
-from hooks.model.embeddings import look_up
+from hooks.modules import look_up
 
 
 class LearnedPositions(nn.Module):

@@ -13,34 +13,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from hooks.model.config import TransformerConfig
-from hooks.model.modules import HookPoint, Module
-
-
-def has_hooks(point: HookPoint) -> bool:
-    """True when somebody watches or edits this hook point."""
-    return bool(point.fwd_hooks or point.bwd_hooks)
-
-
-class NormSites(Module):
-    """Hook points of one LayerNorm: its scale, and what it hands on."""
-
-    def __init__(self, norm: Any):
-        super().__init__()
-        self._norm = (norm,)
-        self.hook_scale = HookPoint()  # (batch, pos, 1), standard deviation
-        self.hook_normalized = HookPoint()  # (batch, pos, d_model), after gain and bias
-
-    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
-        """Apply the norm outside a forward pass of the model (TransformerLens's logit lens does)."""
-        return self._norm[0](x, self)
-
-    @property
-    def w(self):
-        return self._norm[0].weight
-
-    @property
-    def b(self):
-        return self._norm[0].bias
+from hooks.modules import HookPoint, Module, NormSites
 
 
 class AttentionSites(Module):

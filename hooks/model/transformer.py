@@ -10,17 +10,16 @@ from torch import Tensor, nn
 from transformer_lens import ActivationCache
 from transformer_lens.HookedRootModule import HookedRootModule
 
-from hooks.model.attention import Context, make_context, take
+from hooks.model.attention import Context, make_context
 from hooks.model.blocks import BLOCKS, Block
 from hooks.model.config import TransformerConfig
 from hooks.model.embeddings import BracketEmbedding, TokenEmbedding
 from hooks.model.hook_names import check_hook, check_hook_name, check_names_filter
 from hooks.model.initialise import initialise
 from hooks.model.lens import LensModel
-from hooks.model.linear import LayerNorm, Linear, TiedReadOut
-from hooks.model.modules import HookPoint, Module
 from hooks.model.positions import FixedPositions, LearnedPositions
-from hooks.model.sites import LayerSites, NormSites
+from hooks.model.sites import LayerSites
+from hooks.modules import HookPoint, LayerNorm, Linear, Module, NormSites, TiedReadOut, take
 
 
 class Transformer(LensModel, Module, HookedRootModule):

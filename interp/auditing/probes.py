@@ -16,7 +16,7 @@ from transformer_lens.tools.analysis.interchange import (
 
 from hooks import BridgeModel
 from hooks.interventions.ablation_engine import Net
-from hooks.model.attention import take
+from hooks.modules import take
 from interp.auditing.probes_result import ProbeAudit
 from interp.auditing.questions import check_fit
 from interp.auditing.verdicts import SHARE

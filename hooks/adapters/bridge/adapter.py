@@ -16,10 +16,9 @@ from hooks.adapters.bridge.finding import capabilities_of
 from hooks.adapters.bridge.points import LayerPoints, add_points, refusal, relays
 from hooks.adapters.bridge.untrained import untrained_bridge
 from hooks.adapters.bridge.weights import HeadWeights
-from hooks.model.attention import take
 from hooks.model.hook_names import check_hook_name, check_names_filter
 from hooks.model.lens import ReadsText
-from hooks.model.modules import HookPoint
+from hooks.modules import HookPoint, take
 
 Mask = Bool[Tensor, "batch pos"] | Int[Tensor, "batch pos"]
 

@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from hooks.adapters.bridge.capabilities import GLOBAL_SITES, LAYER_SITES, Capabilities
 from hooks.adapters.bridge.weights import HeadWeights
-from hooks.model.modules import HookPoint
-from hooks.model.sites import has_hooks
+from hooks.modules import HookPoint, has_hooks
 
 INSTEAD = {
     "attn.hook_q": "attn.hook_z",

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from hooks import BracketStates, Transformer, presets
 from hooks.model.blocks import Block
-from hooks.model.linear import Linear
+from hooks.modules import Linear
 from interp.known_answers.craft.wiring import head_rows
 from interp.tasks import Dyck
 from interp.tasks.dyck.brackets import closer, opener

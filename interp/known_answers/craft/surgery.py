@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hooks import Transformer
 from hooks.model.blocks import MLP, Block
-from hooks.model.linear import Identity, Linear
+from hooks.modules import Identity, Linear
 from interp.known_answers.craft.one_hot import clear
 from interp.known_answers.craft.wiring import head_rows, wire_norms
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hooks import Transformer
 from hooks.model.blocks import MLP, Block
-from hooks.model.linear import LayerNorm, Linear
+from hooks.modules import LayerNorm, Linear
 
 LINEAR_EPS = 1e12
 """Of every norm: LN(x) * sqrt(eps) is x to a relative error of var(x) / eps, below the rounding of float64 squared."""

@@ -11,7 +11,7 @@ import torch
 
 from hooks import BracketStates, Transformer
 from hooks.interventions.ablation_engine import Head
-from hooks.model.linear import Linear
+from hooks.modules import Linear
 from interp.known_answers.answers import HeadTruth, KnownAnswer
 from interp.known_answers.craft.idle_heads import write_idle_head
 from interp.known_answers.craft.one_hot import bracket_states, empty_minimal, write_closers

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from hooks import Transformer
 from hooks.model.attention import make_context
-from hooks.model.linear import Linear
+from hooks.modules import Linear
 from interp.core.randomness import derived_generator
 from interp.theory.pruning.layers import mask_attention, nothing_kept
 from interp.theory.pruning.network import apply_masks, check_network, random_layers, random_network, widened

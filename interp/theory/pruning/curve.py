@@ -15,7 +15,7 @@ from hooks import Transformer
 from hooks.interventions.ablation_engine import AblationEngine, Head
 from hooks.interventions.replacements import Zero
 from hooks.model.blocks import MLP, DeepMLP
-from hooks.model.linear import Linear
+from hooks.modules import Linear
 from interp.core.activations import chunks
 from interp.core.randomness import derived_generator
 from interp.core.statistics import pooled_interval

@@ -11,7 +11,7 @@ from torch.nn.utils import prune
 
 from hooks import Transformer, TransformerConfig
 from hooks.model.blocks import ExtendedBlock
-from hooks.model.linear import Linear
+from hooks.modules import Linear
 from interp.theory.pruning.selection import rows_needed
 
 LAYERS_PER_LAYER = 4

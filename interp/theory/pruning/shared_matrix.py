@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks import Transformer
-from hooks.model.linear import Linear
+from hooks.modules import Linear
 from interp.tasks.base import Task
 from interp.theory.pruning.network import LAYERS_PER_LAYER, random_network, trimmed
 from interp.theory.pruning.shared_result import IndistinguishableResult

@@ -8,7 +8,7 @@ from torch import nn
 from transformer_lens import HookedRootModule
 
 from hooks import LegoAttention, Pathways, token_maps
-from hooks.model.attention import FUSED_FROM
+from hooks.modules import FUSED_FROM
 
 CLS, SEP, D_VOCAB, D_MODEL, D_HEAD = 1, 2, 7, 12, 4
 MARKERS = {"cls_token": CLS, "sep_token": SEP}

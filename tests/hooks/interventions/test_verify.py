@@ -7,7 +7,7 @@ from hooks import HeadPattern, Transformer, TransformerConfig, VerifyReport, ver
 from hooks.interventions.replacements import Zero
 from hooks.model.attention import Attention
 from hooks.model.blocks import MLP, PreLNBlock
-from hooks.model.modules import HookPoint
+from hooks.modules import HookPoint
 
 MIXED = (HeadPattern(kind="association"), HeadPattern(), HeadPattern(kind="local", kernel=(0.0, 0.0, 1.0)))
 

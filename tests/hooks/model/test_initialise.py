@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hooks import HeadPattern, Transformer, TransformerConfig
-from hooks.model.mimetic import mimetic_query_key
+from hooks.model.initialise import mimetic_query_key
 
 
 def within(weight, std):

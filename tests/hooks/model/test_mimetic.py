@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hooks.model.mimetic import mimetic_query_key
+from hooks.model.initialise import mimetic_query_key
 
 
 def drawn(seed=0, d_model=20, n_heads=3, d_head=6, **weights):

@@ -9,7 +9,8 @@ import torch
 
 import interp
 from hooks import FullyConnected, Transformer
-from hooks.model.attention import take, visible_keys
+from hooks.model.attention import visible_keys
+from hooks.modules import take
 from interp.auditing.effects import INTERVENTIONS, Laboratory, every_head, opposed
 from interp.core.randomness import derived_generator
 from interp.heads.kinds import relations_of

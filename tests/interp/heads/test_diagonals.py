@@ -10,7 +10,7 @@ from transformer_lens import TransformerBridge, TransformerBridgeConfig
 
 import interp
 from hooks import FullyConnected, FullyConnectedConfig, HeadPattern, Transformer, TransformerConfig
-from hooks.model.mimetic import mimetic_query_key
+from hooks.model.initialise import mimetic_query_key
 from interp.heads.diagonals import ALPHA, _frame_diagonals, diagonals
 
 SIZES = {"d_vocab": 7, "n_ctx": 6, "d_model": 24, "n_heads": 3, "n_layers": 2, "d_mlp": 0}

@@ -14,7 +14,7 @@ from torch.nn.utils import prune
 import interp
 from hooks import FullyConnected, FullyConnectedConfig, HeadPattern, Transformer, TransformerConfig
 from hooks.interventions.replacements import Zero
-from hooks.model.linear import Linear
+from hooks.modules import Linear
 from interp.core.randomness import derived_generator
 from interp.core.statistics import pooled_interval, proportion_interval
 from interp.evaluation.evaluate import score_batch

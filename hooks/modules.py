@@ -1,0 +1,173 @@
+"""Building blocks of every model: modules, hook points, affine maps, LayerNorm, and rows of tables and tensors."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor, nn
+from transformer_lens import hook_points
+
+FUSED_FROM = 64
+"""In training, attention over at least this many tokens stores no scores and patterns unless a hook needs them."""
+
+
+class Module(nn.Module):
+    """A torch module whose submodules are also plain attributes, which are faster to read.
+
+    Replace a submodule by assignment; after a change of torch's `_modules` alone the old one would stay in use.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in self._modules:
+            self.__dict__[name] = self._modules[name]
+
+
+class HookPoint(hook_points.HookPoint):
+    """TransformerLens's hook point, skipped in one step while no hook is attached."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self._forward_hooks or self._backward_hooks or self._forward_pre_hooks or self._backward_pre_hooks:
+            return super().__call__(x)
+        return x
+
+
+def has_hooks(point: HookPoint) -> bool:
+    """True if a hook is attached to this hook point."""
+    return bool(point.fwd_hooks or point.bwd_hooks)
+
+
+class Linear(nn.Module):
+    """y = x W^T + b, with W (output, input)."""
+
+    def __init__(self, d_in: int, d_out: int, *, bias: bool = True):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(d_out, d_in))
+        self.bias = nn.Parameter(torch.zeros(d_out)) if bias else None
+
+    def forward(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out"]:
+        """Apply the map."""
+        return F.linear(x, self.weight, self.bias)
+
+    @property
+    def bias_or_zero(self) -> Float[Tensor, " d_out"]:
+        """The bias, or zeros where there is none."""
+        return self.bias if self.bias is not None else self.weight.new_zeros(self.weight.shape[0])
+
+
+class Identity(nn.Module):
+    """y = x: stands where a `Linear` could, with the weight that it would need for that."""
+
+    weight: Tensor
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.register_buffer("weight", torch.eye(width), persistent=False)
+
+    def forward(self, x: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
+        """Hand on."""
+        return x
+
+    @property
+    def bias_or_zero(self) -> Float[Tensor, " width"]:
+        """Zeros."""
+        return self.weight.new_zeros(len(self.weight))
+
+
+class TiedReadOut(nn.Module):
+    """y = x W_E^T, with the rows of an embedding; it holds no weights of its own."""
+
+    def __init__(self, embedding: nn.Module):
+        super().__init__()
+        self._embedding = (embedding,)  # in a tuple, so that its parameters are not registered twice
+
+    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_vocab"]:
+        """Products with every token's vector."""
+        return F.linear(x, self.weight)
+
+    @property
+    def weight(self) -> Float[Tensor, "d_vocab d_model"]:
+        """The embedding."""
+        return self._embedding[0].weight  # type: ignore[return-value]
+
+    @property
+    def bias_or_zero(self) -> Float[Tensor, " d_vocab"]:
+        """Zeros."""
+        return self.weight.new_zeros(len(self.weight))
+
+
+class NormSites(Module):
+    """Hook points of one LayerNorm: its scale and its output."""
+
+    def __init__(self, norm: Any):
+        super().__init__()
+        self._norm = (norm,)  # in a tuple, so that its parameters are not registered twice
+        self.hook_scale = HookPoint()  # (batch, pos, 1), standard deviation
+        self.hook_normalized = HookPoint()  # (batch, pos, d_model), after gain and bias
+
+    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+        """Apply the norm outside a forward pass of the model (TransformerLens's logit lens does)."""
+        return self._norm[0](x, self)
+
+    @property
+    def w(self):
+        return self._norm[0].weight
+
+    @property
+    def b(self):
+        return self._norm[0].bias
+
+
+class LayerNorm(nn.Module):
+    """y = (x - mean) / sqrt(var + eps) * w + b over the last axis."""
+
+    def __init__(self, width: int, eps: float):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+        self.eps = eps
+
+    def forward(self, x: Float[Tensor, "*batch d_model"], at: NormSites) -> Float[Tensor, "*batch d_model"]:
+        """Normalise.
+
+        The scale is materialised only when somebody hooks it; an edit of it then rescales the result.
+        Written so that an unedited scale leaves every bit of the result as it was.
+        """
+        y = F.layer_norm(x, (x.shape[-1],), self.weight, self.bias, self.eps)
+        if has_hooks(at.hook_scale):
+            scale = (x.var(-1, keepdim=True, unbiased=False) + self.eps).sqrt()
+            ratio = scale / at.hook_scale(scale.clone())
+            y = y + (y - self.bias) * (ratio - 1)
+        return at.hook_normalized(y)
+
+
+def take(x: Shaped[Tensor, "batch pos width"], at: Int[Tensor, "batch row"]) -> Shaped[Tensor, "batch row width"]:
+    """The rows of x at these positions, which may differ between examples."""
+    return x.gather(1, at[..., None].expand(-1, -1, x.shape[-1]))
+
+
+def look_up(table: Tensor, ids: Int[Tensor, "*batch pos"], name: str, limit: str) -> Float[Tensor, "*batch pos width"]:
+    """Rows of an embedding table.
+
+    Raises:
+        ValueError: an id outside the table.
+    """
+    try:
+        return F.embedding(ids, table)
+    except IndexError:
+        check_ids(ids, len(table), name, limit)
+        raise
+
+
+def check_ids(ids: Int[Tensor, "*batch pos"], size: int, name: str, limit: str) -> None:
+    """Refuse ids outside a table.
+
+    Raises:
+        ValueError: with the ids and the size.
+    """
+    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < size:
+        raise ValueError(
+            f"{name} holds ids from {int(ids.min())} to {int(ids.max())}; {limit} of this model is {size}. "
+            f"Was the model made for another task?"
+        )
