@@ -1,2 +1,2 @@
-from .probes_result import ProbeAudit as ProbeAudit
+from .probes import ProbeAudit as ProbeAudit
 from .result import AuditResult as AuditResult

@@ -1,33 +1,120 @@
-"""Is what a probe reads also used? What can be read at each layer, and what the answers owe to it."""
+"""Audit of linear probes: is a label readable, and do the answers depend on it?"""
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
-from transformer_lens.tools.analysis.interchange import (
-    NormMatchedPlacebo,
-    SubspaceInterchange,
-    probe_basis,
-    random_basis,
-)
 
-from hooks import BridgeModel
 from hooks.interventions.ablation_engine import Net
-from hooks.modules import take
-from interp.auditing.probes_result import ProbeAudit
 from interp.auditing.questions import check_fit
 from interp.auditing.verdicts import SHARE
-from interp.core.activations import class_means, residual_names, residuals_at_targets
-from interp.core.randomness import derived_generator, derived_seed
+from interp.core.activations import class_means, residuals_at_targets
+from interp.core.randomness import derived_generator
+from interp.core.results import Result
 from interp.core.statistics import check_level, drop_interval, drop_tests, holm
 from interp.core.verbs import AnyModel, prepare_model
+from interp.probing.interchange import Directions, Edit, edited_answers
 from interp.probing.probe import ProbeResult, probe
 from interp.tasks.base import Batch, Task
 
-CHANGES = ("interchange", "erasure")
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+ProbeVerdict = Literal["used", "unused", "not readable", "undecided"]
+PROBE_VERDICTS: tuple[str, ...] = get_args(ProbeVerdict)
+EDITS: dict[Edit, Edit] = {"interchange": "placebo", "erasure": "erasure placebo"}
+"""The edits that show whether a label is used, each with its placebo."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeAudit(Result):
+    """Verdict and evidence for every layer and target. Layer 0 is the embedding's output."""
+
+    label: str
+    """Label that the probes read."""
+    targets: tuple[str, ...]
+    """Names of the targets."""
+    verdict: tuple[tuple[str, ...], ...]
+    """For each layer and target: used, unused (both readable), not readable, undecided."""
+    accuracy: Float[np.ndarray, "layer target"]
+    """Held-out accuracy of the probe."""
+    low: Float[np.ndarray, "layer target"]
+    high: Float[np.ndarray, "layer target"]
+    """Bounds of its 95 % interval."""
+    baseline: Float[np.ndarray, "layer target"]
+    """Accuracy of the best control: shuffled labels, control task, untrained model."""
+    interchange: Float[np.ndarray, "layer target"]
+    """Fraction of examples in which an answer changes when the component along the class means is set to another
+    example's, minus that of a placebo; NaN where the label is not readable, which is not tested."""
+    interchange_low: Float[np.ndarray, "layer target"]
+    interchange_high: Float[np.ndarray, "layer target"]
+    erasure: Float[np.ndarray, "layer target"]
+    """The same with the component set to its mean over all examples."""
+    erasure_low: Float[np.ndarray, "layer target"]
+    erasure_high: Float[np.ndarray, "layer target"]
+    p: Float[np.ndarray, "question layer target"]
+    """p values (Holm) for readable, not readable, used, unused."""
+    alpha: float
+    """Level of all verdicts together."""
+    n: int
+    """Number of examples behind each value."""
+
+    def readable_from(self, target: str) -> int | None:
+        """First layer such that the label is readable at a target there and in all later layers; None if there is none.
+
+        Raises:
+            ValueError: an unknown target (lists the known ones).
+        """
+        if target not in self.targets:
+            raise ValueError(f"target is {target!r}; there are {', '.join(self.targets)}.")
+        column = self.p[0, :, self.targets.index(target)] <= self.alpha
+        first = len(column)
+        while first and column[first - 1]:
+            first -= 1
+        return first if first < len(column) else None
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """One row per layer and target."""
+        import pandas as pd
+
+        layer, target = np.indices(self.accuracy.shape)
+        columns = {"layer": layer.ravel(), "target": np.array(self.targets)[target.ravel()]}
+        columns["verdict"] = np.array(self.verdict).ravel()
+        for name in ("accuracy", "low", "high", "baseline"):
+            columns[name] = getattr(self, name).ravel()
+        for name in EDITS:
+            columns |= {part: getattr(self, part).ravel() for part in (name, f"{name}_low", f"{name}_high")}
+        return pd.DataFrame(columns | {"n": self.n})
+
+    def plot(self) -> "alt.TopLevelMixin":
+        """Heatmaps of probe accuracy, the best control, and answers changed by interchange and by erasure."""
+        from interp.view.charts import heatmaps
+
+        width = float((self.high - self.low).max() / 2)
+        panels = {"read (accuracy)": self.accuracy, "best control": self.baseline}
+        panels |= {"changed by interchange": self.interchange, "changed by erasure": self.erasure}
+        return heatmaps(
+            panels,
+            x=self.targets,
+            x_title="target",
+            y_title="layer",
+            title=f"{self.label}: read and used, n = {self.n} per cell (accuracy within ±{width:.3f})",
+            value="share",
+        )
+
+    def __str__(self) -> str:
+        wide = max(12, *(len(name) for name in self.targets))
+        lines = ["layer  " + "  ".join(f"{name:>{wide}}" for name in self.targets)]
+        for layer, row in enumerate(self.verdict):
+            lines.append(f"{layer:>5}  " + "  ".join(f"{one:>{wide}}" for one in row))
+        counts = Counter(one for row in self.verdict for one in row)
+        counted = ", ".join(f"{counts[name]} {name}" for name in PROBE_VERDICTS if counts[name])
+        return "\n".join([*lines, f"{self.label}: {counted}; {self.n} examples, level {self.alpha:g} (Holm)"])
 
 
 def audit_probe(
@@ -40,24 +127,25 @@ def audit_probe(
     alpha: float = 0.01,
     seed: int = 0,
 ) -> ProbeAudit:
-    """Say of every layer and target whether a label can be read there, and whether the answers depend on it.
+    """Decide for every layer and target whether a label is readable and whether the answers depend on it.
 
-    Readable: a linear probe is right more often than its controls (shuffled labels, a control task, an untrained twin),
-    by more than a fifth of what they leave. Used: where the label's direction (along the class means) is set to that of
-    an example with another label, or to the mean of all examples, some answer of the example changes, in more than a
-    fifth of examples beyond those in which a move as far in a random direction changes one.
+    Readable: a linear probe beats the best of its controls (shuffled labels, a control task, an untrained model) by
+    more than a fifth of what that control leaves to gain. Used: setting the component along the class means to that of
+    an example with another label, or to its mean over all examples, changes some answer of the example in more than a
+    fifth of the examples beyond those changed by a placebo, which moves the activation by the same distance in a random
+    direction.
 
     Args:
-        model: What to audit. It is not changed.
-        task: Where examples and labels come from.
-        label: Which of `task.probe_labels`; the first when left out.
-        n_train: Examples that probes and class means are fitted on.
-        n_test: Held-out examples behind each figure.
+        model: Model to audit. It is not changed.
+        task: Source of examples and labels.
+        label: One of `task.probe_labels`; default: the first.
+        n_train: Number of examples that probes and class means are fitted on.
+        n_test: Number of held-out examples.
         alpha: Level of all verdicts together (Holm).
-        seed: Decides examples, controls and random directions.
+        seed: Determines examples, controls and placebo directions.
 
     Raises:
-        ValueError: what `probe` refuses, too few test examples, or a task that does not fit the model.
+        ValueError: whatever `probe` rejects, too few test examples, or a task that does not fit the model.
     """
     model = prepare_model(model, "audit_probe")
     check_fit(model, task)
@@ -72,33 +160,33 @@ def audit_probe(
     n_classes = int(torch.cat(labels).max()) + 1
     inputs = residuals_at_targets(model, fitting)[:, columns]
     means = class_means(inputs, labels[0].T.expand(len(inputs), -1, -1), n_classes)
+    centre = inputs.mean(2)
     baseline = np.maximum(np.maximum(read.shuffled, read.control), read.untrained)
-    legible = _readable(read, baseline)
-    changes = _Changes(model, task, testing, labels[1], seed)
-    asked = legible[1] > alpha
-    changed = changes.measure(means, inputs.mean(2), columns, where=asked)
+    readable = _readable(read, baseline)
+    tested = readable[1] > alpha
+    directions = {}
+    for layer, index in np.argwhere(tested).tolist():
+        present = means[layer, index].any(-1)  # a class that no fitting example has at this target has no mean
+        cell = Directions(means=means[layer, index][present], centre=centre[layer, index])
+        directions[layer, columns[index]] = cell
+    changed = _changed(model, task, testing, labels[1], directions, columns, seed=seed)
     tests = {name: drop_tests(values[..., 0], values[..., 1], np.array(SHARE)) for name, values in changed.items()}
-    used = np.minimum(2 * np.minimum(*(tests[name][0] for name in CHANGES)), 1)
-    unused = np.maximum(*(tests[name][1] for name in CHANGES))
-    p = holm(np.stack([*legible, used, unused]))
-    costs = {
-        name: [np.where(asked, end, np.nan) for end in drop_interval(values[..., 0], values[..., 1])]
+    used = np.minimum(2 * np.minimum(*(tests[name][0] for name in EDITS)), 1)
+    unused = np.maximum(*(tests[name][1] for name in EDITS))
+    p = holm(np.stack([*readable, used, unused]))
+    shares = {
+        name: [np.where(tested, end, np.nan) for end in drop_interval(values[..., 0], values[..., 1])]
         for name, values in changed.items()
     }
     return ProbeAudit(
         label=read.label,
         targets=read.targets,
-        verdict=tuple(
-            tuple(_verdict(p[:, layer, target], alpha) for target in range(len(columns)))
-            for layer in range(len(inputs))
-        ),
+        verdict=tuple(tuple(_verdict(one, alpha) for one in row) for row in p.transpose(1, 2, 0)),
         accuracy=read.accuracy,
         low=read.low,
         high=read.high,
         baseline=baseline,
-        **{name: costs[name][0] for name in CHANGES},
-        **{f"{name}_low": costs[name][1] for name in CHANGES},
-        **{f"{name}_high": costs[name][2] for name in CHANGES},
+        **{f"{name}{end}": shares[name][at] for name in EDITS for at, end in enumerate(("", "_low", "_high"))},
         p=p,
         alpha=alpha,
         n=n_test,
@@ -108,95 +196,48 @@ def audit_probe(
 def _readable(
     read: ProbeResult, baseline: Float[np.ndarray, "layer target"]
 ) -> tuple[Float[np.ndarray, "layer target"], Float[np.ndarray, "layer target"]]:
-    """p of "not readable" and of "readable"."""
+    """p values of the hypotheses "not readable" and "readable"."""
     right = np.rint(read.accuracy * read.n_test)
     answers = (np.arange(read.n_test)[:, None, None] < right).astype(float)
     readable, unreadable = drop_tests(answers, np.ones_like(answers), baseline + SHARE * (1 - baseline))
-    return readable, np.where(baseline >= 1, 0.0, unreadable)  # nothing is read better than by a perfect control
+    return readable, np.where(baseline >= 1, 0.0, unreadable)  # no probe can beat a perfect control
 
 
-def _verdict(p: Float[np.ndarray, " question"], alpha: float) -> str:
+def _changed(
+    model: Net,
+    task: Task,
+    batch: Batch,
+    labels: Int[Tensor, "batch target"],
+    directions: dict[tuple[int, int], Directions],
+    columns: list[int],
+    *,
+    seed: int,
+) -> dict[Edit, Float[np.ndarray, "sample layer target 2"]]:
+    """For each example and cell: whether an edit changes an answer minus whether its placebo does; and if it counts.
+
+    Every example takes its value from the next one. It counts for the interchange only if their labels differ.
+    """
+    every = torch.arange(len(batch))
+    pairs = dict.fromkeys(columns, (every, every.roll(-1)))
+    different = labels != labels.roll(-1, 0)
+    found = {edit: np.zeros((len(batch), model.cfg.n_layers + 1, len(columns), 2)) for edit in EDITS}
+    edits = tuple(edit for both in EDITS.items() for edit in both)
+    for one in edited_answers(model, task, batch, pairs, directions, edits=edits, seed=seed):
+        index = columns.index(one.target)
+        changed = {edit: (after != one.before).any(1).double() for edit, after in one.after.items()}
+        for edit, placebo in EDITS.items():
+            counts = (
+                different[one.rows, index].double() if edit == "interchange" else torch.ones(len(one.rows)).double()
+            )
+            values = torch.stack([(changed[edit] - changed[placebo]) * counts, counts.double()], 1)
+            found[edit][one.rows, one.layer, index] = values.numpy()
+    return found
+
+
+def _verdict(p: Float[np.ndarray, " question"], alpha: float) -> ProbeVerdict:
     readable, not_readable, used, unused = (bool(one <= alpha) for one in p)
     if not_readable:
         return "not readable"
     if not readable or not (used or unused):
         return "undecided"
     return "used" if used else "unused"
-
-
-@dataclass
-class _Changes:
-    """How often answers change when what a probe reads is interchanged or erased, beyond a placebo."""
-
-    model: Net
-    task: Task
-    batch: Batch
-    labels: Int[Tensor, "batch target"]
-    seed: int
-
-    @torch.no_grad()
-    def measure(
-        self,
-        means: Float[Tensor, "layer target label d_model"],
-        centre: Float[Tensor, "layer target d_model"],
-        columns: list[int],
-        *,
-        where: Bool[np.ndarray, "layer target"],
-    ) -> dict[str, Float[np.ndarray, "sample layer target 2"]]:
-        """Per example, layer and target: changed minus changed by the placebo, and whether it was asked.
-
-        An example is asked of interchange only if the one it takes from, the next, has another label; none is asked
-        outside `where`.
-        """
-        self.model.eval()
-        names = residual_names(self.model)
-        inputs: dict[str, Any] = self.batch.model_inputs()
-        logits, cache = self.model.run_with_cache(self.batch.tokens, names_filter=names, **inputs)
-        before = self.task.answers(take(logits, self.batch.target_positions))
-        shape = (len(self.batch), len(names), len(columns), 2)
-        found = {name: np.zeros(shape) for name in CHANGES}
-        for layer, name in enumerate(names):
-            for index in np.flatnonzero(where[layer]).tolist():
-                column = columns[index]
-                at = self.batch.target_positions[:, column]
-                here = cache[name][torch.arange(len(at)), at]
-                there = means[layer, index].any(-1)  # a class that no fitting example had at this target has no mean
-                basis = probe_basis(means[layer, index][there])
-                random = random_basis(
-                    here.shape[-1], basis.shape[1], derived_seed(self.seed, "placebo", layer, column) % 2**31
-                )
-                along = SubspaceInterchange(basis)
-                differs = self.labels[:, index] != self.labels[:, index].roll(-1)
-                sources = {"interchange": here.roll(-1, 0), "erasure": centre[layer, index].expand_as(here)}
-                for change, source in sources.items():
-                    moved = [
-                        self._changed(cache[name], layer, at, to, before)
-                        for to in (along(here, source), NormMatchedPlacebo(along, random)(here, source))
-                    ]
-                    asked = differs if change == "interchange" else torch.ones_like(differs)
-                    found[change][:, layer, index, 0] = ((moved[0].double() - moved[1].double()) * asked).numpy()
-                    found[change][:, layer, index, 1] = asked.double().numpy()
-        return found
-
-    def _changed(
-        self,
-        resid: Float[Tensor, "batch pos d_model"],
-        layer: int,
-        at: Int[Tensor, " batch"],
-        to: Float[Tensor, "batch d_model"],
-        before: Int[Tensor, "batch target"],
-    ) -> Bool[Tensor, " batch"]:
-        edited = resid.clone()
-        edited[torch.arange(len(at)), at] = to
-        positions: dict[str, Any] = {}
-        if isinstance(self.model, BridgeModel) and self.model.positions_in_layers:
-            positions["position_ids"] = self.batch.position_ids
-        logits = self.model.resume(
-            edited,
-            layer,
-            tokens=self.batch.tokens,
-            attention_mask=self.batch.attention_mask,
-            read_at=self.batch.target_positions,
-            **positions,
-        )
-        return (self.task.answers(logits) != before).any(1)

@@ -28,7 +28,7 @@ _REPLACES = _LOOKS | {"hook_resid_pre": _BOTH, "attn.hook_z": _BOTH, "hook_attn_
 NEEDS: Mapping[str, Mapping[str, tuple[Use, ...]]] = {
     "evaluate": {},
     "probe": {"blocks.0.hook_resid_pre": _READ, "hook_resid_post": _READ},
-    "probe with verify=True": {"blocks.0.hook_resid_pre": _BOTH, "hook_resid_post": _BOTH},
+    "probe with verify=True": {"hook_resid_pre": _BOTH, "hook_resid_post": _BOTH},
     "audit_probe": {"hook_resid_pre": _BOTH, "hook_resid_post": _BOTH},
     "show_attention": {"attn.hook_pattern": _READ},
     "attention_variation": {"attn.hook_pattern": _READ},

@@ -1,6 +1,8 @@
-"""Does the output follow when the direction that a probe reads is interchanged between two examples?"""
+"""Interchange interventions along the direction that a probe reads, with placebos."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -9,90 +11,188 @@ from torch import Tensor
 from transformer_lens.tools.analysis.interchange import (
     NormMatchedPlacebo,
     SubspaceInterchange,
-    intervened_logits,
     probe_basis,
     random_basis,
 )
 
+from hooks import BridgeModel
 from hooks.interventions.ablation_engine import Net
-from interp.core.activations import residual_names, residuals_at_targets
+from hooks.modules import take
+from interp.core.activations import CHUNK, chunks, residual_names, residuals_at_targets
 from interp.core.randomness import derived_seed
 from interp.core.statistics import proportion_interval
-from interp.tasks.base import Batch, logits_at_targets
+from interp.tasks.base import Batch, Task
 
 MAX_PAIRS = 512
+
+Edit = Literal["interchange", "placebo", "erasure", "erasure placebo", "weights"]
+"""`interchange`: the component along the class means is set to the source's; `erasure`: to the mean of all examples;
+`weights`: the component along the probe's weights is set to the source's. A placebo moves each activation by the same
+distance as the interchange or the erasure, in a random direction."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Directions:
+    """The directions of one layer and target along which activations are edited."""
+
+    means: Float[Tensor, "class d_model"]
+    """Class means of the activations."""
+    weights: Float[Tensor, "class d_model"] | None = None
+    """Probe weights, for the edit `weights`."""
+    centre: Float[Tensor, " d_model"] | None = None
+    """Mean of all activations, for `erasure`."""
+
+
+@dataclass(frozen=True)
+class EditedAnswers:
+    """Answers of some examples before and after the activation at one layer and target is edited."""
+
+    layer: int
+    target: int
+    rows: Int[Tensor, " row"]
+    """Places of the examples in the batch."""
+    before: Int[Tensor, "row answer"]
+    after: Mapping[Edit, Int[Tensor, "row answer"]]
+
+
+@torch.no_grad()
+def edited_answers(
+    model: Net,
+    task: Task,
+    batch: Batch,
+    pairs: Mapping[int, tuple[Int[Tensor, " pair"], Int[Tensor, " pair"]]],
+    directions: Mapping[tuple[int, int], Directions],
+    *,
+    edits: Sequence[Edit],
+    seed: int,
+) -> Iterator[EditedAnswers]:
+    """Edit the residual stream at one layer and target position, for each of several cells, and collect the answers.
+
+    Args:
+        model: Model to intervene on. It is not changed.
+        task: Turns logits into answers.
+        batch: Examples.
+        pairs: For each target, the examples to edit, ascending, and the example that each takes its value from.
+        directions: For each (layer, target) to edit. Layer 0 is the embedding's output.
+        edits: Edits to make, each in a separate run.
+        seed: Determines the placebo's directions.
+
+    Yields:
+        Answers at all targets, for each part of the batch and each cell.
+    """
+    model.eval()
+    names, activations = residual_names(model), residuals_at_targets(model, batch)
+    for start, part in enumerate(chunks(batch, CHUNK)):
+        inputs: dict[str, Any] = part.model_inputs()
+        logits, cache = model.run_with_cache(part.tokens, names_filter=names, **inputs)
+        before = task.answers(take(logits, part.target_positions))
+        for (layer, target), along in directions.items():
+            base, source = pairs[target]
+            here = base.div(CHUNK, rounding_mode="floor") == start
+            rows = base[here] - start * CHUNK
+            if not len(rows):
+                continue
+            streams = cache[names[layer]][rows]
+            cell = activations[layer, target]
+            edited = _edits(along, cell[base[here]], cell[source[here]], derived_seed(seed, "placebo", layer, target))
+            after = {
+                edit: task.answers(_resume(model, part.select(rows), streams, layer, target, edited[edit]()))
+                for edit in edits
+            }
+            yield EditedAnswers(layer, target, base[here], before[rows], after)
+
+
+def _edits(
+    along: Directions, base: Float[Tensor, "row d_model"], source: Float[Tensor, "row d_model"], seed: int
+) -> dict[Edit, Callable[[], Float[Tensor, "row d_model"]]]:
+    means = SubspaceInterchange(probe_basis(along.means))
+    basis = cast(Tensor, means.basis)
+    placebo = NormMatchedPlacebo(means, random_basis(*basis.shape, seed % 2**31))
+    return {
+        "interchange": lambda: means(base, source),
+        "placebo": lambda: placebo(base, source),
+        "erasure": lambda: means(base, cast(Tensor, along.centre).expand_as(base)),
+        "erasure placebo": lambda: placebo(base, cast(Tensor, along.centre).expand_as(base)),
+        "weights": lambda: SubspaceInterchange(probe_basis(cast(Tensor, along.weights)))(base, source),
+    }
+
+
+def _resume(
+    model: Net,
+    batch: Batch,
+    resid: Float[Tensor, "row pos d_model"],
+    layer: int,
+    target: int,
+    edited: Float[Tensor, "row d_model"],
+) -> Float[Tensor, "row target d_vocab_out"]:
+    """Logits at all targets with the stream that enters a layer edited at one target's position."""
+    resid = resid.clone()
+    resid[torch.arange(len(resid)), batch.target_positions[:, target]] = edited
+    positions: dict[str, Any] = {}
+    if isinstance(model, BridgeModel) and model.positions_in_layers:
+        positions["position_ids"] = batch.position_ids
+    return model.resume(
+        resid,
+        layer,
+        tokens=batch.tokens,
+        attention_mask=batch.attention_mask,
+        read_at=batch.target_positions,
+        **positions,
+    )
 
 
 def interchange_map(
     model: Net,
+    task: Task,
     batch: Batch,
     labels: Int[Tensor, "batch target"],
     *,
     weights: Float[Tensor, "layer target class d_model"],
     means: Float[Tensor, "layer target class d_model"],
-    answers: Callable[[Float[Tensor, "pair 1 d_vocab_out"]], Int[Tensor, "pair 1"]],
     seed: int,
 ) -> dict[str, np.ndarray]:
-    """For every layer and target: how often the output becomes the source's label.
+    """How often the output at a target becomes the source's label, for every layer and target.
 
-    Examples are paired, each in one pair; pairs whose labels agree are left out. At the target's position the
-    base's component in a subspace is set to the source's.
+    Examples are paired, each in one pair; pairs with equal labels are left out. At the target's position the base's
+    component in a subspace is set to the source's.
 
-    A least-squares probe has two directions. Its weights are a filter: they look for what tells classes apart and is
-    least disturbed, often where activations hardly vary. Its activation pattern, covariance times weights, is
-    where activations move when the class changes; for least squares it is the direction between class means.
-    The first says what can be read, only the second is a fair place to write.
+    A least-squares probe has two directions. Its weights are a filter: they separate the classes with the least
+    noise, often along directions in which activations hardly vary. Its activation pattern, covariance times weights,
+    is the direction in which activations change with the class; for least squares it is the difference between class
+    means. The weights show what can be read; only an edit along the class means stays on the activations' own scale.
 
     Args:
-        model: What to intervene on. It is not changed.
-        batch: Examples to pair, even rows with the odd ones after them.
-        labels: What the outputs are compared with; for another label than the task's own, nothing follows.
+        model: Model to intervene on. It is not changed.
+        task: Turns logits into answers.
+        batch: Examples to pair: each even row with the next one.
+        labels: Labels that the outputs are compared with, those that the task predicts.
         weights: Probe weights of each cell, one row per class.
         means: Class means of each cell's activations, from other examples than `batch`.
-        answers: The labels that logits stand for (the task's).
-        seed: Decides the placebo's directions.
+        seed: Determines the placebo's directions.
 
     Returns:
-        Each (layer, target), as fractions of pairs: `follows` (along the class means) with `low` and `high`,
-        `weights` (along the probe's weights), `placebo` (as far as the first, in a random direction); and `n`, the
-        pairs behind each.
+        Arrays (layer, target), as fractions of pairs: `follows` (along the class means) with `low` and `high`,
+        `weights` (along the probe's weights), `placebo` (by the same distance in a random direction); and `n`, the
+        number of pairs.
 
-    Source: interchange interventions, Geiger et al. 2021, through TransformerLens; filter against pattern,
-    Haufe et al. 2014 (doi 10.1016/j.neuroimage.2013.10.067).
+    Source: interchange interventions, Geiger et al. 2021, through TransformerLens; filter and pattern, Haufe et al.
+    2014 (doi 10.1016/j.neuroimage.2013.10.067).
     """
     batch, labels = batch.select(slice(0, 2 * MAX_PAIRS)), labels[: 2 * MAX_PAIRS]
     base, source = torch.arange(len(batch) // 2 * 2).view(-1, 2).T
-    names, activations = residual_names(model), residuals_at_targets(model, batch)
-    found = {
-        key: np.zeros((len(names), labels.shape[1])) for key in ("follows", "weights", "placebo", "low", "high", "n")
-    }
-    for layer, target in np.ndindex(len(names), labels.shape[1]):
-        different = labels[base, target] != labels[source, target]
-        wanted = labels[source, target][different]
-        along_means = SubspaceInterchange(probe_basis(means[layer, target]))
-        random = random_basis(means.shape[-1], means.shape[2] - 1, derived_seed(seed, "placebo", layer, target) % 2**31)
-        interventions = {
-            "follows": along_means,
-            "weights": SubspaceInterchange(probe_basis(weights[layer, target])),
-            "placebo": NormMatchedPlacebo(along_means, random),
-        }
-        for key, intervention in interventions.items():
-            logits = intervened_logits(
-                model,
-                names[layer],
-                intervention,
-                base[different],
-                activations[layer, target, source[different]],
-                lambda rows, target=target: _target_logits(model, batch.select(rows), target),
-                positions=batch.target_positions[base[different], target],
-            )
-            found[key][layer, target] = int((answers(logits[:, None])[:, 0] == wanted).sum()) / max(1, len(wanted))
-        found["n"][layer, target] = len(wanted)
-    follows, n = found["follows"], np.maximum(found["n"], 1)
-    found["low"], found["high"] = proportion_interval(np.rint(follows * n).astype(int), n.astype(int))
-    return found
-
-
-def _target_logits(model: Net, batch: Batch, target: int) -> Float[Tensor, "batch class"]:
-    logits = model(batch.tokens, **batch.model_inputs())
-    return logits_at_targets(logits, batch)[:, target]
+    pairs = {}
+    for target, of_target in enumerate(labels.T):
+        different = of_target[base] != of_target[source]
+        pairs[target] = base[different], source[different]
+    cells = list(np.ndindex(*means.shape[:2]))
+    directions = {cell: Directions(means=means[cell], weights=weights[cell]) for cell in cells}
+    edits: dict[str, Edit] = {"follows": "interchange", "weights": "weights", "placebo": "placebo"}
+    found = {name: np.zeros(means.shape[:2]) for name in (*edits, "low", "high", "n")}
+    for one in edited_answers(model, task, batch, pairs, directions, edits=tuple(edits.values()), seed=seed):
+        wanted = labels[one.rows + 1, one.target]
+        for name, edit in edits.items():
+            found[name][one.layer, one.target] += int((one.after[edit][:, one.target] == wanted).sum())
+        found["n"][one.layer, one.target] += len(wanted)
+    n = np.maximum(found["n"], 1)
+    found["low"], found["high"] = proportion_interval(found["follows"].astype(int), n.astype(int))
+    return found | {name: found[name] / n for name in edits}

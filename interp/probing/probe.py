@@ -173,9 +173,7 @@ def probe(
     causal = None
     if verify:
         weights, means = _directions(inputs[0], true[0], n_classes)
-        causal = interchange_map(
-            model, testing, labels[1], weights=weights, means=means, answers=task.answers, seed=seed
-        )
+        causal = interchange_map(model, task, testing, labels[1], weights=weights, means=means, seed=seed)
     return ProbeResult(
         label=label,
         solver=solver,

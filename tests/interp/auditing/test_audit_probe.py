@@ -9,7 +9,7 @@ import torch
 import interp
 from hooks import Transformer
 from interp.auditing import ProbeAudit
-from interp.auditing.probes_result import PROBE_VERDICTS
+from interp.auditing.probes import PROBE_VERDICTS
 from interp.known_answers import lego_loop
 from interp.known_answers.craft.surgery import enlarge
 from interp.known_answers.craft.wiring import balance, head_rows
