@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow check docs bench clean
+.PHONY: demo test test-slow check bench clean
 
 demo: .venv/ready
 	$(BIN)/interp demo $(ARGS)
@@ -21,7 +21,7 @@ check: .venv/ready
 bench: .venv/ready
 	$(BIN)/python -m benchmarks
 
-# torch first: where a CPU build is at hand, nothing later may pull in another.
+# torch first, so that no other requirement pulls in another build of it.
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
