@@ -1,57 +1,153 @@
-"""What is left of accuracy when weights, hidden units or heads of a trained model go, and nothing is trained again?"""
+"""Accuracy and loss of a trained model against the fraction of weights, hidden units or heads that is kept."""
 
 import copy
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch.nn.utils import prune
 
 from hooks import Transformer
 from hooks.interventions.ablation_engine import AblationEngine, Head
 from hooks.interventions.replacements import Zero
-from hooks.model.blocks import MLP, DeepMLP
-from hooks.modules import Linear
 from interp.core.activations import chunks
 from interp.core.randomness import derived_generator
+from interp.core.results import Result
 from interp.core.statistics import pooled_interval
 from interp.core.verbs import prepare_model
 from interp.evaluation.evaluate import score_batch
 from interp.tasks.base import Batch, Score, Task
-from interp.theory.pruning.curve_result import PruningCurve
+from interp.theory.pruning.criteria import Criterion, criteria, restore
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
 
 AllMatrices = Literal["magnitude", "magnitude, each matrix", "random"]
 OneKind = Literal["W_Q", "W_K", "W_V", "W_O", "W_in", "W_out"]
 Parts = Literal["structured", "heads", "heads, random order"]
 By = Literal[AllMatrices, OneKind, Parts]
-MATRICES = {"W_Q": "q", "W_K": "k", "W_V": "v", "W_O": "o", "W_in": "w_in", "W_out": "w_out"}
-"""What a block's attention or MLP calls each kind of matrix."""
 TOKENS_PER_CHUNK = 1536
 MOST_HEAD_POINTS = 20
-"""Beside the whole model; with more heads than this, several go at once."""
+"""Points of a curve of heads, not counting the whole model; with more heads, several are ablated at a time."""
 RANDOM_ORDERS = 5
-"""Orders of heads that `heads, random order` is the mean of."""
+"""Number of orders that `heads, random order` averages over."""
 
 Answers = Float[np.ndarray, "measure sample"]
-"""Right answers and their loss, summed over each example's answers."""
+"""Number of right answers, and summed loss, of each example."""
 Point = tuple[float, Answers]
-"""The fraction kept, and what was measured with it."""
+"""The fraction kept, and the answers at that fraction."""
+
+PANELS = {
+    "magnitude": "all matrices",
+    "magnitude, each matrix": "all matrices",
+    "random": "all matrices",
+    "structured": "hidden units and heads",
+    "heads": "hidden units and heads",
+    "heads, random order": "hidden units and heads",
+}
+"""Panel of the chart for each curve; the others are of one kind of matrix."""
+SHOWN = (0.5, 0.2, 0.1, 0.0)
+"""Fractions kept at which accuracy is printed."""
+NEAR = 0.03
+"""Largest distance of a point from such a fraction."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Choice:
-    """One way to choose what to keep."""
+class PruningCurve(Result):
+    """Accuracy and loss against the fraction kept, for every pruning criterion.
 
-    counted: list[Linear]
-    """Whose masks tell what is kept."""
-    size: int
-    """Weights or units to choose among."""
-    prune: Callable[[list[Linear], float], None]
-    """Keeps such a fraction of them."""
+    Rows are sorted from the largest fraction to the smallest; shorter rows are padded with NaN.
+    """
+
+    by: tuple[str, ...]
+    """Name of the criterion, one per row."""
+    size: Int[np.ndarray, " by"]
+    """Number of weights (hidden units for `structured`; heads) to choose from. A tied block counts once, its heads once
+    per layer."""
+    kept: Float[np.ndarray, "by point"]
+    """Fraction kept."""
+    accuracy: Float[np.ndarray, "by point"]
+    """Fraction of right answers, over all outcomes of the task."""
+    low: Float[np.ndarray, "by point"]
+    high: Float[np.ndarray, "by point"]
+    """95 % interval (Clopper-Pearson); examples are the independent units, not answers."""
+    loss: Float[np.ndarray, "by point"]
+    """The task's loss per answer (cross entropy in nats, or squared error)."""
+    clean: float
+    """Accuracy of the whole model on the same examples."""
+    clean_loss: float
+    chance: float
+    """Accuracy of guessing evenly."""
+    order: tuple[tuple[int, int], ...]
+    """(layer, head) in the order in which `heads` ablates them; empty without that curve."""
+    n: int
+    """Number of test examples."""
+
+    def least_kept(self, by: str, *, lost: float = 0.01) -> float:
+        """The least fraction kept such that there, and at all larger ones, accuracy is at least clean minus `lost`.
+
+        Args:
+            by: Name of the criterion.
+            lost: Loss of accuracy allowed, as a fraction.
+
+        Returns:
+            The fraction; NaN if the first point is already below.
+
+        Raises:
+            ValueError: a criterion that is not in this result.
+        """
+        if by not in self.by:
+            raise ValueError(f"by is {by!r}; this result has {', '.join(map(repr, self.by))}. Choose one of them.")
+        row = self.by.index(by)
+        fine = self.accuracy[row] >= self.clean - lost - 1e-12
+        points = int(np.argmin(np.append(fine, False)))
+        return float(self.kept[row, points - 1]) if points else float("nan")
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """One row per curve and point."""
+        import pandas as pd
+
+        row, point = np.nonzero(np.isfinite(self.kept))
+        columns = {"by": np.array(self.by)[row], "size": self.size[row]}
+        for name in ("kept", "accuracy", "low", "high", "loss"):
+            columns[name] = getattr(self, name)[row, point]
+        return pd.DataFrame(columns | {"clean": self.clean, "clean_loss": self.clean_loss, "n": self.n})
+
+    def plot(self) -> "alt.TopLevelMixin":
+        """Accuracy against the fraction kept, in panels: all matrices, one kind of matrix, hidden units and heads."""
+        import altair as alt
+
+        from interp.view.charts import curves
+
+        table = self.to_dataframe().rename(columns={"kept": "fraction kept"})
+        panel = [PANELS.get(name, "one kind of matrix") for name in table["by"]]
+        charts: list[Any] = [
+            curves(part, x="fraction kept", y="accuracy", series="by", title=str(name), rule=self.chance)
+            for name, part in table.groupby(np.array(panel), sort=False)
+        ]
+        title = f"accuracy after pruning, no retraining, n = {self.n} per point; dashed: chance"
+        return alt.concat(*charts, columns=2, title=title).resolve_scale(color="independent")
+
+    def __str__(self) -> str:
+        wide = max(8, *(len(name) for name in self.by)) + 2
+        lines = [
+            f"accuracy after pruning, no retraining: whole model {self.clean:.3f}, chance {self.chance:.2f}",
+            f"{'kept by':<{wide}}{'of':>12}{'0.01 lost at':>14}" + "".join(f"{f'{part:.0%}':>8}" for part in SHOWN),
+        ]
+        for row, name in enumerate(self.by):
+            cells = "".join(f"{self._near(row, part):>8}" for part in SHOWN)
+            lines.append(f"{name:<{wide}}{self.size[row]:>12,}{self.least_kept(name):>14.3f}{cells}")
+        return "\n".join(
+            [*lines, f"{self.n} test examples; '0.01 lost at': least fraction kept with a loss of 0.01 at most"]
+        )
+
+    def _near(self, row: int, fraction: float) -> str:
+        away = np.abs(np.nan_to_num(self.kept[row], nan=np.inf) - fraction)
+        return f"{self.accuracy[row, away.argmin()]:.3f}" if away.min() <= NEAR else "-"
 
 
 @torch.no_grad()
@@ -64,45 +160,45 @@ def pruning_curve(
     n: int = 500,
     seed: int = 0,
 ) -> PruningCurve:
-    """Keep less and less of a trained model, and measure accuracy and loss, without training it again.
+    """Accuracy and loss of a trained model as it is pruned further and further, without retraining.
 
-    Weights are those of the matrices in its blocks: not embeddings, positions, norms, biases, the scalars of a I and
-    b I, or the read-out, which stay whole. A tied model's block counts once.
+    Weights are those of the matrices in blocks; embeddings, positions, norms, biases, the scalars of a I and b I, and
+    the unembedding are kept. The block of a tied model counts once.
 
     Args:
-        model: What to prune. It is not changed: `torch.nn.utils.prune` works on a copy.
-        task: Where examples come from and what is right. Accuracy is over all of its outcomes.
-        by: What to keep, one way or several; all that the model allows when left out. The largest weights, `magnitude`,
-            or the largest of each matrix; a `random` choice, for comparison. The largest of one kind of matrix in all
-            layers, the others left whole: `W_Q`, `W_K`, `W_V`, `W_O`, `W_in`, `W_out`. `structured`: the hidden units
-            of MLPs whose incoming weights have the largest 2-norm. `heads`: those without which the loss on validation
-            examples rises most, each taken out alone; or those in `heads, random order`, mean over five orders. Rows
-            of the result have this order, whatever that of `by`.
-        fractions: Of weights or units to keep. Heads go one by one, or several at a time where there are many.
-        n: Test examples, the independent units behind every interval; as many validation examples rank heads.
-        seed: Decides examples, the random weights and the random orders.
+        model: Model to prune. It is not changed: `torch.nn.utils.prune` is applied to a copy.
+        task: Task to sample examples from. Accuracy is over all of its outcomes.
+        by: Criterion or criteria; default: all that apply to the model, and always in this order. `magnitude` keeps the
+            largest weights, of all matrices or of each; `random` is the control. `W_Q`, `W_K`, `W_V`, `W_O`, `W_in`,
+            `W_out` keep the largest weights of one kind of matrix in all layers, and all other matrices. `structured`
+            keeps the hidden units whose incoming weights have the largest 2-norm. `heads` keeps those whose ablation
+            alone raises the loss on validation examples most; `heads, random order` is the mean over five orders.
+        fractions: Fractions of weights or units to keep. Heads are ablated one by one, or several at a time if there
+            are many.
+        n: Number of test examples, the independent units of every interval, and of validation examples to rank heads.
+        seed: Seed of the examples, the random weights and the random orders.
 
     Raises:
-        ValueError: a fully connected network, one that is pruned already, a choice that does not exist or that this
-            model has not, a fraction outside 0 to 1, or too few examples.
+        ValueError: a fully connected network, a model that is already pruned, an unknown criterion or one that does not
+            apply to this model, a fraction outside 0 to 1, or too few examples.
 
     Source: Han et al. 2015 (arXiv:1506.02626) for weights, Michel et al. 2019 (arXiv:1905.10650) for heads. Differs:
-    nothing is trained again; heads are ranked once, by the loss without each.
+    there is no retraining; heads are ranked once, by the loss without each.
     """
     levels = _check(model, fractions, n)
-    twin = copy.deepcopy(model)
-    choices = _choices(twin, seed)
+    pruned = copy.deepcopy(model)
+    choices = criteria(pruned, seed)
     chosen = _chosen(by, (*choices, "heads", "heads, random order"))
     batch = task.sample(n, generator=derived_generator(seed, "pruning curve"), split="test")
-    score = score_batch(twin, task, batch)
-    asked, whole = score.total.double().sum(1).numpy(), (1.0, _answers(score))
-    orders = _orders(twin, task, chosen, n, seed)
-    rows = {name: _weights_kept(twin, task, batch, choices[name], levels) for name in chosen if name in choices}
-    rows |= _heads_kept(twin, task, batch, orders, whole)
+    score = score_batch(pruned, task, batch)
+    total, whole = score.total.double().sum(1).numpy(), (1.0, _answers(score))
+    orders = _orders(pruned, task, chosen, n, seed)
+    rows = {name: _weights_kept(pruned, task, batch, choices[name], levels) for name in chosen if name in choices}
+    rows |= _heads_kept(pruned, task, batch, orders, whole)
     table = np.full((5, len(rows), max(map(len, rows.values()))), np.nan)
     for row, points in enumerate(rows.values()):
-        table[:, row, : len(points)] = _measures(points, asked)
-    _, clean, _, _, clean_loss = _measures([whole], asked)[:, 0].tolist()
+        table[:, row, : len(points)] = _measures(points, total)
+    _, clean, _, _, clean_loss = _measures([whole], total)[:, 0].tolist()
     kept, accuracy, low, high, loss = table
     n_heads = model.cfg.n_layers * model.cfg.n_heads
     return PruningCurve(
@@ -122,15 +218,15 @@ def pruning_curve(
 
 
 def _check(model: Transformer, fractions: Sequence[float | int], n: int) -> list[float]:
-    """Fractions from the largest, none twice."""
+    """Check the arguments; return the fractions without duplicates, from the largest."""
     prepare_model(model, "pruning_curve")
     if prune.is_pruned(model):
         raise ValueError(
             "model is pruned already: it has masks of torch.nn.utils.prune. Make them permanent with prune.remove, "
-            "matrix by matrix, and then ask for its curve."
+            "matrix by matrix, and then compute its curve."
         )
     if n < 8:
-        raise ValueError(f"n is {n}; at least 8 examples are needed for an interval. Ask for more.")
+        raise ValueError(f"n is {n}; at least 8 examples are needed for an interval. Raise n.")
     wrong = [part for part in fractions if not 0 <= part <= 1]
     if wrong or not len(fractions):
         found = f"has {wrong[0]}" if wrong else "is empty"
@@ -139,83 +235,23 @@ def _check(model: Transformer, fractions: Sequence[float | int], n: int) -> list
 
 
 def _chosen(by: str | Sequence[str], there: tuple[str, ...]) -> list[str]:
-    """The names asked for, in the order of `By`."""
-    asked = there if by == "all" else (by,) if isinstance(by, str) else tuple(by)
-    if not asked:
-        raise ValueError(f"by is empty; choose among {', '.join(map(repr, there))}, or leave it out for all.")
-    for name in asked:
+    """The names of the chosen criteria, in the order of `By`."""
+    chosen = there if by == "all" else (by,) if isinstance(by, str) else tuple(by)
+    if not chosen:
+        raise ValueError(f"by is empty; choose among {', '.join(map(repr, there))}, or omit it for all.")
+    for name in chosen:
         if name not in get_args(By):
             raise ValueError(f"by has {name!r}, which is unknown; choose among {', '.join(map(repr, get_args(By)))}.")
         if name not in there:
             raise ValueError(
                 f"by has {name!r}, but this model has nothing of that kind; it has {', '.join(map(repr, there))}. "
-                "Leave the others out."
+                "Omit the others."
             )
-    return [name for name in get_args(By) if name in asked]
-
-
-def _choices(model: Transformer, seed: int) -> dict[str, _Choice]:
-    """Every way to choose weights or hidden units that this model allows."""
-    every = [module for module in model.weights.modules() if isinstance(module, Linear)]
-    choices = {
-        "magnitude": _of_weights(every, _largest),
-        "magnitude, each matrix": _of_weights(every, _largest_of_each),
-        "random": _of_weights(every, partial(_random, seed=seed)),
-    }
-    parts = [part for block in model.stored_blocks for part in (block.attention, block.mlp)]
-    for kind, name in MATRICES.items():
-        found = [part for part in (getattr(part, name, None) for part in parts) if isinstance(part, Linear)]
-        if found:
-            choices[kind] = _of_weights(found, _largest)
-    mlps = [block.mlp for block in model.stored_blocks if block.mlp is not None]
-    if mlps:
-        w_in = [mlp.w_in for mlp in mlps]
-        choices["structured"] = _Choice(
-            counted=w_in, size=sum(len(matrix.weight) for matrix in w_in), prune=partial(_units, mlps=mlps)
-        )
-    return choices
-
-
-def _of_weights(matrices: list[Linear], how: Callable[[list[Linear], float], None]) -> _Choice:
-    return _Choice(counted=matrices, size=sum(matrix.weight.numel() for matrix in matrices), prune=how)
-
-
-def _largest(matrices: list[Linear], fraction: float) -> None:
-    size = sum(matrix.weight.numel() for matrix in matrices)
-    weights = [(matrix, "weight") for matrix in matrices]
-    prune.global_unstructured(weights, prune.L1Unstructured, amount=size - round(fraction * size))
-
-
-def _largest_of_each(matrices: list[Linear], fraction: float) -> None:
-    for matrix in matrices:
-        _largest([matrix], fraction)
-
-
-def _random(matrices: list[Linear], fraction: float, *, seed: int) -> None:
-    """The same order of weights for every fraction, so that what is kept of less is kept of more."""
-    sizes = [matrix.weight.numel() for matrix in matrices]
-    order = torch.randperm(sum(sizes), generator=derived_generator(seed, "pruning curve", "random"))
-    mask = torch.zeros(sum(sizes))
-    mask[order[: round(fraction * len(mask))]] = 1
-    for matrix, part in zip(matrices, mask.split(sizes), strict=True):
-        prune.custom_from_mask(matrix, "weight", part.view_as(matrix.weight).to(matrix.weight))
-
-
-def _units(w_in: list[Linear], fraction: float, *, mlps: list[MLP | DeepMLP]) -> None:
-    """A unit goes with its row of W_in, its bias and its column of the next matrix."""
-    norms = torch.cat([matrix.weight.norm(dim=1) for matrix in w_in])
-    kept = torch.zeros_like(norms)
-    kept[norms.topk(round(fraction * len(norms))).indices] = 1
-    for mlp, rows in zip(mlps, kept.split([len(matrix.weight) for matrix in w_in]), strict=True):
-        after = mlp.w_2 if isinstance(mlp, DeepMLP) else mlp.w_out
-        prune.custom_from_mask(mlp.w_in, "weight", rows[:, None].expand_as(mlp.w_in.weight))
-        prune.custom_from_mask(after, "weight", rows.expand_as(after.weight))
-        if mlp.w_in.bias is not None:
-            prune.custom_from_mask(mlp.w_in, "bias", rows)
+    return [name for name in get_args(By) if name in chosen]
 
 
 def _weights_kept(
-    model: Transformer, task: Task, batch: Batch, choice: _Choice, levels: Sequence[float]
+    model: Transformer, task: Task, batch: Batch, choice: Criterion, levels: Sequence[float]
 ) -> list[Point]:
     points = []
     for level in levels:
@@ -223,22 +259,12 @@ def _weights_kept(
         masks = [matrix.get_buffer("weight_mask") for matrix in choice.counted]
         kept = sum(int(mask.count_nonzero()) for mask in masks) / sum(mask.numel() for mask in masks)
         points.append((kept, _answers(score_batch(model, task, batch))))
-        _make_whole(model)
+        restore(model)
     return points
 
 
-def _make_whole(model: Transformer) -> None:
-    """Take the masks off, and give back what they hid."""
-    for module in model.weights.modules():
-        for name in ("weight", "bias"):
-            if hasattr(module, f"{name}_mask"):
-                hidden = getattr(module, f"{name}_orig").data
-                prune.remove(module, name)
-                getattr(module, name).data = hidden
-
-
 def _orders(model: Transformer, task: Task, chosen: Collection[str], n: int, seed: int) -> dict[str, list[list[Head]]]:
-    """In which orders heads are to go, for each of the two ways if it is asked for."""
+    """Orders in which to ablate heads, for each of the two criteria that is chosen."""
     every = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
     orders = {}
     if "heads" in chosen:
@@ -267,10 +293,10 @@ def _least_important_first(model: Transformer, task: Task, batch: Batch) -> list
 def _heads_kept(
     model: Transformer, task: Task, batch: Batch, orders: dict[str, list[list[Head]]], whole: Point
 ) -> dict[str, list[Point]]:
-    """A point for every number of heads kept, from the whole model, mean over orders."""
+    """A point for every number of heads kept, starting from the whole model, mean over orders."""
     size = model.cfg.n_layers * model.cfg.n_heads
-    gone = np.linspace(0, size, min(size, MOST_HEAD_POINTS) + 1).round().astype(int)[1:].tolist()
-    sets = {frozenset(order[:count]) for several in orders.values() for order in several for count in gone}
+    counts = np.linspace(0, size, min(size, MOST_HEAD_POINTS) + 1).round().astype(int)[1:].tolist()
+    sets = {frozenset(order[:count]) for several in orders.values() for order in several for count in counts}
     scores: dict[frozenset[Head], list[Score]] = {heads: [] for heads in sets}
     for part, engine in _engines(model, batch) if sets else ():
         for heads, found in scores.items():
@@ -278,8 +304,8 @@ def _heads_kept(
     without = {heads: _answers(*found) for heads, found in scores.items()}
     rows = {}
     for name, several in orders.items():
-        means = [np.mean([without[frozenset(order[:count])] for order in several], 0) for count in gone]
-        rows[name] = [whole, *((1 - count / size, mean) for count, mean in zip(gone, means, strict=True))]
+        means = [np.mean([without[frozenset(order[:count])] for order in several], 0) for count in counts]
+        rows[name] = [whole, *((1 - count / size, mean) for count, mean in zip(counts, means, strict=True))]
     return rows
 
 
@@ -288,9 +314,9 @@ def _answers(*scores: Score) -> Answers:
     return torch.cat(parts, 1).numpy()
 
 
-def _measures(points: Sequence[Point], asked: Float[np.ndarray, " sample"]) -> Float[np.ndarray, "figure point"]:
-    """Fraction kept, accuracy, the ends of its interval, loss."""
+def _measures(points: Sequence[Point], total: Float[np.ndarray, " sample"]) -> Float[np.ndarray, "figure point"]:
+    """Fraction kept, accuracy, its lower and upper bound, and loss."""
     kept = np.array([kept for kept, _ in points])
     right, loss = np.stack([answers for _, answers in points], -1)
-    share, low, high = pooled_interval(right, np.broadcast_to(asked[:, None], right.shape))
-    return np.stack([kept, share, low, high, loss.sum(0) / asked.sum()])
+    share, low, high = pooled_interval(right, np.broadcast_to(total[:, None], right.shape))
+    return np.stack([kept, share, low, high, loss.sum(0) / total.sum()])

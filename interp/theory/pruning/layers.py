@@ -1,7 +1,7 @@
-"""Masks of one random layer, so that it does half of a trained layer's work, or hands on what it gets.
+"""Masks of one random layer, and the growth of the error bound through it.
 
-A random layer is mid = W_R x + LN(Attn(x)); out = W_out relu(W_3 relu(W_2 relu(W_in mid))). One of them takes a
-trained layer's attention and norm, the next its MLP. Of a wide stream only the first coordinates are in use.
+A random layer is mid = W_R x + LN(Attn(x)); out = W_out relu(W_3 relu(W_2 relu(W_in mid))). It is pruned to a trained
+layer's attention and norm, to its MLP, or to the identity. Only the first coordinates of the wide stream are used.
 """
 
 from dataclasses import dataclass
@@ -13,44 +13,44 @@ from torch import Tensor
 
 from hooks.model.blocks import ExtendedBlock
 from interp.theory.pruning.network import Layout, linears
-from interp.theory.pruning.selection import mask_pair
+from interp.theory.pruning.subset_sum import mask_pair
 from interp.theory.pruning.target import LayerMaps, spectral_norm
 
 NO_COPY = 1e-9
-"""What the logarithm of an entry that is exactly zero is taken of."""
+"""Least magnitude of which the logarithm is taken, so that an entry of zero has one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Projection:
-    """What a layer's four matrices were to do with the residual's scaled copy and the norm's output, and how well."""
+    """The map of a layer's four matrices from the scaled residual and the norm's output, with its errors."""
 
     residual: float
-    """Largest scale of the copy."""
+    """Largest scale of a residual coordinate."""
     first_norm: float
     second_norm: float
     first_error: float
     second_error: float
-    """Spectral norms of the two maps wanted, and of what the pruned ones have too much."""
+    """Spectral norms of the two target maps, and of the errors of the pruned ones."""
     from_stream: float
     from_norm: float
-    """Lipschitz constants of the map wanted: from the stream, and from what the norm hands on."""
+    """Lipschitz constants of the target map, from the stream and from the norm's output."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerMasks:
-    """What is kept of one random layer, and how well that does."""
+    """Masks of one random layer, with the errors of its maps."""
 
     masks: dict[str, Tensor]
-    """For each matrix of the layer, by the name of its module in the block."""
+    """For each matrix of the layer, by module name in the block."""
     projection: Projection
     score_error: float = 0.0
     write_error: float = 0.0
-    """Spectral norms of what attention's maps have too much, summed over heads."""
+    """Spectral norms of the errors of attention's maps, summed over heads."""
 
 
 @torch.no_grad()
 def mask_attention_layer(block: ExtendedBlock, maps: LayerMaps, layout: Layout) -> LayerMasks:
-    """A random layer that adds to the stream what a trained layer's norm makes of its attention."""
+    """Prune a random layer to a trained layer's attention and norm: x + LN(Attn(x))."""
     masks = nothing_kept(block)
     errors = mask_attention(block, maps.score, maps.centred, layout, masks)
     mid, weights = _residual(block, layout, masks)
@@ -62,13 +62,13 @@ def mask_attention_layer(block: ExtendedBlock, maps: LayerMaps, layout: Layout) 
     mix[:, : width + 1] /= weights
     mix[:width, width + 1 :] = gain.diag()
     sources = torch.cat([mid, torch.arange(layout.normed.start, layout.normed.stop)])
-    projection = _hand_on(block, sources, mix, weights, layout, masks)
+    projection = _pass_on(block, sources, mix, weights, layout, masks)
     return LayerMasks(masks=masks, score_error=errors[0], write_error=errors[1], projection=projection)
 
 
 @torch.no_grad()
 def mask_projection_layer(block: ExtendedBlock, maps: LayerMaps, layout: Layout) -> LayerMasks:
-    """A random layer that does what a trained layer's MLP does, or nothing where there is none."""
+    """Prune a random layer to a trained layer's MLP, or to the identity if it has none."""
     if maps.w_in is None or maps.w_out is None:
         return mask_identity_layer(block, layout)
     masks = nothing_kept(block)
@@ -85,13 +85,13 @@ def mask_projection_layer(block: ExtendedBlock, maps: LayerMaps, layout: Layout)
 
 @torch.no_grad()
 def mask_identity_layer(block: ExtendedBlock, layout: Layout, *, idle_heads: bool = False) -> LayerMasks:
-    """A random layer that hands on the stream. It depends on no target.
+    """Prune a random layer to the identity. The masks depend on no target.
 
     Args:
         block: The random layer.
-        layout: Where the stream lies in it.
-        idle_heads: Keep the weights of attention, but for half of W_V and the other half of W_O: heads look at
-            something, and nothing comes of it. All of attention goes when False.
+        layout: Position of the stream.
+        idle_heads: Keep the weights of attention except one half of W_V and the other half of W_O, so that heads have
+            patterns but write zero; if False, all of attention is pruned.
     """
     masks = nothing_kept(block)
     if idle_heads:
@@ -103,7 +103,7 @@ def mask_identity_layer(block: ExtendedBlock, layout: Layout, *, idle_heads: boo
             masks["attention.v"][head * width : middle] = False
             masks["attention.o"][:, middle : (head + 1) * width] = False
     mid, weights = _residual(block, layout, masks)
-    return LayerMasks(masks=masks, projection=_hand_on(block, mid, torch.diag(1 / weights), weights, layout, masks))
+    return LayerMasks(masks=masks, projection=_pass_on(block, mid, torch.diag(1 / weights), weights, layout, masks))
 
 
 def mask_attention(
@@ -113,7 +113,7 @@ def mask_attention(
     layout: Layout,
     masks: dict[str, Tensor],
 ) -> tuple[float, float]:
-    """Fill in the masks of a layer's heads; returns the errors of their scores and writes, summed over heads."""
+    """Set the masks of a layer's heads; return the errors of their scores and writes, summed over heads."""
     attention, inside = block.attention, layout.stream
     score_error = write_error = 0.0
     for head, (score, write) in enumerate(zip(scores, writes, strict=True)):
@@ -124,10 +124,9 @@ def mask_attention(
         masks["attention.k"][rows, inside], masks["attention.q"][rows, inside] = pair.first, pair.second.T
         score_error += pair.error(score.T)
         signed = torch.cat([write, -write])
-        written = slice(layout.normed.start, layout.mirrored.stop)
-        value, out = attention.v.weight[rows, inside], attention.o.weight[written, rows]
+        value, out = attention.v.weight[rows, inside], attention.o.weight[layout.written, rows]
         pair = mask_pair(value, out, signed, candidates=layout.candidates, between="nothing")
-        masks["attention.v"][rows, inside], masks["attention.o"][written, rows] = pair.first, pair.second
+        masks["attention.v"][rows, inside], masks["attention.o"][layout.written, rows] = pair.first, pair.second
         write_error += pair.error(signed)
     return score_error, write_error
 
@@ -140,9 +139,9 @@ def nothing_kept(block: ExtendedBlock) -> dict[str, Tensor]:
 def _residual(
     block: ExtendedBlock, layout: Layout, masks: dict[str, Tensor]
 ) -> tuple[Int[Tensor, " wide"], Float[Tensor, " wide"]]:
-    """Keep one large entry per coordinate, each in a row of its own, none where the norm writes."""
+    """Keep one large entry per coordinate, in distinct rows that the norm does not write to."""
     weight = block.residual.weight.double()[:, layout.stream]
-    written = range(layout.normed.start, layout.mirrored.stop)
+    written = range(len(weight))[layout.written]
     free = torch.tensor([row for row in range(len(weight)) if row not in written])
     rows, columns = linear_sum_assignment(weight[free].abs().clamp_min(NO_COPY).log().numpy(), maximize=True)
     mid = free[torch.from_numpy(rows)[torch.from_numpy(columns).argsort()]]
@@ -151,7 +150,7 @@ def _residual(
     return mid, weight[mid, columns]
 
 
-def _hand_on(
+def _pass_on(
     block: ExtendedBlock,
     sources: Int[Tensor, " input"],
     mix: Float[Tensor, "wide input"],
@@ -177,7 +176,7 @@ def _project(
     weights: Float[Tensor, " wide"],
     slopes: tuple[float, float],
 ) -> Projection:
-    """Fill in the masks of a layer's projection, so that it is second(relu(first(x)))."""
+    """Set the masks of a layer's projection to second(relu(first(x)))."""
     mlp, hidden, n = block.mlp, len(first), layout.candidates
     assert mlp is not None
     inner = mask_pair(mlp.w_in.weight[:, sources], mlp.w_2.weight[:hidden], first, candidates=n, between="relu")
@@ -199,3 +198,49 @@ def _project(
         from_stream=slopes[0],
         from_norm=slopes[1],
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growth:
+    """Bounds after a layer, over the ball of inputs, in ||.||_{1,2} of the stream with its coordinate that is 1."""
+
+    radius: float
+    """Of the stream."""
+    error: float
+    """Of its error."""
+
+
+def grow(before: Growth, kept: LayerMasks, maps: LayerMaps | None, *, d_model: int, eps: float) -> Growth:
+    """Error bound after one random layer: the entering error times the Lipschitz constant, plus the layer's own error.
+
+    Args:
+        before: Bounds before the layer.
+        kept: The layer's masks, with the errors of its maps.
+        maps: The trained layer whose attention it has; None without attention.
+        d_model: Width of the random network.
+        eps: Epsilon of its norm.
+
+    Source: bounded Dyck (arXiv:2312.01429) Theorem 3, Lemma 5. Differs: constants are computed from the masks; the
+    Lipschitz constant of a norm is 1 / sqrt(eps), which makes them large.
+    """
+    made, entering = kept.projection, before.radius + before.error
+    normed = 0.0 if maps is None else (d_model / 2) ** 0.5
+    normed_error = 0.0 if maps is None else _attention_error(before, kept, maps) / eps**0.5
+    read = ((made.residual * entering) ** 2 + normed**2) ** 0.5 + normed_error
+    own = made.second_norm * made.first_error + made.second_error * (made.first_norm + made.first_error)
+    return Growth(
+        radius=made.from_stream * before.radius + made.from_norm * normed,
+        error=made.from_stream * before.error + made.from_norm * normed_error + own * read,
+    )
+
+
+def _attention_error(before: Growth, kept: LayerMasks, maps: LayerMaps) -> float:
+    """Error of what heads write, with its mirrored copy. Rows of the pattern change by no more than the scores do."""
+    entering = before.radius + before.error
+    writes = [spectral_norm(write) for write in maps.centred]
+    moved = sum(
+        write * (before.error + entering * spectral_norm(score) * (before.radius + entering) * before.error)
+        for write, score in zip(writes, maps.score, strict=True)
+    )
+    own = kept.write_error * entering + max(writes) * entering * kept.score_error * entering**2
+    return 2**0.5 * moved + own * 2**0.5

@@ -1,4 +1,4 @@
-"""The large random network: four times as many layers as its target, every weight uniform, waiting to be pruned."""
+"""Random networks to prune: four times the depth of the target, all weights uniform."""
 
 import copy
 from dataclasses import dataclass
@@ -12,40 +12,45 @@ from torch.nn.utils import prune
 from hooks import Transformer, TransformerConfig
 from hooks.model.blocks import ExtendedBlock
 from hooks.modules import Linear
-from interp.theory.pruning.selection import rows_needed
+from interp.theory.pruning.subset_sum import rows_needed
 
 LAYERS_PER_LAYER = 4
-"""Theorem 3: of 4 L random layers, two make each layer of the target; the others become the identity."""
+"""Theorem 3: of 4 L random layers, two make up each layer of the target; the others become the identity."""
 COPIES_OF_THE_STREAM = 4
-"""Width of the random stream over the target's and its coordinate that is one. Three are in use; the others are a
-choice of where the residual goes."""
+"""Width of the random stream, in units of the target's width plus one. Three copies are used; the rest leaves a choice
+of rows for the residual."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Where the target's stream lies in the random network's, and how many candidates each weight has."""
+    """Position of the target's stream in the random network's, and the number of candidates per weight."""
 
     width: int
     """d_model of the target."""
     hidden: int
-    """Hidden units of the projections that the random MLPs are to hold."""
+    """Hidden units of the projections that the random MLPs are pruned to."""
     n_heads: int
     candidates: int
 
     @property
     def stream(self) -> slice:
-        """The target's stream, then the coordinate that is one."""
+        """The target's stream, then the coordinate that is 1."""
         return slice(0, self.width + 1)
 
     @property
     def normed(self) -> slice:
-        """What the norm hands on."""
+        """Output of the norm."""
         return slice(self.width + 1, 2 * self.width + 1)
 
     @property
     def mirrored(self) -> slice:
-        """Minus what the norm gets, so that its mean is zero whatever the width."""
+        """Minus the norm's input, so that its mean is zero at any width."""
         return slice(2 * self.width + 1, 3 * self.width + 1)
+
+    @property
+    def written(self) -> slice:
+        """Rows that attention writes to: `normed` and `mirrored`."""
+        return slice(self.normed.start, self.mirrored.stop)
 
     @property
     def d_model(self) -> int:
@@ -57,12 +62,12 @@ class Layout:
 
     @property
     def d_mlp(self) -> int:
-        """Rows for the stream and what is normed, of either sign; and for hidden units, which have one."""
+        """Rows for the stream and the normed part, both signs each, or for the hidden units, which have one sign."""
         return rows_needed(max(2 * (2 * self.width + 1), self.hidden), self.candidates)
 
 
 def layout_of(cfg: TransformerConfig, candidates: int) -> Layout:
-    """The layout for a target of these sizes."""
+    """The layout for a target of this config."""
     hidden = max(cfg.d_mlp or 0, 2 * cfg.d_model) + 2
     return Layout(width=cfg.d_model, hidden=hidden, n_heads=cfg.n_heads, candidates=candidates)
 
@@ -70,23 +75,21 @@ def layout_of(cfg: TransformerConfig, candidates: int) -> Layout:
 def random_network(
     cfg: TransformerConfig, *, candidates: int = 28, n_layers: int | None = None, scale: float = 1.0, seed: int = 0
 ) -> Transformer:
-    """A random transformer large enough to hold any target of these sizes.
+    """A random transformer large enough to be pruned to any target of this config.
 
     Args:
-        cfg: The target's settings.
-        candidates: Random numbers to choose among for each weight of the target.
-        n_layers: Layers; four times the target's when left out.
-        scale: Every map is made by two matrices, so weights are from U(-sqrt(scale), sqrt(scale)).
-        seed: Decides them.
+        cfg: Config of the target.
+        candidates: Random numbers to choose from, for each weight of the target.
+        n_layers: Number of layers; if None, four times the target's.
+        scale: Bound on products of two weights, which are drawn from U(-sqrt(scale), sqrt(scale)).
+        seed: Seed of the weights.
 
     Raises:
         ValueError: fewer than one candidate.
 
-    Source: bounded Dyck (arXiv:2312.01429) Theorem 3. Differs: the widths follow from the candidates per weight, which
-    is what its logarithms count.
+    Source: bounded Dyck (arXiv:2312.01429) Theorem 3. Differs: widths follow from the number of candidates per
+    weight, which is logarithmic in the error.
     """
-    if candidates < 1:
-        raise ValueError(f"candidates is {candidates}; each weight needs at least 1.")
     layout = layout_of(cfg, candidates)
     model = Transformer(
         TransformerConfig(
@@ -116,10 +119,10 @@ def random_network(
 
 
 def check_network(network: Transformer, cfg: TransformerConfig, candidates: int, n_layers: int) -> Layout:
-    """Refuse a random network in which a target does not fit.
+    """Check that a target fits in a random network, and return its layout there.
 
     Raises:
-        ValueError: what is too small, and how large it must be.
+        ValueError: the network is too small, with the size needed, or of another shape.
     """
     layout, has = layout_of(cfg, candidates), network.cfg
     needed = {
@@ -145,13 +148,13 @@ def check_network(network: Transformer, cfg: TransformerConfig, candidates: int,
 
 
 def _norm_eps(cfg: TransformerConfig, d_model: int) -> float:
-    """The norm of the wide stream sees the target's values twice, once mirrored, among zeros: its variance is less."""
+    """The wide stream has the target's values twice, once mirrored, and zeros elsewhere: its variance is smaller."""
     return cfg.layer_norm_eps * 2 * cfg.d_model / d_model
 
 
 @torch.no_grad()
-def put_outside(network: Transformer, target: Transformer) -> None:
-    """Give a pruned network its target's embeddings and read-out, which the theorem leaves as they are."""
+def copy_embeddings(network: Transformer, target: Transformer) -> None:
+    """Copy the target's embeddings and unembedding into a pruned network, as the theorem does."""
     width, outside = target.cfg.d_model, cast(Any, network)
     outside.embed.weight.zero_()
     outside.embed.weight[:, :width] = target.W_E
@@ -166,13 +169,13 @@ def put_outside(network: Transformer, target: Transformer) -> None:
 
 
 def widened(network: Transformer, stream: Float[Tensor, "batch pos width"]) -> Float[Tensor, "batch pos d_model"]:
-    """A target's stream as the random network has it: then a one, then zeros."""
+    """The target's stream in the random network: the stream, a 1, then zeros."""
     rest = network.cfg.d_model - stream.shape[-1]
     return torch.cat([stream, torch.ones_like(stream[..., :1]), stream.new_zeros(*stream.shape[:-1], rest - 1)], -1)
 
 
 def apply_masks(network: nn.Module, masks: dict[str, Tensor]) -> None:
-    """Prune weights, with torch's own bookkeeping: `weight_orig` stays, `weight_mask` says what is kept."""
+    """Prune with `torch.nn.utils.prune`: `weight_orig` is unchanged, `weight_mask` marks what is kept."""
     modules = dict(network.named_modules())
     for name, mask in masks.items():
         prune.custom_from_mask(modules[name], "weight", mask)
@@ -180,7 +183,7 @@ def apply_masks(network: nn.Module, masks: dict[str, Tensor]) -> None:
 
 @torch.no_grad()
 def trimmed(network: Transformer) -> Transformer:
-    """The same function in float64, without hidden units that nothing enters or leaves: what errors are measured on."""
+    """The same function in float64 without dead hidden units; errors are measured on this copy."""
     small = copy.deepcopy(network)
     for module in linears(small).values():
         if prune.is_pruned(module):
@@ -209,7 +212,7 @@ def random_layers(network: Transformer) -> list[ExtendedBlock]:
 
 
 def linears(network: nn.Module) -> dict[str, Linear]:
-    """The random matrices of a network, by the name of their module."""
+    """The random matrices of a network, by module name."""
     return {
         name: module for name, module in network.named_modules() if isinstance(module, Linear) and name != "unembed"
     }

@@ -1,18 +1,24 @@
-"""Where do two functions differ most? Inputs climbed to, from where sampling has put them.
+"""Search for the inputs on which two functions differ most: gradient ascent on a ball, and exchanges of tokens.
 
-What is found is a lower bound of the true largest difference: a longer search can only find more.
+The result is a lower bound on the largest difference: a longer search can only raise it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from hooks import Transformer
+from interp.theory.pruning.network import widened
+
 STEPS = 24
 FIRST_STEP, LAST_STEP = 0.3, 0.003
-"""Lengths of the first and the last step, over the radius."""
+"""Lengths of the first and the last step, as fractions of the radius."""
+N_CLIMBED = 8
+"""Streams from which the distance between two networks is increased by gradient ascent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,11 +26,11 @@ class Worst:
     """The largest difference found."""
 
     sampled: float
-    """Among the inputs as they were sampled."""
+    """Among the sampled inputs."""
     found: float
-    """Among all inputs seen, those climbed to included."""
+    """Among all inputs, including those of the search."""
     n: int
-    """How many inputs were seen."""
+    """Number of inputs tried."""
 
 
 def worst_on_ball(
@@ -34,13 +40,13 @@ def worst_on_ball(
     radius: float,
     steps: int = STEPS,
 ) -> Worst:
-    """Climb the difference from every start, by steps along the gradient whose length falls geometrically.
+    """Maximise a difference by gradient ascent from every start, with step lengths that fall geometrically.
 
     Args:
-        difference: Of each input, differentiable.
-        starts: Inputs sampled; each vector along the last axis is first brought within the ball.
-        radius: Of the ball, for each vector along the last axis.
-        steps: How many.
+        difference: Difference for each input, differentiable.
+        starts: Sampled inputs; each vector along the last axis is first projected onto the ball.
+        radius: Radius of the ball, for each vector along the last axis.
+        steps: Number of steps.
     """
     at = _within(starts.detach(), radius)
     best, sampled = torch.full((len(at),), -torch.inf), None
@@ -67,15 +73,15 @@ def worst_tokens(
     steps: int,
     climbers: int = 16,
 ) -> Worst:
-    """Exchange tokens of the sequences that are worst, one at a time, and keep what makes them worse.
+    """Maximise a difference over token sequences by random exchanges of one token, kept if they increase it.
 
     Args:
-        difference: Of each sequence.
-        tokens: Sequences sampled.
-        d_vocab: Tokens there are.
-        generator: Decides which token becomes which.
-        steps: Exchanges tried for each.
-        climbers: How many of the worst sequences are made worse.
+        difference: Difference for each sequence.
+        tokens: Sampled sequences.
+        d_vocab: Size of the vocabulary.
+        generator: Source of positions and tokens.
+        steps: Exchanges tried per sequence.
+        climbers: Number of sequences to change: those with the largest difference.
     """
     found = difference(tokens)
     order = found.argsort(descending=True)[:climbers]
@@ -96,5 +102,63 @@ def _within(x: Tensor, radius: float) -> Tensor:
 
 
 def norm_1_2(x: Float[Tensor, "batch *pos width"]) -> Float[Tensor, " batch"]:
-    """The largest 2-norm of any position's vector: the theorem's ||X||_{1,2}."""
+    """||X||_{1,2} of the theorem: the largest 2-norm over positions."""
     return x.norm(dim=-1).flatten(1).amax(1) if x.ndim > 2 else x.norm(dim=-1)
+
+
+def stream_distances(
+    target: Transformer, small: Transformer, names: Sequence[str], *, layer: int = 0
+) -> Callable[[Tensor], Float[Tensor, "batch stage"]]:
+    """The function from residual streams to distances, after each random layer, from the target's hook points.
+
+    Args:
+        target: The target.
+        small: The pruned network.
+        names: For each random layer, the target's hook point to compare with.
+        layer: Layer of the target that the streams enter.
+    """
+    points = list(dict.fromkeys(names))
+    posts = [f"blocks.{index}.hook_resid_post" for index in range(len(names))]
+    width = target.cfg.d_model
+
+    def distances(stream: Tensor) -> Tensor:
+        wanted = dict(zip(points, _resumed(target, stream, points, layer=layer), strict=True))
+        found = _resumed(small, widened(small, stream), posts)
+        pairs = zip(found, names, strict=True)
+        return torch.stack([norm_1_2(one[..., :width] - wanted[name]) for one, name in pairs], -1)
+
+    return distances
+
+
+def _resumed(
+    model: Transformer, stream: Float[Tensor, "batch pos d_model"], names: Sequence[str], *, layer: int = 0
+) -> list[Tensor]:
+    """Activations at these hook points when the model resumes from a residual stream."""
+    found: dict[str, Tensor] = {}
+
+    def keep(activation: Tensor, hook: Any) -> None:
+        found[hook.name] = activation
+
+    with model.hooks([(name, keep) for name in names]):
+        model.resume(stream, layer)
+    return [found[name] for name in names]
+
+
+def largest_distances(
+    distances: Callable[[Tensor], Float[Tensor, "batch stage"]],
+    starts: Float[Tensor, "batch pos d_model"],
+    *,
+    radius: float,
+) -> tuple[Float[Tensor, " stage"], Worst]:
+    """The largest distance found at every stage, over the starts and the gradient ascent from some of them."""
+    with torch.no_grad():
+        seen = [distances(starts).amax(0)]
+
+    def last(stream: Tensor) -> Tensor:
+        found = distances(stream)
+        seen.append(found.detach().amax(0))
+        return found[:, -1]
+
+    worst = worst_on_ball(last, starts[:N_CLIMBED], radius=radius, steps=STEPS)
+    largest = torch.stack(seen).amax(0)
+    return largest, Worst(sampled=float(seen[0][-1]), found=float(largest[-1]), n=worst.n + len(starts))

@@ -1,10 +1,11 @@
-"""Which of many random numbers add up to a given one? For thousands of targets at once, by meeting in the middle.
+"""Subset sums of random weights by meeting in the middle, and masks under which two random matrices give a third.
 
-A weight of a target network is written as a sum of weights that a random network happens to have: pruning chooses
-which. With n random candidates the nearest of the 2^n sums comes exponentially close to any target within reach.
+A target weight is approximated by a sum of random weights; pruning chooses which. With n random candidates there are
+2^n sums, and the distance from the nearest one to a target within their range falls exponentially in n.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,37 +13,39 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 MOST_CANDIDATES = 40
-"""Half of so many already have a million sums."""
+"""Half of these already have a million sums."""
 SUMS_AT_ONCE = 1 << 15
-"""Sums that are held at the same time: few enough for a cache."""
+"""Number of sums in memory at a time: small enough for a cache."""
+Between = Literal["nothing", "relu", "relu, inputs not negative"]
+"""What is applied between the two matrices, and the sign of the inputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subsets:
-    """For each target a choice among its candidates."""
+    """For each target, a subset of its candidates."""
 
     chosen: Bool[Tensor, "weight candidate"]
     """Which candidates are kept."""
     total: Float[Tensor, " weight"]
-    """What they add up to."""
+    """Sum of the kept candidates."""
     error: Float[Tensor, " weight"]
-    """How far that is from the target: no subset comes nearer."""
+    """Absolute difference between sum and target: the least over all subsets."""
 
 
 @torch.no_grad()
 def nearest_subsets(candidates: Float[Tensor, "weight candidate"], targets: Float[Tensor, " weight"]) -> Subsets:
-    """The subset of each row whose sum is nearest to its target; the empty one counts, its sum is 0.
+    """Find, for each row of candidates, the subset whose sum is nearest to the target; the empty subset has sum 0.
 
-    The candidates are split in two halves; all sums of each are made, those of one are sorted, and for each of the
-    other the best partner is found by bisection: time and memory 2^(n/2) per weight where trying all takes 2^n. Sums
-    are in float64.
+    The candidates are split into two halves. All sums of both halves are computed and sorted, and the best partner of
+    each sum is found by bisection: time and memory are 2^(n/2) per weight instead of 2^n. Sums are in float64.
 
     Args:
-        candidates: One row of candidates for each target, at most 40.
-        targets: What to come near to.
+        candidates: One row of candidates per target, at most 40.
+        targets: Values to approximate.
 
     Raises:
-        ValueError: no or too many candidates, another number of rows than targets, or values that are not finite.
+        ValueError: no candidates or too many, a number of rows other than the number of targets, or values that are
+            not finite.
 
     Source: bounded Dyck (arXiv:2312.01429) Theorem 3, through the subset-sum argument of Pensia et al. 2020
     (arXiv:2006.07990). Differs: the search is exact; the proofs only need that a good subset exists.
@@ -67,19 +70,19 @@ def nearest_subsets(candidates: Float[Tensor, "weight candidate"], targets: Floa
 def _nearest(
     values: Float[np.ndarray, "weight candidate"], wanted: Float[np.ndarray, " weight"]
 ) -> Bool[np.ndarray, "weight candidate"]:
-    """Both halves are sorted, since sorted values are found fastest; their subsets are then known by their sums."""
+    """Bisection needs sorted sums; a subset is then recovered by looking up its sum among the unsorted ones."""
     half = values.shape[1] // 2
     missing, right = wanted[:, None] - _all_sums(values[:, :half]), _all_sums(values[:, half:])
-    asked = np.ascontiguousarray((wanted[:, None] - _all_sums(values[:, :half], ordered=True))[:, ::-1])
+    needed = np.ascontiguousarray((wanted[:, None] - _all_sums(values[:, :half], ordered=True))[:, ::-1])
     there = _all_sums(values[:, half:], ordered=True)
-    above = np.stack([np.searchsorted(row, sums) for row, sums in zip(there, asked, strict=True)])
+    above = np.stack([np.searchsorted(row, sums) for row, sums in zip(there, needed, strict=True)])
     above = np.minimum(above, right.shape[1] - 1)
     below = np.maximum(above - 1, 0)
-    gaps = [np.abs(np.take_along_axis(there, at, 1) - asked) for at in (above, below)]
+    gaps = [np.abs(np.take_along_axis(there, at, 1) - needed) for at in (above, below)]
     best = np.minimum(*gaps).argmin(1)[:, None]
     nearer = [np.take_along_axis(one, best, 1) for one in (*gaps, above, below)]
     partner = np.where(nearer[1] < nearer[0], nearer[3], nearer[2])
-    first = (missing == np.take_along_axis(asked, best, 1)).argmax(1)
+    first = (missing == np.take_along_axis(needed, best, 1)).argmax(1)
     second = (right == np.take_along_axis(there, partner, 1)).argmax(1)
     return np.concatenate([_members(first, half), _members(second, values.shape[1] - half)], 1)
 
@@ -87,9 +90,9 @@ def _nearest(
 def _all_sums(
     values: Float[np.ndarray, "weight candidate"], *, ordered: bool = False
 ) -> Float[np.ndarray, "weight subset"]:
-    """Sums of all subsets; bit i of a subset's number says whether candidate i is in it.
+    """Sums of all subsets; bit i of a subset's index says whether candidate i is in it.
 
-    Or the same sums, bit by bit, in ascending order: two ascending halves are merged, which is cheaper than sorting.
+    With `ordered`, the same sums in ascending order: merging two ascending halves is cheaper than sorting at the end.
     """
     sums = np.zeros((len(values), 1))
     for column in values.T:
@@ -100,5 +103,99 @@ def _all_sums(
 
 
 def _members(subset: Int[np.ndarray, " weight"], n: int) -> Bool[np.ndarray, "weight candidate"]:
-    """Which candidates are in a subset of that number."""
+    """Which candidates are in the subset of this index."""
     return (subset[:, None] >> np.arange(n)) % 2 == 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskPair:
+    """Masks of two matrices, and the map that the pruned pair computes."""
+
+    first: Bool[Tensor, "row input"]
+    second: Bool[Tensor, "output row"]
+    achieved: Float[Tensor, "sign output input"]
+    """The map for positive inputs and, if a ReLU separates the signs, the map for negative ones."""
+
+    def error(self, target: Float[Tensor, "output input"]) -> float:
+        """Spectral norm of achieved minus target, summed over the signs of inputs: an upper bound on the error."""
+        return sum(float(torch.linalg.matrix_norm(part - target.double(), 2)) for part in self.achieved)
+
+
+@torch.no_grad()
+def mask_pair(
+    first: Float[Tensor, "row input"],
+    second: Float[Tensor, "output row"],
+    target: Float[Tensor, "output input"],
+    *,
+    candidates: int,
+    between: Between,
+) -> MaskPair:
+    """Masks under which `second @ first`, with the activation in between, approximates the target.
+
+    The first matrix keeps one entry per row, so that each input has several copies of itself, each times a random
+    number. The second selects among these copies by subset sums.
+
+    Args:
+        first: Random weights; each row keeps at most one entry.
+        second: Random weights; each output selects among the rows.
+        target: The map to approximate.
+        candidates: Rows per input, and per sign of the input if a ReLU follows.
+        between: Activation between the two matrices.
+
+    Raises:
+        ValueError: too few rows.
+
+    Source: Pensia et al. 2020 (arXiv:2006.07990), as used for bounded Dyck (arXiv:2312.01429) Theorem 3. Differs: each
+    input gets rows in which its entry is large, and the subset is the best one.
+    """
+    signs = [1.0, -1.0] if between == "relu" else [1.0]
+    weight = first.double()
+    strength = weight.abs() if between == "nothing" else torch.stack([weight * sign for sign in signs], -1)
+    strength = strength.flatten(1).T  # (slot, row); slots are inputs, or inputs and their signs
+    rows = torch.from_numpy(_assign_rows(strength.numpy(), candidates))
+    rows = rows.reshape(weight.shape[1], len(signs), candidates).transpose(0, 1)  # (sign, input, candidate)
+    inputs = torch.arange(weight.shape[1])[None, :, None].expand_as(rows)
+    entry = weight[rows, inputs]
+    if between != "nothing":
+        entry = torch.where(entry * torch.tensor(signs)[:, None, None] > 0, entry, 0)  # a row of the wrong sign is dead
+    products = second.double()[:, rows] * entry  # (output, sign, input, candidate)
+    wanted = target.double()[:, None].expand(products.shape[:3])
+    needed = wanted != 0  # the empty subset is exact for the others
+    found = nearest_subsets(products[needed], wanted[needed])
+    chosen = torch.zeros(products.shape, dtype=torch.bool)
+    chosen[needed] = found.chosen & (products[needed] != 0)
+    achieved = torch.zeros_like(wanted)
+    achieved[needed] = found.total
+    first_mask = torch.zeros(first.shape, dtype=torch.bool)
+    first_mask[rows.flatten(), inputs.flatten()] = (entry != 0).flatten()
+    second_mask = torch.zeros(second.shape, dtype=torch.bool)
+    second_mask[:, rows.flatten()] = chosen.flatten(1)
+    return MaskPair(first=first_mask, second=second_mask, achieved=achieved.transpose(0, 1))
+
+
+def rows_needed(n_slots: int, candidates: int) -> int:
+    """Number of rows that give every slot (an input, or an input and a sign) its candidates, with 20 % to spare.
+
+    Raises:
+        ValueError: fewer than one candidate.
+    """
+    if candidates < 1:
+        raise ValueError(f"candidates is {candidates}; each weight needs at least 1.")
+    return -(-n_slots * candidates * 6 // 5)
+
+
+def _assign_rows(strength: Float[np.ndarray, "slot row"], each: int) -> Int[np.ndarray, "slot each"]:
+    """Assign rows to slots in turns: each slot takes the remaining row that is strongest for it."""
+    n_slots, n_rows = strength.shape
+    if n_slots * each > n_rows:
+        raise ValueError(
+            f"the random network is too small: {each} candidates for each of {n_slots} inputs (and signs) need "
+            f"{n_slots * each} rows, and it has {n_rows}. Make it wider, or use fewer candidates."
+        )
+    left, taken = strength.copy(), np.empty((n_slots, each), dtype=np.int64)
+    for turn in range(each):
+        for slot in range(n_slots) if turn % 2 == 0 else reversed(range(n_slots)):
+            row = left[slot].argmax()
+            taken[slot, turn] = row
+            left[:, row] = -np.inf
+    return taken

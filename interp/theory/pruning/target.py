@@ -1,5 +1,6 @@
-"""A trained layer as the theorem has it: every bias a column of weights on a coordinate that is always one."""
+"""A trained layer as the matrices of Theorem 3: every bias is a column of weights on a coordinate that is always 1."""
 
+import copy
 from dataclasses import dataclass
 
 import torch
@@ -11,18 +12,18 @@ from hooks import Transformer
 from interp.core.verbs import AnyModel, prepare_model
 
 ROUNDING = 1e-6
-"""A norm of one, in float32."""
+"""Tolerance of a norm of 1 in float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerMaps:
-    """The maps of one layer of Eq. 6, in float64. `wide` is d_model + 1: the stream and the coordinate that is one."""
+    """The maps of one layer of Eq. 6, in float64. `wide` is d_model + 1: the stream and the coordinate that is 1."""
 
     score: Float[Tensor, "head wide wide"]
-    """Key by query: W_K^T W_Q over the scale, with a I where the model has it. What is the same for all keys is left
-    out: softmax does not see it."""
+    """Key by query: W_K^T W_Q over the scale, plus a I if the model has it. Terms that are the same for all keys are
+    dropped: softmax ignores them."""
     write: Float[Tensor, "head d_model wide"]
-    """W_O W_V, with b I where the model has it."""
+    """W_O W_V, plus b I if the model has it."""
     gain: Float[Tensor, " d_model"]
     bias: Float[Tensor, " d_model"]
     """Of the norm."""
@@ -32,11 +33,11 @@ class LayerMaps:
 
     @property
     def centred(self) -> Float[Tensor, "head d_model wide"]:
-        """What the norm sees of `write`: less its mean over outputs."""
+        """`write` minus its mean over outputs, as the norm subtracts it."""
         return self.write - self.write.mean(1, keepdim=True)
 
     def norms(self) -> dict[str, float]:
-        """Spectral norm of every map that the theorem's ball bounds."""
+        """Spectral norm of every map that the theorem bounds."""
         found = {f"score.{head}": part for head, part in enumerate(self.score)}
         found |= {f"write.{head}": part for head, part in enumerate(self.write)}
         found["gain"] = torch.cat([self.gain.diag(), self.bias[:, None]], 1)
@@ -55,7 +56,7 @@ def layer_maps(model: Transformer, layer: int) -> LayerMaps:
     """The maps of one applied layer.
 
     Raises:
-        ValueError: a layer that the model does not have.
+        ValueError: the model has no such layer.
     """
     if not 0 <= layer < model.cfg.n_layers:
         raise ValueError(f"layer is {layer}; this model has layers 0 to {model.cfg.n_layers - 1}.")
@@ -83,11 +84,16 @@ def layer_maps(model: Transformer, layer: int) -> LayerMaps:
     )
 
 
+def in_float64(target: Transformer) -> Transformer:
+    """A copy in float64, whose rounding is as small as a pruned network's."""
+    return copy.deepcopy(target).double().eval().requires_grad_(False)
+
+
 def check_target(target: Transformer) -> None:
-    """Refuse a target that is no transformer of Eq. 6.
+    """Check that a target is a transformer with layers of Eq. 6.
 
     Raises:
-        ValueError: what it has that the theorem's targets have not, and how to train one.
+        ValueError: another kind of model, or a setting that Theorem 3 does not cover.
     """
     if not isinstance(target, Transformer):
         if isinstance(target, AnyModel):
@@ -106,33 +112,29 @@ def check_target(target: Transformer) -> None:
         raise ValueError("the target has hard-coded heads; a pruned random network has none. Train one without.")
 
 
-def scale_of(models: dict[str, Transformer], *, rescale: bool) -> float:
-    """What a random network's weights are drawn within, so that the targets lie in the theorem's ball in its units.
-
-    Raises:
-        ValueError: a target outside the ball that was not to be rescaled.
-    """
-    norms = {
+def norms_of(models: dict[str, Transformer]) -> dict[str, float]:
+    """Spectral norm of every map of every layer, by name of model, layer and map."""
+    return {
         f"{name} layer {layer} {part}": norm
         for name, model in models.items()
         for layer in range(model.cfg.n_layers)
         for part, norm in layer_maps(model, layer).norms().items()
     }
-    worst = max(norms, key=lambda name: norms[name])
-    return checked_scale(norms[worst], worst, rescale=rescale)
 
 
-def checked_scale(norm: float, name: str, *, rescale: bool) -> float:
-    """The norm, or one if it is less.
+def scale_for(norms: dict[str, float], *, rescale: bool) -> float:
+    """Scale of the random weights at which targets of these norms are in the theorem's ball: the largest norm, or 1.
 
     Raises:
-        ValueError: it is above one and not to be rescaled, or not finite.
+        ValueError: the largest norm is not finite, or is above 1 without `rescale`.
     """
-    if not norm < float("inf"):
-        raise ValueError(f"{name} has a spectral norm of {norm}. Did training diverge?")
-    if norm > 1 + ROUNDING and not rescale:
+    name = max(norms, key=lambda name: norms[name])
+    if not norms[name] < float("inf"):
+        raise ValueError(f"{name} has a spectral norm of {norms[name]}. Did training diverge?")
+    if norms[name] > 1 + ROUNDING and not rescale:
+        size = f"{norms[name]:.2f}"
         raise ValueError(
-            f"{name} has a spectral norm of {norm:.2f}; the theorem's ball ends at 1. With rescale=True products of "
-            f"two random weights are {norm:.2f} times as large, and in those units the target is in the ball."
+            f"{name} has a spectral norm of {size}; the theorem's ball ends at 1. With rescale=True, products of two "
+            f"random weights are {size} times as large, and in those units the target is in the ball."
         )
-    return max(norm, 1.0)
+    return max(norms[name], 1.0)

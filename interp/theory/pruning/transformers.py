@@ -1,59 +1,65 @@
-"""A trained transformer out of a random one of four times its depth, by leaving weights away."""
+"""Pruning random transformers to a trained layer, or to a trained transformer of a quarter of the depth."""
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks import Transformer
+from hooks import Transformer, TransformerConfig
 from interp.core.randomness import derived_generator
 from interp.tasks.base import Task
-from interp.theory.pruning.bound import Growth, grow
-from interp.theory.pruning.layers import LayerMasks, mask_attention_layer, mask_identity_layer, mask_projection_layer
+from interp.theory.pruning.layers import (
+    Growth,
+    LayerMasks,
+    grow,
+    mask_attention_layer,
+    mask_identity_layer,
+    mask_projection_layer,
+)
 from interp.theory.pruning.network import (
     LAYERS_PER_LAYER,
     Layout,
     apply_masks,
     check_network,
-    put_outside,
+    copy_embeddings,
+    layout_of,
     random_layers,
     random_network,
     trimmed,
 )
-from interp.theory.pruning.result import PruningResult
-from interp.theory.pruning.search import worst_tokens
-from interp.theory.pruning.streams import largest_distances, stages, stream_distances
-from interp.theory.pruning.target import LayerMaps, check_target, layer_maps, scale_of
-from interp.theory.pruning.tolerance import check_tolerance
+from interp.theory.pruning.result import PruningResult, pruning_result, within_tolerance
+from interp.theory.pruning.search import Worst, largest_distances, stream_distances, worst_tokens
+from interp.theory.pruning.target import LayerMaps, check_target, in_float64, layer_maps, norms_of, scale_for
 
 N_STARTS = 64
-"""Sequences whose streams are compared."""
+"""Number of sequences whose streams are compared."""
 EXCHANGES = 24
-"""Tokens exchanged, one after the other, to make a sequence worse."""
+"""Exchanges of one token that are tried on a sequence."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pruned:
-    """A pruned network with what was kept of each of its layers."""
+    """A pruned network with the masks of each of its layers."""
 
     network: Transformer
     masks: dict[str, Tensor]
-    """By the name of each matrix's module."""
+    """By module name of each matrix."""
     layers: tuple[LayerMasks, ...]
     maps: tuple[LayerMaps | None, ...]
-    """The attention that each layer makes; None where there is none."""
+    """The trained layer whose attention each layer has; None without attention."""
     names: tuple[str, ...]
     """What each layer was pruned to."""
     stages: tuple[str, ...]
-    """The target's hook point that it leads to."""
+    """The target's hook point that its output approximates."""
 
     @cached_property
     def small(self) -> Transformer:
-        """The network as errors are measured on it."""
+        """The trimmed copy in float64 on which errors are measured."""
         return trimmed(self.network)
 
 
@@ -68,46 +74,47 @@ def prune_to_transformer(
     n: int = 256,
     seed: int = 0,
 ) -> PruningResult:
-    """Prune a random transformer of 4 L layers to a trained one of L layers, and search where the two differ most.
+    """Prune a random transformer of 4 L layers to a trained one of L layers, and search for the largest difference.
 
-    Random layers 2l and 2l + 1 become layer l: attention and norm in one, the MLP in the other. The rest become the
-    identity. Embeddings and read-out are the target's, as in the theorem.
+    Random layers 2l and 2l + 1 become layer l: one its attention and norm, the other its MLP. The rest become the
+    identity. Embeddings and unembedding are copied from the target, as in the theorem.
 
     Args:
-        target: Layers of Eq. 6 (`block="dyck"`), ReLU; not changed.
-        task: Where sequences come from; half are its own, half random tokens. All are random when left out.
-        candidates: Random numbers to choose among for each weight of the target.
-        rescale: Allow a target outside the theorem's ball, with random weights as much larger.
-        tolerance: Largest error of any logit, on the sequences sampled, that is accepted.
-        network: A random network to prune, instead of one of `seed`; it is not changed.
-        n: Sequences.
-        seed: Decides the random network and the inputs.
+        target: A transformer with layers of Eq. 6 (`block="dyck"`) and ReLU; not changed.
+        task: Task to sample half of the sequences from, the others being random tokens; if None, all are random.
+        candidates: Random numbers to choose from, for each weight of the target.
+        rescale: Accept a target outside the theorem's ball, and scale the random weights by its largest norm.
+        tolerance: Largest error of any logit accepted, over the sampled sequences; if None, any.
+        network: Random network to prune, not changed; if None, one is drawn from `seed`.
+        n: Number of sequences.
+        seed: Seed of the random network and the inputs.
 
     Raises:
-        ValueError: a target that Theorem 3 is not about or outside its ball, a random network that is too small,
-            fewer than two sequences, or too few candidates for the tolerance (with a number that would do).
+        ValueError: a target that Theorem 3 does not cover or outside its ball, a random network that is too small,
+            fewer than two sequences, or too few candidates for the tolerance (with a number that is enough).
 
     Source: bounded Dyck (arXiv:2312.01429) Theorem 3. Differs: sizes follow from the candidates per weight, subsets are
-    the best there are, and what is shown is the largest error found, which the true one may exceed.
+    the best ones, and the error is the largest found, a lower bound on the true one.
     """
     if n < 2:
         raise ValueError(f"n is {n}; at least 2 sequences are needed.")
     check_target(target)
-    scale = scale_of({"the target": target}, rescale=rescale)
-    source = (
-        network if network is not None else random_network(target.cfg, candidates=candidates, scale=scale, seed=seed)
+    scale = scale_for(norms_of({"the target": target}), rescale=rescale)
+    exact, tokens = in_float64(target), sequences(target, task, n, seed)
+
+    def make(count: int) -> Pruned:
+        source = network
+        if source is None:
+            source = random_network(target.cfg, candidates=count, scale=scale, seed=seed)
+        return prune_network(source, target, count)
+
+    def sampled_error(pruned: Pruned) -> float:
+        return float(logit_errors(exact, pruned.small, tokens).max())
+
+    pruned = within_tolerance(
+        make, sampled_error, candidates=candidates, tolerance=tolerance, fixed=network is not None
     )
-    pruned, target = prune_network(source, target, candidates), in_float64(target)
-    tokens = sequences(target, task, n, seed)
-
-    def error_with(more: int) -> float:
-        wider = random_network(target.cfg, candidates=more, scale=scale, seed=seed)
-        return float(logit_errors(target, prune_network(wider, target, more).small, tokens).max())
-
-    if tolerance is not None:
-        sampled = float(logit_errors(target, pruned.small, tokens).max())
-        check_tolerance(sampled, tolerance, candidates, None if network is not None else error_with)
-    return _result(target, pruned, tokens, candidates=candidates, scale=scale, seed=seed)
+    return _result(exact, pruned, tokens, candidates=candidates, scale=scale, seed=seed)
 
 
 def prune_to_layer(
@@ -120,65 +127,56 @@ def prune_to_layer(
     n: int = 256,
     seed: int = 0,
 ) -> PruningResult:
-    """Prune two random layers to one trained layer, and search where the two differ most.
+    """Prune two random layers to one trained layer, and search for the largest difference.
 
     Args:
-        target: Where the layer is.
-        layer: Which.
-        candidates: Random numbers to choose among for each of its weights.
-        rescale: Allow a layer outside the theorem's ball.
-        tolerance: Largest error that is accepted.
-        n: Random sequences, whose streams entering the layer are tried.
-        seed: Decides the random layers and the sequences.
+        target: A transformer with layers of Eq. 6; not changed.
+        layer: Layer of the target.
+        candidates: As in `prune_to_transformer`.
+        rescale: As in `prune_to_transformer`.
+        tolerance: Largest error of the stream accepted; if None, any.
+        n: Number of random sequences, whose streams entering the layer are the first inputs.
+        seed: Seed of the random layers and the sequences.
 
     Raises:
-        ValueError: a layer that is not there, or what `prune_to_transformer` refuses.
+        ValueError: as `prune_to_transformer`, or no such layer.
     """
     check_target(target)
     maps = layer_maps(target, layer)
-    scale = scale_of({"the target": target}, rescale=rescale)
-    source = random_network(target.cfg, candidates=candidates, n_layers=2, scale=scale, seed=seed)
-    layout = check_network(source, target.cfg, candidates, 2)
-    pruned, target = _pruned(source, target, layout, [maps], first=0, layers=[layer]), in_float64(target)
-    tokens = sequences(target, None, n, seed)
-    starts = entering(target, tokens, layer)
-    growth, worst, radius, bound = _streams(target, pruned, starts, layer=layer)
-    check_tolerance(
-        worst.found,
-        tolerance,
-        candidates,
-        lambda more: prune_to_layer(target, layer, candidates=more, rescale=rescale, n=n, seed=seed).error,
-    )
-    return PruningResult(
-        target=f"layer {layer} of width {target.cfg.d_model}",
-        candidates=candidates,
-        scale=scale,
-        seed=seed,
-        error=worst.found,
-        sampled_error=worst.sampled,
-        domain=f"streams entering the layer, then any within ||X||_1,2 <= {radius:.3g}",
-        n=worst.n,
-        order_kept=None,
-        layers=pruned.names,
-        growth=growth.numpy(),
-        bound=bound,
-        radius=radius,
-        **what_is_kept(pruned.masks),
-        network=pruned.network,
-    )
+    scale = scale_for(norms_of({"the target": target}), rescale=rescale)
+    exact = in_float64(target)
+    starts = entering(exact, sequences(target, None, n, seed), layer)
+
+    def make(count: int) -> PruningResult:
+        source = random_network(target.cfg, candidates=count, n_layers=2, scale=scale, seed=seed)
+        pruned = _pruned(source, target, layout_of(target.cfg, count), [maps], first=0, layers=[layer])
+        worst, fields = _stream_errors(exact, pruned, starts, layer=layer)
+        return pruning_result(
+            f"layer {layer} of width {target.cfg.d_model}",
+            worst,
+            pruned.masks,
+            pruned.network,
+            domain=f"streams entering the layer, then any within ||X||_1,2 <= {fields['radius']:.3g}",
+            candidates=count,
+            scale=scale,
+            seed=seed,
+            **fields,
+        )
+
+    return within_tolerance(make, attrgetter("error"), candidates=candidates, tolerance=tolerance)
 
 
 def prune_network(
     network: Transformer, target: Transformer, candidates: int, *, last: bool = False, idle_heads: bool = False
 ) -> Pruned:
-    """A pruned copy of a random network of 4 L layers: the target in its first or its last 2 L, identities elsewhere.
+    """A copy of a random network of 4 L layers, with 2 L of them pruned to the target and the others to the identity.
 
     Args:
         network: The random network.
-        target: What to prune it to.
-        candidates: Random numbers to choose among for each weight.
-        last: Use the last layers, not the first.
-        idle_heads: Keep heads in identities; see `mask_identity_layer`.
+        target: The target, of L layers.
+        candidates: Random numbers to choose from, for each weight of the target.
+        last: Prune the last 2 L layers to the target instead of the first.
+        idle_heads: Keep heads in identity layers; see `mask_identity_layer`.
 
     Raises:
         ValueError: the network is too small.
@@ -202,8 +200,8 @@ def _pruned(
     idle_heads: bool = False,
 ) -> Pruned:
     network = copy.deepcopy(network)
-    put_outside(network, target)
-    points, blocks = stages(target.cfg, layers), random_layers(network)
+    copy_embeddings(network, target)
+    points, blocks = _stages(target.cfg, layers), random_layers(network)
     kept, made, names, reached = [], [], [], []
     for index in range(network.cfg.n_layers):
         block, step = blocks[index], index - first
@@ -228,8 +226,14 @@ def _pruned(
     )
 
 
+def _stages(cfg: TransformerConfig, layers: Sequence[int]) -> list[str]:
+    """Hook points of the target after both halves of these layers: attention and norm, then the MLP."""
+    mid = "hook_resid_post" if cfg.attn_only else "hook_resid_mid"
+    return [f"blocks.{layer}.{name}" for layer in layers for name in (mid, "hook_resid_post")]
+
+
 def _result(
-    target: Transformer, pruned: Pruned, tokens: Int[Tensor, "batch pos"], *, candidates: int, scale: float, seed: int
+    target: Transformer, pruned: Pruned, tokens: Int[Tensor, "batch pos"], *, seed: int, **settings
 ) -> PruningResult:
     small = pruned.small
     worst = worst_tokens(
@@ -242,29 +246,23 @@ def _result(
     with torch.no_grad():
         starts = entering(target, tokens)
         same = target(tokens).argsort(-1) == small(tokens).argsort(-1)
-    growth, on_ball, radius, bound = _streams(target, pruned, starts)
-    depth = f"{target.cfg.n_layers} layer{'s' * (target.cfg.n_layers > 1)}"
-    return PruningResult(
-        target=f"transformer of {depth}, width {target.cfg.d_model}",
-        candidates=candidates,
-        scale=scale,
-        seed=seed,
-        error=worst.found,
-        sampled_error=worst.sampled,
+    on_ball, fields = _stream_errors(target, pruned, starts)
+    depth, radius = f"{target.cfg.n_layers} layer{'s' * (target.cfg.n_layers > 1)}", fields["radius"]
+    return pruning_result(
+        f"transformer of {depth}, width {target.cfg.d_model}",
+        replace(worst, n=worst.n + on_ball.n),
+        pruned.masks,
+        pruned.network,
         domain=f"sequences of {tokens.shape[1]} tokens, sampled, then made worse; streams of ||X||_1,2 <= {radius:.3g}",
-        n=worst.n + on_ball.n,
         order_kept=float(same.all(-1).double().mean()),
-        layers=pruned.names,
-        growth=growth.numpy(),
-        bound=bound,
-        radius=radius,
-        **what_is_kept(pruned.masks),
-        network=pruned.network,
+        seed=seed,
+        **settings,
+        **fields,
     )
 
 
-def _streams(target: Transformer, pruned: Pruned, starts: Tensor, *, layer: int = 0):
-    """Growth of the error and its bound."""
+def _stream_errors(target: Transformer, pruned: Pruned, starts: Tensor, *, layer: int = 0) -> tuple[Worst, dict]:
+    """The largest error of the stream, and the fields of the result about it: its growth and bound, layer by layer."""
     radius = float(starts.norm(dim=-1).max())
     small = pruned.small
     distances = stream_distances(target, small, pruned.stages, layer=layer)
@@ -274,32 +272,20 @@ def _streams(target: Transformer, pruned: Pruned, starts: Tensor, *, layer: int 
     for kept, maps in zip(pruned.layers, pruned.maps, strict=True):
         at = grow(at, kept, maps, d_model=small.cfg.d_model, eps=small.cfg.layer_norm_eps)
         bound.append(at.error)
-    return growth, worst, radius, torch.tensor(bound).numpy()
-
-
-def in_float64(target: Transformer) -> Transformer:
-    """A copy that rounds as little as a pruned network does."""
-    return copy.deepcopy(target).double().eval().requires_grad_(False)
-
-
-def what_is_kept(masks: dict[str, Tensor]) -> dict:
-    """Fields of a result: counts and places of the weights that are kept."""
-    return {
-        "weights": {name: (int(mask.sum()), mask.numel()) for name, mask in masks.items()},
-        "kept": {name: mask.nonzero().numpy() for name, mask in masks.items()},
-    }
+    bounds = torch.tensor(bound).numpy()
+    return worst, {"layers": pruned.names, "growth": growth.numpy(), "bound": bounds, "radius": radius}
 
 
 @torch.no_grad()
 def logit_errors(
     target: Transformer, network: Transformer, tokens: Int[Tensor, "batch pos"]
 ) -> Float[Tensor, " batch"]:
-    """Of each sequence, the largest difference of any logit."""
+    """Largest difference of any logit, for each sequence."""
     return (target(tokens) - network(tokens)).abs().flatten(1).amax(1)
 
 
 def sequences(target: Transformer, task: Task | None, n: int, seed: int) -> Int[Tensor, "n pos"]:
-    """Half from a task, half of random tokens; all random without one."""
+    """Sequences of which half are the task's and half random tokens; all random without a task."""
     generator = derived_generator(seed, "random tokens")
     if task is None:
         return target.embed.example(n, min(target.cfg.n_ctx, 32), generator)
@@ -311,6 +297,6 @@ def sequences(target: Transformer, task: Task | None, n: int, seed: int) -> Int[
 def entering(
     target: Transformer, tokens: Int[Tensor, "batch pos"], layer: int = 0
 ) -> Float[Tensor, "batch pos d_model"]:
-    """The streams that enter a layer."""
+    """The residual streams that enter a layer."""
     name = f"blocks.{layer}.hook_resid_pre"
     return target.run_with_cache(tokens, names_filter=name)[1][name]

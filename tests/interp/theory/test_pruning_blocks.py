@@ -7,7 +7,7 @@ from torch.nn.utils import prune
 from hooks import Transformer, TransformerConfig
 from interp.theory.pruning import PruningResult, prune_to_attention, prune_to_linear, prune_to_mlp
 from interp.theory.pruning.search import worst_on_ball, worst_tokens
-from interp.theory.pruning.selection import mask_pair, rows_needed
+from interp.theory.pruning.subset_sum import mask_pair, rows_needed
 
 UNIT = {"d_vocab": 5, "d_model": 4, "n_heads": 2, "n_layers": 2, "block": "dyck", "activation": "relu", "d_mlp": 6}
 
@@ -150,16 +150,18 @@ def test_targets_outside_the_ball_are_refused_and_rescaled_when_asked(generator)
 
 def test_an_error_above_the_tolerance_is_refused_with_enough_candidates(generator):
     weight = unit(3, 3, generator=generator)
-    with pytest.raises(ValueError, match=r"candidates is 5: .* 0\.01 was asked for\. (\d+) candidates") as caught:
+    with pytest.raises(
+        ValueError, match=r"candidates is 5: .* above the tolerance of 0\.01\. (\d+) candidates"
+    ) as caught:
         prune_to_linear(weight, candidates=5, tolerance=0.01)
-    enough = int(str(caught.value).split("was asked for. ")[1].split()[0])
+    enough = int(str(caught.value).split("tolerance of 0.01. ")[1].split()[0])
     assert prune_to_linear(weight, candidates=enough, tolerance=0.01).error <= 0.01
     assert prune_to_linear(weight, candidates=enough - 2).error > 0.01
     with pytest.raises(ValueError, match="candidates reach it"):
         prune_to_mlp(weight, weight, candidates=5, tolerance=0.01)
     with pytest.raises(ValueError, match="candidates reach it"):
         prune_to_attention(Transformer(TransformerConfig(**UNIT)), candidates=5, rescale=True, tolerance=0.1)
-    with pytest.raises(ValueError, match="Ask for less"):
+    with pytest.raises(ValueError, match="Raise the tolerance, or give a wider"):
         prune_to_linear(weight, candidates=35, tolerance=0.0)
 
 

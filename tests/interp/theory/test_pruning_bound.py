@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from hooks import Transformer, TransformerConfig
-from interp.theory.pruning.bound import Growth, grow
-from interp.theory.pruning.layers import LayerMasks, Projection
+from interp.theory.pruning.layers import Growth, LayerMasks, Projection, grow
 from interp.theory.pruning.target import LayerMaps, layer_maps
 
 EXACT = {"residual": 1.0, "first_norm": 2.0, "second_norm": 3.0, "first_error": 0.0, "second_error": 0.0}

@@ -20,8 +20,7 @@ from interp.core.statistics import pooled_interval, proportion_interval
 from interp.evaluation.evaluate import score_batch
 from interp.tasks.base import Batch, Score, Vocab
 from interp.theory.pruning import curve
-from interp.theory.pruning.curve import By, pruning_curve
-from interp.theory.pruning.curve_result import PruningCurve
+from interp.theory.pruning.curve import By, PruningCurve, pruning_curve
 
 N = 16
 FRACTIONS = (1, 0.6, 0.25, 0)
@@ -469,7 +468,7 @@ def test_the_result_goes_to_disk_and_back_and_shows_itself(tmp_path):
     [
         ({"by": "size"}, "by has 'size', which is unknown; choose among 'magnitude', .*'heads, random order'"),
         ({"by": ("random", "all")}, "by has 'all', which is unknown"),
-        ({"by": ()}, "by is empty; choose among 'magnitude', .*, or leave it out for all"),
+        ({"by": ()}, "by is empty; choose among 'magnitude', .*, or omit it for all"),
         (
             {"by": ["magnitude", "W_O"]},
             "by has 'W_O', but this model has nothing of that kind; it has .*'W_V', 'heads'",

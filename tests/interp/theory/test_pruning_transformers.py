@@ -14,7 +14,8 @@ from interp.tasks import Dyck, Lego, Template
 from interp.theory.pruning import indistinguishable, prune_to_layer, prune_to_transformer, random_network
 from interp.theory.pruning.network import trimmed
 from interp.theory.pruning.shared_matrix import MATRICES
-from interp.theory.pruning.transformers import in_float64, prune_network, sequences
+from interp.theory.pruning.target import in_float64
+from interp.theory.pruning.transformers import prune_network, sequences
 
 NARROW = {"d_vocab": 7, "d_model": 4, "n_heads": 2, "n_layers": 1, "d_mlp": 5, "n_ctx": 10}
 EQ6 = {"block": "dyck", "activation": "relu"}
@@ -42,7 +43,7 @@ def tokens_for(target, n=50):
 @pytest.fixture(autouse=True)
 def short_searches(monkeypatch):
     """A search that is longer can only find more; one test has the whole of it."""
-    monkeypatch.setattr("interp.theory.pruning.streams.CLIMB_STEPS", 2)
+    monkeypatch.setattr("interp.theory.pruning.search.STEPS", 2)
     monkeypatch.setattr("interp.theory.pruning.transformers.EXCHANGES", 2)
 
 
@@ -155,7 +156,7 @@ def test_a_layer_sleeps_in_two():
 def test_a_longer_search_finds_more(monkeypatch):
     target = target_of()
     short = prune_to_transformer(target, **QUICK)
-    monkeypatch.setattr("interp.theory.pruning.streams.CLIMB_STEPS", 12)
+    monkeypatch.setattr("interp.theory.pruning.search.STEPS", 12)
     monkeypatch.setattr("interp.theory.pruning.transformers.EXCHANGES", 20)
     found = prune_to_transformer(target, **QUICK)
     assert found.error > short.error >= short.sampled_error == found.sampled_error
@@ -186,17 +187,19 @@ def test_order_and_errors_are_of_the_sequences():
 def test_too_few_candidates_say_how_many_would_do():
     target = target_of()
     with pytest.raises(
-        ValueError, match=r"candidates is 6: the largest error found is .* and 0\.05 was asked for\. \d+ cand"
+        ValueError, match=r"candidates is 6: the largest error found is .*, above the tolerance of 0\.05\. \d+ cand"
     ) as caught:
         prune_to_transformer(target, candidates=6, rescale=True, n=16, tolerance=0.05)
     enough = int(re.findall(r"(\d+) candidates reach", str(caught.value))[0])
     assert prune_to_transformer(target, candidates=enough, rescale=True, n=16, tolerance=0.05).sampled_error <= 0.05
-    with pytest.raises(ValueError, match="was asked for"):
+    with pytest.raises(ValueError, match="above the tolerance"):
         prune_to_transformer(target, candidates=enough - 2, rescale=True, n=16, tolerance=0.05)
     source = random_network(target.cfg, candidates=6)
-    with pytest.raises(ValueError, match=r"was asked for\. Ask for less, or give a wider random network"):
+    with pytest.raises(
+        ValueError, match=r"above the tolerance of 0\.05\. Raise the tolerance, or give a wider random network"
+    ):
         prune_to_transformer(target, candidates=6, rescale=True, n=16, tolerance=0.05, network=source)
-    with pytest.raises(ValueError, match=r"0\.02 was asked for\. \d+ candidates reach it"):
+    with pytest.raises(ValueError, match=r"tolerance of 0\.02\. \d+ candidates reach it"):
         prune_to_layer(target, candidates=6, rescale=True, n=16, tolerance=0.02)
 
 
