@@ -1,4 +1,4 @@
-"""What several claims measure: accuracy in distribution, and on long prefixes."""
+"""Accuracy of Dyck models, in distribution and on long prefixes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,15 +12,13 @@ from interp.evaluation.evaluate import evaluate
 from interp.tasks import Dyck
 
 N_SEQUENCES = {"quick": 40, "standard": 200, "paper": 200}
-"""Prefixes of length 450 that each model is tested on."""
+"""Test prefixes of length 450 per model."""
 N_HELD_OUT = {"quick": 500, "standard": 2000, "paper": 2000}
-"""Words that each model is tested on in distribution."""
+"""Test words in distribution per model."""
 LONG = 450
 """Brackets of a long prefix: 16 times the training length. The paper draws 400 to 500."""
-PAPER_CRITERION = "all 0.8"
-"""The paper's accuracy: wherever something is open, the right closer has more than 0.8 of the closers' probability."""
-MOST_UNDECIDED = 30
-"""With fewer seeds than this a correlation whose interval holds 0 decides nothing."""
+LEARNED = 0.98
+"""Accuracy on hard positions that every seed needs before its patterns count as those of a solution."""
 
 
 def task_of(evidence: Evidence, group: str) -> Dyck:
@@ -33,7 +31,7 @@ def task_of(evidence: Evidence, group: str) -> Dyck:
 def accuracies(
     models: Sequence[Transformer], task: Dyck, evidence: Evidence, *, length: int | None = None
 ) -> dict[str, Float[np.ndarray, " model"]]:
-    """Accuracy of each model by outcome: on the task itself, or on prefixes of another length."""
+    """Accuracy of each model by outcome: on the task, or on prefixes of another length."""
     n = N_HELD_OUT[evidence.size]
     if length is not None:
         task, n = replace(task, words="prefixes", length=length), N_SEQUENCES[evidence.size]

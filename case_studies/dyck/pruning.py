@@ -1,4 +1,4 @@
-"""Claims about pruning random networks: Theorem 3, and the corollary that one component tells nothing (Section 4.4)."""
+"""Claims about pruning random networks: Theorem 3, and its corollary about single components (Section 4.4)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -26,37 +26,37 @@ from interp.view.growth import error_quartiles
 
 CANDIDATES = (8, 11, 14, 17, 20)
 DRAWS = 20
-"""Of target and random network, for each number of candidates."""
+"""Draws of target and random network for each number of candidates."""
 HALVING = -0.5
-"""Slope of log2 of the error per candidate that counts as exponential: it falls by a quarter or more each time."""
+"""Slope of log2 of the error per candidate that counts as exponential: each reduces the error by a quarter or more."""
 WITHIN, ORDER = 0.01, 1.0
-"""Largest error of a logit, and share of positions with all classes in order, that make an approximation."""
+"""Largest error of a logit, and share of positions with all classes in order, that count as an approximation."""
 OWN, APART = 0.02, 0.2
-"""Largest error against one's own target, and least distance of two networks, that make them indistinguishable."""
+"""Largest error against a network's own target, and least distance of two networks, of an indistinguishable pair."""
 PER_WEIGHT = 28
 """Candidates for each weight of a transformer."""
 N_SEQUENCES = {"quick": 256, "standard": 1024, "paper": 1024}
 
 
 def unit_matrix(shape: tuple[int, int], seed: int, name: str) -> torch.Tensor:
-    """A Gaussian matrix, brought to spectral norm one."""
+    """A Gaussian matrix scaled to spectral norm one."""
     weight = torch.randn(shape, generator=derived_generator(seed, name), dtype=torch.float64)
     return weight / torch.linalg.matrix_norm(weight, 2)
 
 
 def linear_error(candidates: int, seed: int) -> float:
-    """Of a random 8 x 8 map."""
+    """Pruning error of a random 8 x 8 map."""
     return prune_to_linear(unit_matrix((8, 8), seed, "linear"), candidates=candidates, seed=seed).error
 
 
 def mlp_error(candidates: int, seed: int) -> float:
-    """Of a random MLP 8-16-8."""
+    """Pruning error of a random MLP 8-16-8."""
     w_in, w_out = unit_matrix((16, 8), seed, "in"), unit_matrix((8, 16), seed, "out")
     return prune_to_mlp(w_in, w_out, candidates=candidates, seed=seed).error
 
 
 def attention_error(candidates: int, seed: int) -> float:
-    """Of a random attention module of width 8, each of its four matrices of spectral norm one."""
+    """Pruning error of a random attention module of width 8 whose four matrices have spectral norm one."""
     cfg = TransformerConfig(
         d_vocab=1, d_model=8, n_heads=1, n_layers=1, d_mlp=0, block="dyck", positions="none", attention="causal",
         attn_bias=False, attn_scale=1.0,
@@ -69,7 +69,7 @@ def attention_error(candidates: int, seed: int) -> float:
 
 
 def measure_block(evidence: Evidence, *, what: str, error: Callable[[int, int], float]) -> Measurement:
-    """How log2 of the largest error found falls with candidates per weight."""
+    """Slope of log2 of the largest error over candidates per weight."""
     rows = [
         (n, error(n, derived_seed(evidence.seed, what, n, draw)), what) for n in CANDIDATES for draw in range(DRAWS)
     ]
@@ -87,18 +87,13 @@ def measure_block(evidence: Evidence, *, what: str, error: Callable[[int, int], 
         tables=[(f"Largest error found, {DRAWS} draws of target and random network each", quartiles)],
         charts=[error_quartiles(table, x="candidates per weight", y="largest error found", series="map",
                                 title=f"{what}: median and quartiles of {DRAWS} draws")],
-        note="Inputs of length at most 1, sampled and then climbed: what is found is a lower bound of the true largest "
-        "error. The interval is the slope's, over draws.",
+        note="Inputs of length at most 1 are sampled, then improved by gradient ascent: the error found is a lower "
+        "bound of the largest error. The interval is that of the slope, over draws.",
     )  # fmt: skip
 
 
-def judge_exponential(m: Measurement) -> ClaimVerdict:
-    """The whole interval of the slope below the bar."""
-    return below(m, HALVING)
-
-
 def measure_transformer(evidence: Evidence, *, group: str) -> Measurement:
-    """Largest error of any logit over the group's models, each out of a random network of its own."""
+    """Largest error of any logit over the group's models, each pruned from its own random network."""
     task, n = task_of(evidence, group), N_SEQUENCES[evidence.size]
     found = [
         prune_to_transformer(
@@ -113,6 +108,9 @@ def measure_transformer(evidence: Evidence, *, group: str) -> Measurement:
     for spec, r in zip(evidence.specs(group), found, strict=True):
         rows.append([spec.seed, r.scale, f"{r.fraction_kept:.2%}", f"{r.sampled_error:.1e}", f"{r.error:.1e}",
                      f"{r.order_kept:.4%}", r.n])  # fmt: skip
+    growth: list[list] = [["random layer", "pruned to", "largest error found", "upper bound"]]
+    for index, (name, error, bound) in enumerate(zip(worst.layers, worst.growth, worst.bound, strict=True)):
+        growth.append([index, name, f"{error:.1e}", f"{bound:.1e}"])
     curve = pruning_curve(evidence.models(group)[0], task, n=n, seed=evidence.seed)
     return Measurement(
         value=worst.error, low=worst.error, high=worst.error, n=sum(result.n for result in found), unit="inputs",
@@ -121,41 +119,35 @@ def measure_transformer(evidence: Evidence, *, group: str) -> Measurement:
             "bound after the last layer": float(worst.bound[-1]),
             "candidates per weight": worst.candidates,
         },
-        tables=[("Each target out of a random network of its own", rows),
-                ("Error of the stream after each random layer, worst target", _growth_table(worst))],
+        tables=[("Each target, pruned from its own random network", rows),
+                ("Error of the residual stream after each random layer, worst target", growth)],
         charts=[worst.plot(), curve.plot()],
-        note="The largest error found is no mean: it has no interval, and it is a lower bound of the true one. The "
-        "targets' matrices have norms above 1, so random weights are as much larger. The curves below are what "
-        "practitioners do: the trained target itself, pruned and not trained again.",
+        note="The largest error found is not a mean, so it has no interval; it is a lower bound of the largest error. "
+        "The targets' matrices have norms above 1, and the random weights are scaled accordingly. The pruning curves "
+        "show common practice: the trained target is pruned without retraining.",
     )  # fmt: skip
 
 
-def _growth_table(result) -> list[list]:
-    rows: list[list] = [["random layer", "pruned to", "largest error found", "cannot exceed"]]
-    for index, (name, error, bound) in enumerate(zip(result.layers, result.growth, result.bound, strict=True)):
-        rows.append([index, name, f"{error:.1e}", f"{bound:.1e}"])
-    return rows
-
-
 def judge_transformer(m: Measurement) -> ClaimVerdict:
-    """Every logit within the bar, every position in order."""
-    fits = m.value <= WITHIN and m.numbers["least share of positions in order"] >= ORDER
-    return "reproduced" if fits else "not reproduced"
+    """Every logit within the bar, and the classes in order at every position."""
+    passes = m.value <= WITHIN and m.numbers["least share of positions in order"] >= ORDER
+    return "reproduced" if passes else "not reproduced"
 
 
 def measure_shared(evidence: Evidence, *, group: str) -> Measurement:
-    """Least distance of two networks that share a matrix, over every choice of it."""
+    """Least distance of two networks that share a matrix, over every choice of the matrix."""
     task, n = task_of(evidence, group), N_SEQUENCES[evidence.size]
     a, b = evidence.models(group)[:2]
     found = indistinguishable(a, b, task, shared="every", candidates=PER_WEIGHT, rescale=True, n=n, seed=evidence.seed)
     nearest = float(found.distance.min())
     rows: list[list] = [["matrix", "differs by", "masks differ", "error a", "error b", "a from b", "norm a", "norm b",
-                         "patterns apart"]]  # fmt: skip
+                         "pattern distance"]]  # fmt: skip
     for index, name in enumerate(found.shared):
+        patterns = found.pattern_distance[index]
         rows.append([name, float(found.difference[index]), int(found.masks_differ[index]),
                      *(f"{e:.1e}" for e in found.error[index]), float(found.distance[index]),
                      *(float(v) for v in found.norm[index]),
-                     _optional(found.pattern_distance[index])])  # fmt: skip
+                     "" if np.isnan(patterns) else f"{patterns:.2f}"])  # fmt: skip
     same = min(len(names) for names in found.same_matrices)
     return Measurement(
         value=nearest, low=nearest, high=nearest, n=len(found.shared), unit="choices of matrix",
@@ -167,19 +159,15 @@ def measure_shared(evidence: Evidence, *, group: str) -> Measurement:
             "positions whose likeliest class differs": float(found.disagree.min()),
             "fewest matrices the same in both": f"{same} of {found.n_matrices}",
         },
-        tables=[("Every choice of the matrix that the two share", rows)],
+        tables=[("Every choice of the shared matrix", rows)],
         charts=[found.plot()],
-        note="The largest difference found is no mean: it has no interval. Most matrices are the same in both, "
-        "whichever is chosen: masks that only make copies of inputs depend on no target.",
+        note="The least distance over all choices is not a mean, so it has no interval. Most matrices are the same in "
+        "both networks, whichever is shared: masks that only copy inputs do not depend on the target.",
     )  # fmt: skip
 
 
-def _optional(value: float) -> str:
-    return "" if np.isnan(value) else f"{value:.2f}"
-
-
 def judge_shared(m: Measurement) -> ClaimVerdict:
-    """Nothing differs in the matrix; both near their own targets, far from one another."""
+    """The shared matrix is identical; both networks are close to their targets and far from each other."""
     numbers = m.numbers
     same = numbers["largest difference of a shared matrix"] == 0 == numbers["entries kept in one mask only"]
     near = numbers["largest error against the own target"] <= OWN
@@ -190,14 +178,14 @@ def _block_claim(name: str, what: str, error: Callable[[int, int], float]) -> Cl
     return Claim(
         id=f"pruning.{name}",
         source="bounded Dyck, Theorem 3 (Pensia et al. 2020)",
-        statement=f"A random network holds any {what} as a pruned copy, and needs candidates for each weight that are "
+        statement=f"A random network can be pruned to any {what}; the number of candidates needed for each weight is "
         "logarithmic in the error.",
         rule=f"Largest error found over inputs of length 1, {DRAWS} draws at each of {len(CANDIDATES)} numbers of "
         f"candidates from {CANDIDATES[0]} to {CANDIDATES[-1]}: reproduced if the interval of the slope of its log2 per "
-        f"candidate lies below {HALVING}, not reproduced if above, else inconclusive.",
+        f"candidate is below {HALVING}, not reproduced if above, else inconclusive.",
         quantity="log2 of the error per candidate",
         measure=partial(measure_block, what=what, error=error),
-        judge=judge_exponential,
+        judge=partial(below, bar=HALVING),
     )
 
 
@@ -207,10 +195,10 @@ def _transformer_claims(name: str, depth: str) -> tuple[Claim, Claim]:
         Claim(
             id=f"pruning.transformer.{name}",
             source="bounded Dyck, Theorem 3",
-            statement=f"A trained transformer of {depth} sleeps in a random one of four times the depth.",
-            rule=f"Width 8, two seeds: reproduced if no logit of any sequence tried (half of them random tokens, then "
-            f"made worse on purpose) is off by more than {WITHIN}, and all classes stand in the target's order at "
-            "every position of the sequences sampled, else not reproduced.",
+            statement=f"A random transformer of four times the depth can be pruned to a trained one of {depth}.",
+            rule="Width 8, two seeds: reproduced if no logit of any sequence tried (half of them random tokens, then "
+            f"optimised to increase the error) is off by more than {WITHIN}, and the order of all classes is the "
+            "target's at every position of the sequences sampled, else not reproduced.",
             quantity="largest error of a logit",
             measure=partial(measure_transformer, group=group),
             judge=judge_transformer,
@@ -220,9 +208,9 @@ def _transformer_claims(name: str, depth: str) -> tuple[Claim, Claim]:
             id=f"pruning.shared.{name}",
             source="bounded Dyck, Corollary of Theorem 3",
             statement=f"Two different transformers of {depth} can share any weight matrix of the random network they "
-            "are pruned from: no single matrix tells them apart.",
-            rule=f"Every matrix of every random layer in turn: reproduced if it is the same in both, bit by bit, each "
-            f"network is within {OWN} of its own target, and the two are at least {APART} apart, else not reproduced.",
+            "are pruned from: no single matrix distinguishes them.",
+            rule="Every matrix of every random layer in turn: reproduced if it is the same in both, bit by bit, each "
+            f"network is within {OWN} of its target, and the two are at least {APART} apart, else not reproduced.",
             quantity="least distance of the two",
             measure=partial(measure_shared, group=group),
             judge=judge_shared,

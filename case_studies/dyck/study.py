@@ -8,12 +8,10 @@ STUDY = Study(
     name="dyck",
     title="Reading single heads misleads: bounded Dyck",
     lead=(
-        "The bounded-Dyck paper (arXiv:2312.01429) argues that readable, stack-like attention is not what training "
-        "finds: "
-        "patterns differ between seeds like random ones, a balance condition on whole layers says what solutions "
-        "have in "
-        "common, and pushing models towards it makes them generalise to longer words. Here are its claims, each with a "
-        "rule that was written before the run, and what came of them."
+        "The bounded-Dyck paper (arXiv:2312.01429) argues that training does not find readable, stack-like attention. "
+        "Patterns differ between seeds as much as random ones, solutions share a balance condition on whole layers, "
+        "and training towards balance improves generalisation to longer words. Each claim has a rule that was written "
+        "before the run, and its result."
     ),
     claims=(
         *learning.CLAIMS,

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from case_studies.frame.evidence import SIZES, Evidence, Size, check_size
-from interp.core.statistics import t_half_width
+from interp.core.statistics import bootstrap_mean, proportion_interval, t_half_width
 
 ClaimVerdict = Literal["reproduced", "not reproduced", "inconclusive"]
 VERDICTS: tuple[ClaimVerdict, ...] = get_args(ClaimVerdict)
@@ -169,6 +169,18 @@ def t_interval(values: Float[np.ndarray, " seed"], *, confidence: float = 0.95) 
     mean = float(values.mean())
     half = float(t_half_width(values, confidence=confidence)) if len(values) > 1 else 0.0
     return mean, mean - half, mean + half
+
+
+def bootstrap_interval(values: Float[np.ndarray, " seed"], *, seed: int) -> tuple[float, float, float]:
+    """Mean over seeds with its 95 % percentile bootstrap interval."""
+    mean, low, high = (float(end) for end in bootstrap_mean(values, seed=seed))
+    return mean, low, high
+
+
+def proportion(hits: int, n: int) -> tuple[float, float, float]:
+    """A share with its exact (Clopper-Pearson) 95 % interval."""
+    low, high = proportion_interval(np.array(hits), n)
+    return hits / n, float(low), float(high)
 
 
 def difference_interval(
