@@ -1,4 +1,4 @@
-"""`interp ...` on the command line. Heavy imports happen inside commands, so that --help is quick."""
+"""The `interp` command. Packages that load torch are imported inside commands, which keeps --help fast."""
 
 import sys
 from pathlib import Path
@@ -16,11 +16,11 @@ app = typer.Typer(
 )
 app.add_typer(train_app, name="train", no_args_is_help=True)
 
-RunFolderArgument = Annotated[Path, typer.Argument(help="Folder that a training run wrote.")]
+RunFolderArgument = Annotated[Path, typer.Argument(help="Folder of a training run.")]
 
 
 def main() -> None:
-    """Entry point: what the user can mend is shown as one line, not as a traceback."""
+    """Run the command line; print ValueError and FileNotFoundError as one line, without a traceback."""
     try:
         app()
     except (ValueError, FileNotFoundError) as error:
@@ -34,7 +34,7 @@ def demo(
     seed: Seed = 0,
     fresh: Fresh = False,
 ) -> None:
-    """The main job: train a model to follow chains of reasoning, probe it, write a report."""
+    """Train a model to follow chains of reasoning, probe it, and write a report."""
     from interp.cli.demo import run_demo
 
     run_demo(out, seed=seed, fresh=fresh)
@@ -46,22 +46,22 @@ def probe(
     label: Annotated[
         str | None,
         typer.Option(
-            help="What to read: value, operation (LEGO); stack_top, depth (Dyck); template, label; kind (text)."
+            help="Label to read: value, operation (LEGO); stack_top, depth (Dyck); template, label; kind (text)."
         ),
     ] = None,
     solver: Annotated[str, typer.Option(help="ridge (fast) or logistic (scikit-learn).")] = "ridge",
-    verify: Annotated[bool, typer.Option("--verify", help="Also check whether the model uses what is read.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Also intervene on the directions that the probes found.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Also save the result as JSON here.")] = None,
     seed: Seed = 0,
 ) -> None:
-    """Print where each answer can be read from a trained model, layer by layer."""
+    """Print which answers a linear probe reads from each layer of a trained model."""
     from interp.probing.probe import probe as probe_model
-    from interp.tasks import task_from
     from interp.training.run import TrainingRun
 
     trained = TrainingRun.load(run)
-    task = task_from(trained.manifest["task"])
-    result = probe_model(trained.model, task, label=label, solver=solver, verify=verify, seed=seed)  # type: ignore[arg-type]
+    result = probe_model(trained.model, trained.task, label=label, solver=solver, verify=verify, seed=seed)  # type: ignore[arg-type]
     print(result)
     if out is not None:
         result.save(out)
@@ -70,22 +70,23 @@ def probe(
 @app.command()
 def heads(
     run: RunFolderArgument,
-    ablate: Annotated[bool, typer.Option("--ablate", help="Also print what breaks without each head.")] = False,
+    ablate: Annotated[
+        bool, typer.Option("--ablate", help="Also ablate each head and print the accuracy lost.")
+    ] = False,
     method: Annotated[
         str, typer.Option(help="zero, mean, resample, uniform, random_rows, or a kind such as association.")
     ] = "zero",
     page: Annotated[Path | None, typer.Option(help="Also write an HTML page of the heads' attention here.")] = None,
     seed: Seed = 0,
 ) -> None:
-    """Print where each head of a trained model looks, and what breaks without it."""
+    """Classify the attention heads of a trained model by their patterns."""
     from interp.heads.ablate import ablate_heads
     from interp.heads.classify import classify_heads
     from interp.heads.show import show_attention
-    from interp.tasks import task_from
     from interp.training.run import TrainingRun
 
     trained = TrainingRun.load(run)
-    task = task_from(trained.manifest["task"])
+    task = trained.task
     patterns = classify_heads(trained.model, task, seed=seed)
     print(patterns)
     if ablate:
@@ -98,23 +99,23 @@ def heads(
 def audit(
     run: RunFolderArgument,
     n: Annotated[int, typer.Option(help="Held-out sequences.")] = 256,
-    probes: Annotated[bool, typer.Option("--probes", help="Also audit what can be read.")] = False,
+    probes: Annotated[bool, typer.Option("--probes", help="Also audit linear probes.")] = False,
     page: Annotated[Path | None, typer.Option(help="Also write an HTML page here.")] = None,
     out: Annotated[Path | None, typer.Option(help="Also save the verdicts as JSON here.")] = None,
-    at_chance: Annotated[bool, typer.Option("--at-chance", help="Audit a model that knows nothing, too.")] = False,
+    at_chance: Annotated[
+        bool, typer.Option("--at-chance", help="Audit even a model whose accuracy is at chance.")
+    ] = False,
     seed: Seed = 0,
 ) -> None:
-    """Say of each head whether it does what it looks like: faithful, misleading, hidden, idle, redundant."""
+    """Check whether each head does what its pattern suggests: faithful, misleading, hidden, idle, or redundant."""
     from interp.auditing.audit import audit as audit_model
     from interp.auditing.probes import audit_probe
     from interp.reporting.report import report as write_report
-    from interp.tasks import task_from
     from interp.training.run import TrainingRun
 
     trained = TrainingRun.load(run)
-    task = task_from(trained.manifest["task"])
-    found = [audit_model(trained.model, task, n=n, at_chance=at_chance, seed=seed)]
-    found += [audit_probe(trained.model, task, seed=seed)] if probes else []
+    found = [audit_model(trained.model, trained.task, n=n, at_chance=at_chance, seed=seed)]
+    found += [audit_probe(trained.model, trained.task, seed=seed)] if probes else []
     print(*found, sep="\n\n")
     if out is not None:
         found[0].save(out)
@@ -125,25 +126,23 @@ def audit(
 @app.command()
 def report(
     run: RunFolderArgument,
-    out: Annotated[
-        Path | None, typer.Option(help="The HTML file; report.html in the run's folder if left out.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The HTML file. Default: report.html in the run's folder.")] = None,
     verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Check the probes against causes (LEGO).")
+        bool, typer.Option("--verify/--no-verify", help="Intervene on the probes' directions (LEGO).")
     ] = True,
 ) -> None:
-    """Write one HTML page about a trained model; it opens offline."""
+    """Write a self-contained HTML report of a trained model."""
     from interp.auditing.audit import audit as audit_model
     from interp.heads.ablate import ablate_heads
     from interp.heads.classify import classify_heads
     from interp.heads.show import show_attention
     from interp.probing.probe import probe as probe_model
     from interp.reporting.report import report_run
-    from interp.tasks import Lego, task_from
+    from interp.tasks import Lego
     from interp.training.run import TrainingRun
 
     trained = TrainingRun.load(run)
-    task = task_from(trained.manifest["task"])
+    task = trained.task
     patterns = classify_heads(trained.model, task)
     results = [
         probe_model(trained.model, task, verify=verify and isinstance(task, Lego)),
@@ -158,17 +157,17 @@ def report(
 
 @app.command()
 def reproduce(
-    study: Annotated[str | None, typer.Argument(help="Which paper; the studies there are, if left out.")] = None,
+    study: Annotated[str | None, typer.Argument(help="The study to run. Default: list all studies.")] = None,
     size: Annotated[str, typer.Option(help="quick (minutes), standard, or paper (a GPU).")] = "quick",
-    only: Annotated[list[str] | None, typer.Option(help="A claim, or how several begin; may be repeated.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="A claim id, or the prefix of several; repeatable.")] = None,
     list_claims: Annotated[bool, typer.Option("--list", help="Print the claims and their rules; run nothing.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for models and results.")] = Path("runs/reproduce"),
-    seed: Annotated[int, typer.Option(help="Decides the measurements; models have seeds of their own.")] = 0,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Train and measure again what lies ready.")] = False,
-    jobs: Annotated[int, typer.Option(help="Processes side by side.")] = 2,
+    seed: Annotated[int, typer.Option(help="Seed of the measurements; each model has its own seed.")] = 0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Repeat finished training and measurements.")] = False,
+    jobs: Annotated[int, typer.Option(help="Number of parallel processes.")] = 2,
     device: Device = None,
 ) -> None:
-    """Check a paper's claims: train, measure, judge, write a page. A run that was interrupted goes on."""
+    """Test a paper's claims: train, measure, judge, and write a page. An interrupted run is resumed."""
     found = _studies()
     if study is None:
         for name in found:
@@ -187,7 +186,7 @@ def reproduce(
 
 
 def _studies() -> dict:
-    """Entry points of the group `interp.studies`, by name: this package's own, and those of any other."""
+    """Entry points of the group `interp.studies`, from this package and others, by name."""
     import importlib.metadata
 
     found = {}
@@ -198,10 +197,7 @@ def _studies() -> dict:
 
 
 def _load_study(name: str, found: dict):
-    """The study that an entry point names.
-
-    Its `title`, `listing` and `run` are used, those of `case_studies.frame.study.Study`; no study is imported.
-    """
+    """Load a study from its entry point; it must have the `title`, `listing` and `run` of a `Study`."""
     if name not in found:
         raise ValueError(f"there is no study {name!r}; there is {', '.join(found) or 'none'}.")
     try:
@@ -210,5 +206,5 @@ def _load_study(name: str, found: dict):
         raise ValueError(f"the study {name} ({found[name].value}) cannot be loaded: {error}.") from error
     missing = [part for part in ("title", "listing", "run") if not hasattr(study, part)]
     if missing:
-        raise ValueError(f"the study {name} ({found[name].value}) is no study: it has no {', no '.join(missing)}.")
+        raise ValueError(f"the study {name} ({found[name].value}) lacks {', '.join(missing)}.")
     return study

@@ -1,230 +1,194 @@
-"""`interp train ...`: one training run from the command line. Heavy imports happen inside commands."""
+"""`interp train TASK`, with options built from the fields of the task, the model's config and the training settings."""
 
+import ast
+import inspect
+import textwrap
+from collections.abc import Collection
+from dataclasses import fields, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
+from rich.markup import escape
 
-train_app = typer.Typer(help="Train a model on a task; a run that was interrupted goes on where it stopped.")
+TASKS = {
+    "lego": "Train on LEGO: chains of group operations with shuffled clauses.",
+    "dyck": "Train on bounded Dyck: words of nested brackets.",
+    "template": "Train on template tasks; test strings have unseen symbols.",
+    "text": "Train a small language model on Python's sources or a folder of text.",
+}
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "lego": {"n_vars": 4, "association": "mimic"},
+    "template": {"d_model": 32, "n_heads": 4},
+    "text": {"d_model": 128, "n_heads": 4, "n_layers": 4},
+}
+"""Defaults of the command line that differ from the task's, the preset's and the recipe's."""
+NAMES = {"n_layers": "--layers", "n_heads": "--heads", "d_model": "--width", "train": "--n"}
+"""Options named differently from their field."""
+FROM_TASK = {"d_vocab", "d_vocab_out", "n_ctx", "attention"}
+"""Fields of a config that follow from the task."""
+AS_TEXT: dict[str, tuple[Any, str]] = {
+    "group": (str, "Z2 (signs) or S3 (permutations). Default: Z2."),
+    "templates": (list[str], "A ready-made family (aba_abb, copy, ...) or a template, 'aba -> +1'; repeatable."),
+    "curriculum": (str, "auto (the recipe's), none, or stages length:steps, such as 2:80,3:270,4:350."),
+    "corpus": (str, "python (the standard library's sources) or a folder of text files."),
+}
+"""Fields whose values are written as text: type of the option, and help."""
 
-Seed = Annotated[int, typer.Option(help="Decides everything random.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Train again even where a trained model lies ready.")]
-Device = Annotated[str | None, typer.Option(help="Where to train: cuda, cuda:1; the CPU if left out.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Train again even if the folder has a trained model.")]
+Device = Annotated[str | None, typer.Option(help="Where to train: cuda, cuda:1. Default: the CPU.")]
+
+train_app = typer.Typer(help="Train a model on a task; an interrupted run is resumed.")
 
 
-@train_app.command("lego")
-def train_lego(
-    out: Annotated[Path, typer.Option(help="Folder for the run.")],
-    n_vars: Annotated[int, typer.Option(help="Variables in a chain.")] = 4,
-    n_supervised: Annotated[int | None, typer.Option(help="Only the first so many variables are trained on.")] = None,
-    group: Annotated[str, typer.Option(help="What acts on what: Z2 (signs) or S3 (permutations).")] = "Z2",
-    sentence_format: Annotated[str, typer.Option(help="paper (five tokens a clause) or compact (three).")] = "paper",
-    layers: Annotated[int, typer.Option(help="Applied layers.")] = 6,
-    heads: Annotated[int, typer.Option(help="Attention heads per layer.")] = 4,
-    width: Annotated[int, typer.Option(help="Width of the residual stream.")] = 64,
-    tied: Annotated[bool, typer.Option("--tied", help="One block applied again and again (ALBERT).")] = False,
-    association: Annotated[str, typer.Option(help="Bias towards equal tokens: mimic, query_key or none.")] = "mimic",
-    curriculum: Annotated[
-        str, typer.Option(help="Stages length:steps, e.g. 2:80,3:270,4:350; auto; or none for one length.")
-    ] = "auto",
-    steps: Annotated[int, typer.Option(help="Steps, where the curriculum is none.")] = 700,
-    seed: Seed = 0,
-    fresh: Fresh = False,
-    device: Device = None,
-) -> None:
-    """Train on LEGO: chains of group operations, their clauses shuffled."""
-    from interp.tasks import Lego, ready_made
+def _add_command(name: str) -> None:
+    unparsed = {"ignore_unknown_options": True}
+
+    @train_app.command(name, help=TASKS[name], add_help_option=False, context_settings=unparsed)
+    def command(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+        # Built here, since the options come from classes whose import loads torch.
+        app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+        app.command(help=TASKS[name])(_train_command(name))
+        app(args=arguments or [], prog_name=f"interp train {name}")
+
+
+for _name in TASKS:
+    _add_command(_name)
+
+
+def _train_command(name: str) -> Any:
+    """The function behind `interp train NAME`; its signature has one parameter per option."""
+    from hooks import TransformerConfig
+    from interp.tasks import KINDS
+    from interp.training.settings import TrainSettings, recipe_for
+
+    def run(
+        out: Annotated[Path, typer.Option(help="Folder for the run.")],
+        family: Annotated[str | None, typer.Option(help="Preset of the model. Default: that of the task.")] = None,
+        identity: Annotated[bool, typer.Option("--identity", help="Same as --qk-identity --vo-identity.")] = False,
+        pattern: Annotated[str, typer.Option(help="Files to read from a corpus folder.")] = "**/*.txt",
+        seed: Seed = 0,
+        fresh: Fresh = False,
+        device: Device = None,
+        **given: Any,
+    ) -> None:
+        chosen = {field: value for field, value in given.items() if value not in (None, [])}
+        chosen = DEFAULTS.get(name, {}) | chosen | ({"qk_identity": True, "vo_identity": True} if identity else {})
+        of_task, sizes, of_settings = ({key: chosen[key] for key in part if key in chosen} for part in parts)
+        task = _make_task(name, of_task, pattern)
+        config = _make_config(task, family, sizes)
+        _train(task, config, _make_settings(recipe_for(task), of_settings), out, seed=seed, fresh=fresh, device=device)
+
+    task_class, defaults = KINDS[name], DEFAULTS.get(name, {})
+    parts = [
+        _options("Task", task_class, _values(task_class) | defaults),
+        _options("Model", TransformerConfig, defaults, without=FROM_TASK),
+        _options("Training", TrainSettings, _values(recipe_for(task_class())) | {"curriculum": "auto"} | defaults),
+    ]
+    signature = inspect.signature(run)
+    fixed = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    fixed = [one for one in fixed if one.name != "pattern" or name == "text"]
+    every = [option for part in parts for option in part.values()]
+    run.__signature__ = signature.replace(parameters=[*fixed, *every])  # type: ignore[attr-defined]
+    return run
+
+
+def _values(of: Any) -> dict[str, Any]:
+    """Field values of a dataclass instance, or defaults of the class."""
+    return {field.name: getattr(of, field.name, None) for field in fields(of)}
+
+
+def _options(
+    panel: str, cls: Any, defaults: dict[str, Any], without: Collection[str] = ()
+) -> dict[str, inspect.Parameter]:
+    """One parameter for each field of a dataclass that can be given as text; None, its default, keeps the field's."""
+    types, texts = get_type_hints(cls), _field_texts(cls)
+    found = {}
+    for name in [field.name for field in fields(cls) if field.init and field.name not in without]:
+        kind, text = AS_TEXT.get(name) or (_option_type(types[name]), texts.get(name, ""))
+        if kind is None:
+            continue
+        choices = "|".join(get_args(kind)) if get_origin(kind) is Literal else None
+        shown = defaults.get(name)
+        if isinstance(shown, bool | int | float | str | tuple) and (kind is not str or isinstance(shown, str)):
+            text = f"{text} Default: {shown}.".strip()
+        option = typer.Option(
+            *([NAMES[name]] if name in NAMES else []), help=escape(text), metavar=choices, rich_help_panel=panel
+        )
+        annotation = Annotated[(str if choices else kind) | None, option]
+        found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=None)
+    return found
+
+
+def _option_type(hint: Any) -> Any:
+    """A type that the command line reads: a number, text, a choice, a flag or a pair. None for any other field."""
+    if hint in (int, float, str, bool) or get_origin(hint) is Literal:
+        return hint
+    if get_origin(hint) in (Union, UnionType):
+        return next((kind for kind in map(_option_type, get_args(hint)) if kind is not None), None)
+    return hint if get_origin(hint) is tuple and set(get_args(hint)) <= {int, float} else None
+
+
+def _field_texts(cls: type) -> dict[str, str]:
+    """The docstring below each field of a dataclass."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    assert isinstance(tree, ast.ClassDef)
+    return {
+        field.target.id: inspect.cleandoc(text.value.value)
+        for field, text in pairwise(tree.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+    }
+
+
+def _make_task(name: str, options: dict[str, Any], pattern: str) -> Any:
+    from interp.tasks import KINDS, Corpus, ready_made
+
+    if "group" in options:
+        options["group"] = ready_made(options["group"])
+    if templates := options.get("templates"):
+        a_family = len(templates) == 1 and "->" not in templates[0]
+        options["templates"] = templates[0] if a_family else tuple(templates)
+    if options.get("corpus", "python") != "python":
+        options["corpus"] = Corpus.from_folder(options["corpus"], pattern)
+    return KINDS[name](**options)
+
+
+def _make_config(task: Any, family: str | None, sizes: dict[str, Any]) -> Any:
     from interp.training.configs import config_for
-    from interp.training.settings import TrainSettings
-    from interp.training.sweeps import TrainJob
 
-    task = Lego(
-        n_vars=n_vars,
-        n_supervised=n_supervised,
-        group=ready_made(group),
-        sentence_format=sentence_format,  # type: ignore[arg-type]  # the task checks it
-    )
-    job = TrainJob(
-        task=task,
-        config=config_for(task, n_layers=layers, n_heads=heads, d_model=width, tied=tied),
-        settings=TrainSettings(steps=steps, curriculum=_stages(curriculum, n_vars), association=association),  # type: ignore[arg-type]
-        seed=seed,
-        folder=out,
-        device=device,
-    )
-    _train(job, fresh)
+    if task.describe()["task"] == "template" and family in (None, "template"):
+        sizes = {"d_head": 16, "d_mlp": 2 * sizes["d_model"], **sizes}
+    if family == "fully_connected":
+        sizes = {"width": sizes["d_model"]}  # it has no heads
+    return config_for(task, family, **sizes)
 
 
-@train_app.command("dyck")
-def train_dyck(
-    out: Annotated[Path, typer.Option(help="Folder for the run.")],
-    n_types: Annotated[int, typer.Option(help="Types of bracket.")] = 2,
-    max_depth: Annotated[int, typer.Option(help="Greatest depth.")] = 4,
-    q: Annotated[float, typer.Option(help="Probability to open where both are possible.")] = 0.5,
-    length: Annotated[int, typer.Option(help="Brackets of a prefix, or most of a complete word.")] = 28,
-    words: Annotated[str, typer.Option(help="prefixes, or complete words.")] = "prefixes",
-    loss_on: Annotated[str, typer.Option(help="all next tokens, or closers only.")] = "all",
-    family: Annotated[
-        str, typer.Option(help="dyck_gpt, dyck_eq6, dyck_uniform, or dyck_minimal (frozen bracket and depth).")
-    ] = "dyck_gpt",
-    layers: Annotated[int | None, typer.Option(help="Applied layers; the family's own if left out.")] = None,
-    positions: Annotated[str, typer.Option(help="none or linear.")] = "none",
-    steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 700,
-    batch_size: Annotated[int, typer.Option(help="Words per step.")] = 24,
-    learning_rate: Annotated[float, typer.Option(help="Highest learning rate.")] = 6e-3,
-    contrastive: Annotated[float, typer.Option(help="Weight of the contrastive loss; the paper's is 0.3.")] = 0.0,
-    seed: Seed = 0,
-    fresh: Fresh = False,
-) -> None:
-    """Train on bounded Dyck: words of nested brackets."""
-    from dataclasses import replace
-
-    from interp.tasks import Dyck
-    from interp.training.configs import config_for
-    from interp.training.settings import recipe_for
-    from interp.training.sweeps import TrainJob
-
-    task = Dyck(
-        n_types=n_types,
-        max_depth=max_depth,
-        q=q,
-        length=length,
-        words=words,  # type: ignore[arg-type]  # the task checks it
-        loss_on=loss_on,  # type: ignore[arg-type]
-    )
-    sizes = {"positions": positions} | ({} if layers is None else {"n_layers": layers})
-    settings = replace(
-        recipe_for(task), steps=steps, batch_size=batch_size, learning_rate=learning_rate, contrastive=contrastive
-    )
-    _train(
-        TrainJob(task=task, config=config_for(task, family, **sizes), settings=settings, seed=seed, folder=out), fresh
-    )
+def _make_settings(recipe: Any, options: dict[str, Any]) -> Any:
+    stages = options.pop("curriculum", "auto")
+    if stages != "auto":
+        options = {"steps": type(recipe).steps, **options, "curriculum": _stages(stages)}
+    return replace(recipe, **options)
 
 
-@train_app.command("template")
-def train_template(
-    out: Annotated[Path, typer.Option(help="Folder for the run.")],
-    templates: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A ready-made family (aba_abb, programs, copy ...), or templates: 'aba -> +1'. Repeat those."
-        ),
-    ] = None,
-    n: Annotated[int, typer.Option(help="Training strings, and symbols of the training alphabet.")] = 256,
-    form: Annotated[str | None, typer.Option(help="real, symbolic or next_token; by the labels if left out.")] = None,
-    family: Annotated[str, typer.Option(help="template, template_copy or fully_connected.")] = "template",
-    width: Annotated[int, typer.Option(help="Width of the residual stream.")] = 32,
-    heads: Annotated[int, typer.Option(help="Attention heads per layer.")] = 4,
-    layers: Annotated[int, typer.Option(help="Layers.")] = 2,
-    qk_identity: Annotated[bool, typer.Option("--qk-identity", help="a I on W_K W_Q^T, a scalar per head.")] = False,
-    vo_identity: Annotated[bool, typer.Option("--vo-identity", help="b I on W_V W_O^T, a scalar per head.")] = False,
-    steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 300,
-    learning_rate: Annotated[float, typer.Option(help="Highest learning rate.")] = 2e-3,
-    seed: Seed = 0,
-    fresh: Fresh = False,
-) -> None:
-    """Train on template tasks: which symbols are equal? Held-out symbols are unseen ones."""
-    from dataclasses import replace
-
-    from interp.tasks import Template
-    from interp.training.configs import config_for
-    from interp.training.settings import recipe_for
-    from interp.training.sweeps import TrainJob
-
-    given = templates or ["aba_abb"]
-    named = len(given) == 1 and "->" not in given[0]
-    task = Template(templates=given[0] if named else tuple(given), form=form, train=n)  # type: ignore[arg-type]
-    sizes: dict = {"width": width} if family == "fully_connected" else {"d_model": width, "n_heads": heads}
-    if family == "template":
-        sizes |= {"n_layers": layers, "d_head": 16, "d_mlp": 2 * width, "qk_identity": qk_identity}
-    if family != "fully_connected":
-        sizes["vo_identity"] = vo_identity
-    settings = replace(recipe_for(task), steps=steps, learning_rate=learning_rate)
-    _train(
-        TrainJob(task=task, config=config_for(task, family, **sizes), settings=settings, seed=seed, folder=out), fresh
-    )
-
-
-@train_app.command("text")
-def train_text(
-    out: Annotated[Path, typer.Option(help="Folder for the run.")],
-    corpus: Annotated[
-        str, typer.Option(help="python (the standard library's sources), or a folder of text files.")
-    ] = "python",
-    pattern: Annotated[str, typer.Option(help="Which files of the folder.")] = "**/*.txt",
-    objective: Annotated[str, typer.Option(help="next_token or masked.")] = "next_token",
-    next_sentence: Annotated[
-        bool, typer.Option("--next-sentence", help="With masked: also tell whether a second sentence follows.")
-    ] = False,
-    n_ctx: Annotated[int, typer.Option(help="Tokens of a window.")] = 128,
-    vocab_size: Annotated[int, typer.Option(help="Tokens of the tokenizer, trained on the training text.")] = 2048,
-    family: Annotated[
-        str | None,
-        typer.Option(help="gpt, bert, albert, bert_encoder or albert_encoder; by the objective if left out."),
-    ] = None,
-    layers: Annotated[int, typer.Option(help="Applied layers.")] = 4,
-    heads: Annotated[int, typer.Option(help="Attention heads per layer.")] = 4,
-    width: Annotated[int, typer.Option(help="Width of the residual stream.")] = 128,
-    identity: Annotated[
-        bool, typer.Option("--identity", help="a I on W_K W_Q^T and b I on W_V W_O^T, two scalars per head.")
-    ] = False,
-    steps: Annotated[int, typer.Option(help="Optimiser steps of 2048 tokens.")] = 400,
-    learning_rate: Annotated[float, typer.Option(help="Highest learning rate.")] = 1e-3,
-    seed: Seed = 0,
-    fresh: Fresh = False,
-) -> None:
-    """Train a small language model: next tokens or masked ones, of Python's own sources or a folder of text."""
-    from dataclasses import replace
-
-    from interp.tasks import Corpus, Text
-    from interp.training.configs import config_for
-    from interp.training.settings import recipe_for
-    from interp.training.sweeps import TrainJob
-
-    task = Text(
-        corpus=corpus if corpus == "python" else Corpus.from_folder(corpus, pattern),
-        objective=objective,  # type: ignore[arg-type]  # the task checks it
-        next_sentence=next_sentence,
-        n_ctx=n_ctx,
-        vocab_size=vocab_size,
-    )
-    sizes: dict = {"n_layers": layers, "n_heads": heads, "d_model": width}
-    if identity:
-        sizes |= {"qk_identity": True, "vo_identity": True}
-    settings = replace(recipe_for(task), steps=steps, learning_rate=learning_rate)
-    _train(
-        TrainJob(task=task, config=config_for(task, family, **sizes), settings=settings, seed=seed, folder=out), fresh
-    )
-
-
-def _stages(text: str, n_vars: int) -> tuple[tuple[int, int], ...]:
-    from interp.training.settings import curriculum_to
-
-    if text in ("auto", "none"):
-        return curriculum_to(n_vars) if text == "auto" else ()
+def _stages(text: str) -> tuple[tuple[int, int], ...]:
     try:
-        stages = [stage.split(":") for stage in text.split(",") if stage]
+        stages = [stage.split(":") for stage in text.split(",") if stage] if text != "none" else []
         return tuple((int(length), int(steps)) for length, steps in stages)
     except ValueError:
-        raise ValueError(f"curriculum is {text!r}; write auto, none, or stages length:steps: 2:80,3:270.") from None
+        raise ValueError(f"curriculum is {text!r}; give auto, none, or stages length:steps: 2:80,3:270.") from None
 
 
-def _train(job, fresh: bool) -> None:
+def _train(task: Any, config: Any, settings: Any, folder: Path, *, seed: int, **options: Any) -> None:
     from hooks import make_model
     from interp.core.progress import TrainingProgress
     from interp.training.train import train
 
+    model = make_model(config, seed=seed)
     with TrainingProgress("model") as progress:
-        run = train(
-            make_model(job.config, seed=job.seed),
-            job.task,
-            job.settings,
-            seed=job.seed,
-            folder=job.folder,
-            fresh=fresh,
-            on_record=progress,
-            device=job.device,
-        )
-    print(run)
-    check = " --verify" if job.task.describe()["task"] == "lego" else ""
-    print(f"next: interp probe {job.folder}{check}, or interp report {job.folder}")
+        print(train(model, task, settings, seed=seed, folder=folder, on_record=progress, **options))
+    check = " --verify" if task.describe()["task"] == "lego" else ""
+    print(f"next: interp probe {folder}{check}, or interp report {folder}")

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ from hooks.atomic import write_json, write_text
 from hooks.checkpoint import read_tensors, write_tensors
 from hooks.model.architectures import Model
 from interp.core.statistics import proportion_interval
+from interp.tasks import task_from
+from interp.tasks.base import Task
 
 if TYPE_CHECKING:
     import altair as alt
@@ -190,9 +193,14 @@ class TrainingRun:
         manifest = files.read_manifest()
         return cls(model=files.load_model(), history=tuple(files.read_metrics()), manifest=manifest)
 
+    @cached_property
+    def task(self) -> Task:
+        """The task it was trained on, from the manifest."""
+        return task_from(self.manifest["task"])
+
     @property
     def seconds(self) -> float:
-        """Time spent training, over all sittings."""
+        """Training time, including that before interruptions."""
         return self.history[-1]["seconds"] if self.history else 0.0
 
     @property

@@ -100,7 +100,7 @@ def test_it_runs_and_says_where_the_page_is(reproduce_command, tmp_path):
     [
         (["dick"], "there is no study 'dick'; there is gone, odd, toy."),
         (["gone"], "the study gone (elsewhere.study:STUDY) cannot be loaded: No module named 'elsewhere'."),
-        (["odd"], "the study odd (odd:STUDY) is no study: it has no title"),
+        (["odd"], "the study odd (odd:STUDY) lacks title"),
         (["toy", "--size", "large"], "size is 'large'; choose one of quick, standard, paper"),
         (["toy", "--only", "lemma"], "the study toy has no claim 'lemma'."),
         (["toy", "--list", "--only", "lemma"], "the study toy has no claim 'lemma'."),

@@ -1,5 +1,3 @@
-"""The command line: quick to answer, errors in one line, the whole way from training to a page."""
-
 import json
 import subprocess
 import sys
@@ -42,16 +40,54 @@ def interp(tmp_path, monkeypatch, capsys):
     return run
 
 
-def test_help_loads_no_heavy_package():
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["reproduce", "--help"]])
+def test_help_loads_no_heavy_package(arguments):
     code = (
-        "import sys\nsys.argv = ['interp', '--help']\nfrom interp.cli.main import main\n"
+        f"import sys\nsys.argv = ['interp', *{arguments!r}]\nfrom interp.cli.main import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "heavy = {'torch', 'transformer_lens', 'pandas', 'altair', 'sklearn', 'scipy'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "demo" in done.stdout
+    assert {"--help": "demo", "train": "template", "reproduce": "--only"}[arguments[0]] in done.stdout
+
+
+def test_train_help_lists_the_fields_of_task_config_and_settings(interp, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    done = interp("train", "lego", "--help")
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.split()
+    for option in ("--out", "--n-vars", "--group", "--layers", "--no-attn-bias", "--weight-decay", "--depth-range"):
+        assert option in words
+    for option in ("--n-layers", "--d-vocab", "--attention", "--mimicking", "--pattern", "--templates"):
+        assert option not in words
+    assert "Variables in a chain. Default: 4." in done.stdout
+    assert "none|mimic|query_key" in words
+
+
+def test_any_field_of_config_and_settings_is_an_option(interp, tmp_path):
+    more = [
+        "--no-attn-bias",
+        "--activation",
+        "relu",
+        "--weight-decay",
+        "0",
+        "--depth-range",
+        "1",
+        "1",
+        "--n-eval",
+        "50",
+    ]
+    done = interp(*TRAIN, *more, "--out", "run")
+    assert done.returncode == 0, done.stderr
+    found = manifest(tmp_path / "run")
+    assert (found["config"]["attn_bias"], found["config"]["activation"]) == (False, "relu")
+    settings = found["settings"]
+    assert (settings["weight_decay"], settings["depth_range"], settings["n_eval"]) == (0, [1, 1], 50)
+    unknown = interp(*TRAIN, "--weight-decy", "0", "--out", "other")
+    assert unknown.returncode == 2
+    assert "No such option: --weight-decy" in unknown.stderr
 
 
 def test_train_probe_report(interp, tmp_path):
@@ -123,8 +159,8 @@ def test_errors_are_one_line(interp, tmp_path, arguments, words):
     assert not (tmp_path / "r").exists()
 
 
-def test_without_further_words_the_curriculum_reaches_the_chain(interp, tmp_path, monkeypatch):
-    monkeypatch.setattr("interp.training.train._Trainer.run", lambda self: [])  # the settings are what matters here
+def test_the_default_curriculum_ends_at_the_chain_length(interp, tmp_path, monkeypatch):
+    monkeypatch.setattr("interp.training.train._Trainer.run", lambda self: [])  # only the settings are checked
     for n_vars, last in ((1, None), (4, [4, 350]), (9, [9, 900])):
         out = f"run{n_vars}"
         interp("train", "lego", "--n-vars", n_vars, "--layers", 1, "--width", 16, "--out", out)
@@ -147,7 +183,7 @@ def manifest(folder):
     return json.loads((folder / "manifest.json").read_text())
 
 
-def test_train_on_templates_of_a_family_or_written_down(interp, tmp_path):
+def test_train_on_a_template_family_or_given_templates(interp, tmp_path):
     named = interp(*TEMPLATE, "--templates", "same_different", "--qk-identity", "--vo-identity", "--out", "named")
     assert named.returncode == 0, named.stderr
     assert "trained 2 steps" in named.stdout
