@@ -56,7 +56,7 @@ def measure_parity(evidence: Evidence, *, group: str) -> Measurement:
     for spec in evidence.specs(group):
         whole = float(depth_curve(evidence, spec).accuracy[-1][-1])
         found = sign_counting(evidence.run(spec).model, spec.task, n=BROKEN, seed=evidence.seed)
-        row = found.questions.index("broken")
+        row = found.measures.index("broken")
         broken, low, high = (float(part[row, -1]) for part in (found.share, found.low, found.high))
         flips = [f"{found.of(question)[-1]:.3f}" for question in ("one flip", "two flips")]
         rows.append([spec.seed, f"{whole:.3f}", f"{broken:.3f} [{low:.3f}, {high:.3f}]", *flips])

@@ -1,4 +1,4 @@
-"""Does a model follow chains of signs, or does it count minus signs? Signs are flipped and chains broken to see."""
+"""Sign counting: does a model follow the chain of a LEGO sentence, or count minus signs?"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,65 +24,57 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-QUESTIONS = {
-    "right": "answered rightly, the sentence as it is",
-    "one flip": "the answer changes with one sign of another clause",
-    "two flips": "the answer changes with two signs anywhere",
-    "chain": "does what the chain asks for, where a count would do otherwise",
-    "parity": "does what a count asks for, where the chain would do otherwise",
-    "broken": "answered with the parity of all signs where the chain is broken",
+MEASURES = {
+    "right": "the answer is right, on the original sentence",
+    "one flip": "the answer changes with the sign of one other clause",
+    "two flips": "the answer changes with the signs of any two clauses",
+    "chain": "the answer follows the chain, on flips where chain and count differ",
+    "count": "the answer follows the count, on the same flips",
+    "broken": "the answer is the parity of all signs, on sentences with a broken chain",
 }
-"""What is asked of every variable."""
+"""What is measured for every variable."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SignCountingResult(Result):
-    """What each variable's answer follows: the chain, or the number of minus signs.
+    """Whether the answer for each variable follows the chain or the number of minus signs.
 
-    Questions are the keys of `QUESTIONS`. For the last variable chain and count agree on every flip: `chain` and
-    `parity` are not a number there, and `broken` is what tells them apart. So it is with the first variable and
-    `broken`, for no chain leads there.
+    For the last variable, chain and count agree on every flip: `chain` and `count` are NaN there, and `broken`
+    separates the two. For the first variable `broken` is NaN, because a broken chain still leads to it.
     """
 
-    questions: tuple[str, ...]
-    """What was asked."""
+    measures: tuple[str, ...]
+    """Names of what is measured: the keys of `MEASURES`."""
     targets: tuple[str, ...]
     """Names of the variables, in chain order."""
-    share: Float[np.ndarray, "question target"]
-    """Fraction of the sentences that were asked, 0 to 1; not a number where none was."""
-    low: Float[np.ndarray, "question target"]
-    high: Float[np.ndarray, "question target"]
-    """Ends of the 95 % interval (Clopper-Pearson); sentences are the independent units, not flips."""
-    total: Int[np.ndarray, "question target"]
-    """Answers behind each share."""
+    share: Float[np.ndarray, "measure target"]
+    """Fraction of answers of which the measure is true, 0 to 1; NaN if there are no answers."""
+    low: Float[np.ndarray, "measure target"]
+    high: Float[np.ndarray, "measure target"]
+    """95 % interval (Clopper-Pearson); sentences are the independent units, not flips."""
+    total: Int[np.ndarray, "measure target"]
+    """Number of answers behind each share."""
     chance: float
-    """What guessing evenly answers rightly, and what a model that follows chains scores on broken ones."""
+    """Accuracy of random guesses, and the `broken` share of a model that follows chains."""
     n: int
-    """Held-out sentences, each flipped in two ways and broken once."""
+    """Number of held-out sentences; each is flipped in two ways and broken once."""
 
-    def of(self, question: str) -> Float[np.ndarray, " target"]:
-        """The share of every variable for one question.
+    def of(self, measure: str) -> Float[np.ndarray, " target"]:
+        """The share of every variable for one measure.
 
         Raises:
-            ValueError: a question that was not asked.
+            ValueError: an unknown measure.
         """
-        if question not in self.questions:
-            raise ValueError(f"question is {question!r}; choose one of {', '.join(self.questions)}.")
-        return self.share[self.questions.index(question)]
+        if measure not in self.measures:
+            raise ValueError(f"measure is {measure!r}; choose one of {', '.join(self.measures)}.")
+        return self.share[self.measures.index(measure)]
 
     def to_dataframe(self) -> "pd.DataFrame":
-        """One row per question and variable."""
-        import pandas as pd
-
-        question, target = np.indices(self.share.shape)
-        columns = {
-            "question": np.array(self.questions)[question.ravel()],
-            "target": np.array(self.targets)[target.ravel()],
-        }
-        return pd.DataFrame(columns | {name: getattr(self, name).ravel() for name in ("share", "low", "high", "total")})
+        """One row per measure and variable."""
+        return self._table({"measure": self.measures, "target": self.targets}, "share", "low", "high", "total")
 
     def plot(self) -> "alt.TopLevelMixin":
-        """Answers on whole and on broken chains, and what each follows when signs are flipped."""
+        """Answers on whole and broken chains, and the effects of flipped signs."""
         import altair as alt
         import pandas as pd
 
@@ -92,24 +84,24 @@ class SignCountingResult(Result):
         panels = {
             "answers": {"right": "right, whole chain", "broken": "parity, broken chain"},
             "answers that change": {"one flip": "one sign flipped", "two flips": "two signs flipped"},
-            "flips on which the two differ": {"chain": "as the chain has it", "parity": "as a count has it"},
+            "flips where chain and count differ": {"chain": "follows the chain", "count": "follows the count"},
         }
         charts: list[Any] = []
         for title, names in panels.items():
-            rows = pd.concat([table[table["question"] == name].assign(**{title: says}) for name, says in names.items()])
+            parts = [table[table["measure"] == name].assign(**{title: label}) for name, label in names.items()]
             rule = self.chance if title == "answers" else None
-            charts.append(dots(rows, x="target", y="share", series=title, rule=rule, title=title))
+            charts.append(dots(pd.concat(parts), x="target", y="share", series=title, rule=rule, title=title))
         title = f"following the chain or counting minus signs, n = {self.n} sentences"
         return alt.hconcat(*charts, title=title).resolve_scale(color="independent", xOffset="independent")
 
     def __str__(self) -> str:
         wide = max(4, *(len(name) for name in self.targets))
-        lines = [" " * wide + "  " + "  ".join(f"{name:>9}" for name in self.questions)]
+        lines = [" " * wide + "  " + "  ".join(f"{name:>9}" for name in self.measures)]
         for name, row in zip(self.targets, self.share.T, strict=True):
             lines.append(f"{name:>{wide}}  " + "  ".join(f"{_cell(value):>9}" for value in row))
         half = float(np.nanmax(self.high - self.low) / 2)
         foot = f"{self.n} held-out sentences (95 % within {half:.3f}), chance {self.chance:.2f}"
-        return "\n".join([*lines, foot, *(f"{name}: {QUESTIONS[name]}" for name in self.questions)])
+        return "\n".join([*lines, foot, *(f"{name}: {MEASURES[name]}" for name in self.measures)])
 
 
 def _cell(value: float) -> str:
@@ -117,30 +109,30 @@ def _cell(value: float) -> str:
 
 
 def sign_counting(model: AnyModel | FullyConnected, task: Task, *, n: int = 2000, seed: int = 0) -> SignCountingResult:
-    """Whether a model tells variables by following the chain or by counting minus signs.
+    """Test whether a model predicts variables by following the chain or by counting minus signs.
 
-    Every held-out sentence is answered as it is, with the sign of one random clause flipped, with two flipped, and
-    with its chain broken. A flip changes what follows from it in the chain; a count changes with any one flip and
-    never with two. The last variable follows from all signs, so that both agree, unless the chain is broken: the
-    letter that a random clause refers to, neither the first nor the last of the chain, becomes one that stands
-    nowhere in the sentence. Then nothing says what the last variable is; a model that counts still answers with the
-    parity of all signs, one that follows the chain answers with it half of the time.
+    Every held-out sentence is answered in four versions: the original, with the sign of one random clause flipped, with
+    two flipped, and with a broken chain. A flip changes the values after it in the chain; a count of minus signs
+    changes with every single flip and never with two. The last variable depends on all signs, so chain and count agree
+    on it unless the chain is broken: a random clause, neither the first nor the last of the chain, then refers to a
+    letter that is not in the sentence, and the last variable has no value. A model that counts still answers with the
+    parity of all signs; one that follows the chain does so for half of the sentences.
 
-    An even score on broken chains does not prove that a model follows the chain: it may count, and be thrown off by
-    what it has never seen. Sentences are of the test split; what becomes of them by a flip may be of any.
+    A share of one half on broken chains does not prove that a model follows the chain: it may count and fail on
+    sentences unlike those in training. Original sentences are of the test split; flipped ones may be of any split.
 
     Args:
-        model: What to test: any that `evaluate` takes. It is not changed, but left in evaluation mode.
-        task: LEGO over signs, with three variables or more and a letter to spare.
-        n: How many sentences.
-        seed: Decides sentences, flips and breaks.
+        model: Any model that `evaluate` accepts. It is not changed, but left in evaluation mode.
+        task: LEGO over signs, with at least three variables and more letters than variables.
+        n: Number of sentences.
+        seed: Seed of sentences, flips and breaks.
 
     Raises:
-        ValueError: fewer than one sentence; another task or group; fewer than three variables; no letter to spare; or
-            no model that is accepted.
+        ValueError: fewer than one sentence; another task or group; fewer than three variables; no unused letter; or a
+            model that is not accepted.
 
-    Source: LEGO (arXiv:2206.04301) Section 4.3, where models from random weights tell the last variable early; its
-    explanation is the parity of minus signs. The test is ours.
+    Source: LEGO (arXiv:2206.04301) Section 4.3, where models trained from random weights predict the last variable
+    early; the paper explains it by the parity of minus signs. The test is ours.
     """
     net: Answering = model if isinstance(model, FullyConnected) else prepare_model(model, "evaluate")
     task = _checked(task, n)
@@ -154,53 +146,53 @@ def sign_counting(model: AnyModel | FullyConnected, task: Task, *, n: int = 2000
     changed_by_two = _answers(net, task, flipped(task, batch, two)) != answers
     of_broken = _answers(net, task, broken(task, batch, breaks, generator))
     target = torch.arange(task.n_vars)
-    beyond = one > target  # one flip, after the target in the chain: a count changes, the chain does not
-    astride = (two <= target[:, None, None]).sum(-1).T == 1  # one of two flips is upstream: only the chain changes
-    chain = (beyond & ~changed_by_one).long() + (astride & changed_by_two).long()
-    differ = beyond.long() + astride.long()
-    everywhere = torch.ones_like(beyond)
+    after = one > target  # one flip, after the target in the chain: a count changes, the chain does not
+    between = (two <= target[:, None, None]).sum(-1).T == 1  # one of two flips is upstream: only the chain changes
+    chain = (after & ~changed_by_one).long() + (between & changed_by_two).long()
+    differ = after.long() + between.long()
+    everywhere = torch.ones_like(after)
     found = {
         "right": (answers == batch.labels, everywhere),
         "one flip": (changed_by_one & (one != target), one != target),
         "two flips": (changed_by_two, everywhere),
         "chain": (chain, differ),
-        "parity": (differ - chain, differ),
+        "count": (differ - chain, differ),
         "broken": ((of_broken == batch.labels[:, -1:]) & (breaks[:, None] <= target), breaks[:, None] <= target),
     }
-    right, asked = (torch.stack([found[name][part].double() for name in QUESTIONS], 1).numpy() for part in (0, 1))
-    share, low, high = pooled_interval(right, asked)
+    hits, total = (torch.stack([found[name][part].double() for name in MEASURES], 1).numpy() for part in (0, 1))
+    share, low, high = pooled_interval(hits, total)
     return SignCountingResult(
-        questions=tuple(QUESTIONS),
+        measures=tuple(MEASURES),
         targets=task.targets,
         share=share,
         low=low,
         high=high,
-        total=asked.sum(0).astype(int),
+        total=total.sum(0).astype(int),
         chance=task.chance,
         n=n,
     )
 
 
 def flipped(task: Lego, batch: LegoBatch, clauses: Int[Tensor, "batch flip"]) -> LegoBatch:
-    """The sentences with some signs turned over.
+    """The sentences with some signs flipped.
 
     Args:
-        task: What the sentences are of; over signs.
+        task: Task of the sentences, over signs.
         batch: Sentences of full length.
-        clauses: Whose signs: numbers in chain order, none twice in a row.
+        clauses: Clauses to flip, in chain order, without duplicates in a row.
     """
     turned = torch.zeros_like(batch.operations).scatter_(1, clauses, 1)
     return task.from_content(torch.stack([batch.letters, batch.operations ^ turned, batch.clause_of], -1))
 
 
 def broken(task: Lego, batch: LegoBatch, clauses: Int[Tensor, " batch"], generator: torch.Generator) -> Batch:
-    """The sentences with one clause each that refers to a letter which stands nowhere else.
+    """The sentences with one clause that refers to a letter not in the sentence.
 
     Args:
-        task: What the sentences are of; with a letter to spare.
+        task: Task of the sentences, with more letters than variables.
         batch: Sentences.
-        clauses: Which clause of each, in chain order, the root's excepted.
-        generator: Decides the letters.
+        clauses: Clause to break in each sentence, in chain order; not the root's.
+        generator: Source of the letters.
     """
     spare = torch.rand(len(batch), len(task.alphabet), generator=generator).scatter_(1, batch.letters, -1).argmax(1)
     reference = batch.target_positions.gather(1, clauses[:, None]) + task.clause_length - 2
@@ -231,16 +223,16 @@ def _checked(task: Task, n: int) -> Lego:
     if n < 1:
         raise ValueError(f"n is {n}; at least 1 sentence is needed.")
     if not isinstance(task, Lego):
-        raise ValueError(f"task is a {type(task).__name__}; the parity test is of Lego, over signs (Z2).")
+        raise ValueError(f"task is a {type(task).__name__}; sign counting is for Lego over signs (Z2).")
     if task.group.act != Z2.act:
-        raise ValueError(f"task has group={task.group.name!r}; only a value of signs (Z2) is the parity of a count.")
+        raise ValueError(f"task has group={task.group.name!r}; only over signs (Z2) is a value the parity of a count.")
     if task.n_vars < 3:
         raise ValueError(
-            f"n_vars is {task.n_vars}; a chain is broken between its first and last of 3 variables or more."
+            f"n_vars is {task.n_vars}; a chain is broken between its first and last variable, so it needs 3 or more."
         )
     if task.n_vars == len(task.alphabet):
         raise ValueError(
-            f"n_vars is {task.n_vars}, all letters of the alphabet; breaking a chain takes a letter that stands "
-            f"nowhere. Give a longer alphabet."
+            f"n_vars is {task.n_vars}, all letters of the alphabet; breaking a chain takes an unused letter. Give a "
+            f"longer alphabet."
         )
     return task
