@@ -1,4 +1,4 @@
-"""What breaks without a head: exact interventions on heads, pairs and sets, beside random sets of the same size."""
+"""Ablation of attention heads, pairs of heads and named sets, with random sets of the same size as a control."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-
+TOKENS_PER_CHUNK = 1536
 MOST_LINES = 48
-"""Sets shown when a result is printed; of more, those that cost most."""
+"""Largest number of sets that is printed; of more, those with the largest drops."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AblationResult(Result):
-    """Drop of accuracy and rise of loss for every set of heads and every target."""
+    """Drop in accuracy and rise in loss for every set of heads and every target."""
 
     method: str
-    """What the heads' output became."""
+    """The replacement of the heads' output."""
     names: tuple[str, ...]
     """Names of the sets."""
     heads: tuple[tuple[tuple[int, int], ...], ...]
@@ -42,20 +42,20 @@ class AblationResult(Result):
     targets: tuple[str, ...]
     """Names of the targets."""
     clean: Float[np.ndarray, " target"]
-    """Accuracy of the whole model on the same sequences."""
+    """Accuracy of the unablated model on the same sequences."""
     drop: Float[np.ndarray, "set target"]
-    """How much accuracy falls, as a fraction; negative where it rises."""
+    """Drop in accuracy, as a fraction; negative where accuracy rises."""
     low: Float[np.ndarray, "set target"]
     high: Float[np.ndarray, "set target"]
     """Ends of the 95 % interval (paired bootstrap over sequences)."""
     loss_rise: Float[np.ndarray, "set target"]
-    """How much the cross entropy rises, in nats."""
+    """Rise in cross entropy, in nats."""
     loss_low: Float[np.ndarray, "set target"]
     loss_high: Float[np.ndarray, "set target"]
     random_drop: Float[np.ndarray, "set draw target"] | None
     """Drops of random sets of the same size."""
     shape: tuple[int, int]
-    """Layers and heads of the model."""
+    """Number of layers and of heads per layer of the model."""
     n: int
     """Sequences behind each figure."""
 
@@ -68,7 +68,7 @@ class AblationResult(Result):
         return self._table(axes, "drop", "low", "high", "loss_rise", "loss_low", "loss_high", **more, n=self.n)
 
     def plot(self) -> "alt.TopLevelMixin":
-        """A layer x head map of drops for each target, or a point per set where sets were named."""
+        """Layer x head maps of the drop for each target, or a point per set if sets were named."""
         from interp.view.charts import dots, head_maps
 
         title = f"accuracy lost, heads set to {self.method}, n = {self.n}"
@@ -80,8 +80,8 @@ class AblationResult(Result):
 
     def __str__(self) -> str:
         wide = max(20, *(len(name) for name in self.names))
-        lines = [f"{'accuracy without':<{wide}}" + "".join(f"{name:>21}" for name in self.targets)]
-        lines.append(f"{'nothing':<{wide}}" + "".join(f"{value:>21.3f}" for value in self.clean))
+        lines = [f"{'ablated heads':<{wide}}" + "".join(f"{name:>21}" for name in self.targets)]
+        lines.append(f"{'none':<{wide}}" + "".join(f"{value:>21.3f}" for value in self.clean))
         worst_first = np.argsort(-self.drop.mean(1), kind="stable")
         shown = range(len(self.names)) if len(self.names) <= MOST_LINES else sorted(worst_first[:MOST_LINES])
         for index in shown:
@@ -91,10 +91,7 @@ class AblationResult(Result):
             if self.random_drop is not None:
                 random = self.clean - self.random_drop[index].mean(0)
                 lines.append(f"{'  random, same size':<{wide}}" + "".join(f"{value:>21.3f}" for value in random))
-        return "\n".join([*lines, f"heads set to {self.method}; {self.n} sequences, 95 % intervals"])
-
-
-TOKENS_PER_CHUNK = 1536
+        return "\n".join([*lines, f"accuracy with heads set to {self.method}; {self.n} sequences, 95 % intervals"])
 
 
 def ablate_heads(
@@ -107,18 +104,19 @@ def ablate_heads(
     n_random: int = 0,
     seed: int = 0,
 ) -> AblationResult:
-    """Take heads out, and measure what accuracy and loss lose, target by target.
+    """Ablate attention heads, and measure the drop in accuracy and the rise in loss of every target.
 
     Args:
-        model: What to intervene on. It is not changed.
-        task: Where sequences come from and what is right.
-        heads: `each` head by itself, all `pairs`, or named sets of (layer, head).
-        method: What a head's output becomes, its b_h A_h x included. `zero`; its `mean` over other sequences, position
-            by position; another sequence's, `resample`; or the same values under another pattern: `uniform`,
-            `random_rows` (drawn from the flat simplex), or the ideal map of a registered kind, such as `association`.
-        n: Held-out sequences; the independent units behind every interval.
-        n_random: For each set, also take out so many random sets of the same size, from the heads that no set names.
-        seed: Decides sequences, references and random sets.
+        model: Model to intervene on. It is not changed.
+        task: Source of the sequences and their labels.
+        heads: `each` head separately, all `pairs`, or named sets of (layer, head).
+        method: Replacement of a head's output, b_h A_h x included. `zero`; its `mean` over other sequences, position
+            by position; the output on another sequence, `resample`; or the same values under another pattern:
+            `uniform`, `random_rows` (drawn from the flat simplex), or the ideal map of a registered kind, such as
+            `association`.
+        n: Number of held-out sequences, the independent units of every interval.
+        n_random: Number of random sets of the same size to ablate for each set, drawn from the heads in no set.
+        seed: Determines sequences, references and random sets.
 
     Raises:
         ValueError: a method or kind that does not exist, a head or layer that does not exist, an empty set, or too few
@@ -132,21 +130,21 @@ def ablate_heads(
     batch = task.sample(n, generator=derived_generator(seed, "ablate"), split="test")
     replacement = replacements(method, model, task, batch, seed=seed)
     names = list(sets)
-    clean, lost, asked = [], [], []
+    clean, lost, scored = [], [], []
     model.eval()
     size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
     for index, part in enumerate(chunks(batch, size)):
         engine = AblationEngine(model, part.tokens, read_at=part.target_positions, **part.model_inputs())
         replace = replacement(slice(index * size, (index + 1) * size))
         score = task.score(engine.logits, part)
-        before = _outcome(score)
+        before = _measures(score)
         clean.append(before)
-        asked.append(score.total.double())
+        scored.append(score.total.double())
         after = _run(engine, replace, heads, [*sets.values(), *random_sets])
-        lost.append(torch.stack([before - _outcome(task.score(logits, part)) for logits in after], 1))
+        lost.append(torch.stack([before - _measures(task.score(logits, part)) for logits in after], 1))
     drop = torch.cat(lost).numpy()  # (sequence, set, accuracy or loss, outcome)
-    weight = torch.cat(asked).numpy()
-    total = np.where(weight.sum(0) > 0, weight.sum(0), np.nan)  # an outcome that nothing asked for has no accuracy
+    weight = torch.cat(scored).numpy()
+    total = np.where(weight.sum(0) > 0, weight.sum(0), np.nan)  # an outcome without scored answers has no accuracy
     of_random = (drop[:, len(names) :].sum(0) / total)[:, 0].reshape(-1, n_random or 1, len(task.outcomes))
     mean, low, high = bootstrap_mean(drop[:, : len(names)], seed=seed, weight=weight)
     return AblationResult(
@@ -167,8 +165,13 @@ def ablate_heads(
     )
 
 
+def every_head(model: Net) -> list[Head]:
+    """(layer, head) of every head of a model."""
+    return [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
+
+
 def _sets(model: Net, heads) -> dict[str, list[Head]]:
-    every = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
+    every = every_head(model)
     if heads == "each":
         return {f"{layer}.{head}": [(layer, head)] for layer, head in every}
     if heads == "pairs":
@@ -177,7 +180,7 @@ def _sets(model: Net, heads) -> dict[str, list[Head]]:
         raise ValueError(f"heads is {heads!r}; give 'each', 'pairs', or named sets: {{'name': [(layer, head), ...]}}.")
     for name, chosen in heads.items():
         if not chosen or len(set(chosen)) < len(chosen):
-            raise ValueError(f"set {name!r} is {list(chosen)}; give at least one head, none twice.")
+            raise ValueError(f"set {name!r} is {list(chosen)}; give at least one head, each only once.")
         for one in chosen:
             if tuple(one) not in every:
                 raise ValueError(
@@ -188,8 +191,8 @@ def _sets(model: Net, heads) -> dict[str, list[Head]]:
 
 
 def _random_sets(model: Net, sets: dict[str, list[Head]], n_random: int, seed: int) -> list[list[Head]]:
-    """For each set, random ones of its size from the heads that no set names (that it does not, where few are left)."""
-    every = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
+    """For each set, random sets of its size from the heads in no set; if these are too few, from those not in it."""
+    every = every_head(model)
     named = {head for chosen in sets.values() for head in chosen}
     drawn = []
     for name, chosen in sets.items():
@@ -209,6 +212,6 @@ def _run(engine: AblationEngine, replace: Replacement, heads, sets: list[list[He
     return [engine.head_set(chosen, replace) for chosen in sets]
 
 
-def _outcome(score: Score) -> Float[Tensor, "batch measure outcome"]:
-    """Right answers, and minus their loss in nats: what an ablation can lose."""
+def _measures(score: Score) -> Float[Tensor, "batch measure outcome"]:
+    """Right answers and minus the loss in nats, the two measures that an ablation lowers."""
     return torch.stack([score.right.double(), -score.loss.double()], 1)

@@ -1,7 +1,7 @@
-"""Where each head looks: attention mass on relations, against chance, a null and an untrained twin."""
+"""Classification of attention heads by their attention mass on relations, against chance and an untrained model."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,34 +24,40 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
+CHUNK = 64
+MIN_SCORE = 0.3
+"""A head is labelled only if the lower end of its score's interval is at least this."""
+SAME_SCORE = 0.02
+"""Scores closer than this count as equal; the head then gets the kind with fewer related keys, the stricter one."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class HeadPatterns(Result):
-    """Scores and label of every head."""
+    """Score on every kind, and label, of every head."""
 
     kinds: tuple[str, ...]
-    """What heads were scored on."""
+    """Names of the kinds."""
     label: tuple[tuple[str, ...], ...]
     """For each layer and head: a kind, `uniform`, or `unclassified`."""
     score: Float[np.ndarray, "layer head kind"]
-    """Attention mass on related keys: 0 at chance, 1 for all of it."""
+    """Attention mass on related keys, scaled: 0 at chance, 1 if all of it is on related keys."""
     low: Float[np.ndarray, "layer head kind"]
     high: Float[np.ndarray, "layer head kind"]
     """Ends of the 95 % t interval over sequences."""
     p: Float[np.ndarray, "layer head kind"]
-    """How likely a score as high is when each query's keys are permuted."""
+    """Probability of a score at least as high if the keys of each query are permuted."""
     p_holm: Float[np.ndarray, "layer head kind"]
-    """The same, corrected for all heads and kinds (Holm)."""
+    """p corrected for all heads and kinds (Holm)."""
     untrained: Float[np.ndarray, "layer head kind"]
     """Scores of an untrained model of the same config."""
     value_weighted: Float[np.ndarray, "layer head kind"]
-    """The score when keys count by the norm of what they write (Kobayashi et al. 2020)."""
+    """Score with attention weighted by the norm of what each key writes (Kobayashi et al. 2020)."""
     uniformity: Float[np.ndarray, "layer head"]
-    """1 when rows are uniform, 0 when each is on one key."""
+    """1 if rows are uniform, 0 if each is on a single key."""
     entropy: Float[np.ndarray, "layer head"]
-    """Mean row entropy, as a fraction of the largest possible."""
+    """Mean row entropy, as a fraction of its maximum."""
     moved: Float[np.ndarray, "layer head"]
-    """Mean norm of what a query is sent, in residual-stream units, cancellation between keys aside."""
+    """Mean over queries of the attention-weighted norms of what keys write, in units of the residual stream."""
     alpha: float
     """Level of the Holm correction."""
     n: int
@@ -63,6 +69,11 @@ class HeadPatterns(Result):
             (layer, head) for layer, row in enumerate(self.label) for head, found in enumerate(row) if found == label
         )
 
+    def best_kind(self, layer: int, head: int) -> int:
+        """Index of the kind of a head: that of its label, or else the kind with its highest score."""
+        label = self.label[layer][head]
+        return self.kinds.index(label) if label in self.kinds else int(self.score[layer, head].argmax())
+
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per head and kind."""
         n_layers, n_heads, _ = self.score.shape
@@ -71,37 +82,28 @@ class HeadPatterns(Result):
         return self._table(axes, *names, "uniformity", "entropy", "moved", n=self.n)
 
     def plot(self) -> "alt.TopLevelMixin":
-        """A layer x head map of scores for each kind."""
+        """Layer x head maps of the score, one for each kind."""
         from interp.view.charts import head_maps
 
         panels = {name: self.score[:, :, kind] for kind, name in enumerate(self.kinds)}
         width = float((self.high - self.low).max() / 2)
-        title = f"attention on each relation, n = {self.n} sequences (95 % within ±{width:.3f}); 0 is chance"
+        title = f"attention score on each kind, n = {self.n} sequences (95 % within ±{width:.3f}); 0 is chance"
         return head_maps(panels, title=title, value="score")
 
     def __str__(self) -> str:
         lines = []
         for layer, row in enumerate(self.label):
             for head, label in enumerate(row):
+                cell = (layer, head, self.best_kind(layer, head))
                 if label == "unclassified":
-                    kind = int(self.score[layer, head].argmax())
-                    note = f"nearest {self.kinds[kind]} {self.score[layer, head, kind]:.2f}"
+                    note = f"nearest {self.kinds[cell[2]]} {self.score[cell]:.2f}"
                 elif label == "uniform":
                     note = f"uniformity {self.uniformity[layer, head]:.2f}"
                 else:
-                    kind = self.kinds.index(label)
-                    cell = (layer, head, kind)
                     note = f"{self.score[cell]:.2f} [{self.low[cell]:.2f}, {self.high[cell]:.2f}]"
                 lines.append(f"{layer}.{head:<3} {label:<14} {note}")
         foot = f"{self.n} sequences, Holm at {self.alpha}; untrained heads score at most {self.untrained.max():.2f}"
         return "\n".join([*lines, foot])
-
-
-CHUNK = 64
-MIN_SCORE = 0.3
-"""A head is given a label only if the lower end of its score's interval is at least this."""
-SAME_SCORE = 0.02
-"""Scores closer than this count as equal; the kind with fewer related keys then wins, being the stricter one."""
 
 
 def classify_heads(
@@ -114,31 +116,31 @@ def classify_heads(
     untrained: AnyModel | None = None,
     seed: int = 0,
 ) -> HeadPatterns:
-    """Score every head on every kind of attention, and label those that clearly are of one.
+    """Score every head on every kind of attention, and label the heads that match one.
 
-    The score of a head on a relation is the attention mass on related keys, 0 at chance (uniform over the keys the
-    query may see) and 1 for all of it, averaged over queries that have related and unrelated keys, then over the
-    sequences that have such queries. A head gets the label of its best kind if all three hold: its keys could hardly
-    be arranged so by permutation (p, Holm over all heads and kinds, at most `alpha`); the lower end of its 95 %
-    interval over sequences is at least 0.3; and that end is above every head of an untrained model of the same
-    config, with hard-coded heads learned. Else it is `uniform` if its rows are (score at least 0.9, and above the
-    twin's by 0.1), else `unclassified`.
+    The score of a head on a relation is its attention mass on related keys, scaled to 0 at chance (uniform over the
+    visible keys) and 1 if all of it is on related keys, averaged over the queries that have related and unrelated keys,
+    then over the sequences that have such queries. A head gets the label of its best kind under three conditions: its p
+    value (permuted keys; Holm over all heads and kinds) is at most `alpha`; the lower end of its 95 % interval over
+    sequences is at least 0.3; and that end is above the score of every head of an untrained model of the same config,
+    in which hard-coded heads are learned. Otherwise it is `uniform` if its uniformity is at least 0.9 and exceeds that
+    of every untrained head by 0.1, else `unclassified`.
 
     Args:
-        model: What to read. It is not changed.
-        task: Where sequences and relations come from.
-        kinds: Names of registered kinds; every one that the task has when left out.
-        n: Sequences: the independent units behind every interval.
+        model: Model to read. It is not changed.
+        task: Source of sequences and relations.
+        kinds: Names of registered kinds, default: all that the task has.
+        n: Number of sequences, the independent units of every interval.
         alpha: Level of the Holm correction, strictly between 0 and 1.
-        untrained: The model to compare with; a fresh one of the same config when left out. A model that started from
-            something else (mimicking, W_Q copied into W_K) is better compared with another such start.
-        seed: Decides the sequences and the fresh untrained model.
+        untrained: Untrained model to compare with, default: fresh weights of the same config. If the model had a
+            special initialisation (mimicking, W_Q copied into W_K), pass another one initialised the same way.
+        seed: Determines the sequences and the fresh weights.
 
     Raises:
-        ValueError: fewer than 8 sequences, a level outside (0, 1), or what `relations_of` refuses.
+        ValueError: fewer than 8 sequences, a level outside (0, 1), or an error of `relations_of`.
 
-    Source: value-weighted attention as Kobayashi et al. 2020 (arXiv:2004.10102). The null permutes each query's
-    keys within those it may see; its variance is that of sampling without replacement, its tail the normal one.
+    Source: value-weighted attention: Kobayashi et al. 2020 (arXiv:2004.10102). The null permutes the visible keys of
+    each query; its variance is that of sampling without replacement, its tail is normal.
     """
     model = prepare_model(model, "classify_heads")
     if n < 8:
@@ -153,25 +155,29 @@ def classify_heads(
         other = untrained_copy(model, derived_seed(seed, "untrained twin") % 2**31, learned=True)
     else:
         other = prepare_model(untrained, "classify_heads")
-    twin = measure(other, task, batch, names)
+    theirs = measure(other, task, batch, names)
     mean, half = _mean(ours.score), _half_width(ours.score)
     spread = np.sqrt(ours.null_variance.sum(0)) / np.isfinite(ours.score).sum(0).clip(1)
     p = stats.norm.sf(mean / np.maximum(spread, 1e-12))
     p_holm = holm(p)
-    twin_score = _mean(twin.score)
-    fits = (p_holm <= alpha) & (mean - half >= MIN_SCORE) & (mean - half > twin_score.max((0, 1)))
-    uniform, twin_uniform = ours.uniformity.mean(0), twin.uniformity.mean(0)
+    untrained_score = _mean(theirs.score)
+    fits = (p_holm <= alpha) & (mean - half >= MIN_SCORE) & (mean - half > untrained_score.max((0, 1)))
+    uniformity = ours.uniformity.mean(0)
+    uniform = (uniformity >= 0.9) & (uniformity > theirs.uniformity.mean(0).max() + 0.1)
     return HeadPatterns(
         kinds=names,
-        label=_labels(names, mean, fits, ours.chance, (uniform >= 0.9) & (uniform > twin_uniform.max() + 0.1)),
+        label=tuple(
+            tuple(_label(names, mean[at, head], fits[at, head], ours.chance, row[head]) for head in range(len(row)))
+            for at, row in enumerate(uniform.tolist())
+        ),
         score=mean,
         low=mean - half,
         high=mean + half,
         p=p,
         p_holm=p_holm,
-        untrained=twin_score,
+        untrained=untrained_score,
         value_weighted=_mean(ours.value_weighted),
-        uniformity=uniform,
+        uniformity=uniformity,
         entropy=ours.entropy.mean(0),
         moved=ours.moved.mean(0),
         alpha=alpha,
@@ -179,29 +185,26 @@ def classify_heads(
     )
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class Measures:
-    """Per sequence, layer, head (and kind): what `classify_heads` averages.
+    """Measures of every head on every sequence. A score is nan if no query has both related and unrelated keys."""
 
-    A score is not a number where a sequence has no query with both related and unrelated keys.
-    """
-
-    score: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    null_variance: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    value_weighted: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    uniformity: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    entropy: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    moved: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    chance: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    score: Float[np.ndarray, "sample layer head kind"]
+    null_variance: Float[np.ndarray, "sample layer head kind"]
+    value_weighted: Float[np.ndarray, "sample layer head kind"]
+    uniformity: Float[np.ndarray, "sample layer head"]
+    entropy: Float[np.ndarray, "sample layer head"]
+    moved: Float[np.ndarray, "sample layer head"]
+    chance: Float[np.ndarray, " kind"]
 
 
 @torch.no_grad()
 def measure(model: Net, task: Task, batch: Batch, kinds: Sequence[str]) -> Measures:
-    """Scores of every head on every kind, sequence by sequence, from one pass that keeps no pattern."""
+    """Measure every head on every kind and sequence in one pass, without storing the patterns."""
     model.eval()
     parts: list[list[dict[str, Tensor]]] = []
     chances = []
-    # of the whole batch: a part of it may well lack a relation
+    # computed for the whole batch, since a part of it may lack a relation
     every = torch.stack(list(relations_of(task, batch, kinds).values()), 1)
     for part, related in zip(chunks(batch, CHUNK), every.split(CHUNK), strict=True):
         allowed = visible_keys(model, part.tokens, part.attention_mask)
@@ -210,24 +213,28 @@ def measure(model: Net, task: Task, batch: Batch, kinds: Sequence[str]) -> Measu
         chances.append(rows.chance.mean((0, 2)))
         layers: list[dict[str, Tensor]] = [{} for _ in range(model.cfg.n_layers)]
 
-        def see(pattern: Tensor, hook, rows=rows, layers=layers) -> None:
-            layers[hook.layer()].update(rows.measure(pattern.float()))
-
-        def keep(resid: Tensor, hook, layers=layers) -> None:
+        def record_resid(resid: Tensor, hook, layers=layers) -> None:
             layers[hook.layer()]["resid"] = resid
 
-        def weigh(v: Tensor, hook, layers=layers) -> None:
+        def record_norm(v: Tensor, hook, layers=layers) -> None:
             layer = hook.layer()
             layers[layer]["norm"] = _write_norm(model, layer, v, layers[layer].pop("resid")).float()
 
+        def measure_pattern(pattern: Tensor, hook, rows=rows, layers=layers) -> None:
+            layers[hook.layer()].update(rows.measure(pattern.float()))
+
         hooks = [
-            (f"blocks.{layer}.{name}", act)
+            (f"blocks.{layer}.{name}", hook)
             for layer in range(model.cfg.n_layers)
-            for name, act in (("hook_resid_pre", keep), ("attn.hook_v", weigh), ("attn.hook_pattern", see))
+            for name, hook in (
+                ("hook_resid_pre", record_resid),
+                ("attn.hook_v", record_norm),
+                ("attn.hook_pattern", measure_pattern),
+            )
         ]
         with model.hooks(hooks):
             model(part.tokens, **part.model_inputs())
-        parts.append([rows.weigh(layer) for layer in layers])
+        parts.append([rows.weigh_values(layer) for layer in layers])
     joined = {
         name: torch.cat([torch.stack([layer[name] for layer in layers], 1) for layers in parts]).double().numpy()
         for name in ("score", "null_variance", "value_weighted", "uniformity", "entropy", "moved")
@@ -238,7 +245,7 @@ def measure(model: Net, task: Task, batch: Batch, kinds: Sequence[str]) -> Measu
 def _write_norm(
     model: Net, layer: int, v: Float[Tensor, "batch key head d_head"], resid: Float[Tensor, "batch key d_model"]
 ) -> Float[Tensor, "batch head key"]:
-    """Norm of what each key would write through each head."""
+    """Norm of what each key writes through each head at full attention."""
     if model.cfg.vo_identity:
         return projected_values(model, layer, v, resid).norm(dim=-1).transpose(1, 2)
     # |v W_O| = |R v| where W_O^T = Q R, and R is small
@@ -248,7 +255,7 @@ def _write_norm(
 
 
 class _Rows:
-    """The queries of one batch: which keys they may see, which of those are related, what chance would give."""
+    """The queries of one batch: their visible keys, the related ones among these, and the score at chance."""
 
     def __init__(
         self,
@@ -289,8 +296,8 @@ class _Rows:
             "n_real": n_real,
         }
 
-    def weigh(self, layer: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Add what the head moves: its pattern weighted by the norm of what each key writes."""
+    def weigh_values(self, layer: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Add the value-weighted score and the mean norm moved: the pattern times the norm of what each key writes."""
         pattern, n_real = layer.pop("pattern"), layer.pop("n_real")
         weighted = pattern * layer.pop("norm")[:, :, None]
         total = weighted.sum(-1, keepdim=True)
@@ -300,32 +307,24 @@ class _Rows:
 
 
 def _mean(values: Float[np.ndarray, "sample *cells"]) -> Float[np.ndarray, "*cells"]:
-    """Mean over the sequences that have a value; 0 where none has."""
+    """Mean over the sequences that have a value; 0 if none has."""
     return np.nansum(values, 0) / np.isfinite(values).sum(0).clip(1)
 
 
 def _half_width(values: Float[np.ndarray, "sample *cells"]) -> Float[np.ndarray, "*cells"]:
-    """Half of the t interval of that mean; 1, the whole range, where fewer than two sequences have a value."""
+    """Half-width of the t interval of that mean; 1, the whole range, if fewer than two sequences have a value."""
     return np.nan_to_num(t_half_width(values), nan=1.0)
 
 
-def _labels(
+def _label(
     names: Sequence[str],
-    score: Float[np.ndarray, "layer head kind"],
-    fits: Bool[np.ndarray, "layer head kind"],
+    score: Float[np.ndarray, " kind"],
+    fits: Bool[np.ndarray, " kind"],
     chance: Float[np.ndarray, " kind"],
-    uniform: Bool[np.ndarray, "layer head"],
-) -> tuple[tuple[str, ...], ...]:
-    labels = []
-    for layer in range(score.shape[0]):
-        row = []
-        for head in range(score.shape[1]):
-            passing = [kind for kind in range(len(names)) if fits[layer, head, kind]]
-            if passing:
-                best = max(score[layer, head, kind] for kind in passing)
-                close = [kind for kind in passing if score[layer, head, kind] >= best - SAME_SCORE]
-                row.append(names[min(close, key=lambda kind: chance[kind])])
-            else:
-                row.append("uniform" if uniform[layer, head] else "unclassified")
-        labels.append(tuple(row))
-    return tuple(labels)
+    uniform: bool,
+) -> str:
+    """Label of one head, from its score on each kind and whether that is high enough for a label."""
+    if not fits.any():
+        return "uniform" if uniform else "unclassified"
+    close = np.flatnonzero(fits & (score >= score[fits].max() - SAME_SCORE))
+    return names[min(close, key=lambda kind: chance[kind])]

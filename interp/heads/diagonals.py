@@ -1,4 +1,4 @@
-"""How strong are the diagonals of W_Q W_K^T and W_V W_O, beside random matrices of the same spectrum?"""
+"""Identity components of W_Q W_K^T and W_V W_O, compared with random matrices of the same spectrum."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,53 +19,57 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
+ALPHA = 0.01
+ENTRIES_AT_ONCE = 1 << 17
+"""Entries of the random frames in memory at the same time, few enough for the cache of a core."""
+
 
 MATRICES = ("W_Q W_K^T", "W_V W_O")
 SCALARS = ("a I", "b I")
-"""What a model may add to each."""
+"""Scaled identity that a model may add to each matrix."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiagonalsResult(Result):
     """Diagonals of every head's W_Q W_K^T and W_V W_O, in that order on axis `matrix`.
 
-    Where a pattern is hard-coded there are no queries and keys, and nothing said of them is a number.
+    A head with a hard-coded pattern has no W_Q W_K^T: its values there are nan.
     """
 
     cosine: Float[np.ndarray, "layer head matrix"]
-    """With the identity, the matrix alone: trace / (norm sqrt(d_model))."""
+    """Cosine of the matrix with the identity: trace / (norm sqrt(d_model))."""
     z: Float[np.ndarray, "layer head matrix"]
-    """The same in standard deviations of the null, whose mean is 0."""
+    """The cosine in standard deviations of the null, whose mean is 0."""
     p: Float[np.ndarray, "layer head matrix"]
-    """How likely a cosine as large is in random directions with the same singular values; the upper tail."""
+    """Probability of a cosine at least as large for random directions with the same singular values."""
     p_holm: Float[np.ndarray, "layer head matrix"]
-    """The same, corrected for all heads and matrices (Holm)."""
+    """p corrected for all heads and matrices (Holm)."""
     ratio: Float[np.ndarray, "layer head matrix"]
-    """Mean of the diagonal over the standard deviation of all other entries: what one sees in a picture of it."""
+    """Mean of the diagonal over the standard deviation of all other entries: the contrast in a picture of it."""
     mean_diagonal: Float[np.ndarray, "layer head matrix"]
-    """Mean of the diagonal in the units of a_h and b_h (W_Q W_K^T is over the attention scale)."""
+    """Mean of the diagonal in units of a_h and b_h (W_Q W_K^T is divided by the attention scale)."""
     scalar: Float[np.ndarray, "layer head matrix"]
-    """a_h and b_h, which the model adds to the diagonal; 0 in a model without."""
+    """a_h and b_h, which the model adds to the diagonal; 0 if it has none."""
     cosine_with_scalar: Float[np.ndarray, "layer head matrix"]
-    """Of the matrix with a_h I or b_h I added. It has no p: nothing there was drawn at random."""
+    """Cosine of the matrix with a_h I or b_h I added; it has no null."""
     ratio_with_scalar: Float[np.ndarray, "layer head matrix"]
     null_sd: float
-    """Standard deviation of the null's cosine: 1 / d_model for every spectrum."""
+    """Standard deviation of the cosine under the null: 1 / d_model for every spectrum."""
     largest: float
-    """The largest cosine that a matrix of such rank can have."""
+    """Largest possible cosine of a matrix of rank d_head."""
     alpha: float
     """Level of the Holm correction."""
     n: int
     """Random matrices behind each p."""
 
     def heads(self, matrix: int) -> tuple[tuple[int, int], ...]:
-        """(layer, head) wherever the diagonal of W_Q W_K^T (0) or W_V W_O (1) is strong: corrected p at most alpha."""
+        """(layer, head) where the diagonal of W_Q W_K^T (0) or W_V W_O (1) is strong: p_holm at most alpha."""
         layer, head = np.nonzero(self.p_holm[:, :, matrix] <= self.alpha)
         return tuple(zip(layer.tolist(), head.tolist(), strict=True))
 
     @property
     def _added(self) -> list[int]:
-        """The matrices whose diagonal the model adds to."""
+        """The matrices that the model adds a nonzero scaled identity to."""
         return [matrix for matrix in range(len(MATRICES)) if np.nan_to_num(self.scalar[:, :, matrix]).any()]
 
     def to_dataframe(self) -> "pd.DataFrame":
@@ -76,7 +80,7 @@ class DiagonalsResult(Result):
         return self._table(axes, *names, "cosine_with_scalar", "ratio_with_scalar", n=self.n)
 
     def plot(self) -> "alt.TopLevelMixin":
-        """A layer x head map of cosines for each matrix; below, with the scalars, where the model has any."""
+        """Layer x head maps of the cosine of each matrix; below them, those with a_h I or b_h I, if there are any."""
         from interp.view.charts import head_maps
 
         def maps(panels: dict[str, np.ndarray], title: str, lowest: float, highest: float) -> Any:
@@ -88,14 +92,16 @@ class DiagonalsResult(Result):
             f"{name}: {len(self.heads(matrix))} strong": self.cosine[:, :, matrix]
             for matrix, name in enumerate(MATRICES)
         }
-        null = f"random directions 0 ± {self.null_sd:.2g}, at most {self.largest:.2f}"
+        null = f"random directions 0 ± {self.null_sd:.2g}, largest possible {self.largest:.2f}"
         chart = maps(alone, f"cosine with the identity; {null}", 0.0, self.largest)
         added = {
             f"{MATRICES[matrix]} + {SCALARS[matrix]}": self.cosine_with_scalar[:, :, matrix] for matrix in self._added
         }
         if not added:
             return chart
-        return (chart & maps(added, "with what the model adds", -1.0, 1.0)).resolve_scale(color="independent")
+        return (chart & maps(added, "with the scaled identity that the model adds", -1.0, 1.0)).resolve_scale(
+            color="independent"
+        )
 
     def __str__(self) -> str:
         lines = [f"{'layer':<7}{'matrix':<11}{'strong':<10}{'largest cosine':<17}{'z':>7}{'ratio':>8}"]
@@ -120,38 +126,32 @@ class DiagonalsResult(Result):
         return "\n".join([*lines, foot])
 
 
-ALPHA = 0.01
-ENTRIES_AT_ONCE = 1 << 17
-"""Entries of the random frames that are held at the same time: few enough for the cache of a core."""
-
-
 @torch.no_grad()
 def diagonals(model: Any, *, n_null: int = 200, seed: int = 0) -> DiagonalsResult:
-    """How near each head's W_Q W_K^T and W_V W_O, both (d_model, d_model), are to a multiple of the identity.
+    """Cosine of each head's W_Q W_K^T and W_V W_O, both (d_model, d_model), with the identity.
 
-    The cosine of a matrix M with the identity is trace(M) / (|M|_F sqrt(d_model)): about 0 if M has nothing to do with
-    it, at most sqrt(d_head / d_model) for a head, whose matrices have rank d_head.
+    The cosine of a matrix M with the identity is trace(M) / (|M|_F sqrt(d_model)): about 0 if M is unrelated to the
+    identity, at most sqrt(d_head / d_model) for a head, whose matrices have rank d_head.
 
-    The null keeps a head's singular values S and draws its directions: U S V^T with random orthonormal frames U and V.
-    The cosine then has mean 0 and standard deviation 1 / d_model whatever S is, so z is the cosine times d_model. p is
-    the upper tail, for the claim is of strong positive diagonals; a strong negative one has p near 1. The same frames
-    serve every head: each p is what it would be with frames of its own, and Holm's correction holds for p values that
-    depend on one another.
+    The null keeps the singular values S of a head and draws its directions: U S V^T with random orthonormal frames U
+    and V. The cosine then has mean 0 and standard deviation 1 / d_model for every S, so z is the cosine times d_model.
+    p is the upper tail, since strong positive diagonals are tested; a strong negative one has p near 1. All heads share
+    the same frames: this does not change the distribution of any p, and Holm's correction allows dependent p values.
 
     Args:
-        model: Anything with TransformerLens's names: `cfg.n_layers`, `cfg.n_heads`, `cfg.attn_scale`, and in
+        model: Any model with TransformerLens's names: `cfg.n_layers`, `cfg.n_heads`, `cfg.attn_scale`, and in
             `blocks[layer].attn` W_Q, W_K, W_V (head, d_model, d_head) and W_O (head, d_head, d_model). It is not
-            changed. A head whose pattern is hard-coded has no W_Q W_K^T: every figure of it is not a number.
-        n_null: Random matrices per head and matrix. Each p is from all of them together, and so can be as small as
-            1 / n_null after the correction, however many heads there are.
-        seed: Decides the random matrices.
+            changed. A head with a hard-coded pattern has no W_Q W_K^T: its values there are nan.
+        n_null: Random matrices per head and matrix. Every p uses all of them together, so that it can be as small as
+            1 / n_null after the correction for any number of heads.
+        seed: Determines the random matrices.
 
     Raises:
-        ValueError: a model without these weights or with some that are not finite, or no random matrices.
+        ValueError: a model without these weights or with values that are not finite, or no random matrices.
 
     Source: template paper (arXiv:2310.09753) Figure 7, diagonals of W_K W_Q^T (the transpose of ours) and of W_V W_O^T
-    (ours, in TransformerLens's axes); biases and the norm's gain are left aside. a_h I and b_h I as in its released
-    model. Differs: there one looks at the matrices; the cosine, its null and p are ours.
+    (ours, in TransformerLens's axes), without biases and the gain of the norm; a_h I and b_h I as in its released
+    model. Differs: the paper shows the matrices; the cosine, its null and p are ours.
     """
     if n_null < 1:
         raise ValueError(f"n_null is {n_null}; at least 1 random matrix per head and matrix is needed.")
@@ -167,19 +167,19 @@ def diagonals(model: Any, *, n_null: int = 200, seed: int = 0) -> DiagonalsResul
     p[present] = _upper_tail(heads, n, seed)
     p_holm[present] = holm(p[present])
 
-    def shown(values: Tensor) -> Float[np.ndarray, "layer head matrix"]:
+    def masked(values: Tensor) -> Float[np.ndarray, "layer head matrix"]:
         return values.masked_fill(~heads.present, torch.nan).numpy()
 
     return DiagonalsResult(
-        cosine=shown(cosine),
-        z=shown(cosine * d_model),
+        cosine=masked(cosine),
+        z=masked(cosine * d_model),
         p=p,
         p_holm=p_holm,
-        ratio=shown(_over(heads.diagonal.mean(-1), heads.off_sd)),
-        mean_diagonal=shown(heads.diagonal.mean(-1)),
-        scalar=shown(heads.scalar),
-        cosine_with_scalar=shown(_cosine(shifted, heads.off_square)),
-        ratio_with_scalar=shown(_over(shifted.mean(-1), heads.off_sd)),
+        ratio=masked(_over(heads.diagonal.mean(-1), heads.off_sd)),
+        mean_diagonal=masked(heads.diagonal.mean(-1)),
+        scalar=masked(heads.scalar),
+        cosine_with_scalar=masked(_cosine(shifted, heads.off_square)),
+        ratio_with_scalar=masked(_over(shifted.mean(-1), heads.off_sd)),
         null_sd=1 / d_model,
         largest=(rank / d_model) ** 0.5,
         alpha=ALPHA,
@@ -189,7 +189,7 @@ def diagonals(model: Any, *, n_null: int = 200, seed: int = 0) -> DiagonalsResul
 
 @dataclass(frozen=True)
 class _Heads:
-    """What is asked of every head's matrices W_Q W_K^T / attn_scale and W_V W_O, those that a_h I and b_h I join."""
+    """Spectra and diagonals of W_Q W_K^T / attn_scale and W_V W_O, to which a_h I and b_h I are added."""
 
     spectrum: Float[Tensor, "layer head matrix rank"]
     """Singular values."""
@@ -197,17 +197,17 @@ class _Heads:
     total: Float[Tensor, "layer head matrix"]
     """Sum of all entries."""
     scalar: Float[Tensor, "layer head matrix"]
-    """a_h and b_h; 0 in a model without."""
+    """a_h and b_h; 0 if the model has none."""
     present: Bool[Tensor, "layer head matrix"]
 
     @property
     def off_square(self) -> Float[Tensor, "layer head matrix"]:
-        """Sum of the squares of all entries beside the diagonal."""
+        """Sum of squares of the entries off the diagonal."""
         return (self.spectrum.square().sum(-1) - self.diagonal.square().sum(-1)).clamp_min(0)
 
     @property
     def off_sd(self) -> Float[Tensor, "layer head matrix"]:
-        """Standard deviation of those entries."""
+        """Standard deviation of the entries off the diagonal."""
         d_model = self.diagonal.shape[-1]
         n = max(1, d_model * (d_model - 1))
         mean = (self.total - self.diagonal.sum(-1)) / n
@@ -244,20 +244,20 @@ def _factors(
 
 
 def _scale(cfg: Any, d_head: int) -> float:
-    """What scores are divided by. TransformerLens writes -1 for sqrt(d_head), and has a switch."""
+    """Divisor of the attention scores. In TransformerLens, -1 means sqrt(d_head), and a flag turns it off."""
     if not getattr(cfg, "use_attn_scale", True):
         return 1.0
     return cfg.attn_scale if cfg.attn_scale > 0 else d_head**0.5
 
 
 def _learned(model: Any, layer: int) -> list[bool]:
-    """Which heads have queries and keys that do something."""
+    """Which heads compute their pattern from queries and keys."""
     patterns = model.cfg.patterns_of(layer) if hasattr(model.cfg, "patterns_of") else ()
     return [pattern.learned for pattern in patterns] or [True] * model.cfg.n_heads
 
 
 def _cosine(diagonal: Float[Tensor, "*heads d_model"], off_square: Float[Tensor, "*heads"]) -> Float[Tensor, "*heads"]:
-    """Cosine with the identity, from the diagonal and the sum of squares beside it; 0 for a matrix of zeros."""
+    """Cosine with the identity, from the diagonal and the sum of squares off it; 0 for a matrix of zeros."""
     norm = (off_square + diagonal.square().sum(-1)).sqrt()
     return _over(diagonal.sum(-1), norm * diagonal.shape[-1] ** 0.5)
 
@@ -267,10 +267,10 @@ def _over(a: Float[Tensor, "*heads"], b: Float[Tensor, "*heads"]) -> Float[Tenso
 
 
 def _upper_tail(heads: _Heads, n: int, seed: int) -> Float[np.ndarray, " cell"]:
-    """p of every matrix there is: the share of n random ones of its spectrum with as large a trace, itself counted.
+    """p of every present matrix: the fraction of n random ones with its spectrum and a trace at least as large.
 
-    trace(U S V^T) is sum_i s_i <u_i, v_i>. Turning both frames alike changes nothing, so U may be the first axes and
-    what is needed of V is its diagonal, the same for every S.
+    The matrix itself counts as one of them. trace(U S V^T) is sum_i s_i <u_i, v_i>. It is invariant to a common
+    rotation of both frames, so U can be fixed to the first axes; then only the diagonal of V is needed, for every S.
     """
     rng = np.random.default_rng(derived_seed(seed, "diagonals"))
     trace, spectrum = heads.diagonal.sum(-1)[heads.present], heads.spectrum[heads.present]
@@ -283,11 +283,11 @@ def _upper_tail(heads: _Heads, n: int, seed: int) -> Float[np.ndarray, " cell"]:
 
 
 def _frame_diagonals(n: int, d_model: int, rank: int, rng: np.random.Generator) -> Float[Tensor, "draw rank"]:
-    """Diagonals of random (d_model, rank) matrices with orthonormal columns, uniform over all of them.
+    """Diagonals of (d_model, rank) matrices with orthonormal columns, drawn uniformly.
 
     Such a matrix is G R^-1 for a Gaussian G = Q R with a positive diagonal of R. Only the first `rank` rows of G are
-    drawn. Of the others only their product with themselves matters, a Wishart matrix T^T T whose triangular T has
-    normal entries over chi distributed ones (Bartlett 1933).
+    drawn. The others enter through their Gram matrix, a Wishart matrix T^T T with triangular T: normal entries above a
+    chi distributed diagonal (Bartlett 1933).
     """
     top, rows = torch.from_numpy(rng.standard_normal((n, rank, rank))), min(rank, d_model - rank)
     rest = torch.from_numpy(rng.standard_normal((n, rows, rank))).triu(1)
@@ -300,7 +300,7 @@ def _frame_diagonals(n: int, d_model: int, rank: int, rng: np.random.Generator) 
 def _check(model: Any) -> None:
     if not hasattr(model, "blocks") or not hasattr(getattr(model, "cfg", None), "n_heads"):
         raise ValueError(
-            f"model is {type(model).__name__}, without blocks and cfg; give a hooks.Transformer or its like."
+            f"model is {type(model).__name__}, without blocks and cfg; pass a hooks.Transformer or a similar model."
         )
     for layer in range(model.cfg.n_layers):
         for name in ("W_Q", "W_K", "W_V", "W_O") if any(_learned(model, layer)) else ("W_V", "W_O"):
@@ -308,8 +308,8 @@ def _check(model: Any) -> None:
             if weight is None or weight.ndim != 3 or len(weight) != model.cfg.n_heads:
                 found = "missing" if weight is None else tuple(weight.shape)
                 raise ValueError(
-                    f"{name} of layer {layer} is {found}; needed is one matrix for each of {model.cfg.n_heads} heads, "
-                    f"as blocks[{layer}].attn.{name} of TransformerLens."
+                    f"{name} of layer {layer} is {found}; expected one matrix for each of {model.cfg.n_heads} heads in "
+                    f"blocks[{layer}].attn.{name}, as in TransformerLens."
                 )
             if not weight.isfinite().all():
                 raise ValueError(f"{name} of layer {layer} has values that are not finite; did training diverge?")

@@ -1,4 +1,4 @@
-"""Kinds of attention head: names for relations between queries and keys. A user adds one in three lines."""
+"""Kinds of attention head: a registry of named relations between queries and keys."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,26 +10,26 @@ from torch import Tensor
 from interp.tasks.base import Batch, Task
 
 BAND = 2
-"""Half-width of the local band that stands for manipulation where a task has no clauses."""
+"""Half-width of the local band that is used for manipulation if a task has no clauses."""
 
 Relation = Callable[[Task, Batch], Bool[Tensor, "batch query key"] | None]
-"""Which keys are related to each query; None where the task has no such relation."""
+"""Which keys are related to each query; None if the task has no such relation."""
 
 _KINDS: dict[str, Relation] = {}
 
 
 def register_kind(name: str, relation: Relation) -> None:
-    """Add a kind of head, or replace one.
+    """Add or replace a kind of head.
 
     Args:
-        name: What heads of this kind are to be called.
-        relation: Given a task and a batch, which keys are related to each query.
+        name: Label of heads of this kind.
+        relation: Function of a task and a batch that returns which keys are related to each query.
 
     Raises:
-        ValueError: no name, or a name that `classify_heads` uses for something else.
+        ValueError: an empty name, or one that `classify_heads` reserves.
     """
     if not name or name in ("uniform", "unclassified"):
-        raise ValueError(f"name is {name!r}; choose another, that one is taken.")
+        raise ValueError(f"name is {name!r}, which is reserved; choose another name.")
     _KINDS[name] = relation
 
 
@@ -44,19 +44,21 @@ def relations_of(
     """The relation of each kind on a batch.
 
     Args:
-        task: What the batch is from.
+        task: Task of the batch.
         batch: Examples.
-        kinds: Names; all that this task has when left out.
+        kinds: Names of kinds, default: all that this task has.
 
     Raises:
-        ValueError: a kind that is not registered (with those that are), one that this task does not have, a
-            relation of the wrong shape, or one that is empty for every query.
+        ValueError: a kind that is not registered or that this task does not have, a relation of the wrong shape, or
+            one that is empty for every query.
     """
     pos = batch.tokens.shape[1]
     found: dict[str, Tensor] = {}
     for name in kinds or _KINDS:
         if name not in _KINDS:
-            raise ValueError(f"kind {name!r} is not registered; there are {', '.join(_KINDS)}. See register_kind.")
+            raise ValueError(
+                f"kind {name!r} is not registered; choose one of {', '.join(_KINDS)}, or use register_kind."
+            )
         relation = _KINDS[name](task, batch)
         if relation is not None and tuple(relation.shape) != (len(batch), pos, pos):
             raise ValueError(
@@ -65,14 +67,14 @@ def relations_of(
             )
         if relation is None or not relation.any():
             if kinds:
-                raise ValueError(f"kind {name!r} relates no query to any key in this task; leave it out.")
+                raise ValueError(f"kind {name!r} relates no query to any key in this task; omit it.")
             continue
         found[name] = relation.bool()
     return found
 
 
 def _from_task(*names: str) -> Relation:
-    """The first of these relations that a task has."""
+    """The first of these relations that the task has."""
 
     def relation(task: Task, batch: Batch) -> Any:
         found = task.relations(batch)

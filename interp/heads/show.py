@@ -1,4 +1,4 @@
-"""A page on which a person sees where heads look."""
+"""Attention pages: the patterns of heads on a few sequences."""
 
 from collections.abc import Sequence
 from typing import Literal, get_args
@@ -11,6 +11,7 @@ from torch import Tensor
 from hooks.interventions.ablation_engine import Head, Net
 from interp.core.randomness import derived_generator
 from interp.core.verbs import AnyModel, prepare_model
+from interp.heads.ablate import every_head
 from interp.heads.classify import HeadPatterns
 from interp.heads.kinds import relations_of
 from interp.tasks.base import Batch, Task
@@ -18,7 +19,7 @@ from interp.view.attention import AttentionPage, Example, canvas_page, circuitsv
 
 Viewer = Literal["auto", "circuitsvis", "canvas"]
 CIRCUITSVIS_CELLS = 40_000
-"""Attention weights up to which circuitsvis's page stays near 2 MB."""
+"""Largest number of attention weights for which a circuitsvis page stays near 2 MB."""
 
 
 def show_attention(
@@ -31,20 +32,20 @@ def show_attention(
     viewer: Viewer = "auto",
     seed: int = 0,
 ) -> AttentionPage:
-    """Patterns of heads on a few sequences, as a page that opens offline and shows itself in a notebook.
+    """Attention patterns on a few sequences, as a page that opens offline and renders in a notebook.
 
     Args:
-        model: What to look at.
-        task: Where sequences and relations come from.
-        examples: A batch to show, or how many held-out sequences to draw.
-        heads: Which (layer, head); all when left out.
-        patterns: What `classify_heads` found, to write beside each head (canvas viewer).
+        model: Model to show.
+        task: Source of sequences and relations.
+        examples: A batch to show, or the number of held-out sequences to sample.
+        heads: The (layer, head) to show, default: all.
+        patterns: Result of `classify_heads`, whose labels are shown next to the heads (canvas viewer).
         viewer: `circuitsvis` (one sequence), `canvas` (thumbnails, several sequences, relations to outline), or
             `auto`: circuitsvis for one small sequence, else canvas.
-        seed: Decides the sequences drawn.
+        seed: Determines the sampled sequences.
 
     Raises:
-        ValueError: an unknown viewer, a head that does not exist, no example, or several for circuitsvis.
+        ValueError: an unknown viewer, a head that does not exist, no examples, or several for circuitsvis.
     """
     model = prepare_model(model, "show_attention")
     if viewer not in get_args(Viewer):
@@ -53,7 +54,7 @@ def show_attention(
         examples = task.sample(examples, generator=derived_generator(seed, "show"), split="test")
     if not len(examples):
         raise ValueError("examples is empty; show at least one sequence.")
-    every = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
+    every = every_head(model)
     chosen = every if heads is None else [(int(layer), int(head)) for layer, head in heads]
     if not chosen or not set(chosen) <= set(every):
         raise ValueError(

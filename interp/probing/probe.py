@@ -1,4 +1,4 @@
-"""What can be read from the residual stream, where, and by how much more than controls can."""
+"""Linear probes of the residual stream, with a control task, shuffled labels and an untrained model."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
@@ -23,26 +23,30 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
+Solver = Literal["ridge", "logistic"]
+RIDGE_CONTROLS = 20
+LOGISTIC_CONTROLS = 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult(Result):
     """Held-out probe accuracy for every layer and target. Layer 0 is the embedding's output."""
 
     label: str
-    """What was read."""
+    """The label that was probed."""
     solver: str
-    """How the classifiers were fitted."""
+    """`ridge` or `logistic`."""
     targets: tuple[str, ...]
     """Names of the targets."""
     accuracy: Float[np.ndarray, "layer target"]
-    """Fraction of held-out examples read correctly, 0 to 1."""
+    """Fraction of held-out examples classified correctly, 0 to 1."""
     low: Float[np.ndarray, "layer target"]
     high: Float[np.ndarray, "layer target"]
     """Ends of the 95 % interval (Clopper-Pearson)."""
     control: Float[np.ndarray, "layer target"]
-    """Accuracy on the control task, a random class per input type: what memory alone reads."""
+    """Accuracy on the control task, a random class per input type: what memorisation alone achieves."""
     shuffled: Float[np.ndarray, "layer target"]
-    """Accuracy with shuffled labels: what there is when nothing can be read."""
+    """Accuracy with shuffled labels: chance level of the probe."""
     shuffled_high: Float[np.ndarray, "layer target"]
     """Upper 97.5 % quantile of `shuffled` over control draws."""
     untrained: Float[np.ndarray, "layer target"]
@@ -52,9 +56,9 @@ class ProbeResult(Result):
     n_test: int
     """Held-out examples behind each cell."""
     n_controls: int
-    """Draws of control and shuffled labels."""
+    """Draws of control labels and of shuffled labels."""
     causal: dict[str, np.ndarray] | None = None
-    """With `verify`: how often the output follows an interchange; see `interchange_map`."""
+    """With `verify`: the result of `interchange_map`."""
 
     @property
     def selectivity(self) -> Float[np.ndarray, "layer target"]:
@@ -69,7 +73,7 @@ class ProbeResult(Result):
         return self._table(axes, *names, **causal, n=self.n_test)
 
     def plot(self) -> "alt.TopLevelMixin":
-        """The layer x target map as in the LEGO paper's Figure 4, its control and its untrained twin beside it."""
+        """Layer x target maps of accuracy (as LEGO Figure 4), the control task and the untrained model."""
         from interp.view.charts import heatmaps
 
         panels = {"accuracy": self.accuracy, "control task": self.control, "untrained model": self.untrained}
@@ -98,11 +102,6 @@ class ProbeResult(Result):
         return "\n".join([head, *lines, foot])
 
 
-Solver = Literal["ridge", "logistic"]
-RIDGE_CONTROLS = 20
-LOGISTIC_CONTROLS = 1
-
-
 def probe(
     model: AnyModel,
     task: Task,
@@ -114,61 +113,58 @@ def probe(
     verify: bool = False,
     seed: int = 0,
 ) -> ProbeResult:
-    """Fit one linear classifier per layer and target to a frozen model, and score it on held-out examples.
+    """Fit a linear probe per layer and target to a frozen model, and score it on held-out examples.
 
-    The classifier of a cell reads the residual stream where that target is read. Beside its accuracy stand a control
-    task (a random label for each input type, so that only memory can score), shuffled labels, and the same probes
-    on an untrained model of the same config. Probes are fitted on validation examples and scored on test
-    examples: the model has trained on neither.
+    Each probe reads the residual stream at the position of its target. Its controls are a control task (a random label
+    per input type, which only memorisation can predict), shuffled labels, and the same probes on an untrained model of
+    the same config. Probes are fitted on validation examples and scored on test examples; the model has seen neither
+    in training. Targets whose label has a single class are omitted.
 
     Args:
-        model: What to read. It is not changed.
-        task: Where examples and labels come from.
-        label: Which of `task.probe_labels` to read; the first when left out.
-        n_train: Examples to fit on.
-        n_test: Examples to score on; they decide the intervals.
+        model: Model to probe. It is not changed.
+        task: Source of examples and labels.
+        label: One of `task.probe_labels`, default: the first.
+        n_train: Number of examples to fit on.
+        n_test: Number of examples to score on; it determines the intervals.
         solver: `ridge` (closed form, 20 control draws) or `logistic` (scikit-learn, one control draw).
-        verify: Also interchange the probe's direction between examples and see whether the output follows.
-        seed: Decides examples, control labels and the untrained twin.
+        verify: Also interchange class directions between examples and measure how often the output follows.
+        seed: Determines examples, control labels and the untrained model.
 
     Raises:
         ValueError: an unknown label or solver, `verify` for a label that the model does not predict, too few
-            examples, a label with one class only at every target, or activations that are not finite.
+            examples, a label with a single class at every target, or activations that are not finite.
 
-    A target whose label has one class only (nothing is open before the first bracket) is left out.
-
-    Source: Alain & Bengio 2016 (arXiv:1610.01644); control task and selectivity Hewitt & Liang 2019
-    (arXiv:1909.03368); map as in LEGO (arXiv:2206.04301) Figure 4. Differs: one classifier per layer and target where
-    LEGO has one per layer.
+    Source: Alain & Bengio 2016 (arXiv:1610.01644); control task and selectivity: Hewitt & Liang 2019
+    (arXiv:1909.03368); the map: LEGO (arXiv:2206.04301) Figure 4. Differs: one probe per layer and target, where LEGO
+    has one per layer.
     """
     model = prepare_model(model, "probe with verify=True" if verify else "probe")
     if solver not in get_args(Solver):
         raise ValueError(f"solver is {solver!r}; choose one of {', '.join(get_args(Solver))}.")
     if n_test < 1:
         raise ValueError(f"n_test is {n_test}; at least 1 example is needed.")
-    fitting = task.sample(n_train, generator=derived_generator(seed, "probe fit"), split="validation")
-    testing = task.sample(n_test, generator=derived_generator(seed, "probe test"), split="test")
+    batches = fitting, testing = (
+        task.sample(n_train, generator=derived_generator(seed, "probe fit"), split="validation"),
+        task.sample(n_test, generator=derived_generator(seed, "probe test"), split="test"),
+    )
     label = label or next(iter(task.probe_labels(fitting)))
-    labels = [_labels(task, batch, label) for batch in (fitting, testing)]
+    labels = [_labels(task, batch, label) for batch in batches]
     if verify and not torch.equal(labels[1], testing.labels):
-        raise ValueError(f"verify compares with the model's answers, which are not {label!r}; leave verify out.")
+        raise ValueError(f"verify compares with the model's answers, which are not {label!r}; use verify=False.")
     n_classes = int(torch.cat(labels).max()) + 1
-    kept = _targets_that_vary(labels[0], label, task, n_classes, n_train)
+    kept = _varying_targets(labels[0], label, task, n_classes, n_train)
     if verify and len(kept) < len(task.targets):
-        raise ValueError(f"label {label!r} has one class only at some targets; verify compares all: leave it out.")
+        raise ValueError(f"label {label!r} has a single class at some targets; verify needs all: use verify=False.")
     labels = [values[:, kept] for values in labels]
+    types = [task.control_types(batch)[:, kept] for batch in batches]
     model.eval()
-    inputs = [residuals_at_targets(model, batch)[:, kept] for batch in (fitting, testing)]
-    draws = RIDGE_CONTROLS if solver == "ridge" else LOGISTIC_CONTROLS
-    types = [task.control_types(batch)[:, kept] for batch in (fitting, testing)]
-    control = _control_labels(types, n_classes, draws, seed)
-    shuffled = _shuffled_labels(labels, draws, seed)
-    score = _score_ridge if solver == "ridge" else _score_logistic
+    inputs = [residuals_at_targets(model, batch)[:, kept] for batch in batches]
+    untrained = untrained_copy(model, derived_seed(seed, "untrained twin") % 2**31)
+    untrained_inputs = [residuals_at_targets(untrained, batch)[:, kept] for batch in batches]
+    score, draws = (_score_ridge, RIDGE_CONTROLS) if solver == "ridge" else (_score_logistic, LOGISTIC_CONTROLS)
     true = [values.T[:, None] for values in labels]
     accuracy = score(inputs, true, n_classes)[..., 0]
-    shuffled_draws = score(inputs, shuffled, n_classes)
-    twin = untrained_copy(model, derived_seed(seed, "untrained twin") % 2**31)
-    twin_inputs = [residuals_at_targets(twin, batch)[:, kept] for batch in (fitting, testing)]
+    shuffled = score(inputs, _shuffled_labels(labels, draws, seed), n_classes)
     low, high = proportion_interval(np.rint(accuracy * n_test).astype(int), n_test)
     causal = None
     if verify:
@@ -181,10 +177,10 @@ def probe(
         accuracy=accuracy,
         low=low,
         high=high,
-        control=score(inputs, control, n_classes).mean(-1),
-        shuffled=shuffled_draws.mean(-1),
-        shuffled_high=np.quantile(shuffled_draws, (1 + CONFIDENCE) / 2, axis=-1),
-        untrained=score(twin_inputs, true, n_classes)[..., 0],
+        control=score(inputs, _control_labels(types, n_classes, draws, seed), n_classes).mean(-1),
+        shuffled=shuffled.mean(-1),
+        shuffled_high=np.quantile(shuffled, (1 + CONFIDENCE) / 2, axis=-1),
+        untrained=score(untrained_inputs, true, n_classes)[..., 0],
         n_train=n_train,
         n_test=n_test,
         n_controls=draws,
@@ -195,8 +191,8 @@ def probe(
 def _labels(task: Task, batch: Batch, label: str) -> Int[Tensor, "batch target"]:
     if batch.attention_mask is not None and not batch.attention_mask.gather(1, batch.target_positions).all():
         raise ValueError(
-            "some targets of this task are padding, where there is nothing to read; probe examples of one length "
-            "(of Dyck: prefixes, or complete words with min_length equal to length)."
+            "some targets of this task are padding and have no activations to probe; use examples of one length "
+            "(for Dyck: prefixes, or complete words with min_length equal to length)."
         )
     known = task.probe_labels(batch)
     if label not in known:
@@ -204,15 +200,15 @@ def _labels(task: Task, batch: Batch, label: str) -> Int[Tensor, "batch target"]
     return known[label]
 
 
-def _targets_that_vary(labels: Tensor, label: str, task: Task, n_classes: int, n_train: int) -> list[int]:
-    """The targets whose label has several classes; the others leave nothing to tell apart."""
+def _varying_targets(labels: Tensor, label: str, task: Task, n_classes: int, n_train: int) -> list[int]:
+    """Indices of the targets whose label has several classes."""
     if n_train < 10 * n_classes:
         raise ValueError(f"n_train is {n_train} for {n_classes} classes; give at least {10 * n_classes}.")
     kept = [index for index, values in enumerate(labels.T) if values.unique().numel() > 1]
     if not kept:
         raise ValueError(
-            f"label {label!r} has one class only at every target ({int(labels[0, 0])} in all {len(labels)} examples at "
-            f"{task.targets[0]}); there is nothing to tell apart. Choose another label or task."
+            f"label {label!r} has a single class at every target ({int(labels[0, 0])} in all {len(labels)} examples at "
+            f"{task.targets[0]}), so there is nothing to classify. Choose another label or task."
         )
     return kept
 
@@ -220,7 +216,7 @@ def _targets_that_vary(labels: Tensor, label: str, task: Task, n_classes: int, n
 def _control_labels(
     types: list[Int[Tensor, "_ target"]], n_classes: int, draws: int, seed: int
 ) -> list[Int[Tensor, "target draw batch"]]:
-    """A random class for each input type, the same in both batches."""
+    """A random class per input type, the same in both batches."""
     distinct, inverse = torch.cat(types).unique(return_inverse=True)
     table = torch.randint(n_classes, (draws, len(distinct)), generator=derived_generator(seed, "control task"))
     labels = table[:, inverse].permute(2, 0, 1)
@@ -266,7 +262,7 @@ def _score_logistic(
         for target in range(targets)
         for draw in range(labels[0].shape[1])
     ]
-    with threadpool_limits(1):  # cells run side by side; threads inside each would only be in each other's way
+    with threadpool_limits(1):  # cells run in parallel; threads within each would compete for the same cores
         scores = Parallel(n_jobs=-1, prefer="threads")(
             delayed(_logistic_accuracy)(*(part.numpy() for part in cell)) for cell in cells
         )
@@ -278,6 +274,6 @@ def _logistic_accuracy(x_fit: np.ndarray, y_fit: np.ndarray, x_test: np.ndarray,
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    if len(np.unique(y_fit)) < 2:  # a control draw can give one input type only one class
+    if len(np.unique(y_fit)) < 2:  # a control draw may give every input type the same class
         return float((y_test == y_fit[0]).mean())
     return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(x_fit, y_fit).score(x_test, y_test)

@@ -144,7 +144,7 @@ def test_p_values_belong_to_the_verdicts(values):
         ({"alpha": 0.0}, "alpha is 0.0; it must lie strictly between"),
         ({"alpha": 1.0}, "alpha is 1.0; it must lie strictly between"),
         ({"label": "colour"}, "label is 'colour'; this task has value, operation, parity, one"),
-        ({"label": "one"}, "has one class only at every target"),
+        ({"label": "one"}, "has a single class at every target"),
         ({"n_train": 10}, "n_train is 10 for 2 classes; give at least 20"),
     ],
 )

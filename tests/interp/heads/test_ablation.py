@@ -134,7 +134,7 @@ def test_the_result_goes_to_disk_and_back(trained, tiny, tmp_path):
         ({"heads": {"a": [(0, 5)]}}, r"set 'a' has head \(0, 5\); this model has layers 0 to 1 with heads 0 to 1"),
         ({"heads": {"a": [(7, 0)]}}, r"set 'a' has head \(7, 0\)"),
         ({"heads": {"a": []}}, r"set 'a' is \[\]; give at least one head"),
-        ({"heads": {"a": [(0, 0), (0, 0)]}}, "give at least one head, none twice"),
+        ({"heads": {"a": [(0, 0), (0, 0)]}}, "give at least one head, each only once"),
         ({"heads": {}}, "heads is {}; give 'each', 'pairs', or named sets"),
         ({"heads": "every"}, "heads is 'every'; give 'each', 'pairs', or named sets"),
     ],

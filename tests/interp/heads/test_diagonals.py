@@ -289,7 +289,7 @@ def test_what_the_model_adds_is_shown_beside_what_it_learned():
     ("model", "settings", "words"),
     [
         (untrained, {"n_null": 0}, "n_null is 0; at least 1 random matrix per head and matrix"),
-        (lambda: torch.nn.Linear(2, 2), {}, "model is Linear, without blocks and cfg; give a hooks.Transformer"),
+        (lambda: torch.nn.Linear(2, 2), {}, "model is Linear, without blocks and cfg; pass a hooks.Transformer"),
         (
             lambda: FullyConnected(FullyConnectedConfig(d_vocab=3, n_ctx=2)),
             {},
@@ -309,5 +309,5 @@ def test_weights_that_are_missing_or_not_finite_are_named():
     with pytest.raises(ValueError, match="W_O of layer 1 has values that are not finite; did training diverge"):
         diagonals(model)
     del model.block(0).attention.__dict__["k"], model.block(0).attention._modules["k"]
-    with pytest.raises(ValueError, match=r"W_K of layer 0 is missing; needed is one matrix for each of 3 heads, as bl"):
+    with pytest.raises(ValueError, match=r"W_K of layer 0 is missing; expected one matrix for each of 3 heads in bl"):
         diagonals(model)

@@ -54,7 +54,7 @@ def test_a_registered_kind_is_scored(tiny, model):
     [
         (
             {"kinds": ["induction"]},
-            "kind 'induction' is not registered; there are association, manipulation, broadcast",
+            "kind 'induction' is not registered; choose one of association, manipulation, broadcast",
         ),
         ({"kinds": ["broadcast"]}, "kind 'broadcast' relates no query to any key in this task"),
         ({"kinds": ["stack_top"]}, "kind 'stack_top' relates no query to any key in this task"),
@@ -76,7 +76,7 @@ def test_a_relation_of_the_wrong_shape_is_refused(tiny, model):
 
 def test_names_that_mean_something_else_are_refused():
     for name in ("", "uniform", "unclassified"):
-        with pytest.raises(ValueError, match="choose another, that one is taken"):
+        with pytest.raises(ValueError, match="which is reserved; choose another name"):
             register_kind(name, lambda task, batch: None)
 
 

@@ -304,7 +304,7 @@ def test_a_causal_check_of_what_the_model_does_not_answer_is_refused():
 
 def test_a_label_with_one_class_is_refused(monkeypatch):
     monkeypatch.setattr(Lego, "probe_labels", lambda self, batch: {"value": batch.labels * 0})
-    with pytest.raises(ValueError, match=r"'value' has one class only at every target \(0 in all 100 examples at #0\)"):
+    with pytest.raises(ValueError, match=r"'value' has a single class at every target \(0 in all 100 examples at #0\)"):
         probe(plain_model(), TASK, n_train=100, n_test=50)
 
 
@@ -317,8 +317,8 @@ def test_a_target_with_one_class_is_left_out(monkeypatch):
     assert found.accuracy.tolist() == everything.accuracy[:, [0, 2]].tolist()
     assert found.untrained.tolist() == everything.untrained[:, [0, 2]].tolist()
     monkeypatch.setattr(Lego, "probe_labels", lambda self, batch: {"value": batch.labels})
-    monkeypatch.setattr("interp.probing.probe._targets_that_vary", lambda *_: [0, 2])
-    with pytest.raises(ValueError, match="one class only at some targets; verify compares all"):
+    monkeypatch.setattr("interp.probing.probe._varying_targets", lambda *_: [0, 2])
+    with pytest.raises(ValueError, match="a single class at some targets; verify needs all"):
         probe(plain_model(), TASK, n_train=100, n_test=50, verify=True)
 
 
