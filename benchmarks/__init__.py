@@ -1,1 +1,1 @@
-"""Ratios of ours against what a user would write with a peer, both sides timed in one run."""
+"""Speed of our implementation relative to what a user would write with a peer, timed in the same run."""

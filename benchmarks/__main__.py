@@ -1,4 +1,4 @@
-"""Run every benchmark on one thread and print its ratios: `python -m benchmarks`."""
+"""Run every benchmark on one thread and print its results: `python -m benchmarks`."""
 
 import importlib
 import pkgutil
@@ -6,10 +6,10 @@ import pkgutil
 import torch
 
 import benchmarks
+from benchmarks.timing import print_all
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     for module in sorted(info.name for info in pkgutil.iter_modules(benchmarks.__path__)):
         if module.startswith("bench_"):
-            for comparison in importlib.import_module(f"benchmarks.{module}").comparisons():
-                print(comparison, flush=True)
+            print_all(importlib.import_module(f"benchmarks.{module}").comparisons())

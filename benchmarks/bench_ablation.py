@@ -1,4 +1,4 @@
-"""Every head taken out in turn: one clean pass and what follows each edit, against a full pass per head."""
+"""Ablation of every head: the ablation engine, against a full forward pass per head in TransformerLens."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -12,7 +12,7 @@ from hooks import Transformer, TransformerConfig
 from hooks.interventions.ablation_engine import AblationEngine
 
 CASES = (
-    # layers, width, heads, batch, positions, promised ratio
+    # layers, width, heads, batch, positions, largest ratio
     (4, 64, 4, 32, 24, 0.45),
     (6, 128, 8, 16, 48, 0.40),
 )
@@ -39,14 +39,13 @@ def comparisons() -> Iterator[Comparison]:
         for what, read_at in (("at every fifth position", torch.arange(1, pos, 5)), ("everywhere", None)):
             ours = partial(each_head, model, tokens, read_at)
             theirs = partial(loop, bridge, tokens, read_at)
-            torch.testing.assert_close(ours(), theirs(), atol=1e-5, rtol=0)
-            yield compare(
-                f"zero {n_layers} x {n_heads} heads, {batch} x {pos} tokens, read {what}", ours, theirs, bar=bar
-            )
+            name = f"zero {n_layers} x {n_heads} heads, {batch} x {pos} tokens, read {what}"
+            check = partial(torch.testing.assert_close, atol=1e-5, rtol=0)
+            yield compare(name, ours, theirs, bar=bar, check=check)
 
 
 def bridge_of(model: Transformer) -> TransformerBridge:
-    """TransformerLens's own model with our weights."""
+    """TransformerLens's model with our weights."""
     cfg = model.cfg
     bridge = TransformerBridge.boot_native(  # pyright: ignore[reportAttributeAccessIssue]
         TransformerBridgeConfig(
@@ -71,7 +70,7 @@ def bridge_of(model: Transformer) -> TransformerBridge:
 
 
 def metric(logits: Tensor) -> Tensor:
-    """Mean log-probability of a token at the positions where answers are read."""
+    """Mean log-probability of token 0 at the scored positions."""
     return logits.log_softmax(-1)[..., 0].mean()
 
 
@@ -84,7 +83,7 @@ def each_head(model: Transformer, tokens: Tensor, read_at: Tensor | None) -> Ten
 
 
 def loop(bridge: TransformerBridge, tokens: Tensor, read_at: Tensor | None) -> Tensor:
-    """What a user of TransformerLens writes."""
+    """The loop of a TransformerLens user."""
     scores = torch.empty(bridge.cfg.n_layers, bridge.cfg.n_heads)
     for layer in range(bridge.cfg.n_layers):
         for head in range(bridge.cfg.n_heads):

@@ -1,42 +1,26 @@
-"""Bracket words per second against the loop that a user would write, and the balance condition query by query."""
+"""Dyck words per second against a loop in plain Python, and the balance condition against a loop over queries."""
 
 import random
-import statistics
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from functools import partial
 from itertools import product
 
 import numpy as np
 import torch
 
 import interp
-from benchmarks.timing import Comparison, compare
+from benchmarks.timing import Comparison, Speed, compare, speed
 from hooks import Transformer
 from interp.tasks import Dyck
 
 LENGTH, WORDS, FEWER, LONG = 28, 10_000, 500, 10_000
-PROMISED = 20_000
+BAR = 20_000
+"""Words per second."""
 START, END, FIRST = 1, 2, 3
 
 
-@dataclass(frozen=True, kw_only=True)
-class Speed:
-    """Words per second that were promised by themselves."""
-
-    name: str
-    per_second: tuple[float, ...]
-
-    def __str__(self) -> str:
-        middle = statistics.median(self.per_second)
-        verdict = "holds" if middle >= PROMISED else "DOES NOT HOLD"
-        return (
-            f"{self.name:<58} {middle:,.0f}/s, worst {min(self.per_second):,.0f}/s, promised {PROMISED:,}/s: {verdict}"
-        )
-
-
 def plain_prefix(task: Dyck, rng: random.Random) -> list[int]:
-    """One prefix, bracket by bracket over a stack."""
+    """One prefix, bracket by bracket with a stack."""
     stack: list[int] = []
     tokens = [START]
     while len(tokens) <= task.length:
@@ -50,7 +34,7 @@ def plain_prefix(task: Dyck, rng: random.Random) -> list[int]:
 
 
 def plain_word(task: Dyck, rng: random.Random) -> list[int]:
-    """One complete word: drawn again until it ends in time."""
+    """One complete word, by rejection of words that are too long."""
     while True:
         stack: list[int] = []
         tokens = [START]
@@ -67,7 +51,7 @@ def plain_word(task: Dyck, rng: random.Random) -> list[int]:
 
 
 def plain_batch(task: Dyck, n: int, rng: random.Random) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Tokens, depth and type of the innermost open bracket of n words."""
+    """Tokens of n words, with depth and type of the innermost open bracket at every position."""
     one = plain_word if task.words == "complete" else plain_prefix
     tokens, depths, due = [], [], []
     for _ in range(n):
@@ -89,7 +73,7 @@ def plain_batch(task: Dyck, n: int, rng: random.Random) -> tuple[torch.Tensor, t
 
 
 def by_query(model: Transformer, task: Dyck) -> np.ndarray:
-    """S / P of every query and pair: Eq. 12-17 for one query at a time, one open string at a time."""
+    """S / P of every query and pair: Eq. 12-17 in a loop over queries and over types of open brackets."""
     attention, states = model.block(0).attention, model.cfg.embedding
     assert states is not None
     table = states.table(model.cfg.d_model).double()
@@ -123,49 +107,32 @@ def comparisons() -> Iterator[Comparison | Speed]:
         task = Dyck(length=LENGTH, words=words)
         generator, rng = torch.Generator().manual_seed(0), random.Random(0)
         _check(task, generator, rng)
-        speeds = tuple(WORDS / _seconds(lambda: task.sample(WORDS, generator=generator)) for _ in range(11))  # noqa: B023
-        yield Speed(name=f"dyck, {words} of up to {LENGTH} brackets", per_second=speeds)
+        sample = partial(task.sample, generator=generator)  # includes depths and labels
+        yield speed(f"dyck, {words} of up to {LENGTH} brackets", partial(sample, WORDS), n=WORDS, bar=BAR)
         name = f"dyck, {FEWER} {words} of up to {LENGTH}"
-
-        def ours(task: Dyck = task, generator: torch.Generator = generator) -> object:
-            """What is due, how deep, and labels are in the price."""
-            return task.sample(FEWER, generator=generator)
-
-        def theirs(task: Dyck = task, rng: random.Random = rng) -> object:
-            return plain_batch(task, FEWER, rng)
-
-        yield compare(name, ours, theirs, bar=1.0, rounds=11)
+        yield compare(name, partial(sample, FEWER), partial(plain_batch, task, FEWER, rng), bar=1.0, rounds=11)
     task = Dyck(length=LONG)
     yield compare(
         f"dyck, one prefix of {LONG:,}",
-        lambda: task.sample(1, generator=generator),
-        lambda: plain_batch(task, 1, rng),
-        bar=8.0,  # each step is an array operation, for one word as for thousands
+        partial(task.sample, 1, generator=generator),
+        partial(plain_batch, task, 1, rng),
+        bar=8.0,  # each step is an array operation, whatever the number of words
         rounds=11,
     )
     for task in (Dyck(), Dyck(n_types=3, max_depth=6)):
         model = Transformer(interp.config_for(task, "dyck_minimal", init="fan_in"))
 
         def whole(model: Transformer = model, task: Dyck = task) -> np.ndarray:
-            """Bounded form, share of a decision and the released average are in the price."""
+            """Includes the bounded form, the share of a decision and the average of the released code."""
             return interp.balance_violation(model, task).ratio
 
-        def loops(model: Transformer = model, task: Dyck = task) -> np.ndarray:
-            return by_query(model, task)
-
-        np.testing.assert_allclose(whole(), loops(), rtol=1e-8)
         name = f"balance violation, {task.n_types} types to depth {task.max_depth}"
-        yield compare(name, whole, loops, bar=0.5, rounds=11)
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    call()
-    return time.perf_counter() - started
+        check = partial(np.testing.assert_allclose, rtol=1e-8)
+        yield compare(name, whole, partial(by_query, model, task), bar=0.5, rounds=11, check=check)
 
 
 def _check(task: Dyck, generator: torch.Generator, rng: random.Random) -> None:
-    """Both draw from the same language: as many brackets in a word on average, and as many left open."""
+    """Check that both draw from the same language: mean number of brackets and mean depth agree."""
     n = 2000
     batch = task.sample(n, generator=generator)
     tokens, depths, _ = plain_batch(task, n, rng)

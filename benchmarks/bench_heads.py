@@ -1,4 +1,4 @@
-"""Scores of every head on all kinds at once, against TransformerLens's head detector, prompt by prompt."""
+"""Scores of every head for all kinds in one pass, against TransformerLens's head detector, prompt by prompt."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ THEIR_NAMES = {"previous": "previous_token_head", "association": "duplicate_toke
 
 @dataclass(frozen=True, kw_only=True)
 class CausalLego(Lego):
-    """LEGO read from left to right, as the detector demands."""
+    """LEGO with causal attention, which the detector requires."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -34,7 +34,9 @@ class CausalLego(Lego):
 @torch.no_grad()
 def comparisons() -> Iterator[Comparison]:
     task = CausalLego(n_vars=8)
-    cfg = interp.config_for(task, n_layers=4, n_heads=4, d_model=64, n_ctx=task.n_ctx + 1)  # theirs wants room
+    cfg = interp.config_for(
+        task, n_layers=4, n_heads=4, d_model=64, n_ctx=task.n_ctx + 1
+    )  # theirs needs one more position
     model = Transformer(cfg).eval()
     batch = task.sample(PROMPTS, generator=torch.Generator().manual_seed(0))
     kinds = tuple(relations_of(task, batch))
@@ -59,10 +61,10 @@ def comparisons() -> Iterator[Comparison]:
 
 
 def mass_of(score: np.ndarray, related: np.ndarray, allowed: np.ndarray) -> np.ndarray:
-    """Mean attention mass on related keys over all queries, as the detector counts it: chance put back."""
+    """Mean attention mass on related keys over all queries, the detector's score: ours before subtracting chance."""
     n_related, chance = related.sum(-1), related.sum(-1) / allowed.sum(-1)
     counts = (n_related > 0) & (chance < 1)
     room, at_chance = (counts * (1 - chance)).sum(-1), (counts * chance).sum(-1)
-    certain = (chance == 1).sum(-1)  # nowhere else to look
+    certain = (chance == 1).sum(-1)  # every visible key is related
     above = np.nan_to_num(score) * room[:, None, None]
     return (above + (at_chance + certain)[:, None, None]) / related.shape[1]

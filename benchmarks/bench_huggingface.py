@@ -1,6 +1,7 @@
-"""Models from Hugging Face: our forward pass against theirs, and training a small GPT-2 against training theirs."""
+"""Hugging Face models: our forward pass and GPT-2 training step, against theirs."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,12 +28,12 @@ def comparisons() -> Iterator[Comparison]:
             tokens = torch.randint(VOCAB, (batch, pos), generator=torch.Generator().manual_seed(0))
             yield compare(
                 f"forward, {name} {layers} x {width}, {batch} x {pos} tokens, against eager",
-                lambda ours=ours, tokens=tokens: forward(ours, tokens),
-                lambda theirs=theirs, tokens=tokens: forward(theirs, tokens),
+                partial(forward, ours, tokens),
+                partial(forward, theirs, tokens),
                 bar=1.0,
             )
     for name, bar, settings in (
-        ("as it comes", 1 / 1.2, {}),
+        ("with default settings", 1 / 1.2, {}),
         ("without dropout", 1.0, dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)),
     ):
         theirs = huggingface("GPT-2", TRAINED["n_layers"], TRAINED["d_model"], TRAINED["n_heads"], **settings)
@@ -46,7 +47,7 @@ def comparisons() -> Iterator[Comparison]:
 
 
 def huggingface(name: str, layers: int, width: int, heads: int, **settings: Any) -> Any:
-    """One of theirs, with random weights."""
+    """A Hugging Face model with random weights."""
     if name == "GPT-2":
         config = transformers.GPT2Config(
             vocab_size=VOCAB, n_embd=width, n_layer=layers, n_head=heads, n_positions=128,
@@ -71,7 +72,7 @@ def forward(model: Any, tokens: Tensor) -> Any:
 
 
 def our_step() -> Callable[[], None]:
-    """A step as `interp.train` makes it, the sampling of text included."""
+    """A training step of `interp.train`, including sampling of text."""
     task = Text(n_ctx=128, vocab_size=VOCAB)
     sizes: dict[str, Any] = {"d_vocab": task.d_vocab, "n_ctx": task.n_ctx, **TRAINED}
     model = Transformer(presets.gpt(tied_embedding=True, **sizes)).train()
@@ -85,7 +86,7 @@ def our_step() -> Callable[[], None]:
 
 
 def their_step(model: Any) -> Callable[[], None]:
-    """The same on their model, with their loss."""
+    """The same step on their model, with their loss."""
     task = Text(n_ctx=128, vocab_size=VOCAB)
     model.train()
 

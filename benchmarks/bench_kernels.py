@@ -1,6 +1,7 @@
-"""The transformer kernel's Gram matrix, against one draw at a time with dense one-hot matrices in numpy."""
+"""Gram matrix of the transformer kernel, against one draw at a time with dense one-hot matrices in numpy."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -13,14 +14,14 @@ from interp.tasks import Template
 from interp.theory.kernels.random_features import BLOCK
 
 DRAWS, ROUNDS = 256, 5
-PROMISED = {128: 0.30, 512: 0.10}
-"""Ratio by number of strings."""
+BARS = {128: 0.30, 512: 0.10}
+"""Largest ratio by number of strings."""
 
 
 def comparisons() -> Iterator[Comparison]:
     with threadpool_limits(1):
         for templates in ("aba_abb", "majority"):
-            for n in PROMISED:
+            for n in BARS:
                 yield _compare(templates, n)
 
 
@@ -33,7 +34,7 @@ def _compare(templates: str, n: int) -> Comparison:
         return kernel.attention(tokens)
 
     def theirs() -> np.ndarray:
-        """Eq. 3: features of every draw as a dense matrix, their products added up."""
+        """Eq. 3: dense features of every draw, sum of their products."""
         _, pos = tokens.shape
         words = int(tokens.max()) + 1
         zeta, p = (
@@ -50,6 +51,6 @@ def _compare(templates: str, n: int) -> Comparison:
             total += feature @ feature.T
         return total / DRAWS
 
-    np.testing.assert_allclose(ours(), theirs(), rtol=1e-10)
     name = f"kernel of {n} strings of {tokens.shape[1]} tokens, {DRAWS} draws"
-    return compare(name, ours, theirs, bar=PROMISED[n], rounds=ROUNDS)
+    check = partial(np.testing.assert_allclose, rtol=1e-10)
+    return compare(name, ours, theirs, bar=BARS[n], rounds=ROUNDS, check=check)

@@ -1,24 +1,23 @@
-"""LEGO sentences per second, against the generator that a user would write in plain Python."""
+"""LEGO sentences per second, against a generator in plain Python."""
 
 import random
-import statistics
-import time
 from collections.abc import Iterator
 
 import torch
 
-from benchmarks.timing import Comparison, compare
+from benchmarks.timing import Comparison, Speed, compare, speed
 from interp.tasks import Lego
 
 CLAUSES, SENTENCES, FEWER = 12, 20_000, 1_000
-PROMISED = 100_000
+BAR = 100_000
+"""Sentences per second."""
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 NAMES = ("[PAD]", "[BOS]", "[EOS]", "=", ";", "1", "+", "-", *LETTERS)
 IDS = {name: index for index, name in enumerate(NAMES)}
 
 
 def plain(n: int, rng: random.Random) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens and labels of n sentences, one at a time; no splits."""
+    """Tokens and labels of n sentences, one at a time, without splits."""
     tokens, labels = [], []
     for _ in range(n):
         letters = rng.sample(LETTERS, CLAUSES)
@@ -36,14 +35,10 @@ def plain(n: int, rng: random.Random) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.tensor(tokens), torch.tensor(labels)
 
 
-def comparisons() -> Iterator[Comparison]:
+def comparisons() -> Iterator[Comparison | Speed]:
     task = Lego(n_vars=CLAUSES)
     generator, rng = torch.Generator().manual_seed(0), random.Random(0)
     task.sample(SENTENCES, generator=generator)
-    speeds = []
-    for _ in range(11):
-        started = time.perf_counter()
-        task.sample(SENTENCES, generator=generator)
-        speeds.append(SENTENCES / (time.perf_counter() - started))
-    name = f"lego, {statistics.median(speeds):,.0f} sentences/s (promised {PROMISED:,})"
+    yield speed("lego, sentences", lambda: task.sample(SENTENCES, generator=generator), n=SENTENCES, bar=BAR)
+    name = f"lego, {FEWER} sentences"
     yield compare(name, lambda: task.sample(FEWER, generator=generator), lambda: plain(FEWER, rng), bar=1.0, rounds=11)

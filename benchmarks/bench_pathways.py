@@ -1,15 +1,13 @@
-"""Hard-coded attention: a head against a learned one, long sequences against short ones, models against Hugging Face's.
+"""Hard-coded heads against a learned one, long sequences against short ones, models against Hugging Face's.
 
 `python -m benchmarks.bench_pathways` runs it on two threads.
 """
 
-import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 
-from benchmarks.timing import Comparison
+from benchmarks.timing import Comparison, print_all
 from case_studies.lego.cost import FIXED, HEAD_BAR, LINEAR_BAR
 from case_studies.lego.timing import (
     HUGGINGFACE,
@@ -25,27 +23,11 @@ from case_studies.lego.timing import (
 
 ROUNDS, MODEL_ROUNDS = 21, 7
 TOKENS = 2048
-"""In a batch of whole models."""
+"""Tokens in a batch of whole models."""
 THREADS = 2
 
 
-@dataclass(frozen=True, kw_only=True)
-class Beside:
-    """A ratio of which nothing was promised, to compare others with."""
-
-    name: str
-    ours: tuple[float, ...]
-    theirs: tuple[float, ...]
-
-    def __str__(self) -> str:
-        middle = statistics.median(a / b for a, b in zip(self.ours, self.theirs, strict=True))
-        return (
-            f"{self.name:<58} ours {1e3 * statistics.median(self.ours):8.2f} ms, theirs "
-            f"{1e3 * statistics.median(self.theirs):8.2f} ms, ratio {middle:.3f}, nothing promised"
-        )
-
-
-def comparisons() -> Iterator[Comparison | Beside]:
+def comparisons() -> Iterator[Comparison]:
     found = take_turns(heads_of_each_kind(seed=0), rounds=ROUNDS)
     learned = found["learned", SHORT]
     for name in FIXED:
@@ -63,13 +45,10 @@ def comparisons() -> Iterator[Comparison | Beside]:
             yield compared(name, found[ours, SHORT], found[theirs, SHORT], 1.0)
 
 
-def compared(name: str, ours: Cost, theirs: Cost, bar: float | None = None) -> Comparison | Beside:
-    if bar is None:
-        return Beside(name=name, ours=ours.seconds, theirs=theirs.seconds)
+def compared(name: str, ours: Cost, theirs: Cost, bar: float | None = None) -> Comparison:
     return Comparison(name=name, ours=ours.seconds, theirs=theirs.seconds, bar=bar)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(THREADS)
-    for comparison in comparisons():
-        print(comparison, flush=True)
+    print_all(comparisons())

@@ -1,4 +1,4 @@
-"""Probe maps and control relabellings: closed-form ridge against a scikit-learn loop of logistic regressions."""
+"""Probe maps and control relabellings: closed-form ridge, against a scikit-learn loop of logistic regressions."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ LAYERS = 4  # with the embedding's output and 8 variables: 40 sites
 
 
 def sites(steps: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Residual streams (site, sample, d_model) of a model after so many steps, and the operation of each clause."""
+    """Residual streams (site, sample, d_model) of a model after a number of steps, and the operation of each clause."""
     model = Transformer(interp.config_for(TASK, d_model=WIDTH, n_heads=4, n_layers=LAYERS), seed=seed)
     settings = interp.TrainSettings(curriculum=((2, steps),), tokens_per_step=768, n_eval=100)
     interp.train(model, TASK, settings, seed=seed)
@@ -37,7 +37,7 @@ def logistic() -> Pipeline:
 
 def comparisons() -> Iterator[Comparison]:
     with threadpool_limits(1):
-        # in the middle of learning to read its clauses, and when it has learned that
+        # while the model learns to read its clauses, and after
         for steps in (130, 400):
             yield probe_map(*sites(steps), f"after {steps} steps")
         yield relabellings(sites(130)[0])

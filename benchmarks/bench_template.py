@@ -1,7 +1,8 @@
-"""Strings of templates against the loop that a user would write, and one-hot inputs against a matrix of them."""
+"""Template strings against a loop in plain Python, and one-hot inputs against dense one-hot vectors."""
 
 import random
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -17,7 +18,7 @@ STRINGS = 2000
 
 
 def plain_strings(task: Template, n: int, rng: random.Random) -> tuple[torch.Tensor, torch.Tensor]:
-    """One string at a time: a template, different symbols for its wildcards, token by token."""
+    """One string at a time: a template, and distinct symbols for its wildcards."""
     symbols, ids = task.alphabet("train"), task.vocab.ids
     tokens, labels = [], []
     for _ in range(n):
@@ -29,7 +30,7 @@ def plain_strings(task: Template, n: int, rng: random.Random) -> tuple[torch.Ten
 
 
 class PlainNetwork(nn.Module):
-    """One-hot vectors side by side, then linear layers: what the released code does."""
+    """Concatenated one-hot vectors, then linear layers, as in the released code."""
 
     def __init__(self, cfg: FullyConnectedConfig):
         super().__init__()
@@ -48,15 +49,8 @@ class PlainNetwork(nn.Module):
 def comparisons() -> Iterator[Comparison]:
     for name in ("aba_abb", "programs", "distribution_of_three"):
         task = Template(templates=name, train=1024)
-        generator, rng = torch.Generator().manual_seed(0), random.Random(0)
-
-        def ours(task: Template = task, generator: torch.Generator = generator) -> object:
-            """Labels and targets are in the price."""
-            return task.sample(STRINGS, generator=generator)
-
-        def theirs(task: Template = task, rng: random.Random = rng) -> object:
-            return plain_strings(task, STRINGS, rng)
-
+        ours = partial(task.sample, STRINGS, generator=torch.Generator().manual_seed(0))  # includes labels and targets
+        theirs = partial(plain_strings, task, STRINGS, random.Random(0))
         yield compare(f"template, {STRINGS} strings of {name}", ours, theirs, bar=0.2, rounds=11)
     task = Template(train=1024)
     cfg = FullyConnectedConfig(d_vocab=task.d_vocab, n_ctx=task.n_ctx, width=256)

@@ -1,7 +1,6 @@
 """What do heads and models take, forward and backward: time, in turn with others, and memory kept in between?"""
 
 import functools
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from case_studies.frame.stopwatch import time_in_turn
 from hooks import Encoder, LegoAttention, Pathways, presets, token_maps
 from hooks.hardcoded.pathways import ORDER
 from interp.core.randomness import derived_generator, derived_seed
@@ -93,20 +93,13 @@ def take_turns(candidates: Sequence[Candidate], *, rounds: int) -> dict[tuple[st
     Raises:
         ValueError: no round, or two candidates of the same name and length.
     """
-    if rounds < 1:
-        raise ValueError(f"rounds is {rounds}; give at least 1.")
     names = [(candidate.name, candidate.length) for candidate in candidates]
     if len(set(names)) < len(names):
         raise ValueError(f"candidates of the same name and length: {names}; name them apart.")
     kept = [kept_bytes(candidate, apart=candidate.apart) for candidate in candidates]
-    seconds: list[list[float]] = [[] for _ in candidates]
-    for _ in range(rounds):
-        for taken, candidate in zip(seconds, candidates, strict=True):
-            started = time.perf_counter()
-            candidate()
-            taken.append(time.perf_counter() - started)
+    seconds = time_in_turn(candidates, rounds=rounds)
     return {
-        name: Cost(name=name[0], length=name[1], seconds=tuple(taken), kept=held)
+        name: Cost(name=name[0], length=name[1], seconds=taken, kept=held)
         for name, taken, held in zip(names, seconds, kept, strict=True)
     }
 
