@@ -1,4 +1,4 @@
-"""Do matched brackets cancel in attention? The balance condition of one layer on top of a minimal first layer."""
+"""Balance condition of bounded Dyck: how far matched brackets are from cancelling in attention."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
@@ -24,25 +24,25 @@ MOST_STRINGS = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class BalanceResult(Result):
-    """Balance violation for every query and pair. It is exact for one model: there is nothing to sample.
+    """Balance violation for every query and pair of brackets. It is exact: nothing is sampled.
 
-    Axes: `query_depth` brackets still open after the query, from 1; `query_type` its type; `pair_depth` depth of the
-    pair's opener, from 1; `pair_type` its type.
+    Axes: `query_depth` brackets open after the query, from 1; `query_type` type of the query; `pair_depth` depth of the
+    pair's opener, from 1; `pair_type` type of the pair.
     """
 
     pairing: str
-    """`mirrored`, or `released` for the pairing of the paper's code."""
+    """`mirrored`, or `released` for the pairing in the paper's code."""
     ratio: Float[np.ndarray, "query_depth query_type pair_depth pair_type"]
-    """S / P: the trace a pair leaves, over the least signal to be kept apart. 0 is balanced; there is no upper end."""
+    """S / P: contribution of a matched pair over the least signal. 0 is balanced; there is no upper limit."""
     bounded: Float[np.ndarray, "query_depth query_type pair_depth pair_type"]
-    """S over the norms of its two parts, 0 to 1."""
+    """S over the sum of the norms of its two terms, 0 to 1."""
     decision: Float[np.ndarray, "query_depth query_type pair_depth pair_type"] | None
-    """How far a pair moves the choice between two closers, over what the innermost open bracket's type moves it (mean
-    over pairs of types). None where an MLP follows: then it is no linear matter."""
+    """Effect of a pair on the logit difference of two closers, over the effect of the innermost open bracket's type;
+    mean over pairs of types. None with an MLP, which makes the effect nonlinear."""
     signal: Float[np.ndarray, "query_depth query_type"]
     """P, in units of the unnormalised attention output."""
     released: float
-    """The released code's average: over queries, of the largest S over the least norm of any open string."""
+    """Average of the released code: mean over queries of the largest S over the least norm of any open string."""
 
     @property
     def violation(self) -> float:
@@ -51,28 +51,23 @@ class BalanceResult(Result):
 
     @property
     def n(self) -> int:
-        """Queries times pairs behind the mean."""
+        """Number of combinations of query and pair."""
         return self.ratio.size
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per query and pair."""
-        import pandas as pd
-
-        query_depth, query_type, pair_depth, pair_type = (index.ravel() for index in np.indices(self.ratio.shape))
-        columns = {
-            "query_depth": query_depth + 1,
-            "query_type": query_type,
-            "pair_depth": pair_depth + 1,
-            "pair_type": pair_type,
-            "ratio": self.ratio.ravel(),
-            "bounded": self.bounded.ravel(),
+        depths, types, pair_depths, pair_types = self.ratio.shape
+        axes = {
+            "query_depth": range(1, depths + 1),
+            "query_type": range(types),
+            "pair_depth": range(1, pair_depths + 1),
+            "pair_type": range(pair_types),
         }
-        if self.decision is not None:
-            columns["decision"] = self.decision.ravel()
-        return pd.DataFrame(columns)
+        more = {} if self.decision is None else {"decision": self.decision}
+        return self._table(axes, "ratio", "bounded", **more)
 
     def plot(self) -> "alt.TopLevelMixin":
-        """S / P by pair depth and query depth, one map per type of pair, mean over types of query."""
+        """Heatmaps of S / P by pair depth and query depth, one per type of pair, mean over types of query."""
         from interp.view.charts import heatmaps
 
         maps = self.ratio.mean(1).transpose(2, 1, 0)  # (pair_type, pair_depth, query_depth)
@@ -89,7 +84,7 @@ class BalanceResult(Result):
 
     def __str__(self) -> str:
         lines = [
-            f"balance violation, {self.pairing} pairs, {self.n} of query and pair",
+            f"balance violation, {self.pairing} pairs, {self.n} combinations of query and pair",
             f"  mean S / P           {self.violation:.4f}  (largest {self.ratio.max():.4f})",
             f"  released average     {self.released:.4f}",
             f"  bounded              {self.bounded.mean():.4f}",
@@ -101,28 +96,28 @@ class BalanceResult(Result):
 
 @torch.no_grad()
 def balance_violation(model: Transformer, task: Dyck, *, pairing: Pairing = "mirrored") -> BalanceResult:
-    """How far matched brackets are from cancelling, relative to the signal that must stay readable.
+    """Balance violation of a one-layer Dyck model: what matched brackets add to attention, relative to the signal.
 
-    For a query that is the closer of type j with d brackets still open, and a pair of type i at depth d', S is the norm
-    of what the pair's opener and closer together add to the unnormalised attention output, and P the least norm of
-    that output over the prefixes that must be told apart. A layer that is balanced has S = 0 everywhere: whatever
-    was opened and closed again leaves no trace, however long the word.
+    The query is a closer of type j after which d brackets are open; the pair has type i and depth d'. S is the norm of
+    what the pair's opener and closer together add to the unnormalised attention output. P is the least norm of that
+    output over the prefixes that must be distinguished. In a balanced layer S is 0 for all pairs: brackets that were
+    opened and closed again have no effect, however long the string.
 
-    Everything is computed in float64, each query's largest score taken out: factors common to one query leave every
-    figure as it is.
+    Computed in float64, with each query's largest score subtracted: all measures are invariant to factors per query.
 
     Args:
-        model: One layer with one head over frozen vectors of bracket and depth (`presets.dyck_minimal`). Not changed.
-        task: The language: how many types, how deep.
-        pairing: `mirrored` pairs an opener at depth d' with the closer that leaves d' - 1 open. `released` pairs the
-            openers of a nest with its closers in the order of the text, as the paper's released code does.
+        model: A model of one layer with one head over embeddings of (bracket, depth) (`presets.dyck_minimal`). Not
+            changed.
+        task: The language.
+        pairing: `mirrored` pairs an opener at depth d' with the closer after which d' - 1 brackets are open. `released`
+            pairs the openers of a nest with its closers in text order, as the paper's released code does.
 
     Raises:
-        ValueError: an unknown pairing, a model that is not of that form (what it should be), a language other than the
-            model's, or one without a choice to make: a single type, or depth 1.
+        ValueError: an unknown pairing, a model of another form, a language other than the model's, or one with a single
+            type or depth 1, which has no prefixes to distinguish.
 
     Source: bounded Dyck (arXiv:2312.01429) Eq. 12-17, Theorem 2; released averaging from its code. Differs: the mean is
-    over all queries and pairs; the bounded form and the part that moves a decision are ours.
+    over all queries and pairs; `bounded` and `decision` are ours.
     """
     if pairing not in get_args(Pairing):
         raise ValueError(f"pairing is {pairing!r}; choose one of {', '.join(get_args(Pairing))}.")
@@ -151,13 +146,13 @@ def balance_violation(model: Transformer, task: Dyck, *, pairing: Pairing = "mir
 
 @dataclass(frozen=True)
 class _Terms:
-    """u(query, key): what each key adds to the unnormalised attention output of each query."""
+    """u(query, key): contribution of each key to the unnormalised attention output of each query."""
 
     start: Float[Tensor, "query_depth query_type d_model"]
     opens: Float[Tensor, "query_depth query_type depth type d_model"]
     """Openers, by depth 1 to D."""
     closes: Float[Tensor, "query_depth query_type depth type d_model"]
-    """Closers, by depth after them, 0 to D - 1."""
+    """Closers, by depth after the closer, 0 to D - 1."""
 
 
 def _terms(model: Transformer, task: Dyck) -> _Terms:
@@ -167,7 +162,7 @@ def _terms(model: Transformer, task: Dyck) -> _Terms:
     table = model.embed.weight.double()  # pyright: ignore[reportAttributeAccessIssue]
     opens, closes = table[row(opener(0) + 2 * kind, depth)], table[row(closer(0) + 2 * kind, depth - 1)]
     keys = torch.cat([table[row(START, 0)][None], opens.flatten(0, 1), closes.flatten(0, 1)])
-    queries = closes[1:].flatten(0, 1)  # something is still open
+    queries = closes[1:].flatten(0, 1)  # at least one bracket is open
     attention = model.block(0).attention
 
     def apply(name: str, x: Tensor) -> Tensor:
@@ -191,12 +186,12 @@ def _terms(model: Transformer, task: Dyck) -> _Terms:
 
 
 def _signals(terms: _Terms, task: Dyck) -> tuple[Float[Tensor, "query_depth query_type"], Tensor]:
-    """P of Eq. 17, and the plain least norm over all open strings that the released code divides by."""
+    """P of Eq. 17, and the least norm over all open strings, by which the released code divides."""
     k = task.n_types
     signal = torch.empty(task.max_depth - 1, k, dtype=torch.float64)
     least = torch.empty_like(signal)
     for index in range(task.max_depth - 1):
-        d = index + 1  # brackets still open after the query
+        d = index + 1  # brackets open after the query
         for j in range(k):
             total = terms.start[index, j] + terms.opens[index, j, d, j] + terms.closes[index, j, d, j]
             sums = total[None]
@@ -205,14 +200,14 @@ def _signals(terms: _Terms, task: Dyck) -> tuple[Float[Tensor, "query_depth quer
             norms = sums.norm(dim=-1).view(-1, k)  # the last axis is the type of the innermost open bracket
             least[index, j] = norms.min()
             by_last: Float[Tensor, " type"] = norms.min(0).values
-            signal[index, j] = by_last.sort().values[1]  # least among those with another last type than the least
+            signal[index, j] = by_last.sort().values[1]  # least over strings whose last type is not that of the least
     return signal, least
 
 
 def _decisions(
     model: Transformer, task: Dyck, opens: Tensor, together: Tensor
 ) -> Float[Tensor, "query_depth query_type pair_depth pair_type"] | None:
-    """How far a pair moves the logits between two closers, over what the innermost open bracket's type moves them."""
+    """Effect of a pair on the logit difference of two closers, over that of the innermost open bracket's type."""
     if not model.cfg.attn_only:
         return None
     gain = model.block(0).norm_1.weight.double()
@@ -231,7 +226,7 @@ def _check(model: Transformer, task: Dyck) -> None:
     cfg = model.cfg
     wanted = "Make one with interp.config_for(task, 'dyck_minimal')."
     if not isinstance(task, Dyck):
-        raise ValueError(f"task is {type(task).__name__}; the balance condition is about brackets: give a Dyck task.")
+        raise ValueError(f"task is {type(task).__name__}; the balance condition is about brackets. Give a Dyck task.")
     if cfg.embedding is None:
         raise ValueError(
             f"the model's first layer is not minimal: it embeds tokens, not (bracket, depth), and has {cfg.n_layers} "
@@ -239,8 +234,8 @@ def _check(model: Transformer, task: Dyck) -> None:
         )
     if (cfg.embedding.n_types, cfg.embedding.max_depth) != (task.n_types, task.max_depth):
         raise ValueError(
-            f"the model knows {cfg.embedding.n_types} types to depth {cfg.embedding.max_depth}; the task has "
-            f"{task.n_types} to {task.max_depth}."
+            f"the model has {cfg.embedding.n_types} types up to depth {cfg.embedding.max_depth}; the task has "
+            f"{task.n_types} up to {task.max_depth}."
         )
     faults = {
         f"it has {cfg.n_layers} layers, not one": cfg.n_layers != 1,
@@ -256,8 +251,8 @@ def _check(model: Transformer, task: Dyck) -> None:
             raise ValueError(f"the balance condition cannot be computed for this model: {fault}. {wanted}")
     if task.n_types < 2 or task.max_depth < 2:
         raise ValueError(
-            f"the language has {task.n_types} types and depth {task.max_depth}; with fewer than two of either, no "
-            f"prefix has to be told from another."
+            f"the language has {task.n_types} types and depth {task.max_depth}; with fewer than two of either, there "
+            f"are no prefixes to distinguish."
         )
     if task.n_types ** (task.max_depth - 1) > MOST_STRINGS:
-        raise ValueError(f"{task.n_types} types to depth {task.max_depth} make more than {MOST_STRINGS} open strings.")
+        raise ValueError(f"{task.n_types} types and depth {task.max_depth} give more than {MOST_STRINGS} open strings.")

@@ -1,4 +1,4 @@
-"""The balance condition: zero where it holds, linear in a planted fault, the same by loops as by tensors."""
+"""Balance violation: zero for balanced models, linear in a planted imbalance, equal to a loop over Eq. 12-17."""
 
 from dataclasses import replace
 from itertools import product
@@ -63,7 +63,7 @@ def by_loops(model, task, pairing="mirrored"):
 
 @pytest.mark.parametrize("pairing", ["mirrored", "released"])
 @pytest.mark.parametrize("language", [Dyck(), Dyck(n_types=3, max_depth=3)])
-def test_the_same_by_loops(language, pairing):
+def test_violation_equals_a_loop_over_queries_and_pairs(language, pairing):
     model = minimal(language)
     found = balance_violation(model, language, pairing=pairing)
     ratio, released = by_loops(model, language, pairing)
@@ -73,8 +73,8 @@ def test_the_same_by_loops(language, pairing):
     assert found.n == ratio.size
 
 
-def test_the_unnormalised_output_is_what_the_model_computes(task):
-    """LN forgets the softmax denominator: the sum of u over a word's keys has the direction of attention."""
+def test_terms_sum_to_the_direction_of_the_attention_output(task):
+    """The softmax denominator cancels in LN: the sum of u over all keys has the direction of the attention output."""
     model = minimal(task).double()
     batch = task.read("([()]")
     _, cache = model.run_with_cache(batch.tokens)
@@ -93,7 +93,7 @@ def test_the_unnormalised_output_is_what_the_model_computes(task):
 
 @pytest.mark.parametrize("attention", ["uniform", "uneven"])
 @pytest.mark.parametrize("language", [Dyck(), Dyck(n_types=3, max_depth=8)])
-def test_zero_on_the_balanced_construction_and_linear_in_a_planted_fault(language, attention):
+def test_violation_is_zero_on_the_construction_and_linear_in_a_planted_imbalance(language, attention):
     assert balance_violation(balanced_dyck(language, attention=attention), language).violation < 1e-12
     found = {
         eps: balance_violation(balanced_dyck(language, attention=attention, imbalance=eps), language)
@@ -110,7 +110,7 @@ def test_uniform_attention_is_balanced_exactly(task):
     assert balance_violation(balanced_dyck(task), task).released == 0
 
 
-def test_released_pairs_are_others(task):
+def test_released_pairing_differs_from_mirrored(task):
     model = balanced_dyck(task)
     assert balance_violation(model, task, pairing="released").violation > 0.1
     found = [balance_violation(minimal(task), task, pairing=pairing) for pairing in ("mirrored", "released")]
@@ -118,16 +118,16 @@ def test_released_pairs_are_others(task):
     np.testing.assert_allclose(found[0].signal, found[1].signal)
 
 
-def test_scaling_scores_of_a_query_changes_nothing(task):
-    """Factors common to one query drop out, however large: nothing overflows."""
+def test_large_scores_do_not_overflow(task):
+    """Factors common to one query cancel, however large."""
     model = minimal(task)
     with torch.no_grad():
         model.block(0).attention.q.weight *= 1e3
     assert np.isfinite(balance_violation(model, task).ratio).all()
 
 
-def test_rotating_the_value_space_changes_nothing(task):
-    """An orthogonal map of what attention writes, which keeps the mean direction, keeps every norm."""
+def test_violation_is_invariant_to_rotations_of_the_value_space(task):
+    """An orthogonal map of the attention output that fixes the mean direction preserves every norm."""
     model = minimal(task)
     before = balance_violation(model, task)
     width = model.cfg.d_model
@@ -141,8 +141,8 @@ def test_rotating_the_value_space_changes_nothing(task):
     np.testing.assert_allclose(balance_violation(model, task).ratio, before.ratio, rtol=1e-5)
 
 
-def test_the_share_of_a_decision_is_about_logits(task):
-    """What a pair adds to attention, through gain and read-out, over what the innermost type adds."""
+def test_decision_is_a_ratio_of_logit_differences(task):
+    """Effect of a pair through gain and unembedding, over the effect of the innermost type."""
     model = minimal(task)
     with torch.no_grad():
         model.block(0).norm_1.weight.uniform_(0.5, 1.5)
@@ -161,7 +161,7 @@ def test_the_share_of_a_decision_is_about_logits(task):
     assert balance_violation(minimal(task, mlp_head=True), task).decision is None
 
 
-def test_hard_coded_uniform_attention_and_eq6_layers_count_as_well(task):
+def test_uniform_heads_and_eq6_layers_are_accepted(task):
     uniform = Transformer(interp.config_for(task, "dyck_minimal", head_patterns=((HeadPattern(kind="uniform"),),)))
     zero = Transformer(interp.config_for(task, "dyck_minimal"))
     zero.load_state_dict({**zero.state_dict(), **uniform.state_dict()})
@@ -177,7 +177,7 @@ def test_hard_coded_uniform_attention_and_eq6_layers_count_as_well(task):
     [
         (lambda t: Transformer(interp.config_for(t)), "first layer is not minimal: it embeds tokens.*'dyck_minimal'"),
         (uniform_dyck, "first layer is not minimal"),
-        (lambda t: minimal(replace(t, n_types=3)), "the model knows 3 types to depth 4; the task has 2 to 4"),
+        (lambda t: minimal(replace(t, n_types=3)), "the model has 3 types up to depth 4; the task has 2 up to 4"),
         (lambda t: minimal(t, n_layers=2), "it has 2 layers, not one"),
         (lambda t: minimal(t, n_heads=2), "it has 2 heads, not one"),
         (lambda t: minimal(t, positions="linear"), "it has positions 'linear', not 'none'"),
@@ -185,12 +185,12 @@ def test_hard_coded_uniform_attention_and_eq6_layers_count_as_well(task):
         (lambda t: minimal(t, vo_identity=True), "it has b I"),
     ],
 )
-def test_other_models_are_refused_with_what_is_needed(task, model, message):
+def test_other_models_are_refused(task, model, message):
     with pytest.raises(ValueError, match=message):
         balance_violation(model(task), task)
 
 
-def test_heads_with_another_written_pattern_are_refused(task):
+def test_other_hard_coded_heads_are_refused(task):
     patterns = ((HeadPattern(kind="local", kernel=(1.0,)),),)
     model = Transformer(interp.config_for(task, "dyck_minimal", head_patterns=patterns))
     with pytest.raises(ValueError, match="hard-coded and not uniform"):
@@ -198,7 +198,7 @@ def test_heads_with_another_written_pattern_are_refused(task):
 
 
 @pytest.mark.usefixtures("as_a_user")
-def test_bad_questions_are_refused(task):
+def test_invalid_arguments_are_refused(task):
     with pytest.raises(ValueError, match="pairing is 'text'; choose one of mirrored, released"):
         balance_violation(minimal(task), task, pairing="text")
     with pytest.raises(ValueError, match="task is Lego; the balance condition is about brackets"):
@@ -208,7 +208,7 @@ def test_bad_questions_are_refused(task):
             balance_violation(minimal(one), one)
 
 
-def test_the_result_shows_and_saves_itself(task, tmp_path):
+def test_result_prints_tabulates_plots_and_saves(task, tmp_path):
     found = balance_violation(minimal(task), task)
     found.save(tmp_path / "balance.json")
     again = interp.theory.BalanceResult.load(tmp_path / "balance.json")
