@@ -10,6 +10,7 @@ from torch import Tensor
 from transformer_lens import TransformerBridge
 
 from hooks import BridgeModel
+from hooks.adapters.bridge.weights import attention_scale
 from interp.core.randomness import derived_seed
 from interp.core.results import Result
 from interp.core.statistics import holm
@@ -239,15 +240,8 @@ def _factors(
     value, output = attn.W_V.double().cpu(), attn.W_O.double().cpu().mT
     query = key = torch.zeros_like(value)
     if any(_learned(model, layer)):
-        query, key = attn.W_Q.double().cpu() / _scale(model.cfg, value.shape[-1]), attn.W_K.double().cpu()
+        query, key = attn.W_Q.double().cpu() / attention_scale(model.cfg, value.shape[-1]), attn.W_K.double().cpu()
     return torch.stack([query, value], 1), torch.stack([key, output], 1)
-
-
-def _scale(cfg: Any, d_head: int) -> float:
-    """Divisor of the attention scores. In TransformerLens, -1 means sqrt(d_head), and a flag turns it off."""
-    if not getattr(cfg, "use_attn_scale", True):
-        return 1.0
-    return cfg.attn_scale if cfg.attn_scale > 0 else d_head**0.5
 
 
 def _learned(model: Any, layer: int) -> list[bool]:

@@ -1,7 +1,7 @@
-"""Models of TransformerLens's bridges, with what can be read and edited there found out by trying."""
+"""TransformerLens bridges as models with canonical hook names, whose hook points are tested at load time."""
 
-from hooks.adapters.bridge.adapter import BridgeModel, from_bridge
-from hooks.adapters.bridge.capabilities import Capabilities, Cell
-from hooks.adapters.bridge.config import ForeignConfig
+from hooks.adapters.bridge.adapter import BridgeConfig, BridgeModel, from_bridge
+from hooks.adapters.bridge.capabilities import Capabilities
+from hooks.adapters.bridge.sites import Cell
 
-__all__ = ["BridgeModel", "Capabilities", "Cell", "ForeignConfig", "from_bridge"]
+__all__ = ["BridgeConfig", "BridgeModel", "Capabilities", "Cell", "from_bridge"]

@@ -1,8 +1,9 @@
-"""Somebody else's model under our names: true writes, and no edit that is ignored."""
+"""TransformerLens bridges under canonical hook names; an edit that the bridge would ignore raises ValueError."""
 
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,12 +11,12 @@ from torch import Tensor, nn
 from transformer_lens import ActivationCache, TransformerBridge
 from transformer_lens.HookedRootModule import HookedRootModule
 
-from hooks.adapters.bridge.capabilities import Capabilities, Cell
-from hooks.adapters.bridge.config import ForeignConfig
-from hooks.adapters.bridge.finding import capabilities_of
-from hooks.adapters.bridge.points import LayerPoints, add_points, refusal, relays
+from hooks.adapters.bridge.capabilities import Capabilities, capabilities_of
+from hooks.adapters.bridge.points import LayerPoints, add_points, bridge_hooks, refusal
+from hooks.adapters.bridge.sites import Cell
 from hooks.adapters.bridge.untrained import untrained_bridge
 from hooks.adapters.bridge.weights import HeadWeights
+from hooks.model.config import TransformerConfig
 from hooks.model.hook_names import check_hook_name, check_names_filter
 from hooks.model.lens import ReadsText
 from hooks.modules import HookPoint, take
@@ -24,15 +25,14 @@ Mask = Bool[Tensor, "batch pos"] | Int[Tensor, "batch pos"]
 
 
 def from_bridge(model: Any, *, tokens: Int[Tensor, "batch pos"] | None = None) -> "BridgeModel":
-    """A TransformerLens bridge, ready for every analysis that can be made of it.
+    """Wrap a TransformerLens bridge, after testing what can be read and edited in it.
 
     Args:
         model: A `transformer_lens.TransformerBridge`. It is not changed.
-        tokens: What to try it on, at least (3, 4); random ones from a fixed seed when left out.
+        tokens: Tokens to test it on, at least (3, 4); if None, random ones from a fixed seed.
 
     Raises:
-        ValueError: something else than a bridge, one whose output is not logits at every position, or tokens that do
-            not fit.
+        ValueError: not a bridge, a bridge whose output is not logits at every position, or tokens that do not fit.
     """
     if isinstance(model, BridgeModel):
         return model
@@ -45,7 +45,7 @@ def _not_a_bridge(model: Any) -> str:
     name, home = type(model).__name__, type(model).__module__.split(".")[0]
     accepted = f"model is a {name}; accepted are hooks.Transformer and transformer_lens.TransformerBridge."
     if home == "hooks":
-        return f"model is a {name}, one of our own: it needs no adapter. Pass it as it is."
+        return f"model is a {name} of this package: it needs no adapter. Pass it as it is."
     if home != "transformers":
         return accepted
     family = getattr(getattr(model, "config", None), "model_type", "")
@@ -54,23 +54,58 @@ def _not_a_bridge(model: Any) -> str:
     return f"{accepted} {build[0].upper()}{build[1:]}"
 
 
-class BridgeModel(ReadsText, HookedRootModule):
-    """A bridge under our names. `model(tokens)` gives logits (batch, pos, d_vocab_out).
+@dataclass(frozen=True, kw_only=True)
+class BridgeConfig:
+    """Sizes of a bridge under the names of `TransformerConfig`. It builds no model: see `BridgeModel.untrained`."""
 
-    Each name stands for the place of the bridge that was found to do that job; a hook that edits where the bridge would
-    ignore it is refused while it runs, and a place that cannot be read has no hook point.
+    architecture: str
+    """The class that the bridge was built around."""
+    n_layers: int
+    n_heads: int
+    """Query heads per layer."""
+    n_key_value_heads: int
+    """Key and value heads per layer; each is shared by n_heads / n_key_value_heads query heads."""
+    d_head: int
+    d_model: int
+    d_vocab: int
+    d_vocab_out: int
+    """Logits per position."""
+    n_ctx: int
+    attention: Literal["causal", "bidirectional"]
+    attn_scale: float
+    """Divisor of the attention scores."""
+
+    vo_identity: ClassVar[bool] = False
+    qk_identity: ClassVar[bool] = False
+    head_patterns: ClassVar[tuple] = ()
+
+    def patterns_of(self, layer: int) -> tuple:
+        """Empty: no head is hard-coded."""
+        return ()
+
+    @property
+    def masking(self) -> TransformerConfig:
+        """A `TransformerConfig` with the same attention mask."""
+        return TransformerConfig(d_vocab=1, d_model=1, n_heads=1, attention=self.attention)
+
+
+class BridgeModel(ReadsText, HookedRootModule):
+    """A bridge under canonical hook names. `model(tokens)` gives logits (batch, pos, d_vocab_out).
+
+    Each name refers to the bridge's hook point that passed the tests for it. An edit that the bridge would ignore
+    raises ValueError when it is made, and a site that cannot be read has no hook point.
 
     Args:
-        bridge: What runs.
-        capabilities: What was found out about it.
+        bridge: The `TransformerBridge` to run.
+        capabilities: What can be read and edited in it.
     """
 
     def __init__(self, bridge: TransformerBridge, capabilities: Capabilities):
-        self._bridge = (bridge,)  # in a tuple: its parameters and hook points stay its own
+        self._bridge = (bridge,)  # in a tuple, so that its parameters and hook points are not registered here
         super().__init__()
         cfg: Any = bridge.cfg
         self.capabilities = capabilities
-        self.cfg = ForeignConfig(
+        self.cfg = BridgeConfig(
             architecture=str(cfg.architecture),
             attention=capabilities.attention,
             attn_scale=capabilities.attn_scale,
@@ -86,27 +121,27 @@ class BridgeModel(ReadsText, HookedRootModule):
 
     @property
     def bridge(self) -> TransformerBridge:
-        """The bridge itself."""
+        """The wrapped `TransformerBridge`."""
         return self._bridge[0]
 
     @property
     def positions_in_layers(self) -> bool:
-        """True when attention itself looks at positions, so that `resume` must be told them."""
+        """True when attention itself uses positions, so that `resume` needs them."""
         return self.capabilities.positions_in_layers
 
     @property
     def pattern_before_z(self) -> bool:
-        """True when a hook on z may look at the pattern of the same pass."""
+        """True when the pattern of every layer is computed before its z."""
         return self.capabilities.pattern_before_z
 
     @property
     def training(self) -> bool:
-        """The bridge's own mode."""
+        """The bridge's mode."""
         return self.bridge.training
 
     @training.setter
     def training(self, mode: bool) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Nothing: torch's bookkeeping asks for it, the bridge decides."""
+        """Ignored: torch sets it on construction, but the mode is the bridge's."""
 
     def train(self, mode: bool = True) -> "BridgeModel":
         """Put the bridge into training or evaluation mode."""
@@ -127,10 +162,9 @@ class BridgeModel(ReadsText, HookedRootModule):
         Args:
             tokens: Token ids.
             attention_mask: True or 1 for real tokens.
-            position_ids: Where each token stands, from 0. Left out, the bridge counts: with padding on the left most
-                start at the first real token.
-
-            token_type_ids: First text or second, for a bridge that tells them apart.
+            position_ids: Position of each token, from 0; if None, the bridge's default (with left padding, most count
+                from the first real token).
+            token_type_ids: Token types (first or second text), for a bridge that has them.
 
         Raises:
             ValueError: tokens without a batch axis or out of range, a mask of another shape, or a mask, positions or
@@ -153,20 +187,21 @@ class BridgeModel(ReadsText, HookedRootModule):
         position_ids: Int[Tensor, "#batch pos"] | None = None,
         read_at: Int[Tensor, "batch read"] | None = None,
     ) -> Float[Tensor, "batch read d_vocab_out"]:
-        """Logits, going on from a residual stream. Exact, at the price of a full pass, in which hooks of earlier layers
-        see nothing.
+        """Logits from the residual stream at a layer. Exact, at the cost of a full pass; hooks of earlier layers do not
+        run.
 
         Args:
-            resid: What enters `layer`; with `layer == n_layers`, what enters the read-out.
+            resid: Input of `layer`; with `layer == n_layers`, input of the final norm and unembedding.
             layer: First layer to apply.
-            attn_out: What attention of `layer` is to write.
-            tokens: What the earlier layers run on, to no effect; zeros when left out.
+            attn_out: Attention output of `layer`; if None, it is computed.
+            tokens: Input of the earlier layers, without effect; default: zeros.
             attention_mask: As in `forward`.
-            position_ids: As in `forward`; needed where attention looks at positions (`positions_in_layers`).
-            read_at: Positions to read out; all when left out.
+            position_ids: As in `forward`; needed if attention uses positions (`positions_in_layers`).
+            read_at: Positions to return logits for; if None, all.
 
         Raises:
-            ValueError: a layer outside 0 to n_layers, or a stream or write that cannot be set in this bridge.
+            ValueError: a layer outside 0 to n_layers, or a residual stream or attention output that cannot be set in
+                this bridge.
         """
         last = self.cfg.n_layers if attn_out is None else self.cfg.n_layers - 1
         if not 0 <= layer <= last:
@@ -174,15 +209,15 @@ class BridgeModel(ReadsText, HookedRootModule):
         start = f"blocks.{layer}.hook_resid_pre"
         if layer == self.cfg.n_layers:
             start = f"blocks.{layer - 1}.hook_resid_post"
-        put = {start: resid}
+        values = {start: resid}
         if attn_out is not None:
-            put[f"blocks.{layer}.hook_attn_out"] = attn_out
-        for name in put:
+            values[f"blocks.{layer}.hook_attn_out"] = attn_out
+        for name in values:
             if not self.capabilities.cell(name, "edit").ok:
                 raise ValueError(refusal(name, "edit", self.capabilities))
         skipped = f"blocks.{layer}.attn." if attn_out is not None else None
 
-        def silent(name: str) -> bool:
+        def muted(name: str) -> bool:
             if name == "ln_final.hook_normalized":
                 return False
             early = not name.startswith("blocks.") or int(name.split(".")[1]) < layer
@@ -190,17 +225,17 @@ class BridgeModel(ReadsText, HookedRootModule):
 
         if tokens is None:
             tokens = torch.zeros(resid.shape[:2], dtype=torch.long, device=resid.device)
-        logits = self._run(tokens, self._inputs(tokens, attention_mask, position_ids), put, silent)
+        logits = self._run(tokens, self._inputs(tokens, attention_mask, position_ids), values, muted)
         return logits if read_at is None else take(logits, read_at)
 
     def _run(
         self,
         tokens: Tensor,
         inputs: dict[str, Tensor],
-        put: dict[str, Tensor],
-        silent: Callable[[str], bool],
+        values: dict[str, Tensor],
+        muted: Callable[[str], bool],
     ) -> Tensor:
-        hooks = list(relays(self.hook_dict, self.capabilities, self.cfg.n_heads, put, silent))  # pyright: ignore[reportArgumentType]
+        hooks = list(bridge_hooks(self.hook_dict, self.capabilities, self.cfg.n_heads, values, muted))  # pyright: ignore[reportArgumentType]
         with self.bridge.hooks(fwd_hooks=hooks):
             return self.bridge(tokens, **inputs)
 
@@ -231,11 +266,11 @@ class BridgeModel(ReadsText, HookedRootModule):
 
     @contextmanager
     def hooks(self, fwd_hooks: Iterable = (), bwd_hooks: Iterable = (), *args: Any, **kwargs: Any):
-        """TransformerLens's `hooks`, refusing a name that cannot be read here; an edit that the bridge would ignore is
-        refused when it is made.
+        """TransformerLens's `hooks`, for names that can be read in this bridge.
 
         Raises:
-            ValueError: an unknown name, or one that this model cannot serve (why, and what works instead).
+            ValueError: an unknown name, or one that cannot be read (with the reason and an alternative). An edit that
+                the bridge would ignore raises when it is made.
         """
         fwd_hooks, bwd_hooks = list(fwd_hooks), list(bwd_hooks)
         for name, _ in fwd_hooks + bwd_hooks:
@@ -251,10 +286,10 @@ class BridgeModel(ReadsText, HookedRootModule):
     def run_with_cache(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, *args: Any, names_filter: Any = None, remove_batch_dim: bool = False, **kwargs: Any
     ):
-        """Logits and an `ActivationCache` of the hook points that `names_filter` lets through.
+        """Logits and an `ActivationCache` of the hook points selected by `names_filter`.
 
         Raises:
-            ValueError: a name that does not exist, or that this model cannot serve.
+            ValueError: a name that does not exist or cannot be read.
         """
         for name in names_filter if isinstance(names_filter, list | tuple) else [names_filter]:
             if isinstance(name, str):
@@ -277,7 +312,7 @@ class BridgeModel(ReadsText, HookedRootModule):
         """The hook point of that name.
 
         Raises:
-            ValueError: there is none (why).
+            ValueError: a name that does not exist or cannot be read.
         """
         self._check_name(name)
         return self.hook_dict[name]  # pyright: ignore[reportReturnType]
@@ -287,7 +322,7 @@ class BridgeModel(ReadsText, HookedRootModule):
         return next(iter(self.bridge.parameters())).device
 
     def untrained(self, seed: int) -> "BridgeModel":
-        """A twin with fresh random weights, in evaluation mode; torch's global generator is left where it was.
+        """A copy with random weights, in evaluation mode; torch's global generator is not advanced.
 
         Raises:
             ValueError: a model that cannot be made from its config alone.

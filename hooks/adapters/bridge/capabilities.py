@@ -1,98 +1,73 @@
-"""What can be read and what can be edited in somebody else's model, place by place."""
+"""What can be read and edited in a bridge: tested on a few random tokens, and cached as long as the bridge exists."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
-State = Literal["works", "through", "ignored", "missing", "misleading"]
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from hooks.adapters.bridge.editing import EditTests
+from hooks.adapters.bridge.reading import ReadTests
+from hooks.adapters.bridge.sites import GLOBAL_SITES, LAYER_SITES, WEIGHTS, Cell, Tolerance, run
+from hooks.adapters.bridge.weights import attention_scale
+
 Use = Literal["read", "edit"]
 
-GLOBAL_SITES = ("hook_embed", "hook_pos_embed", "ln_final.hook_normalized")
-LAYER_SITES = (
-    "hook_resid_pre",
-    "attn.hook_q",
-    "attn.hook_k",
-    "attn.hook_v",
-    "attn.hook_attn_scores",
-    "attn.hook_pattern",
-    "attn.hook_z",
-    "hook_attn_out",
-    "hook_resid_mid",
-    "mlp.hook_pre",
-    "mlp.hook_post",
-    "hook_mlp_out",
-    "hook_resid_post",
-)
-WEIGHTS = ("attn.W_Q", "attn.W_K", "attn.W_V", "attn.W_O")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One place and one use of it."""
-
-    state: State
-    """`works`; works `through` another hook point; an edit is `ignored`; there is nothing (`missing`); or there is
-    something else than the name says (`misleading`)."""
-    point: str = ""
-    """The model's own hook point that does the job."""
-    why: str = ""
-    """What is wrong, or what to know when nothing is."""
-
-    @property
-    def ok(self) -> bool:
-        """True when this use of the place does what its name says."""
-        return self.state in ("works", "through")
-
-    def __str__(self) -> str:
-        text = f"through {self.point}" if self.state == "through" else self.state
-        return f"{text} ({self.why})" if self.why else text
+BATCH, POS = 3, 6
+STRETCH = 2
+"""Distance of neighbouring positions in the tests of `position_ids`."""
+REFUSALS = (TypeError, ValueError, RuntimeError, IndexError, NotImplementedError)
+"""Errors of a bridge that does not accept an input."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
-    """Everything that was found out about a model by trying."""
+    """What can be read and edited in a bridge."""
 
     cells: Mapping[tuple[str, Use], Cell]
-    """By canonical name, such as `blocks.0.attn.hook_pattern`, and use. Weights (`blocks.0.attn.W_O`) are only read."""
+    """By canonical name, such as `blocks.0.attn.hook_pattern`, and use. Weights (`blocks.0.attn.W_O`) are read only."""
     attention: Literal["causal", "bidirectional"]
-    """Whether a later token changes what stands before it."""
+    """`causal` if no token changes the logits at earlier positions."""
     attn_scale: float
-    """What scores are divided by."""
+    """Divisor of the attention scores."""
     attention_mask: Cell
     """Whether padding is hidden from all real tokens."""
     position_ids: Cell
     """Whether positions can be given."""
-    token_type_ids: Cell = Cell("missing")
-    """Whether a first text can be told from a second."""
-    position_offset: int = 0
-    """What the model calls the first position."""
-    positions_in_layers: bool = False
-    """True when attention itself looks at positions (rotary), so that going on from a layer needs them."""
-    pattern_before_z: bool = True
-    """True when a layer's pattern is seen before what its heads hand on."""
-    d_vocab_out: int = 0
+    token_type_ids: Cell
+    """Whether token types (first or second text) can be given."""
+    position_offset: int
+    """The model's id of the first position."""
+    positions_in_layers: bool
+    """True when attention itself uses positions (rotary), so that resuming from a layer needs them."""
+    pattern_before_z: bool
+    """True when the pattern of every layer is computed before its z."""
+    d_vocab_out: int
     """Logits per position."""
 
     def __post_init__(self):
         object.__setattr__(self, "cells", MappingProxyType(dict(self.cells)))
 
     def cell(self, name: str, use: Use) -> Cell:
-        """What was found of one place and use.
+        """The result for one name and use.
 
         Raises:
-            ValueError: a name that is not among those tried.
+            ValueError: a name that was not tested.
         """
         if (name, use) not in self.cells:
-            raise ValueError(f"{name!r} was not tried for {use}; see capabilities.rows() for what was.")
+            raise ValueError(f"{name!r} was not tested for {use}; see capabilities.rows() for what was.")
         return self.cells[name, use]
 
     def lacks(self, needs: Mapping[str, tuple[Use, ...]]) -> str:
-        """Why a use of some sites cannot be had, in words; empty when all can.
+        """The first need that is not met, in words; empty if all are.
 
         Args:
-            needs: Uses by site; a site of layers (`attn.hook_z`) means all of them.
+            needs: Uses by site; a site of layers (`attn.hook_z`) stands for all layers.
         """
         for site, uses in needs.items():
             for use in uses:
@@ -103,21 +78,21 @@ class Capabilities:
         return ""
 
     def _names(self, site: str) -> list[str]:
-        found = [name for name, use in self.cells if use == "read" and _site(name) == site]
+        found = [name for name, use in self.cells if use == "read" and _without_layer(name) == site]
         return found or [site]
 
     def rows(self) -> list[dict[str, str]]:
-        """One row per site, with what reading and editing it does; layers that are alike share one."""
+        """One row per site with its results for reading and editing; layers with the same results share a row."""
         rows: list[dict[str, str]] = []
         for site in (*GLOBAL_SITES[:2], *LAYER_SITES, GLOBAL_SITES[2], *WEIGHTS):
-            alike: dict[tuple[str, str], list[str]] = {}
+            groups: dict[tuple[str, ...], list[str]] = {}
             for name in self._names(site):
-                read, edit = (self.cells.get((name, use)) for use in ("read", "edit"))
-                alike.setdefault((_shown(read), _shown(edit)), []).append(name)
-            rows += [
-                {"site": _joined(site, names, len(alike)), "read": read, "edit": edit}
-                for (read, edit), names in alike.items()
-            ]
+                cells = (self.cells.get((name, "read"), ""), self.cells.get((name, "edit"), ""))
+                groups.setdefault(tuple(_without_layer(str(cell)) for cell in cells), []).append(name)
+            for (read, edit), names in groups.items():
+                layers = ", ".join(name.split(".")[1] for name in names) if len(groups) > 1 else ""
+                of_layers = f" of {'layer' if len(names) == 1 else 'layers'} {layers}" if layers else ""
+                rows.append({"site": site + of_layers, "read": read, "edit": edit})
         return rows
 
     def __str__(self) -> str:
@@ -128,18 +103,139 @@ class Capabilities:
         return "\n".join([f"{self.attention} attention; {positions}", *lines])
 
 
-def _site(name: str) -> str:
-    return re.sub(r"^blocks\.\d+\.", "", name)
+_CACHE: WeakKeyDictionary[Any, tuple[Any, Capabilities]] = WeakKeyDictionary()
 
 
-def _shown(cell: Cell | None) -> str:
-    """As in any layer; nothing for a use that there is not."""
-    return "" if cell is None else re.sub(r"blocks\.\d+\.", "", str(cell))
+def capabilities_of(bridge: Any, tokens: Int[Tensor, "batch pos"] | None = None) -> Capabilities:
+    """Test what can be read and edited in a bridge, in about thirty passes on a few tokens. It is not changed.
+
+    Args:
+        bridge: A `TransformerBridge`.
+        tokens: At least three sequences to test on; if None, random ones from a fixed seed.
+
+    Raises:
+        ValueError: tokens that do not fit, or a model whose output is not logits at every position.
+    """
+    config = getattr(bridge.original_model, "config", None)
+    state = (bool(getattr(bridge, "compatibility_mode", False)), getattr(config, "_attn_implementation", None))
+    if tokens is None and bridge in _CACHE and _CACHE[bridge][0] == state:
+        return _CACHE[bridge][1]
+    generator = torch.Generator().manual_seed(0)
+    training = bridge.training
+    bridge.eval()
+    try:
+        found = _test(bridge, _tokens(bridge, tokens, generator), generator)
+    finally:
+        bridge.train(training)
+    _CACHE[bridge] = (state, found)
+    return found
 
 
-def _joined(site: str, names: list[str], n_kinds: int) -> str:
-    """The site alone where all layers are alike, else with its layers."""
-    if n_kinds == 1:
-        return site
-    layers = ", ".join(name.split(".")[1] for name in names)
-    return f"{site} of {'layer' if len(names) == 1 else 'layers'} {layers}"
+def _tokens(bridge: Any, given: Tensor | None, generator: torch.Generator) -> Int[Tensor, "batch pos"]:
+    """Three sequences, each with its first token again at position 3."""
+    if given is not None:
+        if given.ndim != 2 or given.shape[0] < BATCH or given.shape[1] < 4:
+            raise ValueError(f"tokens is {tuple(given.shape)}; give (batch, pos) of at least ({BATCH}, 4) to test on.")
+        tokens = given[:BATCH].clone()
+    else:
+        if bridge.cfg.n_ctx < 4:
+            raise ValueError(f"the model has n_ctx {bridge.cfg.n_ctx}; it must be at least 4 to be tested.")
+        special = getattr(getattr(bridge.original_model, "config", None), "pad_token_id", None)
+        usable = torch.tensor([token for token in range(min(bridge.cfg.d_vocab, 1000)) if token != special])
+        drawn = torch.randint(len(usable), (BATCH, min(POS, bridge.cfg.n_ctx)), generator=generator)
+        drawn[1:, 0] = (drawn[0, 0] + torch.arange(1, BATCH)) % len(usable)  # sequences that differ from the start
+        tokens = usable[drawn]
+    tokens[:, 3] = tokens[:, 0]
+    return tokens.to(next(iter(bridge.parameters())).device)
+
+
+@torch.no_grad()
+def _test(bridge: Any, tokens: Int[Tensor, "batch pos"], generator: torch.Generator) -> Capabilities:
+    logits = bridge(tokens)
+    if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != tokens.shape:
+        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise ValueError(
+            f"the bridge's output is {found}; needed are logits (batch, pos, vocabulary), as of a language model or a "
+            f"masked one. Build the bridge around such a head."
+        )
+    same = Tolerance(logits.dtype)
+    ends = tokens.clone()
+    ends[:, -1] = tokens[:, -1].roll(1)
+    causal = not same.changed(bridge(ends)[:, :-1], logits[:, :-1])
+    reads = ReadTests(bridge, tokens, causal=causal)
+    edits = EditTests(reads, generator)
+    cells: dict[Any, Cell] = {(name, "read"): cell for name, cell in edits.read_cells().items()}
+    cells |= {(name, "edit"): cell for name, cell in edits.cells.items()}
+    positions, offset = _positions(bridge, tokens, logits, same)
+    return Capabilities(
+        cells=cells,
+        attention="causal" if causal else "bidirectional",
+        attn_scale=attention_scale(bridge.cfg, bridge.cfg.d_head),
+        attention_mask=_mask(bridge, tokens, same),
+        position_ids=positions,
+        token_type_ids=_types(bridge, tokens, logits, same),
+        position_offset=offset,
+        positions_in_layers=positions.ok and _positions_in_layers(reads, edits, offset),
+        pattern_before_z=_pattern_before_z(reads),
+        d_vocab_out=logits.shape[-1],
+    )
+
+
+def _pattern_before_z(reads: ReadTests) -> bool:
+    """In every layer, by the order in which the hook points fired."""
+    order = {name: index for index, name in enumerate(reads.seen)}
+    for layer in range(reads.cfg.n_layers):
+        z, pattern = (reads.points[f"blocks.{layer}.attn.hook_{name}"] for name in ("z", "pattern"))
+        if z and pattern and order[pattern[0]] > order[z[0]]:
+            return False
+    return True
+
+
+def _mask(bridge: Any, tokens: Tensor, same: Tolerance) -> Cell:
+    """Whether padding at either end is hidden."""
+    for end in (0, -1):
+        mask, other = torch.ones_like(tokens), tokens.clone()
+        mask[:, end], other[:, end] = 0, tokens[:, end].roll(1)
+        try:
+            one, two = (bridge(each, attention_mask=mask)[mask.bool()] for each in (tokens, other))
+        except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
+            return Cell("missing", why=f"the bridge refuses it: {str(error)[:80]}")
+        if same.changed(one, two):
+            return Cell("ignored", why="real tokens see padding")
+    return Cell("works")
+
+
+def _positions(bridge: Any, tokens: Tensor, logits: Tensor, same: Tolerance) -> tuple[Cell, int]:
+    """Whether positions can be given, and the id of the first."""
+    count = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+    try:
+        for offset in range(4):
+            if not same.equal(bridge(tokens, position_ids=count + offset), logits):
+                continue
+            far = bridge(tokens, position_ids=STRETCH * count + offset)
+            return (Cell("works") if same.changed(far, logits) else Cell("ignored")), offset
+    except REFUSALS as error:
+        return Cell("missing", why=f"the bridge refuses them: {str(error)[:80]}"), 0
+    return Cell("misleading", why="positions 0, 1, 2 ... do not give the logits without positions"), 0
+
+
+def _types(bridge: Any, tokens: Tensor, logits: Tensor, same: Tolerance) -> Cell:
+    """Whether token types change the logits."""
+    kinds = torch.zeros_like(tokens)
+    kinds[:, 1:] = 1
+    try:
+        other = bridge(tokens, token_type_ids=kinds)
+    except REFUSALS as error:
+        return Cell("missing", why=f"the bridge refuses them: {str(error)[:80]}")
+    return Cell("works") if same.changed(other, logits) else Cell("ignored")
+
+
+def _positions_in_layers(reads: ReadTests, edits: EditTests, offset: int) -> bool:
+    """Whether positions change the logits when the input of every layer is fixed."""
+    count = torch.arange(reads.tokens.shape[1], device=reads.tokens.device).expand_as(reads.tokens)
+    logits, _ = run(reads.bridge, reads.tokens, edits.fixed, position_ids=STRETCH * count + offset)
+    return reads.same.changed(logits, reads.logits)
+
+
+def _without_layer(text: str) -> str:
+    return re.sub(r"\bblocks\.\d+\.", "", text)

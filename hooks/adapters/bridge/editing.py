@@ -1,6 +1,7 @@
-"""Does an edit at a hook point do what an edit of that quantity must? Each is tried, in all layers in one pass.
+"""Tests of whether an edit at a hook point of a bridge has the effect that an edit of that quantity must have.
 
-What enters every layer is held at its clean value, so that what a layer leaves tells of that layer's edit alone.
+All layers are tested in one pass. The input of every layer is fixed at its clean value, so that the output of a layer
+depends on the edit in that layer alone.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,216 +10,211 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from hooks.adapters.bridge.capabilities import Cell
-from hooks.adapters.bridge.reading import Trial
-from hooks.adapters.bridge.sites import run
+from hooks.adapters.bridge.reading import ReadTests
+from hooks.adapters.bridge.sites import Cell, run
 
 Values = dict[int, Tensor]
-"""By layer."""
+"""One tensor per layer."""
 Seen = Mapping[str, Tensor]
-ALONE = "it cannot be tried layer by layer: hook_resid_pre cannot be set"
+"""Recorded activations by hook point."""
+NO_FIXED_INPUT = "it cannot be tested layer by layer: hook_resid_pre cannot be set"
 
 
-class Edits:
-    """Every edit of a trial's bridge.
+def _rolled(x: Tensor) -> Tensor:
+    """Another sequence's activation."""
+    return x.roll(1, 0)
+
+
+class EditTests:
+    """Results for every edit, by canonical name, in `cells`.
 
     Args:
-        trial: What was read.
-        generator: Decides what is put where.
+        reads: Results of the read tests.
+        generator: Source of the random values that are set.
     """
 
-    def __init__(self, trial: Trial, generator: torch.Generator):
-        self.trial, self.generator, self.same = trial, generator, trial.same
-        self.layers = range(trial.cfg.n_layers)
+    def __init__(self, reads: ReadTests, generator: torch.Generator):
+        self.reads, self.generator, self.same = reads, generator, reads.same
+        self.layers = range(reads.cfg.n_layers)
         self.cells: dict[str, Cell] = {}
-        self.held: dict[str, Tensor] = {}
-        self._ends()
-        self._streams()
+        self.fixed: dict[str, Tensor] = {}
+        self._test_ends()
+        self._test_streams()
         streams = [[f"blocks.{i}.hook_resid_{end}" for i in self.layers] for end in ("pre", "post")]
         if not all(self.cells[name].ok for names in streams for name in names):
-            self.cells = {name: self.cells.get(name, Cell("misleading", why=ALONE)) for name in trial.points}
+            self.cells = {name: self.cells.get(name, Cell("misleading", why=NO_FIXED_INPUT)) for name in reads.points}
             return
-        self.held = {self.cells[name].point: trial.value[name] for name in streams[0]}
-        self._attention()
-        self._mlp()
+        self.fixed = {self.cells[name].point: reads.value[name] for name in streams[0]}
+        self._test_attention()
+        self._test_queries_keys_values()
+        self._test_mlp()
 
-    def read(self) -> dict[str, Cell]:
-        """How each place is read: where it is edited, if it can be."""
+    def read_cells(self) -> dict[str, Cell]:
+        """Results for reading: at the hook point where the site can be edited, if it can be."""
         return {
             name: replace(cell, state=self.cells[name].state, point=self.cells[name].point)
             if cell.ok and name in self.cells and self.cells[name].ok
             else cell
-            for name, cell in self.trial.read.items()
+            for name, cell in self.reads.cells.items()
         }
 
-    def _ends(self) -> None:
-        """Embeddings, and what the read-out reads."""
-        trial = self.trial
+    def _test_ends(self) -> None:
+        """Embeddings, and the input of the unembedding."""
+        reads = self.reads
 
-        def follows(point: str) -> str:
-            logits, _ = run(trial.bridge, trial.tokens, {point: trial.seen[point].roll(1, 0)})
-            wanted = trial.logits.roll(1, 0)
-            return self._fault(logits, wanted, trial.logits)
+        def logits_with(point: str, value: Tensor) -> Tensor:
+            return run(reads.bridge, reads.tokens, {point: value})[0]
 
-        def adds(point: str) -> str:
-            embed = trial.points["hook_embed"]
+        def swapped(point: str) -> str:
+            logits = logits_with(point, _rolled(reads.seen[point]))
+            return self._fault(logits, _rolled(reads.logits), reads.logits)
+
+        def added(point: str) -> str:
+            embed = reads.points["hook_embed"]
             if not embed:
                 return "there is no token embedding to compare with"
-            extra = self._random(trial.seen[embed[0]]) - trial.seen[embed[0]]
-            logits, _ = run(trial.bridge, trial.tokens, {point: trial.seen[point] + extra})
-            wanted, _ = run(trial.bridge, trial.tokens, {embed[0]: trial.seen[embed[0]] + extra})
-            return self._fault(logits, wanted, trial.logits)
+            extra = self._random(reads.seen[embed[0]]) - reads.seen[embed[0]]
+            logits = logits_with(point, reads.seen[point] + extra)
+            wanted = logits_with(embed[0], reads.seen[embed[0]] + extra)
+            return self._fault(logits, wanted, reads.logits)
 
-        for name, judge in {
-            "hook_embed": follows,
-            "hook_pos_embed": adds,
-            "ln_final.hook_normalized": follows,
+        for name, test in {
+            "hook_embed": swapped,
+            "hook_pos_embed": added,
+            "ln_final.hook_normalized": swapped,
         }.items():
             faults = {}
-            for point in self.trial.points[name]:
-                faults[point] = judge(point)
+            for point in reads.points[name]:
+                faults[point] = test(point)
                 if not faults[point]:
                     break
-            self._note(name, faults)
+            self._record(name, faults)
 
-    def _streams(self) -> None:
-        """The stream between layers: with another sequence's values, all that follows is that sequence's."""
+    def _test_streams(self) -> None:
+        """With another sequence's residual stream, everything after it is that sequence's."""
         last = self.layers[-1]
 
         def rolled(layer: int, value: Tensor) -> Tensor:
             return value.roll(1 + layer % 2, 0)  # neighbouring layers get different ones
 
         for site in ("hook_resid_pre", "hook_resid_post"):
-            points = {layer: self.trial.points[f"blocks.{layer}.{site}"] for layer in self.layers}
-            edits = {one[0]: rolled(layer, self.trial.seen[one[0]]) for layer, one in points.items() if one}
-            logits, seen = run(self.trial.bridge, self.trial.tokens, edits, self.trial.names)
+            points = {layer: self.reads.points[f"blocks.{layer}.{site}"] for layer in self.layers}
+            edits = {one[0]: rolled(layer, self.reads.seen[one[0]]) for layer, one in points.items() if one}
+            logits, seen = run(self.reads.bridge, self.reads.tokens, edits, self.reads.names)
             for layer, one in points.items():
-                told = layer if site == "hook_resid_pre" else layer + 1
-                follow = [f"blocks.{told}.{name}" for name in ("hook_resid_post", "attn.hook_z", "hook_resid_pre")]
-                follow = [self.trial.points[name][0] for name in follow if self.trial.points.get(name)]
-                pairs = [(seen[name], self.trial.seen[name]) for name in follow if name not in edits]
-                pairs += [(logits, self.trial.logits)] if layer == last else []
+                reader = layer if site == "hook_resid_pre" else layer + 1
+                after = [f"blocks.{reader}.{name}" for name in ("hook_resid_post", "attn.hook_z", "hook_resid_pre")]
+                after = [self.reads.points[name][0] for name in after if self.reads.points.get(name)]
+                pairs = [(seen[name], self.reads.seen[name]) for name in after if name not in edits]
+                pairs += [(logits, self.reads.logits)] if layer == last else []
                 faults = [self._fault(found, rolled(layer, clean), clean) for found, clean in pairs]
-                self._note(f"blocks.{layer}.{site}", {one[0]: next(filter(None, faults), "")} if one else {})
+                self._record(f"blocks.{layer}.{site}", {one[0]: next(filter(None, faults), "")} if one else {})
 
-    def _attention(self) -> None:
-        """From what attention writes backwards to queries and keys."""
-        trial = self.trial
+    def _test_attention(self) -> None:
+        """Attention output, z, pattern and scores; each is compared with an edit of the one before it."""
         write = self._values("hook_attn_out", self._random)
-        self._attempt("hook_attn_out", write, judge=self._adds)
+        self._test("hook_attn_out", write, judge=self._added)
         z = self._values("attn.hook_z", self._random)
-        written = {layer: trial.weights[layer].written(value) for layer, value in z.items()}
-        self._attempt("attn.hook_z", z, self._after("hook_attn_out", written))
+        written = {layer: self.reads.weights[layer].output(value) for layer, value in z.items()}
+        self._test("attn.hook_z", z, self._outputs("hook_attn_out", written))
 
         def rows(pattern: Tensor) -> Tensor:
             drawn = self._random(pattern).abs()
             return drawn / drawn.sum(-1, keepdim=True)
 
         pattern = self._values("attn.hook_pattern", rows)
-        self._attempt("attn.hook_pattern", pattern, self._mixing(pattern))
+        self._test("attn.hook_pattern", pattern, self._outputs_with_pattern(pattern))
         scores = self._values("attn.hook_attn_scores", self._other_scores)
-        self._attempt("attn.hook_attn_scores", scores, self._mixing({i: s.softmax(-1) for i, s in scores.items()}))
-        self._queries_keys_values()
+        wanted = self._outputs_with_pattern({layer: one.softmax(-1) for layer, one in scores.items()})
+        self._test("attn.hook_attn_scores", scores, wanted)
 
-    def _mixing(self, pattern: Values) -> Values:
-        """What layers leave when their heads mix by these patterns."""
-        return self._after(
-            "attn.hook_z", {layer: self.trial.layers[layer].mixed(one) for layer, one in pattern.items()}
-        )
+    def _outputs_with_pattern(self, pattern: Values) -> Values:
+        z = {layer: self.reads.layers[layer].mixed(one) for layer, one in pattern.items()}
+        return self._outputs("attn.hook_z", z)
 
-    def _queries_keys_values(self) -> None:
-        """All three of another sequence: then so is z. Which of them is at fault shows when each is changed alone."""
+    def _test_queries_keys_values(self) -> None:
+        """With all three of another sequence, z is that sequence's. Each is also edited alone: is it ignored?"""
         sites = ("attn.hook_q", "attn.hook_k", "attn.hook_v")
-        values = {site: self._values(site, lambda one: one.roll(1, 0)) for site in sites}
-        whole = [layer for layer in self.layers if all(layer in values[site] for site in sites)]
-        put = {self._first(layer, site): values[site][layer] for layer in whole for site in sites}
-        wanted = self._after("attn.hook_z", self._values("attn.hook_z", lambda one: one.roll(1, 0)))
-        _, seen = self._run(put)
+        values = {site: self._values(site, _rolled) for site in sites}
+        complete = [layer for layer in self.layers if all(layer in values[site] for site in sites)]
+        wanted = self._outputs("attn.hook_z", self._values("attn.hook_z", _rolled))
+        seen = self._run({self._first(layer, site): values[site][layer] for layer in complete for site in sites})
         for site in sites:
-            _, alone = self._run({self._first(i, site): self._random(one) for i, one in values[site].items()})
+            alone = self._run({self._first(i, site): self._random(one) for i, one in values[site].items()})
             for layer in self.layers:
                 name = f"blocks.{layer}.{site}"
                 if layer not in values[site]:
-                    self._note(name, {})
+                    self._record(name, {})
                     continue
-                if torch.equal(self._end(alone, layer), self._clean_end(layer)):
+                if torch.equal(self._output(alone, layer), self._clean_output(layer)):
                     fault = "ignored"
-                elif layer not in whole or layer not in wanted:
+                elif layer not in complete or layer not in wanted:
                     fault = "it cannot be checked without queries, keys, values and z"
                 else:
-                    fault = self._fault(self._end(seen, layer), wanted[layer], self._clean_end(layer))
-                self._note(name, {self._first(layer, site): fault})
+                    fault = self._fault(self._output(seen, layer), wanted[layer], self._clean_output(layer))
+                self._record(name, {self._first(layer, site): fault})
 
-    def _mlp(self) -> None:
-        trial = self.trial
-
-        def rolled(one: Tensor) -> Tensor:
-            return one.roll(1, 0)
-
-        ends = {
-            layer: rolled(trial.value[f"blocks.{layer}.hook_resid_post"]) for layer in self._having("hook_resid_post")
-        }
+    def _test_mlp(self) -> None:
+        reads = self.reads
 
         def middle(layer: int, put: Tensor, seen: Seen) -> str:
-            clean, found = self._clean_end(layer), self._end(seen, layer)
-            fault = self._fault(found, ends[layer], clean)
-            out = trial.points[f"blocks.{layer}.hook_mlp_out"]
-            if fault and out and self._fault(found, clean + seen[out[0]] - trial.seen[out[0]], clean) == "":
-                return "an edit reaches the MLP, but not the stream that goes on"
+            clean, found = self._clean_output(layer), self._output(seen, layer)
+            fault = self._fault(found, _rolled(clean), clean)
+            out = reads.points[f"blocks.{layer}.hook_mlp_out"]
+            if fault and out and self._fault(found, clean + seen[out[0]] - reads.seen[out[0]], clean) == "":
+                return "an edit reaches the MLP, but not the residual stream"
             return fault
 
-        self._attempt("hook_resid_mid", self._values("hook_resid_mid", rolled), judge=middle)
+        self._test("hook_resid_mid", self._values("hook_resid_mid", _rolled), judge=middle)
         out = self._values("hook_mlp_out", self._random)
-        self._attempt("hook_mlp_out", out, self._summed(out))
-        post = self._values("mlp.hook_post", rolled)
-        self._attempt("mlp.hook_post", post, self._after("hook_mlp_out", self._values("hook_mlp_out", rolled)))
-        pre = self._values("mlp.hook_pre", rolled)
+        self._test("hook_mlp_out", out, self._outputs_with_mlp_out(out))
+        post = self._values("mlp.hook_post", _rolled)
+        self._test("mlp.hook_post", post, self._outputs("hook_mlp_out", self._values("hook_mlp_out", _rolled)))
+        pre = self._values("mlp.hook_pre", _rolled)
         gates = [f"blocks.{layer}.mlp.hook_pre_linear" for layer in pre]
-        also = {name: rolled(trial.seen[name]) for name in gates if name in trial.seen}
-        self._attempt("mlp.hook_pre", pre, self._after("mlp.hook_post", post), also=also)
+        also = {name: _rolled(reads.seen[name]) for name in gates if name in reads.seen}
+        self._test("mlp.hook_pre", pre, self._outputs("mlp.hook_post", post), also=also)
 
-    def _summed(self, out: Values) -> Values:
-        """What layers leave when the MLP writes these."""
+    def _outputs_with_mlp_out(self, out: Values) -> Values:
         wanted, normed = {}, {}
         for layer, value in out.items():
             name = f"blocks.{layer}."
-            extra = value - self.trial.value[name + "hook_mlp_out"]
-            sums, end = self.trial.seen.get(name + "ln2.hook_in"), self.trial.value[name + "hook_resid_post"]
-            if sums is not None and self.same.equal(self.trial.seen.get(name + "ln2.hook_out"), end):
+            extra = value - self.reads.value[name + "hook_mlp_out"]
+            sums, end = self.reads.seen.get(name + "ln2.hook_in"), self.reads.value[name + "hook_resid_post"]
+            if sums is not None and self.same.equal(self.reads.seen.get(name + "ln2.hook_out"), end):
                 normed[layer] = (name + "ln2.hook_in", sums + extra)
             else:
                 wanted[layer] = end + extra
         if normed:
-            _, seen = self._run(dict(normed.values()))
-            wanted |= {layer: self._end(seen, layer) for layer in normed}
+            seen = self._run(dict(normed.values()))
+            wanted |= {layer: self._output(seen, layer) for layer in normed}
         return wanted
 
     def _values(self, site: str, make: Callable[[Tensor], Tensor]) -> Values:
-        return {layer: make(self.trial.value[f"blocks.{layer}.{site}"]) for layer in self._having(site)}
-
-    def _having(self, site: str) -> list[int]:
-        return [layer for layer in self.layers if f"blocks.{layer}.{site}" in self.trial.value]
+        """New values for a site, from its clean ones, in every layer that has it."""
+        clean = {layer: self.reads.value.get(f"blocks.{layer}.{site}") for layer in self.layers}
+        return {layer: make(value) for layer, value in clean.items() if value is not None}
 
     def _first(self, layer: int, site: str) -> str:
-        return self.trial.points[f"blocks.{layer}.{site}"][0]
+        return self.reads.points[f"blocks.{layer}.{site}"][0]
 
-    def _run(self, edits: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        return run(self.trial.bridge, self.trial.tokens, {**self.held, **edits}, self.trial.names)
+    def _run(self, edits: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return run(self.reads.bridge, self.reads.tokens, {**self.fixed, **edits}, self.reads.names)[1]
 
-    def _end(self, seen: Seen, layer: int) -> Tensor:
+    def _output(self, seen: Seen, layer: int) -> Tensor:
         return seen[self._first(layer, "hook_resid_post")]
 
-    def _clean_end(self, layer: int) -> Tensor:
-        return self.trial.value[f"blocks.{layer}.hook_resid_post"]
+    def _clean_output(self, layer: int) -> Tensor:
+        return self.reads.value[f"blocks.{layer}.hook_resid_post"]
 
-    def _after(self, site: str, values: Values) -> Values:
-        """What layers leave when a site has these values; only where setting it is known to work."""
+    def _outputs(self, site: str, values: Values) -> Values:
+        """Outputs of the layers in which a site can be set, with these values there."""
         cells = {layer: self.cells[f"blocks.{layer}.{site}"] for layer in values}
         values = {layer: value for layer, value in values.items() if cells[layer].ok}
-        _, seen = self._run({cells[layer].point: value for layer, value in values.items()})
-        return {layer: self._end(seen, layer) for layer in values}
+        seen = self._run({cells[layer].point: value for layer, value in values.items()})
+        return {layer: self._output(seen, layer) for layer in values}
 
-    def _attempt(
+    def _test(
         self,
         site: str,
         put: Values,
@@ -227,58 +223,65 @@ class Edits:
         judge: Callable[[int, Tensor, Seen], str] | None = None,
         also: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """Put values at a site of every layer, at its hook points in turn, until layers leave what they must."""
+        """Set a site in every layer, at each of its hook points in turn, until the layer's output is as wanted.
+
+        Args:
+            site: The site to test.
+            put: Values to set.
+            wanted: Outputs of layers that a working edit gives; without `judge`.
+            judge: What is wrong, from a layer, its value and the recorded activations; empty if nothing is.
+            also: Further activations to set, by hook point.
+        """
         faults: dict[int, dict[str, str]] = {layer: {} for layer in self.layers}
-        points = {layer: self.trial.points[f"blocks.{layer}.{site}"] for layer in put}
+        points = {layer: self.reads.points[f"blocks.{layer}.{site}"] for layer in put}
         for turn in range(max(map(len, points.values()), default=0)):
             left = [i for i, one in points.items() if turn < len(one) and "" not in faults[i].values()]
-            _, seen = self._run({**(also or {}), **{points[layer][turn]: put[layer] for layer in left}})
+            seen = self._run({**(also or {}), **{points[layer][turn]: put[layer] for layer in left}})
             for layer in left:
-                found, clean = self._end(seen, layer), self._clean_end(layer)
                 if judge is not None:
                     fault = judge(layer, put[layer], seen)
                 elif wanted is None or layer not in wanted:
-                    fault = "it cannot be checked, as what it makes cannot be set"
+                    fault = "it cannot be checked, as its result cannot be set"
                 else:
-                    fault = self._fault(found, wanted[layer], clean)
+                    fault = self._fault(self._output(seen, layer), wanted[layer], self._clean_output(layer))
                 faults[layer][points[layer][turn]] = fault
         for layer in self.layers:
-            self._note(f"blocks.{layer}.{site}", faults[layer])
+            self._record(f"blocks.{layer}.{site}", faults[layer])
 
-    def _adds(self, layer: int, written: Tensor, seen: Seen) -> str:
-        """Does the stream take up what attention writes?"""
-        name, end = f"blocks.{layer}.", self._clean_end(layer)
-        if torch.equal(self._end(seen, layer), end):
+    def _added(self, layer: int, written: Tensor, seen: Seen) -> str:
+        """Whether an attention output is added to the residual stream."""
+        name, end = f"blocks.{layer}.", self._clean_output(layer)
+        if torch.equal(self._output(seen, layer), end):
             return "ignored"
-        total = self.trial.value[name + "hook_resid_pre"] + written
-        middles = [*self.trial.points[name + "hook_resid_mid"], name + "ln1.hook_in"]
+        total = self.reads.value[name + "hook_resid_pre"] + written
+        middles = [*self.reads.points[name + "hook_resid_mid"], name + "ln1.hook_in"]
         sums = [seen[point] for point in middles if point in seen]
-        if name + "hook_mlp_out" in self.trial.value:  # side by side
-            sums.append(self._end(seen, layer) - self.trial.value[name + "hook_mlp_out"])
+        if name + "hook_mlp_out" in self.reads.value:  # parallel attention and MLP
+            sums.append(self._output(seen, layer) - self.reads.value[name + "hook_mlp_out"])
         return "" if any(self.same.equal(one, total) for one in sums) else "it is not added to the stream as it is"
 
     def _fault(self, found: Tensor, wanted: Tensor, clean: Tensor) -> str:
         if self.same.same_change(found, wanted, clean):
             return ""
-        return "ignored" if torch.equal(found, clean) else "what follows is not what it must be"
+        return "ignored" if torch.equal(found, clean) else "an edit has another effect than it must have"
 
-    def _note(self, name: str, faults: Mapping[str, str]) -> None:
-        """Keep the hook point that acts as it must, or else what is wrong with the first."""
-        read = self.trial.read[name]
+    def _record(self, name: str, faults: Mapping[str, str]) -> None:
+        """Keep the hook point that passed, or else the fault of the first."""
+        read = self.reads.cells[name]
         right = [point for point, fault in faults.items() if not fault]
         if right:
             self.cells[name] = Cell("works" if right[0] == name else "through", right[0], read.why)
         elif faults:
             fault = next(iter(faults.values()))
             self.cells[name] = Cell("ignored") if fault == "ignored" else Cell("misleading", why=fault)
-        elif name in self.trial.seen and self._is_ignored(name):
+        elif name in self.reads.seen and self._is_ignored(name):
             self.cells[name] = Cell("ignored")
         else:
             self.cells[name] = Cell(read.state, why=read.why)
 
     def _is_ignored(self, name: str) -> bool:
-        logits, _ = run(self.trial.bridge, self.trial.tokens, {name: self._random(self.trial.seen[name])})
-        return torch.equal(logits, self.trial.logits)
+        logits, _ = run(self.reads.bridge, self.reads.tokens, {name: self._random(self.reads.seen[name])})
+        return torch.equal(logits, self.reads.logits)
 
     def _random(self, like: Tensor) -> Tensor:
         drawn = torch.randn(like.shape, generator=self.generator).to(like)
@@ -286,6 +289,6 @@ class Edits:
         return torch.where(like.isfinite(), like + drawn * size, like)
 
     def _other_scores(self, scores: Tensor) -> Tensor:
-        """What is masked stays so."""
+        """Random scores; masked ones stay masked."""
         drawn = torch.randn(scores.shape, generator=self.generator).to(scores)
         return torch.where(scores > torch.finfo(scores.dtype).min / 2, drawn, scores)

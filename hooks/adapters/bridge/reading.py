@@ -1,4 +1,4 @@
-"""What is each hook point of a bridge, by the values that stand there in one pass?"""
+"""Tests of what each hook point of a bridge is, by the activations recorded there in one pass."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,59 +7,52 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.adapters.bridge.capabilities import GLOBAL_SITES, WEIGHTS, Cell
-from hooks.adapters.bridge.sites import CANDIDATES, Tolerance, run, watched
-from hooks.adapters.bridge.weights import HeadWeights
+from hooks.adapters.bridge.sites import CANDIDATES, GLOBAL_SITES, WEIGHTS, Cell, Tolerance, recorded_points, run
+from hooks.adapters.bridge.weights import HeadWeights, attention_scale
 
-Meaning = Callable[[Tensor], str]
-"""What is wrong with a value that should be some quantity; empty when it is that."""
+Test = Callable[[Tensor], str]
+"""What is wrong with an activation that should be a given quantity; empty if nothing is."""
 
 
-class Trial:
-    """One pass of a bridge on a few tokens, and what each hook point turned out to be.
+class ReadTests:
+    """One pass of a bridge on a few tokens, and the hook points that have the quantity of each canonical name.
 
     Args:
-        bridge: What to try, in evaluation mode.
-        tokens: A few sequences; in each, the first token stands once more at position 3.
-        causal: Whether its queries are kept from later keys.
+        bridge: The bridge to test, in evaluation mode.
+        tokens: A few sequences; in each, the token at position 3 is the first token again.
+        causal: Whether later keys are masked.
     """
 
     def __init__(self, bridge: Any, tokens: Int[Tensor, "batch pos"], *, causal: bool):
         self.bridge, self.tokens, self.causal = bridge, tokens, causal
-        self.cfg, self.names = bridge.cfg, watched(bridge)
-        self.logits, self.seen = run(bridge, tokens, watch=self.names)
+        self.cfg, self.names = bridge.cfg, recorded_points(bridge)
+        self.logits, self.seen = run(bridge, tokens, record=self.names)
         self.same = Tolerance(self.logits.dtype)
-        self.read: dict[str, Cell] = {}
+        self.cells: dict[str, Cell] = {}
         self.points: dict[str, list[str]] = {}
-        """All hook points that turned out to be the quantity of that name, in the order they were tried."""
+        """All hook points that passed the test of a name, in the order of the tests."""
         self.value: dict[str, Tensor] = {}
         self.weights = [HeadWeights(bridge, layer) for layer in range(self.cfg.n_layers)]
-        for site in GLOBAL_SITES:
-            self.pick(site, getattr(self, f"_is_{site.split('.')[-1].removeprefix('hook_')}"))
-        self.layers = [LayerTrial(self, layer) for layer in range(self.cfg.n_layers)]
-        for layer in self.layers:
-            layer.read()
+        self.check("hook_embed", self._embed)
+        self.check("hook_pos_embed", self._pos_embed)
+        self.check("ln_final.hook_normalized", self._normalized)
+        self.layers = [LayerReadTests(self, layer) for layer in range(self.cfg.n_layers)]
 
-    def get(self, name: str) -> Tensor | None:
-        """What was seen at a hook point of the bridge."""
-        return self.seen.get(name)
-
-    def pick(self, name: str, meaning: Meaning) -> Tensor | None:
-        prefix = ".".join(name.split(".")[:2]) + "." if name.startswith("blocks.") else ""
-        tried = [prefix + one for one in CANDIDATES[name.removeprefix(prefix)]]
-        faults = {one: meaning(self.seen[one]) for one in tried if one in self.seen}
-        right = [one for one, fault in faults.items() if not fault]
-        self.points[name] = right
-        if right:
-            self.value[name] = self.seen[right[0]]
-            self.read[name] = Cell("works" if right[0] == name else "through", right[0])
-            return self.value[name]
-        fault = next(iter(faults.values()), "")
-        if name in faults:
-            self.read[name] = Cell("misleading", why=fault)
+    def check(self, name: str, test: Test) -> None:
+        """Test the candidate hook points of a canonical name, and record the result."""
+        site = name if name in GLOBAL_SITES else name.split(".", 2)[2]
+        prefix = name.removesuffix(site)
+        tested = [prefix + one for one in CANDIDATES[site]]
+        faults = {one: test(self.seen[one]) for one in tested if one in self.seen}
+        self.points[name] = [one for one, fault in faults.items() if not fault]
+        if self.points[name]:
+            first = self.points[name][0]
+            self.value[name] = self.seen[first]
+            self.cells[name] = Cell("works" if first == name else "through", first)
+        elif faults:
+            self.cells[name] = Cell("misleading" if name in faults else "missing", why=next(iter(faults.values())))
         else:
-            self.read[name] = Cell("missing", why=fault) if fault else self._missing(name)
-        return None
+            self.cells[name] = self._missing(name)
 
     def _missing(self, name: str) -> Cell:
         hf = getattr(getattr(self.bridge.original_model, "config", None), "_attn_implementation", None)
@@ -67,45 +60,36 @@ class Trial:
             return Cell("missing", why=f"attention is {hf}; load the model with attn_implementation='eager'")
         return Cell("missing", why="it never fires" if name in self.bridge.hook_dict else "the model has no such place")
 
-    def _is_embed(self, x: Tensor) -> str:
+    def _embed(self, x: Tensor) -> str:
         if x.shape != (*self.tokens.shape, self.cfg.d_model):
             return f"its shape is {tuple(x.shape)}"
-        alike = self.same.equal(x[:, 3], x[:, 0])
-        return "" if alike else "it is not the token's vector alone: one token differs between positions"
+        same = self.same.equal(x[:, 3], x[:, 0])
+        return "" if same else "it is not the token's vector alone: one token differs between positions"
 
-    def _is_pos_embed(self, x: Tensor) -> str:
+    def _pos_embed(self, x: Tensor) -> str:
         if x.shape[1:] != (self.tokens.shape[1], self.cfg.d_model):
             return f"its shape is {tuple(x.shape)}"
         if not self.same.equal(x, x[:1].expand_as(x)):
             return "it depends on tokens"
         return "" if self.same.changed(x[:, 1], x[:, 0]) else "it is the same at all positions"
 
-    def _is_normalized(self, x: Tensor) -> str:
-        into = self.get("unembed.hook_in")
+    def _normalized(self, x: Tensor) -> str:
+        into = self.seen.get("unembed.hook_in")
         if into is None or self.same.equal(x, into):
             return ""
         return "it is not what the read-out reads (before gain and bias?)"
 
 
-class LayerTrial:
-    """What stands where in one layer."""
+class LayerReadTests:
+    """The tests of one layer."""
 
-    def __init__(self, trial: Trial, layer: int):
-        self.trial, self.layer, self.same = trial, layer, trial.same
-        self.at = f"blocks.{layer}."
-        self.weights = trial.weights[layer]
-        self.batch, self.pos = trial.tokens.shape
-        self.n_heads, self.d_head = trial.cfg.n_heads, trial.cfg.d_head
-
-    def seen(self, site: str) -> Tensor | None:
-        return self.trial.get(self.at + site)
-
-    def value(self, site: str) -> Tensor | None:
-        return self.trial.value.get(self.at + site)
-
-    def read(self) -> None:
-        """Every site, those that others are told by first."""
-        for site, meaning in {
+    def __init__(self, model: ReadTests, layer: int):
+        self.model, self.layer, self.same = model, layer, model.same
+        self.prefix = f"blocks.{layer}."
+        self.weights = model.weights[layer]
+        self.batch, self.pos = model.tokens.shape
+        self.n_heads, self.d_head = model.cfg.n_heads, model.cfg.d_head
+        for site, test in {  # each test uses the results of those before it
             "hook_resid_pre": self._resid_pre,
             "hook_resid_post": self._stream,
             "attn.hook_z": self._z,
@@ -120,52 +104,58 @@ class LayerTrial:
             "mlp.hook_post": self._mlp_post,
             "mlp.hook_pre": self._mlp_pre,
         }.items():
-            self.trial.pick(self.at + site, meaning)
-        self._weights()
+            model.check(self.prefix + site, test)
+        self._check_weights()
         self._note_positions()
 
+    def seen(self, point: str) -> Tensor | None:
+        return self.model.seen.get(self.prefix + point)
+
+    def value(self, site: str) -> Tensor | None:
+        return self.model.value.get(self.prefix + site)
+
     def _stream(self, x: Tensor) -> str:
-        wanted = (self.batch, self.pos, self.trial.cfg.d_model)
+        wanted = (self.batch, self.pos, self.model.cfg.d_model)
         return "" if x.shape == wanted else f"its shape is {tuple(x.shape)}"
 
     def _resid_pre(self, x: Tensor) -> str:
         if fault := self._stream(x):
             return fault
-        before = self.trial.value.get(f"blocks.{self.layer - 1}.hook_resid_post")
-        return "" if before is None or self.same.equal(x, before) else "it is not what the layer before leaves"
+        before = self.model.value.get(f"blocks.{self.layer - 1}.hook_resid_post")
+        return "" if before is None or self.same.equal(x, before) else "it is not the previous layer's output"
 
     def _z(self, x: Tensor) -> str:
         if x.shape != (self.batch, self.pos, self.n_heads, self.d_head):
             return f"its shape is {tuple(x.shape)}"
-        written = self._try(lambda: self.weights.written(x))
-        outs = [self.seen(site) for site in CANDIDATES["hook_attn_out"]]
-        return "" if any(self.same.equal(out, written) for out in outs) else "z W_O + b_O is not what attention writes"
+        written = self._if_possible(lambda: self.weights.output(x))
+        outs = [self.seen(point) for point in CANDIDATES["hook_attn_out"]]
+        return "" if any(self.same.equal(out, written) for out in outs) else "z W_O + b_O is not the attention output"
 
     def _attn_out(self, x: Tensor) -> str:
         if fault := self._stream(x):
             return fault
         z = self.value("attn.hook_z")
-        if z is not None and self.same.equal(x, self.weights.written(z)):
+        if z is not None and self.same.equal(x, self.weights.output(z)):
             return ""
         after = self.same.equal(x, self.seen("ln1.hook_out"))
-        return "it stands after the residual sum and LayerNorm" if after else "it is not z W_O + b_O"
+        return "it is after the residual sum and LayerNorm" if after else "it is not z W_O + b_O"
 
     def _projected(self, x: Tensor, name: str) -> str:
         if x.ndim != 4 or x.shape[:2] != (self.batch, self.pos) or self.n_heads % x.shape[2]:
             return f"its shape is {tuple(x.shape)}"
         into = self.seen(f"attn.{name.lower()}.hook_in")
         if into is None:
-            return "what it is made of cannot be seen"
-        made = self._try(lambda: self.weights.read_in(name, into))
-        return "" if self.same.equal(self._each_head(x), made) else f"it is not x W_{name} + b_{name}"
+            return "the input of its projection cannot be read"
+        made = self._if_possible(lambda: self.weights.project(name, into))
+        return "" if self.same.equal(self._per_head(x), made) else f"it is not x W_{name} + b_{name}"
 
     def _pattern(self, x: Tensor) -> str:
         if x.shape != (self.batch, self.n_heads, self.pos, self.pos):
             return f"its shape is {tuple(x.shape)}"
         if (x < 0).any() or not self.same.equal(x.sum(-1), torch.ones_like(x[..., 0])):
             return "its rows do not sum to one"
-        if self.trial.causal and x.triu(1).any():
-            return "it looks at later keys, which the logits do not depend on"
+        if self.model.causal and x.triu(1).any():
+            return "it attends to later keys, which the logits do not depend on"
         z, v = self.value("attn.hook_z"), self.value("attn.hook_v")
         if z is None or v is None:
             return "it cannot be checked without z and v"
@@ -182,89 +172,77 @@ class LayerTrial:
     def _resid_mid(self, x: Tensor) -> str:
         before, written = self.value("hook_resid_pre"), self.value("hook_attn_out")
         if before is None or written is None:
-            return "it cannot be checked without resid_pre and the attention write"
+            return "it cannot be checked without resid_pre and the attention output"
         normed = self.same.equal(self.seen("ln1.hook_in"), before + written)
         if self.same.equal(x, before + written) or (normed and self.same.equal(x, self.seen("ln1.hook_out"))):
             return ""
         after, end = self.seen("ln1.hook_out") if normed else before + written, self.value("hook_resid_post")
-        for out in (self.seen(site) for site in CANDIDATES["hook_mlp_out"]):
+        for out in (self.seen(point) for point in CANDIDATES["hook_mlp_out"]):
             if out is not None and self.same.equal(end, before + written + out):
-                return "attention and MLP write side by side"
+                return "attention and MLP are parallel"
             if out is not None and after is not None and self.same.equal(x, after + out):
-                return "it already holds what the MLP writes"
+                return "it already includes the MLP output"
         return "it is not the stream between attention and MLP"
 
     def _mlp_out(self, x: Tensor) -> str:
         if fault := self._stream(x):
             return fault
         before, middle, written = (self.value(f"hook_{name}") for name in ("resid_pre", "resid_mid", "attn_out"))
-        after = self.value("hook_resid_post")
         sums = [] if middle is None else [middle + x]
         sums += [] if before is None or written is None else [before + written + x]
-        ends = [after, self.seen("ln2.hook_in")]
+        ends = [self.value("hook_resid_post"), self.seen("ln2.hook_in")]
         return "" if any(self.same.equal(end, one) for end in ends for one in sums) else "it does not add to the stream"
 
     def _mlp_post(self, x: Tensor) -> str:
-        mlp, out = getattr(self.trial.bridge.blocks[self.layer], "mlp", None), self.value("hook_mlp_out")
+        mlp, out = getattr(self.model.bridge.blocks[self.layer], "mlp", None), self.value("hook_mlp_out")
         weight, bias = getattr(mlp, "W_out", None), getattr(mlp, "b_out", None)
         if weight is None or out is None or x.shape[-1] != len(weight):
-            return "it cannot be checked against what the MLP writes"
+            return "it cannot be checked against the MLP output"
         written = x @ weight if bias is None else x @ weight + bias
-        return "" if self.same.equal(written, out) else "it is not what the MLP's last matrix reads"
+        return "" if self.same.equal(written, out) else "it is not the input of the MLP's last matrix"
 
     def _mlp_pre(self, x: Tensor) -> str:
         post = self.value("mlp.hook_post")
         if post is None or x.shape != post.shape:
-            return "it cannot be checked against what follows the non-linearity"
-        return "it already went through the non-linearity" if self.same.equal(x, post) else ""
+            return "it cannot be checked against the activation after the non-linearity"
+        return "it is after the non-linearity" if self.same.equal(x, post) else ""
 
-    def _weights(self) -> None:
-        of = {
-            "attn.W_Q": "attn.hook_q",
-            "attn.W_K": "attn.hook_k",
-            "attn.W_V": "attn.hook_v",
-            "attn.W_O": "attn.hook_z",
-        }
-        for name in WEIGHTS:
-            right = self.trial.read[self.at + of[name]].ok
-            fault = f"{of[name].split('.')[1]} could not be told by it"
-            self.trial.read[self.at + name] = Cell("works") if right else Cell("misleading", why=fault)
+    def _check_weights(self) -> None:
+        """A matrix is right if the activation that it was tested with is."""
+        for name, point in zip(WEIGHTS, ("hook_q", "hook_k", "hook_v", "hook_z"), strict=True):
+            right = self.model.cells[f"{self.prefix}attn.{point}"].ok
+            cell = Cell("works") if right else Cell("misleading", why=f"{point} could not be tested with it")
+            self.model.cells[self.prefix + name] = cell
 
     def _note_positions(self) -> None:
-        """Say of queries and keys that they alone do not make the scores, where that is so."""
+        """Note at queries and keys if their products alone do not give the pattern (rotary positions)."""
         q, k, pattern = (self.value(f"attn.hook_{name}") for name in ("q", "k", "pattern"))
         if q is None or k is None or pattern is None:
             return
-        if not self.same.equal(self.products(q, k).softmax(-1), pattern):
+        if not self.same.equal(self._products(q, k).softmax(-1), pattern):
             for name in ("attn.hook_q", "attn.hook_k"):
-                cell = self.trial.read[self.at + name]
-                self.trial.read[self.at + name] = Cell(cell.state, cell.point, "before positions enter")
+                cell = self.model.cells[self.prefix + name]
+                self.model.cells[self.prefix + name] = Cell(cell.state, cell.point, "before positions enter")
 
-    def products(self, q: Tensor, k: Tensor) -> Float[Tensor, "batch head query key"]:
-        """q k / scale, with later keys hidden where they are."""
-        scores = self._each_head(q).transpose(1, 2) @ self._each_head(k).permute(0, 2, 3, 1) / scale_of(self.trial.cfg)
+    def _products(self, q: Tensor, k: Tensor) -> Float[Tensor, "batch head query key"]:
+        """Scores q k / scale, with later keys masked in a causal model."""
+        scale = attention_scale(self.model.cfg, self.d_head)
+        scores = self._per_head(q).transpose(1, 2) @ self._per_head(k).permute(0, 2, 3, 1) / scale
         later = torch.ones(self.pos, self.pos, dtype=torch.bool, device=q.device).triu(1)
-        return scores.masked_fill(later, -torch.inf) if self.trial.causal else scores
+        return scores.masked_fill(later, -torch.inf) if self.model.causal else scores
 
     def mixed(self, pattern: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch query head d_head"]:
         """pattern @ v."""
         v = self.value("attn.hook_v")
         assert v is not None
-        return (pattern @ self._each_head(v).transpose(1, 2)).transpose(1, 2)
+        return (pattern @ self._per_head(v).transpose(1, 2)).transpose(1, 2)
 
-    def _each_head(self, x: Tensor) -> Tensor:
+    def _per_head(self, x: Tensor) -> Tensor:
         return x.repeat_interleave(self.n_heads // x.shape[2], 2)
 
-    def _try(self, make: Callable[[], Tensor]) -> Tensor | None:
-        """None where weights are missing or do not fit."""
+    def _if_possible(self, make: Callable[[], Tensor]) -> Tensor | None:
+        """The tensor, or None if weights are missing or do not fit."""
         try:
             return make()
         except (ValueError, RuntimeError, AttributeError):
             return None
-
-
-def scale_of(cfg: Any) -> float:
-    """What scores are divided by. TransformerLens writes -1 for sqrt(d_head), and has a switch."""
-    if not getattr(cfg, "use_attn_scale", True):
-        return 1.0
-    return float(cfg.attn_scale) if cfg.attn_scale > 0 else float(cfg.d_head**0.5)

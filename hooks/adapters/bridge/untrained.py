@@ -1,4 +1,4 @@
-"""An untrained model like somebody else's."""
+"""Untrained copies of a bridge."""
 
 import copy
 from typing import Any
@@ -11,32 +11,31 @@ NATIVE = "TransformerLensNative"
 
 
 def untrained_bridge(bridge: Any, seed: int) -> TransformerBridge:
-    """A bridge around a fresh model of the same class and config, in evaluation mode.
+    """A bridge around a model of the same class and config with random weights, in evaluation mode.
 
-    torch's global generator is left where it was.
+    torch's global generator is not advanced.
 
     Args:
-        bridge: Whose twin.
-        seed: Decides the weights.
+        bridge: The bridge to copy.
+        seed: Seed of the weights.
 
     Raises:
         ValueError: a model that cannot be made from its config alone.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        twin = _native(bridge, seed) if bridge.cfg.architecture == NATIVE else _hugging_face(bridge)
-    return twin.eval()
+        untrained = _native(bridge, seed) if bridge.cfg.architecture == NATIVE else _hugging_face(bridge)
+    return untrained.eval()
 
 
 def _native(bridge: Any, seed: int) -> TransformerBridge:
     cfg = copy.deepcopy(bridge.cfg)
     cfg.seed, cfg.init_weights = seed, True
     boot_native: Any = TransformerBridge.boot_native  # pyright: ignore[reportAttributeAccessIssue]
-    return boot_native(cfg, **_place(bridge))
+    return boot_native(cfg, **_device_and_dtype(bridge))
 
 
-def _place(bridge: Any) -> dict[str, Any]:
-    """Where its weights are, and how precise."""
+def _device_and_dtype(bridge: Any) -> dict[str, Any]:
     first = next(iter(bridge.parameters()))
     return {"device": first.device, "dtype": first.dtype}
 
@@ -46,15 +45,15 @@ def _hugging_face(bridge: Any) -> TransformerBridge:
     config = getattr(model, "config", None)
     if not hasattr(config, "to_dict"):
         raise ValueError(
-            f"the bridge is around a {type(model).__name__} without a Hugging Face config: no untrained twin can be "
-            f"made of it. Where the verb takes one, give your own (untrained=)."
+            f"the bridge is around a {type(model).__name__} without a Hugging Face config: no untrained copy can be "
+            f"made of it. If the verb has an argument untrained=, pass your own."
         )
     try:
         fresh = type(model)(copy.deepcopy(config))
-        fresh = fresh.to(**_place(bridge)).eval()
+        fresh = fresh.to(**_device_and_dtype(bridge)).eval()
         return build_bridge_from_module(fresh, bridge.cfg.architecture, hf_config=copy.deepcopy(config))
     except (TypeError, ValueError, RuntimeError, AttributeError, KeyError) as error:
         raise ValueError(
-            f"no untrained {type(model).__name__} could be made from the model's config ({error}). Where the verb "
-            f"takes one, give your own (untrained=)."
+            f"no untrained {type(model).__name__} could be made from the model's config ({error}). If the verb has an "
+            f"argument untrained=, pass your own."
         ) from error

@@ -1,40 +1,44 @@
-"""A bridge's attention weights, one matrix for each query head."""
+"""Attention weights of a bridge, one matrix per query head."""
 
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 
-class HeadWeights:
-    """W_Q, W_K, W_V (head, d_model, d_head), W_O (head, d_head, d_model) and biases of one layer, as they are now.
+class HeadWeights(nn.Module):
+    """W_Q, W_K, W_V (head, d_model, d_head), W_O (head, d_head, d_model) and biases of one layer, read at each access.
 
-    Where several heads share keys and values, their matrices are repeated; a bias that the model does not have is zero.
+    Matrices that several heads share are repeated; a missing bias is zero. The module also has the layer's attention
+    hook points.
 
     Args:
-        bridge: Whose weights.
-        layer: Of which layer.
+        bridge: A `TransformerBridge`.
+        layer: Index of the layer.
     """
 
     def __init__(self, bridge: Any, layer: int):
-        self._bridge, self._layer = (bridge,), layer
+        super().__init__()
+        self._bridge, self._layer = (bridge,), layer  # in a tuple, so that its parameters are not registered here
+
+    def _attribute(self, name: str) -> Any:
+        return getattr(self._bridge[0].blocks[self._layer].attn, name, None)
 
     def _weight(self, name: str) -> Tensor:
-        weight = getattr(self._bridge[0].blocks[self._layer].attn, name, None)
+        weight = self._attribute(name)
         if not isinstance(weight, Tensor) or weight.ndim != 3:
             found = "missing" if weight is None else getattr(weight, "shape", type(weight).__name__)
             raise ValueError(f"{name} of layer {self._layer} is {found}; needed is one matrix for each head.")
-        return self._each(weight)
+        return self._per_head(weight)
 
     def _bias(self, name: str) -> Tensor:
-        bias = getattr(self._bridge[0].blocks[self._layer].attn, name, None)
-        weight = self._weight(name.replace("b_", "W_"))
+        bias, weight = self._attribute(name), self._weight(name.replace("b_", "W_"))
         if bias is None:
             return weight.new_zeros(weight.shape[0], weight.shape[2])
-        return self._each(bias.view(-1, weight.shape[2]))
+        return self._per_head(bias.view(-1, weight.shape[2]))
 
-    def _each(self, values: Tensor) -> Tensor:
+    def _per_head(self, values: Tensor) -> Tensor:
         return values.repeat_interleave(self._bridge[0].cfg.n_heads // len(values), 0)
 
     W_Q = property(lambda self: self._weight("W_Q"))
@@ -47,15 +51,27 @@ class HeadWeights:
 
     @property
     def b_O(self) -> Float[Tensor, " d_model"]:
-        bias = getattr(self._bridge[0].blocks[self._layer].attn, "b_O", None)
+        bias = self._attribute("b_O")
         return self.W_O.new_zeros(self.W_O.shape[-1]) if bias is None else bias
 
     @torch.no_grad()
-    def written(self, z: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos d_model"]:
-        """What attention writes when its heads hand on z."""
+    def output(self, z: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos d_model"]:
+        """Attention output of head outputs z: the sum of z W_O over heads, plus b_O."""
         return torch.einsum("bphe,hed->bpd", z, self.W_O) + self.b_O
 
     @torch.no_grad()
-    def read_in(self, name: str, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos head d_head"]:
+    def project(self, name: str, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos head d_head"]:
         """x W + b of `Q`, `K` or `V`."""
         return torch.einsum("bpd,hde->bphe", x, getattr(self, f"W_{name}")) + getattr(self, f"b_{name}")
+
+
+def attention_scale(cfg: Any, d_head: int) -> float:
+    """Divisor of the attention scores by a config of TransformerLens, where -1 means sqrt(d_head).
+
+    Args:
+        cfg: Config with `attn_scale`, and perhaps `use_attn_scale`.
+        d_head: Width of a head.
+    """
+    if not getattr(cfg, "use_attn_scale", True):
+        return 1.0
+    return float(cfg.attn_scale) if cfg.attn_scale > 0 else float(d_head**0.5)

@@ -15,7 +15,7 @@ from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_f
 
 import hooks
 from hooks.adapters.bridge import BridgeModel, Capabilities, Cell
-from hooks.adapters.bridge.finding import capabilities_of
+from hooks.adapters.bridge.capabilities import capabilities_of
 from hooks.interventions.replacements import Zero
 
 HF_KINDS = KINDS[:-1]
@@ -169,7 +169,7 @@ def test_heads_with_shared_values_are_shown_one_by_one_and_edited_together(token
     wanted = model.bridge.run_with_hooks(tokens, fwd_hooks=[(name, theirs_too)])
     assert torch.equal(model.run_with_hooks(tokens, fwd_hooks=[(name, both)]), wanted)
     with pytest.raises(
-        ValueError, match=r"hook_v tells apart heads that have one v together: 2 query heads .*attn.hook_z"
+        ValueError, match=r"hook_v differs between heads that share one v: in this model 2 query heads .*attn.hook_z"
     ):
         model.run_with_hooks(tokens, fwd_hooks=[(name, Zero().hook(head=1))])
 
@@ -354,7 +354,7 @@ def test_a_twin_of_a_model_without_config_is_refused():
     model = model_of("gpt2")
     bridge = bridge_of("gpt2")
     bridge.original_model.config = None
-    with pytest.raises(ValueError, match="a GPT2LMHeadModel without a Hugging Face config: no untrained twin"):
+    with pytest.raises(ValueError, match="a GPT2LMHeadModel without a Hugging Face config: no untrained copy"):
         BridgeModel(bridge, model.capabilities).untrained(0)
     broken = bridge_of("gpt2")
     broken.original_model.config.n_head = 5
@@ -383,7 +383,7 @@ def test_what_is_no_bridge_is_refused(as_users_run_it):
     with pytest.raises(ValueError, match=r"model is a LlamaForCausalLM; .*Bridge\. Build a bridge: TransformerBridge"):
         hooks.from_bridge(hugging_face("llama"))
     ours = hooks.Transformer(hooks.TransformerConfig(d_vocab=3, d_model=4, n_heads=1))
-    with pytest.raises(ValueError, match="model is a Transformer, one of our own: it needs no adapter"):
+    with pytest.raises(ValueError, match="model is a Transformer of this package: it needs no adapter"):
         hooks.from_bridge(ours)
 
 
@@ -402,11 +402,9 @@ def test_tokens_to_try_on_may_be_given():
     found = hooks.from_bridge(bridge, tokens=given_tokens).capabilities
     assert torch.equal(given_tokens, copy)
     assert str(found) == str(model_of("gpt2").capabilities)
-    with pytest.raises(
-        ValueError, match=r"tokens is \(2, 9\); to try a model on, give \(batch, pos\) of at least \(3, 4\)"
-    ):
+    with pytest.raises(ValueError, match=r"tokens is \(2, 9\); give \(batch, pos\) of at least \(3, 4\) to test on"):
         hooks.from_bridge(bridge, tokens=given_tokens[:2])
-    with pytest.raises(ValueError, match="the model has n_ctx 3; to be tried it must read at least 4 tokens"):
+    with pytest.raises(ValueError, match="the model has n_ctx 3; it must be at least 4 to be tested"):
         capabilities_of(bridge_of("native", n_ctx=3))
 
 
@@ -423,7 +421,7 @@ def test_the_table_is_short_and_says_which_layers_differ():
         "attn.hook_z of layer 0": "works",
         "attn.hook_z of layer 1": "ignored",
     }
-    with pytest.raises(ValueError, match=r"'blocks.9.hook_resid_pre' was not tried for edit"):
+    with pytest.raises(ValueError, match=r"'blocks.9.hook_resid_pre' was not tested for edit"):
         found.cell("blocks.9.hook_resid_pre", "edit")
     with pytest.raises(TypeError):
         found.cells[key] = Cell("works")  # pyright: ignore[reportIndexIssue]

@@ -10,7 +10,7 @@ from bridges import D_VOCAB, KINDS, bridge_of
 from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
 
 import hooks
-from hooks.adapters.bridge.capabilities import GLOBAL_SITES, LAYER_SITES, WEIGHTS
+from hooks.adapters.bridge.sites import GLOBAL_SITES, LAYER_SITES, WEIGHTS
 
 WORKS = ("works", "works")
 COPY = ("misleading", "ignored")
