@@ -6,7 +6,7 @@ from test_huggingface import ask, distance, texts, theirs
 
 from hooks import from_huggingface
 from hooks.interventions.ablation_engine import AblationEngine
-from hooks.interventions.replacements import Pattern, Zero
+from hooks.interventions.replacements import Mean, Pattern, Zero
 
 LAYERS, HEADS, WIDTH = 3, 4, 4
 EVERY = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
@@ -92,7 +92,7 @@ def test_mean_over_other_texts(pair, layer, head):
     _, cache = model.run_with_cache(others["input_ids"], **rest)
     name = f"blocks.{layer}.attn.hook_z"
     assert distance(cache[name], reference[layer]) < 1e-10
-    same_and_not_as_before(edited(model, inputs, name, mean(cache[name], head=head)), expected, before)
+    same_and_not_as_before(edited(model, inputs, name, Mean(cache[name]).hook(head=head)), expected, before)
 
 
 @pytest.mark.parametrize(("layer", "head"), EVERY)
