@@ -29,7 +29,7 @@ from . import (
 from .auditing.audit import audit as audit
 from .auditing.probes import audit_probe as audit_probe
 from .comparison.variation import attention_variation as attention_variation
-from .core.verbs import verbs_of as verbs_of
+from .core.verbs import supported_verbs as supported_verbs
 from .evaluation.evaluate import evaluate as evaluate
 from .evaluation.extrapolate import extrapolate as extrapolate
 from .evaluation.perplexity import perplexity as perplexity

@@ -1,1 +1,1 @@
-"""What every analysis shares: results, statistics, randomness, manifests, activations."""
+"""Shared by all analyses: results, statistics, randomness, manifests, activations, devices, progress."""

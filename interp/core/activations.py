@@ -1,4 +1,4 @@
-"""Residual streams where targets are read, and patterns of many models: one filtered pass, nothing else kept."""
+"""Residual streams at target positions, class means, and attention patterns of several models."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from interp.tasks.base import Batch
 CHUNK = 512
 """Examples per forward pass."""
 SHORT = 64
-"""Longer sequences are run fewer at a time."""
+"""Sequence length above which fewer examples are run per forward pass."""
 
 
 def chunks(batch: Batch, size: int) -> Iterator[Batch]:
@@ -23,16 +23,16 @@ def chunks(batch: Batch, size: int) -> Iterator[Batch]:
 
 
 def residual_names(model: Any) -> list[str]:
-    """Hook points of the residual stream: what enters layer 0, then what leaves each layer."""
+    """Hook points of the residual stream: before layer 0, then after each layer."""
     return ["blocks.0.hook_resid_pre"] + [f"blocks.{layer}.hook_resid_post" for layer in range(model.cfg.n_layers)]
 
 
 @torch.no_grad()
 def residuals_at_targets(model: Any, batch: Batch) -> Float[Tensor, "layer target batch d_model"]:
-    """The residual stream where each target is read; layer 0 is the embedding's output.
+    """Residual stream at each target position; layer 0 is the output of the embedding.
 
     Raises:
-        ValueError: a value that is not finite (where).
+        ValueError: a value that is not finite, with its location.
     """
     names = residual_names(model)
     parts = []
@@ -58,7 +58,7 @@ def residuals_at_targets(model: Any, batch: Batch) -> Float[Tensor, "layer targe
 def class_means(
     activations: Float[Tensor, "*cells batch d_model"], labels: Int[Tensor, "*cells batch"], n_classes: int
 ) -> Float[Tensor, "*cells label d_model"]:
-    """Mean activation of each class in each cell; zero for a class that a cell does not have."""
+    """Mean activation of each class in each cell; zero for a class without examples."""
     onehot = F.one_hot(labels, n_classes).to(activations.dtype)
     share = onehot / onehot.sum(-2, keepdim=True).clamp_min(1)
     return share.mT @ activations
@@ -66,17 +66,17 @@ def class_means(
 
 @torch.no_grad()
 def patterns_on(models: Sequence[Any], batch: Batch) -> Float[Tensor, "layer model batch head query key"]:
-    """Attention patterns of models of one shape on the same examples; the models are left in evaluation mode.
+    """Attention patterns of models of one shape on the same examples. The models are left in evaluation mode.
 
     Raises:
-        ValueError: a pattern that is not finite (whose).
+        ValueError: a model with a pattern that is not finite.
     """
     n_layers, n_heads = models[0].cfg.n_layers, models[0].cfg.n_heads
     examples, pos = batch.tokens.shape
     patterns = torch.empty(n_layers, len(models), examples, n_heads, pos, pos)
     names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(n_layers)]
     for index, model in enumerate(models):
-        if model.training:  # asking is a hundred times cheaper than setting
+        if model.training:  # eval() costs a hundred times more than this check
             model.eval()
         _, cache = model.run_with_cache(batch.tokens, names_filter=names, **batch.model_inputs())
         for layer, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""Which devices are there, and which one is a model on?"""
+"""Devices: those available, a model's own, and moving a model temporarily."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,38 +10,38 @@ from hooks.model.architectures import Model
 
 
 def devices() -> tuple[str, ...]:
-    """Names of the devices that a model can be trained on here: the CPU, then every CUDA GPU."""
+    """Names of the available devices: the CPU, then every CUDA GPU."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return ("cpu", *(f"cuda:{index}" for index in range(count)))
 
 
 def check_device(device: str) -> torch.device:
-    """The device of that name; `cuda` is the GPU that torch has chosen.
+    """The `torch.device` of a name; `cuda` is torch's current GPU.
 
     Raises:
-        ValueError: a name that is no device's, or of one that is not there. The text says which there are.
+        ValueError: an invalid name, or a device that is not available; lists those that are.
     """
-    there = devices()
+    available = devices()
     try:
         wanted = torch.device(device)
     except RuntimeError:
-        raise ValueError(f"device is {device!r}, which is no device's name; there is {', '.join(there)}.") from None
+        raise ValueError(f"device is {device!r}, not a device name; choose one of {', '.join(available)}.") from None
     name = wanted.type if wanted.index is None else f"{wanted.type}:{wanted.index}"
-    if name not in {*there, *(one.split(":")[0] for one in there), "cpu:0"}:
+    if name not in {*available, *(one.split(":")[0] for one in available), "cpu:0"}:
         why = "" if torch.cuda.is_available() else " Torch sees no GPU (torch.cuda.is_available() is False)."
-        raise ValueError(f"device is {device!r}, which is not there; there is {', '.join(there)}.{why}")
+        raise ValueError(f"device is {device!r}, not available; choose one of {', '.join(available)}.{why}")
     return wanted
 
 
 def device_of(model: Model | BridgeModel) -> torch.device:
-    """Where a model's weights are; of one whose weights are in several places, the first."""
+    """Device of a model's first parameter."""
     holder = model.bridge if isinstance(model, BridgeModel) else model
     return next(iter(holder.parameters())).device
 
 
 @contextmanager
 def on_device(model: Model, device: torch.device | None) -> Iterator[None]:
-    """The model on a device, and on the CPU afterwards, also where something was raised; None leaves it where it is."""
+    """Move a model to a device and, on exit or error, to the CPU; None does not move it."""
     try:
         if device is not None:
             model.to(device)

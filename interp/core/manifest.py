@@ -1,4 +1,4 @@
-"""What made a result: versions, machine, threads. Written beside every run and into every report."""
+"""Manifest of a result: versions, hardware, threads; stored with every run and report."""
 
 import os
 import platform

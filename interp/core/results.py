@@ -1,4 +1,4 @@
-"""What every result can do: save and load as JSON, show itself, print as a short table."""
+"""Base class of results: saving and loading as JSON, and display in notebooks."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOT_SAVED = {"saved": False}
-"""Metadata of a field that lives in memory only, such as a model."""
+"""Metadata of a field that is not saved, such as a model."""
 AnyResult = TypeVar("AnyResult", bound="Result")  # not `Self`, which the shape checker cannot read
 
 
 class Result:
     """Base of the frozen result dataclasses. Fields are numbers, text, plain collections or arrays.
 
-    A field with the metadata `NOT_SAVED` holds what a file cannot: it is None in a result that was loaded.
+    A field with the metadata `NOT_SAVED` is None in a loaded result.
     """
 
     def to_dataframe(self) -> "pd.DataFrame":
@@ -72,18 +72,18 @@ class Result:
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: not JSON, another kind of result, or fields this version does not know.
+            ValueError: not JSON, another class of result, or other fields than this version has.
         """
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             kind, values = content["result"], content["values"]
         except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is not a saved result ({error}). Is it cut short?") from None
+            raise ValueError(f"{path} is not a saved result ({error}). Is it truncated?") from None
         if kind != cls.__name__:
             raise ValueError(f"{path} holds a {kind}, not a {cls.__name__}; use {kind}.load.")
         known = set(cls._saved_names())
         if set(values) != known:
-            raise ValueError(f"{path} has fields {sorted(set(values) ^ known)} more or less than this version knows.")
+            raise ValueError(f"{path} differs from this version of {kind} in the fields {sorted(set(values) ^ known)}.")
         return cls(**{name: _rich(value) for name, value in values.items()})
 
 
@@ -92,7 +92,7 @@ def _plain(value: Any) -> Any:
         values = value.astype(object)
         if value.dtype.kind == "f":
             values[~np.isfinite(value)] = None
-        # without anything in it a list does not tell the other sizes
+        # an empty nested list loses the sizes of the other axes
         shape = {} if value.size else {"shape": list(value.shape)}
         return {"array": values.tolist(), "dtype": str(value.dtype), **shape}
     if isinstance(value, dict):

@@ -1,34 +1,30 @@
-"""How sure a number is: intervals that come from sample sizes. scipy does the arithmetic."""
+"""Confidence intervals and tests, computed for many cells at once."""
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import stats
 
 CONFIDENCE = 0.95
-"""Confidence of every interval in this package, unless it says otherwise."""
+"""Default confidence of every interval."""
 MISSED = 1e-12
-"""What an interval inside a p value may miss; it is added to the p value."""
+"""Error probability of the interval inside a p value; it is added to the p value."""
 
 
 def check_level(alpha: float) -> None:
-    """Refuse a level that no test can have.
-
-    Raises:
-        ValueError: not strictly between 0 and 1.
-    """
+    """Raise ValueError unless a significance level is strictly between 0 and 1."""
     if not 0 < alpha < 1:
-        raise ValueError(f"alpha is {alpha}; it must lie strictly between 0 and 1.")
+        raise ValueError(f"alpha is {alpha}; it must be strictly between 0 and 1.")
 
 
 def proportion_interval(
     successes: Int[np.ndarray, "*cells"], n: int | Int[np.ndarray, "*cells"], *, confidence: float = CONFIDENCE
 ) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
-    """Exact interval of a proportion, for many counts at once.
+    """Exact (Clopper-Pearson) interval of a proportion.
 
     Args:
         successes: Counts, 0 to n.
-        n: Independent trials behind each count, one number or one per count.
-        confidence: Coverage, strictly between 0 and 1.
+        n: Number of independent trials, one for all counts or one per count.
+        confidence: Coverage, strictly between 0 and 1; the interval's coverage is at least this for every n.
 
     Returns:
         Lower and upper end, as fractions.
@@ -36,20 +32,20 @@ def proportion_interval(
     Raises:
         ValueError: no trials, a count outside 0 to n, or a confidence outside (0, 1).
 
-    Source: Clopper & Pearson 1934; coverage is at least `confidence` for every n.
+    Source: Clopper & Pearson 1934.
     """
     successes = np.asarray(successes)
     if np.min(n) < 1 or successes.min(initial=0) < 0 or np.any(successes > n):
         raise ValueError(f"successes go from {successes.min()} to {successes.max()} of n = {n}; need 0 to n, n >= 1.")
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence}; it must lie strictly between 0 and 1.")
+        raise ValueError(f"confidence is {confidence}; it must be strictly between 0 and 1.")
     return _clopper_pearson(successes, np.asarray(n), confidence)
 
 
 def _clopper_pearson(
     hits: np.ndarray | np.floating, n: np.ndarray, confidence: float
 ) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
-    """Ends of the exact interval; neither the hits nor the trials need be whole numbers."""
+    """Ends of the exact interval; hits and trials may be fractional."""
     tail, little = (1 - confidence) / 2, 1e-12
     low = np.where(hits <= 0, 0.0, stats.beta.ppf(tail, np.maximum(hits, little), n - hits + 1))
     high = np.where(hits >= n, 1.0, stats.beta.isf(tail, hits + 1, np.maximum(n - hits, little)))
@@ -57,7 +53,7 @@ def _clopper_pearson(
 
 
 def holm(p: Float[np.ndarray, "*cells"]) -> Float[np.ndarray, "*cells"]:
-    """p values corrected for all of them being looked at (Holm 1979): at most one false alarm in 1 / level families."""
+    """Holm-corrected p values of a family of tests (Holm 1979); they control the family-wise error rate."""
     order = np.argsort(p, axis=None)
     steps = p.ravel()[order] * np.arange(p.size, 0, -1)
     corrected = np.empty(p.size)
@@ -66,99 +62,99 @@ def holm(p: Float[np.ndarray, "*cells"]) -> Float[np.ndarray, "*cells"]:
 
 
 def pooled_interval(
-    right: Float[np.ndarray, "sample *cells"], asked: Float[np.ndarray, "sample *cells"]
+    right: Float[np.ndarray, "sample *cells"], total: Float[np.ndarray, "sample *cells"]
 ) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
-    """Share of right answers, pooled over samples that were asked several times, with its exact interval.
+    """Accuracy pooled over samples with several answers each, with its interval.
 
-    Answers within a sample depend on one another, so the trials behind the interval are not the answers but as many
-    independent ones as would give the same variance between samples; where nothing varies, the samples.
+    Answers within a sample are dependent, so the interval is computed from the effective number of independent trials
+    (see `effective_trials`). With one answer per sample it is `proportion_interval`.
 
     Args:
-        right: Right answers of each sample.
-        asked: Answers of each sample, some of them at least.
+        right: Correct answers in each sample.
+        total: Answers scored in each sample.
 
     Returns:
-        Share, lower and upper end, as fractions; not a number where nobody was asked.
+        Accuracy, lower and upper end, as fractions; NaN in cells without answers.
 
-    Source: Korn & Graubard 1998, Clopper-Pearson with the effective sample size. With one answer per sample it
-    is `proportion_interval`.
+    Source: Korn & Graubard 1998: Clopper-Pearson with the effective sample size.
     """
-    share, effective = effective_trials(right, asked)
+    share, effective = effective_trials(right, total)
     low, high = _clopper_pearson(share * effective, effective, CONFIDENCE)
-    nobody = asked.sum(0) == 0
-    return tuple(np.where(nobody, np.nan, part) for part in (share, low, high))  # pyright: ignore[reportReturnType]
+    empty = total.sum(0) == 0
+    return tuple(np.where(empty, np.nan, part) for part in (share, low, high))  # pyright: ignore[reportReturnType]
 
 
 def effective_trials(
-    right: Float[np.ndarray, "sample *cells"], asked: Float[np.ndarray, "sample *#cells"]
+    right: Float[np.ndarray, "sample *cells"], total: Float[np.ndarray, "sample *#cells"]
 ) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
-    """Share of right answers, and as many independent trials as would give the variance that it has between samples.
+    """Accuracy, and the number of independent trials that would have its variance between samples.
 
-    Where nothing varies, the samples that were asked; never more than the answers. See `pooled_interval`.
+    At zero variance it is the number of samples with answers; it is at most the number of answers.
     """
-    total = asked.sum(0)
-    share = right.sum(0) / np.maximum(total, 1e-300)
-    samples = (asked > 0).sum(0)
-    residual = right - share * asked
-    variance = (residual**2).sum(0) / np.maximum(total, 1) ** 2
+    answers = total.sum(0)
+    share = right.sum(0) / np.maximum(answers, 1e-300)
+    samples = (total > 0).sum(0)
+    residual = right - share * total
+    variance = (residual**2).sum(0) / np.maximum(answers, 1) ** 2
     spread = share * (1 - share)
     effective = np.where(variance > 0, spread / np.maximum(variance, 1e-300), samples)
-    return np.asarray(share), np.asarray(np.clip(effective, 1, np.maximum(total, 1)))
+    return np.asarray(share), np.asarray(np.clip(effective, 1, np.maximum(answers, 1)))
 
 
 def drop_tests(
     drop: Float[np.ndarray, "sample *cells"],
-    asked: Float[np.ndarray, "sample *#cells"],
+    total: Float[np.ndarray, "sample *#cells"],
     threshold: Float[np.ndarray, "*#cells"],
 ) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
-    """Is a drop of accuracy larger than a threshold, and is it smaller? Two p values, from the same samples.
+    """Test whether a drop of accuracy is larger, and whether it is smaller, than a threshold.
 
-    Larger: a t test of the drop per answer over samples, its standard error at least one answer in so many samples.
-    A share above another varies more than it, up to a half, so this errs on the safe side. Smaller: a t test would
-    not, and knows nothing where nothing was lost. Losses and gains are therefore counted apart, and p is the chance of
-    so few losses if their share were the threshold plus the gains', the latter at the lower end of its interval; what
-    that may miss (1e-12) is added. Exact where a sample has one answer; one with several counts as
-    one trial at most.
+    Larger: a t test over samples of the drop per answer, with a standard error of at least one answer in n samples. It
+    is conservative: below one half, a larger proportion has a larger variance. Smaller: a t test would not be, and is
+    undefined where no answer was lost. Losses and gains are therefore counted separately; p is the probability of at
+    most this number of losses if their rate were the threshold plus the rate of gains, the latter at the lower end of
+    its interval, whose error probability (1e-12) is added. This is exact for samples with one answer; a sample with
+    several counts as at most one trial.
 
     Args:
-        drop: Right answers of each sample before, minus after.
-        asked: Answers of each sample.
-        threshold: Of each cell, as a fraction; broadcast.
+        drop: Correct answers in each sample before the intervention minus those after.
+        total: Answers scored in each sample.
+        threshold: One fraction per cell; broadcast.
 
     Returns:
-        p of "the drop is at most the threshold" and p of "the drop is at least the threshold".
+        p values of "the drop is at most the threshold" and of "the drop is at least the threshold".
     """
-    n, nobody = len(drop), asked.sum(0) == 0
-    total = np.where(nobody, 1, asked.sum(0))
-    share = drop.sum(0) / total
-    variance = ((drop - share * asked) ** 2).sum(0) / total**2 * n / max(1, n - 1)
+    n, empty = len(drop), total.sum(0) == 0
+    answers = np.where(empty, 1, total.sum(0))
+    share = drop.sum(0) / answers
+    variance = ((drop - share * total) ** 2).sum(0) / answers**2 * n / max(1, n - 1)
     error = np.sqrt(variance + 1 / n**2)
     larger = stats.t.sf((share - threshold) / error, max(1, n - 1))
-    lost, trials = effective_trials(np.clip(drop, 0, None), asked)
-    gained, trials_of_gain = effective_trials(np.clip(-drop, 0, None), asked)
+    lost, trials = effective_trials(np.clip(drop, 0, None), total)
+    gained, trials_of_gain = effective_trials(np.clip(-drop, 0, None), total)
     least = np.clip(threshold + _clopper_pearson(gained * trials_of_gain, trials_of_gain, 1 - 2 * MISSED)[0], 0, 1)
-    trials = np.minimum(trials, np.maximum((asked > 0).sum(0), 1))
+    trials = np.minimum(trials, np.maximum((total > 0).sum(0), 1))
     losses = lost * trials
     few = np.where(losses >= trials, 1.0, stats.beta.sf(least, losses + 1, np.maximum(trials - losses, 1e-12)))
-    return np.where(nobody, 1.0, larger), np.where(nobody, 1.0, np.minimum(few + MISSED, 1))
+    return np.where(empty, 1.0, larger), np.where(empty, 1.0, np.minimum(few + MISSED, 1))
 
 
 def drop_interval(
-    drop: Float[np.ndarray, "sample *cells"], asked: Float[np.ndarray, "sample *#cells"]
+    drop: Float[np.ndarray, "sample *cells"], total: Float[np.ndarray, "sample *#cells"]
 ) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
-    """Drop of accuracy with an interval that holds even where nothing was lost: exact ones of losses and of gains.
+    """Drop of accuracy with a conservative interval, valid even where no answer was lost.
+
+    The interval is that of the losses minus that of the gains, each exact and with half the error probability.
 
     Args:
-        drop: Right answers of each sample before, minus after.
-        asked: Answers of each sample.
+        drop: Correct answers in each sample before the intervention minus those after.
+        total: Answers scored in each sample.
 
     Returns:
-        Drop, lower and upper end. Losses and gains have intervals of half the error each, so that coverage is at least
-        that of every interval here; not a number where the drops are not.
+        Drop, lower and upper end; NaN in cells with drops that are not finite.
     """
     ends = []
     for part in (drop, -drop):
-        share, trials = effective_trials(np.clip(np.nan_to_num(part), 0, None), asked)
+        share, trials = effective_trials(np.clip(np.nan_to_num(part), 0, None), total)
         ends.append((share, *_clopper_pearson(share * trials, trials, (1 + CONFIDENCE) / 2)))
     (lost, lost_low, lost_high), (gained, gained_low, gained_high) = ends
     missing = ~np.isfinite(drop).all(0)
@@ -169,14 +165,10 @@ def drop_interval(
 def t_half_width(
     values: Float[np.ndarray, "sample *cells"], *, confidence: float = CONFIDENCE
 ) -> Float[np.ndarray, "*cells"]:
-    """Half the width of the t interval of the mean over samples, for many cells at once.
-
-    Args:
-        values: Independent samples along the first axis; those that are not a number are left out.
-        confidence: Coverage.
+    """Half the width of the t interval of the mean over samples; NaN values are ignored.
 
     Returns:
-        Half widths; not a number where fewer than two samples are left.
+        Half widths; NaN in cells with fewer than two samples.
     """
     n = np.isfinite(values).sum(0)
     mean = np.nansum(values, 0) / n.clip(1)
@@ -193,28 +185,28 @@ def bootstrap_mean(
     resamples: int = 2000,
     confidence: float = CONFIDENCE,
 ) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
-    """Mean over samples with its percentile bootstrap interval, for many cells at once.
+    """Mean over samples with its percentile bootstrap interval.
 
-    Every cell is resampled alike, so paired cells stay paired. One matrix product of resampling counts with the
-    values takes the place of drawing each resample.
+    All cells share the resamples, so paired cells stay paired. Means of resamples are one matrix product, of
+    multinomial counts with the values.
 
     Args:
         values: Independent samples along the first axis.
-        seed: Decides the resamples.
-        weight: How many answers each sample's value sums up, broadcast over cells; the mean is then per answer.
-        resamples: How many.
+        seed: Seed of the resamples.
+        weight: Number of answers summed in each value, broadcast over cells; the mean is then per answer.
+        resamples: Number of resamples.
         confidence: Coverage.
 
     Returns:
-        Mean, lower and upper end; not a number where the weights are all 0.
+        Mean, lower and upper end; NaN in cells whose weights are all 0.
     """
     n, cells = len(values), values.shape[1:]
     counts = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=resamples)
     sums = (counts @ values.reshape(n, -1)).reshape(resamples, *cells)
     whole = np.ones(n) if weight is None else weight
-    asked = (counts @ whole.reshape(n, -1)).reshape(resamples, *whole.shape[1:])
-    asked = asked.reshape(resamples, *(1,) * (len(cells) - whole.ndim + 1), *whole.shape[1:])
-    low, high = np.quantile(sums / np.maximum(asked, 1e-300), [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+    weights = (counts @ whole.reshape(n, -1)).reshape(resamples, *whole.shape[1:])
+    weights = weights.reshape(resamples, *(1,) * (len(cells) - whole.ndim + 1), *whole.shape[1:])
+    low, high = np.quantile(sums / np.maximum(weights, 1e-300), [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
     total = whole.sum(0)
     mean = values.sum(0) / np.maximum(total, 1e-300)
     return tuple(np.where(total > 0, part, np.nan) for part in (mean, low, high))  # pyright: ignore[reportReturnType]

@@ -1,4 +1,4 @@
-"""Which verbs can be asked of a model? Ours go through as they are, bridges under our names, others are refused."""
+"""Which verb accepts which model: ours, or a TransformerLens bridge with the hooks that the verb uses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,52 +14,53 @@ from hooks.interventions.ablation_engine import Net
 from hooks.model import attention
 
 AnyModel = Net | TransformerBridge
-"""What the verbs take."""
+"""Models that the verbs accept."""
 
 _READ: tuple[Use, ...] = ("read",)
 _BOTH: tuple[Use, ...] = ("read", "edit")
-_LOOKS: dict[str, tuple[Use, ...]] = {
+_HEADS: dict[str, tuple[Use, ...]] = {
     "hook_resid_pre": _READ,
     "attn.hook_v": _READ,
     "attn.hook_pattern": _READ,
     "attn.W_O": _READ,
 }
-_REPLACES = _LOOKS | {"hook_resid_pre": _BOTH, "attn.hook_z": _BOTH, "hook_attn_out": _BOTH}
-NEEDS: Mapping[str, Mapping[str, tuple[Use, ...]]] = {
+_ABLATION = _HEADS | {"hook_resid_pre": _BOTH, "attn.hook_z": _BOTH, "hook_attn_out": _BOTH}
+USES: Mapping[str, Mapping[str, tuple[Use, ...]]] = {
     "evaluate": {},
     "probe": {"blocks.0.hook_resid_pre": _READ, "hook_resid_post": _READ},
-    "probe with verify=True": {"hook_resid_pre": _BOTH, "hook_resid_post": _BOTH},
+    "probe with verify=True": {"blocks.0.hook_resid_pre": _BOTH, "hook_resid_post": _BOTH},
     "audit_probe": {"hook_resid_pre": _BOTH, "hook_resid_post": _BOTH},
     "show_attention": {"attn.hook_pattern": _READ},
     "attention_variation": {"attn.hook_pattern": _READ},
-    "classify_heads": _LOOKS,
-    "ablate_heads": _REPLACES,
-    "audit": _REPLACES,
+    "classify_heads": _HEADS,
+    "ablate_heads": _ABLATION,
+    "audit": _ABLATION,
     "diagonals": {f"attn.W_{name}": _READ for name in "QKVO"},
 }
-"""What each verb reads and edits in a model."""
-ONLY_OURS = {
-    "train": "a run is resumed and kept as a hooks.Transformer; train the model that the bridge is around with its own "
-    "tools",
-    "balance_violation": "it is about one layer over frozen vectors of bracket and depth, which only a "
-    "hooks.Transformer has (presets.dyck_minimal)",
-    "extrapolate": "it reads the stream after each layer out, and runs on beyond the last one, which only a "
-    "hooks.Transformer can (read_out, at_depth)",
-    "indistinguishable": "Theorem 3 is about layers of Eq. 6, which only a hooks.Transformer has (block='dyck')",
+"""Hook points and weights that each verb reads or edits."""
+TRANSFORMER_ONLY = {
+    "train": "a run is saved and resumed as a hooks.Transformer; train the wrapped model with its own tools",
+    "balance_violation": "it is defined for one layer over frozen vectors of bracket and depth (presets.dyck_minimal)",
+    "extrapolate": "it reads out after every layer, and applies more layers than trained (read_out, at_depth)",
+    "indistinguishable": "Theorem 3 is about layers of Eq. 6 (block='dyck')",
     "pruning_curve": "it prunes the matrices of a hooks.Transformer",
 }
-"""Verbs that no other model can serve, and why."""
+"""Verbs that accept only a `hooks.Transformer`, and why."""
 
 
 def prepare_model(model: Any, verb: str) -> Net:
-    """The model, in a form that a verb can work on: ours as it is, a bridge under our names.
+    """Check that a verb accepts a model, and wrap a TransformerLens bridge under our hook names.
 
     Args:
-        model: What the caller gave.
-        verb: Which of `NEEDS` or `ONLY_OURS`.
+        model: The caller's model.
+        verb: A key of `USES` or `TRANSFORMER_ONLY`.
+
+    Returns:
+        The model itself if it is a `hooks.Transformer`, else a `BridgeModel`.
 
     Raises:
-        ValueError: a fully connected network, no model that is accepted, or a bridge that cannot serve this verb (why).
+        ValueError: a fully connected network, any other object that is no model, or a bridge that lacks what the verb
+            needs.
     """
     if isinstance(model, FullyConnected):
         raise ValueError(
@@ -68,48 +69,48 @@ def prepare_model(model: Any, verb: str) -> Net:
         )
     if isinstance(model, Transformer):
         return model
-    if isinstance(model, AnyModel) and verb in ONLY_OURS:
-        raise ValueError(f"{verb} cannot be asked of a TransformerLens bridge: {ONLY_OURS[verb]}.")
+    if isinstance(model, AnyModel) and verb in TRANSFORMER_ONLY:
+        raise ValueError(f"{verb} does not accept a TransformerLens bridge: {TRANSFORMER_ONLY[verb]}.")
     net = from_bridge(model)
-    if lacks := net.capabilities.lacks(NEEDS[verb]):
-        raise ValueError(f"{verb} cannot be asked of this bridge of {net.cfg.architecture}: {lacks}.")
+    if lacks := net.capabilities.lacks(USES[verb]):
+        raise ValueError(f"{verb} does not accept this bridge of {net.cfg.architecture}: {lacks}.")
     return net
 
 
 @dataclass(frozen=True)
-class Verbs:
-    """Which verbs can be asked of a model; prints as a table."""
+class SupportedVerbs:
+    """Verbs that accept a model; prints as a table."""
 
-    why_not: Mapping[str, str]
-    """Why each cannot; empty where it can."""
+    obstacles: Mapping[str, str]
+    """For each verb, why it does not accept the model; empty if it does."""
 
     def __str__(self) -> str:
-        wide = max(map(len, self.why_not))
-        return "\n".join(f"{verb:<{wide}}  {why or 'works'}" for verb, why in self.why_not.items())
+        wide = max(map(len, self.obstacles))
+        return "\n".join(f"{verb:<{wide}}  {why or 'works'}" for verb, why in self.obstacles.items())
 
 
-def verbs_of(model: AnyModel) -> Verbs:
-    """Which verbs can be asked of a model, and why the others cannot.
+def supported_verbs(model: AnyModel) -> SupportedVerbs:
+    """List the verbs that accept a model, and what prevents the others.
 
     Raises:
-        ValueError: no model that is accepted.
+        ValueError: neither a `hooks.Transformer` nor a TransformerLens bridge.
     """
     if isinstance(model, Transformer):
-        return Verbs(dict.fromkeys([*NEEDS, *ONLY_OURS], ""))
+        return SupportedVerbs(dict.fromkeys([*USES, *TRANSFORMER_ONLY], ""))
     found = from_bridge(model).capabilities
-    return Verbs({verb: found.lacks(needs) for verb, needs in NEEDS.items()} | ONLY_OURS)
+    return SupportedVerbs({verb: found.lacks(uses) for verb, uses in USES.items()} | TRANSFORMER_ONLY)
 
 
 def untrained_copy(model: Net, seed: int, *, learned: bool = False) -> Net:
-    """A model of the same shape with fresh weights, in evaluation mode.
+    """A model with the same config and fresh weights, in evaluation mode.
 
     Args:
-        model: Whose twin.
-        seed: Decides the weights.
-        learned: Every head learns, also where the model has hard-coded ones.
+        model: The model whose config to use.
+        seed: Seed of the weights.
+        learned: Replace hard-coded heads by learned ones.
 
     Raises:
-        ValueError: a bridge around a model that cannot be made from its config alone.
+        ValueError: a bridge whose model cannot be built from its config alone.
     """
     if isinstance(model, BridgeModel):
         return model.untrained(seed)
@@ -120,6 +121,6 @@ def untrained_copy(model: Net, seed: int, *, learned: bool = False) -> Net:
 def visible_keys(
     model: Net, tokens: Int[Tensor, "batch pos"], attention_mask: Bool[Tensor, "batch pos"] | None = None
 ) -> Bool[Tensor, "batch query key"]:
-    """Which keys each query may see: causality and padding, nothing else."""
+    """Keys visible to each query under causal and padding masks."""
     cfg = model.cfg.masking if isinstance(model, BridgeModel) else model.cfg
     return attention.visible_keys(cfg, tokens, attention_mask)

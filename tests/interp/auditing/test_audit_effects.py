@@ -211,7 +211,7 @@ def test_a_model_that_does_not_fit_is_refused(tiny, other, words):
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1])
 def test_a_level_that_is_none_is_refused(trained, tiny, alpha):
-    with pytest.raises(ValueError, match=f"alpha is {alpha}; it must lie strictly between 0 and 1"):
+    with pytest.raises(ValueError, match=f"alpha is {alpha}; it must be strictly between 0 and 1"):
         interp.audit(trained.model, tiny, alpha=alpha)
 
 

@@ -141,8 +141,8 @@ def test_p_values_belong_to_the_verdicts(values):
     ("settings", "words"),
     [
         ({"n_test": 31}, "n_test is 31; at least 32"),
-        ({"alpha": 0.0}, "alpha is 0.0; it must lie strictly between"),
-        ({"alpha": 1.0}, "alpha is 1.0; it must lie strictly between"),
+        ({"alpha": 0.0}, "alpha is 0.0; it must be strictly between"),
+        ({"alpha": 1.0}, "alpha is 1.0; it must be strictly between"),
         ({"label": "colour"}, "label is 'colour'; this task has value, operation, parity, one"),
         ({"label": "one"}, "has a single class at every target"),
         ({"n_train": 10}, "n_train is 10 for 2 classes; give at least 20"),

@@ -14,7 +14,7 @@ import interp
 from hooks.interventions.ablation_engine import AblationEngine
 from interp.core.activations import residuals_at_targets
 from interp.core.randomness import derived_generator, derived_seed
-from interp.core.verbs import ONLY_OURS, prepare_model, untrained_copy, verbs_of, visible_keys
+from interp.core.verbs import TRANSFORMER_ONLY, prepare_model, supported_verbs, untrained_copy, visible_keys
 from interp.heads.kinds import relations_of
 from interp.tasks import Dyck, Lego
 from interp.tasks.base import logits_at_targets
@@ -296,21 +296,21 @@ WORKING += ("classify_heads", "ablate_heads", "audit", "diagonals")
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_verbs_but_ours_alone_work_on_all_six(kind):
-    found = verbs_of(bridge_for(kind)).why_not
+    found = supported_verbs(bridge_for(kind)).obstacles
     assert [verb for verb, why in found.items() if not why] == list(WORKING)
-    assert {verb: why for verb, why in found.items() if why} == ONLY_OURS
+    assert {verb: why for verb, why in found.items() if why} == TRANSFORMER_ONLY
 
 
 def test_a_bridge_without_patterns_serves_the_rest():
     bridge = bridge_of("bert", attention="sdpa", d_vocab=PADDED.d_vocab)
-    found = verbs_of(bridge).why_not
-    lacking = {verb for verb, why in found.items() if why} - set(ONLY_OURS)
+    found = supported_verbs(bridge).obstacles
+    lacking = {verb for verb, why in found.items() if why} - set(TRANSFORMER_ONLY)
     assert lacking == {"show_attention", "attention_variation", "classify_heads", "ablate_heads", "audit"}
-    text = "of this bridge of BertForMaskedLM: it has to read blocks.0.attn.hook_pattern, which is missing .*eager"
+    text = "this bridge of BertForMaskedLM: it has to read blocks.0.attn.hook_pattern, which is missing .*eager"
     for verb in (interp.show_attention, interp.classify_heads, interp.ablate_heads, interp.audit):
-        with pytest.raises(ValueError, match=f"{verb.__name__} cannot be asked {text}"):
+        with pytest.raises(ValueError, match=f"{verb.__name__} does not accept {text}"):
             verb(bridge, PADDED)
-    with pytest.raises(ValueError, match="attention_variation cannot be asked of this bridge"):
+    with pytest.raises(ValueError, match="attention_variation does not accept this bridge"):
         interp.attention_variation([bridge, bridge], PADDED)
     assert interp.probe(bridge, WHOLE, n_train=100, n_test=50).accuracy.shape[0] == 3
 
@@ -319,16 +319,14 @@ def test_verbs_for_our_models_alone_say_so(as_a_user):
     bridge = bridge_for("gpt2")
     for model in (bridge, hooks.from_bridge(bridge)):
         with pytest.raises(
-            ValueError, match="balance_violation cannot be asked of a TransformerLens bridge: it is about"
+            ValueError, match="balance_violation does not accept a TransformerLens bridge: it is defined"
         ):
             interp.balance_violation(model, PADDED)
-        with pytest.raises(
-            ValueError, match="indistinguishable cannot be asked of a TransformerLens bridge: Theorem 3"
-        ):
+        with pytest.raises(ValueError, match="indistinguishable does not accept a TransformerLens bridge: Theorem 3"):
             interp.theory.indistinguishable(model, model)
-        with pytest.raises(ValueError, match="pruning_curve cannot be asked of a TransformerLens bridge: it prunes"):
+        with pytest.raises(ValueError, match="pruning_curve does not accept a TransformerLens bridge: it prunes"):
             interp.pruning_curve(model, PADDED)
-        with pytest.raises(ValueError, match="train cannot be asked of a TransformerLens bridge: a run is resumed"):
+        with pytest.raises(ValueError, match="train does not accept a TransformerLens bridge: a run is saved"):
             prepare_model(model, "train")
 
 
@@ -351,7 +349,7 @@ def test_other_things_are_refused_at_every_door(as_a_user):
 def test_our_own_models_come_through_as_they_are():
     model = hooks.Transformer(hooks.TransformerConfig(d_vocab=5, d_model=8, n_heads=2))
     assert prepare_model(model, "audit") is model
-    assert set(verbs_of(model).why_not.values()) == {""}
+    assert set(supported_verbs(model).obstacles.values()) == {""}
     cfg = dataclasses.replace(model.cfg, head_patterns=((hooks.HeadPattern(kind="uniform"),) * 2,))
     hard = hooks.Transformer(cfg)
     assert untrained_copy(hard, 3).cfg == cfg
@@ -381,5 +379,5 @@ def test_a_bridge_and_our_own_model_of_the_same_weights_agree():
 
 
 def test_a_bridge_is_not_trained(as_a_user):
-    with pytest.raises(ValueError, match="train cannot be asked of a TransformerLens bridge: a run is resumed"):
+    with pytest.raises(ValueError, match="train does not accept a TransformerLens bridge: a run is saved"):
         interp.train(bridge_for("gpt2"), WHOLE)

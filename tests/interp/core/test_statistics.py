@@ -52,7 +52,7 @@ def test_impossible_counts_are_refused(successes, n, words):
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, 95.0])
 def test_impossible_confidence_is_refused(confidence):
-    with pytest.raises(ValueError, match=f"confidence is {confidence}; it must lie strictly between 0 and 1"):
+    with pytest.raises(ValueError, match=f"confidence is {confidence}; it must be strictly between 0 and 1"):
         proportion_interval(np.array([1]), 5, confidence=confidence)
 
 

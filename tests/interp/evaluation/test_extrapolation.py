@@ -195,9 +195,9 @@ def test_requests_that_cannot_be_met_are_refused(as_a_user):
         interp.extrapolate(model_of(dyck), dyck, n=5)
     bridge = bridge_of("native", d_vocab=TASK.d_vocab)
     for foreign in (bridge, hooks.from_bridge(bridge)):
-        with pytest.raises(ValueError, match="extrapolate cannot be asked of a TransformerLens bridge: it reads"):
+        with pytest.raises(ValueError, match="extrapolate does not accept a TransformerLens bridge: it reads"):
             interp.extrapolate(foreign, TASK, n=5)
-    assert "extrapolate" in interp.verbs_of(bridge).why_not
+    assert "extrapolate" in interp.supported_verbs(bridge).obstacles
     flat = FullyConnected(FullyConnectedConfig(d_vocab=TASK.d_vocab, d_vocab_out=2, n_ctx=TASK.n_ctx))
     with pytest.raises(ValueError, match="fully connected network: it has no attention heads and no residual"):
         interp.extrapolate(flat, TASK, n=5)

@@ -59,7 +59,7 @@ def test_a_registered_kind_is_scored(tiny, model):
         ({"kinds": ["broadcast"]}, "kind 'broadcast' relates no query to any key in this task"),
         ({"kinds": ["stack_top"]}, "kind 'stack_top' relates no query to any key in this task"),
         ({"n": 4}, "n is 4; at least 8 sequences"),
-        ({"alpha": 0.0}, "alpha is 0.0; it must lie strictly between 0 and 1"),
+        ({"alpha": 0.0}, "alpha is 0.0; it must be strictly between 0 and 1"),
         ({"alpha": 1.0}, "alpha is 1.0"),
     ],
 )

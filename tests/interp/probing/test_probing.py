@@ -388,7 +388,7 @@ def test_another_kind_of_result_is_refused(result, tmp_path, tiny, trained):
     del changed["values"]["control"]
     changed["values"]["colour"] = 1
     path.write_text(json.dumps(changed))
-    with pytest.raises(ValueError, match=r"has fields \['colour', 'control'\] more or less than this version knows"):
+    with pytest.raises(ValueError, match=r"differs .* of ProbeResult in the fields \['colour', 'control'\]"):
         ProbeResult.load(path)
     with pytest.raises(FileNotFoundError):
         ProbeResult.load(tmp_path / "nothing.json")

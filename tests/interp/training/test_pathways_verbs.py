@@ -149,7 +149,7 @@ def test_the_remaining_verbs_work(model, learned):
     assert variation.by_head[..., heads_of(model, "convolution")].all()
     curve = interp.pruning_curve(model, TASK, by=["W_V", "heads"], fractions=(1, 0), n=32)
     assert curve.accuracy[:, 0] == pytest.approx(curve.clean)
-    assert set(interp.verbs_of(model).why_not.values()) == {""}
+    assert set(interp.supported_verbs(model).obstacles.values()) == {""}
 
 
 @pytest.mark.parametrize("association", ["mimic", "query_key"])

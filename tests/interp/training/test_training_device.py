@@ -278,11 +278,14 @@ def test_a_model_comes_back_from_its_device(pretended):
 @pytest.mark.parametrize(
     ("device", "text"),
     [
-        ("cuda", r"device is 'cuda', which is not there; there is cpu\. Torch sees no GPU \(torch\.cuda\.is_available"),
-        ("cuda:1", "device is 'cuda:1', which is not there; there is cpu. Torch sees no GPU"),
-        ("meta", "device is 'meta', which is not there; there is cpu"),
-        ("gpu", "device is 'gpu', which is no device's name; there is cpu"),
-        ("", "device is '', which is no device's name"),
+        (
+            "cuda",
+            r"device is 'cuda', not available; choose one of cpu\. Torch sees no GPU \(torch\.cuda\.is_available",
+        ),
+        ("cuda:1", "device is 'cuda:1', not available; choose one of cpu. Torch sees no GPU"),
+        ("meta", "device is 'meta', not available; choose one of cpu"),
+        ("gpu", "device is 'gpu', not a device name; choose one of cpu"),
+        ("", "device is '', not a device name"),
     ],
 )
 def test_a_device_that_is_not_there_is_refused(device, text, monkeypatch, tmp_path):
@@ -300,7 +303,7 @@ def test_which_devices_there_are(monkeypatch):
     assert devices() == ("cpu", "cuda:0", "cuda:1")
     for name in ("cpu", "cpu:0", "cuda", "cuda:0", "cuda:1"):
         assert check_device(name) == torch.device(name)
-    with pytest.raises(ValueError, match=r"device is 'cuda:2', which is not there; there is cpu, cuda:0, cuda:1\.$"):
+    with pytest.raises(ValueError, match=r"device is 'cuda:2', not available; choose one of cpu, cuda:0, cuda:1\.$"):
         check_device("cuda:2")
 
 
@@ -349,7 +352,7 @@ def test_a_study_trains_where_it_is_told_and_its_keys_do_not_know(tmp_path, monk
     )
     study = Study(name="toy", title="Toy", lead="Nothing.", claims=[claim], groups=lambda size: {"all": [spec]})
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(ValueError, match="device is 'cuda', which is not there; there is cpu"):
+    with pytest.raises(ValueError, match="device is 'cuda', not available; choose one of cpu"):
         run_study(study, folder=tmp_path / "none", device="cuda")
     assert not (tmp_path / "none").exists()
     monkeypatch.setattr("interp.core.devices.devices", lambda: ("cpu", "cuda:0"))
@@ -381,7 +384,7 @@ def test_a_command_says_in_one_line_that_there_is_no_gpu(tmp_path, monkeypatch, 
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code == 2
-    assert "error: device is 'cuda', which is not there; there is cpu" in capsys.readouterr().err
+    assert "error: device is 'cuda', not available; choose one of cpu" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
