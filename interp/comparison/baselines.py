@@ -1,4 +1,4 @@
-"""How far apart would attention patterns lie that have nothing to do with one another? Random rows, by name."""
+"""Expected distances between random attention patterns, the baselines of attention variation."""
 
 from collections.abc import Callable
 
@@ -21,18 +21,18 @@ NAMES = (
     ONE_HOT,
     SHUFFLED,
 )
-"""The baselines. All but the last are the same for every layer, and every pattern is drawn afresh:
+"""Names of the baselines. All but the last are the same for every layer.
 
-- `flat simplex`: rows uniform on the simplex of the keys that a query may see. Closed form; `simulated` is the same by
-  drawing, as a check; `unmasked` lets every query see every key.
+- `flat simplex`: rows uniform on the simplex of the visible keys, in closed form; `simulated` is a Monte Carlo check
+  of it; in `unmasked`, every query sees every key.
 - `normalised uniforms`: independent uniform numbers divided by their sum.
 - `softmax of normals`: softmax of independent standard normal scores.
-- `one-hot rows`: all weight on one key, any as likely.
-- `own rows, keys shuffled`: the models' own rows, each with its keys permuted at random: as sharp as the models', and
-  without agreement on where to look.
+- `one-hot rows`: all weight on one key, drawn uniformly.
+- `own rows, keys shuffled`: the rows of the models with the keys of each randomly permuted: equally sharp patterns that
+  do not agree on where to attend.
 """
 MAX_DRAWN = 1_000_000
-"""Numbers drawn for a simulated baseline: long prefixes get fewer patterns, and each of them averages more rows."""
+"""Largest number of draws for a simulated baseline: long prefixes get fewer patterns, each with more rows."""
 FEWEST_DRAWS = 8
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Float[np.ndarray, "..."]]
@@ -42,24 +42,24 @@ DRAWN: dict[str, Draw] = {
     "normalised uniforms": lambda rng, shape: rng.uniform(size=shape),
     "softmax of normals": lambda rng, shape: np.exp(rng.normal(size=shape)),
 }
-"""Weights that become rows once they are divided by their sum: those of the baselines without a closed form."""
+"""Unnormalised weights of the baselines without a closed form."""
 
 
 def flat_simplex_distance(n_keys: Int[np.ndarray, " query"]) -> float:
-    """Expected squared distance of two patterns whose rows are uniform on the simplex.
+    """Expected squared distance between two patterns whose rows are uniform on the simplex.
 
     Args:
-        n_keys: Keys that each query may see; a row of 0 keys is no row.
+        n_keys: Number of keys visible to each query; rows with 0 keys are skipped.
 
-    Source: the random baseline of bounded Dyck (arXiv:2312.01429) Section 4.1. Rows of n keys lie 2 (n-1) / (n (n+1))
-    apart, twice their variance summed over keys.
+    Source: the random baseline of bounded Dyck (arXiv:2312.01429) Section 4.1. The expected squared distance between
+    two rows of n keys is 2 (n-1) / (n (n+1)), twice their variance summed over keys.
     """
     n = n_keys[n_keys > 0]
     return float((2 * (n - 1) / (n * (n + 1))).sum())
 
 
 def one_hot_distance(n_keys: Int[np.ndarray, " query"]) -> float:
-    """Expected squared distance of two patterns whose rows are on one key each, any as likely: 2 (1 - 1/n) a row."""
+    """Expected squared distance between two patterns of uniformly drawn one-hot rows: 2 (1 - 1/n) per row."""
     n = n_keys[n_keys > 0]
     return float((2 * (1 - 1 / n)).sum())
 
@@ -70,10 +70,10 @@ def simulated_distance(
     """Mean squared distance over independent pairs of random patterns, and its standard error.
 
     Args:
-        draw: Gives weights of any shape; rows are these over their sum.
-        n_keys: Keys that each query may see.
-        n: Pairs to draw, 2 or more.
-        generator: Decides them.
+        draw: Draws unnormalised weights of a given shape.
+        n_keys: Number of keys visible to each query.
+        n: Number of pairs, at least 2.
+        generator: Source of randomness.
     """
     sizes = n_keys[n_keys > 0]
     starts = np.cumsum(sizes) - sizes
@@ -90,13 +90,14 @@ def simulated_distance(
 def shuffled_distance(
     patterns: Float[Tensor, "model head query key"], n_keys: Int[np.ndarray, " query"]
 ) -> Float[np.ndarray, " head"]:
-    """Expected squared distance of two models once every row's keys are permuted, independently in each model.
+    """Expected squared distance between two models after permuting the keys of every row, independently in each model.
 
-    A permutation leaves a row's norm, and makes all its n keys alike: two rows then lie |x|^2 + |y|^2 - 2/n apart.
+    A permutation keeps the norm of a row and makes its n keys exchangeable, so the expected squared distance between
+    two rows x and y is |x|^2 + |y|^2 - 2/n.
 
     Args:
-        patterns: Of any number of models; rows of padding are zero.
-        n_keys: Keys that each query may see.
+        patterns: Patterns of any number of models; rows of padding are zero.
+        n_keys: Number of keys visible to each query.
 
     Returns:
         Mean over pairs of different models, exact.
@@ -105,15 +106,15 @@ def shuffled_distance(
     return 2 * (norms.numpy() - (1 / n_keys[n_keys > 0]).sum())
 
 
-def same_for_every_layer(
+def fixed_baselines(
     n_keys: Int[np.ndarray, " query"], *, n: int, seed: int
 ) -> tuple[Float[np.ndarray, " baseline"], Float[np.ndarray, " baseline"]]:
-    """All baselines but the last, and their standard errors: 0 for those in closed form.
+    """All baselines but the last, which are the same for every layer, and their standard errors (0 in closed form).
 
     Args:
-        n_keys: Keys that each query may see; 0 for padding.
-        n: Most pairs drawn for a simulated one.
-        seed: Decides the draws.
+        n_keys: Number of keys visible to each query; 0 for padding.
+        n: Largest number of pairs in a simulated baseline.
+        seed: Determines the draws.
     """
     length = int((n_keys > 0).sum())
     closed = {

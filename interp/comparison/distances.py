@@ -1,4 +1,4 @@
-"""How far apart is every pair of models, and how sure is the mean over pairs?"""
+"""Pairwise distances between the attention patterns of models, and a bootstrap of their mean."""
 
 import numpy as np
 import torch
@@ -8,18 +8,18 @@ from torch import Tensor
 from interp.core.statistics import CONFIDENCE
 
 BLOCK = 2_000_000
-"""Attention weights taken into one step of the Gram matrix: so many are in memory twice, in float64."""
+"""Attention weights per step of the Gram matrix, of which there are two copies in float64."""
 
 
 @torch.no_grad()
 def pair_distances(patterns: Float[Tensor, "model head query key"]) -> Float[np.ndarray, "head model model"]:
-    """Squared Frobenius distance of every two models, for each head, from one Gram matrix.
+    """Squared Frobenius distance between every two models, for each head, from a Gram matrix.
 
-    The patterns are centred on the models' mean first, which leaves distances as they are, and multiplied in float64:
-    models that hardly differ would else drown in the rounding of what they share.
+    The patterns are first centred on the mean of the models, which does not change distances, and multiplied in
+    float64: otherwise small differences would be lost in the rounding error of the common part.
 
     Args:
-        patterns: One per model and head; float32 will do.
+        patterns: One pattern per model and head; float32 is enough.
 
     Returns:
         Symmetric, with zeros on the diagonal.
@@ -29,7 +29,7 @@ def pair_distances(patterns: Float[Tensor, "model head query key"]) -> Float[np.
     stop = 0
     for block in patterns.split(max(1, BLOCK // max(1, models * heads * keys)), dim=2):
         stop += block.shape[2]
-        if not block[..., stop:].any():  # nobody looks ahead: causal patterns are half the work
+        if not block[..., stop:].any():  # no weight on later keys: causal patterns are half the work
             block = block[..., :stop]
         weights = block.to(torch.float64, copy=True)
         weights -= weights.mean(0)
@@ -50,22 +50,21 @@ def bootstrap_pairs(
 ) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
     """Mean over pairs of different models, with a percentile interval from resampling models.
 
-    A resample holds model i c_i times; its figure is the mean of D_ij over pairs, each c_i c_j times. A model drawn
-    twice makes no pair with itself, which would pull every resample down. Resamples of one model only are passed over.
+    A resample contains model i c_i times; its value is the mean of D_ij over pairs with weights c_i c_j. Pairs of a
+    model with itself are excluded, since they would bias every resample down. Resamples of a single model are skipped.
 
-    In simulations of independent random patterns the interval held the truth in 92 to 94 % of cases with 5 to 40
-    models; where some models are far sharper than others in 78 % with 5, 88 % with 10, 90 % with 20 and 94 % with 40.
-    (Resampling pairs: 71 to 38 %, worse the more models.)
+    In simulations with independent random patterns, coverage was 92 to 94 % for 5 to 40 models; with some models far
+    sharper than others, 78 % for 5, 88 % for 10, 90 % for 20 and 94 % for 40. (Resampling pairs: 71 to 38 %, falling
+    with the number of models.)
 
     Args:
-        distance: Symmetric, zeros on the diagonal.
-        seed: Decides the resamples.
-        resamples: How many.
-        confidence: Coverage aimed at.
+        distance: Symmetric matrices with zeros on the diagonal.
+        seed: Determines the resamples.
+        resamples: Number of resamples.
+        confidence: Nominal coverage.
 
     Returns:
-        Mean, lower and upper end; the ends are not a number where there are two models, whose one pair tells nothing
-        of how pairs vary.
+        Mean, lower and upper end; the ends are nan for two models, whose single pair has no variance.
 
     Source: the bootstrap of a U-statistic (Arcones & Gine 1992), of degree two.
     """

@@ -1,4 +1,4 @@
-"""How far apart do models look that were trained alike? Attention patterns compared pair by pair."""
+"""Attention variation: distances between the attention patterns of models, with random baselines."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hooks import BridgeModel
 from hooks.interventions.ablation_engine import Net
-from interp.comparison.baselines import NAMES, same_for_every_layer, shuffled_distance
+from interp.comparison.baselines import FLAT, NAMES, ONE_HOT, SHUFFLED, fixed_baselines, shuffled_distance
 from interp.comparison.distances import bootstrap_pairs, mean_over_pairs, pair_distances
 from interp.core.activations import patterns_on
 from interp.core.randomness import derived_generator, derived_seed
@@ -29,55 +29,56 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-SHOWN = ("flat simplex", "own rows, keys shuffled", "one-hot rows")
-"""The baselines in print; a table has all of them."""
+SHOWN = (FLAT, SHUFFLED, ONE_HOT)
+"""The baselines that are printed; the table has all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VariationResult(Result):
-    """Mean squared distance between the attention patterns of models, per layer. Intervals are 95 %, over models."""
+    """Mean squared distance between the attention patterns of models, per layer, with 95 % intervals over models."""
 
     prefixes: tuple[str, ...]
-    """What the models were shown."""
+    """The texts that the models were run on."""
     n_tokens: Int[np.ndarray, " prefix"]
-    """Tokens of each, with what the task puts before it."""
+    """Number of tokens of each, including those that the task adds."""
     variation: Float[np.ndarray, " layer"]
-    """Mean over pairs of the squared Frobenius distance, then over heads and prefixes: 0 to 2 per row."""
+    """Squared Frobenius distance, 0 to 2 per row: mean over pairs, heads and prefixes."""
     low: Float[np.ndarray, " layer"]
     high: Float[np.ndarray, " layer"]
-    """Ends of the interval; not a number with two models, whose one pair has none."""
+    """Ends of the interval; nan for two models, whose single pair has none."""
     by_prefix: Float[np.ndarray, "prefix layer"]
     by_head: Float[np.ndarray, "layer head"]
     distance: Float[np.ndarray, "layer model model"]
-    """The distance of every two models, mean over heads and prefixes: what to cluster."""
+    """Distance between every two models, mean over heads and prefixes; the matrix to cluster."""
     entropy: Float[np.ndarray, " layer"]
-    """Mean row entropy in nats, over models, heads, prefixes and the queries with a choice of keys."""
+    """Mean row entropy in nats, over models, heads, prefixes and the queries that see several keys."""
     entropy_low: Float[np.ndarray, " layer"]
     entropy_high: Float[np.ndarray, " layer"]
     relative_entropy: Float[np.ndarray, " layer"]
-    """The same, each row as a fraction of the largest possible: 0 on one key, 1 uniform."""
+    """Mean row entropy as a fraction of its maximum: 0 for a single key, 1 for uniform."""
     relative_low: Float[np.ndarray, " layer"]
     relative_high: Float[np.ndarray, " layer"]
     relative_of_model: Float[np.ndarray, "model layer"]
-    """The relative entropy of each model."""
+    """Relative entropy of each model."""
     baselines: tuple[str, ...]
-    """What random patterns are like; `interp.comparison.baselines.NAMES` says more."""
+    """Names of the random baselines; see `interp.comparison.baselines.NAMES`."""
     baseline: Float[np.ndarray, "baseline layer"]
-    """Expected distance of two random patterns, mean over prefixes."""
+    """Expected distance between two random patterns, mean over prefixes."""
     baseline_error: Float[np.ndarray, "baseline layer"]
-    """Its standard error where it was simulated; 0 in closed form."""
+    """Its standard error if simulated; 0 if in closed form."""
     baseline_by_prefix: Float[np.ndarray, "baseline prefix layer"]
     resamples: int
-    """Resamples of the models behind the intervals."""
+    """Number of bootstrap resamples of the models."""
     n: int
-    """Models: the independent units."""
+    """Number of models, the independent units."""
     n_pairs: int
+    """Number of pairs of models."""
 
-    def ratio_to(self, baseline: str = "flat simplex") -> Float[np.ndarray, " layer"]:
-        """Variation over a baseline: 1 for patterns as far apart as random ones of that kind.
+    def ratio_to(self, baseline: str = FLAT) -> Float[np.ndarray, " layer"]:
+        """Variation divided by a baseline: 1 if patterns are at the distance of random ones.
 
         Raises:
-            ValueError: a baseline that there is not.
+            ValueError: an unknown baseline.
         """
         if baseline not in self.baselines:
             raise ValueError(f"baseline is {baseline!r}; choose one of: {'; '.join(self.baselines)}.")
@@ -92,25 +93,21 @@ class VariationResult(Result):
         return self._table({"layer": range(len(self.variation))}, *names, **more)
 
     def plot(self) -> "alt.TopLevelMixin":
-        """A point and an interval per layer, beside the models' own rows shuffled, over the flat simplex as a line."""
-        import pandas as pd
-
+        """A point and an interval per layer, the shuffled-keys baseline as points, the flat simplex as a line."""
         from interp.view.charts import dots
 
-        layers = np.arange(len(self.variation))
-        flat, own = (self.baseline[self.baselines.index(name)] for name in ("flat simplex", "own rows, keys shuffled"))
+        flat, own = (self.baseline[self.baselines.index(name)] for name in (FLAT, SHUFFLED))
         low, high = (np.where(np.isnan(end), self.variation, end) for end in (self.low, self.high))
-        found = {"layer": layers, "variation": self.variation, "low": low, "high": high, "what": "models"}
-        shuffled = {"layer": layers, "variation": own, "low": own, "high": own, "what": "own rows, keys shuffled"}
-        points = pd.concat([pd.DataFrame(found), pd.DataFrame(shuffled)])
+        values = np.stack([(self.variation, own), (low, own), (high, own)])
+        columns = dict(zip(("variation", "low", "high"), values, strict=True))
         return dots(
-            points,
+            self._table({"what": ("models", SHUFFLED), "layer": range(len(own))}, **columns),
             x="layer",
             y="variation",
             series="what",
             rule=float(flat[0]),
             domain=(0.0, 1.05 * float(max(flat[0], high.max(), own.max()))),
-            title=f"squared distance of patterns, {self.n} models, {self.n_pairs} pairs; dashed: flat simplex",
+            title=f"squared distance between patterns, {self.n} models, {self.n_pairs} pairs; dashed: flat simplex",
         )
 
     def __str__(self) -> str:
@@ -125,7 +122,7 @@ class VariationResult(Result):
                 lines.append(f"{name}: {spread}")
         shown = "1 prefix" if len(self.prefixes) == 1 else f"{len(self.prefixes)} prefixes"
         tokens = "-".join(str(length) for length in sorted({int(self.n_tokens.min()), int(self.n_tokens.max())}))
-        foot = f"{self.n} models, {self.n_pairs} pairs, {shown} of {tokens} tokens; ratio is to the flat simplex"
+        foot = f"{self.n} models, {self.n_pairs} pairs, {shown} of {tokens} tokens; ratio to the flat simplex"
         return "\n".join([*lines, foot])
 
 
@@ -139,34 +136,35 @@ def attention_variation(
     resamples: int = 2000,
     seed: int = 0,
 ) -> VariationResult:
-    """Mean over pairs of models of the squared Frobenius distance between their attention patterns, layer by layer.
+    """Attention variation: squared Frobenius distance between the patterns of two models, mean over pairs, per layer.
 
     The models are the independent units, not the pairs, which share models: the 95 % interval resamples models. It
-    is for differences between seeds, so that a figure says nothing of what other prefixes would have given.
+    covers differences between seeds, not between prefixes.
 
-    Heads are compared by index and averaged, not summed; with one head, as in the paper, that is the same. A distance
-    grows with the prefix, up to 2 for every row, so prefixes of different lengths weigh by their length; the
-    baselines are averaged in the same way, so that the ratio to one can be compared across lengths.
+    Heads are compared by index and averaged, not summed; with one head, as in the paper, this is the same. A distance
+    grows with the prefix, by up to 2 per row, so longer prefixes have a larger weight; the baselines are averaged in
+    the same way, so that ratios to a baseline are comparable across lengths.
 
     Args:
-        models: Two or more, alike in layers, heads and attention. They are not changed, and left in evaluation mode.
-        task: Reads or samples what the models are shown.
-        prefixes: Text, or several. Left out: the sampled ones if any are asked for, else the task's probe prefix
+        models: Two or more with the same numbers of layers and heads and the same kind of attention. They are not
+            changed, except that they are put in evaluation mode.
+        task: Task that parses the prefixes or samples examples.
+        prefixes: One or several texts, default: none if `n_sampled` is positive, else the probe prefix of the task
             (Dyck's `staircase`, every type and depth once), else one sampled example.
-        n_sampled: Held-out examples to draw from the task, beside the prefixes.
-        n_baseline: Most pairs of random patterns behind a simulated baseline; long prefixes get fewer, and the
-            result tells the standard error.
-        resamples: Bootstrap resamples of the models.
-        seed: Decides the sampled examples, the simulated baselines and the resamples.
+        n_sampled: Number of held-out examples to sample in addition to the prefixes.
+        n_baseline: Largest number of pairs of random patterns in a simulated baseline. Long prefixes get fewer; the
+            result has the standard error.
+        resamples: Number of bootstrap resamples of the models.
+        seed: Determines the sampled examples, the simulated baselines and the resamples.
 
     Raises:
-        ValueError: fewer than two models, the same model twice, models of different shapes or of another vocabulary,
-            a pattern that is not finite, no prefix, one that the task cannot read or that leaves no choice of keys,
-            a negative `n_sampled`, or fewer than 2 baseline pairs or resamples.
+        ValueError: fewer than two models, the same model twice, models of different shapes or with a smaller
+            vocabulary, a pattern that is not finite, no prefix, one that the task cannot parse or in which no query
+            sees several keys, a negative `n_sampled`, or fewer than 2 baseline pairs or resamples.
 
     Source: bounded Dyck (arXiv:2312.01429) Section 4.1, with its probe prefix. Differs: an interval, several prefixes,
-    several heads, and more baselines than its random one; the paper says that rows are drawn uniformly from the
-    simplex, and does not print whether the causal mask holds for them.
+    several heads, and more baselines than its random one; the paper draws rows uniformly from the simplex and does not
+    state whether the causal mask applies to them.
     """
     if min(n_baseline, resamples) < 2 or n_sampled < 0:
         raise ValueError(
@@ -210,12 +208,12 @@ def attention_variation(
 
 
 def _checked(models: Sequence[AnyModel | TrainingRun], task: Task) -> list[Net]:
-    """The models, if they can be compared on that task."""
+    """The models in a form that can be read, if they can be compared on this task."""
     if isinstance(models, AnyModel | TrainingRun):
-        raise ValueError("models is a single model; a variation is between models: pass a list of two or more.")
+        raise ValueError("models is a single model; variation is measured between models: pass a list of two or more.")
     given = [one.model if isinstance(one, TrainingRun) else one for one in models]
     if len(given) < 2:
-        raise ValueError(f"models holds {len(given)}; a variation is between two or more. Train another seed.")
+        raise ValueError(f"models has length {len(given)}; variation needs two or more models. Train another seed.")
     first: dict[int, int] = {}
     nets: list[Net] = []
     for index, model in enumerate(given):
@@ -229,19 +227,19 @@ def _checked(models: Sequence[AnyModel | TrainingRun], task: Task) -> list[Net]:
         one = id(net.bridge if isinstance(net, BridgeModel) else net)
         if first.setdefault(one, index) != index:
             raise ValueError(
-                f"models[{index}] is models[{first[one]}] again; its distance to itself would count as agreement. "
+                f"models[{index}] is models[{first[one]}] again; its distance from itself would count as agreement. "
                 "Pass each model once."
             )
         shape, wanted = _shape(net), _shape(nets[0])
         if shape != wanted:
             raise ValueError(
-                f"models[{index}] has {shape}, models[0] has {wanted}; their patterns cannot be laid over one another. "
-                "Compare models alike in layers, heads and attention."
+                f"models[{index}] has {shape}, models[0] has {wanted}; their patterns are not comparable. Compare "
+                "models with the same layers, heads and attention."
             )
         if net.cfg.d_vocab < task.d_vocab:
             raise ValueError(
-                f"models[{index}] knows {net.cfg.d_vocab} tokens, the task has {task.d_vocab}; pass the task that the "
-                "models learned."
+                f"models[{index}] has {net.cfg.d_vocab} tokens, the task has {task.d_vocab}; pass the task that the "
+                "models were trained on."
             )
     return nets
 
@@ -251,13 +249,14 @@ def _shape(model: Net) -> str:
 
 
 def _batches(task: Task, prefixes: str | Sequence[str] | None, n_sampled: int, seed: int) -> Iterator[Batch]:
-    """What the models are shown: each text by itself, as lengths differ, and all sampled examples at once."""
+    """Inputs of the models: a batch per text, since lengths differ, and one of all sampled examples."""
     if prefixes is None:
-        n_sampled = n_sampled or (0 if isinstance(task, Dyck) else 1)
-        prefixes = [] if n_sampled or not isinstance(task, Dyck) else [task.staircase()]
+        staircase = getattr(task, "staircase", None)
+        n_sampled = n_sampled or int(staircase is None)
+        prefixes = [staircase()] if staircase and not n_sampled else []
     texts = [prefixes] if isinstance(prefixes, str) else list(prefixes)
     if not texts and not n_sampled:
-        raise ValueError("prefixes is empty and n_sampled 0: there is nothing to show the models. Give one of them.")
+        raise ValueError("prefixes is empty and n_sampled is 0, so there is no input; pass one of them.")
     for text in texts:
         yield _read_text(task, text)
     if n_sampled:
@@ -269,32 +268,32 @@ def _read_text(task: Task, text: str) -> Batch:
         return read_sentence(task, text)
     read = getattr(task, "read", None)
     if read is None:
-        raise ValueError(f"prefixes is given, but a {type(task).__name__} task reads no text; use n_sampled.")
+        raise ValueError(f"prefixes is set, but {type(task).__name__} tasks have no `read` for text; use n_sampled.")
     return read(text)
 
 
 def _text(task: Task, tokens: Int[Tensor, " pos"]) -> str:
-    """What `_read_text` reads back."""
+    """Text that `_read_text` parses to these tokens."""
     return task.vocab.decode(tokens[tokens != START] if isinstance(task, Dyck) else tokens)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Reading:
-    """What one prefix gave."""
+    """Distances and entropies on one prefix."""
 
     text: str
     n_keys: Int[np.ndarray, " query"]
-    """Keys that each query may see; 0 for padding."""
+    """Number of keys visible to each query; 0 for padding."""
     distance: Float[np.ndarray, "layer head model model"]
     entropy: Float[np.ndarray, "model layer 2"]
-    """Mean over heads and over rows with a choice of keys: in nats, and as a fraction of the largest possible."""
+    """Mean over heads and rows with several keys: in nats, and as a fraction of the maximum."""
     shuffled: Float[np.ndarray, " layer"]
-    """The baseline that depends on the models."""
+    """The baseline of shuffled keys, which depends on the models."""
 
 
 @torch.no_grad()
 def _read(models: list[Net], task: Task, batch: Batch) -> Iterator[_Reading]:
-    """The patterns of all models on each example, compared."""
+    """Compare the patterns of all models on each example."""
     tokens, mask = batch.tokens, batch.attention_mask
     real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
     n_keys = visible_keys(models[0], tokens, mask).sum(-1) * real
@@ -304,7 +303,9 @@ def _read(models: list[Net], task: Task, batch: Batch) -> Iterator[_Reading]:
     for row, keys in enumerate(n_keys):
         layers, text = patterns[:, :, row], _text(task, tokens[row][real[row]])
         if keys.max() < 2:
-            raise ValueError(f"prefixes holds {text!r}, a single token to the model, which has no choice of keys.")
+            raise ValueError(
+                f"prefixes has {text!r}, which is a single token; give a prefix in which a query sees several keys."
+            )
         yield _Reading(
             text=text,
             n_keys=keys.numpy(),
@@ -325,9 +326,9 @@ def _entropy(
 def _baselines(
     readings: list[_Reading], n: int, seed: int
 ) -> tuple[Float[np.ndarray, "baseline prefix layer"], Float[np.ndarray, "baseline layer"]]:
-    """Value per prefix and layer; standard error of the mean over prefixes, taking their draws as one and the same."""
+    """Value per prefix and layer; standard error of the mean over prefixes, as if they shared their draws."""
     drawn = {reading.n_keys.tobytes(): reading.n_keys for reading in readings}
-    found = {key: same_for_every_layer(n_keys, n=n, seed=seed) for key, n_keys in drawn.items()}
+    found = {key: fixed_baselines(n_keys, n=n, seed=seed) for key, n_keys in drawn.items()}
     pairs = [found[reading.n_keys.tobytes()] for reading in readings]
     layers = np.ones(len(readings[0].shuffled))
     fixed, error = (np.stack(part, 1)[..., None] * layers for part in zip(*pairs, strict=True))

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,7 @@ def _spec(chart: Any) -> dict[str, Any]:
     return dict(chart) if isinstance(chart, Mapping) else json.loads(chart.to_json())
 
 
+@cache
 def _javascript() -> str:
     """Bundle of Vega, Vega-Lite and Vega-Embed, escaped for a script element."""
     import vl_convert

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -152,3 +153,20 @@ class Padded(Lego):
         sizes = (self.left, self.right, self.left, self.right)
         bare = only_tokens(batch.tokens[:, inside])
         return {name: F.pad(relation, sizes) for name, relation in super().relations(bare).items()}
+
+
+def flat_rows(rng, n, length=17):
+    """Causal patterns of n models whose rows are uniform on the simplex."""
+    weights = rng.exponential(size=(n, 1, length, length)) * np.tri(length)
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def distances_by_loops(patterns):
+    """Squared Frobenius distance between every two models, written out."""
+    models, heads = patterns.shape[:2]
+    found = np.zeros((heads, models, models))
+    for head in range(heads):
+        for i in range(models):
+            for j in range(models):
+                found[head, i, j] = ((patterns[i, head] - patterns[j, head]) ** 2).sum()
+    return found
