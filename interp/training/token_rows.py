@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from interp.tasks.base import Task, Vocab
-from interp.tasks.text.tokens import Role, take_tokenizer
-from interp.tasks.text.vocab import TextVocab
+from interp.tasks.text.tokens import Role, TextVocab, take_tokenizer
 
 MARKS: dict[str, tuple[Role | None, ...]] = {
     "[PAD]": ("pad", None, "end", "sep"),

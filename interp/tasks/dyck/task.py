@@ -99,12 +99,10 @@ class Dyck:
 
     @property
     def d_vocab(self) -> int:
-        """Number of tokens."""
         return len(self.vocab)
 
     @property
     def d_vocab_out(self) -> int:
-        """Number of tokens."""
         return len(self.vocab)
 
     @property
@@ -124,7 +122,6 @@ class Dyck:
 
     @property
     def chance(self) -> float:
-        """Accuracy of uniform guessing among the closers."""
         return 1 / self.n_types
 
     def describe(self) -> dict:
@@ -135,7 +132,6 @@ class Dyck:
 
     @classmethod
     def from_description(cls, values: dict) -> "Dyck":
-        """Build the task from the output of `describe`."""
         return cls(**{name: value for name, value in values.items() if name != "task"})
 
     def sample(self, n: int, *, generator: torch.Generator, split: Split = "train") -> DyckBatch:

@@ -98,13 +98,11 @@ class Lego:
 
     @property
     def vocab(self) -> Vocab:
-        """Every token of the language."""
         marks = ("[PAD]", "[BOS]", "[EOS]", "=", ";") if self.sentence_format == "paper" else ("[PAD]",)
         return vocab_of((*marks, self.group.root_token, *self.group.elements, *self.alphabet))
 
     @property
     def d_vocab(self) -> int:
-        """Number of tokens."""
         return len(self.vocab)
 
     @property
@@ -114,12 +112,10 @@ class Lego:
 
     @property
     def clause_length(self) -> int:
-        """Tokens per clause."""
         return 5 if self.sentence_format == "paper" else 3
 
     @property
     def n_ctx(self) -> int:
-        """Tokens per sentence."""
         return self.clause_length * self.n_vars + (2 if self.sentence_format == "paper" else 0)
 
     @property
@@ -134,7 +130,6 @@ class Lego:
 
     @property
     def chance(self) -> float:
-        """Accuracy of uniform guessing."""
         return 1 / self.d_vocab_out
 
     def describe(self) -> dict:
@@ -151,7 +146,6 @@ class Lego:
 
     @classmethod
     def from_description(cls, values: dict) -> "Lego":
-        """Build the task from the output of `describe`."""
         kept = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items() if name != "task"}
         return cls(**{**kept, "group": GroupAction.from_dict(values["group"])})
 

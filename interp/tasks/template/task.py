@@ -13,13 +13,17 @@ from torch import Tensor
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Vocab, check_split, logits_at_targets, vocab_of
 from interp.tasks.template.families import ready_templates
 from interp.tasks.template.language import (
+    Alphabet,
     LabelledTemplate,
+    check_alphabets,
     check_templates,
+    choose_distinct,
     is_wildcard,
+    names_of,
     read_template,
+    size_of,
     substitution,
 )
-from interp.tasks.template.symbols import Alphabet, check_alphabets, choose_distinct, names_of, size_of
 
 Form = Literal["real", "symbolic", "next_token"]
 CLS = "[CLS]"
@@ -124,7 +128,6 @@ class Template:
 
     @property
     def d_vocab(self) -> int:
-        """Number of tokens."""
         return len(self.fixed) + sum(size_of(getattr(self, split)) for split in SPLITS)
 
     @property
@@ -185,7 +188,6 @@ class Template:
 
     @classmethod
     def from_description(cls, values: dict) -> "Template":
-        """Build the task from the output of `describe`."""
         values = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items() if name != "task"}
         templates = tuple(LabelledTemplate(tuple(one["tokens"]), one["label"]) for one in values["templates"])
         return cls(**{**values, "templates": templates})

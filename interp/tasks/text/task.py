@@ -10,10 +10,20 @@ from torch import Tensor
 
 from interp.tasks.base import AttentionKind, Batch, Score, Split, check_split, logits_at_targets
 from interp.tasks.text.corpus import Corpus
-from interp.tasks.text.streams import Stream, Streams, cut, kept_tokenizer
-from interp.tasks.text.tokens import Role, check_vocab_size, take_tokenizer
-from interp.tasks.text.vocab import TextVocab
-from interp.tasks.text.windows import Marks, TextBatch, masked, next_tokens, pairs, starts, with_next_sentence
+from interp.tasks.text.streams import (
+    Marks,
+    Stream,
+    Streams,
+    TextBatch,
+    cut,
+    kept_tokenizer,
+    masked,
+    next_tokens,
+    pairs,
+    starts,
+    with_next_sentence,
+)
+from interp.tasks.text.tokens import Role, TextVocab, check_vocab_size, take_tokenizer
 
 Objective = Literal["next_token", "masked"]
 MASKED_SHARE = 0.15
@@ -114,12 +124,10 @@ class Text:
 
     @property
     def d_vocab(self) -> int:
-        """Number of tokens."""
         return len(self.vocab)
 
     @property
     def d_vocab_out(self) -> int:
-        """Number of tokens."""
         return len(self.vocab)
 
     @property
@@ -149,7 +157,6 @@ class Text:
 
     @property
     def chance(self) -> float:
-        """Accuracy of uniform guessing among all tokens."""
         return 1 / self.d_vocab
 
     @property
@@ -257,7 +264,7 @@ class Text:
     def probe_labels(self, batch: TextBatch) -> dict[str, Int[Tensor, "batch target"]]:
         """Probe labels: the `kind` of the correct token, and `previous_kind`, the kind of the token before it.
 
-        Kinds are indices into `interp.tasks.text.vocab.KINDS`; see `kind_of`. For the next sentence both are
+        Kinds are indices into `interp.tasks.text.tokens.KINDS`; see `kind_of`. For the next sentence both are
         `special`.
         """
         kinds = self.vocab.kinds.to(batch.tokens.device)

@@ -20,7 +20,7 @@ from hooks import make_model
 from interp.tasks import Corpus, Text, task_from
 from interp.tasks.base import Task
 from interp.tasks.text import streams as text_streams
-from interp.tasks.text.vocab import KINDS
+from interp.tasks.text.tokens import KINDS
 from interp.training.settings import recipe_for
 
 CORPUS = corpus()
@@ -155,8 +155,7 @@ def test_the_next_sentence_follows_half_of_the_time_and_else_is_of_another_docum
 
 def test_sentences_of_documents_of_all_lengths_come_up_evenly():
     """Every place where a pair can begin is as likely, and so is every place of another document for the second."""
-    from interp.tasks.text.streams import Stream
-    from interp.tasks.text.windows import pairs
+    from interp.tasks.text.streams import Stream, pairs
 
     lengths = [3, 9, 4, 1, 6, 2]
     tokens = torch.cat([torch.tensor([*range(100 * i, 100 * i + size), -1]) for i, size in enumerate(lengths)])

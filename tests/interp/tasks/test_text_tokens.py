@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from texts import documents
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from interp.tasks.text.tokens import OURS, take_tokenizer, train_tokenizer
-from interp.tasks.text.vocab import KINDS, kind_of
+from interp.tasks.text.tokens import KINDS, OURS, kind_of, take_tokenizer, train_tokenizer
 
 TEXTS = list(documents().values())
 TOKENS = train_tokenizer(TEXTS, 320)
