@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from hooks import EncoderConfig, FullyConnected, FullyConnectedConfig, Transformer, from_huggingface, make_model
-from hooks.adapters.huggingface.sources import find_tokenizer
+from hooks.adapters.huggingface.loading import find_tokenizer
 from hooks.model.architectures import Config
 from interp.tasks import task_from
 from interp.tasks.base import Task

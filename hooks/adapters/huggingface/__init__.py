@@ -1,4 +1,4 @@
-"""Weights of Hugging Face's GPT-2, BERT and ALBERT, exactly, and back."""
+"""Loading and saving GPT-2, BERT and ALBERT in Hugging Face's format."""
 
 from hooks.adapters.huggingface.loading import from_huggingface
 from hooks.adapters.huggingface.parity import ParityReport

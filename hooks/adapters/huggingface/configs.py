@@ -1,4 +1,4 @@
-"""Hugging Face's settings as ours, and ours as theirs, or the name of the setting that stands in the way."""
+"""Conversion between Hugging Face's configs and ours; settings without a counterpart raise ValueError."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,16 +12,16 @@ Head = Literal["lm", "linear", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """One of the classes of `transformers` whose weights fit."""
+    """A class of `transformers` that can be loaded and saved."""
 
     name: str
     family: Family
     head: Head
     """`lm`: logits over the vocabulary. `linear`: token classification. `none`: hidden states only."""
     prefix: str = ""
-    """What stands before the names of the weights that are no head."""
+    """Prefix of weight names outside the head."""
     pooler: bool = False
-    """True when the class can have a pooler."""
+    """True if the class can have a pooler."""
 
 
 ARCHITECTURES = {
@@ -40,7 +40,7 @@ ARCHITECTURES = {
 }
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
-"""Their name to ours; the first of two with one meaning is the one written."""
+"""Their names to ours. Of two names for one function, the first is written."""
 
 _MUST_BE: dict[Family, dict[str, tuple[Any, ...]]] = {
     "gpt2": {"scale_attn_by_inverse_layer_idx": (False,), "add_cross_attention": (False,)},
@@ -55,10 +55,10 @@ _MUST_BE_EVERYWHERE = {
 
 
 def architecture_named(name: Any, where: str) -> Architecture:
-    """The architecture of that name.
+    """The architecture of a name; `where` is for the error text.
 
     Raises:
-        ValueError: with the names that are known.
+        ValueError: an unknown name, or None.
     """
     if isinstance(name, str) and name in ARCHITECTURES:
         return ARCHITECTURES[name]
@@ -69,10 +69,10 @@ def architecture_named(name: Any, where: str) -> Architecture:
 
 
 def check_settings(values: dict[str, Any], architecture: Architecture) -> None:
-    """Refuse settings whose effect a model here does not have.
+    """Check that every setting has a counterpart.
 
     Raises:
-        ValueError: with the first such setting and its value.
+        ValueError: a setting without one.
     """
     activation = "activation_function" if architecture.family == "gpt2" else "hidden_act"
     wanted = {activation: tuple(ACTIVATIONS), **_MUST_BE[architecture.family], **_MUST_BE_EVERYWHERE}
@@ -86,16 +86,16 @@ def check_settings(values: dict[str, Any], architecture: Architecture) -> None:
 
 
 def config_of(theirs: Any, architecture: Architecture, *, tied: bool, pooler: bool) -> TransformerConfig:
-    """Our settings of a Hugging Face model.
+    """Our config of a Hugging Face model.
 
     Args:
         theirs: Its config object.
         architecture: Its class.
-        tied: The read-out is the token embedding.
-        pooler: It has a pooler.
+        tied: Whether the unembedding is the token embedding.
+        pooler: Whether it has a pooler.
 
     Raises:
-        ValueError: a setting whose effect a model here does not have.
+        ValueError: a setting without a counterpart.
     """
     check_settings(theirs.to_dict(), architecture)
     sizes = {
@@ -132,10 +132,10 @@ def config_of(theirs: Any, architecture: Architecture, *, tied: bool, pooler: bo
 
 
 def architecture_of(cfg: TransformerConfig) -> Architecture:
-    """The Hugging Face class that holds a model of these settings.
+    """The Hugging Face class that fits our config.
 
     Raises:
-        ValueError: none does; with the first setting in the way.
+        ValueError: no class fits; names the first setting that does not.
     """
     if not isinstance(cfg, EncoderConfig):
         _refuse_wiring(cfg, "GPT2LMHeadModel", block="pre_ln", attention="causal", tied=False)
@@ -161,7 +161,7 @@ def architecture_of(cfg: TransformerConfig) -> Architecture:
 
 
 def settings_for(cfg: TransformerConfig) -> dict[str, Any]:
-    """Arguments of the Hugging Face config of such a model, `architecture_of` having let it pass."""
+    """Arguments of the Hugging Face config for a config that `architecture_of` accepts."""
     activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == cfg.activation)
     settings: dict[str, Any] = {
         "vocab_size": cfg.d_vocab,
@@ -177,7 +177,7 @@ def settings_for(cfg: TransformerConfig) -> dict[str, Any]:
         names = {"n_inner": cfg.d_mlp, "activation_function": activation, "layer_norm_epsilon": cfg.layer_norm_eps}
         return {**settings, **names, "scale_attn_weights": scaled}
     if cfg.head != "masked_lm":
-        settings["tie_word_embeddings"] = True  # theirs when nothing is said; there is nothing to tie
+        settings["tie_word_embeddings"] = True  # their default; without effect
     if cfg.head == "linear":
         settings["num_labels"] = cfg.d_vocab_out
     if cfg.tied:

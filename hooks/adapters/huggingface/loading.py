@@ -1,15 +1,21 @@
-"""From a Hugging Face model, folder or hub name to a model of ours that says the same."""
+"""Hugging Face models as models of this package. No file is unpickled and no code from a folder is executed."""
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from torch import Tensor
+from transformers.utils import logging
 
-from hooks.adapters.huggingface.configs import Architecture, architecture_named, config_of
+from hooks.adapters.huggingface.configs import Architecture, architecture_named, check_settings, config_of
 from hooks.adapters.huggingface.parity import TOLERANCE, compare
-from hooks.adapters.huggingface.sources import find_model, find_tokenizer
 from hooks.adapters.huggingface.weights import Row, rows, to_ours
 from hooks.model.architectures import make_model
 from hooks.model.transformer import Transformer
@@ -17,38 +23,42 @@ from hooks.model.transformer import Transformer
 HARMLESS = re.compile(
     r"(^|\.)pooler\.|seq_relationship\.|sop_classifier\.|\.attn\.(masked_)?bias$|position_ids$|predictions\.bias$"
 )
-"""Weights that take no part in what is loaded: heads for pairs of texts, buffers of old versions, a bias that an untied
-head keeps beside the one it uses."""
+"""Weights without effect on the loaded model: heads for pairs of texts, buffers of old versions, and the unused bias of
+an untied head."""
+PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model")
+_HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+_SAFE: dict[str, Any] = {"trust_remote_code": False}
 
 
 def from_huggingface(model_or_path: Any, *, with_tokenizer: bool = True, check: bool = True) -> Transformer:
-    """A model of ours with the weights of a Hugging Face GPT-2, BERT or ALBERT: same logits, and hook points.
+    """Load the weights of a Hugging Face GPT-2, BERT or ALBERT into a model with hook points and the same logits.
 
-    GPT-2 becomes a `Transformer`, BERT and ALBERT become an `Encoder`, in evaluation mode, on the same device. Dropout
-    plays no part: a model here has none, also in training. `model.tokenizer` is the folder's tokenizer, or None for an
-    object in memory; `model.parity` is the `ParityReport` of the check, or None without it.
+    GPT-2 becomes a `Transformer`, BERT and ALBERT become an `Encoder`, in evaluation mode, on the same device. There is
+    no dropout, also in training. `model.tokenizer` is the folder's tokenizer, or None for an object in memory;
+    `model.parity` is the `ParityReport` of the check, or None without it.
 
     Args:
-        model_or_path: A model object of `transformers` (it is copied from and left as it was), a folder with
-            `config.json`, `*.safetensors` and a tokenizer, or a name on the hub. Only a name uses the network.
+        model_or_path: A model object of `transformers` (its weights are copied), a folder with `config.json`,
+            `*.safetensors` and a tokenizer, or a name on the hub. Only a name uses the network.
         with_tokenizer: Load the tokenizer too.
-        check: Compare with the Hugging Face model on random texts, and refuse the result if they differ.
+        check: Compare with the Hugging Face model on random texts, and raise ValueError if they differ.
 
     Raises:
-        ValueError: an architecture or a setting that is not known here, weights that do not fit the config, weights
-            in half precision, pickled weights, or logits that differ by more than 1e-4 (in units of the largest, if
-            that is above one).
+        ValueError: an unknown architecture, a setting without a counterpart, weights that do not fit the config,
+            weights in half precision in memory, pickled weights, or logits that differ by more than 1e-4 (in units of
+            the largest, if that is above one).
         FileNotFoundError: no such folder, or no config, weights or tokenizer in it.
-        ConnectionError: a name that cannot be had from the hub.
+        ConnectionError: a name that could not be downloaded from the hub.
 
-    Source: `transformers` 5, whose modules define the architectures. Differs: `GPT2Model`, which has no read-out, reads
-    out with its embedding, as `GPT2LMHeadModel` does, and a padding token's vector has a gradient like any other.
+    Source: `transformers` 5, whose modules define the architectures. Differs: `GPT2Model`, which has no unembedding,
+    gets its embedding as one, as in `GPT2LMHeadModel`; a padding token's vector has a gradient like any other.
     """
     theirs, ignored, location = find_model(model_or_path)
     architecture = architecture_named(type(theirs).__name__, "model_or_path")
     ours = _converted(theirs, architecture)
     table = rows(architecture, ours.cfg)
-    left_out = tuple(sorted({*_left_over(theirs, table), *_harmless(ignored, architecture)}))
+    left_out = tuple(sorted({*_left_over(theirs, table), *_harmless(ignored, f"a {architecture.name}")}))
     report = compare(ours, theirs, architecture, left_out=left_out) if check else None
     if report is not None and not report.ok:
         raise ValueError(
@@ -66,18 +76,15 @@ def _converted(theirs: Any, architecture: Architecture) -> Transformer:
     if first.dtype not in (torch.float32, torch.float64):
         raise ValueError(f"model_or_path holds {first.dtype} weights; call .float() on it first.")
     pooler = getattr(theirs.base_model, "pooler", None) is not None
-    cfg = config_of(theirs.config, architecture, tied=_tied(theirs), pooler=pooler)
+    read_out = theirs.get_output_embeddings()  # tied if it shares the embedding's tensor, whatever the config says
+    tied = read_out is not None and read_out.weight is theirs.get_input_embeddings().weight
+    cfg = config_of(theirs.config, architecture, tied=tied, pooler=pooler)
     ours = make_model(cfg).to(dtype=first.dtype, device=first.device)
-    load_weights(ours, weights, rows(architecture, cfg))
+    _copy_weights(ours, weights, rows(architecture, cfg))
     return ours.eval()
 
 
-def load_weights(ours: Transformer, theirs: Mapping[str, Tensor], table: list[Row]) -> None:
-    """Copy their weights into a model of ours.
-
-    Raises:
-        ValueError: a weight that is missing or of another shape, or one of ours that the table leaves out.
-    """
+def _copy_weights(ours: Transformer, theirs: Mapping[str, Tensor], table: list[Row]) -> None:
     own = dict(ours.named_parameters())
     for row in table:
         if row.theirs not in theirs:
@@ -90,45 +97,155 @@ def load_weights(ours: Transformer, theirs: Mapping[str, Tensor], table: list[Ro
                 f"the weights do not fit the config: {row.theirs} is {tuple(theirs[row.theirs].shape)}, "
                 f"by the config {tuple(wanted)}."
             )
-    constants = _zero_read_out(own, table)
     with torch.no_grad():
         for name, tensor in to_ours(theirs, table).items():
             own.pop(name).copy_(tensor)
-        for name in constants:
-            own.pop(name).zero_()
+        if "unembed.bias" in own:  # an untied GPT-2 has no such bias
+            own.pop("unembed.bias").zero_()
     if own:
-        raise ValueError(f"no weight of theirs stands for {', '.join(own)}.")
-
-
-def _zero_read_out(own: Mapping[str, Tensor], table: list[Row]) -> list[str]:
-    """The bias of an untied GPT-2's read-out: theirs has none."""
-    named = {name for row in table for name in row.ours}
-    return [name for name in ("unembed.bias",) if name in own and name not in named]
-
-
-def _tied(theirs: Any) -> bool:
-    """True when the read-out's rows are the embedding itself, whatever the config says."""
-    read_out = theirs.get_output_embeddings()
-    return read_out is not None and read_out.weight is theirs.get_input_embeddings().weight
+        raise ValueError(f"no weight of theirs corresponds to {', '.join(own)}.")
 
 
 def _left_over(theirs: Any, table: list[Row]) -> list[str]:
-    """Weights of a model that no row names.
-
-    Raises:
-        ValueError: one of them could matter.
-    """
+    """Weights of a model that no row names."""
     parameters = dict(theirs.named_parameters(remove_duplicate=False))
     used = {id(parameters[row.theirs]) for row in table}
-    left = [name for name, parameter in theirs.named_parameters() if id(parameter) not in used]
-    return _harmless(left)
+    return _harmless([name for name, parameter in theirs.named_parameters() if id(parameter) not in used], "this model")
 
 
-def _harmless(names: list[str], architecture: Architecture | None = None) -> list[str]:
+def _harmless(names: list[str], where: str) -> list[str]:
     for name in sorted(names):
         if not HARMLESS.search(name):
-            raise ValueError(
-                f"the weights do not fit the config: {name} has no place in "
-                f"{'this model' if architecture is None else 'a ' + architecture.name}."
-            )
+            raise ValueError(f"the weights do not fit the config: {name} has no place in {where}.")
     return names
+
+
+def find_model(model_or_path: Any) -> tuple[Any, list[str], str | Path | None]:
+    """The model object, the names of stored weights that it does not have, and its folder or hub name.
+
+    Raises:
+        ValueError, FileNotFoundError, ConnectionError: as `from_huggingface`.
+    """
+    if isinstance(model_or_path, torch.nn.Module):
+        return model_or_path, [], None
+    if not isinstance(model_or_path, str | Path):
+        raise ValueError(
+            f"model_or_path is a {type(model_or_path).__name__}; pass a model of transformers, a folder or a hub name."
+        )
+    path = Path(model_or_path).expanduser()
+    if path.exists() or isinstance(model_or_path, Path) or not _HUB_NAME.fullmatch(model_or_path):
+        _check_folder(path)
+        return *_read(path, local_files_only=True), path
+    try:
+        return *_read(model_or_path, local_files_only=False), model_or_path
+    except OSError as error:
+        raise ConnectionError(
+            f"{model_or_path!r} is no folder here, and could not be had from the Hugging Face hub as safetensors "
+            f"({str(error).splitlines()[0]}) Is the name right, is there a network, is HF_HUB_OFFLINE set?"
+        ) from error
+
+
+def _check_folder(path: Path) -> None:
+    """Refuse a folder without a model that can be opened safely."""
+    if not path.exists():
+        raise FileNotFoundError(f"there is no folder {path}.")
+    if path.is_file():
+        raise ValueError(f"{path} is a single file; pass the folder that holds it together with its config.json.")
+    if not (path / "config.json").is_file():
+        raise FileNotFoundError(f"the folder {path} has no config.json; is it one that save_pretrained wrote?")
+    _json_object(path / "config.json")
+    if (path / "model.safetensors").is_file():
+        return
+    if (path / "model.safetensors.index.json").is_file():
+        files = _json_object(path / "model.safetensors.index.json").get("weight_map")
+        for name in sorted(set(files.values())) if isinstance(files, dict) else []:
+            if not (path / name).is_file():
+                raise FileNotFoundError(
+                    f"the weights in {path} are not complete: the index names {name}, which is missing."
+                )
+        return
+    pickled = sorted(file.name for pattern in PICKLED for file in path.glob(pattern))
+    if pickled:
+        raise ValueError(
+            f"the folder {path} has its weights in {pickled[0]}, a pickle, which can execute code when it is read. "
+            f"Where you trust it, open it with transformers and save it again as safetensors: "
+            f"model.save_pretrained(folder, safe_serialization=True)."
+        )
+    raise FileNotFoundError(f"the folder {path} has no model.safetensors (or model.safetensors.index.json).")
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"the {path.name} in {path.parent} cannot be read: {error}") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"the {path.name} in {path.parent} cannot be read: it is not a JSON object.")
+    return values
+
+
+def find_tokenizer(location: str | Path) -> Any:
+    """The tokenizer of a folder or hub name.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: it cannot be read.
+    """
+    local = isinstance(location, Path)
+    missing = f"{location} has no tokenizer ({', '.join(TOKENIZER_FILES)}); with_tokenizer=False loads the model alone."
+    if isinstance(location, Path) and not any((location / name).is_file() for name in TOKENIZER_FILES):
+        raise FileNotFoundError(missing)
+    try:
+        with quiet():
+            return transformers.AutoTokenizer.from_pretrained(location, local_files_only=local, **_SAFE)
+    except OSError as error:
+        raise FileNotFoundError(missing) from error
+    except Exception as error:  # parsers raise many kinds of error on a broken file
+        raise ValueError(
+            f"the tokenizer of {location} cannot be read ({error}); with_tokenizer=False loads the model alone."
+        ) from error
+
+
+def _read(location: str | Path, *, local_files_only: bool) -> tuple[Any, list[str]]:
+    """The model, and the names of stored weights that it does not have."""
+    try:
+        with quiet(), torch.random.fork_rng(devices=[]):  # the random initial weights are overwritten
+            values, _ = transformers.PretrainedConfig.get_config_dict(location, local_files_only=local_files_only)
+            names = values.get("architectures")
+            name = names[0] if isinstance(names, list) and names else names or None
+            architecture = architecture_named(name, str(location))
+            check_settings(values, architecture)
+            make = getattr(transformers, architecture.name)
+            config = make.config_class.from_dict(values)
+            config.dtype = None  # the dtype of the stored weights, whatever the config says
+            more = {"config": config, "local_files_only": local_files_only, "output_loading_info": True, **_SAFE}
+            settings = {**more, "use_safetensors": True, "ignore_mismatched_sizes": True, "dtype": "auto"}
+            model, info = make.from_pretrained(location, **settings)
+            missing = sorted(info["missing_keys"])
+            if architecture.head == "none" and missing and all(name.startswith("pooler.") for name in missing):
+                model, info = make.from_pretrained(location, add_pooling_layer=False, **settings)
+    except SafetensorError as error:
+        raise ValueError(f"the weights in {location} cannot be read ({error}). Is a file cut short?") from None
+    except StrictDataclassError as error:
+        raise ValueError(f"the config.json in {location} cannot be read: {error}") from None
+    for name in sorted(info["missing_keys"]):
+        raise ValueError(f"the weights in {location} do not fit its config: {name} is missing.")
+    for name, found, wanted in sorted(info["mismatched_keys"]):
+        raise ValueError(
+            f"the weights in {location} do not fit its config: {name} is {tuple(found)}, by the config {tuple(wanted)}."
+        )
+    return model.float() if model.dtype in (torch.float16, torch.bfloat16) else model, sorted(info["unexpected_keys"])
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence progress bars and load reports of `transformers`: what they report is checked here."""
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,4 +1,4 @@
-"""Do two models say the same? Logits and every layer's hidden states, on seeded random texts with padding."""
+"""Comparison of a loaded model with its original: logits and hidden states on seeded random texts with padding."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,30 +22,30 @@ TEXTS, LENGTH = 4, 32
 
 @dataclass(frozen=True, kw_only=True)
 class ParityReport:
-    """How far a loaded model is from the Hugging Face model that its weights came from."""
+    """Differences between a loaded model and the Hugging Face model that its weights came from."""
 
     architecture: str
     """The Hugging Face class."""
     n_tokens: int
-    """Tokens that were compared, padding left out."""
+    """Number of tokens compared, without padding."""
     logits: float
-    """Largest absolute difference of a logit; of a hidden state where the class has no logits."""
+    """Largest absolute difference of a logit; of a hidden state if the class has no logits."""
     largest_logit: float
-    """Largest absolute value among those, to judge the difference by."""
+    """Largest absolute value among those, for scale."""
     hidden: tuple[float, ...]
-    """Largest absolute difference of the residual stream: as it enters the first layer, then after each layer."""
+    """Largest absolute difference of the residual stream: before the first layer, then after each layer."""
     pooled: float | None = None
     """Largest absolute difference of the pooled vector; None without a pooler."""
     left_out: tuple[str, ...] = ()
-    """Weights of theirs that have no place here, and no part in the logits."""
+    """Weights of the original that were not loaded and have no effect on the logits."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Versions of the libraries compared with."""
+    """Versions of the libraries."""
 
     @property
     def ok(self) -> bool:
         """True when logits and pooled vector agree within `TOLERANCE`."""
         differences = (self.logits / max(1.0, self.largest_logit), self.pooled or 0.0)
-        return all(difference <= TOLERANCE for difference in differences)  # not so where one is no number
+        return all(difference <= TOLERANCE for difference in differences)  # False if one is NaN
 
     def __str__(self) -> str:
         lines = [
@@ -70,25 +70,34 @@ def compare(
 
     Args:
         ours: The loaded model, in evaluation mode.
-        theirs: The Hugging Face model; as it was afterwards.
+        theirs: The Hugging Face model. Its mode and attention implementation are restored.
         architecture: Its class.
-        left_out: Names to report.
-        seed: Decides the texts.
+        left_out: Names of weights for the report.
+        seed: Seed of the texts.
     """
     inputs, mask = _texts(ours.cfg, seed, ours.W_E.device)
-    names = [*(f"blocks.{layer}.hook_resid_pre" for layer in range(ours.cfg.n_layers)), _last(ours)]
+    layers = range(ours.cfg.n_layers)
+    # the hook point of what Hugging Face calls the last hidden state
+    last = f"blocks.{layers[-1]}.hook_resid_post" if ours.ln_final is None else "ln_final.hook_normalized"
+    names = [*(f"blocks.{layer}.hook_resid_pre" for layer in layers), last]
     tokens, more = inputs["input_ids"], {name: value for name, value in inputs.items() if name != "input_ids"}
     logits, cache = cast(Any, ours).run_with_cache(tokens, mask, **more, names_filter=names)
     with _as_reference(theirs):
         expected = theirs(attention_mask=mask.long(), **inputs, output_hidden_states=True)
-        pooled = _pooled(theirs, attention_mask=mask.long(), **inputs) if _pools(ours) else None
+        pooled = None
+        if isinstance(ours, Encoder) and ours.pooler is not None:
+            pooled = theirs.base_model(attention_mask=mask.long(), **inputs).pooler_output
     hidden = [cache[name] for name in names]
-    said, meant = (logits, _logits(expected)) if architecture.head != "none" else (hidden[-1], expected[0])
+    found, wanted = logits, getattr(expected, "prediction_logits", None)  # prediction_logits: BertForPreTraining
+    if architecture.head == "none":
+        found, wanted = hidden[-1], expected[0]
+    elif wanted is None:
+        wanted = expected.logits
     return ParityReport(
         architecture=architecture.name,
         n_tokens=int(mask.sum()),
-        logits=_distance(said[mask], meant[mask]),
-        largest_logit=float(meant[mask].abs().max()),
+        logits=_distance(found[mask], wanted[mask]),
+        largest_logit=float(wanted[mask].abs().max()),
         hidden=tuple(_distance(a[mask], b[mask]) for a, b in zip(hidden, expected.hidden_states, strict=True)),
         pooled=None if pooled is None else _distance(cast(Encoder, ours).pool(hidden[-1]), pooled),
         left_out=left_out,
@@ -107,30 +116,13 @@ def _texts(cfg: TransformerConfig, seed: int, device: Any) -> tuple[dict[str, Te
     return {name: value.to(device) for name, value in inputs.items()}, mask.to(device)
 
 
-def _last(ours: Transformer) -> str:
-    """Where the stream is what Hugging Face calls the last hidden state."""
-    return f"blocks.{ours.cfg.n_layers - 1}.hook_resid_post" if ours.ln_final is None else "ln_final.hook_normalized"
-
-
-def _pools(ours: Transformer) -> bool:
-    return isinstance(ours, Encoder) and ours.pooler is not None
-
-
-def _pooled(theirs: Any, **inputs: Tensor) -> Float[Tensor, "batch d_model"]:
-    return theirs.base_model(**inputs).pooler_output
-
-
-def _logits(expected: Any) -> Tensor:
-    return expected.prediction_logits if hasattr(expected, "prediction_logits") else expected.logits
-
-
 def _distance(a: Float[Tensor, "*shape"], b: Float[Tensor, "*shape"]) -> float:
     return float((a - b).abs().max())
 
 
 @contextmanager
 def _as_reference(theirs: Any) -> Iterator[None]:
-    """Evaluation mode and eager attention for a while."""
+    """Evaluation mode and eager attention within the context."""
     modes = {module: module.training for module in theirs.modules()}
     config = cast(Any, theirs.config)
     attention = config._attn_implementation

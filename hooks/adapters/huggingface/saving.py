@@ -1,4 +1,4 @@
-"""Back to a folder that `transformers` opens with the same logits."""
+"""Saving a model as a folder that `transformers` opens with the same logits."""
 
 import os
 import shutil
@@ -10,8 +10,8 @@ import torch
 import transformers
 
 from hooks.adapters.huggingface.configs import architecture_of, settings_for
+from hooks.adapters.huggingface.loading import quiet
 from hooks.adapters.huggingface.parity import TOLERANCE, compare
-from hooks.adapters.huggingface.sources import quiet
 from hooks.adapters.huggingface.weights import rows, to_theirs
 from hooks.model.encoder import EncoderConfig
 from hooks.model.transformer import Transformer
@@ -20,18 +20,18 @@ from hooks.model.transformer import Transformer
 def save_huggingface(model: Transformer, folder: str | Path, *, tokenizer: Any = None) -> None:
     """Write a folder that `transformers.AutoModel...from_pretrained` opens with the same logits.
 
-    The folder appears in one step, complete and checked, or not at all. A causal pre-LN `Transformer` becomes a
-    GPT2LMHeadModel; an `Encoder` becomes a BERT, or an ALBERT where its layers share weights: ForMaskedLM,
-    ForTokenClassification or Model, by its head. A masked-LM BERT with a pooler becomes a BertForPreTraining whose
-    next-sentence head is zero.
+    The folder is written atomically, after the converted model has been compared with this one. A causal pre-LN
+    `Transformer` becomes a GPT2LMHeadModel; an `Encoder` becomes a BERT, or an ALBERT if its layers share weights:
+    ForMaskedLM, ForTokenClassification or Model, by its head. A masked-LM BERT with a pooler becomes a
+    BertForPreTraining whose next-sentence head is zero.
 
     Args:
-        model: What to write. It is not changed.
-        folder: Where; it must be new or empty.
-        tokenizer: A tokenizer of `transformers` to lie beside it; the model's own when left out, if it is one.
+        model: The model to write. It is not changed.
+        folder: A new or empty folder.
+        tokenizer: A tokenizer of `transformers` to write with it; if None, the model's, if it is one.
 
     Raises:
-        ValueError: a model that Hugging Face's classes cannot hold, with the reason; a folder that is not empty; a
+        ValueError: a model that fits none of Hugging Face's classes, with the reason; a folder that is not empty; a
             tokenizer that cannot be written.
     """
     if not isinstance(model, Transformer):
@@ -60,7 +60,7 @@ def save_huggingface(model: Transformer, folder: str | Path, *, tokenizer: Any =
 
 
 def _converted(model: Transformer, tokenizer: Any) -> Any:
-    """The same model as an object of `transformers`, checked."""
+    """The model as an object of `transformers`, compared with the original."""
     cfg = model.cfg
     architecture = architecture_of(cfg)
     ours = dict(model.named_parameters())
@@ -71,7 +71,7 @@ def _converted(model: Transformer, tokenizer: Any) -> Any:
         )
     make = getattr(transformers, architecture.name)
     pooling = {"add_pooling_layer": model.cfg.pooler} if architecture.head == "none" else {}  # type: ignore[attr-defined]
-    with quiet(), torch.random.fork_rng(devices=[]):  # what is drawn is overwritten
+    with quiet(), torch.random.fork_rng(devices=[]):  # the random initial weights are overwritten
         config = make.config_class(**{**settings_for(cfg), **_special(tokenizer)})
         theirs = make(config, **pooling).to(next(iter(ours.values())))
     weights = dict(theirs.named_parameters(remove_duplicate=False))
@@ -83,13 +83,13 @@ def _converted(model: Transformer, tokenizer: Any) -> Any:
     report = compare(model, theirs.eval(), architecture)
     if not report.ok:
         raise ValueError(
-            f"as a {architecture.name} the model says something else by more than {TOLERANCE:g}:\n{report}"
+            f"converted to a {architecture.name}, the model's logits differ by more than {TOLERANCE:g}:\n{report}"
         )
     return theirs
 
 
 def _special(tokenizer: Any) -> dict[str, int]:
-    """Ids that the config repeats from the tokenizer."""
+    """Token ids that the config has from the tokenizer."""
     names = ("pad_token_id", "bos_token_id", "eos_token_id")
     ids = {name: getattr(tokenizer, name, None) for name in names}
     return {name: value for name, value in ids.items() if value is not None}

@@ -1,6 +1,6 @@
-"""Which weight of theirs is which of ours: one table, read in both directions.
+"""Correspondence of weight names in Hugging Face's models and ours: one table, used in both directions.
 
-Every row moves numbers and computes none, so the table carries gradients as it carries weights.
+Rows only split, join and transpose tensors, so the table also maps gradients.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,17 +16,17 @@ from hooks.model.encoder import EncoderConfig
 
 @dataclass(frozen=True)
 class Row:
-    """One tensor of theirs: ours side by side, seen from the output."""
+    """One tensor of theirs, and the tensors of ours that it joins along the output axis."""
 
     theirs: str
     ours: tuple[str, ...]
-    """More than one where they store several matrices as one (GPT-2's queries, keys and values)."""
+    """Several if theirs joins several matrices (GPT-2's queries, keys and values)."""
     transposed: bool = False
-    """They store the matrix as (input, output), as GPT-2's Conv1D does; ours are (output, input)."""
+    """True if theirs is (input, output), as in GPT-2's Conv1D; ours are (output, input)."""
 
 
 def rows(architecture: Architecture, cfg: TransformerConfig) -> list[Row]:
-    """The table for one model: every weight of ours once."""
+    """The table for one model; every weight of ours occurs once."""
     table = _gpt2(architecture, cfg) if architecture.family == "gpt2" else []
     if isinstance(cfg, EncoderConfig):
         table = [*_encoder_inputs(architecture, cfg), *_encoder_layers(architecture, cfg), *_head(architecture, cfg)]
@@ -34,7 +34,7 @@ def rows(architecture: Architecture, cfg: TransformerConfig) -> list[Row]:
 
 
 def to_ours(theirs: Mapping[str, Tensor], table: Iterable[Row]) -> dict[str, Tensor]:
-    """Our weights (or gradients) from theirs; views where nothing has to move."""
+    """Our weights (or gradients) from theirs, as views."""
     found: dict[str, Tensor] = {}
     for row in table:
         tensor = theirs[row.theirs].T if row.transposed else theirs[row.theirs]
@@ -52,7 +52,7 @@ def to_theirs(ours: Mapping[str, Tensor], table: Iterable[Row]) -> dict[str, Ten
 
 
 def _both(theirs: str, *ours: str, transposed: bool = False) -> list[Row]:
-    """Weight and bias of one map."""
+    """Rows for weight and bias of one affine map."""
     return [
         Row(f"{theirs}.weight", tuple(f"{name}.weight" for name in ours), transposed),
         Row(f"{theirs}.bias", tuple(f"{name}.bias" for name in ours)),

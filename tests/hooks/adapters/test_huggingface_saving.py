@@ -206,5 +206,5 @@ def test_another_model(target):
 def test_a_model_that_an_edit_changes_is_not_written(target):
     model = from_huggingface(theirs("BertModel"))
     model.add_hook("blocks.1.hook_attn_out", lambda activation, hook: 0 * activation)
-    with pytest.raises(ValueError, match=r"as a BertModel the model says something else by more than 0.0001"):
+    with pytest.raises(ValueError, match=r"converted to a BertModel, the model.s logits differ by more than 0.0001"):
         save_huggingface(model, target)
