@@ -1,4 +1,4 @@
-"""Claims about samples: how many does a transformer need, and how many with one scalar per head? (Sections 1 and 5)"""
+"""Claims about sample efficiency, with and without one trainable scalar per head (Sections 1 and 5)."""
 
 from functools import partial
 
@@ -19,44 +19,45 @@ from case_studies.template.measures import (
     ratio,
     same_budget,
     scores,
-    threshold,
+    thresholds,
 )
 from interp.view.charts import scaling_curves
 
 QUARTER = 0.25
-"""Share of the plain model's loss that a modified one may have at most."""
+"""Largest ratio of the modified model's loss to the plain model's."""
 SAVED, HARDLY = 2.0, 1.0
-"""Doublings of the number of samples: saved, at the least, if the claim holds; and at most, if it does not."""
-BIG = ("standard", "paper")
+"""Doublings of n saved: the least that reproduces the claim, and the most that contradicts it."""
+OTHER_RATES = "aba-abb other rates"
 
 
-def measure_ratio(evidence: Evidence, *, task: str, variant: str, other_rates: str = "") -> Measurement:
-    """Test loss of the modified over that of the plain models, at every n that both have, where it is lowest."""
+def measure_ratio(evidence: Evidence, *, task: str, variant: str, other_rates: bool = False) -> Measurement:
+    """Ratio of test losses, modified over plain models, at the shared n where its upper end is lowest."""
     plain, modified = scores(evidence, f"{task} {PLAIN}"), by_n(scores(evidence, f"{task} {variant}"))
     shown = {PLAIN: plain, variant: [row for part in modified.values() for row in part]}
-    note = "The interval is Bonferroni's for all n of the table; losses are geometric means over seeds. "
+    note = "Intervals are Bonferroni-corrected over the n of the table; losses are geometric means over seeds. "
     note += same_budget(evidence)
     if other_rates:
-        others = scores(evidence, other_rates)
+        others = scores(evidence, OTHER_RATES)
         controlled = {row.n for row in others}
         plain = best_rate([*others, *(row for row in plain if row.n in controlled)], lambda row: row.n)
         shown[f"{PLAIN}, best rate"] = plain
-        note += " The plain model has, for each seed, the learning rate that did best on validation symbols; the other "
-        note += "keeps the one it was given."
+        note += " The plain model uses, for each seed, the learning rate with the lowest loss on validation symbols; "
+        note += "the modified model keeps the given rate."
     theirs = by_n(plain)
     shared = [n for n in modified if n in theirs]
     rows: list[list] = [
         ["n", f"loss, {PLAIN}", f"loss, {variant}", "accuracy", f"accuracy, {variant}", "ratio", "95 %"]
     ]
-    found = {n: ratio(modified[n], theirs[n], looks=len(shared)) for n in shared}
+    found = {n: ratio(modified[n], theirs[n], comparisons=len(shared)) for n in shared}
     for n, (value, low, high) in found.items():
         both = (theirs[n], modified[n])
         means = [f"{geometric_mean(part):.4f}" for part in both]
         accuracy = [f"{np.mean([row.accuracy for row in part]):.3f}" for part in both]
         rows.append([n, *means, *accuracy, f"{value:.3g}", f"[{low:.3g}, {high:.3g}]"])
     best = min(found, key=lambda n: found[n][2])
+    value, low, high = found[best]
     return Measurement(
-        value=found[best][0], low=found[best][1], high=found[best][2], n=len(modified[best]), unit="seeds",
+        value=value, low=low, high=high, n=len(modified[best]), unit="seeds",
         numbers={"n": best, "all intervals above a quarter": all(low > QUARTER for _, low, _ in found.values())},
         tables=[("Loss and accuracy on unseen symbols", rows)],
         charts=[loss_chart(shown, figure="mimetic" if variant == MIMETIC else task, title=task.replace("-", " "))],
@@ -72,22 +73,19 @@ def judge_quarter(m: Measurement) -> ClaimVerdict:
 
 
 def measure_threshold(evidence: Evidence, *, level: float, fewer: str, more: str) -> Measurement:
-    """Doublings by which the first variant needs fewer samples than the second to stay below a loss."""
+    """Doublings of n that the first variant saves over the second before the loss stays below a level."""
     groups = {name: scores(evidence, f"aba-abb {name}") for name in (more, fewer)}
     shared = set.intersection(*({row.seed for row in rows} for rows in groups.values()))
     groups = {name: [row for row in rows if row.seed in shared] for name, rows in groups.items()}
-    needed = {
-        name: [threshold(part, level, lambda row: row.loss) for part in by(rows, lambda row: row.seed).values()]
-        for name, rows in groups.items()
-    }
+    needed = {name: thresholds(rows, level, lambda row: row.loss) for name, rows in groups.items()}
     ns = {name: np.array([n for n, _ in part], dtype=float) for name, part in needed.items()}
     saved, low, high = t_interval(np.log2(ns[more] / ns[fewer]))
     never = {name: sum(not reached for _, reached in part) for name, part in needed.items()}
     neither = sum(not a[1] and not b[1] for a, b in zip(needed[more], needed[fewer], strict=True))
     rows: list[list] = [["seed", *(f"n, {name}" for name in groups)]]
     rows += [[seed, *(int(part[seed]) for part in ns.values())] for seed in range(len(ns[more]))]
-    note = f"A seed that never stays below {level} counts as twice the largest n: {sum(never.values())} of "
-    note += f"{2 * len(ns[more])} do. The interval is over seeds. {same_budget(evidence)}"
+    note = f"A seed whose loss never stays below {level} counts as twice the largest n: {sum(never.values())} of "
+    note += f"{2 * len(ns[more])}. The interval is over seeds. {same_budget(evidence)}"
     return Measurement(
         value=saved, low=low, high=high, n=len(ns[more]), unit="seeds",
         numbers={f"median n, {name}": float(np.median(part)) for name, part in ns.items()}
@@ -98,42 +96,43 @@ def measure_threshold(evidence: Evidence, *, level: float, fewer: str, more: str
 
 
 def judge_saved(m: Measurement) -> ClaimVerdict:
-    """Two doublings or more; where neither variant gets there nothing can be said."""
+    """Two doublings or more; inconclusive if neither variant reaches the level for some seed."""
     if m.numbers["seeds where neither does"]:
         return "inconclusive"
     return "reproduced" if m.low > SAVED else "not reproduced" if m.high < HARDLY else "inconclusive"
 
 
-def measure_majority(evidence: Evidence) -> Measurement:
-    """log10 of loss with both scalars over that without, at the length where they help least, each at its best n."""
+def _majority_scores(evidence: Evidence) -> tuple[dict[int, list[Scored]], dict[int, list[Scored]]]:
+    """Scores of plain models and of models with both scalars, by length."""
     plain, modified = (by(scores(evidence, f"majority {variant}"), lambda row: row.length) for variant in (PLAIN, BOTH))
-    looks = sum(len(by_n(part)) for part in plain.values())
+    return plain, modified
+
+
+def measure_majority(evidence: Evidence) -> Measurement:
+    """log10 of the loss ratio with both scalars, at the best n of the length where it is least favourable."""
+    plain, modified = _majority_scores(evidence)
+    comparisons = sum(len(by_n(part)) for part in plain.values())
     rows: list[list] = [["length", "n", f"loss, {PLAIN}", f"loss, {BOTH}", "ratio", "95 %"]]
-    per_length = {}
+    per_length = []
     for length in plain:
         theirs, ours = by_n(plain[length]), by_n(modified[length])
-        found = {n: ratio(ours[n], theirs[n], looks=looks) for n in theirs}
+        found = {n: ratio(ours[n], theirs[n], comparisons=comparisons) for n in theirs}
         for n, (value, low, high) in found.items():
             means = [f"{geometric_mean(part[n]):.3f}" for part in (theirs, ours)]
             rows.append([length, n, *means, f"{value:.3g}", f"[{low:.3g}, {high:.3g}]"])
-        per_length[length] = min(found.values(), key=lambda one: one[2])
-    value, low, high = (float(np.log10(end)) for end in max(per_length.values(), key=lambda one: one[2]))
+        per_length.append(min(found.values(), key=lambda one: one[2]))
+    value, low, high = (float(np.log10(end)) for end in max(per_length, key=lambda one: one[2]))
     return Measurement(
         value=value, low=low, high=high, n=_n_seeds(plain), unit="seeds",
         tables=[("Majority on unseen symbols", rows)], charts=[_majority_chart(plain, modified)],
-        note="Measured is the ratio at the length where it is least favourable, at its best n; intervals are "
-        f"Bonferroni's. {same_budget(evidence)}",
+        note="The ratio at the length where it is least favourable, at its best n; intervals are Bonferroni-corrected. "
+        f"{same_budget(evidence)}",
     )  # fmt: skip
-
-
-def judge_less(m: Measurement) -> ClaimVerdict:
-    """Less loss."""
-    return below(m, 0)
 
 
 def measure_harder(evidence: Evidence) -> Measurement:
     """Loss of the plain model at the longest majority minus that at the shortest, at the largest n."""
-    plain, modified = (by(scores(evidence, f"majority {variant}"), lambda row: row.length) for variant in (PLAIN, BOTH))
+    plain, modified = _majority_scores(evidence)
     largest = max(row.n for part in plain.values() for row in part)
     by_length = {length: np.array([row.loss for row in by_n(part)[largest]]) for length, part in plain.items()}
     mean, low, high = t_interval(by_length[max(by_length)] - by_length[min(by_length)])
@@ -144,11 +143,6 @@ def measure_harder(evidence: Evidence) -> Measurement:
     )  # fmt: skip
 
 
-def judge_more(m: Measurement) -> ClaimVerdict:
-    """More loss."""
-    return above(m, 0)
-
-
 def _n_seeds(groups: dict[int, list[Scored]]) -> int:
     return len({row.seed for part in groups.values() for row in part})
 
@@ -156,8 +150,7 @@ def _n_seeds(groups: dict[int, list[Scored]]) -> int:
 def _majority_chart(plain: dict[int, list[Scored]], modified: dict[int, list[Scored]]):
     rows = []
     for name, groups in ((PLAIN, plain), (BOTH, modified)):
-        ns = sorted({row.n for part in groups.values() for row in part})
-        for n in ns:
+        for n in sorted({row.n for part in groups.values() for row in part}):
             at = {length: [row for row in part if row.n == n] for length, part in groups.items()}
             rows += over_seeds(at, x="length", series=f"{name}, n = {n}")
     return scaling_curves(
@@ -166,70 +159,67 @@ def _majority_chart(plain: dict[int, list[Scored]], modified: dict[int, list[Sco
     )  # fmt: skip
 
 
-def _ratio_claim(name: str, source: str, statement: str, paper: str, *, task: str, variant: str, rates: bool = False):
-    groups = (f"{task} {PLAIN}", f"{task} {variant}", *(["aba-abb other rates"] if rates else []))
+def _ratio_claim(
+    name: str, source: str, statement: str, paper: str, *, task: str, variant: str, rates: bool = False
+) -> Claim:
     control = " The plain model is given the best of several learning rates at each n." if rates else ""
     return Claim(
-        id=name, source=source, statement=statement, paper=paper,
+        id=name, source=f"template paper, {source}", statement=statement, paper=paper,
         rule="Reproduced if at some n of the grid the ratio of test losses (geometric mean over seeds) has an interval "
-        "that ends at or below a quarter, Bonferroni over n; not reproduced if all intervals lie above a quarter; else "
+        "that ends at or below a quarter, Bonferroni over n; not reproduced if all intervals are above a quarter; else "
         f"inconclusive.{control}",
         quantity=f"loss {variant} / loss {PLAIN}, best n",
-        measure=partial(
-            measure_ratio, task=task, variant=variant, other_rates="aba-abb other rates" if rates else ""
-        ),
-        judge=judge_quarter,
-        needs=groups,
+        measure=partial(measure_ratio, task=task, variant=variant, other_rates=rates), judge=judge_quarter,
+        needs=(f"{task} {PLAIN}", f"{task} {variant}", *([OTHER_RATES] if rates else [])),
     )  # fmt: skip
 
 
-def _threshold_claim(name: str, statement: str, paper: str, *, level: float, fewer: str, more: str, **where):
+def _threshold_claim(
+    name: str, statement: str, paper: str, *, level: float, fewer: str = A, more: str = PLAIN, **where
+) -> Claim:
     return Claim(
         id=name, source="template paper, Section 5 and Figure 3", statement=statement, paper=paper,
-        rule=f"Doublings of n saved until the loss stays below {level}, over seeds: reproduced if the interval lies "
+        rule=f"Doublings of n saved until the loss stays below {level}, over seeds: reproduced if the interval is "
         f"above {SAVED:g} (a factor of 4), not reproduced if below {HARDLY:g} (a factor of 2), else inconclusive; also "
-        "inconclusive if for some seed neither variant gets there.",
-        quantity="doublings of n saved",
-        measure=partial(measure_threshold, level=level, fewer=fewer, more=more),
+        "inconclusive if for some seed neither variant reaches that loss.",
+        quantity="doublings of n saved", measure=partial(measure_threshold, level=level, fewer=fewer, more=more),
         judge=judge_saved, needs=(f"aba-abb {more}", f"aba-abb {fewer}"), **where,
     )  # fmt: skip
 
 
-WHY_BIG = "Transformers with b I are trained over the whole grid at size standard and above."
-
 CLAIMS = (
     _ratio_claim(
-        "identity.aba-abb", "template paper, Section 5",
+        "identity.aba-abb", "Section 5",
         "With a I on W_K W_Q^T a transformer learns aba against abb from fewer samples.",
         "n = 512: 0.55 without, 0.001 with",
         task="aba-abb", variant=A, rates=True,
     ),
     _threshold_claim(
-        "identity.samples.half", "a I saves samples by an order of magnitude, to a loss of one half.",
-        "1024 without, 32 with", level=0.5, fewer=A, more=PLAIN,
+        "identity.samples.half", "a I saves an order of magnitude of samples, for a loss of one half.",
+        "1024 without, 32 with", level=0.5,
     ),
     _threshold_claim(
-        "identity.samples.tenth", "a I saves samples by an order of magnitude, to a loss of a tenth.",
-        "2048 without, 32 with", level=0.1, fewer=A, more=PLAIN,
+        "identity.samples.tenth", "a I saves an order of magnitude of samples, for a loss of a tenth.",
+        "2048 without, 32 with", level=0.1,
     ),
     _threshold_claim(
         "identity.b-saves-less", "a I saves more samples than b I does.",
-        "512 with b I, 32 with a I", level=0.5, fewer=A, more=B,
-        sizes=BIG, why_not=WHY_BIG,
+        "512 with b I, 32 with a I", level=0.5, more=B, sizes=("standard", "paper"),
+        why_not="Transformers with b I are trained over the whole grid at size standard and above.",
     ),
     _ratio_claim(
-        "identity.same-different", "template paper, Section 1",
+        "identity.same-different", "Section 1",
         "With a I a transformer learns same against different from fewer samples.",
         "loss below 0.5 from 512 without, 32 with", task="same-different", variant=A,
     ),
     _ratio_claim(
-        "identity.programs", "template paper, Figure 1",
-        "With a I a transformer learns which of two variables a program prints from fewer samples.",
+        "identity.programs", "Figure 1",
+        "With a I a transformer learns from fewer samples which of two variables a program prints.",
         "loss below 0.5 from 1024 without, 32 with", task="programs", variant=A,
     ),
     _ratio_claim(
-        "identity.mimetic-start", "template paper, Appendix (mimetic initialisation)",
-        "Starting from W_K W_Q^T near a multiple of the identity saves samples too.",
+        "identity.mimetic-start", "Appendix (mimetic initialisation)",
+        "Initialising W_K W_Q^T near a multiple of the identity saves samples too.",
         "loss below 0.5 from 1024 without, 32 with", task="aba-abb", variant=MIMETIC,
     ),
     Claim(
@@ -237,8 +227,8 @@ CLAIMS = (
         statement="With a I and b I majority takes fewer samples at every length.",
         paper="length 4: loss below 0.5 from 8192 without, 512 with",
         rule="Ratio of test losses at the length where it is least favourable, at its best n, Bonferroni over all: "
-        "reproduced if the interval of its logarithm lies below 0, not reproduced if above, else inconclusive.",
-        quantity="log10 of loss with / without, worst length", measure=measure_majority, judge=judge_less,
+        "reproduced if the interval of its logarithm is below 0, not reproduced if above, else inconclusive.",
+        quantity="log10 of loss with / without, worst length", measure=measure_majority, judge=partial(below, bar=0),
         needs=(f"majority {PLAIN}", f"majority {BOTH}"),
     ),
     Claim(
@@ -246,8 +236,8 @@ CLAIMS = (
         statement="Majority over longer strings takes more samples.",
         paper="n = 2048: 0.00 at length 2, 0.85 at 4",
         rule="Loss at the longest minus loss at the shortest, plain model, largest n: reproduced if the interval over "
-        "seeds lies above 0, not reproduced if below, else inconclusive.",
-        quantity="difference of losses", measure=measure_harder, judge=judge_more,
+        "seeds is above 0, not reproduced if below, else inconclusive.",
+        quantity="difference of losses", measure=measure_harder, judge=partial(above, bar=0),
         needs=(f"majority {PLAIN}", f"majority {BOTH}"),
     ),
 )  # fmt: skip

@@ -1,7 +1,7 @@
-"""What several claims measure: scores on unseen symbols, ratios of losses, samples needed, and the paper's curves."""
+"""Scores on unseen symbols, loss ratios, sample thresholds, and the paper's curves."""
 
 import csv
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 
-from case_studies.frame.claims import ClaimVerdict, Measurement, at_least, below, t_interval
+from case_studies.frame.claims import t_interval
 from case_studies.frame.evidence import Evidence, ModelSpec
 from case_studies.frame.template_models import SCALES
 from interp.core.randomness import derived_generator
@@ -22,19 +22,19 @@ from interp.training.run import best_record
 from interp.view.charts import scaling_curves
 
 N_TEST = {"quick": 1000, "standard": 2000, "paper": 2000}
-"""Strings over unseen symbols that each model is tested on."""
+"""Test strings over unseen symbols per model."""
 SOLVED, BARELY = 0.95, 0.6
-"""Accuracy on unseen symbols of what is solved; and accuracy that what fails stays below, chance being one half."""
+"""Accuracy on unseen symbols from which a task is solved, and below which a model fails; chance is one half."""
 N_LABEL = "training strings = symbols"
 Key = TypeVar("Key", int, float, str)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scored:
-    """How one model does on unseen test symbols."""
+    """Scores of one model on unseen test symbols."""
 
     n: int
-    """Training strings, which is also the size of the training alphabet."""
+    """Training strings; also the size of the training alphabet."""
     seed: int
     rate: float
     config: Any
@@ -44,7 +44,7 @@ class Scored:
     right: int
     total: int
     validation: float
-    """Loss on validation symbols, at the weights that were kept."""
+    """Loss on validation symbols of the weights that were kept."""
     model: Any
 
     @property
@@ -56,16 +56,6 @@ class Scored:
     def length(self) -> int:
         """Symbols after the first one: the length of a majority."""
         return self.task.n_ctx - 2
-
-
-def judge_solved(m: Measurement) -> ClaimVerdict:
-    """At least 0.95."""
-    return at_least(m, SOLVED)
-
-
-def judge_fails(m: Measurement) -> ClaimVerdict:
-    """Hardly above chance."""
-    return below(m, BARELY)
 
 
 def template_task(spec: ModelSpec) -> Template:
@@ -85,9 +75,9 @@ def scores(evidence: Evidence, group: str, *, each_symbol: bool = False) -> list
     """The scores of all models of a group.
 
     Args:
-        evidence: Where they are.
-        group: Which.
-        each_symbol: Ask for every test symbol once, of templates with one wildcard, instead of random strings.
+        evidence: Evidence that has the group.
+        group: Name of the group.
+        each_symbol: Test every test symbol once, on templates with one wildcard, instead of random strings.
     """
     found = []
     for spec in evidence.specs(group):
@@ -110,7 +100,7 @@ def scores(evidence: Evidence, group: str, *, each_symbol: bool = False) -> list
 
 
 def by(rows: Iterable[Scored], key: Callable[[Scored], Key]) -> dict[Key, list[Scored]]:
-    """Models by what was varied, in order, each list in the order of seeds."""
+    """Group models by a key, in ascending order; each group is in the order of seeds."""
     found: dict[Key, list[Scored]] = {}
     for row in rows:
         found.setdefault(key(row), []).append(row)
@@ -118,12 +108,12 @@ def by(rows: Iterable[Scored], key: Callable[[Scored], Key]) -> dict[Key, list[S
 
 
 def by_n(rows: Iterable[Scored]) -> dict[int, list[Scored]]:
-    """Models by the number of training strings."""
+    """Group models by the number of training strings."""
     return by(rows, lambda row: row.n)
 
 
 def best_rate(rows: Iterable[Scored], key: Callable[[Scored], Key]) -> list[Scored]:
-    """For each value of what was varied and each seed the model whose rate did best on validation symbols."""
+    """For each key and seed, the model whose learning rate has the lowest loss on validation symbols."""
     found: dict[Any, Scored] = {}
     for row in rows:
         at = (key(row), row.seed)
@@ -133,30 +123,34 @@ def best_rate(rows: Iterable[Scored], key: Callable[[Scored], Key]) -> list[Scor
 
 
 def losses(rows: Iterable[Scored]) -> Float[np.ndarray, " model"]:
-    """The losses of models; what is zero to float32 counts as 1e-9, so that it has a logarithm."""
+    """Test losses, at least 1e-9 so that their logarithms are finite."""
     return np.array([max(row.loss, 1e-9) for row in rows])
 
 
-def geometric_mean(rows: Iterable[Scored]) -> float:
-    """Of losses."""
-    return float(np.exp(np.log(losses(rows)).mean()))
-
-
-def ratio(modified: Sequence[Scored], plain: Sequence[Scored], *, looks: int = 1) -> tuple[float, float, float]:
-    """Loss of the modified over that of the plain models, seed by seed: geometric mean, t interval of the logarithm.
-
-    Args:
-        modified: One model per seed.
-        plain: The same seeds, in the same order.
-        looks: How many such ratios are looked at; the interval is Bonferroni's for all of them.
-    """
-    logs = np.log(losses(modified) / losses(plain))
-    mean, low, high = (float(np.exp(end)) for end in t_interval(logs, confidence=1 - 0.05 / looks))
+def geometric_interval(logs: Float[np.ndarray, " seed"], *, confidence: float = 0.95) -> tuple[float, float, float]:
+    """Geometric mean with its t interval, from natural logarithms."""
+    mean, low, high = (float(np.exp(end)) for end in t_interval(logs, confidence=confidence))
     return mean, low, high
 
 
+def geometric_mean(rows: Iterable[Scored]) -> float:
+    """Geometric mean of test losses."""
+    return float(np.exp(np.log(losses(rows)).mean()))
+
+
+def ratio(modified: Sequence[Scored], plain: Sequence[Scored], *, comparisons: int = 1) -> tuple[float, float, float]:
+    """Loss of the modified models divided by that of the plain models of the same seeds, as a geometric mean.
+
+    Args:
+        modified: One model per seed.
+        plain: Models of the same seeds, in the same order.
+        comparisons: Number of ratios in the family; the interval has Bonferroni's correction for it.
+    """
+    return geometric_interval(np.log(losses(modified) / losses(plain)), confidence=1 - 0.05 / comparisons)
+
+
 def threshold(rows: Iterable[Scored], level: float, value: Callable[[Scored], float]) -> tuple[int, bool]:
-    """The smallest n from which on a value stays below a level, and whether there is one; else twice the largest n."""
+    """The smallest n from which a value stays below a level, and True; twice the largest n, and False, if none."""
     ordered = sorted(rows, key=lambda row: row.n)
     needed, reached = 2 * ordered[-1].n, False
     for row in reversed(ordered):
@@ -166,23 +160,28 @@ def threshold(rows: Iterable[Scored], level: float, value: Callable[[Scored], fl
     return needed, reached
 
 
-def over_seeds(groups: dict[Key, list[Scored]], *, x: str, series: str) -> list[dict[str, Any]]:
-    """Geometric mean of the losses of each group, with its t interval: rows for a chart or a table."""
+def thresholds(rows: Iterable[Scored], level: float, value: Callable[[Scored], float]) -> list[tuple[int, bool]]:
+    """The `threshold` of each seed."""
+    return [threshold(part, level, value) for part in by(rows, lambda row: row.seed).values()]
+
+
+def over_seeds(groups: Mapping[Key, Sequence[Scored]], *, x: str, series: str) -> list[dict[str, Any]]:
+    """Geometric mean loss of each group with its t interval, as rows of a chart or table."""
     rows = []
     for at, part in groups.items():
-        loss, low, high = (float(np.exp(end)) for end in t_interval(np.log(losses(part))))
+        loss, low, high = geometric_interval(np.log(losses(part)))
         rows.append({x: at, "loss": loss, "low": low, "high": high, "series": series, "seeds": len(part)})
     return rows
 
 
 def paper_curves(figure: str, *, x: str, y: str, series: Collection[str] = ()) -> pd.DataFrame:
-    """The paper's curves of a figure, read off its vector graphics (exact to about three digits).
+    """The paper's curves of a figure, read from its vector graphics (exact to about three digits).
 
     Args:
-        figure: Which.
-        x: What to call the column of sizes.
-        y: What to call that of values.
-        series: The curves wanted; all when left out.
+        figure: Name of the figure in `paper_curves.csv`.
+        x: Column name for the sizes.
+        y: Column name for the values.
+        series: Curves to return; default: all.
     """
     rows = [row for row in _paper_rows() if row["figure"] == figure and (not series or row["series"] in series)]
     return pd.DataFrame(
@@ -198,22 +197,16 @@ def _paper_rows() -> list[dict[str, str]]:
 
 
 def loss_chart(groups: dict[str, list[Scored]], *, figure: str, title: str) -> Any:
-    """Test loss against n, one line per group of models, the paper's curves dashed behind."""
+    """Test loss against n, one line per group of models, with the paper's curves dashed in the background."""
     rows = [row for name, part in groups.items() for row in over_seeds(by_n(part), x=N_LABEL, series=name)]
-    seeds = min(row["seeds"] for row in rows)
     return scaling_curves(
-        pd.DataFrame(rows).rename(columns={"loss": "test loss"}),
-        x=N_LABEL,
-        y="test loss",
-        series="series",
-        behind=paper_curves(figure, x=N_LABEL, y="test loss", series=list(groups)),
-        rule=1.0,
-        log_y=True,
-        title=[f"{title}: {seeds} seeds, geometric means, 95 %", "dashed: the paper's"],
-    )
+        pd.DataFrame(rows).rename(columns={"loss": "test loss"}), x=N_LABEL, y="test loss", series="series",
+        behind=paper_curves(figure, x=N_LABEL, y="test loss", series=list(groups)), rule=1.0, log_y=True,
+        title=[f"{title}: {min(row['seeds'] for row in rows)} seeds, geometric means, 95 %", "dashed: the paper's"],
+    )  # fmt: skip
 
 
 def same_budget(evidence: Evidence) -> str:
-    """The budget of steps, in words."""
+    """The training budget in words; empty at size paper, where it grows with n."""
     scale = SCALES[evidence.size]
     return f"Every model has {scale.steps} steps of {scale.batch_size} strings." if evidence.size != "paper" else ""

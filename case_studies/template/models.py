@@ -1,6 +1,7 @@
 """Models of the template study: groups by training strings, learning rate, width and seed, at each size."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from case_studies.frame.evidence import ModelSpec, Size, seeded
 from case_studies.frame.template_models import (
@@ -28,7 +29,7 @@ NETWORKS = {
 LENGTHS = {"quick": (2, 4), "standard": (2, 4, 6, 8), "paper": (2, 4, 6, 8)}
 """Lengths of majority."""
 SWEEP_N = 1024
-SWEEPS: dict[str, tuple[str, Sequence[int]]] = {
+SWEEPS: dict[str, tuple[str, Sequence[Any]]] = {
     "depth": ("n_layers", (1, 2, 4)),
     "heads": ("n_heads", (1, 4, 16)),
     "width": ("d_model", (32, 128, 256)),

@@ -1,4 +1,4 @@
-"""The template study: its claims are stated, its rules judge as they say, and the command runs end to end."""
+"""The template study: claims, groups of models, rules, measures, and end-to-end runs."""
 
 import json
 import subprocess
@@ -14,7 +14,6 @@ from case_studies.frame.claims import Measurement, t_interval
 from case_studies.frame.evidence import SIZES
 from case_studies.frame.study import run_study
 from case_studies.frame.template_models import BOTH, MIMETIC, PLAIN, SCALES, A, B
-from case_studies.template import copying, efficiency, kernel, networks, reading, sweeps
 from case_studies.template.measures import (
     Scored,
     best_rate,
@@ -37,6 +36,8 @@ def measured(value=0.0, low=None, high=None, n=4, **numbers):
     return Measurement(value=value, low=low, high=high, n=n, unit="seeds", numbers=numbers)
 
 
+JUDGES = {claim.id: claim.judge for claim in STUDY.claims}
+SOLVED = {"solved models": 2}
 DECIDED = {"seeds where neither does": 0}
 
 
@@ -47,7 +48,7 @@ def scored(loss=1.0, *, n=64, seed=0, rate=1e-3, validation=1.0, right=50):
     )  # fmt: skip
 
 
-def test_every_claim_is_stated_with_source_and_rule():
+def test_every_claim_has_a_source_a_statement_and_a_rule():
     for claim in STUDY.claims:
         assert claim.source.startswith(("template paper, ", "ours")), claim.id
         assert claim.statement.endswith("."), claim.id
@@ -67,7 +68,7 @@ def test_every_claim_finds_its_models(size):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_variants_differ_in_nothing_but_what_they_are_called(size):
+def test_variants_differ_only_in_the_named_field(size):
     found = groups(size)
     added = {A: {"qk_identity": True}, B: {"vo_identity": True}, MIMETIC: {"init": "mimetic"}}
     for variant, fields in added.items():
@@ -86,7 +87,7 @@ def test_variants_differ_in_nothing_but_what_they_are_called(size):
         assert both.settings == plain_one.settings
 
 
-def test_alphabets_grow_with_the_training_set_and_seeds_are_as_promised():
+def test_training_alphabets_seeds_and_widths():
     for size in SIZES:
         for specs in groups(size).values():
             assert all(len(spec.task.alphabet("train")) == spec.settings.n_train for spec in specs)
@@ -98,78 +99,78 @@ def test_alphabets_grow_with_the_training_set_and_seeds_are_as_promised():
 
 
 @pytest.mark.parametrize(
-    ("judge", "measurement", "verdict"),
+    ("claim", "measurement", "verdict"),
     [
-        (efficiency.judge_quarter, measured(0.1, 0.05, 0.25, **{"all intervals above a quarter": False}), "reproduced"),
+        ("identity.aba-abb", measured(0.1, 0.05, 0.25, **{"all intervals above a quarter": False}), "reproduced"),
         (
-            efficiency.judge_quarter,
+            "identity.aba-abb",
             measured(0.1, 0.05, 0.26, **{"all intervals above a quarter": False}),
             "inconclusive",
         ),
         (
-            efficiency.judge_quarter,
+            "identity.aba-abb",
             measured(0.9, 0.5, 1.1, **{"all intervals above a quarter": True}),
             "not reproduced",
         ),
-        (efficiency.judge_saved, measured(3, 2.1, 4, **DECIDED), "reproduced"),
-        (efficiency.judge_saved, measured(3, 1.9, 4, **DECIDED), "inconclusive"),
-        (efficiency.judge_saved, measured(0.5, 0, 0.9, **DECIDED), "not reproduced"),
-        (efficiency.judge_saved, measured(0, **{"seeds where neither does": 1}), "inconclusive"),
-        (efficiency.judge_less, measured(-0.5, -0.9, -0.1), "reproduced"),
-        (efficiency.judge_less, measured(-0.5, -0.9, 0.1), "inconclusive"),
-        (efficiency.judge_more, measured(0.9, 0.2, 1.1), "reproduced"),
-        (copying.judge_copied, measured(0.99, 0.95, 1), "reproduced"),
-        (copying.judge_copied, measured(0.99, 0.94, 1), "inconclusive"),
-        (copying.judge_copied, measured(0.5, 0.4, 0.94), "not reproduced"),
-        (copying.judge_fails, measured(0.1, 0, 0.49), "reproduced"),
-        (copying.judge_fails, measured(0.8, 0.7, 0.9), "not reproduced"),
-        (copying.judge_inverse, measured(0.5, 0.1, 0.9), "reproduced"),
-        (copying.judge_inverse, measured(-0.5, -0.9, -0.1), "not reproduced"),
-        (networks.judge_fails, measured(0.5, 0.47, 0.53), "reproduced"),
-        (networks.judge_fails, measured(0.7, 0.61, 0.8), "not reproduced"),
-        (networks.judge_solved, measured(0.99, 0.95, 1), "reproduced"),
-        (networks.judge_learns, measured(0.7, 0.61, 0.8), "reproduced"),
-        (kernel.judge_solved, measured(0.9, 0.85, 0.94), "not reproduced"),
-        (kernel.judge_nonsingular, measured(verdicts={"a": "nonsingular", "b": "nonsingular"}), "reproduced"),
-        (kernel.judge_nonsingular, measured(verdicts={"a": "nonsingular", "b": "undecided"}), "inconclusive"),
-        (kernel.judge_nonsingular, measured(verdicts={"a": "nonsingular", "b": "singular"}), "not reproduced"),
-        (kernel.judge_singular, measured(verdicts={"a": "singular", "b": "singular"}), "reproduced"),
-        (kernel.judge_singular, measured(verdicts={"a": "singular", "b": "nonsingular"}), "not reproduced"),
-        (reading.unless_unsolved(reading.judge_used), measured(0.4, 0.2, 0.5, **{"solved models": 2}), "reproduced"),
-        (reading.unless_unsolved(reading.judge_used), measured(0.4, 0.2, 0.5, **{"solved models": 1}), "inconclusive"),
-        (reading.judge_used, measured(0.01, 0, 0.05), "not reproduced"),
-        (reading.judge_agreement, measured(0.5, 0.1, 0.9), "reproduced"),
-        (reading.judge_not_yet, measured(0.6, 0.5, 0.7, **{"mean after the last layer": 0.99}), "reproduced"),
-        (reading.judge_not_yet, measured(0.6, 0.5, 0.7, **{"mean after the last layer": 0.9}), "inconclusive"),
-        (reading.judge_not_yet, measured(0.9, 0.8, 1, **{"mean after the last layer": 0.99}), "not reproduced"),
-        (sweeps.judge_falls, measured(-0.5, -0.9, -0.1), "reproduced"),
-        (sweeps.judge_rises, measured(-0.5, -0.9, -0.1), "not reproduced"),
-        (sweeps.judge_flat, measured(3, 2, 9), "reproduced"),
+        ("identity.samples.half", measured(3, 2.1, 4, **DECIDED), "reproduced"),
+        ("identity.samples.half", measured(3, 1.9, 4, **DECIDED), "inconclusive"),
+        ("identity.samples.half", measured(0.5, 0, 0.9, **DECIDED), "not reproduced"),
+        ("identity.samples.half", measured(0, **{"seeds where neither does": 1}), "inconclusive"),
+        ("majority.identity", measured(-0.5, -0.9, -0.1), "reproduced"),
+        ("majority.identity", measured(-0.5, -0.9, 0.1), "inconclusive"),
+        ("majority.longer-is-harder", measured(0.9, 0.2, 1.1), "reproduced"),
+        ("copying.identity", measured(0.99, 0.95, 1), "reproduced"),
+        ("copying.identity", measured(0.99, 0.94, 1), "inconclusive"),
+        ("copying.identity", measured(0.5, 0.4, 0.94), "not reproduced"),
+        ("copying.fails", measured(0.1, 0, 0.49), "reproduced"),
+        ("copying.fails", measured(0.8, 0.7, 0.9), "not reproduced"),
+        ("copying.wider-is-worse", measured(0.5, 0.1, 0.9), "reproduced"),
+        ("copying.wider-is-worse", measured(-0.5, -0.9, -0.1), "not reproduced"),
+        ("networks.one-hot", measured(0.5, 0.47, 0.53), "reproduced"),
+        ("networks.one-hot", measured(0.7, 0.61, 0.8), "not reproduced"),
+        ("networks.equality", measured(0.99, 0.95, 1), "reproduced"),
+        ("networks.shared-embedding", measured(0.7, 0.61, 0.8), "reproduced"),
+        ("kernel.aba-abb", measured(0.9, 0.85, 0.94), "not reproduced"),
+        ("kernel.matrix", measured(verdicts={"a": "nonsingular", "b": "nonsingular"}), "reproduced"),
+        ("kernel.matrix", measured(verdicts={"a": "nonsingular", "b": "undecided"}), "inconclusive"),
+        ("kernel.matrix", measured(verdicts={"a": "nonsingular", "b": "singular"}), "not reproduced"),
+        ("kernel.matrix-mlp", measured(verdicts={"a": "singular", "b": "singular"}), "reproduced"),
+        ("kernel.matrix-mlp", measured(verdicts={"a": "singular", "b": "nonsingular"}), "not reproduced"),
+        ("heads.identity-used", measured(0.4, 0.2, 0.5, **{"solved models": 2}), "reproduced"),
+        ("heads.identity-used", measured(0.4, 0.2, 0.5, **{"solved models": 1}), "inconclusive"),
+        ("heads.identity-used", measured(0.01, 0, 0.05, **SOLVED), "not reproduced"),
+        ("heads.ablation-agrees", measured(0.5, 0.1, 0.9, **SOLVED), "reproduced"),
+        ("probes.plain", measured(0.6, 0.5, 0.7, **SOLVED, **{"mean after the last layer": 0.99}), "reproduced"),
+        ("probes.plain", measured(0.6, 0.5, 0.7, **SOLVED, **{"mean after the last layer": 0.9}), "inconclusive"),
+        ("probes.plain", measured(0.9, 0.8, 1, **SOLVED, **{"mean after the last layer": 0.99}), "not reproduced"),
+        ("sweeps.depth", measured(-0.5, -0.9, -0.1), "reproduced"),
+        ("sweeps.width", measured(-0.5, -0.9, -0.1), "not reproduced"),
+        ("sweeps.rate", measured(3, 2, 9), "reproduced"),
     ],
 )
-def test_rules_judge_as_they_say(judge, measurement, verdict):
-    assert judge(measurement) == verdict
+def test_verdicts_follow_the_rules(claim, measurement, verdict):
+    assert JUDGES[claim](measurement) == verdict
 
 
-def test_samples_needed_count_only_where_the_loss_stays_below():
+def test_threshold_is_where_the_loss_stays_below():
     rows = [scored(loss, n=n) for n, loss in ((32, 0.2), (64, 0.9), (128, 0.4), (256, 0.1))]
     assert threshold(rows, 0.5, lambda row: row.loss) == (128, True)
     assert threshold(rows, 0.05, lambda row: row.loss) == (512, False)
     assert threshold(list(reversed(rows)), 1.0, lambda row: row.loss) == (32, True)
 
 
-def test_a_ratio_is_of_pairs_and_widens_with_the_looks():
+def test_ratio_is_paired_and_its_interval_widens_with_comparisons():
     plain = [scored(loss, seed=seed) for seed, loss in enumerate((1.0, 2.0, 4.0))]
     modified = [replace(row, loss=row.loss / 8) for row in plain]
     assert ratio(modified, plain) == pytest.approx((0.125, 0.125, 0.125))
     noisy = [replace(row, loss=row.loss * factor) for row, factor in zip(modified, (1, 2, 0.5), strict=True)]
     value, low, high = ratio(noisy, plain)
-    wide = ratio(noisy, plain, looks=5)
+    wide = ratio(noisy, plain, comparisons=5)
     assert value == pytest.approx(0.125)
     assert wide[1] < low < value < high < wide[2]
 
 
-def test_t_intervals_against_scipy():
+def test_t_interval_equals_scipy():
     from scipy import stats
 
     values = np.random.default_rng(0).normal(size=5)
@@ -177,7 +178,7 @@ def test_t_intervals_against_scipy():
     assert t_interval(values) == pytest.approx((values.mean(), low, high))
 
 
-def test_the_best_rate_is_chosen_on_validation_symbols():
+def test_best_rate_is_chosen_on_validation_symbols():
     rows = [
         scored(0.1, seed=0, rate=1e-3, validation=0.9),
         scored(0.8, seed=0, rate=3e-3, validation=0.2),
@@ -188,13 +189,13 @@ def test_the_best_rate_is_chosen_on_validation_symbols():
     assert [row.seed for row in by(reversed(rows), lambda row: row.rate)[1e-3]] == [0, 1]
 
 
-def test_figures_have_the_papers_curves_behind_them():
+def test_charts_show_the_curves_of_the_paper():
     for figure, series in (("aba-abb", PLAIN), ("aba-abb", A), ("programs", A), ("same-different", PLAIN)):
         curve = paper_curves(figure, x="n", y="loss")
         assert series in set(curve["series"]), (figure, series)
     plain = paper_curves("aba-abb", x="n", y="loss")
     at_1024 = plain[(plain["series"] == PLAIN) & (plain["n"] == 1024)]["loss"]
-    assert at_1024.item() == pytest.approx(0.125, abs=0.001)  # as the figure has it
+    assert at_1024.item() == pytest.approx(0.125, abs=0.001)
     rows = [scored(0.5 / n * 64, n=n, seed=seed) for n in (64, 128) for seed in (0, 1)]
     assert [row["loss"] for row in over_seeds(by_n(rows), x="n", series="s")] == pytest.approx([0.5, 0.25])
     drawn = json.dumps(loss_chart({PLAIN: rows}, figure="aba-abb", title="t").to_dict())
@@ -215,7 +216,7 @@ def _shortened(spec):
 
 @pytest.fixture(scope="module")
 def tiny():
-    """The study with few models of a few steps each: nothing learns, everything runs."""
+    """The study with few models and two training steps each."""
 
     def few(size):
         return {name: [_shortened(spec) for spec in specs if _kept(spec)] for name, specs in groups(size).items()}
@@ -224,24 +225,24 @@ def tiny():
 
 
 @pytest.mark.slow
-def test_the_whole_study_runs_on_models_that_know_nothing(tiny, tmp_path, monkeypatch):
+def test_study_runs_on_nearly_untrained_models(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("case_studies.template.measures.N_TEST", {"quick": 20})
     monkeypatch.setattr("case_studies.template.reading.N_READ", {"quick": 30})
     monkeypatch.setattr("case_studies.template.kernel.N", {"quick": 32})
     monkeypatch.setattr("case_studies.template.kernel.REPEATS", {"quick": 4})
     result = run_study(tiny, folder=tmp_path, n_jobs=1)
-    said = check_measured(STUDY, result)
-    assert all(found.measurement.charts for found in said.values() if found.measurement)
-    assert said["copying.identity"].verdict != "reproduced"
-    assert said["heads.identity-used"].verdict == "inconclusive"  # nothing is solved
-    assert said["kernel.matrix-mlp"].verdict == "reproduced"  # what needs no training holds all the same
+    results = check_measured(STUDY, result)
+    assert all(found.measurement.charts for found in results.values() if found.measurement)
+    assert results["copying.identity"].verdict != "reproduced"
+    assert results["heads.identity-used"].verdict == "inconclusive"  # nothing is solved
+    assert results["kernel.matrix-mlp"].verdict == "reproduced"  # needs no training
     page = (tmp_path / "template" / "quick" / "report.html").read_text(encoding="utf-8")
     assert all(claim.id in page for claim in STUDY.claims)
     assert "http://" not in page.replace("http://www.w3.org", "")
 
 
 @pytest.mark.slow
-def test_the_quick_study_as_a_reviewer_runs_it(tmp_path):
+def test_quick_study_from_the_command_line(tmp_path):
     chosen = [
         word for name in ("identity.aba-abb", "copying", "networks", "kernel", "heads") for word in ("--only", name)
     ]
@@ -249,10 +250,10 @@ def test_the_quick_study_as_a_reviewer_runs_it(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     claims = json.loads((tmp_path / "template" / "quick" / "claims.json").read_text(encoding="utf-8"))["claims"]
-    said = {claim["id"]: claim for claim in claims}
-    assert said["identity.aba-abb"]["interval"][1] <= 0.25  # at some n a quarter of the plain model's loss
-    assert said["copying.identity"]["measured"] >= 0.95
-    assert said["kernel.aba-abb"]["measured"] >= 0.95
-    assert said["kernel.same-different"]["measured"] >= 0.95
+    results = {claim["id"]: claim for claim in claims}
+    assert results["identity.aba-abb"]["interval"][1] <= 0.25  # at some n a quarter of the plain model's loss
+    assert results["copying.identity"]["measured"] >= 0.95
+    assert results["kernel.aba-abb"]["measured"] >= 0.95
+    assert results["kernel.same-different"]["measured"] >= 0.95
     for name in ("copying.identity", "networks.one-hot", "kernel.matrix", "kernel.matrix-mlp", "heads.identity-used"):
-        assert said[name]["verdict"] == "reproduced", name
+        assert results[name]["verdict"] == "reproduced", name
