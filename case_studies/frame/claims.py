@@ -164,6 +164,12 @@ def within(m: Measurement, margin: float) -> ClaimVerdict:
     return "not reproduced" if m.low >= margin or m.high <= -margin else "inconclusive"
 
 
+def rule_text(side: str, bar: object = 0, *, interval: str = "t interval over seeds") -> str:
+    """The rule of `above` and `below` in words, to follow the name of the quantity and a colon."""
+    other = {"above": "below", "below": "above", "at or above": "below"}[side]
+    return f"reproduced if the {interval} is {side} {bar}, not reproduced if {other}, else inconclusive."
+
+
 def t_interval(values: Float[np.ndarray, " seed"], *, confidence: float = 0.95) -> tuple[float, float, float]:
     """Mean over seeds with its t interval."""
     mean = float(values.mean())

@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
 
 from hooks.model.architectures import Config
 from interp.tasks.base import Task
@@ -14,6 +14,8 @@ from interp.training.run import RunFolder, TrainingRun
 from interp.training.settings import TrainSettings
 from interp.training.sweeps import TrainJob
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Size = Literal["quick", "standard", "paper"]
 SIZES: tuple[Size, ...] = get_args(Size)
 
@@ -160,6 +162,22 @@ class Evidence:
                 f"the models of group {group!r} have {len(tasks)} tasks; use the task of each of specs({group!r})."
             )
         return next(iter(tasks.values()))
+
+
+def once_per_model(
+    measure: Callable[Concatenate[Evidence, ModelSpec, P], T],
+) -> Callable[Concatenate[Evidence, ModelSpec, P], T]:
+    """Decorator: cache a function of evidence, model and hashable options for the lifetime of the process."""
+    done: dict[tuple, T] = {}
+
+    @wraps(measure)
+    def cached(evidence: Evidence, spec: ModelSpec, *args: P.args, **options: P.kwargs) -> T:
+        key = (evidence.folder, evidence.size, evidence.seed, spec.key, args, *options.items())
+        if key not in done:
+            done[key] = measure(evidence, spec, *args, **options)
+        return done[key]
+
+    return cached
 
 
 def settings_of(specs: Sequence[ModelSpec]) -> dict[str, Any]:

@@ -1,116 +1,106 @@
-"""What does a model resolve, variable by variable, after every number of layers? Measured once per model."""
+"""Accuracy of every variable by depth and by training step, measured once per model."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import altair as alt
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
-from case_studies.frame.evidence import Evidence, ModelSpec
+from case_studies.frame.evidence import Evidence, ModelSpec, once_per_model
 from hooks import Transformer
 from interp.core.randomness import derived_generator
 from interp.core.statistics import proportion_interval
-from interp.evaluation.extrapolate import right_by_depth
+from interp.evaluation.extrapolate import ExtrapolationResult, accuracy_by_depth
 
 SENTENCES = {"quick": 2000, "standard": 4000, "paper": 12_000}
-"""Held-out sentences behind every accuracy; the paper's own number at its size."""
+"""Held-out sentences per model; at size `paper`, the paper's number."""
 DEEPEST = 3
-"""A tied model is run for up to so many times the depth it was trained with."""
+"""Greatest depth at which a tied model is run, in multiples of its trained depth."""
 RESOLVED = 0.9
-"""Accuracy from which a variable counts as resolved."""
-
-_done: dict[tuple, "DepthCurve"] = {}
+"""Accuracy at which a variable counts as resolved."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DepthCurve:
-    """Accuracy of one model, by layers applied and variable."""
-
-    depths: tuple[int, ...]
-    accuracy: Float[np.ndarray, "depth target"]
-    low: Float[np.ndarray, "depth target"]
-    high: Float[np.ndarray, "depth target"]
-    supervised: Bool[np.ndarray, " target"]
-    n: int
-
-    def at(self, depth: int) -> Float[np.ndarray, " target"]:
-        """Accuracy of every variable at a depth."""
-        return self.accuracy[self.depths.index(depth)]
-
-    def beyond(self, depth: int) -> float:
-        """Accuracy of the worst variable that was not supervised: a count of signs may tell the last, but no other."""
-        return float(self.at(depth)[~self.supervised].min())
-
-    def resolved_at(self) -> Float[np.ndarray, " target"]:
-        """For each variable the fewest layers from which it stays resolved; not a number where there are none."""
-        return first_for_good(self.accuracy >= RESOLVED, np.array(self.depths))
-
-
-def first_for_good(
-    holds: Bool[np.ndarray, "depth target"], depths: Int[np.ndarray, " depth"]
-) -> Float[np.ndarray, " target"]:
-    """The first depth from which something holds up to the last one; not a number where it does not hold there."""
-    for_good = np.logical_and.accumulate(holds[::-1])[::-1]
-    return np.where(for_good.any(0), depths[for_good.argmax(0)], np.nan)
-
-
-def depth_curve(evidence: Evidence, spec: ModelSpec) -> DepthCurve:
-    """Accuracy of every variable after every number of layers: up to three times its own where the model is tied."""
+@once_per_model
+def depth_curve(evidence: Evidence, spec: ModelSpec) -> ExtrapolationResult:
+    """Accuracy of every variable at every depth, up to `DEEPEST` times the trained depth if the model is tied."""
     n = SENTENCES[evidence.size]
-    key = (evidence.folder, spec.key, evidence.seed, n)
-    if key not in _done:
-        model: Transformer = evidence.run(spec).model
-        most = model.cfg.n_layers * (DEEPEST if model.cfg.tied else 1)
-        depths = tuple(range(1, most + 1))
-        batch = spec.task.sample(n, generator=derived_generator(evidence.seed, "depth curve"), split="test")
-        right = right_by_depth(model, spec.task, batch, depths).numpy()
-        low, high = proportion_interval(right.sum(1), n)
-        _done[key] = DepthCurve(
-            depths=depths, accuracy=right.mean(1), low=low, high=high, supervised=batch.supervised.numpy(), n=n
-        )
-    return _done[key]
+    model: Transformer = evidence.run(spec).model
+    most = model.cfg.n_layers * (DEEPEST if model.cfg.tied else 1)
+    batch = spec.task.sample(n, generator=derived_generator(evidence.seed, "depth curve"), split="test")
+    return accuracy_by_depth(model, spec.task, batch, range(1, most + 1), split="test")
 
 
-def depth_chart(found: Sequence[DepthCurve], title: str) -> alt.TopLevelMixin:
-    """Accuracy against layers applied, a line per variable, a panel per model; bands are 95 % over sentences."""
-    names = [f"#{i}" + ("" if known else " not trained") for i, known in enumerate(found[0].supervised)]
+def depth_curves(evidence: Evidence, group: str) -> list[ExtrapolationResult]:
+    """`depth_curve` of every model of a group, in the order of its specs."""
+    return [depth_curve(evidence, spec) for spec in evidence.specs(group)]
+
+
+def accuracy_at(curve: ExtrapolationResult, depth: int) -> Float[np.ndarray, " target"]:
+    """Accuracy of every variable at a depth."""
+    return curve.accuracy[curve.depths.index(depth)]
+
+
+def worst_untrained(curve: ExtrapolationResult, depth: int) -> float:
+    """Accuracy of the worst unsupervised variable; sign counting can predict the last variable, but no other."""
+    return float(curve.beyond[curve.depths.index(depth)].min())
+
+
+def accuracy_rows(evidence: Evidence, group: str) -> list[list]:
+    """Accuracy of every variable at the trained depth, a row per model; a star marks untrained variables."""
+    curves = depth_curves(evidence, group)
+    names = [
+        name + ("" if trained else "*") for name, trained in zip(curves[0].targets, curves[0].supervised, strict=True)
+    ]
+    rows: list[list] = [["seed", "layers", *names]]
+    for spec, curve in zip(evidence.specs(group), curves, strict=True):
+        depth = curve.trained_depth
+        rows.append([spec.seed, depth, *(f"{value:.3f}" for value in accuracy_at(curve, depth))])
+    return rows
+
+
+def depth_chart(curves: Sequence[ExtrapolationResult], title: str) -> alt.TopLevelMixin:
+    """Accuracy by depth, a line per variable, a panel per model; bands are 95 % over sentences."""
+    trained = curves[0].supervised
+    names = [_name(index, known) for index, known in enumerate(trained)]
     rows = [
         {"x": depth, "variable": names[i], "seed": f"seed {seed}",
          "accuracy": curve.accuracy[d, i], "low": curve.low[d, i], "high": curve.high[d, i]}
-        for seed, curve in enumerate(found)
+        for seed, curve in enumerate(curves)
         for d, depth in enumerate(curve.depths)
         for i in range(len(names))
     ]  # fmt: skip
-    heading = f"{title}; n = {found[0].n} sentences per point, bands 95 %"
-    return _lines(pd.DataFrame(rows), names, found[0].supervised.tolist(), across="layers applied", title=heading)
+    heading = f"{title}; n = {curves[0].n} sentences per point, bands 95 %"
+    return _lines(pd.DataFrame(rows), names, trained, across="layers applied", title=heading)
 
 
 def learning_chart(evidence: Evidence, group: str) -> alt.TopLevelMixin:
-    """Held-out accuracy of every variable over the steps of training, a panel per seed."""
+    """Held-out accuracy of every variable by training step, a panel per seed."""
+    specs = evidence.specs(group)
+    supervised, n = set(specs[0].description["task"]["supervised"]), specs[0].settings.n_eval
     rows = []
-    for spec in evidence.specs(group):
-        supervised = set(spec.description["task"]["supervised"])
-        n = spec.settings.n_eval
+    for spec in specs:
         for record in evidence.history(spec):
-            hits = np.rint(np.array(record["accuracy"]) * n).astype(int)
-            low, high = proportion_interval(hits, n)
+            low, high = proportion_interval(np.rint(np.array(record["accuracy"]) * n).astype(int), n)
             rows += [
-                {"x": record["steps_done"], "variable": f"#{i}" + ("" if i in supervised else " not trained"),
+                {"x": record["steps_done"], "variable": _name(i, i in supervised),
                  "seed": f"seed {spec.seed}", "accuracy": value, "low": float(low[i]), "high": float(high[i])}
                 for i, value in enumerate(record["accuracy"])
             ]  # fmt: skip
     names = list(dict.fromkeys(row["variable"] for row in rows))
-    trained = ["not" not in name for name in names]
-    heading = f"{group}: accuracy over training; n = {evidence.specs(group)[0].settings.n_eval} sentences, bands 95 %"
+    heading = f"{group}: accuracy over training; n = {n} sentences, bands 95 %"
+    trained = [i in supervised for i in range(len(names))]
     return _lines(pd.DataFrame(rows), names, trained, across="steps", title=heading)
+
+
+def _name(index: int, trained: bool) -> str:
+    return f"#{index}" + ("" if trained else " not trained")
 
 
 def _lines(
     table: pd.DataFrame, names: Sequence[str], trained: Sequence[bool], *, across: str, title: str
 ) -> alt.TopLevelMixin:
-    """A line with its band per variable, dashed where it was not trained, a panel per seed."""
+    """A line with its band per variable, dashed if the variable is not trained, a panel per seed."""
     up, along = alt.Scale(domain=[0, 1]), alt.X("x:Q", title=across)
     colour = alt.Color("variable:N", sort=names, scale=alt.Scale(domain=names, scheme="viridis"))
     colour = colour.legend(symbolOpacity=1)

@@ -1,4 +1,4 @@
-"""Claims about attention that is written down: pretraining (Figure 9), then chains, further variables, and an audit."""
+"""Claims about models with hard-coded attention: pretraining (Figure 9), chains, extrapolation, and an audit."""
 
 from functools import partial
 
@@ -7,10 +7,10 @@ import numpy as np
 from jaxtyping import Float
 
 from case_studies.frame.audits import FEWEST, audits, needed, share_claim
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, above, below, t_interval
-from case_studies.frame.evidence import Evidence, ModelSpec
-from case_studies.lego.curves import depth_curve, learning_chart
-from case_studies.lego.generalisation import LARGE, accuracy_rows
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, above, below, rule_text, t_interval
+from case_studies.frame.evidence import Evidence, ModelSpec, once_per_model
+from case_studies.lego.curves import accuracy_rows, depth_curves, learning_chart, worst_untrained
+from case_studies.lego.generalisation import LARGE
 from case_studies.lego.loops import SEQUENCES
 from interp.auditing.verdicts import VERDICTS
 from interp.evaluation.perplexity import perplexity
@@ -18,34 +18,28 @@ from interp.evaluation.perplexity import perplexity
 FIGURE_9 = "LEGO, Section 5 and Figure 9"
 OURS = "ours, after LEGO, Section 5"
 WINDOWS = {"quick": 200, "standard": 400, "paper": 2000}
-"""Held-out windows behind a validation loss."""
+"""Number of held-out windows for a validation loss."""
 NAMES = {"bert": "BERT", "hardcode": "Hardcode", "hybrid": "Hybrid"}
 COLOURS = ["#4c78a8", "#f58518", "#54a24b"]
 
-LONGER = "Audits of twelve heads a layer take longer than this size has."
+LONGER = "Audits of twelve heads per layer take longer than this size allows."
 TEXTS = tuple(f"text-{name}" for name in NAMES)
 EVERY = tuple(f"chains-{name}" for name in NAMES)
 
-_losses: dict[tuple, float] = {}
-
 
 def final_losses(evidence: Evidence, name: str) -> Float[np.ndarray, " seed"]:
-    """Cross entropy of masked tokens on held-out windows of the full length, in nats, of each seed."""
+    """Cross entropy of masked tokens in nats, on held-out windows of full length, for each seed."""
     return np.array([_final_loss(evidence, spec) for spec in evidence.specs(f"text-{name}")])
 
 
+@once_per_model
 def _final_loss(evidence: Evidence, spec: ModelSpec) -> float:
-    """Of one model, worked out once per process."""
-    n = WINDOWS[evidence.size]
-    key = (evidence.folder, spec.key, evidence.seed, n)
-    if key not in _losses:
-        model = evidence.run(spec).model
-        _losses[key] = float(perplexity(model, spec.task, n=n, split="validation", seed=evidence.seed).loss[0])
-    return _losses[key]
+    model, n = evidence.run(spec).model, WINDOWS[evidence.size]
+    return float(perplexity(model, spec.task, n=n, split="validation", seed=evidence.seed).loss[0])
 
 
 def measure_loss(evidence: Evidence, *, ours: str, other: str) -> Measurement:
-    """Final validation loss of one mixture minus another's, seed by seed."""
+    """Final validation loss of one model family minus another's, paired by seed."""
     a, b = final_losses(evidence, ours), final_losses(evidence, other)
     mean, low, high = t_interval(a - b)
     rows = [["model", *(f"seed {spec.seed}" for spec in evidence.specs(f"text-{ours}"))]]
@@ -61,8 +55,8 @@ def measure_loss(evidence: Evidence, *, ours: str, other: str) -> Measurement:
 
 
 def measure_steps(evidence: Evidence, *, ours: str, other: str) -> Measurement:
-    """Share of the steps after which one mixture is where the other ends; 1 if it never is."""
-    shares, rows = [], [["seed", f"{NAMES[other]}'s last loss", f"{NAMES[ours]} is there at step", "of"]]
+    """Share of the steps after which one family reaches the other's final loss; 1 if it never does."""
+    shares, rows = [], [["seed", f"{NAMES[other]}'s final loss", f"{NAMES[ours]} reaches it at step", "of"]]
     pairs = zip(evidence.specs(f"text-{ours}"), evidence.specs(f"text-{other}"), strict=True)
     for spec, spec_b in pairs:
         history, total = evidence.history(spec), spec.settings.steps
@@ -73,14 +67,14 @@ def measure_steps(evidence: Evidence, *, ours: str, other: str) -> Measurement:
     mean, low, high = t_interval(np.array(shares))
     return Measurement(
         value=mean, low=low, high=high, n=len(shares), unit="seeds",
-        tables=[("Steps to the other's last loss", rows)], charts=[loss_chart(evidence)],
-        note=f"Losses on the {evidence.specs(f'text-{ours}')[0].settings.n_eval} windows that training evaluates on; "
+        tables=[(f"Steps to {NAMES[other]}'s final loss", rows)], charts=[loss_chart(evidence)],
+        note=f"Losses on the {evidence.specs(f'text-{ours}')[0].settings.n_eval} validation windows of training; "
         "t interval over seeds.",
     )  # fmt: skip
 
 
 def loss_chart(evidence: Evidence) -> alt.TopLevelMixin:
-    """Figure 9: loss over the steps, mean over seeds with its band; a rule where windows become longer."""
+    """Figure 9: loss by step, mean over seeds with its band; a vertical rule where windows become longer."""
     rows, names = [], [name for name in NAMES if f"text-{name}" in evidence.groups]
     for name in names:
         specs = evidence.specs(f"text-{name}")
@@ -115,46 +109,44 @@ def loss_chart(evidence: Evidence) -> alt.TopLevelMixin:
     return alt.layer(band, line, rule).properties(
         width=460, height=240,
         title=f"mean of n = {n} seeds, {windows} windows each, bands 95 % over seeds; windows grow from {first} to "
-        f"{last} tokens at the rule",
+        f"{last} tokens at the vertical rule",
     )  # fmt: skip
 
 
 def measure_chains(evidence: Evidence, *, ours: str, other: str, trained: bool) -> Measurement:
-    """After fine-tuning on chains: accuracy of one mixture minus another's, seed by seed."""
-
-    curves = {
-        name: [depth_curve(evidence, spec) for spec in evidence.specs(f"chains-{name}")] for name in (ours, other)
-    }
+    """Accuracy after fine-tuning on chains, of one family minus another, paired by seed."""
+    curves = {name: depth_curves(evidence, f"chains-{name}") for name in (ours, other)}
     a, b = (
         np.array([
-            curve.accuracy[-1][curve.supervised][1:].mean() if trained else curve.beyond(curve.depths[-1])
+            curve.accuracy[-1][np.array(curve.supervised)][1:].mean()
+            if trained
+            else worst_untrained(curve, curve.depths[-1])
             for curve in curves[name]
         ])
         for name in (ours, other)
     )  # fmt: skip
     mean, low, high = t_interval(a - b)
     tables = [
-        (f"Accuracy of every variable, {NAMES[name]} (* not trained)",
-         accuracy_rows(evidence.specs(f"chains-{name}"), curves[name]))
+        (f"Accuracy of every variable, {NAMES[name]} (* not trained)", accuracy_rows(evidence, f"chains-{name}"))
         for name in (ours, other)
-    ]  # fmt: skip
+    ]
     return Measurement(
         value=mean, low=low, high=high, n=len(a), unit="seeds",
         numbers={NAMES[ours]: float(a.mean()), NAMES[other]: float(b.mean())}, tables=tables,
         charts=[learning_chart(evidence, f"chains-{name}") for name in (ours, other)],
-        note="Paired by seed, t interval; chance is 0.5. No head was taught where to look.",
+        note="Paired by seed, t interval; chance is 0.5. No mimicking.",
     )  # fmt: skip
 
 
 def measure_written(evidence: Evidence, *, group: str) -> Measurement:
-    """Of the heads that cannot go alone, the share that is written down."""
+    """Share of hard-coded heads among needed heads."""
     found = list(audits(evidence, [group], n=SEQUENCES))
     hits, of, counts = [], [], {}
     for one in found:
         patterns = one.spec.config.patterns_of(0)  # type: ignore[union-attr]  # these models have heads
         mask = needed(one.result)
-        written = np.array([not patterns[head].learned for _, head in one.result.heads])
-        hits.append(int((mask & written).sum()))
+        fixed = np.array([not patterns[head].learned for _, head in one.result.heads])
+        hits.append(int((mask & fixed).sum()))
         of.append(int(mask.sum()))
         for (_, head), verdict in zip(one.result.heads, one.result.verdict, strict=True):
             pattern = patterns[head]
@@ -168,40 +160,36 @@ def measure_written(evidence: Evidence, *, group: str) -> Measurement:
     return Measurement(
         value=value, low=low, high=high, n=max(1, len(found)), unit="models",
         numbers={"heads": sum(of), "models left out": len(evidence.specs(group)) - len(found)},
-        tables=[("Verdicts on heads, by what they are made as", rows)],
-        note="Half of the heads of each layer are written down. Mean over seeds of each model's share, t interval. "
-        "Models that do not know their task are left out.",
+        tables=[("Verdicts on heads, by kind in the configuration", rows)],
+        note="Half of the heads of each layer are hard-coded. Mean over seeds of each model's share, t interval. "
+        "Models that have not learned their task are excluded.",
     )  # fmt: skip
 
 
 def judge_written(m: Measurement) -> ClaimVerdict:
-    """More than their share, of enough heads."""
+    """Above one half, the share of hard-coded heads in the model, with at least `FEWEST` needed heads."""
     return above(m, 0.5) if m.numbers["heads"] >= FEWEST else "inconclusive"
 
 
 def _loss(name: str, statement: str, ours: str, other: str, *, lower: bool, paper: str) -> Claim:
     return Claim(
         id=f"hardcoded.loss-{name}", source=FIGURE_9, paper=paper, statement=statement,
-        rule=f"Validation loss after the same steps of pretraining, {NAMES[ours]} minus {NAMES[other]}, paired by "
-        f"seed: reproduced if the t interval over seeds lies {'below' if lower else 'above'} 0, not reproduced if on "
-        "the other side, else inconclusive.",
+        rule="Validation loss after the same number of pretraining steps, "
+        f"{NAMES[ours]} minus {NAMES[other]}, paired by seed: {rule_text('below' if lower else 'above')}",
         quantity="difference in loss, nats", measure=partial(measure_loss, ours=ours, other=other),
         judge=partial(below if lower else above, bar=0.0), needs=TEXTS,
     )  # fmt: skip
 
 
 def _chains(ours: str, *, trained: bool) -> Claim:
-    what = "learns chains better than" if trained else "carries further along chains than"
+    what = "learns chains better" if trained else "extrapolates further along chains"
     which = (
-        "Mean accuracy over the trained variables but the root"
-        if trained
-        else "Accuracy of the worst untrained variable"
+        "Mean accuracy over trained variables but the root" if trained else "Accuracy of the worst untrained variable"
     )
     return Claim(
         id=f"hardcoded.{'chains' if trained else 'beyond'}-{ours}", source=OURS,
-        statement=f"Pretrained and fine-tuned alike, {NAMES[ours]} {what} BERT.",
-        rule=f"{which}, {NAMES[ours]} minus BERT, paired by seed: reproduced if the t interval over seeds lies above "
-        "0, not reproduced if below, else inconclusive.",
+        statement=f"After the same pretraining and fine-tuning, {NAMES[ours]} {what} than BERT.",
+        rule=f"{which}, {NAMES[ours]} minus BERT, paired by seed: {rule_text('above')}",
         quantity="difference in accuracy",
         measure=partial(measure_chains, ours=ours, other="bert", trained=trained),
         judge=partial(above, bar=0.0), needs=(f"chains-{ours}", "chains-bert"),
@@ -209,33 +197,32 @@ def _chains(ours: str, *, trained: bool) -> Claim:
 
 
 CLAIMS = (
-    _loss("hybrid", "Hybrid ends with a lower loss than BERT.", "hybrid", "bert", lower=True,
+    _loss("hybrid", "Hybrid reaches a lower final loss than BERT.", "hybrid", "bert", lower=True,
           paper="1.47 against 1.49"),
-    _loss("hardcode", "Without any learned attention the loss ends higher than BERT's.", "hardcode", "bert",
+    _loss("hardcode", "Without learned attention the final loss is higher than BERT's.", "hardcode", "bert",
           lower=False, paper="1.66 against 1.49"),
-    _loss("learned", "Learned heads beside those written down lower the loss.", "hybrid", "hardcode", lower=True,
+    _loss("learned", "Adding learned heads to hard-coded ones lowers the loss.", "hybrid", "hardcode", lower=True,
           paper="1.47 against 1.66"),
     Claim(
         id="hardcoded.steps", source=FIGURE_9,
-        statement="Hybrid is where BERT ends in fewer steps.",
-        rule="Share of the steps after which Hybrid's validation loss is BERT's last one or lower, 1 if it never is: "
-        "reproduced if the t interval over seeds lies below 1, not reproduced if above, else inconclusive.",
+        statement="Hybrid reaches BERT's final loss in fewer steps.",
+        rule="Share of the steps after which Hybrid's validation loss is at most BERT's final one, 1 if it never is: "
+        f"{rule_text('below', 1)}",
         quantity="share of the steps", measure=partial(measure_steps, ours="hybrid", other="bert"),
         judge=partial(below, bar=1.0), needs=TEXTS,
     ),
     *(_chains(name, trained=trained) for trained in (True, False) for name in ("hybrid", "hardcode")),
     Claim(
         id="hardcoded.written", source=OURS, sizes=LARGE, why_not=LONGER,
-        statement="In Hybrid, fine-tuned on chains, the needed heads are those that are written down.",
-        rule="Of the heads that the audit finds needed, the share that is hard-coded, as half of all heads are: "
-        "reproduced if the t interval over seeds lies above one half, not reproduced if below, else inconclusive; out "
-        f"of reach too with fewer than {FEWEST} such heads.",
+        statement="In Hybrid, fine-tuned on chains, the needed heads are the hard-coded ones.",
+        rule="Share of hard-coded heads among those that the audit finds needed; half of all heads are hard-coded: "
+        f"{rule_text('above', 'one half')} Inconclusive with fewer than {FEWEST} needed heads.",
         quantity="share of needed heads", measure=partial(measure_written, group="chains-hybrid"),
         judge=judge_written, needs=("chains-hybrid",),
     ),
     share_claim(
         "hardcoded.readable", source="LEGO, Sections 4 and 5", sizes=LARGE, why_not=LONGER,
-        statement="In BERT, Hardcode and Hybrid, fine-tuned on chains, readable heads do what they look like.",
+        statement="In BERT, Hardcode and Hybrid, fine-tuned on chains, readable heads act through their pattern.",
         groups=EVERY, among="readable", above=True, n=SEQUENCES,
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Claims about heads: the audit of every trained model of the study."""
+"""Claims about heads, from audits of every trained model of the study."""
 
 from case_studies.frame.audits import share_claim
 from case_studies.frame.claims import Claim
@@ -14,7 +14,7 @@ EVERY = (
 )
 """Every group of the study."""
 WHOLE = tuple(name for name in EVERY if name.startswith(("classical", "start", "group")))
-"""Those trained on every variable."""
+"""Groups trained on every variable."""
 UNTAUGHT = (
     "start-random",
     "start-query-key",
@@ -23,7 +23,7 @@ UNTAUGHT = (
     "shortcut-random",
     "shortcut-pretrained",
 )
-"""Those whose heads nobody told where to look."""
+"""Groups without mimicking."""
 
 
 def _claim(name: str, statement: str, groups: tuple[str, ...], *, among: str) -> Claim:
@@ -34,12 +34,10 @@ def _claim(name: str, statement: str, groups: tuple[str, ...], *, among: str) ->
 
 
 CLAIMS = (
-    _claim(
-        "readable", "Heads that look like association or manipulation do what they look like.", EVERY, among="readable",
-    ),
+    _claim("readable", "Heads that look like association or manipulation heads act as such.", EVERY, among="readable"),
     _claim("needed", "The heads that are needed can be read.", WHOLE, among="needed"),
     _claim(
-        "untaught", "So it is where no head was taught where to look: readable heads do what they look like.", UNTAUGHT,
+        "untaught", "This is also true without mimicking: readable heads act through their pattern.", UNTAUGHT,
         among="readable",
     ),
 )  # fmt: skip

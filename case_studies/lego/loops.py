@@ -1,5 +1,4 @@
-"""Claims about why some tied models carry further: do probes, head classes, broken chains, the audit tell which "
-"will?"""
+"""Claims about which property of tied models goes with extrapolating further: probes, heads, broken chains, audits."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,9 +7,9 @@ import numpy as np
 import pandas as pd
 
 from case_studies.frame.audits import audits, needed, readable
-from case_studies.frame.claims import Claim, Measurement, above, correlation
+from case_studies.frame.claims import Claim, Measurement, above, correlation, rule_text
 from case_studies.frame.evidence import Evidence, ModelSpec
-from case_studies.lego.curves import depth_curve
+from case_studies.lego.curves import RESOLVED, depth_curves, worst_untrained
 from case_studies.lego.generalisation import LARGE, TOO_SHORT, plain_depth
 from case_studies.lego.percolation import layers_in_words, probe_layers, straightness
 from case_studies.lego.shortcut import BROKEN
@@ -20,33 +19,33 @@ from interp.view.points import scatter
 
 TIED = ("plain-tied", "long-tied", "long-stochastic")
 TIMES = 2
-"""How far a model carries is asked at so many times the plain depth."""
+"""Test depth, in multiples of the plain depth."""
 SENTENCES = {"quick": 64, "standard": 128, "paper": 256}
 SEQUENCES = 128
-"""Of an audit."""
+"""Number of sequences of an audit."""
 FAR = "accuracy on the worst untrained variable"
 
 
 def straight(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
-    """Squared correlation of the probe map's layers with places in the chain."""
+    """Squared correlation of the probe map's layers with positions in the chain."""
     return straightness(probe_layers(evidence, spec))[0]
 
 
 def association(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
-    """Score on equal tokens of the head that has most of it, mean over turns."""
+    """Highest association score of any head, mean over layers."""
     model = evidence.run(spec).model
     found = classify_heads(model, spec.task, n=SENTENCES[evidence.size], seed=evidence.seed)
     return float(found.score[:, :, found.kinds.index("association")].mean(0).max())
 
 
 def following(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
-    """Share of sentences with a broken chain whose last variable is not answered with the parity of all signs."""
+    """Share of sentences with a broken chain where the answer for the last variable is not the parity of all signs."""
     model = evidence.run(spec).model.at_depth(depth)
     return 1 - float(sign_counting(model, spec.task, n=BROKEN, seed=evidence.seed).of("broken")[-1])
 
 
 def faithful(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
-    """Share of heads, turn by turn, that the audit finds readable and needed."""
+    """Share of heads, over all applied layers, that the audit finds readable and needed."""
     alone = Evidence(size=evidence.size, seed=evidence.seed, groups={"one": (spec,)}, folder=evidence.folder)
     results = [one.result for one in audits(alone, ["one"], n=SEQUENCES)]
     return float(np.mean([readable(result) & needed(result) for result in results])) if results else 0.0
@@ -57,23 +56,23 @@ PROPERTIES: dict[str, tuple[Callable[[Evidence, ModelSpec, int], float], str, st
     "heads": (association, "association of the best head", "a head attends to equal tokens"),
     "chain": (following, "share of broken chains not answered by counting", "they follow the chain, not the count of "
     "signs"),
-    "audit": (faithful, "share of heads readable and needed", "heads do what they look like"),
+    "audit": (faithful, "share of heads readable and needed", "their heads do what their patterns suggest"),
 }  # fmt: skip
 
 
 def measure_why(evidence: Evidence, *, name: str) -> Measurement:
-    """Rank correlation, over tied models, of how far they carry with a property, the means of the arms set equal."""
-    ask, words, _ = PROPERTIES[name]
-    rows: list[list] = [["arm", "seed", "worst untrained variable", words, "answered for good after so many layers"]]
+    """Rank correlation over tied models, within arms, of extrapolation with a property."""
+    measure, words, _ = PROPERTIES[name]
+    rows: list[list] = [["arm", "seed", "worst untrained variable", words, "layers from which variables are resolved"]]
     far, has, arms = [], [], []
     for group in TIED:
         depth = TIMES * plain_depth(evidence, group)
-        for spec in evidence.specs(group):
-            curve = depth_curve(evidence, spec)
-            far.append(curve.beyond(depth))
-            has.append(ask(evidence, spec, depth))
+        for spec, curve in zip(evidence.specs(group), depth_curves(evidence, group), strict=True):
+            far.append(worst_untrained(curve, depth))
+            has.append(measure(evidence, spec, depth))
             arms.append(group)
-            rows.append([group, spec.seed, f"{far[-1]:.3f}", f"{has[-1]:.3f}", layers_in_words(curve.resolved_at())])
+            resolved = layers_in_words(curve.resolved(RESOLVED))
+            rows.append([group, spec.seed, f"{far[-1]:.3f}", f"{has[-1]:.3f}", resolved])
     table = pd.DataFrame({words: has, FAR: far, "arm": arms})
     centred = table[[words, FAR]] - table.groupby("arm")[[words, FAR]].transform("mean")
     value, low, high = correlation(centred[words].to_numpy(), centred[FAR].to_numpy(), seed=evidence.seed)
@@ -81,18 +80,17 @@ def measure_why(evidence: Evidence, *, name: str) -> Measurement:
         value=value, low=low, high=high, n=len(far), unit="models", tables=[("Every tied model", rows)],
         charts=[scatter(table, x=words, y=FAR, series="arm",
                         title=f"tied models at {TIMES} times the plain depth, n = {len(far)}")],
-        note="Spearman's rank correlation after each arm's mean is taken off; bootstrap over models.",
+        note="Spearman's rank correlation after subtracting each arm's mean; bootstrap over models.",
     )  # fmt: skip
 
 
 def _claim(name: str) -> Claim:
     _, words, meaning = PROPERTIES[name]
     return Claim(
-        id=f"loop.{name}", source="ours: what do models that carry further have?", sizes=LARGE, why_not=TOO_SHORT,
-        statement=f"Tied models carry further the more {meaning}.",
+        id=f"loop.{name}", source="ours: properties of models that extrapolate further", sizes=LARGE, why_not=TOO_SHORT,
+        statement=f"Tied models extrapolate further the more {meaning}.",
         rule=f"Rank correlation over tied models, within arms, of {words} with accuracy on the worst untrained "
-        f"variable at {TIMES} times the plain depth: reproduced if its bootstrap interval lies above 0, not "
-        "reproduced if below, else inconclusive.",
+        f"variable at {TIMES} times the plain depth: {rule_text('above', interval='bootstrap interval')}",
         quantity="rank correlation", measure=partial(measure_why, name=name), judge=partial(above, bar=0.0), needs=TIED,
     )  # fmt: skip
 

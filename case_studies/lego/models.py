@@ -1,13 +1,13 @@
-"""Which models does the study train? Arms of a few seeds each, by size.
+"""Models of the LEGO study: arms of a few seeds each, by size.
 
-`classical` arms train on every variable, `plain` and `long` ones on the first few, and are tested on the rest: `plain`
-on one chain length, as the paper does; `long` on longer chains, reached by a curriculum, the paper's "diverse lengths".
-Small models start from mimicking; the paper's own sizes start at random, as the paper's do.
+`classical` arms are trained on every variable; `plain` and `long` arms are trained on the first few and tested on the
+rest: `plain` on one chain length, as in the paper; `long` on longer chains with a curriculum, the paper's "diverse
+lengths". Small models start from mimicking; at size `paper` they start from random weights, as in the paper.
 """
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from case_studies.frame.evidence import ModelSpec, Size
@@ -18,28 +18,28 @@ from interp.training.configs import config_for
 from interp.training.settings import Association, Mimicking, TrainSettings
 
 GROUPS = ("S3", "Z5")
-"""Task 2 of the paper, and a group that it did not try."""
+"""Task 2 of the paper, and a group that it did not use."""
 SYMBOLS = (("+", "("), ("-", ")"), ("1", "_"), ("=", ">"), (";", "#"))
-"""Tokens of Python's sources, or of BERT, in place of the usual ones."""
+"""Tokens that replace the usual ones: tokens of Python sources, also in BERT's vocabulary."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """What models of an arm learn, how deep they are, how long they train, and how many there are."""
+    """Task, depth, training and number of seeds of an arm."""
 
     n_vars: int
     supervised: tuple[int, ...] | None = None
-    """Variables that count in the loss; all of them when left out."""
+    """Variables that count in the loss; if None, all."""
     layers: int
     depth_range: tuple[int, int] | None = None
-    """Stochastic depth; the greatest is then the model's depth."""
+    """Stochastic depth: fewest and most layers; the latter is the model's depth."""
     steps: int = 0
     curriculum: tuple[tuple[int, int], ...] = ()
     sentence_format: SentenceFormat = "compact"
     seeds: int
 
     def task(self, group: str = "Z2") -> Lego:
-        """The chains of this arm."""
+        """The chains of this arm, over a group."""
         return Lego(
             n_vars=self.n_vars,
             supervised=self.supervised,
@@ -89,9 +89,9 @@ ARMS: dict[Size, dict[str, Arm]] = {
     },
 }
 BERT_VARIABLE, BERT_ON_HUB = "UNMYOPIC_BERT", "bert-base-uncased"
-"""Where a folder with a pretrained BERT is named, and what is taken from the hub otherwise."""
+"""Environment variable with the folder of a pretrained BERT; default: the model on the hub."""
 TEXT_STEPS = 2500
-"""Of pretraining, on the sources of Python's standard library."""
+"""Steps of pretraining on the sources of Python's standard library."""
 
 
 def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
@@ -104,28 +104,37 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     found["long-stochastic"] = _specs(size, "stochastic", tied=True, association=plain)
     starts: dict[str, Association] = {"random": "none", "mimic": "mimic", "query-key": "query_key"}
     for name, association in starts.items():
-        left_out = size == "quick" and name == "query-key"
-        found[f"start-{name}"] = [] if left_out else _specs(size, "start", association=association)
+        skipped = size == "quick" and name == "query-key"
+        found[f"start-{name}"] = [] if skipped else _specs(size, "start", association=association)
     for name in ("random", "mimic"):
         found[f"shortcut-{name}"] = _specs(size, "shortcut", association=starts[name])
     for group in GROUPS:
         found[f"group-{group.lower()}"] = _specs(size, group, association=plain, group=group)
-    found["start-pretrained"] = _fine_tuned(size, "start")
-    found["start-symbols"] = _fine_tuned(size, "start", symbols=SYMBOLS)
-    found["shortcut-pretrained"] = _fine_tuned(size, "shortcut")
+    found["start-pretrained"] = _specs(size, "start", pretrained=True)
+    found["start-symbols"] = _specs(size, "start", pretrained=True, symbols=SYMBOLS)
+    found["shortcut-pretrained"] = _specs(size, "shortcut", pretrained=True)
     return found
 
 
 def _specs(
-    size: Size, name: str, *, tied: bool = False, association: Association = "none", group: str = "Z2"
-) -> list[ModelSpec]:
-    """The models of an arm, one per seed; none where the size does not have it."""
+    size: Size, name: str, *, tied: bool = False, association: Association = "none", group: str = "Z2",
+    pretrained: bool = False, symbols: tuple[tuple[str, str], ...] = (),
+) -> list[ModelSpec]:  # fmt: skip
+    """The models of an arm, one per seed; empty if the size does not have it. Size `quick` pretrains none."""
     arm = ARMS[size].get(name)
-    if arm is None:
+    if arm is None or (pretrained and size == "quick"):
         return []
     task = arm.task(group)
-    config, settings = _config(size, task, arm, tied), _settings(size, arm, association, tied)
-    return [ModelSpec(task=task, config=config, settings=settings, seed=seed) for seed in range(arm.seeds)]
+    source: ModelSpec | str | None = None
+    if pretrained:
+        source = os.environ.get(BERT_VARIABLE, BERT_ON_HUB) if size == "paper" else text_model(arm.layers)
+    return [
+        ModelSpec(
+            task=task, config=_config(size, task, arm, tied), settings=_settings(size, arm, association, tied),
+            seed=seed, pretrained=source, symbols=tuple(pair for pair in symbols if pair[0] in task.vocab.ids),
+        )
+        for seed in range(arm.seeds)
+    ]  # fmt: skip
 
 
 def _config(size: Size, task: Lego, arm: Arm, tied: bool) -> Config:
@@ -135,7 +144,7 @@ def _config(size: Size, task: Lego, arm: Arm, tied: bool) -> Config:
 
 
 def _settings(size: Size, arm: Arm, association: Association, tied: bool) -> TrainSettings:
-    """Ours learn in minutes. The paper's: 120,000 sentences, batches of 1000, 200 epochs at 5e-5, cosine to zero."""
+    """Small models learn in minutes. The paper: 120,000 sentences, batches of 1000, 200 epochs, 5e-5, cosine to 0."""
     steps: dict[str, Any] = {"curriculum": arm.curriculum} if arm.curriculum else {"steps": arm.steps}
     steps |= {"depth_range": arm.depth_range, "association": association}
     if size != "paper":
@@ -149,25 +158,9 @@ def _settings(size: Size, arm: Arm, association: Association, tied: bool) -> Tra
 
 
 def text_model(layers: int) -> ModelSpec:
-    """A small BERT, without next sentences, pretrained on Python's own sources."""
+    """A small BERT without next-sentence prediction, pretrained on Python sources."""
     task = Text(n_ctx=64, vocab_size=512, objective="masked")
     settings = TrainSettings(
         steps=TEXT_STEPS, tokens_per_step=2048, learning_rate=3e-3, decay_share=0.3, eval_every=250, n_eval=64
     )
     return ModelSpec(task=task, config=config_for(task, "lego", n_layers=layers), settings=settings, seed=0)
-
-
-def _fine_tuned(size: Size, name: str, *, symbols: tuple[tuple[str, str], ...] = ()) -> list[ModelSpec]:
-    """An arm that starts from a pretrained model; in the paper's format, which has the symbols = and ;."""
-    arm = ARMS[size].get(name)
-    if arm is None or size == "quick":
-        return []
-    task = arm.task()
-    chosen = tuple(pair for pair in symbols if pair[0] in task.vocab.ids)
-    settings = replace(_settings(size, arm, "none", False))
-    source: ModelSpec | str = os.environ.get(BERT_VARIABLE, BERT_ON_HUB) if size == "paper" else text_model(arm.layers)
-    return [
-        ModelSpec(task=task, config=_config(size, task, arm, False), settings=settings, seed=seed, pretrained=source,
-                  symbols=chosen)
-        for seed in range(arm.seeds)
-    ]  # fmt: skip

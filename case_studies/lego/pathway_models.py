@@ -1,6 +1,6 @@
-"""Which models ask whether attention can be written down? BERT, Hardcode and Hybrid, on text and then on chains.
+"""Models with hard-coded attention: BERT, Hardcode and Hybrid, pretrained on text and fine-tuned on chains.
 
-All three of a seed see the same windows of text, then the same chains, for as many steps.
+The three models of a seed see the same windows of text and the same chains, for the same number of steps.
 """
 
 import os
@@ -15,26 +15,27 @@ from interp.training.configs import config_for
 from interp.training.settings import TrainSettings
 
 FAMILIES = {"bert": "bert_encoder", "hardcode": "hardcode", "hybrid": "hybrid"}
-"""Mixtures of pathways, and their presets."""
+"""Presets of the model families."""
 CORPUS_VARIABLE = "UNMYOPIC_CORPUS"
-"""Names the text of size `paper`: a folder of text files, or a data set of the hub, `name` or `name:configuration`."""
+"""Environment variable with the text of size `paper`: a folder of text files, or a hub data set, `name` or
+`name:configuration`."""
 NAMED_VOCAB = 30_522
-"""Tokens that a text named so is cut into, as BERT's are."""
+"""Vocabulary size for that text, BERT's."""
 ARTICLES = 1_000_000
-"""Rows that are read of a data set of the hub."""
+"""Rows read from a hub data set."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """What a size can carry."""
+    """Models and training at one size of the study."""
 
     sizes: Mapping[str, Any]
-    """Of the models; twelve heads at every size, so that a mixture is the same everywhere."""
+    """Model sizes; twelve heads at every size, so that a family has the same mixture of heads everywhere."""
     vocab_size: int
     lengths: tuple[tuple[int, int], ...]
-    """Pretraining: tokens of a window, and steps with such windows. The length is raised in mid-run."""
+    """Pretraining curriculum: tokens per window, and number of steps at that length."""
     pretraining: Mapping[str, Any]
-    """Further settings of it."""
+    """Other settings of pretraining."""
     chains: Lego
     fine_tuning: Mapping[str, Any]
     seeds: int
@@ -65,7 +66,7 @@ SCALES: dict[Size, Scale] = {
 
 
 def pathway_groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
-    """`text-` and a mixture: pretrained models. `chains-` and a mixture: the same, fine-tuned."""
+    """Groups `text-FAMILY`, the pretrained models, and `chains-FAMILY`, the same models fine-tuned."""
     found: dict[str, list[ModelSpec]] = {}
     for name in FAMILIES:
         found[f"text-{name}"] = _pretrained(size, name)
@@ -74,7 +75,7 @@ def pathway_groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
 
 
 def _pretrained(size: Size, name: str) -> list[ModelSpec]:
-    """Masked language models, without next sentences."""
+    """Masked language models, without next-sentence prediction."""
     scale = SCALES[size]
     corpus = _corpus(size)
     vocab_size = scale.vocab_size if corpus == "python" else NAMED_VOCAB
@@ -85,7 +86,7 @@ def _pretrained(size: Size, name: str) -> list[ModelSpec]:
 
 
 def _fine_tuned(size: Size, name: str, source: ModelSpec) -> ModelSpec:
-    """One of them on chains, of which the first variables alone are trained on."""
+    """A pretrained model fine-tuned on chains, with only the first variables supervised."""
     scale = SCALES[size]
     sizes = {"n_heads": 12, "head": "linear", **scale.sizes}
     return ModelSpec(
@@ -95,7 +96,7 @@ def _fine_tuned(size: Size, name: str, source: ModelSpec) -> ModelSpec:
 
 
 def _corpus(size: Size) -> Corpus | str:
-    """The sources of Python's standard library; at size `paper` what the environment names, if it does."""
+    """Python's standard library; at size `paper` the text that the environment variable names, if it is set."""
     named = os.environ.get(CORPUS_VARIABLE)
     if size != "paper" or not named:
         return "python"

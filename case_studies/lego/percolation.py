@@ -1,41 +1,47 @@
-"""Claims about how values travel: does a tied model resolve one variable after another, as a loop would? (Figure 4)"""
+"""Claims about where values are resolved: does a tied model resolve variable by variable, like a loop? (Figure 4)"""
 
 from functools import partial
 
 import numpy as np
 from jaxtyping import Float
 
-from case_studies.frame.claims import Claim, Measurement, above, at_least, difference_interval, t_interval
-from case_studies.frame.evidence import Evidence, ModelSpec
-from case_studies.lego.curves import RESOLVED, depth_curve, first_for_good
+from case_studies.frame.claims import (
+    Claim,
+    Measurement,
+    above,
+    at_least,
+    difference_interval,
+    rule_text,
+    t_interval,
+)
+from case_studies.frame.evidence import Evidence, ModelSpec, once_per_model
+from case_studies.lego.curves import RESOLVED, depth_curves
 from case_studies.lego.generalisation import LARGE, TOO_SHORT
+from interp.evaluation.extrapolate import first_for_good
 from interp.probing.probe import ProbeResult, probe
 from interp.view.charts import heatmaps
 
 EXAMPLES = {"quick": (1000, 1000), "standard": (2000, 2000), "paper": (20_000, 5000)}
-"""Sentences that probes are fitted and scored on."""
+"""Number of sentences for fitting and scoring probes."""
 STRAIGHT = 0.9
-"""Squared correlation from which layers and positions in the chain lie on a line."""
+"""Bar of the squared correlation between resolving layer and position in the chain."""
 FEWEST = 4
-"""Variables that must be resolved for a line to mean anything."""
-
-_done: dict[tuple, ProbeResult] = {}
+"""Smallest number of resolved variables for a correlation."""
 
 
+@once_per_model
 def probed(evidence: Evidence, spec: ModelSpec) -> ProbeResult:
-    """The probe map of a model, made once."""
-    key = (evidence.folder, spec.key, evidence.seed, evidence.size)
-    if key not in _done:
-        n_train, n_test = EXAMPLES[evidence.size]
-        model = evidence.run(spec).model
-        _done[key] = probe(model, spec.task, label="value", n_train=n_train, n_test=n_test, seed=evidence.seed)
-    return _done[key]
+    """Probe map of a model."""
+    n_train, n_test = EXAMPLES[evidence.size]
+    model = evidence.run(spec).model
+    return probe(model, spec.task, label="value", n_train=n_train, n_test=n_test, seed=evidence.seed)
 
 
 def straightness(layers: Float[np.ndarray, " variable"]) -> tuple[float, float]:
-    """Squared correlation of resolving layer and place in the chain, and layers per variable; 0, 0 for too few of them.
+    """Squared correlation of resolving layer and position in the chain, and slope in layers per variable.
 
-    The root is left out: nothing has to travel to it.
+    The root is excluded, because its value is in its own clause. Returns 0, 0 with fewer than `FEWEST` resolved
+    variables.
     """
     place = np.arange(len(layers))
     chosen = np.isfinite(layers) & (place > 0)
@@ -46,18 +52,15 @@ def straightness(layers: Float[np.ndarray, " variable"]) -> tuple[float, float]:
 
 
 def probe_layers(evidence: Evidence, spec: ModelSpec) -> Float[np.ndarray, " variable"]:
-    """For each variable the first layer from which a probe tells its value for good."""
-    found = probed(evidence, spec)
-    return first_for_good(found.accuracy >= RESOLVED, np.arange(len(found.accuracy)))
+    """For each variable, the first layer from which a probe decodes its value in all later layers."""
+    accuracy = probed(evidence, spec).accuracy
+    return first_for_good(accuracy >= RESOLVED, np.arange(len(accuracy)))
 
 
 def measure_percolation(evidence: Evidence, *, tied: str, untied: str) -> Measurement:
     """Straightness of the probe map, tied minus untied."""
     straight: dict[str, list[float]] = {}
-    rows: list[list] = [
-        ["arm", "seed", "layer from which each variable can be read for good", "r2", "layers a variable"]
-    ]
-    charts = []
+    rows: list[list] = [["arm", "seed", "layer from which each variable is decoded", "r2", "layers per variable"]]
     for group in (tied, untied):
         straight[group] = []
         for spec in evidence.specs(group):
@@ -65,20 +68,21 @@ def measure_percolation(evidence: Evidence, *, tied: str, untied: str) -> Measur
             r2, slope = straightness(layers)
             straight[group].append(r2)
             rows.append([group, spec.seed, layers_in_words(layers), f"{r2:.3f}", f"{slope:.2f}"])
-        charts.append(_map(evidence, group))
     a, b = (np.array(straight[group]) for group in (tied, untied))
     mean, low, high = difference_interval(a, b)
     return Measurement(
         value=mean, low=low, high=high, n=min(len(a), len(b)), unit="seeds an arm",
         numbers={f"r2, {group}": float(np.mean(values)) for group, values in straight.items()},
-        tables=[("Where each variable's value can be read", rows)], charts=charts,
-        note=f"Read for good: probe accuracy of {RESOLVED} or more from that layer to the last. Variables that never "
-        "get there are left out of the line; the root too. Welch t interval over seeds. The maps are of seed 0.",
+        tables=[("Layer from which each variable's value is decoded", rows)],
+        charts=[_map(evidence, group) for group in (tied, untied)],
+        note=f"Decoded: probe accuracy of {RESOLVED} or more from that layer to the last. Variables that never reach "
+        "it are excluded from the correlation, and so is the root. Welch t interval over seeds. The maps are of "
+        "seed 0.",
     )  # fmt: skip
 
 
 def layers_in_words(layers: Float[np.ndarray, " variable"]) -> str:
-    """Layers in order of the chain, a dash where there is none."""
+    """Layers in chain order, a dash for NaN."""
     return " ".join("–" if np.isnan(layer) else f"{layer:.0f}" for layer in layers)
 
 
@@ -91,11 +95,11 @@ def _map(evidence: Evidence, group: str):
 
 
 def measure_loop(evidence: Evidence, *, group: str) -> Measurement:
-    """Straightness of the answers: how many layers must be applied for each variable."""
-    rows: list[list] = [["seed", "layers after which each variable is answered for good", "r2", "layers a variable"]]
+    """Straightness of the answers: number of layers needed for each variable."""
+    rows: list[list] = [["seed", "layers from which each variable is resolved", "r2", "layers per variable"]]
     values, slopes = [], []
-    for spec in evidence.specs(group):
-        layers = depth_curve(evidence, spec).resolved_at()
+    for spec, curve in zip(evidence.specs(group), depth_curves(evidence, group), strict=True):
+        layers = curve.resolved(RESOLVED)
         r2, slope = straightness(layers)
         values.append(r2)
         slopes.append(slope)
@@ -103,10 +107,10 @@ def measure_loop(evidence: Evidence, *, group: str) -> Measurement:
     mean, low, high = t_interval(np.array(values))
     return Measurement(
         value=mean, low=low, high=min(1.0, high), n=len(values), unit="seeds",
-        numbers={"layers a variable": float(np.mean(slopes))}, tables=[("When each variable is answered", rows)],
-        note=f"Answered for good: accuracy of {RESOLVED} or more from that depth to three times that of training, "
-        "trained variables and others alike; those that never get there are left out of the line, and so is the "
-        f"root. A model that answers fewer than {FEWEST} so counts as 0.",
+        numbers={"layers a variable": float(np.mean(slopes))}, tables=[("Depth that resolves each variable", rows)],
+        note=f"Resolved: accuracy of {RESOLVED} or more from that depth to three times the trained depth, for trained "
+        "and untrained variables. Variables that never reach it are excluded from the correlation, and so is the "
+        f"root. A model that resolves fewer than {FEWEST} counts as 0.",
     )  # fmt: skip
 
 
@@ -114,19 +118,17 @@ CLAIMS = (
     Claim(
         id="percolation.linear", source="LEGO, Section 4.1 and Figure 4", sizes=LARGE, why_not=TOO_SHORT,
         statement="In a tied model values percolate along the chain at a steady pace, more so than in an untied one.",
-        rule="Squared correlation of a variable's place in the chain with the layer from which a linear probe tells "
-        f"its value for good (accuracy {RESOLVED}), tied minus untied, same depth: reproduced if the t interval over "
-        "seeds lies above 0, not reproduced if below, else inconclusive.",
+        rule="Squared correlation of a variable's position in the chain with the layer from which a linear probe "
+        f"decodes its value (accuracy {RESOLVED}), tied minus untied, same depth: {rule_text('above')}",
         quantity="difference in r2", measure=partial(measure_percolation, tied="long-tied", untied="long-untied"),
         judge=partial(above, bar=0.0), needs=("long-tied", "long-untied"),
     ),
     Claim(
         id="percolation.loop", source="LEGO, Section 4.1: for-loops", sizes=LARGE, why_not=TOO_SHORT,
-        statement="A tied model trained with stochastic depth answers one more variable every so many layers, like a "
-        "loop.",
-        rule="Squared correlation of a variable's place in the chain with the number of layers after which it is "
-        f"answered for good, mean over seeds: reproduced if the t interval lies at {STRAIGHT} or above, not "
-        "reproduced if below, else inconclusive.",
+        statement="A tied model trained with stochastic depth resolves one more variable per fixed number of layers, "
+        "like a loop.",
+        rule="Squared correlation of a variable's position in the chain with the depth from which it is resolved, "
+        f"mean over seeds: {rule_text('at or above', STRAIGHT, interval='t interval')}",
         quantity="r2", measure=partial(measure_loop, group="long-stochastic"),
         judge=partial(at_least, bar=STRAIGHT), needs=("long-stochastic",),
     ),

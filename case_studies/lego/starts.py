@@ -1,4 +1,4 @@
-"""Claims about where training starts: random, mimicked, W_Q copied to W_K, or pretrained on text (Figures 6 and 7)."""
+"""Claims about initialisation: random, mimicking, W_K = W_Q, or pretraining on text (Figures 6 and 7)."""
 
 from functools import partial
 from typing import Any
@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, above, t_interval, within
+from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, above, rule_text, t_interval, within
 from case_studies.frame.evidence import Evidence, ModelSpec
-from case_studies.lego.curves import depth_curve, learning_chart
-from case_studies.lego.generalisation import LARGE, accuracy_rows
+from case_studies.lego.curves import accuracy_rows, depth_curves, learning_chart
+from case_studies.lego.generalisation import LARGE
 from hooks import Transformer, make_model
 from interp.core.randomness import derived_generator
 from interp.heads.classify import HeadPatterns, classify_heads
@@ -20,38 +20,34 @@ from interp.training.pretrained import pretrained
 
 FIGURE = "LEGO, Section 4.2 and Figure 6"
 FAINT = 0.03
-"""Attention that the gallery does not draw."""
+"""Smallest attention weight drawn in the gallery."""
 SAME = 0.05
-"""Accuracies that differ by less count as the same."""
+"""Margin within which accuracies count as equal."""
 NO_TIME = "Pretraining on text takes longer than the whole study at this size."
 
 
 def _means(evidence: Evidence, group: str) -> Float[np.ndarray, " seed"]:
-    """Mean accuracy over all variables but the root, of each seed."""
-    return np.array([depth_curve(evidence, spec).accuracy[-1][1:].mean() for spec in evidence.specs(group)])
+    """Mean accuracy over all variables but the root, for each seed."""
+    return np.array([curve.accuracy[-1][1:].mean() for curve in depth_curves(evidence, group)])
 
 
 def measure_start(evidence: Evidence, *, ours: str, other: str) -> Measurement:
-    """Accuracy after the same steps on the task, of one start minus another, seed by seed."""
+    """Accuracy after the same number of steps on the task, of one start minus another, paired by seed."""
     a, b = _means(evidence, ours), _means(evidence, other)
     mean, low, high = t_interval(a - b)
     groups = (ours, other)
-    tables = [
-        (f"Accuracy of every variable, {name}",
-         accuracy_rows(evidence.specs(name), [depth_curve(evidence, spec) for spec in evidence.specs(name)]))
-        for name in groups
-    ]  # fmt: skip
     return Measurement(
         value=mean, low=low, high=high, n=len(a), unit="seeds",
         numbers={ours: float(a.mean()), other: float(b.mean()),
                  **{f"first step above 95 % everywhere, {name}": _first_step(evidence, name) for name in groups}},
-        tables=tables, charts=[learning_chart(evidence, name) for name in groups],
-        note="Paired by seed, t interval. Steps of mimicking and of pretraining come on top of those on the task.",
+        tables=[(f"Accuracy of every variable, {name}", accuracy_rows(evidence, name)) for name in groups],
+        charts=[learning_chart(evidence, name) for name in groups],
+        note="Paired by seed, t interval. Steps of mimicking and pretraining are in addition to those on the task.",
     )  # fmt: skip
 
 
 def _first_step(evidence: Evidence, group: str) -> str:
-    """The first evaluation of each seed at which every variable is above 95 %; a dash where there is none."""
+    """Step of the first evaluation with every variable above 95 %, for each seed; a dash if there is none."""
     steps = []
     for spec in evidence.specs(group):
         solved = [record["steps_done"] for record in evidence.history(spec) if min(record["accuracy"]) > 0.95]
@@ -60,9 +56,9 @@ def _first_step(evidence: Evidence, group: str) -> str:
 
 
 def labels_of(evidence: Evidence, start: str) -> tuple[HeadPatterns, HeadPatterns, Transformer, Lego]:
-    """Heads on LEGO sentences before fine-tuning: of the pretrained model, and of the same model before pretraining."""
+    """Heads classified on LEGO sentences before fine-tuning: the pretrained model, and the same model untrained."""
     spec = evidence.specs(start)[0]
-    task: Lego = spec.task  # type: ignore[assignment]  # every fine-tuned model here reads chains
+    task: Lego = spec.task  # type: ignore[assignment]  # every fine-tuned model here has this task
     chosen: dict[str, Any] = {"symbols": dict(spec.symbols), "seed": spec.seed}
     if isinstance(spec.pretrained, ModelSpec):
         source = spec.pretrained
@@ -78,7 +74,7 @@ def labels_of(evidence: Evidence, start: str) -> tuple[HeadPatterns, HeadPattern
 
 
 def measure_emergence(evidence: Evidence, *, start: str) -> Measurement:
-    """Highest association score of a pretrained head on LEGO sentences, minus the highest before pretraining."""
+    """Highest association score of any pretrained head on LEGO sentences, minus the highest before pretraining."""
     found, before, model, task = labels_of(evidence, start)
     kind = found.kinds.index("association")
     best = np.unravel_index(found.score[:, :, kind].argmax(), found.score.shape[:2])
@@ -96,14 +92,15 @@ def measure_emergence(evidence: Evidence, *, start: str) -> Measurement:
                  **{f"heads labelled {name}": labels.count(name) for name in sorted(set(labels))}},
         tables=[("Every head of the pretrained model on LEGO sentences", rows)],
         charts=[gallery(model, task, found, seed=evidence.seed)],
-        note="One pretrained model; the interval is over sentences, for its best head, whose choice it does not "
-        "cover. Scores: attention on equal tokens elsewhere, 0 at chance, 1 for all of it.",
+        note="One pretrained model; the interval is over sentences for its best head, and does not include the "
+        "selection of the head. Score: attention to other occurrences of the query token, 0 at chance, 1 for all of "
+        "it.",
     )  # fmt: skip
 
 
 @torch.no_grad()
 def gallery(model, task: Lego, found: HeadPatterns, *, seed: int) -> alt.TopLevelMixin:
-    """Attention of every head on one sentence, each with its label: Figure 7."""
+    """Attention patterns of every head on one sentence, with their labels: Figure 7."""
     batch = task.sample(1, generator=derived_generator(seed, "gallery"), split="test")
     words = task.vocab.words(batch.tokens[0])
     names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
@@ -130,12 +127,13 @@ def gallery(model, task: Lego, found: HeadPatterns, *, seed: int) -> alt.TopLeve
     heads = list(dict.fromkeys(row["head"] for row in rows))
     return chart.facet(
         facet=alt.Facet("head:N", title=None, sort=heads), columns=model.cfg.n_heads,
-        title=f"one sentence, n = 1; rows ask, columns are looked at; below {FAINT:.0%} is left out: {' '.join(words)}",
+        title=f"one sentence, n = 1; rows are queries, columns are keys; weights below {FAINT:.0%} not shown: "
+        f"{' '.join(words)}",
     )  # fmt: skip
 
 
 def judge_emergence(m: Measurement) -> ClaimVerdict:
-    """Above the best untrained head, and labelled so."""
+    """Above the best untrained head, with a head labelled association."""
     if m.numbers.get("heads labelled association", 0):
         return above(m, 0.0)
     return "not reproduced" if m.high < 0.3 else "inconclusive"
@@ -144,9 +142,8 @@ def judge_emergence(m: Measurement) -> ClaimVerdict:
 def _start(name: str, ours: str, statement: str, **more) -> Claim:
     return Claim(
         id=f"start.{name}", source=FIGURE, statement=statement,
-        rule="Mean accuracy over all variables but the root after the same steps on the task, this start minus the "
-        "random one, paired by seed: reproduced if the t interval over seeds lies above 0, not reproduced if below, "
-        "else inconclusive.",
+        rule="Mean accuracy over all variables but the root after the same number of steps on the task, this start "
+        f"minus the random one, paired by seed: {rule_text('above')}",
         quantity="difference in accuracy", measure=partial(measure_start, ours=ours, other="start-random"),
         judge=partial(above, bar=0.0), needs=(ours, "start-random"), **more,
     )  # fmt: skip
@@ -154,25 +151,25 @@ def _start(name: str, ours: str, statement: str, **more) -> Claim:
 
 PRETRAINED = {"sizes": LARGE, "why_not": NO_TIME}
 CLAIMS = (
-    _start("mimic", "start-mimic", "A model whose heads were first taught where to look learns faster."),
+    _start("mimic", "start-mimic", "A model whose heads first mimic hard-coded attention learns faster."),
     _start("copy", "start-query-key", "A model that starts with W_K = W_Q, a bias to equal tokens, learns faster.",
-           sizes=LARGE, why_not="Two seeds, all that minutes allow, cannot tell it."),
+           sizes=LARGE, why_not="Two seeds, the number that fits this size, are too few."),
     _start("pretrained", "start-pretrained", "A model that was pretrained on text learns faster.", **PRETRAINED),
     Claim(
         id="start.association", source="LEGO, Section 4.2, Figure 7 and Appendix F", **PRETRAINED,
-        statement="Pretraining on text that has nothing to do with LEGO gives heads that attend to equal tokens.",
+        statement="Pretraining on text unrelated to LEGO produces heads that attend to equal tokens.",
         rule="Association score of the best head on LEGO sentences before fine-tuning, minus the best of the same "
         "model before pretraining: reproduced if some head is labelled association (classify_heads) and the interval "
-        "over sentences lies above 0; not reproduced if none is and the interval ends below 0.3; else inconclusive.",
+        "over sentences is above 0; not reproduced if none is and the interval ends below 0.3; else inconclusive.",
         quantity="difference in score", measure=partial(measure_emergence, start="start-pretrained"),
         judge=judge_emergence, needs=("start-pretrained",),
     ),
     Claim(
         id="start.symbols", source="LEGO, Section 4.2: tokens can be swapped", **PRETRAINED,
-        statement="Arbitrary tokens in place of =, + and - change nothing for a pretrained model.",
+        statement="For a pretrained model, arbitrary tokens in place of =, + and - make no difference.",
         rule="Mean accuracy over all variables but the root, pretrained start with arbitrary tokens minus the same "
-        f"with the usual ones, paired by seed: reproduced if the t interval over seeds lies within {SAME} of 0, not "
-        "reproduced if it lies outside, else inconclusive. (From a random start all tokens are alike before "
+        f"with the usual ones, paired by seed: reproduced if the t interval over seeds is within {SAME} of 0, not "
+        "reproduced if it is outside, else inconclusive. (From a random start all tokens are equivalent before "
         "training.)",
         quantity="difference in accuracy",
         measure=partial(measure_start, ours="start-symbols", other="start-pretrained"),

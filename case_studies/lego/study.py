@@ -10,18 +10,18 @@ from case_studies.lego.pathway_models import pathway_groups
 
 
 def every_group(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
-    """All models of the study."""
+    """All models of the study, by group."""
     return {**groups(size), **pathway_groups(size)}
 
 
 STUDY = Study(
     name="lego",
-    title="Chains of group operations: what transformers learn, and how far it carries",
+    title="Chains of group operations: what transformers learn, and how far they extrapolate",
     lead=(
-        "LEGO's authors train transformers to resolve chains of signs and report that they do so by association and "
-        "manipulation, that weight-tied ones behave like a loop and carry further, that a shortcut breaks this, and "
-        "that much of attention can be written down instead of learned. Here each of these is measured on small "
-        "models, with its rule written first, and every trained model is audited."
+        "The LEGO paper trains transformers to resolve chains of signs and reports that they do so by association and "
+        "manipulation, that weight-tied models behave like a loop and extrapolate further, that a shortcut prevents "
+        "this, and that much of attention can be hard-coded instead of learned. Each of these claims is measured on "
+        "small models, with a rule written before the run, and every trained model is audited."
     ),
     claims=(
         *generalisation.CLAIMS,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks import Transformer
@@ -67,9 +67,7 @@ class ExtrapolationResult(Result):
         """
         if not 0 < level <= 1:
             raise ValueError(f"level is {level}; it must lie above 0, and at 1 at most.")
-        stays = np.logical_and.accumulate(self.accuracy[::-1] >= level)[::-1]
-        first = np.array(self.depths, float)[stays.argmax(0)]
-        return np.where(stays.any(0), first, np.nan)
+        return first_for_good(self.accuracy >= level, np.array(self.depths))
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per depth and target."""
@@ -198,10 +196,29 @@ def extrapolate(
             f"all {len(task.targets)} targets of this task are supervised, which leaves nothing to extrapolate to; "
             f"give {hint}, or use evaluate with depth=..."
         )
-    right = right_by_depth(model, task, batch, tested).sum(1).numpy()
+    return accuracy_by_depth(model, task, batch, tested, split=split)
+
+
+def accuracy_by_depth(
+    model: Transformer, task: Task, batch: Batch, depths: Sequence[int], *, split: str
+) -> ExtrapolationResult:
+    """Accuracy of every target on given examples after each number of layers, also if all targets are supervised.
+
+    Args:
+        model: The model to test; set to evaluation mode.
+        task: The task of the examples.
+        batch: The examples.
+        depths: Numbers of layers, in ascending order.
+        split: Name of the split that the examples are from.
+
+    Raises:
+        ValueError: depths that `extrapolate` would refuse, or a stream that is not finite.
+    """
+    n = len(batch.tokens)
+    right = right_by_depth(model, task, batch, depths).sum(1).numpy()
     low, high = proportion_interval(right, n)
     return ExtrapolationResult(
-        depths=tuple(tested),
+        depths=tuple(depths),
         targets=task.targets,
         supervised=tuple(batch.supervised.tolist()),
         accuracy=right / n,
@@ -212,6 +229,14 @@ def extrapolate(
         split=split,
         trained_depth=model.cfg.n_layers,
     )
+
+
+def first_for_good(
+    holds: Bool[np.ndarray, "depth target"], depths: Int[np.ndarray, " depth"]
+) -> Float[np.ndarray, " target"]:
+    """The first depth from which a condition is true up to the last depth; NaN if it is false at the last depth."""
+    for_good = np.logical_and.accumulate(holds[::-1])[::-1]
+    return np.where(for_good.any(0), depths[for_good.argmax(0)], np.nan)
 
 
 @torch.no_grad()

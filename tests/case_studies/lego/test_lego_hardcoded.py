@@ -1,4 +1,4 @@
-"""Attention that is written down, as claims: mixtures differ in nothing else, and measures say what was put in."""
+"""Claims about hard-coded attention: families differ only in their heads, measures recover known values."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from lego_curves import curve, evidence_of
 
 from case_studies.frame.evidence import SIZES, Evidence
 from case_studies.lego import hardcoded, pathway_models
-from case_studies.lego.curves import DepthCurve
 from case_studies.lego.hardcoded import NAMES
 from case_studies.lego.pathway_models import SCALES, pathway_groups
 from interp.tasks import Text
@@ -17,7 +17,7 @@ from interp.training.pretrained import pretrained_config
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_mixtures_of_a_seed_differ_in_nothing_but_pathways(size):
+def test_families_of_a_seed_differ_only_in_pathways(size):
     found = pathway_groups(size)
     assert set(found) == {f"{stage}-{name}" for stage in ("text", "chains") for name in NAMES}
     for stage in ("text", "chains"):
@@ -35,7 +35,7 @@ def test_mixtures_of_a_seed_differ_in_nothing_but_pathways(size):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_windows_grow_in_mid_run(size):
+def test_windows_become_longer_during_training(size):
     spec = pathway_groups(size)["text-hybrid"][0]
     (short, first), (long, second) = spec.settings.curriculum
     assert short < long == spec.task.n_ctx
@@ -44,7 +44,7 @@ def test_windows_grow_in_mid_run(size):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_every_mixture_has_the_heads_of_the_base_sizes(size):
+def test_every_family_has_the_heads_of_the_base_sizes(size):
     found = pathway_groups(size)
     kinds = {
         name: [pattern.kind for pattern in found[f"text-{name}"][0].config.patterns_of(0)]
@@ -76,7 +76,7 @@ def test_paper_size_is_base_and_ready_for_a_gpu(monkeypatch, tmp_path):
 
 
 def made_up(monkeypatch, losses):
-    """Histories of three evaluations; the last loss of each seed is as given."""
+    """Evidence with histories of three evaluations and the given final losses."""
     groups = {
         f"text-{name}": tuple(
             SimpleNamespace(
@@ -118,7 +118,7 @@ def test_loss_is_paired_by_seed(monkeypatch):
     assert claims["hardcoded.loss-hardcode"].verdict(said) == "not reproduced"
 
 
-def test_learning_curves_say_how_many_seeds_and_where_windows_grow(monkeypatch):
+def test_the_loss_chart_has_seeds_and_windows_in_its_title(monkeypatch):
     evidence = made_up(monkeypatch, {"hybrid": [1.5, 1.0], "bert": [2.0, 1.5]})
     chart = hardcoded.loss_chart(evidence).to_dict()
     assert "n = 2 seeds, 7 windows" in chart["title"]
@@ -133,28 +133,16 @@ def test_learning_curves_say_how_many_seeds_and_where_windows_grow(monkeypatch):
     ]
 
 
-def test_chains_are_judged_by_trained_variables_or_by_the_worst_other(monkeypatch):
-    def curve(values):
-        values = np.array([values])
-        known = np.array([True, True, True, False, False])
-        return DepthCurve(depths=(6,), accuracy=values, low=values, high=values, supervised=known, n=100)
-
-    found = {"hybrid": curve([1, 0.9, 0.8, 0.7, 0.6]), "bert": curve([1, 0.5, 0.5, 0.45, 0.4])}
-    monkeypatch.setattr(hardcoded, "depth_curve", lambda evidence, spec: found[spec.name])
-    monkeypatch.setattr(hardcoded, "learning_chart", lambda *_: {"mark": "line"})
-    groups = {
-        f"chains-{name}": tuple(
-            SimpleNamespace(name=name, seed=seed, config=SimpleNamespace(n_layers=6)) for seed in (0, 1)
-        )
-        for name in found
-    }
-    evidence = Evidence(size="standard", seed=0, groups=groups, folder=Path())  # type: ignore[arg-type]
+def test_chains_are_judged_by_trained_variables_or_the_worst_untrained_one(monkeypatch):
+    values = {"hybrid": [1, 0.9, 0.8, 0.7, 0.6], "bert": [1, 0.5, 0.5, 0.45, 0.4]}
+    found = {f"chains-{name}": [curve([given], [1, 1, 1, 0, 0], depths=(6,))] * 2 for name, given in values.items()}
+    evidence = evidence_of(monkeypatch, found, hardcoded)
     trained = hardcoded.measure_chains(evidence, ours="hybrid", other="bert", trained=True)
     assert trained.value == pytest.approx(0.35)
     assert hardcoded.measure_chains(evidence, ours="hybrid", other="bert", trained=False).value == pytest.approx(0.2)
 
 
-def test_share_of_needed_heads_that_are_written_down(monkeypatch):
+def test_share_of_needed_heads_that_are_hard_coded(monkeypatch):
     config = pathway_groups("quick")["chains-hybrid"][0].config
     heads = tuple((layer, head) for layer in range(2) for head in range(12))
     essential = {(0, 0), (0, 6), (1, 7), (1, 11)}  # one of them learned
@@ -177,7 +165,7 @@ def test_share_of_needed_heads_that_are_written_down(monkeypatch):
     assert hardcoded.judge_written(replace(said, numbers={"heads": 7})) == "inconclusive"
 
 
-def test_quick_models_are_of_the_library_that_comes_with_python():
+def test_quick_models_are_trained_on_the_standard_library():
     task = pathway_groups("quick")["text-bert"][0].task
     assert isinstance(task, Text)
     assert task.corpus.source["source"] == "python"  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""The LEGO study: arms differ in what they compare alone, measures tell known answers apart, it runs end to end."""
+"""The LEGO study: arms differ only in what they compare, measures recover known answers, the study runs."""
 
 import json
 import subprocess
@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from lego_curves import curve, evidence_of
 from scipy import stats
 
 from case_studies.frame.claims import Measurement, difference_interval, within
@@ -26,10 +27,10 @@ from case_studies.lego import (
     percolation,
     shortcut,
 )
-from case_studies.lego.curves import DepthCurve, first_for_good
-from case_studies.lego.models import ARMS, SYMBOLS, groups
+from case_studies.lego.models import ARMS, groups
 from case_studies.lego.percolation import straightness
 from case_studies.lego.study import STUDY, every_group
+from interp.evaluation.extrapolate import first_for_good
 from interp.known_answers import lego_loop, lego_shortcut
 from interp.tasks import Corpus, Lego, Text
 from interp.training.settings import Mimicking
@@ -48,7 +49,7 @@ def test_every_claim_is_stated_with_source_and_rule():
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_arms_differ_in_nothing_but_what_they_compare(size):
+def test_arms_differ_only_in_what_they_compare(size):
     found = groups(size)
     every = every_group(size)
     assert all(set(claim.needs) <= set(every) for claim in STUDY.claims)
@@ -76,7 +77,7 @@ def test_arms_differ_in_nothing_but_what_they_compare(size):
         assert replace(one.settings, depth_range=None) == other.settings
 
 
-def test_arms_that_are_compared_over_seeds_have_enough_of_them():
+def test_arms_have_enough_seeds():
     standard = groups("standard")
     for name in ("plain-untied", "plain-tied"):
         assert len(standard[name]) >= 5, name
@@ -104,20 +105,20 @@ def test_paper_size_has_the_papers_settings():
     assert found["start-pretrained"][0].pretrained == "bert-base-uncased"
 
 
-def test_a_folder_may_be_named_for_the_pretrained_bert(monkeypatch):
+def test_the_environment_names_the_folder_of_the_pretrained_bert(monkeypatch):
     monkeypatch.setenv("UNMYOPIC_BERT", "/somewhere/bert")
     assert groups("paper")["start-pretrained"][0].pretrained == "/somewhere/bert"
     assert groups("standard")["start-pretrained"][0].pretrained.task.objective == "masked"
 
 
-def test_symbols_stand_for_every_mark_of_the_paper():
+def test_symbols_replace_every_mark_of_the_paper():
     task = ARMS["standard"]["start"].task()
-    given = dict(models._fine_tuned("standard", "start", symbols=SYMBOLS)[0].symbols)
+    given = dict(groups("standard")["start-symbols"][0].symbols)
     assert {"=", "+", "-"} <= set(given)
     assert not set(given.values()) & set(task.vocab.ids)
 
 
-def test_first_for_good_is_the_first_depth_that_never_fails_again():
+def test_first_for_good_is_the_first_depth_without_a_later_failure():
     holds = np.array([[0, 1, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1], [1, 1, 0, 1]], dtype=bool)
     found = first_for_good(holds, np.array([3, 5, 8, 9]))
     assert found[[0, 1, 3]].tolist() == [9, 3, 8]
@@ -147,54 +148,26 @@ def test_difference_interval_is_welchs():
     [(-0.02, 0.03, "reproduced"), (-0.2, -0.06, "not reproduced"), (0.06, 0.2, "not reproduced"),
      (-0.06, 0.01, "inconclusive"), (-0.01, 0.06, "inconclusive")],
 )  # fmt: skip
-def test_within_asks_for_the_whole_interval(low, high, verdict):
+def test_within_requires_the_whole_interval(low, high, verdict):
     assert within(measurement((low + high) / 2, low, high), margin=0.05) == verdict
 
 
-def curve(accuracy, supervised, depths=(1, 2)):
-    accuracy = np.array(accuracy, dtype=float)
-    return DepthCurve(
-        depths=depths,
-        accuracy=accuracy,
-        low=accuracy,
-        high=accuracy,
-        supervised=np.array(supervised, dtype=bool),
-        n=1000,
-    )
-
-
-def fake(monkeypatch, found, *modules):
-    """Every spec has the curve found under its name; specs are plain names."""
-    for module in modules:
-        monkeypatch.setattr(module, "depth_curve", lambda evidence, spec: found[spec.name][spec.seed])
-        for chart in ("depth_chart", "learning_chart"):
-            monkeypatch.setattr(module, chart, lambda *_: {"mark": "line"}, raising=False)
-    specs = {
-        name: tuple(
-            SimpleNamespace(name=name, seed=i, config=SimpleNamespace(n_layers=seeds[i].depths[0]))
-            for i in range(len(seeds))
-        )
-        for name, seeds in found.items()
-    }
-    return Evidence(size="standard", seed=0, groups=specs, folder=Path())  # type: ignore[arg-type]
-
-
-def test_carrying_further_is_told_from_trained_variables(monkeypatch):
+def test_contrast_is_over_the_worst_untrained_variable(monkeypatch):
     known, far, near = [1, 1, 0, 0], [1, 1, 0.9, 0.7], [1, 1, 0.5, 0.5]
     found = {
         "plain-tied": [curve([near, far], known, depths=(8, 16)) for _ in range(3)],
         "plain-untied": [curve([near], known, depths=(8,)) for _ in range(3)],
     }
-    evidence = fake(monkeypatch, found, generalisation)
+    evidence = evidence_of(monkeypatch, found, generalisation)
     said = generalisation.measure_contrast(evidence, ours=("plain-tied", 2), other=("plain-untied", 1))
     assert said.value == pytest.approx(0.2)
     assert said.numbers["plain-tied, 16 layers"] == pytest.approx(0.7)
     assert generalisation.measure_contrast(evidence, ours=("plain-tied", 1), other=("plain-untied", 1)).value == 0
 
 
-def test_solved_goes_by_the_worst_variable_of_the_worst_seed(monkeypatch):
+def test_solved_is_judged_by_the_worst_variable_of_the_worst_seed(monkeypatch):
     found = {"classical-tied": [curve([values], [1] * 3, depths=(2,)) for values in ([1, 1, 1], [1, 0.96, 1])]}
-    evidence = fake(monkeypatch, found, generalisation)
+    evidence = evidence_of(monkeypatch, found, generalisation)
     said = generalisation.measure_solved(evidence, group="classical-tied")
     assert (said.value, said.numbers["worst seed"], said.numbers["worst variable"]) == (0.96, 1, "#1")
     low, high = stats.binomtest(960, 1000).proportion_ci(1 - 0.05 / 6)
@@ -202,29 +175,29 @@ def test_solved_goes_by_the_worst_variable_of_the_worst_seed(monkeypatch):
     assert said.numbers["seeds that solve every variable"] == 1
 
 
-def test_robust_looks_at_every_depth_between(monkeypatch):
+def test_robust_is_the_minimum_over_depths(monkeypatch):
     depths = (11, 15, 22, 33)
     found = {
         "long-stochastic": [curve([[1, 0], [0.9, 0], [1, 0], [0.1, 0]], [1, 0], depths=depths)] * 2,
         "long-tied": [curve([[1, 0], [1, 0], [0.4, 0], [0.1, 0]], [1, 0], depths=depths)] * 2,
     }
     said = generalisation.measure_robust(
-        fake(monkeypatch, found, generalisation), ours="long-stochastic", other="long-tied"
+        evidence_of(monkeypatch, found, generalisation), ours="long-stochastic", other="long-tied"
     )
     assert said.value == pytest.approx(0.5)
 
 
 def test_the_lead_of_the_last_variable(monkeypatch):
     found = {"shortcut-random": [curve([[1, 0.9, 0.5, 0.6, 0.8]], [1, 1, 0, 0, 1], depths=(2,))] * 3}
-    said = shortcut.measure_lead(fake(monkeypatch, found, shortcut), group="shortcut-random")
+    said = shortcut.measure_lead(evidence_of(monkeypatch, found, shortcut), group="shortcut-random")
     assert said.value == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize(("known", "share"), [(lego_shortcut, 1.0), (lego_loop, 0.0)])
-def test_counting_is_told_from_following(monkeypatch, known, share):
+def test_parity_separates_counting_from_following_the_chain(monkeypatch, known, share):
     task = Lego(n_vars=4)
     found = {"shortcut-random": [curve([[1, 1, 1, 1]], [1, 1, 0, 1], depths=(2,))] * 2}
-    evidence = fake(monkeypatch, found, shortcut)
+    evidence = evidence_of(monkeypatch, found, shortcut)
     for spec in evidence.groups["shortcut-random"]:
         spec.task = task  # type: ignore[misc]
     monkeypatch.setattr(shortcut, "BROKEN", 200)
@@ -234,20 +207,20 @@ def test_counting_is_told_from_following(monkeypatch, known, share):
     assert shortcut.judge_parity(said) == ("reproduced" if share else "not reproduced")
 
 
-def test_parity_is_not_asked_of_models_that_know_nothing():
+def test_parity_is_inconclusive_with_one_seed_that_learned():
     assert (
         shortcut.judge_parity(measurement(1.0, 0.9, 1.1, **{"seeds that know the last variable": 1})) == "inconclusive"
     )
 
 
-def test_a_property_that_goes_with_carrying_further_is_found(monkeypatch):
+def test_a_property_correlated_with_extrapolation_is_found(monkeypatch):
     far = [0.5, 0.6, 0.7, 0.8, 0.9]
     found = {
         "long-tied": [curve([[1, value]], [1, 0], depths=(22,)) for value in far],
         "long-stochastic": [curve([[1, value - 0.1]], [1, 0], depths=(22,)) for value in far],
         "plain-tied": [curve([[1, 0.6]], [1, 0], depths=(16,))],
     }
-    evidence = fake(monkeypatch, found, loops)
+    evidence = evidence_of(monkeypatch, found, loops)
     monkeypatch.setitem(
         loops.PROPERTIES, "probes", (lambda evidence, spec, depth: far[spec.seed], "a property", "they have it")
     )
@@ -259,7 +232,7 @@ def test_a_property_that_goes_with_carrying_further_is_found(monkeypatch):
 
 @pytest.fixture
 def tiny(monkeypatch, tmp_path):
-    """The study at size standard with models of two layers and two steps: nothing is learned, everything runs."""
+    """The study at size standard with models of two layers, trained for two steps."""
     monkeypatch.setenv("UNMYOPIC_CACHE", str(tmp_path / "cache"))
     text = " ".join(f"{chr(97 + i % 26)} = {i} + x - ( ) _ > # ;" for i in range(400))
     corpus = Corpus(documents={f"{i}.py": text for i in range(20)})
@@ -296,7 +269,7 @@ def tiny(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_whole_study_runs_on_models_that_know_nothing(tiny, tmp_path):
+def test_the_whole_study_runs_on_untrained_models(tiny, tmp_path):
     result = run_study(STUDY, size="standard", folder=tmp_path, n_jobs=1)
     for one in result.claims:
         found = one.measurement
@@ -311,14 +284,14 @@ def test_the_whole_study_runs_on_models_that_know_nothing(tiny, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_quick_claim_as_a_reviewer_runs_it(tmp_path):
-    """The command of the README for one claim; what the project promises, and nothing that seeds could overturn."""
+def test_quick_claims_from_the_command_line(tmp_path):
+    """The README's command for two claims; only results that do not depend on the seed."""
     command = [str(Path(sys.executable).with_name("interp")), "reproduce", "lego", "--out", str(tmp_path)]
     subprocess.run([*command, "--only", "start.mimic", "--only", "solved.untied"], check=True, timeout=3600)
     said = {claim["id"]: claim for claim in json.loads((tmp_path / "lego/quick/claims.json").read_text())["claims"]}
     assert set(said) == {claim.id for claim in STUDY.claims}
     assert said["solved.untied"]["measured"] > 0.95
     assert said["start.mimic"]["measured"] > 0.1
-    assert said["beyond.loop"]["verdict"] == "inconclusive"
-    assert said["shortcut.parity"]["verdict"] == "not run"
+    assert said["beyond.loop"]["verdict"] == "not measured"
+    assert said["shortcut.parity"]["verdict"] == "not measured"
     assert (tmp_path / "lego/quick/report.html").stat().st_size > 50_000
