@@ -1,4 +1,4 @@
-"""What do infinitely wide nets take two strings for? Kernels of a transformer with one attention layer, and of an MLP.
+"""Kernels of infinitely wide networks on strings: random features of a one-layer transformer, and an MLP's kernel.
 
 Axes: `string` and `other` strings, `pos` positions, `draw` random features.
 """
@@ -18,27 +18,27 @@ Activation = Literal["relu", "cosine"]
 Strings = Int[Tensor, "string pos"] | Int[np.ndarray, "string pos"]
 Others = Int[Tensor, "other pos"] | Int[np.ndarray, "other pos"]
 BLOCK = 256
-"""Draws at a time: memory is that many numbers for every position of every string, and for every token id."""
+"""Draws per block: memory is this number of floats for every position of every string, and for every token id."""
 FEW = 64
-"""One pair of strings in so many is few: then it is faster to visit them than to multiply matrices."""
+"""If at most one pair of strings in 64 has equal tokens, looping over those pairs is faster than a matrix product."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerKernel:
-    """Similarity of strings to an infinitely wide transformer of which only the last layer is trained.
+    """Kernel of an infinitely wide transformer with one attention layer, of which only the last layer is trained.
 
-    With one normal number zeta per token and one p per position, s(X) = softmax_i(beta (zeta[x_i] + gamma p_i)) and
+    With normal random numbers zeta per token and p per position, s(X) = softmax_i(beta (zeta[x_i] + gamma p_i)) and
 
         K_attn(X, Y) = E[s(X)^T (X Y^T + gamma^2 I) s(Y)],    K(X, Y) = E[phi(u) phi(v)],
 
-    (X Y^T)_ij being 1 where x_i = y_j, and (u, v) normal with covariance K_attn. The first mean is over `n_draws`
-    draws, which all strings share: a Gram matrix has no negative eigenvalue beyond rounding, and blocks of it fit
-    together, whichever strings are asked about at a time. The second has a closed form.
+    where (X Y^T)_ij is 1 if x_i = y_j, and (u, v) are normal with covariance K_attn. The first expectation is a mean
+    over `n_draws` draws shared by all strings, so a Gram matrix is positive semidefinite up to rounding, and blocks
+    computed in separate calls are consistent. The second has a closed form.
 
-    All strings must end in the same token, from which the answer is read, as a template task's do ([CLS]).
+    All strings must end in the same token, at which the answer is read, such as the [CLS] of a template task.
 
-    Source: template paper (arXiv:2310.09753) Eq. 3 and Claim E.2. Differs: a mean over draws takes the place of the
-    expectation; its error falls as one over the root of `n_draws`.
+    Source: template paper (arXiv:2310.09753) Eq. 3 and Claim E.2. Differs: the expectation is a mean over draws, with
+    an error proportional to 1 / sqrt(n_draws).
 
     Raises:
         ValueError: an unknown activation, beta or gamma negative or not finite, b1 that is 0 or not finite, b2 that is
@@ -46,16 +46,16 @@ class TransformerKernel:
     """
 
     beta: float = 4.0
-    """Inverse temperature of attention, 0 or more; 0 is uniform attention, which needs no draws."""
+    """Inverse temperature of attention, at least 0; 0 is uniform attention, which needs no draws."""
     gamma: float = 1.0
-    """Size of the position embedding, 0 or more; that of a token has size 1."""
+    """Scale of the position embedding, at least 0, relative to the token embedding."""
     activation: Activation = "cosine"
-    """phi of the MLP: `relu`, or `cosine` for cos(b1 t + b2)."""
+    """phi, the activation of the MLP: `relu`, or `cosine` for cos(b1 t + b2)."""
     b1: float = 1.0
     b2: float = 0.5
     n_draws: int = 256
     seed: int = 0
-    """Decides the draws, together with token id and position: what else is in a call changes nothing."""
+    """Seed of the draws, which depend on nothing else but token id and position."""
 
     def __post_init__(self):
         if self.activation not in get_args(Activation):
@@ -65,24 +65,24 @@ class TransformerKernel:
                 raise ValueError(f"{name} is {getattr(self, name)}; choose a number, 0 or more.")
         if not np.isfinite([self.b1, self.b2]).all() or self.b1 == 0:
             raise ValueError(
-                f"b1 is {self.b1} and b2 {self.b2}; choose numbers, b1 not 0: cos(b2) tells nothing apart."
+                f"b1 is {self.b1} and b2 {self.b2}; choose numbers, b1 not 0: with b1 = 0 the activation is constant."
             )
         if self.n_draws < 1:
             raise ValueError(f"n_draws is {self.n_draws}; choose 1 or more.")
 
     @property
     def random_draws(self) -> int:
-        """Draws that values depend on: none where attention is uniform."""
+        """Number of draws that values depend on; 0 for uniform attention."""
         return self.n_draws if self.beta else 0
 
     def attention(self, x: Strings, y: Others | None = None) -> Float[np.ndarray, "string other"]:
-        """K_attn of every string in x with every string in y; with those in x where y is left out.
+        """K_attn of every string in x with every string in y (default: x).
 
-        Time is that of a product (string, draw) x (draw, other) for every position, and one more for every two
-        positions that often hold the same token.
+        The cost is one matrix product (string, draw) x (draw, other) per position, and one per pair of positions that
+        often have the same token.
 
         Raises:
-            ValueError: token ids that are not whole numbers from 0, no strings, or strings of different lengths.
+            ValueError: token ids that are not integers from 0, no strings, or strings of different lengths.
         """
         left = _ids(x, "x")
         right = left if y is None else _ids(y, "y", pos=left.shape[1])
@@ -101,10 +101,10 @@ class TransformerKernel:
         return total / self.n_draws
 
     def gram(self, x: Strings, y: Others | None = None) -> Float[np.ndarray, "string other"]:
-        """K of every string in x with every string in y; with those in x where y is left out.
+        """Gram matrix: K of every string in x with every string in y (default: x).
 
         Raises:
-            ValueError: as `attention`.
+            ValueError: as in `attention`.
         """
         between = self.attention(x, y)
         if y is None:
@@ -117,13 +117,13 @@ class TransformerKernel:
         own: Float[np.ndarray, "*batch string"],
         other: Float[np.ndarray, "*batch other"],
     ) -> Float[np.ndarray, "*batch string other"]:
-        """E[phi(u) phi(v)] for normal u, v with that covariance and those variances."""
+        """E[phi(u) phi(v)] for normal u, v with covariance `between` and variances `own` and `other`."""
         if self.activation == "relu":
             return relu_kernel(between, own, other)
         return cosine_kernel(between, own, other, b1=self.b1, b2=self.b2)
 
     def _patterns(self, ids: Int[np.ndarray, "string pos"]) -> Iterator[Float[np.ndarray, "pos string draw"]]:
-        """s of every string, a block of draws at a time; a row of zeta or p does not depend on how many there are."""
+        """s of every string, one block of draws at a time. Rows of zeta and p do not depend on the number of rows."""
         for first in range(0, self.n_draws, BLOCK):
             zeta, p = (
                 np.random.default_rng(derived_seed(self.seed, name, first)).standard_normal((rows, BLOCK))
@@ -148,27 +148,27 @@ class TransformerKernel:
 
 @dataclass(frozen=True, kw_only=True)
 class MLPKernel:
-    """Similarity of strings to an infinitely wide ReLU net with one hidden layer on concatenated one-hot tokens.
+    """Kernel of an infinitely wide ReLU network with one hidden layer on concatenated one-hot tokens.
 
-    The inner product of two inputs is the number of positions with equal tokens, and
-    K(X, Y) = E[relu(u) relu(v)] with it as covariance. Inputs are not normalised: that would divide K by the length.
-    Strings over new symbols differ to it in fixed tokens alone, and that holds for every function of inner products, so
-    for every depth. It needs weights of their own for each (position, token): a net whose positions share an embedding
-    is another matter.
+    The inner product of two inputs is the number of positions with equal tokens, and K(X, Y) = E[relu(u) relu(v)] with
+    the inner products as covariance. Inputs are not normalised, which would divide K by the length. The kernel
+    distinguishes strings over new symbols by their fixed tokens alone; the same is true for every function of inner
+    products, and so at every depth. It assumes separate weights for each (position, token): a network whose positions
+    share an embedding has another kernel.
 
-    Source: template paper (arXiv:2310.09753), its argument that fully connected nets fail; kernel: Cho & Saul 2009.
+    Source: template paper (arXiv:2310.09753), its argument that fully connected networks fail; kernel: Cho & Saul 2009.
     """
 
     @property
     def random_draws(self) -> int:
-        """None: it is exact."""
+        """Always 0: the kernel is exact."""
         return 0
 
     def attention(self, x: Strings, y: Others | None = None) -> Float[np.ndarray, "string other"]:
-        """What takes attention's place: positions at which the tokens are equal, as a number from 0 to pos.
+        """Inner products of the inputs: the number of positions with equal tokens, 0 to pos.
 
         Raises:
-            ValueError: as `TransformerKernel.attention`.
+            ValueError: as in `TransformerKernel.attention`.
         """
         left = _ids(x, "x")
         right = left if y is None else _ids(y, "y", pos=left.shape[1])
@@ -178,10 +178,10 @@ class MLPKernel:
         return total
 
     def gram(self, x: Strings, y: Others | None = None) -> Float[np.ndarray, "string other"]:
-        """K of every string in x with every string in y; with those in x where y is left out.
+        """Gram matrix: K of every string in x with every string in y (default: x).
 
         Raises:
-            ValueError: as `TransformerKernel.attention`.
+            ValueError: as in `TransformerKernel.attention`.
         """
         between = self.attention(x, y)
         own, other = (np.full(size, float(x.shape[1])) for size in between.shape)
@@ -193,7 +193,7 @@ class MLPKernel:
         own: Float[np.ndarray, "*batch string"],
         other: Float[np.ndarray, "*batch other"],
     ) -> Float[np.ndarray, "*batch string other"]:
-        """E[relu(u) relu(v)] for normal u, v with that covariance and those variances."""
+        """E[relu(u) relu(v)], as in `relu_kernel`."""
         return relu_kernel(between, own, other)
 
     def __str__(self) -> str:
@@ -210,8 +210,8 @@ def relu_kernel(
 ) -> Float[np.ndarray, "*batch string other"]:
     """E[relu(u) relu(v)] for normal u, v with covariance `between` and variances `own` and `other`.
 
-    Source: Cho & Saul 2009, arc-cosine kernel of degree 1. Differs: half of theirs, so that it is the mean itself and
-    a variance of 1 gives 1/2.
+    Source: Cho & Saul 2009, arc-cosine kernel of degree 1. Differs: half of theirs, so that it is the expectation, 1/2
+    at variance 1.
     """
     scale = np.sqrt(own[..., :, None] * other[..., None, :])
     cosine = np.clip(between / scale, -1, 1)
@@ -241,9 +241,9 @@ def _ids(tokens: Strings, name: str, *, pos: int | None = None) -> Int[np.ndarra
     if ids.ndim != 2 or not ids.size or ids.dtype.kind not in "iu" or ids.min() < 0:
         least = f", least {ids.min()}" if ids.size else ""
         raise ValueError(
-            f"{name} has shape {ids.shape} and numbers of type {ids.dtype}{least}; give token ids, whole numbers from "
-            f"0, as (string, pos), such as a batch's tokens."
+            f"{name} has shape {ids.shape} and dtype {ids.dtype}{least}; give token ids, integers from 0, of shape "
+            f"(string, pos), such as a batch's tokens."
         )
     if pos is not None and ids.shape[1] != pos:
-        raise ValueError(f"{name} has strings of {ids.shape[1]} tokens, x of {pos}; the kernel compares equal lengths.")
+        raise ValueError(f"{name} has strings of {ids.shape[1]} tokens, x of {pos}; lengths must be equal.")
     return ids

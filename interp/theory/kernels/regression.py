@@ -24,36 +24,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelResult(Result):
-    """Kernel ridge regression on strings over unseen symbols, for every setting tried: a kernel and a lambda."""
+    """Results of kernel ridge regression on unseen symbols, for every setting: a kernel and a lambda."""
 
     kernels: tuple[str, ...]
     """The kernel of each setting."""
     regularisation: Float[np.ndarray, " setting"]
-    """lambda, as part of the mean of the training Gram matrix's diagonal."""
+    """lambda, as a fraction of the mean diagonal of the training Gram matrix."""
     validation_mse: Float[np.ndarray, " setting"]
-    """Mean squared error on validation symbols: what the choice went by."""
+    """Mean squared error on validation symbols, by which the setting is chosen."""
     validation_accuracy: Float[np.ndarray, " setting"]
     mse: Float[np.ndarray, " setting"]
     """Mean squared error on test symbols, in squared units of the label."""
     mse_low: Float[np.ndarray, " setting"]
     mse_high: Float[np.ndarray, " setting"]
-    """Ends of its interval (bootstrap over test strings)."""
+    """95 % interval (bootstrap over test strings)."""
     accuracy: Float[np.ndarray, " setting"]
-    """Share of test strings whose label is the one nearest to the prediction."""
+    """Fraction of test strings for which the nearest label to the prediction is the right one."""
     low: Float[np.ndarray, " setting"]
     high: Float[np.ndarray, " setting"]
-    """Ends of its interval (Clopper-Pearson)."""
+    """95 % interval (Clopper-Pearson)."""
     spread: Float[np.ndarray, " setting"]
-    """Standard deviation of the predictions over test strings; 0 if all unseen strings are alike to the kernel."""
+    """Standard deviation of the predictions over test strings; 0 if the kernel does not distinguish them."""
     chosen: int
     """The setting with the least error on validation symbols."""
     constant_mse: float
-    """Error on test symbols of always saying the mean of the training labels."""
+    """Error on test symbols of a constant prediction, the mean of the training labels."""
     constant_accuracy: float
     n_train: int
     n_validation: int
     n: int
-    """Test strings behind every figure."""
+    """Number of test strings."""
 
     @property
     def chosen_accuracy(self) -> float:
@@ -69,16 +69,23 @@ class KernelResult(Result):
         """One row per setting."""
         import pandas as pd
 
-        columns = {"kernel": self.kernels, "regularisation": self.regularisation}
-        for name in ("validation_mse", "validation_accuracy", "mse", "mse_low", "mse_high"):
-            columns[name] = getattr(self, name)
-        for name in ("accuracy", "low", "high", "spread"):
-            columns[name] = getattr(self, name)
+        names = (
+            "validation_mse",
+            "validation_accuracy",
+            "mse",
+            "mse_low",
+            "mse_high",
+            "accuracy",
+            "low",
+            "high",
+            "spread",
+        )
+        columns = {"kernel": self.kernels} | {name: getattr(self, name) for name in ("regularisation", *names)}
         chosen = np.arange(len(self.kernels)) == self.chosen
         return pd.DataFrame(columns | {"chosen": chosen, "n_train": self.n_train, "n": self.n})
 
     def plot(self) -> "alt.TopLevelMixin":
-        """Error on test symbols of every setting with its interval, over that of a constant as a line."""
+        """Error on test symbols of every setting with its interval; the error of a constant as a line."""
         import pandas as pd
 
         from interp.view.charts import dots
@@ -93,7 +100,7 @@ class KernelResult(Result):
             series="kernel",
             rule=self.constant_mse,
             domain=(0.0, 1.05 * float(max(self.constant_mse, self.mse_high.max()))),
-            title=f"squared error on unseen symbols, {self.n_train} to learn from; dashed: a constant",
+            title=f"squared error on unseen symbols, {self.n_train} training strings; dashed: a constant",
         )
 
     def __str__(self) -> str:
@@ -123,29 +130,29 @@ def kernel_regression(
     n_test: int = 1000,
     seed: int = 0,
 ) -> KernelResult:
-    """Learn the labels of training strings by kernel ridge regression, and tell those of strings over unseen symbols.
+    """Kernel ridge regression of template labels, tested on strings over unseen symbols.
 
-    The prediction is y^T (K + lambda I)^-1 k(x), what training the last layer of an infinitely wide net with weight
-    decay comes to. Kernel and lambda are chosen by the squared error on validation symbols; every setting that was
-    tried is reported on test symbols, so that a reader sees what hangs on the choice. Intervals are 95 %, over test
-    strings, for the training strings at hand.
+    The prediction is y^T (K + lambda I)^-1 k(x), the limit of training the last layer of an infinitely wide network
+    with weight decay. Kernel and lambda are chosen by the squared error on validation symbols; every setting is
+    reported on test symbols, to show how much depends on the choice. Intervals are 95 %, over test strings, for fixed
+    training strings.
 
     Args:
         task: Templates with real labels.
-        kernels: What to try. Left out: transformers with beta 4 and 8, cosine and ReLU, gamma 1, 256 draws from
-            `seed`. `[MLPKernel()]` is the fully connected net.
-        regularisation: lambda to try, as parts of the mean of the training Gram matrix's diagonal.
-        n: Training strings; time grows as its cube.
-        n_validation: Validation strings.
-        n_test: Test strings.
-        seed: Decides all strings, the bootstrap, and the draws of the kernels tried by default.
+        kernels: Kernels to try; if None, transformers with beta 4 and 8, cosine and ReLU, gamma 1, and 256 draws from
+            `seed`. `[MLPKernel()]` is the fully connected network.
+        regularisation: Values of lambda to try, as fractions of the mean diagonal of the training Gram matrix.
+        n: Number of training strings; time is cubic in it.
+        n_validation: Number of validation strings.
+        n_test: Number of test strings.
+        seed: Seed of all strings, the bootstrap, and the draws of the default kernels.
 
     Raises:
-        ValueError: a task without real labels, no kernel or something else in its place, no lambda or one that is not
-            positive, or fewer than 2 strings of a split.
+        ValueError: a task without real labels, no kernels or other objects, no lambda or one that is not positive, or
+            fewer than 2 strings of a split.
 
     Source: template paper (arXiv:2310.09753), real labels, kernel of Eq. 3. Differs: several kernels are tried, and
-    chosen on symbols that are neither trained on nor tested.
+    chosen on symbols that are neither in training nor in test strings.
     """
     check_task(task, "kernel_regression")
     if kernels is None:
@@ -207,7 +214,7 @@ def _predict(
 def _right(
     task: Template, predicted: Float[np.ndarray, "*settings string"], wanted: Float[np.ndarray, " string"]
 ) -> np.ndarray:
-    """Whether the nearest label is the right one."""
+    """Whether the label nearest to the prediction is the right one."""
     values = np.array(task.values)
     nearest, true = (np.abs(given[..., None] - values).argmin(-1) for given in (predicted, wanted))
     return nearest == true
@@ -229,6 +236,6 @@ def check_task(task: Template, verb: str) -> None:
         raise ValueError(f"task is {type(task).__name__}; {verb} is about templates: give a Template task.")
     if task.form != "real":
         raise ValueError(
-            f"the task's form is {task.form!r}; {verb} needs 'real': labels that are numbers, told at [CLS]. Label the "
-            f"templates with numbers, such as 'aba -> +1'."
+            f"the task's form is {task.form!r}; {verb} needs 'real': labels that are numbers, predicted at [CLS]. "
+            f"Label the templates with numbers, such as 'aba -> +1'."
         )

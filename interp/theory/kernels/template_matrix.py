@@ -20,55 +20,49 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ROUNDING = 1e-12
-"""An eigenvalue below that part of the largest one is zero to float64."""
+"""An eigenvalue below this fraction of the largest one is zero up to rounding in float64."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TemplateMatrix(Result):
-    """N: what a kernel gives strings of two templates that share no symbol. Errors are standard errors over repeats."""
+    """N: the kernel between strings of two templates that share no symbol. Errors are standard errors over repeats."""
 
     kernel: str
     templates: tuple[str, ...]
-    """The templates, without their labels, which are without influence."""
+    """The templates without their labels, on which N does not depend."""
     matrix: Float[np.ndarray, "template template"]
     """N."""
     matrix_error: Float[np.ndarray, "template template"]
     attention: Float[np.ndarray, "template template"]
-    """The same before the hidden layer: K_attn, or for an MLP the number of equal positions."""
+    """The same before the hidden layer: K_attn, or the number of equal positions for an MLP."""
     attention_error: Float[np.ndarray, "template template"]
     own: Float[np.ndarray, " template"]
     """K_attn of a string with itself."""
     own_error: Float[np.ndarray, " template"]
     eigenvalues: Float[np.ndarray, " template"]
-    """Of `matrix` as it is, from the smallest."""
+    """Eigenvalues of `matrix`, in ascending order."""
     smallest: float
-    """The smallest eigenvalue, freed from the first-order bias that errors of `matrix` give it."""
+    """The smallest eigenvalue, corrected for the first-order bias due to errors of `matrix`."""
     low: float
     high: float
-    """Ends of its 95 % interval over draws; a kernel without randomness has no width."""
+    """95 % interval over draws; of zero width for a kernel without random draws."""
     verdict: str
-    """`nonsingular`: the interval lies above 0. `singular`: the kernel has no randomness, and the eigenvalue is zero to
-    rounding. `undecided`: more draws are needed, or it is singular, which draws cannot show."""
+    """`nonsingular`: the interval is above 0. `singular`: the kernel has no random draws, and the eigenvalue is zero up
+    to rounding. `undecided`: otherwise; more draws are needed, or N is singular, which draws cannot prove."""
     copies: int
-    """Strings per template."""
+    """Number of strings per template."""
     repeats: int
-    """Sets of draws: the independent units."""
+    """Number of sets of draws, the independent units."""
     n: int
-    """Draws in all; 0 for a kernel without randomness."""
+    """Total number of draws; 0 for a kernel without random draws."""
 
     def to_dataframe(self) -> "pd.DataFrame":
-        """One row per two templates."""
-        import pandas as pd
-
-        first, second = (index.ravel() for index in np.indices(self.matrix.shape))
-        names = np.array(self.templates)
-        columns = {"first": names[first], "second": names[second]}
-        for name in ("matrix", "matrix_error", "attention", "attention_error"):
-            columns[name] = getattr(self, name).ravel()
-        return pd.DataFrame(columns | {"n": self.n})
+        """One row per pair of templates."""
+        axes = {"first": self.templates, "second": self.templates}
+        return self._table(axes, "matrix", "matrix_error", "attention", "attention_error", "n")
 
     def plot(self) -> "alt.TopLevelMixin":
-        """N less its least entry, as a map in thousandths: what tells templates apart."""
+        """Heatmap of N minus its least entry, in thousandths."""
         from interp.view.charts import heatmaps
 
         above = 1e3 * (self.matrix - self.matrix.min())
@@ -84,7 +78,7 @@ class TemplateMatrix(Result):
         )
 
     def __str__(self) -> str:
-        drawn = f"{self.n} draws in {self.repeats} sets" if self.n else "no randomness"
+        drawn = f"{self.n} draws in {self.repeats} sets" if self.n else "no random draws"
         return "\n".join(
             [
                 f"{self.kernel}: {len(self.templates)} templates, {self.copies} strings of each, {drawn}",
@@ -99,30 +93,30 @@ class TemplateMatrix(Result):
 def template_matrix(
     task: Template, kernel: Kernel, *, copies: int = 12, repeats: int = 32, seed: int = 0
 ) -> TemplateMatrix:
-    """What a kernel gives two strings of templates z and z' without a common symbol; can it be inverted?
+    """The kernel between strings of every two templates without common symbols, and whether this matrix is singular.
 
-    If so, kernel regression learns any labels of the templates, given enough training symbols; if not, there are
-    labels that it cannot carry over to unseen symbols. Which symbols fill a template is without influence on the
-    expectation, so K_attn is averaged over all pairs of disjoint strings and all draws before the closed form of the
-    hidden layer is applied.
+    If it is nonsingular, kernel regression learns any labels of the templates, given enough training symbols; if it is
+    singular, there are labels that do not generalise to unseen symbols. The expectation does not depend on the symbols,
+    so K_attn is averaged over all pairs of disjoint strings and all draws before the closed form of the hidden layer is
+    applied.
 
-    The smallest eigenvalue of a matrix with errors is on average too small, and the closed form is curved: both
-    biases fall as one over the draws. The estimate is the jackknife's over `repeats` sets of draws that share
-    nothing, which takes that part of the bias away, and its 95 % interval the jackknife's with t quantiles. Where
-    several eigenvalues are no larger than their errors, both lie too low: the verdict then errs towards `undecided`.
+    Errors of the matrix bias its smallest eigenvalue downwards, and the closed form is nonlinear: both biases are
+    proportional to one over the number of draws. The estimate is the jackknife over `repeats` independent sets of
+    draws, which removes this bias, with a 95 % interval from its standard error and t quantiles. If several eigenvalues
+    are no larger than their errors, estimate and interval are too low, and the verdict errs towards `undecided`.
 
     Args:
-        task: Templates with real labels. Which labels, and which alphabets, is without influence.
-        kernel: Which kernel. Its draws are taken anew for every repeat.
-        copies: Strings per template, 2 or more.
-        repeats: Sets of draws, 2 or more; one is enough for a kernel without randomness.
-        seed: Decides the draws, in place of the kernel's own.
+        task: Templates with real labels; their values and the alphabets do not matter.
+        kernel: The kernel. Each repeat has new draws.
+        copies: Number of strings per template, at least 2.
+        repeats: Number of sets of draws, at least 2; a kernel without random draws is computed once.
+        seed: Seed of the draws, which replaces the kernel's.
 
     Raises:
-        ValueError: a task without real labels, something else in place of a kernel, or too few copies or repeats.
+        ValueError: a task without real labels, another object as kernel, or too few copies or repeats.
 
     Source: template paper (arXiv:2310.09753), the condition of its theorem on kernel regression; jackknife: Efron &
-    Stein 1981. Differs: the paper proves that N is nonsingular; here it is measured for the parameters at hand.
+    Stein 1981. Differs: the paper proves that N is nonsingular; here it is measured for given parameters.
     """
     check_task(task, "template_matrix")
     if not isinstance(kernel, Kernel):
@@ -173,14 +167,14 @@ def _disjoint_means(
 
 
 def _leave_one_out(values: Float[np.ndarray, "repeat *cells"]) -> Float[np.ndarray, "repeat *cells"]:
-    """Means of all but one; of the only one, itself."""
+    """Means without each repeat; a single repeat is returned as it is."""
     return (values.sum(0) - values) / (len(values) - 1) if len(values) > 1 else values
 
 
 def _jackknife(
     whole: Float[np.ndarray, "*cells"], without: Float[np.ndarray, "repeat *cells"]
 ) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
-    """Estimate freed from its first-order bias, and standard error, from what is found without each repeat."""
+    """Bias-corrected estimate and standard error, from the estimates without each repeat."""
     n = len(without)
     return n * whole - (n - 1) * without.mean(0), np.sqrt((n - 1) * without.var(0))
 

@@ -369,7 +369,7 @@ def test_other_things_than_strings_are_refused(kernel):
     good = np.array([[1, 2, 0]])
     for bad, message in (
         (np.array([1, 2]), r"x has shape \(2,\)"),
-        (np.array([[0.5, 1.0]]), "x has .*type float64.*give token ids"),
+        (np.array([[0.5, 1.0]]), "x has .*dtype float64.*give token ids"),
         (np.array([[1, -2]]), "x has .*least -2"),
         (np.zeros((0, 3), dtype=int), r"x has shape \(0, 3\)"),
     ):
@@ -442,6 +442,6 @@ def test_results_show_and_save_themselves(tmp_path):
     assert row["matrix"].item() == matrix.matrix[1, 2]
     assert f": {matrix.verdict}" in str(matrix)
     assert "1024 draws in 4 sets" in str(matrix)
-    assert "no randomness" in str(template_matrix(THREE, MLPKernel()))
+    assert "no random draws" in str(template_matrix(THREE, MLPKernel()))
     for one in (matrix, template_matrix(Template(templates="majority"), MLPKernel(), copies=2)):
         assert "<svg" in one._repr_html_()
