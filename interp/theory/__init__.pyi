@@ -6,16 +6,8 @@ from .kernels.regression import KernelResult as KernelResult
 from .kernels.regression import kernel_regression as kernel_regression
 from .kernels.template_matrix import TemplateMatrix as TemplateMatrix
 from .kernels.template_matrix import template_matrix as template_matrix
-from .pruning import (
-    IndistinguishableResult as IndistinguishableResult,
-)
-from .pruning import (
-    PruningCurve as PruningCurve,
-)
-from .pruning import (
-    PruningResult as PruningResult,
-)
-from .pruning import (
-    indistinguishable as indistinguishable,
-)
+from .pruning.curve import PruningCurve as PruningCurve
+from .pruning.result import PruningResult as PruningResult
+from .pruning.shared_matrix import IndistinguishableResult as IndistinguishableResult
+from .pruning.shared_matrix import indistinguishable as indistinguishable
 from .sign_counting import SignCountingResult as SignCountingResult

@@ -98,14 +98,11 @@ class SignCountingResult(Result):
         wide = max(4, *(len(name) for name in self.targets))
         lines = [" " * wide + "  " + "  ".join(f"{name:>9}" for name in self.measures)]
         for name, row in zip(self.targets, self.share.T, strict=True):
-            lines.append(f"{name:>{wide}}  " + "  ".join(f"{_cell(value):>9}" for value in row))
+            cells = ["-" if np.isnan(value) else f"{value:.3f}" for value in row]
+            lines.append(f"{name:>{wide}}  " + "  ".join(f"{cell:>9}" for cell in cells))
         half = float(np.nanmax(self.high - self.low) / 2)
         foot = f"{self.n} held-out sentences (95 % within {half:.3f}), chance {self.chance:.2f}"
         return "\n".join([*lines, foot, *(f"{name}: {MEASURES[name]}" for name in self.measures)])
-
-
-def _cell(value: float) -> str:
-    return "-" if np.isnan(value) else f"{value:.3f}"
 
 
 def sign_counting(model: AnyModel | FullyConnected, task: Task, *, n: int = 2000, seed: int = 0) -> SignCountingResult:
@@ -174,26 +171,13 @@ def sign_counting(model: AnyModel | FullyConnected, task: Task, *, n: int = 2000
 
 
 def flipped(task: Lego, batch: LegoBatch, clauses: Int[Tensor, "batch flip"]) -> LegoBatch:
-    """The sentences with some signs flipped.
-
-    Args:
-        task: Task of the sentences, over signs.
-        batch: Sentences of full length.
-        clauses: Clauses to flip, in chain order, without duplicates in a row.
-    """
+    """The sentences with the signs of these clauses flipped: distinct clauses, numbered in chain order."""
     turned = torch.zeros_like(batch.operations).scatter_(1, clauses, 1)
     return task.from_content(torch.stack([batch.letters, batch.operations ^ turned, batch.clause_of], -1))
 
 
 def broken(task: Lego, batch: LegoBatch, clauses: Int[Tensor, " batch"], generator: torch.Generator) -> Batch:
-    """The sentences with one clause that refers to a letter not in the sentence.
-
-    Args:
-        task: Task of the sentences, with more letters than variables.
-        batch: Sentences.
-        clauses: Clause to break in each sentence, in chain order; not the root's.
-        generator: Source of the letters.
-    """
+    """The sentences with one clause each, not the first of the chain, that refers to a letter not in the sentence."""
     spare = torch.rand(len(batch), len(task.alphabet), generator=generator).scatter_(1, batch.letters, -1).argmax(1)
     reference = batch.target_positions.gather(1, clauses[:, None]) + task.clause_length - 2
     if task.sentence_format == "compact":

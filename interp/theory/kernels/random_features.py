@@ -23,8 +23,45 @@ FEW = 64
 """If at most one pair of strings in 64 has equal tokens, looping over those pairs is faster than a matrix product."""
 
 
+class Kernel:
+    """A kernel on strings: K = E[phi(u) phi(v)] for normal u, v whose covariance is `attention`."""
+
+    @property
+    def random_draws(self) -> int:
+        """Number of random draws that values depend on; 0 if the kernel is exact."""
+        return 0
+
+    def attention(self, x: Strings, y: Others | None = None) -> Float[np.ndarray, "string other"]:
+        """Covariance of every string in x with every string in y (default: x).
+
+        Raises:
+            ValueError: token ids that are not integers from 0, no strings, or strings of different lengths.
+        """
+        raise NotImplementedError
+
+    def gram(self, x: Strings, y: Others | None = None) -> Float[np.ndarray, "string other"]:
+        """Gram matrix: K of every string in x with every string in y (default: x). Raises as `attention` does."""
+        between = self.attention(x, y)
+        if y is None:
+            return self.hidden(between, between.diagonal(), between.diagonal())
+        return self.hidden(between, self._diagonal(_ids(x, "x")), self._diagonal(_ids(y, "y")))
+
+    def hidden(
+        self,
+        between: Float[np.ndarray, "*batch string other"],
+        own: Float[np.ndarray, "*batch string"],
+        other: Float[np.ndarray, "*batch other"],
+    ) -> Float[np.ndarray, "*batch string other"]:
+        """E[phi(u) phi(v)] for normal u, v with covariance `between` and variances `own` and `other`; default: ReLU."""
+        return relu_kernel(between, own, other)
+
+    def _diagonal(self, ids: Int[np.ndarray, "string pos"]) -> Float[np.ndarray, " string"]:
+        """`attention` of every string with itself."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, kw_only=True)
-class TransformerKernel:
+class TransformerKernel(Kernel):
     """Kernel of an infinitely wide transformer with one attention layer, of which only the last layer is trained.
 
     With normal random numbers zeta per token and p per position, s(X) = softmax_i(beta (zeta[x_i] + gamma p_i)) and
@@ -72,7 +109,6 @@ class TransformerKernel:
 
     @property
     def random_draws(self) -> int:
-        """Number of draws that values depend on; 0 for uniform attention."""
         return self.n_draws if self.beta else 0
 
     def attention(self, x: Strings, y: Others | None = None) -> Float[np.ndarray, "string other"]:
@@ -80,9 +116,6 @@ class TransformerKernel:
 
         The cost is one matrix product (string, draw) x (draw, other) per position, and one per pair of positions that
         often have the same token.
-
-        Raises:
-            ValueError: token ids that are not integers from 0, no strings, or strings of different lengths.
         """
         left = _ids(x, "x")
         right = left if y is None else _ids(y, "y", pos=left.shape[1])
@@ -100,24 +133,12 @@ class TransformerKernel:
                     total[few] += np.einsum("hr,hr->h", a[i][few[0]], b[j][few[1]])
         return total / self.n_draws
 
-    def gram(self, x: Strings, y: Others | None = None) -> Float[np.ndarray, "string other"]:
-        """Gram matrix: K of every string in x with every string in y (default: x).
-
-        Raises:
-            ValueError: as in `attention`.
-        """
-        between = self.attention(x, y)
-        if y is None:
-            return self.hidden(between, between.diagonal(), between.diagonal())
-        return self.hidden(between, self._diagonal(_ids(x, "x")), self._diagonal(_ids(y, "y")))
-
     def hidden(
         self,
         between: Float[np.ndarray, "*batch string other"],
         own: Float[np.ndarray, "*batch string"],
         other: Float[np.ndarray, "*batch other"],
     ) -> Float[np.ndarray, "*batch string other"]:
-        """E[phi(u) phi(v)] for normal u, v with covariance `between` and variances `own` and `other`."""
         if self.activation == "relu":
             return relu_kernel(between, own, other)
         return cosine_kernel(between, own, other, b1=self.b1, b2=self.b2)
@@ -134,7 +155,6 @@ class TransformerKernel:
             yield weight / weight.sum(0)
 
     def _diagonal(self, ids: Int[np.ndarray, "string pos"]) -> Float[np.ndarray, " string"]:
-        """K_attn of every string with itself."""
         equal = (ids[:, :, None] == ids[:, None]) + self.gamma**2 * np.eye(ids.shape[1])
         total = np.zeros(len(ids))
         for s in self._patterns(ids):
@@ -147,7 +167,7 @@ class TransformerKernel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MLPKernel:
+class MLPKernel(Kernel):
     """Kernel of an infinitely wide ReLU network with one hidden layer on concatenated one-hot tokens.
 
     The inner product of two inputs is the number of positions with equal tokens, and K(X, Y) = E[relu(u) relu(v)] with
@@ -159,17 +179,8 @@ class MLPKernel:
     Source: template paper (arXiv:2310.09753), its argument that fully connected networks fail; kernel: Cho & Saul 2009.
     """
 
-    @property
-    def random_draws(self) -> int:
-        """Always 0: the kernel is exact."""
-        return 0
-
     def attention(self, x: Strings, y: Others | None = None) -> Float[np.ndarray, "string other"]:
-        """Inner products of the inputs: the number of positions with equal tokens, 0 to pos.
-
-        Raises:
-            ValueError: as in `TransformerKernel.attention`.
-        """
+        """Inner products of the inputs: the number of positions with equal tokens, 0 to pos."""
         left = _ids(x, "x")
         right = left if y is None else _ids(y, "y", pos=left.shape[1])
         total = np.zeros((len(left), len(right)))
@@ -177,30 +188,11 @@ class MLPKernel:
             total += left[:, i, None] == right[:, i]
         return total
 
-    def gram(self, x: Strings, y: Others | None = None) -> Float[np.ndarray, "string other"]:
-        """Gram matrix: K of every string in x with every string in y (default: x).
-
-        Raises:
-            ValueError: as in `TransformerKernel.attention`.
-        """
-        between = self.attention(x, y)
-        own, other = (np.full(size, float(x.shape[1])) for size in between.shape)
-        return self.hidden(between, own, other)
-
-    def hidden(
-        self,
-        between: Float[np.ndarray, "*batch string other"],
-        own: Float[np.ndarray, "*batch string"],
-        other: Float[np.ndarray, "*batch other"],
-    ) -> Float[np.ndarray, "*batch string other"]:
-        """E[relu(u) relu(v)], as in `relu_kernel`."""
-        return relu_kernel(between, own, other)
+    def _diagonal(self, ids: Int[np.ndarray, "string pos"]) -> Float[np.ndarray, " string"]:
+        return np.full(len(ids), float(ids.shape[1]))
 
     def __str__(self) -> str:
         return "MLP, relu"
-
-
-Kernel = TransformerKernel | MLPKernel
 
 
 def relu_kernel(

@@ -135,6 +135,9 @@ def template_matrix(
     estimate, error = _jackknife(eigenvalues, np.linalg.eigvalsh(matrices))
     margin = error[0] * stats.t.isf((1 - CONFIDENCE) / 2, max(1, len(drawn) - 1))
     low = float(estimate[0] - margin)
+    verdict = "undecided" if kernel.random_draws else "singular"
+    if low > ROUNDING * float(eigenvalues[-1]):
+        verdict = "nonsingular"
     return TemplateMatrix(
         kernel=str(kernel),
         templates=tuple(one.text for one in task.labelled),
@@ -148,7 +151,7 @@ def template_matrix(
         smallest=float(estimate[0]),
         low=low,
         high=float(estimate[0] + margin),
-        verdict=_verdict(low, exact=not kernel.random_draws, zero=ROUNDING * float(eigenvalues[-1])),
+        verdict=verdict,
         copies=copies,
         repeats=len(drawn),
         n=kernel.random_draws * repeats,
@@ -177,9 +180,3 @@ def _jackknife(
     """Bias-corrected estimate and standard error, from the estimates without each repeat."""
     n = len(without)
     return n * whole - (n - 1) * without.mean(0), np.sqrt((n - 1) * without.var(0))
-
-
-def _verdict(low: float, *, exact: bool, zero: float) -> str:
-    if low > zero:
-        return "nonsingular"
-    return "singular" if exact else "undecided"

@@ -62,13 +62,7 @@ def prune_to_mlp(
 ) -> PruningResult:
     """Prune a ReLU network of four random matrices to y = W_out relu(W_in x).
 
-    Args:
-        w_in: First target matrix, of spectral norm 1 at most.
-        w_out: Second target matrix, the same.
-        candidates: As in `prune_to_linear`.
-        rescale: As in `prune_to_linear`.
-        tolerance: As in `prune_to_linear`.
-        seed: As in `prune_to_linear`.
+    Both target matrices have a spectral norm of 1 at most. The options are those of `prune_to_linear`.
 
     Raises:
         ValueError: matrices whose shapes do not fit, or as `prune_to_linear`.
@@ -95,8 +89,8 @@ def prune_to_attention(
         target: A transformer with layers of Eq. 6; not changed.
         layer: Layer of the target.
         candidates: Random numbers to choose from, for each entry of W_K^T W_Q and of W_O W_V.
-        rescale: As in `prune_to_linear`.
-        tolerance: As in `prune_to_linear`.
+        rescale: Accept a larger norm, and scale the random weights by it.
+        tolerance: Largest error accepted; if None, any.
         seed: Seed of the random layer and the inputs.
 
     Raises:

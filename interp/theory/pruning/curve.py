@@ -41,14 +41,8 @@ Answers = Float[np.ndarray, "measure sample"]
 Point = tuple[float, Answers]
 """The fraction kept, and the answers at that fraction."""
 
-PANELS = {
-    "magnitude": "all matrices",
-    "magnitude, each matrix": "all matrices",
-    "random": "all matrices",
-    "structured": "hidden units and heads",
-    "heads": "hidden units and heads",
-    "heads, random order": "hidden units and heads",
-}
+PANELS: dict[str, str] = dict.fromkeys(get_args(AllMatrices), "all matrices")
+PANELS |= dict.fromkeys(get_args(Parts), "hidden units and heads")
 """Panel of the chart for each curve; the others are of one kind of matrix."""
 SHOWN = (0.5, 0.2, 0.1, 0.0)
 """Fractions kept at which accuracy is printed."""

@@ -87,11 +87,8 @@ def mask_projection_layer(block: ExtendedBlock, maps: LayerMaps, layout: Layout)
 def mask_identity_layer(block: ExtendedBlock, layout: Layout, *, idle_heads: bool = False) -> LayerMasks:
     """Prune a random layer to the identity. The masks depend on no target.
 
-    Args:
-        block: The random layer.
-        layout: Position of the stream.
-        idle_heads: Keep the weights of attention except one half of W_V and the other half of W_O, so that heads have
-            patterns but write zero; if False, all of attention is pruned.
+    With `idle_heads`, attention keeps its weights except one half of W_V and the other half of W_O, so that heads have
+    patterns but write zero. Otherwise all of attention is pruned.
     """
     masks = nothing_kept(block)
     if idle_heads:
@@ -213,12 +210,8 @@ class Growth:
 def grow(before: Growth, kept: LayerMasks, maps: LayerMaps | None, *, d_model: int, eps: float) -> Growth:
     """Error bound after one random layer: the entering error times the Lipschitz constant, plus the layer's own error.
 
-    Args:
-        before: Bounds before the layer.
-        kept: The layer's masks, with the errors of its maps.
-        maps: The trained layer whose attention it has; None without attention.
-        d_model: Width of the random network.
-        eps: Epsilon of its norm.
+    `maps` is the trained layer whose attention it has, None without attention; `d_model` and `eps` are the random
+    network's width and the epsilon of its norm.
 
     Source: bounded Dyck (arXiv:2312.01429) Theorem 3, Lemma 5. Differs: constants are computed from the masks; the
     Lipschitz constant of a norm is 1 / sqrt(eps), which makes them large.

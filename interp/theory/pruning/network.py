@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.utils import prune
 
@@ -193,17 +193,15 @@ def trimmed(network: Transformer) -> Transformer:
         mlp = block.mlp
         if mlp is None:
             continue
-        alive = mlp.w_2.weight.any(1)
-        mlp.w_2.weight, mlp.w_3.weight = _parameter(mlp.w_2.weight[alive]), _parameter(mlp.w_3.weight[:, alive])
-        used = mlp.w_in.weight.any(1) & mlp.w_2.weight.any(0)
-        mlp.w_in.weight, mlp.w_2.weight = _parameter(mlp.w_in.weight[used]), _parameter(mlp.w_2.weight[:, used])
-        used = mlp.w_3.weight.any(1) & mlp.w_out.weight.any(0)
-        mlp.w_3.weight, mlp.w_out.weight = _parameter(mlp.w_3.weight[used]), _parameter(mlp.w_out.weight[:, used])
+        _keep_units(mlp.w_2, mlp.w_3, mlp.w_2.weight.any(1))
+        for first, second in ((mlp.w_in, mlp.w_2), (mlp.w_3, mlp.w_out)):
+            _keep_units(first, second, first.weight.any(1) & second.weight.any(0))
     return small.double()
 
 
-def _parameter(weight: Tensor) -> nn.Parameter:
-    return nn.Parameter(weight.clone(), requires_grad=False)
+def _keep_units(first: Linear, second: Linear, used: Bool[Tensor, " unit"]) -> None:
+    first.weight = nn.Parameter(first.weight[used], requires_grad=False)
+    second.weight = nn.Parameter(second.weight[:, used], requires_grad=False)
 
 
 def random_layers(network: Transformer) -> list[ExtendedBlock]:

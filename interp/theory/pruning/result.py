@@ -65,10 +65,8 @@ class PruningResult(Result):
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per random layer."""
-        import pandas as pd
-
-        columns = {"layer": range(len(self.layers)), "pruned_to": self.layers}
-        return pd.DataFrame(columns | {"error": self.growth, "bound": self.bound, "n": self.n})
+        axes = {"layer": range(len(self.layers))}
+        return self._table(axes, pruned_to=self.layers, error=self.growth, bound=self.bound, n=self.n)
 
     def plot(self) -> "alt.TopLevelMixin":
         """Largest error found after each layer, and its upper bound."""
@@ -115,17 +113,11 @@ def within_tolerance(
     tolerance: float | None,
     fixed: bool = False,
 ) -> T:
-    """Prune with a number of candidates, and check that the error is at most the tolerance.
-
-    Args:
-        make: Prunes with a given number of candidates.
-        error: Error of what `make` returns.
-        candidates: Number of candidates per weight.
-        tolerance: Largest error accepted; if None, any.
-        fixed: The random network is given, so that more candidates cannot be tried.
+    """Prune by `make(candidates)`, and check that the error of its result is at most the tolerance.
 
     Raises:
-        ValueError: the error is larger, with the least number of candidates tried, in steps of 2, that is enough.
+        ValueError: the error is larger. Unless the random network is `fixed`, the message has the least number of
+            candidates that is enough, found by trying even steps upwards.
     """
     made = make(candidates)
     if tolerance is None or (found := error(made)) <= tolerance:

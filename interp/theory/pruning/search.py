@@ -42,11 +42,7 @@ def worst_on_ball(
 ) -> Worst:
     """Maximise a difference by gradient ascent from every start, with step lengths that fall geometrically.
 
-    Args:
-        difference: Difference for each input, differentiable.
-        starts: Sampled inputs; each vector along the last axis is first projected onto the ball.
-        radius: Radius of the ball, for each vector along the last axis.
-        steps: Number of steps.
+    Each vector along the last axis is projected onto the ball, before the first step and after every step.
     """
     at = _within(starts.detach(), radius)
     best, sampled = torch.full((len(at),), -torch.inf), None
@@ -75,13 +71,7 @@ def worst_tokens(
 ) -> Worst:
     """Maximise a difference over token sequences by random exchanges of one token, kept if they increase it.
 
-    Args:
-        difference: Difference for each sequence.
-        tokens: Sampled sequences.
-        d_vocab: Size of the vocabulary.
-        generator: Source of positions and tokens.
-        steps: Exchanges tried per sequence.
-        climbers: Number of sequences to change: those with the largest difference.
+    Only the `climbers` sequences with the largest difference are changed.
     """
     found = difference(tokens)
     order = found.argsort(descending=True)[:climbers]
@@ -109,13 +99,10 @@ def norm_1_2(x: Float[Tensor, "batch *pos width"]) -> Float[Tensor, " batch"]:
 def stream_distances(
     target: Transformer, small: Transformer, names: Sequence[str], *, layer: int = 0
 ) -> Callable[[Tensor], Float[Tensor, "batch stage"]]:
-    """The function from residual streams to distances, after each random layer, from the target's hook points.
+    """Distances of two residual streams as a function of the stream that enters both networks.
 
-    Args:
-        target: The target.
-        small: The pruned network.
-        names: For each random layer, the target's hook point to compare with.
-        layer: Layer of the target that the streams enter.
+    After each random layer of the pruned network `small`, the distance is from the target's hook point in `names`. The
+    target is resumed from `layer`, the pruned network from its first layer.
     """
     points = list(dict.fromkeys(names))
     posts = [f"blocks.{index}.hook_resid_post" for index in range(len(names))]

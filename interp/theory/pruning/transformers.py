@@ -169,14 +169,9 @@ def prune_to_layer(
 def prune_network(
     network: Transformer, target: Transformer, candidates: int, *, last: bool = False, idle_heads: bool = False
 ) -> Pruned:
-    """A copy of a random network of 4 L layers, with 2 L of them pruned to the target and the others to the identity.
+    """A copy of a random network of 4 L layers: the first (or last) 2 L pruned to the target, the others to identities.
 
-    Args:
-        network: The random network.
-        target: The target, of L layers.
-        candidates: Random numbers to choose from, for each weight of the target.
-        last: Prune the last 2 L layers to the target instead of the first.
-        idle_heads: Keep heads in identity layers; see `mask_identity_layer`.
+    `idle_heads` keeps heads in identity layers; see `mask_identity_layer`.
 
     Raises:
         ValueError: the network is too small.
