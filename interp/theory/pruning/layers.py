@@ -46,6 +46,8 @@ class LayerMasks:
     score_error: float = 0.0
     write_error: float = 0.0
     """Spectral norms of the errors of attention's maps, summed over heads."""
+    maps: LayerMaps | None = None
+    """The trained layer whose attention it has; None without attention."""
 
 
 @torch.no_grad()
@@ -63,7 +65,7 @@ def mask_attention_layer(block: ExtendedBlock, maps: LayerMaps, layout: Layout) 
     mix[:width, width + 1 :] = gain.diag()
     sources = torch.cat([mid, torch.arange(layout.normed.start, layout.normed.stop)])
     projection = _pass_on(block, sources, mix, weights, layout, masks)
-    return LayerMasks(masks=masks, score_error=errors[0], write_error=errors[1], projection=projection)
+    return LayerMasks(masks=masks, score_error=errors[0], write_error=errors[1], projection=projection, maps=maps)
 
 
 @torch.no_grad()
@@ -207,18 +209,17 @@ class Growth:
     """Of its error."""
 
 
-def grow(before: Growth, kept: LayerMasks, maps: LayerMaps | None, *, d_model: int, eps: float) -> Growth:
+def grow(before: Growth, kept: LayerMasks, *, d_model: int, eps: float) -> Growth:
     """Error bound after one random layer: the entering error times the Lipschitz constant, plus the layer's own error.
 
-    `maps` is the trained layer whose attention it has, None without attention; `d_model` and `eps` are the random
-    network's width and the epsilon of its norm.
+    `d_model` and `eps` are the width of the random network and the epsilon of its norm.
 
     Source: bounded Dyck (arXiv:2312.01429) Theorem 3, Lemma 5. Differs: constants are computed from the masks; the
     Lipschitz constant of a norm is 1 / sqrt(eps), which makes them large.
     """
     made, entering = kept.projection, before.radius + before.error
-    normed = 0.0 if maps is None else (d_model / 2) ** 0.5
-    normed_error = 0.0 if maps is None else _attention_error(before, kept, maps) / eps**0.5
+    normed = 0.0 if kept.maps is None else (d_model / 2) ** 0.5
+    normed_error = 0.0 if kept.maps is None else _attention_error(before, kept, kept.maps) / eps**0.5
     read = ((made.residual * entering) ** 2 + normed**2) ** 0.5 + normed_error
     own = made.second_norm * made.first_error + made.second_error * (made.first_norm + made.first_error)
     return Growth(

@@ -50,8 +50,6 @@ class Pruned:
     masks: dict[str, Tensor]
     """By module name of each matrix."""
     layers: tuple[LayerMasks, ...]
-    maps: tuple[LayerMaps | None, ...]
-    """The trained layer whose attention each layer has; None without attention."""
     names: tuple[str, ...]
     """What each layer was pruned to."""
     stages: tuple[str, ...]
@@ -197,27 +195,22 @@ def _pruned(
     network = copy.deepcopy(network)
     copy_embeddings(network, target)
     points, blocks = _stages(target.cfg, layers), random_layers(network)
-    kept, made, names, reached = [], [], [], []
-    for index in range(network.cfg.n_layers):
-        block, step = blocks[index], index - first
-        inside = 0 <= step < len(points)
-        half = maps[step // 2] if inside else None
-        if half is None:
-            kept.append(mask_identity_layer(block, layout, idle_heads=idle_heads))
-        else:
-            kept.append((mask_projection_layer if step % 2 else mask_attention_layer)(block, half, layout))
-        made.append(half if step % 2 == 0 else None)
-        names.append(f"{'MLP' if step % 2 else 'attention'} of layer {layers[step // 2]}" if inside else "identity")
-        reached.append(points[min(step, len(points) - 1)] if step >= 0 else f"blocks.{layers[0]}.hook_resid_pre")
+    last = first + len(points)
+    halves = [(mask, one) for one in maps for mask in (mask_attention_layer, mask_projection_layer)]
+    kept = [mask_identity_layer(block, layout, idle_heads=idle_heads) for block in (*blocks[:first], *blocks[last:])]
+    kept[first:first] = [
+        mask(block, one, layout) for block, (mask, one) in zip(blocks[first:last], halves, strict=True)
+    ]
+    names = [f"{half} of layer {layer}" for layer in layers for half in ("attention", "MLP")]
+    after = len(blocks) - last
     masks = {f"weights.{index}.{name}": mask for index, one in enumerate(kept) for name, mask in one.masks.items()}
     apply_masks(network, masks)
     return Pruned(
         network=network,
         masks=masks,
         layers=tuple(kept),
-        maps=tuple(made),
-        names=tuple(names),
-        stages=tuple(reached),
+        names=("identity",) * first + tuple(names) + ("identity",) * after,
+        stages=(f"blocks.{layers[0]}.hook_resid_pre",) * first + tuple(points) + tuple(points[-1:]) * after,
     )
 
 
@@ -264,8 +257,8 @@ def _stream_errors(target: Transformer, pruned: Pruned, starts: Tensor, *, layer
     spread = torch.linspace(0, len(starts) - 1, min(N_STARTS, len(starts))).long()
     growth, worst = largest_distances(distances, starts[spread], radius=radius)
     at, bound = Growth(radius=(radius**2 + 1) ** 0.5, error=0.0), []
-    for kept, maps in zip(pruned.layers, pruned.maps, strict=True):
-        at = grow(at, kept, maps, d_model=small.cfg.d_model, eps=small.cfg.layer_norm_eps)
+    for kept in pruned.layers:
+        at = grow(at, kept, d_model=small.cfg.d_model, eps=small.cfg.layer_norm_eps)
         bound.append(at.error)
     bounds = torch.tensor(bound).numpy()
     return worst, {"layers": pruned.names, "growth": growth.numpy(), "bound": bounds, "radius": radius}
