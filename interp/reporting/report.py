@@ -1,4 +1,4 @@
-"""Results to one HTML file that opens offline."""
+"""HTML reports of results and of training runs."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,22 +28,22 @@ SECTION_OF: dict[type, Callable[[Any], Section]] = {
     AuditResult: part.verdicts,
     VariationResult: part.variations,
 }
-"""Which function makes a section of a result."""
+"""The section function of each type of result."""
 NAMES = {"lego": "LEGO", "dyck": "bounded Dyck", "template": "template strings", "text": "text"}
-"""What tasks are called in a sentence."""
+"""Names of tasks in a sentence."""
 
 
 def report(results: Sequence[Any], path: str | Path, *, title: str, lead: str = "") -> Path:
     """Write results to one self-contained HTML file, atomically.
 
     Args:
-        results: Results of any verbs, `AttentionPage`s, or ready `Section`s, in the order they are to appear.
+        results: Results of any verbs, `AttentionPage`s or `Section`s, in the order of the page.
         path: The HTML file.
         title: Heading of the page.
-        lead: What it shows, in a few sentences.
+        lead: Summary in a few sentences.
 
     Raises:
-        ValueError: no result, or one that has no section.
+        ValueError: no results, or one that has no section.
     """
     return write_page(path, title=title, lead=lead, sections=[_section(result) for result in results])
 
@@ -56,24 +56,24 @@ def report_run(
     results: Sequence[Any] = (),
     control: TrainingRun | None = None,
     n_test: int = 10_000,
-    title: str = "What the model learned, and how",
+    title: str = "Training report",
 ) -> tuple[Path, dict[str, EvaluationResult]]:
-    """Write the page of one training run: an example, curves, accuracies, what was found, provenance.
+    """Write a page about one training run: an example, learning curves, accuracies, results and provenance.
 
     Args:
-        run: The model that the page is about.
-        task: What it learned.
+        run: The training run.
+        task: Its task.
         path: The HTML file.
-        results: What was found out about it, as in `report`.
-        control: Another run to show beside it.
-        n_test: Held-out examples for the accuracies.
+        results: Further results on its model, as in `report`.
+        control: Another run, shown for comparison.
+        n_test: Number of held-out examples for the accuracies.
         title: Heading of the page.
 
     Returns:
         The file, and the held-out accuracies of the model and of the control.
 
     Raises:
-        ValueError: fewer than one test example, or a result that has no section.
+        ValueError: no test examples, or a result that has no section.
     """
     runs = {"model": run} | ({"control": control} if control else {})
     tested = {name: evaluate(one.model, task, n=n_test, seed=one.manifest["seed"]) for name, one in runs.items()}
@@ -89,8 +89,8 @@ def report_run(
     heads = "1 head" if cfg.n_heads == 1 else f"{cfg.n_heads} heads"
     lead = (
         f"A transformer with {cfg.n_layers} layers and {heads} per layer was trained on "
-        f"{NAMES[run.manifest['task']['task']]} from seed {run.manifest['seed']}. On {n_test} held-out examples its "
-        f"weakest target, {target}, is right {accuracy:.2%} of the time."
+        f"{NAMES[run.manifest['task']['task']]} with seed {run.manifest['seed']}. On {n_test} held-out examples, the "
+        f"accuracy of its weakest target, {target}, is {accuracy:.2%}."
     )
     return report(sections, path, title=title, lead=lead), tested
 
@@ -105,6 +105,6 @@ def _section(result: Any) -> Section:
         return part.as_it_prints(result)
     known = ", ".join(kind.__name__ for kind in SECTION_OF)
     raise ValueError(
-        f"results holds a {type(result).__name__}, which has no section; there are {known}, every other result of a "
-        f"verb, and Section."
+        f"results has a {type(result).__name__}, which has no section; pass {known}, any other result of a verb, or "
+        f"a Section."
     )

@@ -1,4 +1,4 @@
-"""Each result as a section of a page: what it shows, how to read it, its chart and its table."""
+"""Sections of a report page, one function per kind of result: text, chart and table."""
 
 import json
 from html import escape
@@ -24,19 +24,16 @@ from interp.view.page import Section
 
 
 def what_was_trained(runs: dict[str, TrainingRun]) -> Section:
-    """Task, model and training of each run, a line each; all settings stand under provenance."""
-    rows = [("", *runs)]
-    rows += [
-        (name, *(describe(run) for run in runs.values()))
-        for name, describe in (("task", _task_line), ("model", _model_line), ("training", _training_line))
-    ]
+    """Task, model and training of each run, one line each."""
+    describe = {"task": _task_line, "model": _model_line, "training": _training_line}
+    rows = [("", *runs), *((name, *map(line, runs.values())) for name, line in describe.items())]
     text = ""
     if any(run.manifest["settings"]["association"] == "mimic" for run in runs.values()):
         text = (
-            "Before the task, mimicking teaches head 0 of every layer to attend locally and head 1 to attend to "
-            "identical tokens. Those two patterns are therefore installed, not discovered."
+            "Before training on the task, mimicking trains head 0 of every layer to attend locally and head 1 to "
+            "attend to identical tokens. These two patterns are therefore installed by training, not discovered."
         )
-    return Section(title="What was trained", text=text, table=rows)
+    return Section(title="Training setup", text=text, table=rows)
 
 
 def _task_line(run: TrainingRun) -> str:
@@ -46,9 +43,9 @@ def _task_line(run: TrainingRun) -> str:
         language = f"{task['n_types']} types to depth {task['max_depth']}, q = {task['q']}"
         return f"bounded Dyck: {language}; {kind} {task['length']} brackets, loss on {task['loss_on']}"
     if task["task"] == "text":
-        asked = {"next_token": "the next token", "masked": "masked tokens"}[task["objective"]]
-        more = " and whether a second sentence follows" if task["next_sentence"] else ""
-        return f"text ({task['corpus']['source']}): {asked}{more}; windows of {task['n_ctx']} tokens"
+        predicted = {"next_token": "the next token", "masked": "masked tokens"}[task["objective"]]
+        more = " and whether the second sentence is the next one" if task["next_sentence"] else ""
+        return f"text ({task['corpus']['source']}): predict {predicted}{more}; windows of {task['n_ctx']} tokens"
     if task["task"] == "template":
         shown = [str(LabelledTemplate(tuple(one["tokens"]), one["label"])) for one in task["templates"][:4]]
         more = f" and {len(task['templates']) - 4} more" if len(task["templates"]) > 4 else ""
@@ -85,8 +82,8 @@ def learning_curves(runs: dict[str, TrainingRun]) -> Section:
     chance = next(iter(runs.values())).manifest["chance"]
     return Section(
         title="Learning curves",
-        text="Accuracy on held-out examples as training went on; bands are 95 % intervals, the dashed line is chance. "
-        "The first steps of a mimicking run teach attention only.",
+        text="Accuracy on held-out examples during training. Bands are 95 % intervals; the dashed line is chance. In a "
+        "mimicking run, the first steps train attention only.",
         chart=curves(
             table, x="step", y="accuracy", series="target", panel="run", rule=chance,
             title=f"accuracy per target, n = {table['n'].iloc[0]} per point",
@@ -95,7 +92,7 @@ def learning_curves(runs: dict[str, TrainingRun]) -> Section:
 
 
 def accuracies(tested: dict[str, EvaluationResult]) -> Section:
-    """Test accuracy of every target with its interval, and as a table."""
+    """Test accuracy of every target with its interval, as a chart and a table."""
     table = pd.concat([result.to_dataframe().assign(run=name) for name, result in tested.items()])
     first = next(iter(tested.values()))
     rows = [("target", *tested)]
@@ -104,64 +101,59 @@ def accuracies(tested: dict[str, EvaluationResult]) -> Section:
         rows.append((target, *cells))
     return Section(
         title="Accuracy per target",
-        text=f"On {first.n} examples of the {first.split} split, none of them trained on. Intervals are 95 %, exact.",
+        text=f"Accuracy on {first.n} held-out examples of the {first.split} split, with exact 95 % intervals.",
         chart=dots(table, x="target", y="accuracy", series="run", rule=first.chance, title=f"n = {first.n} per point"),
         table=rows,
     )
 
 
 def probe_map(probes: ProbeResult) -> Section:
-    """Where each target's value can be read, beside the controls of that reading."""
+    """Probe accuracy by layer and target, with its controls."""
     text = (
-        f"Each cell: held-out accuracy of one linear classifier ({probes.solver}) that reads {probes.label} from the "
-        f"residual stream where the target is read; layer 0 is the embedding. The classifiers were fitted on "
-        f"{probes.n_train} examples. Beside it: the same classifiers on a control task, a random class for each input "
-        f"type, which only memory can answer; and on an untrained model of the same config. With shuffled labels they "
-        f"score {probes.shuffled.mean():.3f} on average ({probes.n_controls} draws)."
+        f"Each cell is the held-out accuracy of one linear classifier ({probes.solver}) that predicts {probes.label} "
+        f"from the residual stream at the position of the target; layer 0 is the embedding. The classifiers were "
+        f"fitted on {probes.n_train} examples. The other maps are controls: the same classifiers on a control task (a "
+        f"random class for each input type, which can only be memorised) and on an untrained model of the same config. "
+        f"With shuffled labels, the mean accuracy is {probes.shuffled.mean():.3f} ({probes.n_controls} draws)."
     )
     if probes.causal is not None:
         causal = probes.causal
         text += (
-            f"\n\nReadable does not mean used. The last map sets the class direction of one layer to its value in "
-            f"another sentence, and shows how often the output becomes that sentence's answer "
-            f"({int(causal['n'].min())} pairs or more per cell). A move as far in a random direction does so in "
-            f"{causal['placebo'].mean():.1%} of pairs on average, a move along the probe's own weights in "
-            f"{causal['weights'].mean():.1%}."
+            f"\n\nA label that can be decoded is not necessarily used by the model. The last map is the result of an "
+            f"interchange intervention: the class direction at one layer is set to its value in another sentence, and "
+            f"the map shows how often the output becomes the answer to that sentence (at least "
+            f"{int(causal['n'].min())} pairs per cell). On average, a change of the same size in a random direction "
+            f"has this effect in {causal['placebo'].mean():.1%} of pairs, and an interchange along the weights of the "
+            f"probe in {causal['weights'].mean():.1%}."
         )
-    return Section(title="Where each answer becomes readable", text=text, chart=probes.plot())
+    return Section(title="Linear probes by layer and target", text=text, chart=probes.plot())
 
 
 def example(run: TrainingRun, task: Lego) -> Section:
-    """One held-out sentence, its chain, and what the model answers."""
+    """One held-out sentence, its chain, and the answers of the model."""
     batch = task.sample(1, generator=derived_generator(run.manifest["seed"], "example"), split="test")
     chain = chain_of(task, batch)
     logits = run.model(batch.tokens).detach()[0, batch.target_positions[0]]
     answers = [task.group.points[index] for index in logits.argmax(-1).tolist()]
     index_of = {clause: index for index, clause in enumerate(chain.clause_of)}
-    picture = chain_svg(
-        root=chain.root,
-        variables=chain.variables,
-        operations=chain.operations,
-        values=chain.values,
-        answers=answers,
-    )
+    names = ("root", "variables", "operations", "values")
+    picture = chain_svg(**{name: getattr(chain, name) for name in names}, answers=answers)
     sentence = sentence_html(chain.words, chain.clause_of_word, [index_of[c] for c in range(task.n_vars)])
     return Section(
-        title="One sentence and its chain",
-        text="Every clause gives one variable as an operation on another, and clauses stand in random order; the "
-        "small number says which place in the chain each defines. To tell a value, the model must find the clause that "
-        "the variable depends on, and the one before it, down to the root.",
+        title="Example sentence and its chain",
+        text="Every clause defines one variable as an operation on another. The clauses are in random order; the small "
+        "number is the position in the chain of the variable that a clause defines. To predict a value, the model must "
+        "follow the chain back to the root, or find a shortcut.",
         html=sentence + picture,
     )
 
 
 def head_table(patterns: HeadPatterns) -> Section:
-    """Label, score, interval and p of every head."""
+    """Label, score, interval and p value of every head."""
     rows = [("head", "label", "score [95 %]", "p (Holm)", "value-weighted", "untrained", "entropy", "moved")]
     for layer, row in enumerate(patterns.label):
         for head, label in enumerate(row):
-            best = int(patterns.score[layer, head].argmax())
-            kind = patterns.kinds.index(label) if label in patterns.kinds else best
+            kind = patterns.best_kind(layer, head)
             cell = (layer, head, kind)
             nearest = f" (nearest {patterns.kinds[kind]})" if label == "unclassified" else ""
             rows.append(
@@ -177,37 +169,38 @@ def head_table(patterns: HeadPatterns) -> Section:
                 )
             )
     text = (
-        "The score of a head is the attention it puts on related keys, 0 at chance and 1 for all of it. A head is "
-        "labelled only if permuting keys could hardly give its score (p, corrected for all heads and kinds at "
-        f"{patterns.alpha:g}), if its interval over {patterns.n} sequences lies above 0.3, and above every head of an "
-        "untrained model (column untrained). Value-weighted: the score when keys count by the norm of what they write. "
-        "A label says where a head looks, not that it matters; taking heads out shows that."
+        "The score of a head on a kind is its attention to related keys, scaled so that 0 is chance and 1 is all of "
+        "its attention. A head is labelled only if its p value (permuted keys, corrected for all heads and kinds) is "
+        f"at most {patterns.alpha:g}, and if its 95 % interval over {patterns.n} sequences is above 0.3 and above "
+        "every head of an untrained model (column untrained). Value-weighted: the score with attention weighted by the "
+        "norm of what each key writes. Entropy: mean row entropy as a fraction of its maximum. Moved: mean norm of "
+        "what a query receives. A label describes where a head attends, not whether it matters; ablation measures that."
     )
-    return Section(title="Where each head looks", text=text, chart=patterns.plot(), table=rows)
+    return Section(title="Classification of heads", text=text, chart=patterns.plot(), table=rows)
 
 
 def gallery(page: AttentionPage) -> Section:
-    """The attention viewer, inside the page."""
+    """The attention viewer, embedded in the page."""
     frame = f'<iframe srcdoc="{escape(page.html)}" title="attention" style="width:100%;height:640px;border:0"></iframe>'
     return Section(
-        title="Attention, head by head",
-        text="One map per head on held-out sentences: rows are queries, columns are keys. Point to read a weight, "
-        "click to enlarge, and outline a relation to compare it with what a head is said to do.",
+        title="Attention maps",
+        text="One map per head on held-out sequences; rows are queries, columns are keys. Hover over a map to read a "
+        "weight, click to enlarge it, and outline a relation to compare it with the pattern of a head.",
         html=Markup(frame),
     )
 
 
 def ablations(result: AblationResult) -> Section:
-    """What breaks without each head, or without named sets of heads beside random ones."""
+    """Accuracy with single heads ablated, or with named sets of heads and random sets of the same size."""
     single = all(len(chosen) == 1 for chosen in result.heads)
     text = (
-        f"Heads are set to {result.method} on {result.n} held-out sentences, and everything after them is run again; "
-        "intervals are 95 %, paired bootstrap over sentences."
+        f"The outputs of heads are set to {result.method} on {result.n} held-out sequences, and everything downstream "
+        "is recomputed. Intervals are 95 %, paired bootstrap over sequences."
     )
     if single:
-        text += " One head at a time: what a single removal does not show may still be shared by two heads."
-        return Section(title="What breaks without each head", text=text, chart=result.plot())
-    rows = [("heads removed", *(f"accuracy on {target}" for target in result.targets))]
+        text += " Heads are ablated one at a time; a function that two heads share may show no effect."
+        return Section(title="Ablation of single heads", text=text, chart=result.plot())
+    rows = [("ablated heads", *(f"accuracy on {target}" for target in result.targets))]
     rows.append(("none", *(f"{value:.3f}" for value in result.clean)))
     for index, (name, chosen) in enumerate(zip(result.names, result.heads, strict=True)):
         left = result.clean - result.drop[index]
@@ -218,15 +211,13 @@ def ablations(result: AblationResult) -> Section:
             middle, worst = result.clean - drops.mean(0), result.clean - drops.max(0)
             cells = (f"{mean:.3f}, worst {least:.3f}" for mean, least in zip(middle, worst, strict=True))
             rows.append((f"{len(drops)} random sets of {len(chosen)}", *cells))
-    return Section(title="What breaks without each kind of head", text=text, chart=result.plot(), table=rows)
+    return Section(title="Ablation of sets of heads", text=text, chart=result.plot(), table=rows)
 
 
 def variations(result: VariationResult) -> Section:
-    """How far apart models look, layer by layer, and how far random patterns would."""
+    """Distance between the patterns of models, layer by layer, and between random patterns."""
     spread = result.baselines.index("own rows, keys shuffled")
-    rows = [
-        ("layer", "variation [95 %]", "over flat simplex", "over own rows, keys shuffled", "relative entropy [95 %]")
-    ]
+    rows = [("layer", "variation [95 %]", "/ flat simplex", "/ own rows, keys shuffled", "relative entropy [95 %]")]
     for layer, value in enumerate(result.variation):
         ends = f"[{result.low[layer]:.3f}, {result.high[layer]:.3f}]"
         entropy_ends = f"[{result.relative_low[layer]:.2f}, {result.relative_high[layer]:.2f}]"
@@ -243,15 +234,16 @@ def variations(result: VariationResult) -> Section:
     text = (
         f"Squared Frobenius distance between the attention patterns of {result.n} models on the same input, mean over "
         f"{result.n_pairs} pairs, over heads and over {len(result.prefixes)} input(s). Intervals resample models, not "
-        "pairs, which share models. Sharp rows lie further apart than flat ones whatever they mean, so the entropy "
-        "stands beside (0 is one key, 1 uniform), and so does what the models' own rows would give with their keys "
-        f"shuffled. Random patterns: {', '.join(f'{name} {mean:.2f}' for name, mean in fixed)}."
+        "pairs, since pairs share models. Sharp patterns are at larger distances than flat ones regardless of their "
+        "meaning; for comparison, the table has the relative entropy (0 for a single key, 1 for uniform) and the ratio "
+        "to the distance after shuffling the keys of each row. Expected distances of random patterns: "
+        f"{', '.join(f'{name} {mean:.2f}' for name, mean in fixed)}."
     )
-    return Section(title="How far apart models look", text=text, chart=result.plot(), table=rows)
+    return Section(title="Attention variation between models", text=text, chart=result.plot(), table=rows)
 
 
 def balance(result: BalanceResult) -> Section:
-    """Which matched brackets do not cancel."""
+    """Balance violation of matched brackets."""
     rows = [
         ("form", "mean", "largest"),
         ("S / P", f"{result.violation:.4f}", f"{result.ratio.max():.4f}"),
@@ -261,45 +253,46 @@ def balance(result: BalanceResult) -> Section:
     if result.decision is not None:
         rows.append(("share of a decision", f"{result.decision.mean():.4f}", f"{result.decision.max():.4f}"))
     return Section(
-        title="Whether matched brackets cancel",
-        text="S is the trace that an opener and its closer leave in the unnormalised attention output, P the least "
-        f"signal that must be kept apart; 0 is balance. {result.n} queries and pairs, {result.pairing} pairing. The "
-        "figures are exact for this model: nothing was sampled.",
+        title="Balance of matched brackets",
+        text="S is the trace of a matched pair of brackets in the unnormalised attention output, P the smallest signal "
+        f"that must be distinguished; perfect balance gives 0. {result.n} queries and pairs, {result.pairing} pairing. "
+        "The values are exact for this model; nothing was sampled.",
         chart=result.plot(),
         table=rows,
     )
 
 
 def verdicts(result: AuditResult) -> Section:
-    """What each head looks like, what it does, and the verdict, in a sentence each."""
-    rows = [("head", "verdict", "what was found")]
+    """Verdict and finding on every head."""
+    rows = [("head", "verdict", "finding")]
     for head, verdict, sentence in zip(result.heads, result.verdict, result.sentences(), strict=True):
         name = f"{head[0]}.{head[1]}"
         rows.append((name, verdict, sentence.removeprefix(f"{name} ")))
     worst = ", ".join(dict.fromkeys(f"{value:.2f}" for value in result.threshold))
     text = (
-        "A pattern says where a head looks, not what it does. Faithful: needed, and through what it looks like. "
-        "Misleading: looks like something, and is not needed or acts through something else. Hidden: needed, and looks "
-        "like nothing. Idle: neither. Redundant: can go alone, not together with its partners. Undecided: intervals do "
-        f"not separate. Needed means that accuracy falls by more than {worst} when the head's output is its mean over "
-        f"other sequences; {result.n} sequences, 95 % intervals, all verdicts at level {result.alpha:g} (Holm)."
+        "A pattern shows where a head attends, not what it does. Faithful: the head is needed, and acts through its "
+        "pattern. Misleading: it has a clear pattern, but is not needed or acts through something else. Hidden: it is "
+        "needed, but has no clear pattern. Idle: neither. Redundant: not needed alone, but needed together with its "
+        "partners. Undecided: the intervals do not separate these cases. Needed means that accuracy falls by more than "
+        f"{worst} when the output of the head is replaced by its mean over other sequences. {result.n} sequences, 95 % "
+        f"intervals, all verdicts at level {result.alpha:g} (Holm)."
     )
     if result.warnings:
         text += "\n\n" + " ".join(result.warnings)
-    return Section(title="Whether each head does what it looks like", text=text, chart=result.plot(), table=rows)
+    return Section(title="Audit of heads", text=text, chart=result.plot(), table=rows)
 
 
 def as_it_prints(result: Result) -> Section:
-    """Any other result: its chart, and what it prints."""
+    """Any other result: its chart and its printed text."""
     title = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in type(result).__name__)
     title = title.removesuffix(" result").strip().capitalize()
     return Section(title=title, chart=result.plot(), html=Markup("<pre>{}</pre>").format(str(result)))
 
 
 def provenance(run: TrainingRun) -> Section:
-    """Everything needed to get the same numbers again."""
+    """Seed, versions, hardware and settings that are needed to reproduce the run."""
     manifest = run.manifest
-    rows = [("what", "value"), ("seed", str(manifest["seed"]))]
+    rows = [("", "value"), ("seed", str(manifest["seed"]))]
     rows += [(name, str(value)) for name, value in {**manifest["versions"], **manifest["hardware"]}.items()]
     rows += [("threads", str(manifest["threads"])), ("started", manifest["time"])]
     rows += [(name, json.dumps(manifest[name])) for name in ("task", "settings", "config")]

@@ -324,6 +324,6 @@ def test_it_can_be_drawn_and_reported(name, tmp_path):
     assert "<svg" in drawn
     assert all(verdict in drawn for verdict in set(result.verdict))
     page = interp.report([result], tmp_path / "page.html", title="Is it true?").read_text()
-    assert "Whether each head does what it looks like" in page
+    assert "Audit of heads" in page
     for head, sentence in zip(result.heads, result.sentences(), strict=True):
         assert sentence.removeprefix(f"{head[0]}.{head[1]} ").split(" (")[0] in page

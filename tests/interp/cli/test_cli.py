@@ -122,7 +122,7 @@ def test_audit_heads_and_probes(interp, tmp_path):
     assert saved["result"] == "AuditResult"
     assert saved["values"]["n"] == 128
     page = (tmp_path / "audit.html").read_text()
-    assert "<h2>Whether each head does what it looks like</h2>" in page
+    assert "<h2>Audit of heads</h2>" in page
     assert "<h2>Probe audit</h2>" in page
     other = interp("audit", "run", "--at-chance", "--n", 128, "--seed", 1, "--out", "other.json")
     assert other.returncode == 0

@@ -188,7 +188,7 @@ def test_formats_of_a_result(tmp_path):
         np.testing.assert_array_equal(again.distance, result.distance)
         np.testing.assert_array_equal(again.low, result.low)
         page = interp.report([result], tmp_path / "page.html", title="t").read_text(encoding="utf-8")
-        assert "How far apart models look" in page
+        assert "Attention variation between models" in page
         assert "[nan" not in page
         assert f"{result.variation[1]:.3f}" in page
 

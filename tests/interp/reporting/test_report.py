@@ -87,11 +87,11 @@ def test_a_report_has_its_sections_and_numbers(report, nasty):
     task, run = nasty
     html = report.read_text()
     for title in (
-        "What was trained",
+        "Training setup",
         "Learning curves",
         "Accuracy per target",
-        "Where each answer becomes readable",
-        "One sentence and its chain",
+        "Linear probes by layer and target",
+        "Example sentence and its chain",
         "Provenance",
     ):
         assert f">{title}</a>" in html
@@ -218,7 +218,7 @@ def test_charts_draw_themselves_in_a_browser_without_a_network(report, tmp_path)
 
 def test_what_has_no_section_is_refused(tmp_path):
     with pytest.raises(
-        ValueError, match=r"results holds a dict, which has no section; there are BalanceResult, ProbeResult"
+        ValueError, match=r"results has a dict, which has no section; pass BalanceResult, ProbeResult"
     ):
         write_report([{}], tmp_path / "page.html", title="page")
     assert not list(tmp_path.iterdir())
