@@ -217,9 +217,7 @@ def test_charts_draw_themselves_in_a_browser_without_a_network(report, tmp_path)
 
 
 def test_what_has_no_section_is_refused(tmp_path):
-    with pytest.raises(
-        ValueError, match=r"results has a dict, which has no section; pass BalanceResult, ProbeResult"
-    ):
+    with pytest.raises(ValueError, match=r"results has a dict, which has no section; pass BalanceResult, ProbeResult"):
         write_report([{}], tmp_path / "page.html", title="page")
     assert not list(tmp_path.iterdir())
 
