@@ -1,1 +1,1 @@
-"""The audit of every trained model: what readable heads are worth, and what essential heads look like."""
+"""The audit of every trained model: do readable heads matter, and are essential heads readable?"""

@@ -1,6 +1,6 @@
 """Models that are audited: LEGO by weight tying and start, Dyck by positional encoding, template tasks by a I.
 
-Dyck and template models have the keys of their own studies, so they are trained only once.
+Dyck and template models have the same keys as in the Dyck and template studies, so they are trained only once.
 """
 
 from collections.abc import Mapping, Sequence

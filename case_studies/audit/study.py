@@ -1,6 +1,6 @@
 """The audit of every trained model: `interp reproduce audit`."""
 
-from case_studies.audit import controls, reading, redundancy, searching
+from case_studies.audit import controls, trained
 from case_studies.audit.models import groups
 from case_studies.frame.study import Study
 
@@ -8,12 +8,12 @@ STUDY = Study(
     name="audit",
     title="Is the reading true? Every head of every trained model, audited",
     lead=(
-        "LEGO's authors read heads that associate and manipulate; bounded Dyck's authors warn that readable heads "
-        "can be meaningless and essential ones unreadable. Here both are asked of the same models. Each head is held "
-        "against what it does: faithful if it is needed and acts through what it looks like, misleading if it only "
-        "looks like it, hidden if it is needed and looks like nothing. First the audit itself is checked on models "
-        "whose algorithm was written down, and on models that have none."
+        "The LEGO paper finds readable heads for association and manipulation; the bounded-Dyck paper warns that "
+        "readable heads can be meaningless and essential heads unreadable. This study tests both on the same models. "
+        "A head is faithful if it is needed and acts through its readable pattern, misleading if it has the pattern "
+        "but does not act through it, and hidden if it is needed and not readable. The audit itself is first tested "
+        "on hand-written models with a known algorithm, and on models that have learned nothing."
     ),
-    claims=(*controls.CLAIMS, *reading.CLAIMS, *searching.CLAIMS, *redundancy.CLAIMS),
+    claims=(*controls.CLAIMS, *trained.CLAIMS),
     groups=groups,
 )

@@ -1,4 +1,4 @@
-"""The audit study: its claims are stated, its rules judge as they say, its measures count what they say."""
+"""The audit study: claims, groups of models, rules, and measures on known answers."""
 
 from functools import cache
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import interp
-from case_studies.audit import controls, redundancy, searching
+from case_studies.audit import controls, trained
 from case_studies.audit.models import ALL, groups
 from case_studies.audit.study import STUDY
 from case_studies.frame import audits
@@ -28,7 +28,7 @@ def audited(name):
 
 
 class Spec:
-    """As much of a model's description as measures look at."""
+    """The part of a ModelSpec that measures read."""
 
     def __init__(self, name, seed=0):
         self.task, self.seed, self.name = known_answer(name, 0).task, seed, name
@@ -44,19 +44,19 @@ def measured(value=0.0, low=None, high=None, **numbers):
 
 
 def test_every_claim_has_a_source_a_rule_and_models():
-    trained = {size: set(groups(size)) for size in SIZES}
+    found = {size: set(groups(size)) for size in SIZES}
     for claim in STUDY.claims:
         assert claim.statement.endswith("."), claim.id
         assert claim.rule.endswith("."), claim.id
         assert claim.quantity, claim.id
         for size in SIZES:
-            assert set(claim.needs) <= trained[size], claim.id
+            assert set(claim.needs) <= found[size], claim.id
 
 
-def test_at_size_standard_more_than_sixty_models_are_searched():
+def test_groups_at_size_standard():
     found = groups("standard")
     keys = {spec.key for name in ALL for spec in found[name]}
-    assert len(keys) == sum(len(found[name]) for name in ALL) >= searching.FEWEST_MODELS
+    assert len(keys) == sum(len(found[name]) for name in ALL) >= trained.FEWEST_MODELS
     kinds = {type(spec.task) for specs in found.values() for spec in specs}
     assert kinds == {Lego, Dyck, Template}
     assert {spec.config.tied for spec in found["lego-tied"]} == {True}
@@ -64,12 +64,12 @@ def test_at_size_standard_more_than_sixty_models_are_searched():
     assert {spec.config.qk_identity for spec in found["aba-abb-identity"]} == {True}
 
 
-def test_quick_models_are_among_the_standard_ones_of_chains():
+def test_quick_lego_models_are_a_subset_of_the_standard_ones():
     quick, standard = groups("quick"), groups("standard")
     assert {spec.key for spec in quick["lego-tied"]} < {spec.key for spec in standard["lego-tied"]}
 
 
-def test_masks_of_heads_follow_labels_and_reasons():
+def test_readable_and_needed_heads():
     result = audited("dyck uneven, zero decoy")
     assert dict(zip(readable(result).tolist(), result.verdict, strict=True)) == {
         True: "misleading",
@@ -81,7 +81,7 @@ def test_masks_of_heads_follow_labels_and_reasons():
     }
 
 
-def test_a_share_takes_models_as_independent():
+def test_share_treats_models_as_independent():
     value, low, high = share([3, 0, 3, 0], [3, 3, 3, 3])
     of_heads = proportion_interval(np.array(6), 12)
     assert value == 0.5
@@ -89,7 +89,7 @@ def test_a_share_takes_models_as_independent():
     assert share([0], [0]) == (0.0, 0.0, 1.0)
 
 
-def test_shares_count_readable_and_needed_heads(monkeypatch):
+def test_shares_of_readable_and_needed_heads(monkeypatch):
     found = of("dyck stack", "dyck uniform", "dyck stack, zero decoy")
     monkeypatch.setattr(audits, "audits", lambda evidence, names, n: iter(found))
     faithful = audits.measure_share(EVIDENCE, groups=["lego-tied"], among="readable")
@@ -101,14 +101,14 @@ def test_shares_count_readable_and_needed_heads(monkeypatch):
     assert hidden.value == pytest.approx(2 / (2 + acts))  # the two uniform heads
 
 
-def test_no_model_is_no_share(monkeypatch):
+def test_share_without_models_is_inconclusive(monkeypatch):
     monkeypatch.setattr(audits, "audits", lambda evidence, names, n: iter(()))
     nothing = audits.measure_share(EVIDENCE, groups=["lego-tied"], among="readable")
     assert (nothing.low, nothing.high) == (0, 1)
     assert audits.judge_most(nothing) == "inconclusive"
 
 
-def test_few_heads_decide_nothing():
+def test_share_of_few_heads_is_inconclusive():
     assert audits.judge_most(measured(0.9, 0.8, 1.0, heads=audits.FEWEST)) == "reproduced"
     assert audits.judge_most(measured(0.9, 0.8, 1.0, heads=audits.FEWEST - 1)) == "inconclusive"
     assert audits.judge_fewest(measured(0.1, 0.0, 0.2, heads=50)) == "reproduced"
@@ -116,46 +116,46 @@ def test_few_heads_decide_nothing():
     assert audits.judge_fewest(measured(0.5, 0.2, 0.8, heads=50)) == "inconclusive"
 
 
-def test_one_misleading_head_is_found_and_confirmed(monkeypatch):
+def test_misleading_head_is_found_and_confirmed(monkeypatch):
     found = of("dyck stack", "dyck stack, zero decoy")
-    monkeypatch.setattr(searching, "audits", lambda evidence, names: iter(found))
-    monkeypatch.setattr(searching, "_again", lambda evidence, one: one.result)
-    monkeypatch.setattr(searching, "_maps", lambda evidence, shown: {"mark": "point"})
-    result = searching.measure_misleading(EVIDENCE)
+    monkeypatch.setattr(trained, "audits", lambda evidence, names: iter(found))
+    monkeypatch.setattr(trained, "_again", lambda evidence, one: one.result)
+    monkeypatch.setattr(trained, "_maps", lambda evidence, shown: {"mark": "point"})
+    result = trained.measure_misleading(EVIDENCE)
     planted = sum(truth.truth == "misleading" for truth in known_answer("dyck stack, zero decoy", 0).heads.values())
     assert result.numbers["confirmed"] == planted > 0
     assert result.numbers["models with one"] == 1
-    assert searching.judge_found(result) == "reproduced"
+    assert trained.judge_found(result) == "reproduced"
 
 
-def test_a_head_that_is_not_confirmed_does_not_count(monkeypatch):
+def test_unconfirmed_head_is_not_counted(monkeypatch):
     found = of("dyck stack, zero decoy")
-    monkeypatch.setattr(searching, "audits", lambda evidence, names: iter(found))
+    monkeypatch.setattr(trained, "audits", lambda evidence, names: iter(found))
     other = interp.auditing.AuditResult(**{**vars(found[0].result), "verdict": ("idle",) * len(found[0].result.heads)})
-    monkeypatch.setattr(searching, "_again", lambda evidence, one: other)
-    assert searching.measure_misleading(EVIDENCE).numbers["confirmed"] == 0
+    monkeypatch.setattr(trained, "_again", lambda evidence, one: other)
+    assert trained.measure_misleading(EVIDENCE).numbers["confirmed"] == 0
 
 
-def test_none_found_is_an_answer_over_enough_models_only():
-    assert searching.judge_found(measured(confirmed=0, models=searching.FEWEST_MODELS)) == "not reproduced"
-    assert searching.judge_found(measured(confirmed=0, models=searching.FEWEST_MODELS - 1)) == "inconclusive"
+def test_absence_of_misleading_heads_needs_enough_models():
+    assert trained.judge_found(measured(confirmed=0, models=trained.FEWEST_MODELS)) == "not reproduced"
+    assert trained.judge_found(measured(confirmed=0, models=trained.FEWEST_MODELS - 1)) == "inconclusive"
 
 
-def test_twins_agree_where_look_verdict_and_layer_do(monkeypatch):
+def test_agreement_needs_the_same_label_verdict_and_layer(monkeypatch):
     found = {"lego-tied": of("dyck stack", "dyck stack", "dyck uniform")}
-    monkeypatch.setattr(searching, "audits", lambda evidence, names: iter(found.get(names[0], [])))
-    assert searching.measure_agreement(EVIDENCE).value == pytest.approx(0.5)  # one of two twins
+    monkeypatch.setattr(trained, "audits", lambda evidence, names: iter(found.get(names[0], [])))
+    assert trained.measure_agreement(EVIDENCE).value == pytest.approx(0.5)  # one of the two other seeds
 
 
 def test_models_without_a_needed_head_are_counted(monkeypatch):
     with_none = of("template copy, redundant", group="aba-abb-identity")
     monkeypatch.setattr(
-        redundancy, "audits", lambda evidence, names: iter(with_none if names[0] == with_none[0].group else ())
+        trained, "audits", lambda evidence, names: iter(with_none if names[0] == with_none[0].group else ())
     )
-    assert redundancy.measure_no_single_head(EVIDENCE).value == float(not needed(with_none[0].result).any())
+    assert trained.measure_no_single_head(EVIDENCE).value == float(not needed(with_none[0].result).any())
 
 
-def test_known_answers_are_held_against_their_truth(monkeypatch):
+def test_verdicts_on_known_answers(monkeypatch):
     names = ["dyck stack", "dyck stack, redundant"]
     monkeypatch.setattr(controls, "SUITE", {name: SUITE[name] for name in names})
     right = controls.measure_known(EVIDENCE, family="dyck")
@@ -167,7 +167,7 @@ def test_known_answers_are_held_against_their_truth(monkeypatch):
     assert controls.judge_all(wrong) == "not reproduced"
 
 
-def test_other_partners_are_misjudged():
+def test_wrong_partners_are_misjudged():
     answer, result = known_answer("dyck stack, redundant", 0), audited("dyck stack, redundant")
     assert not controls.misjudged(answer, result)
     alone = interp.auditing.AuditResult(**{**vars(result), "partners": ((),) * len(result.heads)})
@@ -175,7 +175,7 @@ def test_other_partners_are_misjudged():
 
 
 @pytest.mark.parametrize("task", [Lego(n_vars=3), Dyck(length=12), Template()], ids=["lego", "dyck", "template"])
-def test_shuffled_labels_are_those_of_other_examples(task):
+def test_shuffled_task_permutes_the_labels(task):
     shuffled = controls.Shuffled(task)
     batch = shuffled.sample(64, generator=torch.Generator().manual_seed(0), split="test")
     plain = task.sample(64, generator=torch.Generator().manual_seed(0), split="test")
@@ -185,6 +185,6 @@ def test_shuffled_labels_are_those_of_other_examples(task):
     assert shuffled.d_vocab == task.d_vocab
 
 
-def test_more_alarms_than_the_level_allows_are_too_many():
+def test_more_alarms_than_the_level_allows_are_not_reproduced():
     assert controls.judge_silent(measured(p=0.04)) == "not reproduced"
     assert controls.judge_silent(measured(p=1.0)) == "reproduced"
