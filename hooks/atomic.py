@@ -1,4 +1,4 @@
-"""Files that are either the old one or the new one, never half of either."""
+"""Atomic writes: a file has either its old or its new content, never a part."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write a file in one step: to a temporary name beside it, flushed to disk, then renamed."""
+    """Write to a temporary file in the same folder, flush it to disk, and rename it."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -25,10 +25,10 @@ def write_bytes(path: str | Path, content: bytes) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a UTF-8 text file in one step."""
+    """Write a UTF-8 text file atomically."""
     write_bytes(path, text.encode())
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Write a JSON file in one step."""
+    """Write a JSON file atomically."""
     write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")

@@ -1,4 +1,4 @@
-"""Models on disk: one safetensors file with its config inside. Loading never executes anything."""
+"""Checkpoints: one safetensors file with weights and config. Loading never executes code."""
 
 import json
 from pathlib import Path
@@ -16,22 +16,22 @@ VERSION = 1
 
 
 def save_checkpoint(model: Model, path: str | Path) -> None:
-    """Write a model's weights and config to one file, atomically. Tied weights are stored once."""
+    """Save a model's weights and config to one file, atomically. Tied weights are stored once."""
     tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in model.state_dict().items()}
     write_tensors(path, tensors, kind="model", description=model.cfg.to_dict())
 
 
 def load_checkpoint(path: str | Path, *, cfg: Config | None = None) -> Any:
-    """Read a model from a file that `save_checkpoint` wrote, in evaluation mode.
+    """Load a model from a file that `save_checkpoint` wrote, in evaluation mode.
 
     Args:
         path: The file.
-        cfg: The config that the file must hold; any when left out.
+        cfg: Expected config; if None, any.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: not a checkpoint, cut short, written by a newer version, of another config than `cfg`, or
-            with weights that do not fit its own config.
+        ValueError: not a checkpoint, a truncated file, a newer format version, another config than `cfg`, or weights
+            that do not fit the stored config.
     """
     tensors, description = read_tensors(path, kind="model")
     stored = config_from_dict(description)
@@ -44,27 +44,22 @@ def load_checkpoint(path: str | Path, *, cfg: Config | None = None) -> Any:
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
-        raise ValueError(f"the weights in {path} do not fit its own config: {error}") from None
+        raise ValueError(f"the weights in {path} do not fit the stored config: {error}") from None
     return model.eval()
 
 
 def write_tensors(path: str | Path, tensors: dict[str, Tensor], *, kind: str, description: dict) -> None:
     """Write named tensors and a JSON description to one safetensors file, atomically."""
-    metadata = {
-        "format": FORMAT,
-        "version": str(VERSION),
-        "kind": kind,
-        "description": json.dumps(description),
-    }
+    metadata = {"format": FORMAT, "version": str(VERSION), "kind": kind, "description": json.dumps(description)}
     write_bytes(path, save(tensors, metadata))
 
 
 def read_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, Tensor], dict]:
-    """Read what `write_tensors` wrote.
+    """Read a file that `write_tensors` wrote: tensors and description.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: cut short, not ours, of another kind, or written by a newer version.
+        ValueError: a truncated or foreign file, another kind, or a newer format version.
     """
     path = Path(path)
     if not path.is_file():

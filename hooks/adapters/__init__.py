@@ -1,1 +1,1 @@
-"""Models of other libraries under our hook names."""
+"""Models of other libraries (Hugging Face, TransformerLens) under canonical hook names."""

@@ -1,1 +1,1 @@
-"""Interventions on activations, and the checks that they take effect."""
+"""Interventions on activations: replacements of heads, patching, ablation, and verification of hook points."""

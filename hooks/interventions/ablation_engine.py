@@ -1,11 +1,11 @@
-"""Exact head interventions at a fraction of their price: one clean pass, then only what follows each edit.
+"""Exact replacement of attention heads from one cached pass.
 
-Changing head h of layer l changes what that layer's attention writes by (z'_h - z_h) W_O,h and nothing before it. So
-one clean pass keeps each layer's input, its z and its attention write; every intervention starts from there and runs
-the rest of that layer and the layers after it.
+Replacing head h of layer l changes that layer's attention output by (z'_h - z_h) W_O,h and nothing before it. So one
+clean pass caches the input, z and attention output of each layer; every intervention starts there and computes only the
+rest of that layer and the layers after it.
 
-With b I on (`vo_identity`) a head writes z_h W_O,h + b_h A_h x, of which z tells only a part. There the whole of it
-takes the place of z, and what a head would write of each key, v W_O + b x, the place of v.
+With b I on (`vo_identity`) a head's output is z_h W_O,h + b_h A_h x, of which z is only a part. In that case the whole
+output takes the place of z, and v W_O + b x, a head's output for each key alone, takes the place of v.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -22,29 +22,29 @@ from hooks.model.transformer import Transformer
 from hooks.modules import take
 
 TOKENS_PER_PASS = 1024
-"""Heads are edited side by side as long as a pass has at most this many tokens: more is slower on a CPU."""
+"""Several heads are replaced per pass, in copies of the batch, up to this number of tokens: more is slower on CPU."""
 
 Head = tuple[int, int]
 """(layer, head)."""
 Net = Transformer | BridgeModel
-"""What heads can be replaced in."""
+"""A model whose heads can be replaced."""
 
 
 def head_output_point(cfg: Any) -> str:
-    """The hook point of a layer where all that its heads do can be seen and edited, head by head."""
+    """The hook point of a layer that has each head's whole output: `hook_result` with b I on, else `hook_z`."""
     return "attn.hook_result" if cfg.vo_identity else "attn.hook_z"
 
 
 def projected_values(
     model: Net, layer: int, v: Float[Tensor, "batch pos head d_head"], resid: Float[Tensor, "batch pos d_model"]
 ) -> Float[Tensor, "batch pos head d_model"]:
-    """What each head would write of each key alone: v W_O, and with b I also b x.
+    """Output of each head for each key alone: v W_O, plus b x with b I on.
 
     Args:
-        model: Whose heads.
-        layer: Which of its layers.
-        v: The layer's values.
-        resid: What enters the layer (`hook_resid_pre`).
+        model: Model with the heads.
+        layer: Index of the layer.
+        v: Values of the layer.
+        resid: Input of the layer (`hook_resid_pre`).
     """
     at: Any = model.blocks[layer]
     written = einsum(v, at.attn.W_O, "b p h e, h e d -> b p h d")
@@ -56,12 +56,12 @@ def projected_values(
 
 
 class AblationEngine:
-    """One batch of inputs, run once, ready for any number of head interventions.
+    """One clean pass on a batch, from which any number of head replacements are computed.
 
     Args:
-        model: What to intervene on. It is not changed.
-        tokens: Inputs.
-        read_at: Positions whose logits are wanted; all when left out. Fewer are cheaper.
+        model: Model with the heads. It is not changed.
+        tokens: Token ids.
+        read_at: Positions to return logits for; if None, all. Fewer positions cost less.
         inputs: Further arguments of the model's forward pass: `attention_mask`, `position_ids`.
     """
 
@@ -77,9 +77,9 @@ class AblationEngine:
         self.attention_mask: Bool[Tensor, "batch pos"] | None = inputs.get("attention_mask")
         self.position_ids: Int[Tensor, "#batch pos"] | None = inputs.get("position_ids")
         self._output = head_output_point(model.cfg)
-        read = ("hook_resid_pre",) if model.cfg.vo_identity else ()
-        self._watched = ("attn.hook_v", "attn.hook_pattern", *read)
-        kept = (*self._watched, self._output, "hook_resid_pre", "hook_attn_out")
+        resid = ("hook_resid_pre",) if model.cfg.vo_identity else ()
+        self._inputs_at = ("attn.hook_v", "attn.hook_pattern", *resid)
+        kept = (*self._inputs_at, self._output, "hook_resid_pre", "hook_attn_out")
         with torch.no_grad():
             logits, self.cache = model.run_with_cache(
                 tokens, **inputs, names_filter=lambda name: name.startswith("blocks.") and name.endswith(kept)
@@ -87,65 +87,45 @@ class AblationEngine:
         self.logits = logits if read_at is None else take(logits, read_at)
 
     def heads(self, layer: int) -> HeadInputs:
-        """The clean values of one layer's heads."""
-        return self._inputs(layer, self.cache.cache_dict)
+        """Clean activations of one layer's heads."""
+        return self._head_inputs(layer, self.cache.cache_dict)
 
     @torch.no_grad()
-    def _inputs(self, layer: int, seen: Mapping[str, Tensor]) -> HeadInputs:
+    def _head_inputs(self, layer: int, seen: Mapping[str, Tensor]) -> HeadInputs:
         at = f"blocks.{layer}."
         v = seen[at + "attn.hook_v"]
         if self.model.cfg.vo_identity:
             v = projected_values(self.model, layer, v, seen[at + "hook_resid_pre"])
         return HeadInputs(z=seen[at + self._output], v=v, pattern=seen[at + "attn.hook_pattern"])
 
+    @torch.no_grad()
     def each_head(
         self, replace: Replacement, chosen: Collection[Head] | None = None
     ) -> Iterator[tuple[Head, Float[Tensor, "batch read d_vocab_out"]]]:
-        """Logits with one head replaced, for every head in turn.
+        """Logits with one head replaced, for each head in turn.
 
         Args:
-            replace: Gives what all heads of a layer hand on under the intervention.
-            chosen: The heads to replace; all when left out.
+            replace: New outputs of all heads of a layer.
+            chosen: Heads to replace; if None, all.
         """
         batch, pos = self.tokens.shape
-        side_by_side = max(1, TOKENS_PER_PASS // (batch * pos))
+        per_pass = max(1, TOKENS_PER_PASS // (batch * pos))
         for layer in range(self.model.cfg.n_layers):
             every = [head for head in range(self.model.cfg.n_heads) if chosen is None or (layer, head) in chosen]
             if not every:
                 continue
             change = self._change(layer, replace)
-            for start in range(0, len(every), side_by_side):
-                heads = every[start : start + side_by_side]
-                logits = self._one_by_one(layer, heads, change)
+            for start in range(0, len(every), per_pass):
+                heads = every[start : start + per_pass]
+                attn_out = self._attn_out(layer) + self._written(layer, heads, change, "h b p d")
+                logits = self._after(layer, attn_out, self.read_at)
                 yield from (((layer, head), part) for head, part in zip(heads, logits, strict=True))
 
     @torch.no_grad()
-    def _change(self, layer: int, replace: Replacement) -> Float[Tensor, "batch pos head width"]:
-        clean = self.heads(layer)
-        return replace(layer, clean) - clean.z
-
-    def _written(
-        self, layer: int, heads: list[int], change: Float[Tensor, "batch pos head width"], axes: str
-    ) -> Float[Tensor, "*edit batch pos d_model"]:
-        """What a change of these heads adds to what attention writes, summed over heads unless axes name them."""
-        if self.model.cfg.vo_identity:
-            return einsum(change[:, :, heads], f"b p h d -> {axes}")
-        at: Any = self.model.blocks[layer]
-        return einsum(change[:, :, heads], at.attn.W_O[heads], f"b p h e, h e d -> {axes}")
-
-    @torch.no_grad()
-    def _one_by_one(
-        self, layer: int, heads: list[int], change: Float[Tensor, "batch pos head width"]
-    ) -> Float[Tensor, "edit batch read d_vocab_out"]:
-        written = self._written(layer, heads, change, "h b p d")
-        attn_out = self.cache[f"blocks.{layer}.hook_attn_out"] + written
-        return self._after(layer, attn_out, self.read_at)
-
-    @torch.no_grad()
     def head_set(self, heads: Sequence[Head], replace: Replacement) -> Float[Tensor, "batch read d_vocab_out"]:
-        """Logits with several heads replaced at once, in any layers.
+        """Logits with several heads replaced together, in any layers.
 
-        Later layers see the edits of earlier ones: their replacement is computed from the values they then have.
+        The replacement in a layer is computed from activations under the edits of earlier layers.
         """
         by_layer: dict[int, list[int]] = {}
         for layer, head in heads:
@@ -156,22 +136,37 @@ class AblationEngine:
         if isinstance(self.model, BridgeModel) and not self.model.pattern_before_z:
             return self._layer_by_layer(by_layer, replace)
         chosen = by_layer.pop(first)
-        written = self._written(first, chosen, self._change(first, replace), "b p d")
-        attn_out = self.cache[f"blocks.{first}.hook_attn_out"] + written
+        attn_out = self._attn_out(first) + self._written(first, chosen, self._change(first, replace), "b p d")
         with self.model.hooks(list(self._edits(by_layer, replace))):
             if self.read_at is None or self.model.cfg.n_layers - 1 not in by_layer:
                 return self._after(first, attn_out[None], self.read_at)[0]
             return take(self._after(first, attn_out[None], None)[0], self.read_at)  # a replacement needs all of z
 
+    def _attn_out(self, layer: int) -> Float[Tensor, "batch pos d_model"]:
+        return self.cache[f"blocks.{layer}.hook_attn_out"]
+
+    def _change(self, layer: int, replace: Replacement) -> Float[Tensor, "batch pos head width"]:
+        clean = self.heads(layer)
+        return replace(layer, clean) - clean.z
+
+    def _written(
+        self, layer: int, heads: list[int], change: Float[Tensor, "batch pos head width"], axes: str
+    ) -> Float[Tensor, "*edit batch pos d_model"]:
+        """Change of the attention output by a change of these heads' outputs, summed over heads unless `axes` has h."""
+        if self.model.cfg.vo_identity:
+            return einsum(change[:, :, heads], f"b p h d -> {axes}")
+        at: Any = self.model.blocks[layer]
+        return einsum(change[:, :, heads], at.attn.W_O[heads], f"b p h e, h e d -> {axes}")
+
     def _layer_by_layer(
         self, by_layer: Mapping[int, list[int]], replace: Replacement
     ) -> Float[Tensor, "batch read d_vocab_out"]:
-        """The same, one pass per layer: for models that show a layer's pattern only after its z."""
+        """As `head_set`, in one pass per layer: for bridges that compute a layer's pattern after its z."""
         seen: dict[str, Tensor] = dict(self.cache.cache_dict)
         logits, layers = self.logits, sorted(by_layer)
         for layer, following in zip(layers, [*layers[1:], None], strict=True):
-            at, heads = self._inputs(layer, seen), by_layer[layer]
-            written = self._written(layer, heads, replace(layer, at) - at.z, "b p d")
+            clean, heads = self._head_inputs(layer, seen), by_layer[layer]
+            written = self._written(layer, heads, replace(layer, clean) - clean.z, "b p d")
             name = f"blocks.{layer}."
             resid, attn_out = seen[name + "hook_resid_pre"], seen[name + "hook_attn_out"] + written
             kept = [] if following is None else [one for one in seen if one.startswith(f"blocks.{following}.")]
@@ -180,17 +175,26 @@ class AblationEngine:
                 seen[hook.name] = activation
 
             with self.model.hooks([(one, keep) for one in kept]):
-                logits = self._resumed(resid, layer, attn_out, self.read_at if following is None else None)
+                logits = self._resume(resid, layer, attn_out, self.read_at if following is None else None)
         return logits
 
-    def _resumed(
+    def _after(
+        self, layer: int, attn_out: Float[Tensor, "edit batch pos d_model"], read_at: Int[Tensor, "batch read"] | None
+    ) -> Float[Tensor, "edit batch read d_vocab_out"]:
+        """Logits for several attention outputs of a layer, computed in copies of the batch."""
+        edits = len(attn_out)
+        resid = repeat(self.cache[f"blocks.{layer}.hook_resid_pre"], "b p d -> (e b) p d", e=edits)
+        logits = self._resume(resid, layer, attn_out.flatten(0, 1), read_at)
+        return logits.unflatten(0, (edits, -1))
+
+    def _resume(
         self,
         resid: Float[Tensor, "copies pos d_model"],
         layer: int,
         attn_out: Float[Tensor, "copies pos d_model"],
         read_at: Int[Tensor, "batch read"] | None,
-    ) -> Float[Tensor, "copies asked d_vocab_out"]:
-        """Logits from a layer's input and attention write, for so many copies of the batch as there are rows."""
+    ) -> Float[Tensor, "copies read d_vocab_out"]:
+        """Logits from the input and attention output of a layer, for one or several copies of the batch."""
         edits = len(resid) // len(self.tokens)
         given = {"tokens": self.tokens, "attention_mask": self.attention_mask, "read_at": read_at}
         if isinstance(self.model, BridgeModel) and self.model.positions_in_layers and self.position_ids is not None:
@@ -198,16 +202,8 @@ class AblationEngine:
         copies = {name: value.repeat(edits, 1) for name, value in given.items() if value is not None}
         return self.model.resume(resid, layer, attn_out=attn_out, **copies)
 
-    def _after(
-        self, layer: int, attn_out: Float[Tensor, "edit batch pos d_model"], read_at: Int[Tensor, "batch read"] | None
-    ) -> Float[Tensor, "edit batch read d_vocab_out"]:
-        edits = len(attn_out)
-        resid = repeat(self.cache[f"blocks.{layer}.hook_resid_pre"], "b p d -> (e b) p d", e=edits)
-        logits = self._resumed(resid, layer, attn_out.flatten(0, 1), read_at)
-        return logits.unflatten(0, (edits, -1))
-
     def _edits(self, by_layer: Mapping[int, list[int]], replace: Replacement) -> Iterator[tuple[str, Callable]]:
-        """Hooks that replace heads of later layers, from the values those layers have under the earlier edits."""
+        """Hooks that replace heads of later layers, from their activations under the earlier edits."""
         seen: dict[str, Tensor] = {}
 
         def keep(activation: Tensor, hook: Any) -> None:
@@ -216,11 +212,11 @@ class AblationEngine:
         def edit(activation: Tensor, hook: Any) -> Tensor:
             keep(activation, hook)
             layer = hook.layer()
-            new, heads = replace(layer, self._inputs(layer, seen)), by_layer[layer]
+            new, heads = replace(layer, self._head_inputs(layer, seen)), by_layer[layer]
             edited = activation.clone()
             edited[:, :, heads] = new[:, :, heads]
             return edited
 
         for layer in by_layer:
-            yield from ((f"blocks.{layer}.{name}", keep) for name in self._watched)
+            yield from ((f"blocks.{layer}.{name}", keep) for name in self._inputs_at)
             yield f"blocks.{layer}.{self._output}", edit

@@ -1,4 +1,4 @@
-"""Proof that every advertised hook point fires, acts, and leaves nothing behind."""
+"""Verification that every hook point of a model fires once, affects the logits, and leaves no hooks behind."""
 
 import copy
 from dataclasses import dataclass
@@ -11,22 +11,22 @@ from hooks.model.transformer import Transformer
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyReport:
-    """What `verify` found, hook point by hook point."""
+    """Result of `verify`, per hook point."""
 
     fires: dict[str, int]
-    """How often each hook point fired in one forward pass; one is right."""
+    """Number of times that each hook point fired in one forward pass; it should be one."""
     acts: dict[str, float]
-    """Largest change of any logit when the activation there is replaced by noise; zero is wrong."""
+    """Largest change of a logit when the activation is replaced by noise; it should not be zero."""
     pattern_error: float
-    """Largest distance of a pattern's row sum from one."""
+    """Largest difference between a row sum of a pattern and one."""
     rerun_equal: bool
-    """True when a run after all those edits gives the first run's logits, bit for bit."""
+    """True if the logits after all edits equal those before, bit for bit."""
     hooks_left: int
     """Hooks still registered at the end."""
 
     @property
     def failures(self) -> list[str]:
-        """Everything that is not as advertised, in words; empty when all is well."""
+        """Every failed check, in words."""
         found = [f"{name} fired {count} times in one pass" for name, count in self.fires.items() if count != 1]
         found += [
             f"an edit of {name} does not reach the logits" for name, change in self.acts.items() if not change > 0
@@ -41,7 +41,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """True when nothing failed."""
+        """True if no check failed."""
         return not self.failures
 
     def __str__(self) -> str:
@@ -52,21 +52,21 @@ class VerifyReport:
 
 @torch.no_grad()
 def verify(model: Transformer, *, seed: int = 0) -> VerifyReport:
-    """Run the model, edit every hook point in turn, and report which of them do what they promise.
+    """Edit every hook point in turn, and check that it fires once and affects the logits.
 
-    The edits run on a copy with random weights: this is a proof about the computation, and a head whose
-    values happen to be zero must not hide a hook point that works. The last two checks are about `model`
-    itself, before and after.
+    The edits run on a copy with random weights, since the check is of the computation: with the model's weights, a head
+    whose values are zero would fail. That logits are reproduced and no hooks are left is also checked on `model`
+    itself.
 
     Args:
         model: The model to check. It is not changed.
-        seed: Decides the random weights, tokens and edits.
+        seed: Seed of the random weights, tokens and edits.
 
     Raises:
         ValueError: another model than a `hooks.Transformer`.
     """
     if not isinstance(model, Transformer):
-        raise ValueError(f"model is a {type(model).__name__}; verify knows the hook points of a hooks.Transformer.")
+        raise ValueError(f"model is a {type(model).__name__}; verify checks the hook points of a hooks.Transformer.")
     generator = torch.Generator().manual_seed(seed)
     device = model.W_E.device
     tokens = model.embed.example(3, min(model.cfg.n_ctx, 7), generator).to(device)
@@ -74,13 +74,13 @@ def verify(model: Transformer, *, seed: int = 0) -> VerifyReport:
         tokens = model.cfg.pathways.framed(tokens)
     before = _count_hooks(model)
     first = model(tokens)
-    twin = copy.deepcopy(model)
-    twin.reset_hooks(including_permanent=True)
-    for parameter in twin.parameters():
+    randomised = copy.deepcopy(model)
+    randomised.reset_hooks(including_permanent=True)
+    for parameter in randomised.parameters():
         parameter.copy_(torch.randn(parameter.shape, generator=generator) * parameter.shape[-1] ** -0.5)
-    clean = twin(tokens)
+    clean = randomised(tokens)
     fires, acts = {}, {}
-    for name in twin.hook_dict:
+    for name in randomised.hook_dict:
         calls: list[str] = []
 
         def noise(activation: Tensor, hook, calls=calls) -> Tensor:
@@ -88,16 +88,16 @@ def verify(model: Transformer, *, seed: int = 0) -> VerifyReport:
             random = torch.randn(activation.shape, generator=generator).to(activation)
             return torch.where(activation.isfinite(), random, activation)
 
-        acts[name] = float((twin.run_with_hooks(tokens, fwd_hooks=[(name, noise)]) - clean).abs().max())
+        acts[name] = float((randomised.run_with_hooks(tokens, fwd_hooks=[(name, noise)]) - clean).abs().max())
         fires[name] = len(calls)
-    _, cache = twin.run_with_cache(tokens, names_filter=lambda name: name.endswith("hook_pattern"))
+    _, cache = randomised.run_with_cache(tokens, names_filter=lambda name: name.endswith("hook_pattern"))
     error = max(float((pattern.sum(-1) - 1).abs().max()) for pattern in cache.values())
     return VerifyReport(
         fires=fires,
         acts=acts,
         pattern_error=error,
-        rerun_equal=bool(torch.equal(clean, twin(tokens)) and torch.equal(first, model(tokens))),
-        hooks_left=_count_hooks(twin) + _count_hooks(model) - before,
+        rerun_equal=bool(torch.equal(clean, randomised(tokens)) and torch.equal(first, model(tokens))),
+        hooks_left=_count_hooks(randomised) + _count_hooks(model) - before,
     )
 
 

@@ -114,7 +114,7 @@ def test_weights_that_do_not_fit_their_config_are_refused(make, path):
     del tensors["unembed.bias"]
     for broken in (tensors, {}):
         write_tensors(path, broken, kind="model", description=make().cfg.to_dict())
-        with pytest.raises(ValueError, match=r"(?s)do not fit its own config.*unembed.bias"):
+        with pytest.raises(ValueError, match=r"(?s)do not fit the stored config.*unembed.bias"):
             load_checkpoint(path)
 
 

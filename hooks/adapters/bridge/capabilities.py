@@ -67,7 +67,7 @@ class Capabilities:
         """The first need that is not met, in words; empty if all are.
 
         Args:
-            needs: Uses by site; a site of layers (`attn.hook_z`) stands for all layers.
+            needs: Uses by site; a site of layers (`attn.hook_z`) means all of them.
         """
         for site, uses in needs.items():
             for use in uses:

@@ -215,7 +215,7 @@ def test_it_stands_for_a_model_without_attention():
 
 def test_verify_says_what_it_is_for(as_users_run_it):
     with pytest.raises(
-        ValueError, match=r"model is a FullyConnected; verify knows the hook points of a hooks\.Transformer"
+        ValueError, match=r"model is a FullyConnected; verify checks the hook points of a hooks\.Transformer"
     ):
         verify(filled())
 
