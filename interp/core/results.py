@@ -87,6 +87,11 @@ class Result:
         return cls(**{name: _rich(value) for name, value in values.items()})
 
 
+def with_interval(value: float, low: float, high: float, digits: int = 3) -> str:
+    """A number followed by the ends of its interval, as text."""
+    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         values = value.astype(object)

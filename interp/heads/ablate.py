@@ -14,7 +14,7 @@ from hooks.interventions.ablation_engine import AblationEngine, Head, Net
 from hooks.interventions.replacements import Replacement
 from interp.core.activations import chunks
 from interp.core.randomness import derived_generator
-from interp.core.results import Result
+from interp.core.results import Result, with_interval
 from interp.core.statistics import bootstrap_mean
 from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.methods import replacements
@@ -85,8 +85,7 @@ class AblationResult(Result):
         worst_first = np.argsort(-self.drop.mean(1), kind="stable")
         shown = range(len(self.names)) if len(self.names) <= MOST_LINES else sorted(worst_first[:MOST_LINES])
         for index in shown:
-            left, low, high = (self.clean - part[index] for part in (self.drop, self.high, self.low))
-            cells = (f"{value:.3f} [{a:.3f}, {b:.3f}]" for value, a, b in zip(left, low, high, strict=True))
+            cells = map(with_interval, *(self.clean - part[index] for part in (self.drop, self.high, self.low)))
             lines.append(f"{self.names[index]:<{wide}}" + "".join(f"{cell:>21}" for cell in cells))
             if self.random_drop is not None:
                 random = self.clean - self.random_drop[index].mean(0)

@@ -14,7 +14,7 @@ from torch import Tensor
 from hooks.interventions.ablation_engine import Net, projected_values
 from interp.core.activations import chunks
 from interp.core.randomness import derived_generator, derived_seed
-from interp.core.results import Result
+from interp.core.results import Result, with_interval
 from interp.core.statistics import check_level, holm, t_half_width
 from interp.core.verbs import AnyModel, prepare_model, untrained_copy, visible_keys
 from interp.heads.kinds import relations_of
@@ -100,7 +100,7 @@ class HeadPatterns(Result):
                 elif label == "uniform":
                     note = f"uniformity {self.uniformity[layer, head]:.2f}"
                 else:
-                    note = f"{self.score[cell]:.2f} [{self.low[cell]:.2f}, {self.high[cell]:.2f}]"
+                    note = with_interval(self.score[cell], self.low[cell], self.high[cell], 2)
                 lines.append(f"{layer}.{head:<3} {label:<14} {note}")
         foot = f"{self.n} sequences, Holm at {self.alpha}; untrained heads score at most {self.untrained.max():.2f}"
         return "\n".join([*lines, foot])

@@ -217,14 +217,13 @@ class _Heads:
 
 def _heads(model: Any) -> _Heads:
     spectrum, diagonal, total = [], [], []
+    present = torch.ones(model.cfg.n_layers, model.cfg.n_heads, len(MATRICES), dtype=torch.bool)
+    scalar = torch.zeros(present.shape, dtype=torch.float64)
     for layer in range(model.cfg.n_layers):
         left, right = _factors(model, layer)  # M = left right^T is never formed
         spectrum.append(torch.linalg.svdvals(torch.linalg.qr(left, mode="r").R @ torch.linalg.qr(right, mode="r").R.mT))
         diagonal.append((left * right).sum(-1))
         total.append((left.sum(-2) * right.sum(-2)).sum(-1))
-    present = torch.ones(model.cfg.n_layers, model.cfg.n_heads, len(MATRICES), dtype=torch.bool)
-    scalar = torch.zeros(present.shape, dtype=torch.float64)
-    for layer in range(model.cfg.n_layers):
         present[layer, :, 0] = torch.tensor(_learned(model, layer))
         attention = model.block(layer).attention if hasattr(model, "block") else None
         for matrix, name in enumerate(("a", "b")):

@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
-import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from hooks.interventions.ablation_engine import Head, Net
+from hooks.interventions.ablation_engine import Head
+from interp.core.activations import patterns_on
 from interp.core.randomness import derived_generator
 from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.ablate import every_head
@@ -61,7 +59,8 @@ def show_attention(
             f"heads is {chosen}; this model has layers 0 to {model.cfg.n_layers - 1} with heads 0 to "
             f"{model.cfg.n_heads - 1}."
         )
-    found = _patterns(model, examples, chosen)
+    found = patterns_on([model], examples)[:, 0]
+    found = np.stack([found[layer, :, head].numpy() for layer, head in chosen], 1)  # (example, head, query, key)
     if viewer == "auto":
         viewer = "circuitsvis" if len(examples) == 1 and found.size <= CIRCUITSVIS_CELLS else "canvas"
     if viewer == "circuitsvis" and len(examples) > 1:
@@ -82,17 +81,3 @@ def show_attention(
     labels = ["" if patterns is None else patterns.label[layer][head] for layer, head in chosen]
     columns = model.cfg.n_heads if heads is None else min(len(chosen), 12)
     return canvas_page(shown, heads=names, labels=labels, columns=columns, title=title)
-
-
-@torch.no_grad()
-def _patterns(model: Net, batch: Batch, heads: Sequence[Head]) -> Float[np.ndarray, "batch head query key"]:
-    layers = sorted({layer for layer, _ in heads})
-    model.eval()
-    found: dict[int, Tensor] = {}
-
-    def keep(pattern: Tensor, hook) -> None:
-        found[hook.layer()] = pattern
-
-    with model.hooks([(f"blocks.{layer}.attn.hook_pattern", keep) for layer in layers]):
-        model(batch.tokens, **batch.model_inputs())
-    return np.stack([found[layer][:, head].numpy() for layer, head in heads], 1)

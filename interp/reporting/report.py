@@ -23,7 +23,7 @@ SECTION_OF: dict[type, Callable[[Any], Section]] = {
     BalanceResult: part.balance,
     ProbeResult: part.probe_map,
     HeadPatterns: part.head_table,
-    AttentionPage: part.gallery,
+    AttentionPage: part.attention_maps,
     AblationResult: part.ablations,
     AuditResult: part.verdicts,
     VariationResult: part.variations,
@@ -79,7 +79,7 @@ def report_run(
     tested = {name: evaluate(one.model, task, n=n_test, seed=one.manifest["seed"]) for name, one in runs.items()}
     sections = [
         *([part.example(run, task)] if isinstance(task, Lego) else []),
-        part.what_was_trained(runs),
+        part.training_setup(runs),
         part.learning_curves(runs),
         part.accuracies(tested),
         *results,
@@ -102,7 +102,7 @@ def _section(result: Any) -> Section:
         if isinstance(result, kind):
             return make(result)
     if isinstance(result, Result):
-        return part.as_it_prints(result)
+        return part.printed(result)
     known = ", ".join(kind.__name__ for kind in SECTION_OF)
     raise ValueError(
         f"results has a {type(result).__name__}, which has no section; pass {known}, any other result of a verb, or "

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from interp.auditing.result import AuditResult
 from interp.comparison.variation import VariationResult
 from interp.core.randomness import derived_generator
-from interp.core.results import Result
+from interp.core.results import Result, with_interval
 from interp.evaluation.evaluate import EvaluationResult
 from interp.heads.ablate import AblationResult
 from interp.heads.classify import HeadPatterns
@@ -23,7 +23,7 @@ from interp.view.charts import curves, dots
 from interp.view.page import Section
 
 
-def what_was_trained(runs: dict[str, TrainingRun]) -> Section:
+def training_setup(runs: dict[str, TrainingRun]) -> Section:
     """Task, model and training of each run, one line each."""
     describe = {"task": _task_line, "model": _model_line, "training": _training_line}
     rows = [("", *runs), *((name, *map(line, runs.values())) for name, line in describe.items())]
@@ -97,8 +97,8 @@ def accuracies(tested: dict[str, EvaluationResult]) -> Section:
     first = next(iter(tested.values()))
     rows = [("target", *tested)]
     for index, target in enumerate(first.targets):
-        cells = [f"{r.accuracy[index]:.4f}  [{r.low[index]:.4f}, {r.high[index]:.4f}]" for r in tested.values()]
-        rows.append((target, *cells))
+        ends = ((result.accuracy[index], result.low[index], result.high[index]) for result in tested.values())
+        rows.append((target, *(with_interval(*values, 4) for values in ends)))
     return Section(
         title="Accuracy per target",
         text=f"Accuracy on {first.n} held-out examples of the {first.split} split, with exact 95 % intervals.",
@@ -136,8 +136,9 @@ def example(run: TrainingRun, task: Lego) -> Section:
     logits = run.model(batch.tokens).detach()[0, batch.target_positions[0]]
     answers = [task.group.points[index] for index in logits.argmax(-1).tolist()]
     index_of = {clause: index for index, clause in enumerate(chain.clause_of)}
-    names = ("root", "variables", "operations", "values")
-    picture = chain_svg(**{name: getattr(chain, name) for name in names}, answers=answers)
+    picture = chain_svg(
+        root=chain.root, variables=chain.variables, operations=chain.operations, values=chain.values, answers=answers
+    )
     sentence = sentence_html(chain.words, chain.clause_of_word, [index_of[c] for c in range(task.n_vars)])
     return Section(
         title="Example sentence and its chain",
@@ -156,18 +157,16 @@ def head_table(patterns: HeadPatterns) -> Section:
             kind = patterns.best_kind(layer, head)
             cell = (layer, head, kind)
             nearest = f" (nearest {patterns.kinds[kind]})" if label == "unclassified" else ""
-            rows.append(
-                (
-                    f"{layer}.{head}",
-                    label + nearest,
-                    f"{patterns.score[cell]:.2f} [{patterns.low[cell]:.2f}, {patterns.high[cell]:.2f}]",
-                    f"{patterns.p_holm[cell]:.1e}" if patterns.p_holm[cell] > 0 else "< 1e-300",
-                    f"{patterns.value_weighted[cell]:.2f}",
-                    f"{patterns.untrained[..., kind].max():.2f}",
-                    f"{patterns.entropy[layer, head]:.2f}",
-                    f"{patterns.moved[layer, head]:.2f}",
-                )
+            score = with_interval(patterns.score[cell], patterns.low[cell], patterns.high[cell], 2)
+            p = f"{patterns.p_holm[cell]:.1e}" if patterns.p_holm[cell] > 0 else "< 1e-300"
+            untrained = patterns.untrained[..., kind].max()
+            more = (
+                patterns.value_weighted[cell],
+                untrained,
+                patterns.entropy[layer, head],
+                patterns.moved[layer, head],
             )
+            rows.append((f"{layer}.{head}", label + nearest, score, p, *(f"{value:.2f}" for value in more)))
     text = (
         "The score of a head on a kind is its attention to related keys, scaled so that 0 is chance and 1 is all of "
         "its attention. A head is labelled only if its p value (permuted keys, corrected for all heads and kinds) is "
@@ -179,7 +178,7 @@ def head_table(patterns: HeadPatterns) -> Section:
     return Section(title="Classification of heads", text=text, chart=patterns.plot(), table=rows)
 
 
-def gallery(page: AttentionPage) -> Section:
+def attention_maps(page: AttentionPage) -> Section:
     """The attention viewer, embedded in the page."""
     frame = f'<iframe srcdoc="{escape(page.html)}" title="attention" style="width:100%;height:640px;border:0"></iframe>'
     return Section(
@@ -203,9 +202,8 @@ def ablations(result: AblationResult) -> Section:
     rows = [("ablated heads", *(f"accuracy on {target}" for target in result.targets))]
     rows.append(("none", *(f"{value:.3f}" for value in result.clean)))
     for index, (name, chosen) in enumerate(zip(result.names, result.heads, strict=True)):
-        left = result.clean - result.drop[index]
-        ends = zip(left, result.clean - result.high[index], result.clean - result.low[index], strict=True)
-        rows.append((f"{name} ({len(chosen)})", *(f"{value:.3f} [{low:.3f}, {high:.3f}]" for value, low, high in ends)))
+        cells = map(with_interval, *(result.clean - part[index] for part in (result.drop, result.high, result.low)))
+        rows.append((f"{name} ({len(chosen)})", *cells))
         if result.random_drop is not None:
             drops = result.random_drop[index]
             middle, worst = result.clean - drops.mean(0), result.clean - drops.max(0)
@@ -219,17 +217,13 @@ def variations(result: VariationResult) -> Section:
     spread = result.baselines.index("own rows, keys shuffled")
     rows = [("layer", "variation [95 %]", "/ flat simplex", "/ own rows, keys shuffled", "relative entropy [95 %]")]
     for layer, value in enumerate(result.variation):
-        ends = f"[{result.low[layer]:.3f}, {result.high[layer]:.3f}]"
-        entropy_ends = f"[{result.relative_low[layer]:.2f}, {result.relative_high[layer]:.2f}]"
-        rows.append(
-            (
-                str(layer),
-                f"{value:.3f} {ends if result.n > 2 else '(one pair)'}",
-                f"{result.ratio_to()[layer]:.2f}",
-                f"{value / max(result.baseline[spread, layer], 1e-300):.2f}",
-                f"{result.relative_entropy[layer]:.2f} {entropy_ends if result.n > 2 else ''}",
-            )
-        )
+        mean, entropy = f"{value:.3f} (one pair)", f"{result.relative_entropy[layer]:.2f}"
+        if result.n > 2:
+            ends = result.relative_low[layer], result.relative_high[layer]
+            mean = with_interval(value, result.low[layer], result.high[layer])
+            entropy = with_interval(result.relative_entropy[layer], *ends, 2)
+        ratios = result.ratio_to()[layer], value / max(result.baseline[spread, layer], 1e-300)
+        rows.append((str(layer), mean, *(f"{ratio:.2f}" for ratio in ratios), entropy))
     fixed = zip(result.baselines[:spread], result.baseline[:spread, 0], strict=True)
     text = (
         f"Squared Frobenius distance between the attention patterns of {result.n} models on the same input, mean over "
@@ -282,7 +276,7 @@ def verdicts(result: AuditResult) -> Section:
     return Section(title="Audit of heads", text=text, chart=result.plot(), table=rows)
 
 
-def as_it_prints(result: Result) -> Section:
+def printed(result: Result) -> Section:
     """Any other result: its chart and its printed text."""
     title = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in type(result).__name__)
     title = title.removesuffix(" result").strip().capitalize()

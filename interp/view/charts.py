@@ -1,4 +1,7 @@
-"""Altair charts of tables and arrays: curves, points with intervals, heat maps. Rendering needs no network."""
+"""Altair charts of tables and arrays: curves, points with intervals, heat maps. Rendering needs no network.
+
+In charts of tables, `x`, `y` and `series` are names of columns; each series has its own colour.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -55,10 +58,7 @@ def curves(
 
     Args:
         table: Columns x, y, series, `low`, `high`, and panel.
-        x: Column of the x axis.
-        y: Column of the y axis, fractions.
-        series: Column that separates the lines.
-        title: Title of the chart.
+        y: Column of fractions.
         rule: y value of a dashed line, such as chance.
         panel: Column that splits the chart into panels, side by side.
     """
@@ -97,10 +97,7 @@ def scaling_curves(
 
     Args:
         table: Columns x, y, series, `low`, `high`.
-        x: Column of the x axis, positive numbers.
-        y: Column of the y axis.
-        series: Column that separates the lines.
-        title: Title of the chart.
+        x: Column of positive numbers.
         behind: Reference curves with the columns x, y, series, drawn dashed and pale: in the colours of the series with
             the same names, grey for other names.
         rule: y value of a dashed line.
@@ -150,11 +147,7 @@ def dots(
 
     Args:
         table: Columns x, y, `low`, `high`, and series.
-        x: Column of categories on the x axis.
-        y: Column of the y axis.
-        title: Title of the chart.
         rule: y value of a dashed line, such as chance.
-        series: Column that separates the colours.
         domain: Ends of the y axis, default: 0 and 1.
     """
     order = list(dict.fromkeys(table[x]))
@@ -193,9 +186,6 @@ def heatmaps(
     Args:
         panels: Name and values of each map.
         x: Labels of the columns.
-        x_title: Title of the x axis.
-        y_title: Title of the y axis.
-        title: Title above the maps.
         value: Name of the quantity that the colour shows.
         domain: Values at the two ends of the colour scale.
         first_row: Number of the first row.

@@ -28,7 +28,6 @@ def error_growth(
         found: Largest error found after each layer.
         bound: Its upper bound.
         layers: Name of each layer.
-        title: Title of the chart.
     """
     names = [f"{index} {name}" for index, name in enumerate(layers)]
     which = [FOUND] * len(names) + [BOUND] * len(names)
@@ -50,11 +49,7 @@ def error_quartiles(table: pd.DataFrame, *, x: str, y: str, series: str, title: 
     """Median and quartiles over draws, on a logarithmic axis.
 
     Args:
-        table: Columns x, y, series: one row per draw.
-        x: Column of the x axis.
-        y: Column of the y axis, positive numbers.
-        series: Column that separates the lines.
-        title: Title of the chart.
+        table: Columns x, y (positive), series: one row per draw.
     """
     quartiles = table.groupby([series, x], sort=False)[y].quantile(np.array([0.25, 0.5, 0.75])).unstack().reset_index()
     quartiles.columns = [series, x, "low", "median", "high"]
@@ -82,7 +77,6 @@ def shared_matrix(
         singular_values: Of the first matrix, in either network.
         patterns: Of its head, in either network; None if it belongs to no head.
         tokens: The tokens of those patterns.
-        title: Title of the chart.
     """
     compared = [
         {"matrix": name, "what": what, "value": value}

@@ -20,10 +20,6 @@ def scatter(table: pd.DataFrame, *, x: str, y: str, series: str, title: str, zer
 
     Args:
         table: Columns x, y, series, and any others, which the tooltip shows.
-        x: Column of the x axis.
-        y: Column of the y axis.
-        series: Column that separates the colours.
-        title: Title of the chart.
         zero: Start both axes at zero.
     """
     scale = alt.Scale(zero=zero, nice=True)
@@ -47,10 +43,8 @@ def slopes(table: pd.DataFrame, *, x: str, y: str, line: str, panel: str, title:
     Args:
         table: Columns x, y, line, panel.
         x: Column of the conditions, in order.
-        y: Column of the y axis.
         line: Column that identifies the models.
         panel: Column that splits the chart into panels, side by side, each with its own y axis.
-        title: Title of the chart.
     """
     order = list(dict.fromkeys(table[x]))
     across = alt.X(f"{x}:N", sort=order, title=None, axis=alt.Axis(labelAngle=0), scale=alt.Scale(padding=0.25))
@@ -73,7 +67,6 @@ def small_maps(
     Args:
         maps: Name and pattern of each.
         tokens: The token at each position.
-        title: Title above the maps.
         columns: Maps per row.
     """
     parts = []
