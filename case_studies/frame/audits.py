@@ -1,4 +1,4 @@
-"""The audits that claims share: one for each trained model, done once per process."""
+"""Audits of trained models, one per model and process, and claims about shares of their heads."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, below, more_than_half
-from case_studies.frame.evidence import Evidence, ModelSpec
+from case_studies.frame.evidence import Evidence, ModelSpec, once_per_model
 from interp.auditing import AuditResult
 from interp.auditing.audit import audit
 from interp.auditing.verdicts import VERDICTS
@@ -19,12 +19,11 @@ from interp.tasks.base import Task
 from interp.view.points import scatter
 
 N = {"quick": 128, "standard": 256, "paper": 1024}
-"""Sequences of each audit."""
+"""Number of sequences of each audit."""
 OUTCOMES = {"dyck": ("hard", "all")}
-"""Accuracy by the likeliest closer. Of LEGO and templates all outcomes count."""
+"""Outcomes that verdicts use: for Dyck, accuracy of the likeliest closer; for other tasks, all."""
 FEWEST = 8
-"""Heads that a share must be of, at least, to be judged."""
-_done: dict[tuple, AuditResult | None] = {}
+"""Smallest number of heads for judging a share."""
 
 
 @dataclass(frozen=True)
@@ -37,23 +36,20 @@ class Audited:
 
 
 def outcomes_of(task: Task) -> tuple[str, ...] | None:
-    """The outcomes that verdicts go by."""
+    """The outcomes that verdicts use; None for all."""
     return OUTCOMES.get(task.describe()["task"])
 
 
 def audits(evidence: Evidence, groups: Sequence[str], *, n: int | None = None) -> Iterator[Audited]:
-    """The audit of every model of these groups that knows its task, on n sequences; others are left out."""
+    """Audit every model of these groups on n sequences; models that have not learned their task are skipped."""
     n = n or N[evidence.size]
     for group in groups:
         for spec in evidence.specs(group):
-            key = (evidence.folder, spec.key, evidence.seed, n)
-            if key not in _done:
-                _done[key] = _audit(evidence, spec, n)
-            found = _done[key]
-            if found is not None:
+            if (found := _audit(evidence, spec, n)) is not None:
                 yield Audited(group, spec, found)
 
 
+@once_per_model
 def _audit(evidence: Evidence, spec: ModelSpec, n: int) -> AuditResult | None:
     found = audit(
         evidence.run(spec).model,
@@ -67,19 +63,19 @@ def _audit(evidence: Evidence, spec: ModelSpec, n: int) -> AuditResult | None:
 
 
 def readable(result: AuditResult) -> np.ndarray:
-    """Which heads look like a kind."""
+    """Mask of the heads whose label is a kind of head."""
     return np.isin(result.label, result.kinds)
 
 
 def needed(result: AuditResult) -> np.ndarray:
-    """Which heads cannot go alone: judged needed, and not undone by another."""
+    """Mask of the heads whose ablation alone costs accuracy."""
     reasons = ("needed", "not through its pattern", "pattern too close", "through its pattern",
                "through something else", "reading too close")  # fmt: skip
     return np.isin(result.because, reasons)
 
 
 def share(hits: Sequence[int], of: Sequence[int]) -> tuple[float, float, float]:
-    """A share of heads over models, with an interval in which models, not heads, are independent."""
+    """Share of heads over models, with an interval that takes models, not heads, as independent."""
     if not sum(of):
         return 0.0, 0.0, 1.0
     value, low, high = pooled_interval(np.array(hits, dtype=float), np.array(of, dtype=float))
@@ -87,7 +83,7 @@ def share(hits: Sequence[int], of: Sequence[int]) -> tuple[float, float, float]:
 
 
 def measure_share(evidence: Evidence, *, groups: Sequence[str], among: str, n: int | None = None) -> Measurement:
-    """Of readable heads the faithful, or of needed heads the hidden."""
+    """Share of faithful heads among readable ones, or of hidden heads among needed ones."""
     found = list(audits(evidence, groups, n=n))
     pick, verdict = (readable, "faithful") if among == "readable" else (needed, "hidden")
     chosen = [pick(one.result) for one in found]
@@ -106,14 +102,14 @@ def measure_share(evidence: Evidence, *, groups: Sequence[str], among: str, n: i
         tables=[(f"Verdicts on {among} heads, by group", _table(found, chosen)),
                 ("Labels and verdicts", _labels(found, chosen))],
         charts=[_chart(found)] if found else [],
-        note="Models that do not know their task are left out. The interval takes models, not heads, as independent, "
-        "and undecided heads as either: they are hits at its upper end and misses at its lower. (A first run counted "
-        "them as misses throughout, and so called readable.dyck reproduced with 16 of 17 heads undecided.)",
+        note="Models that have not learned their task are excluded. The interval takes models, not heads, as "
+        "independent; undecided heads are hits at its upper end and misses at its lower end. (A first run counted them "
+        "as misses throughout, and called readable.dyck reproduced with 16 of 17 heads undecided.)",
     )  # fmt: skip
 
 
 def _table(found: Sequence[Audited], chosen: Sequence[np.ndarray]) -> list[list]:
-    """How many heads of each verdict among those chosen."""
+    """Number of chosen heads by group and verdict."""
     rows: list[list] = [["group", "models", "heads", *VERDICTS]]
     for group in dict.fromkeys(one.group for one in found):
         of_group = [(one.result, mask) for one, mask in zip(found, chosen, strict=True) if one.group == group]
@@ -134,24 +130,24 @@ def _labels(found: Sequence[Audited], chosen: Sequence[np.ndarray]) -> list[list
 
 
 def _chart(found: Sequence[Audited]):
-    """Every head: what it looks like against what taking it out costs."""
+    """Every head: score of its pattern against the cost of ablating it."""
     rows = []
     for one in found:
         cost, _ = one.result.cost("mean")
         rows += zip(one.result.score, cost[:, 0], one.result.verdict, strict=True)
-    columns = ["looks: score on its kind", "does: accuracy lost without it", "verdict"]
+    columns = ["score on its kind", "accuracy lost when ablated", "verdict"]
     table = pd.DataFrame([(float(score), float(lost), verdict) for score, lost, verdict in rows], columns=columns)
     return scatter(table, x=columns[0], y=columns[1], series="verdict", zero=True,
                    title=f"every head, n = {len(rows)} heads of {len(found)} models")  # fmt: skip
 
 
 def judge_most(m: Measurement) -> ClaimVerdict:
-    """Most of them, of enough heads."""
+    """Above one half, with at least `FEWEST` heads."""
     return more_than_half(m) if m.numbers["heads"] >= FEWEST else "inconclusive"
 
 
 def judge_fewest(m: Measurement) -> ClaimVerdict:
-    """Fewer than half, of enough heads."""
+    """Below one half, with at least `FEWEST` heads."""
     return below(m, 0.5) if m.numbers["heads"] >= FEWEST else "inconclusive"
 
 

@@ -1,4 +1,4 @@
-"""How is a claim measured once and remembered? Under a key of all that decides the number, code included."""
+"""Measuring claims in parallel, with a cache keyed by everything that determines the number, including code."""
 
 import functools
 import hashlib
@@ -26,18 +26,18 @@ from interp.core.manifest import environment
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A measurement, and what it cost."""
+    """A measurement with its time and provenance."""
 
     measurement: Measurement
     seconds: float
-    """Time it took, training not counted."""
+    """Time of the measurement, without training."""
     made: Mapping[str, Any]
     """Versions, hardware and time of the run that measured it."""
 
 
 @dataclass(frozen=True)
 class MeasureCache:
-    """The measurements of one study at one size, a file each. One made by other code, models or seed is not found."""
+    """Measurements of one study at one size, one file each; one made by other code, models or seed is not found."""
 
     folder: Path
     study: str
@@ -47,7 +47,7 @@ class MeasureCache:
         return self.folder / f"{claim.id}.json"
 
     def key(self, claim: Claim, evidence: Evidence) -> str:
-        """Changes with everything that decides the measurement."""
+        """Hash of everything that determines the measurement."""
         modules, identity = _identity(claim.measure)
         decides = {
             "study": self.study,
@@ -62,7 +62,7 @@ class MeasureCache:
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:20]
 
     def find(self, claim: Claim, key: str) -> Measured | None:
-        """The measurement kept under this key; None when there is none, or it cannot be read."""
+        """The measurement stored under this key; None if there is none or it cannot be read."""
         try:
             content = json.loads(self.path(claim).read_text(encoding="utf-8"))
             if content["key"] != key:
@@ -73,22 +73,22 @@ class MeasureCache:
             return None
 
     def forget(self, claim: Claim) -> None:
-        """Remove what is kept of a claim."""
+        """Remove the stored measurement of a claim."""
         self.path(claim).unlink(missing_ok=True)
 
 
 def measure_claims(
     tasks: Sequence[tuple[Claim, Evidence, str]], cache: MeasureCache, *, n_jobs: int
 ) -> Iterator[tuple[Claim, str | None]]:
-    """Measure claims side by side, each kept on disk by the process that measured it.
+    """Measure claims in parallel; each process writes its measurement to the cache.
 
     Args:
-        tasks: Claim, what it sees, and the key to keep its measurement under.
-        cache: Where.
-        n_jobs: Processes, of one torch thread each.
+        tasks: Claim, evidence and cache key.
+        cache: The cache to write to.
+        n_jobs: Number of processes, each with one torch thread.
 
     Yields:
-        Each claim as it ends, with the traceback if its measure raised.
+        Each claim when it is finished, with the traceback if its measure raised.
     """
     if not tasks:
         return
@@ -97,7 +97,7 @@ def measure_claims(
         delayed(_measure_one)(claim.id, claim.measure, evidence, key, cache.path(claim))
         for claim, evidence, key in tasks
     )
-    with warnings.catch_warnings():  # a process that has grown is replaced between claims: nothing is lost by that
+    with warnings.catch_warnings():  # a process with a memory leak is replaced between claims
         warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given")
         for claim_id, error in ended:
             yield claims[claim_id], error
@@ -112,7 +112,7 @@ def _measure_one(
         started = time.perf_counter()
         measurement = measure(evidence)
         if not isinstance(measurement, Measurement):
-            raise TypeError(f"measure of claim {claim_id} gave a {type(measurement).__name__}, not a Measurement.")
+            raise TypeError(f"measure of claim {claim_id} returned a {type(measurement).__name__}, not a Measurement.")
         seconds = round(time.perf_counter() - started, 3)
         content = {"key": key, "seconds": seconds, "made": environment(), "measurement": measurement.to_dict()}
         write_json(path, content)
@@ -125,9 +125,9 @@ def _measure_one(
 
 
 def _identity(measure: Any) -> tuple[set[str], list[Any]]:
-    """What a measure is: the modules its functions live in, and plain values that tell it from others.
+    """Identity of a measure: the modules of its functions, and plain values that distinguish it from others.
 
-    A function made by a function, and a partial, count with what they hold.
+    Closures and partials are identified by their contents too.
     """
     modules: set[str] = set()
     seen: set[int] = set()
@@ -153,7 +153,7 @@ def _identity(measure: Any) -> tuple[set[str], list[Any]]:
             return [parts_of(part) for part in value]
         if callable(value) and not isinstance(value, type):
             modules.add(type(value).__module__)
-        return repr(value)  # an object that shows no more than its address is then never found again
+        return repr(value)  # an object whose repr is its address is never found again
 
     identity = parts_of(measure)
     own = {name.split(".")[0] for name in sorted(modules) if name == _module_of(measure)}
@@ -167,13 +167,13 @@ def _module_of(measure: Any) -> str:
 
 
 def _installed(module: str) -> bool:
-    """Whether a module is somebody else's: of a package whose code the versions stand for."""
+    """Whether a module belongs to an installed package, whose version is part of the key."""
     file = getattr(sys.modules.get(module), "__file__", None) or ""
     return "site-packages" in file or not file
 
 
 def _code_without_file(function: FunctionType) -> str:
-    """A digest of a function typed into a notebook or an interpreter; empty where a file holds its source."""
+    """Digest of a function defined in a notebook or interpreter; empty if its source is in a file."""
     if getattr(sys.modules.get(function.__module__), "__file__", None):
         return ""
     return hashlib.sha256(marshal.dumps(function.__code__)).hexdigest()
@@ -188,7 +188,7 @@ def _digest_of(files: tuple[tuple[str, int, int], ...]) -> str:
 
 
 def _source_digest(module: str) -> str:
-    """A digest of the Python and TOML files of the package that a module lives in, or of its one file."""
+    """Digest of the Python and TOML files of a module's package, or of its single file."""
     found = import_module(module)
     package = found if hasattr(found, "__path__") else sys.modules.get(found.__package__ or "")
     if package is not None and hasattr(package, "__path__"):

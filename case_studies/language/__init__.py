@@ -1,1 +1,1 @@
-"""The template paper's language models: what a I and b I do for perplexity, diagonals, and fine-tuning."""
+"""The template paper's language models: effect of a I and b I on perplexity, diagonals, fine-tuning."""

@@ -1,10 +1,10 @@
-"""Claims about pretrained weights: are the diagonals of W_K W_Q^T and W_V W_O^T strong? (Figure 7)"""
+"""Claims about the diagonals of W_K W_Q^T and W_V W_O^T in pretrained models (Figure 7)."""
 
 from functools import partial
 
 import numpy as np
 
-from case_studies.frame.claims import Claim, Measurement, above, t_interval
+from case_studies.frame.claims import Claim, Measurement, above, rule_text, t_interval
 from case_studies.frame.evidence import Evidence
 from case_studies.language.models import FAMILIES, PLAIN, group
 from hooks import make_model
@@ -14,7 +14,7 @@ MATRICES = {"query-key": (0, "W_K W_Q^T"), "value-output": (1, "W_V W_O^T")}
 
 
 def measure_diagonals(evidence: Evidence, *, family: str, matrix: int) -> Measurement:
-    """Share of heads with a strong positive diagonal, minus the same before training, model by model."""
+    """Share of heads with a strong positive diagonal, minus that of the untrained model, paired by model."""
     rows: list[list] = [["seed", "head", "cosine with I", "z", "p, Holm", "untrained cosine"]]
     gain, shares, first = [], [], None
     for spec in evidence.specs(group(family, PLAIN)):
@@ -40,7 +40,7 @@ def measure_diagonals(evidence: Evidence, *, family: str, matrix: int) -> Measur
         },
         tables=[("Every head", rows)], charts=[first.plot()],
         note="Strong: the cosine's upper tail among random matrices with the same singular values, Holm over heads and "
-        "matrices, at 0.01. The chart is of seed 0. The paper shows matrices of OpenAI's GPT-2, and prints no number.",
+        "matrices, at 0.01. The chart is of seed 0. The paper shows matrices of OpenAI's GPT-2 and prints no number.",
     )  # fmt: skip
 
 
@@ -51,8 +51,7 @@ def _claim(family: str, name: str) -> Claim:
         id=f"diagonals.{name}.{family}", source=source,
         statement=f"Pretraining makes the diagonal of {written} strong in heads of {family}.",
         rule="Share of heads with a strong positive diagonal (interp.diagonals), minus that of the model before "
-        "training: reproduced if the t interval over seeds lies above 0, not reproduced if below, else inconclusive. "
-        "Where all seeds agree the interval has no width.",
+        f"training: {rule_text('above')} If all seeds agree, the interval has no width.",
         quantity="share of heads, over untrained", measure=partial(measure_diagonals, family=family, matrix=matrix),
         judge=partial(above, bar=0.0), needs=(group(family, PLAIN),),
     )  # fmt: skip

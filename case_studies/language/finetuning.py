@@ -1,11 +1,11 @@
-"""A claim about fine-tuning: does a pretrained GPT-2 learn a template task from fewer strings than an untrained one?"""
+"""A claim about fine-tuning: a pretrained GPT-2 learns a template task from fewer strings than one from scratch."""
 
 from functools import partial
 
 import numpy as np
 import torch
 
-from case_studies.frame.claims import Claim, Measurement, above, t_interval
+from case_studies.frame.claims import Claim, Measurement, above, rule_text, t_interval
 from case_studies.frame.evidence import Evidence
 from case_studies.language.models import PLAIN, group
 from hooks import Transformer
@@ -17,18 +17,18 @@ from interp.training.settings import TrainSettings
 from interp.training.train import train
 
 STRINGS = {"quick": (64, 256), "standard": (32, 128, 256, 1024), "paper": (32, 128, 256, 1024, 4096)}
-"""Training strings; the alphabet has as many symbols."""
+"""Numbers of training strings; the alphabet has the same number of symbols."""
 JUDGED = 256
 HELD_OUT = 1000
 SETTINGS = TrainSettings(
     steps=300, batch_size=128, learning_rate=1e-3, weight_decay=0.0, keep="best", eval_every=25, n_eval=300
 )
 KEPT = ("weights.", "positions.", "norm_final.")
-"""What is taken from the pretrained model as it is."""
+"""Prefixes of the parameters that are copied from the pretrained model."""
 
 
 def untrained_for(task: Template, pretrained: Transformer, *, seed: int) -> Transformer:
-    """A model of the pretrained one's wiring and sizes for a template task, with a read-out of its own."""
+    """An untrained model of the pretrained one's architecture and sizes for a template task, with a new unembedding."""
     cfg = pretrained.cfg
     sizes = {"d_model": cfg.d_model, "n_heads": cfg.n_heads, "n_layers": cfg.n_layers, "attention": "causal"}
     return Transformer(config_for(task, "gpt", **sizes), seed=seed)
@@ -36,13 +36,13 @@ def untrained_for(task: Template, pretrained: Transformer, *, seed: int) -> Tran
 
 @torch.no_grad()
 def pretrained_for(task: Template, pretrained: Transformer, *, words: Text, seed: int) -> Transformer:
-    """The pretrained model for a template task: each symbol is some token of its own, the read-out is new.
+    """The pretrained model for a template task: symbols get embeddings of distinct tokens, the unembedding is new.
 
     Args:
-        task: Its symbols become tokens of the text, drawn without replacement, special ones left out.
+        task: The template task; its symbols are mapped to ordinary tokens, drawn without replacement.
         pretrained: A GPT-2.
-        words: What it was pretrained on.
-        seed: Decides which tokens, and the read-out.
+        words: The task that it was pretrained on.
+        seed: Determines the tokens and the unembedding.
     """
     model = untrained_for(task, pretrained, seed=seed)
     theirs = pretrained.state_dict()
@@ -56,7 +56,7 @@ def pretrained_for(task: Template, pretrained: Transformer, *, words: Text, seed
 
 
 def measure_finetuning(evidence: Evidence) -> Measurement:
-    """Accuracy on unseen symbols after fine-tuning, minus that after the same training from scratch, by seed."""
+    """Accuracy on unseen symbols after fine-tuning, minus that after training from scratch, paired by seed."""
     gains: dict[int, list[float]] = {}
     rows: list[list] = [["training strings", "seed", "accuracy, pretrained", "accuracy, from scratch", "difference"]]
     for n in STRINGS[evidence.size]:
@@ -64,7 +64,7 @@ def measure_finetuning(evidence: Evidence) -> Measurement:
         settings = SETTINGS.from_dict({**SETTINGS.to_dict(), "n_train": n})
         for spec in evidence.specs(group("gpt2", PLAIN)):
             base = evidence.run(spec).model
-            words: Text = spec.task  # type: ignore[assignment]  # every model here reads text
+            words: Text = spec.task  # type: ignore[assignment]  # every model here has this task
             accuracy = []
             for model in (
                 pretrained_for(task, base, words=words, seed=spec.seed),
@@ -79,7 +79,7 @@ def measure_finetuning(evidence: Evidence) -> Measurement:
         value=mean, low=low, high=high, n=len(gains[JUDGED]), unit="seeds",
         numbers={f"difference at {n} strings": float(np.mean(found)) for n, found in gains.items()},
         tables=[("aba against abb, unseen symbols", rows)],
-        note=f"Judged at {JUDGED} strings, where the paper's pretrained GPT-2 has a loss of 0.03 and one from scratch "
+        note=f"Judged at {JUDGED} strings, where the paper's pretrained GPT-2 has a loss of 0.03; one from scratch "
         f"needs 8192 for 0.22. Chance is 0.5; {HELD_OUT} held-out strings per model.",
     )  # fmt: skip
 
@@ -90,8 +90,7 @@ CLAIMS = (
         paper="test loss below 0.1 at 256 strings pretrained, at none up to 8192 from scratch",
         statement="A pretrained GPT-2 learns a template task from fewer strings than one trained from scratch.",
         rule=f"Accuracy on unseen symbols after fine-tuning on {JUDGED} strings, minus that of the same model trained "
-        "from scratch, paired by seed: reproduced if the t interval over seeds lies above 0, not reproduced if below, "
-        "else inconclusive.",
+        f"from scratch, paired by seed: {rule_text('above')}",
         quantity="difference in accuracy", measure=measure_finetuning, judge=partial(above, bar=0.0),
         needs=(group("gpt2", PLAIN),),
     ),

@@ -1,4 +1,4 @@
-"""Which language models does the study pretrain? A GPT-2 and a BERT, plain and with a I and b I, by size."""
+"""Models of the language study: a GPT-2 and a BERT, plain and with a I and b I, by size."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("gpt", {"objective": "next_token"}),
     "bert": ("bert_encoder", {"objective": "masked", "next_sentence": True}),
 }
-"""Of each: the preset, and what it is trained to tell."""
+"""Preset and training objective of each family."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """What a size can carry."""
+    """Models and training at one size of the study."""
 
     sizes: Mapping[str, int]
-    """Of the models."""
+    """Sizes of the models."""
     vocab_size: int
     n_ctx: int
     steps: int
@@ -31,7 +31,7 @@ class Scale:
     learning_rate: float
     seeds: int
     windows: int
-    """Held-out stretches of text behind a model's perplexity."""
+    """Number of held-out windows for perplexity."""
 
 
 SCALES: dict[Size, Scale] = {
@@ -56,7 +56,7 @@ def group(family: str, variant: str) -> str:
 
 
 def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
-    """Every group of models: both families, both variants, the same text, steps and seeds for all."""
+    """Every group of models: both families and both variants, with the same text, steps and seeds."""
     return {
         group(family, variant): _models(size, family, added)
         for family in FAMILIES

@@ -1,4 +1,4 @@
-"""Claims about perplexity: is it lower with a I and b I, after the same budget? (Figure 6)"""
+"""Claims about perplexity with a I and b I at the same training budget (Figure 6)."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from case_studies.frame.claims import Claim, Measurement, above, t_interval
+from case_studies.frame.claims import Claim, Measurement, above, rule_text, t_interval
 from case_studies.frame.evidence import Evidence, ModelSpec
 from case_studies.language.models import BOTH, PLAIN, SCALES, VARIANTS, group
 from interp.core.randomness import derived_generator
@@ -18,7 +18,7 @@ from interp.view.charts import HEIGHT, WIDTH, palette
 
 
 def measure_perplexity(evidence: Evidence, *, family: str) -> Measurement:
-    """Loss per token of the plain models minus that of the others, seed by seed, on the same held-out text."""
+    """Loss per token of the plain models minus that of the others, paired by seed, on the same held-out text."""
     loss = {variant: _losses(evidence, group(family, variant)) for variant in VARIANTS}
     gain = loss[PLAIN].mean(1) - loss[BOTH].mean(1)
     mean, low, high = t_interval(gain)
@@ -36,13 +36,13 @@ def measure_perplexity(evidence: Evidence, *, family: str) -> Measurement:
         },
         tables=[("Perplexity on held-out files", rows), ("The learned scalars", table)],
         charts=[_curves(evidence, family)],
-        note="Perplexity is the exponential of the loss per token asked for, on whole files that no model has trained "
-        "on. Both variants have the same text, steps, rates and seeds. The text is Python's standard library.",
+        note="Perplexity is the exponential of the mean loss per scored token, on files that no model was trained on. "
+        "Both variants have the same text, steps, learning rates and seeds. The text is Python's standard library.",
     )  # fmt: skip
 
 
 def _losses(evidence: Evidence, name: str) -> Float[np.ndarray, "seed window"]:
-    """Mean loss per token of each window, the same windows for every model."""
+    """Mean loss per token of each window; the same windows for every model."""
     windows, found = SCALES[evidence.size].windows, []
     for spec in evidence.specs(name):
         batch = spec.task.sample(windows, generator=derived_generator(evidence.seed, "perplexity"), split="test")
@@ -67,7 +67,7 @@ def _scalars(evidence: Evidence, spec: ModelSpec) -> list[float]:
 
 
 def _curves(evidence: Evidence, family: str) -> alt.TopLevelMixin:
-    """Validation loss by step: mean over seeds, with its t interval."""
+    """Validation loss by step: mean over seeds with its t interval."""
     rows: list[dict] = []
     for variant in VARIANTS:
         runs = [evidence.history(spec) for spec in evidence.specs(group(family, variant))]
@@ -96,9 +96,10 @@ def _loss_chart(table: pd.DataFrame, names: Sequence[str], title: str) -> alt.To
 def _claim(family: str, source: str, model: str, paper: str | None) -> Claim:
     return Claim(
         id=f"perplexity.{family}", source=source, paper=paper,
-        statement=f"With a I on W_K W_Q^T and b I on W_V W_O^T {model} reaches a lower perplexity in the same steps.",
+        statement=f"With a I on W_K W_Q^T and b I on W_V W_O^T, {model} reaches a lower perplexity in the same number "
+        "of steps.",
         rule="Loss per token of the plain model minus that of the other, on the same held-out text, paired by seed: "
-        "reproduced if the t interval over seeds lies above 0, not reproduced if below, else inconclusive.",
+        f"{rule_text('above')}",
         quantity="gain in nats per token", measure=partial(measure_perplexity, family=family),
         judge=partial(above, bar=0.0), needs=tuple(group(family, variant) for variant in VARIANTS),
     )  # fmt: skip

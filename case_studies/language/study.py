@@ -6,7 +6,7 @@ from case_studies.language.models import groups
 
 STUDY = Study(
     name="language",
-    title="Do a I and b I help language models, and does pretraining find them by itself?",
+    title="Do a I and b I help language models, and does pretraining learn them without being built in?",
     lead=(
         "The template paper adds one scalar per head to W_K W_Q^T and to W_V W_O^T and reports a lower perplexity of "
         "GPT-2, strong diagonals in the weights of a pretrained one, and that it learns template tasks from few "

@@ -1,4 +1,4 @@
-"""Claims about what hard-coded attention costs: operations, parameters, time and memory (LEGO, Section 5, Figure 8)."""
+"""Claims about the cost of hard-coded attention: operations, parameters, time, memory (LEGO, Section 5, Figure 8)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -41,31 +41,31 @@ from interp.view.charts import COLOURS, HEIGHT, WIDTH, scaling_curves
 
 SOURCE = "LEGO, Section 5 and Figure 8"
 BATCH, LENGTH = 64, 512
-"""Sequences and tokens of each behind the paper's operations."""
+"""Batch size and length at which the paper counts operations."""
 FIXED = tuple(name for name in ORDER if name != "learned")
 PUBLISHED = "Hugging Face, sdpa"
 LINEAR_BAR, HEAD_BAR = 9, 0.5
 QUARTILES = (
-    "The ends are quartiles over rounds, not a 95 % interval; where several are judged, the largest median and the "
-    "largest quartiles. Candidates take turns, so that ratios are paired and a busy machine slows all alike; times "
-    "themselves are of this machine and run."
+    "The ends are quartiles over rounds, not a 95 % interval; if several ratios are judged, the largest median and the "
+    "largest quartiles. Candidates are timed in turn, so that ratios are paired and load on the machine affects all "
+    "equally; absolute times are of this machine and run."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How long to time."""
+    """Amount of timing at one size of the study."""
 
     rounds: int
-    """Of single heads."""
+    """Rounds for single heads."""
     lengths: tuple[int, ...]
-    """Tokens in a sequence for single heads, shortest first."""
+    """Sequence lengths for single heads, shortest first."""
     models: tuple[str, ...]
     model_rounds: int
     model_lengths: tuple[int, ...]
-    """Tokens in a sequence for whole models."""
+    """Sequence lengths for whole models."""
     tokens: int
-    """In a batch of whole models."""
+    """Tokens in a batch of whole models."""
 
 
 _LENGTHS = {"lengths": (SHORT, 1024, 2048, LONG), "models": MODELS, "model_lengths": (128, 256, SHORT, 1024, 2048)}
@@ -79,7 +79,7 @@ EFFORT: dict[Size, Effort] = {
 
 
 def counted(part: Part) -> dict[str, Operations]:
-    """Operations of a part of each base model on the paper's batch."""
+    """Operations of a part of each base model on a batch of the paper's size."""
     found = {}
     for name, config in OURS.items():
         cfg = config()
@@ -119,9 +119,9 @@ def measure_flops(evidence: Evidence) -> Measurement:
         value=value, low=value, high=value, n=BATCH * LENGTH, unit="tokens", numbers=numbers,
         tables=[(f"TFLOP on {BATCH} x {LENGTH} tokens", rows), ("Multiplications per token and layer", parts)],
         charts=[_bars(bars, "TFLOP", title)],
-        note="Counted, not timed, with attention written out; lookups, norms, softmax and activations do not count, "
-        "and of the fixed maps only convolutions do. Torch's rule for the gradient of a convolution's kernel leaves "
-        "its groups out of account, as if a depthwise kernel were a dense one; the right count stands beside it.",
+        note="Counted, not timed, with unfused attention. Lookups, norms, softmax and activations do not count; of the "
+        "fixed maps only convolutions do. Torch's rule for the gradient of a convolution's kernel ignores groups, as "
+        "if a depthwise kernel were dense; both counts are given.",
     )  # fmt: skip
 
 
@@ -137,7 +137,7 @@ def measure_parameters(evidence: Evidence) -> Measurement:
         numbers={**{f"{name}, millions": n / 1e6 for name, n in found.items()}, **ratios},
         tables=[("Parameters of base models, token embedding and masked-LM head included", rows)],
         charts=[_bars({name: n / 1e6 for name, n in found.items()}, "millions of parameters", "base models")],
-        note="Counted. The token embedding is in all three, and the masked-LM head reads out with it.",
+        note="Counted. The token embedding is in all three, tied to the masked-LM head.",
     )  # fmt: skip
 
 
@@ -156,7 +156,7 @@ def measure_linear(evidence: Evidence) -> Measurement:
                  "threads": torch.get_num_threads()},
         tables=[("One head, forward and backward, batch of one sequence", _rows(found))],
         charts=_charts(found, title=f"one head, forward and backward, n = {effort.rounds} rounds"),
-        note=f"{QUARTILES} Token maps are made in every call of a head that needs them.",
+        note=f"{QUARTILES} Heads that need token maps compute them in every call.",
     )  # fmt: skip
 
 
@@ -174,8 +174,8 @@ def measure_head(evidence: Evidence) -> Measurement:
                  "threads": torch.get_num_threads()},
         tables=[(f"One head, forward and backward, {HEAD_BATCH} x {SHORT} tokens", _rows(found))],
         charts=[_bars(bars, "time over a learned head's", f"one head, {SHORT} tokens, n = {rounds} rounds")],
-        note=f"{QUARTILES} Every fixed head makes its token maps anew, which a model makes once for all layers; they "
-        "are timed alone too. The learned head needs none, and keeps no scores, as in training.",
+        note=f"{QUARTILES} Every fixed head computes its own token maps, which a model computes once for all layers; "
+        "they are also timed separately. The learned head needs none and stores no scores, as in training.",
     )  # fmt: skip
 
 
@@ -197,18 +197,19 @@ def measure_time(evidence: Evidence) -> Measurement:
         numbers={**numbers, "threads": torch.get_num_threads()},
         tables=[(f"{LAYERS} layers of base width, forward and backward of {effort.tokens} tokens", _rows(found))],
         charts=_charts(found, title=title),
-        note=f"{QUARTILES} No dropout, a vocabulary of 512, logits at every position; as many tokens at every length.",
+        note=f"{QUARTILES} No dropout, a vocabulary of 512, logits at every position; equal numbers of tokens at all "
+        "lengths.",
     )  # fmt: skip
 
 
 def _largest(found: Iterable[tuple[float, float, float]]) -> tuple[float, float, float]:
-    """The largest median, the largest lower and the largest upper quartile."""
+    """Maximum of the medians, of the lower and of the upper quartiles."""
     value, low, high = (max(values) for values in zip(*found, strict=True))
     return value, low, high
 
 
 def _rows(found: Mapping[tuple[str, int], Cost]) -> list[list[str]]:
-    rows = [["what", "tokens in a sequence", "ms", "quartiles", "kept for backward, MB"]]
+    rows = [["candidate", "tokens in a sequence", "ms", "quartiles", "stored for backward, MB"]]
     for cost in found.values():
         median, low, high = (1e3 * seconds for seconds in cost.quartiles)
         rows.append(
@@ -218,10 +219,10 @@ def _rows(found: Mapping[tuple[str, int], Cost]) -> list[list[str]]:
 
 
 def _charts(found: Mapping[tuple[str, int], Cost], *, title: str) -> list[alt.TopLevelMixin]:
-    """Time and memory over length, a line each."""
+    """Time and memory by length, a chart each."""
     length = "tokens in a sequence"
     charts = []
-    for name in ("ms", "MB kept for backward"):
+    for name in ("ms", "MB stored for backward"):
         rows = []
         for cost in found.values():
             value, low, high = (1e3 * seconds for seconds in cost.quartiles) if name == "ms" else (cost.kept / 1e6,) * 3
@@ -241,12 +242,12 @@ def _bars(values: Mapping[str, float], unit: str, title: str) -> alt.TopLevelMix
 
 
 def judge_count(m: Measurement) -> ClaimVerdict:
-    """Less than BERT's."""
+    """Below 1."""
     return "reproduced" if m.value < 1 else "not reproduced"
 
 
 def judge_ratio(m: Measurement, bar: float) -> ClaimVerdict:
-    """The median at the bar or below; above it only where the lower quartile is."""
+    """Reproduced if the median is at most the bar, not reproduced if the lower quartile is above it."""
     if m.value <= bar:
         return "reproduced"
     return "not reproduced" if m.low > bar else "inconclusive"
@@ -255,7 +256,7 @@ def judge_ratio(m: Measurement, bar: float) -> ClaimVerdict:
 CLAIMS = (
     Claim(
         id="hardcoded.flops", source=SOURCE,
-        statement="Models with hard-coded attention take fewer operations than BERT.",
+        statement="Models with hard-coded attention need fewer operations than BERT.",
         rule=f"The larger of Hardcode's and Hybrid's forward operations over BERT's, base sizes, encoder alone, "
         f"{BATCH} sequences of {LENGTH} tokens: reproduced if below 1, else not reproduced.",
         quantity="operations over BERT's", measure=measure_flops, judge=judge_count,
@@ -269,7 +270,7 @@ CLAIMS = (
     ),
     Claim(
         id="hardcoded.linear", source=SOURCE,
-        statement="Association and broadcast take time linear in the length.",
+        statement="The time of association and broadcast heads is linear in the sequence length.",
         rule=f"The larger of association's and broadcast's time, forward and backward, at {LONG} tokens over "
         f"{SHORT}, median over rounds of paired ratios: reproduced if at most {LINEAR_BAR}, not reproduced if the "
         f"lower quartile is above {LINEAR_BAR}, else inconclusive.",
@@ -279,8 +280,8 @@ CLAIMS = (
     Claim(
         id="hardcoded.head", source=SOURCE,
         statement="A hard-coded head takes at most half the time of a learned one.",
-        rule="The largest time of one association, [CLS], [SEP] or convolution head over one learned head as it is "
-        f"trained, forward and backward, {SHORT} tokens, median over rounds of paired ratios: reproduced if at most "
+        rule="The largest time of one association, [CLS], [SEP] or convolution head over one learned head as in "
+        f"training, forward and backward, {SHORT} tokens, median over rounds of paired ratios: reproduced if at most "
         f"{HEAD_BAR}, not reproduced if the lower quartile is above {HEAD_BAR}, else inconclusive.",
         quantity="time over a learned head's", measure=measure_head, judge=partial(judge_ratio, bar=HEAD_BAR),
     ),

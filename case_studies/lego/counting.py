@@ -1,4 +1,4 @@
-"""How much does a model with pathways multiply, and how many weights has it? Counted without doing the work."""
+"""Operations and parameters of models with pathways, counted on the meta device and from the sizes."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, get_args
@@ -17,16 +17,16 @@ Part = Literal["layers", "head"]
 
 @dataclass(frozen=True, kw_only=True)
 class Operations:
-    """Floating-point operations of one pass, two for each multiplication with its addition.
+    """Floating-point operations of one pass, two per multiply-add.
 
-    Lookups, sums over segments, norms, softmax and activations are not seen: they multiply no matrices.
+    Lookups, sums over segments, norms, softmax and activations are not counted.
     """
 
     forward: int
     backward: int
-    """Each convolution's kernels counted one by one."""
+    """With the groups of each convolution taken into account."""
     backward_by_torch: int
-    """The same by torch's own rule, which takes a depthwise kernel's gradient for that of a dense one."""
+    """By torch's rule, which counts a depthwise kernel's gradient as that of a dense kernel."""
 
 
 def count_operations(
@@ -36,22 +36,22 @@ def count_operations(
     part: Part = "layers",
     device: str = "meta",
 ) -> Operations:
-    """Count what a model does, a part of it: its layers, or its head at every position. Embeddings multiply nothing.
+    """Count the operations of a model's layers, or of its head at every position; embeddings have none.
 
-    Attention is written out, as in eval mode. A fused kernel multiplies as much forward; backward it works out the
-    scores once more.
+    Attention is unfused, as in evaluation mode. A fused kernel has the same forward operations, and computes the
+    scores again in the backward pass.
 
     Args:
-        cfg: The model, of which a blank one is made.
-        tokens: Ids, on which token maps depend; on the CPU.
-        part: What is counted.
-        device: Where activations live; on "meta" they have shapes and no numbers, so that any size is counted at once.
+        cfg: Configuration of the model.
+        tokens: Ids, which determine the token maps; on the CPU.
+        part: The part to count.
+        device: Device of the activations; "meta" counts any size without computing.
 
     Raises:
         ValueError: as `hooks.token_maps`; an unknown part, or more positions than the model has.
 
-    Source: `torch.utils.flop_counter`. Differs: the gradient of a grouped convolution's weights, whose groups torch's
-    rule leaves out of account.
+    Source: `torch.utils.flop_counter`. Differs: the gradient of a grouped convolution's weights, where torch's rule
+    ignores groups.
     """
     if part not in get_args(Part):
         raise ValueError(f"part is {part!r}; choose one of {', '.join(get_args(Part))}.")
@@ -84,17 +84,17 @@ def _through_layers(model: Encoder, resid: Tensor, context: Context) -> Tensor:
 
 
 def count_parameters(cfg: EncoderConfig) -> int:
-    """Learned numbers of a model, each once."""
+    """Number of parameters of a model; shared ones count once."""
     with torch.device("meta"):
         return sum(parameter.numel() for parameter in Encoder(cfg).parameters())
 
 
 def multiplications(cfg: EncoderConfig, pos: int) -> dict[str, int]:
-    """Multiplications per token and layer, from the sizes alone: what each part of a layer should cost.
+    """Multiplications per token and layer, by part of the layer, computed from the sizes.
 
     Args:
-        cfg: The model.
-        pos: Tokens in a sequence, all of which are seen.
+        cfg: Configuration of the model.
+        pos: Tokens in a sequence, all visible.
     """
     width, sizes = _sizes(cfg)
     return {
@@ -107,20 +107,20 @@ def multiplications(cfg: EncoderConfig, pos: int) -> dict[str, int]:
 
 
 def head_multiplications(cfg: EncoderConfig) -> int:
-    """Multiplications per token of the masked-LM head: its dense map, and one product per token of the vocabulary."""
+    """Multiplications per token of the masked-LM head: its dense map and the unembedding."""
     return cfg.embedding_width * (cfg.d_model + cfg.d_vocab)
 
 
 def unseen_additions(cfg: EncoderConfig) -> int:
-    """Additions per token and layer that no counter sees: every value of the association pathway goes into one sum.
+    """Additions per token and layer that are not counted: every association value is added to one sum.
 
-    A broadcast pathway adds one row for each marker, and no more.
+    A broadcast pathway only adds one row per marker.
     """
     return _sizes(cfg)[1]["association"]
 
 
 def parameters_from_sizes(cfg: EncoderConfig) -> int:
-    """Learned numbers by arithmetic, of an untied encoder with a masked-LM head and no second embedding width."""
+    """Number of parameters from the sizes, for an untied encoder with a masked-LM head and one embedding width."""
     d, mlp = cfg.d_model, cfg.d_mlp or 0
     width, sizes = _sizes(cfg)
     attention = 2 * (d + 1) * sizes["learned"] + (d + 1) * width + (width + 1) * d
@@ -130,7 +130,7 @@ def parameters_from_sizes(cfg: EncoderConfig) -> int:
 
 
 def _sizes(cfg: EncoderConfig) -> tuple[int, dict[str, int]]:
-    """Width of all heads, and of each pathway; a model without pathways learns them all."""
+    """Width of all heads, and of each pathway; without pathways, all are learned."""
     width = cfg.n_heads * cfg.d_head
     if cfg.pathways is None:
         return width, {"learned": width, "association": 0, "convolution": 0}
@@ -142,7 +142,7 @@ def _kernel_width(cfg: EncoderConfig) -> int:
 
 
 def _moved(maps: TokenMaps, device: str) -> TokenMaps:
-    """The same maps on another device."""
+    """Copy of the maps on another device."""
 
     def segments(one: Segments | None) -> Segments | None:
         return None if one is None else Segments(one.rows.to(device), one.starts.to(device))
@@ -159,7 +159,7 @@ def _moved(maps: TokenMaps, device: str) -> TokenMaps:
 
 
 def _convolution_backward(grad: Any, x: Any, weight: Any, *rest: Any, **named: Any) -> int:
-    """Either gradient multiplies as often as the forward pass: per output, as often as its kernel has weights."""
+    """Operations of the gradients: each has those of the forward pass, one per output and kernel weight."""
     once = 2 * torch.Size(grad).numel() * torch.Size(weight[1:]).numel()
     output_mask = rest[-1]
     return once * sum(output_mask[:2])

@@ -1,4 +1,4 @@
-"""What do heads and models take, forward and backward: time, in turn with others, and memory kept in between?"""
+"""Time of heads and models, forward and backward, and memory stored between the passes."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,17 +16,17 @@ from hooks.hardcoded.pathways import ORDER
 from interp.core.randomness import derived_generator, derived_seed
 
 BASE, HEAD = 768, 64
-"""Widths of the base models' stream and heads."""
+"""Residual stream and head widths of the base models."""
 VOCAB, CLS, SEP = 512, 0, 1
-"""Tokens that sequences here are drawn from, and the ids of the markers."""
+"""Vocabulary size, and ids of the marker tokens."""
 SHORT, LONG = 512, 4096
-"""Lengths whose times are compared."""
+"""Sequence lengths that are compared."""
 HEAD_BATCH = 8
-"""Sequences of `SHORT` tokens that single heads are timed on."""
+"""Number of sequences of `SHORT` tokens for timing single heads."""
 LINEAR = ("association", "cls")
-"""Pathways whose time should be linear in the length: association, and one of two broadcasts that are alike."""
+"""Pathways whose time should be linear in the length: association, and one of the two equivalent broadcasts."""
 LAYERS = 2
-"""Of the models that are timed."""
+"""Number of layers of the timed models."""
 HUGGINGFACE = {"Hugging Face, eager": "eager", "Hugging Face, sdpa": "sdpa"}
 OURS = {"BERT": presets.bert_encoder, "Hardcode": presets.hardcode, "Hybrid": presets.hybrid}
 MODELS = (*OURS, *HUGGINGFACE)
@@ -34,17 +34,17 @@ MODELS = (*OURS, *HUGGINGFACE)
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """Something to run forward and backward, made ready."""
+    """A computation to run forward and backward."""
 
     name: str
     length: int
-    """Tokens in a sequence."""
+    """Sequence length."""
     forward: Callable[[], Any]
     """One forward pass."""
     weights: tuple[Tensor, ...]
-    """What the gradient of the output's mean square is taken of; none: there is no backward pass."""
+    """Tensors to differentiate the output's mean square by; if empty, there is no backward pass."""
     apart: tuple[Tensor, ...] = ()
-    """Parameters: they are there anyway, and do not count as kept."""
+    """Parameters, which are not counted as stored."""
 
     def __call__(self) -> None:
         """Run it once."""
@@ -55,14 +55,14 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What a candidate took."""
+    """Time and memory of a candidate."""
 
     name: str
     length: int
     seconds: tuple[float, ...]
-    """Of each round; those of candidates that were timed together are paired."""
+    """One per round; paired with those of candidates timed together."""
     kept: int
-    """Bytes that its forward pass keeps for its backward pass, its input with them, parameters left out: exact."""
+    """Bytes that the forward pass stores for the backward pass, including the input but not parameters; exact."""
 
     @property
     def quartiles(self) -> tuple[float, float, float]:
@@ -70,7 +70,7 @@ class Cost:
         return quartiles(self.seconds)
 
     def over(self, other: "Cost") -> tuple[float, float, float]:
-        """Median, lower and upper quartile of its time over another's, round by round."""
+        """Median, lower and upper quartile of the ratio to another's time, paired by round."""
         return quartiles([ours / theirs for ours, theirs in zip(self.seconds, other.seconds, strict=True)])
 
 
@@ -81,21 +81,21 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def take_turns(candidates: Sequence[Candidate], *, rounds: int) -> dict[tuple[str, int], Cost]:
-    """Time candidates in turn, round by round, so that a machine whose speed drifts slows all alike.
+    """Time candidates in turn, so that ratios are paired by round.
 
     Args:
-        candidates: Each is run once before, which also says what it keeps.
-        rounds: How often each is timed.
+        candidates: What to time; each is run once before, to measure its stored bytes.
+        rounds: Number of times each is timed.
 
     Returns:
         Costs, by name and length.
 
     Raises:
-        ValueError: no round, or two candidates of the same name and length.
+        ValueError: rounds below 1, or two candidates with the same name and length.
     """
     names = [(candidate.name, candidate.length) for candidate in candidates]
     if len(set(names)) < len(names):
-        raise ValueError(f"candidates of the same name and length: {names}; name them apart.")
+        raise ValueError(f"candidates of the same name and length: {names}; give each its own name.")
     kept = [kept_bytes(candidate, apart=candidate.apart) for candidate in candidates]
     seconds = time_in_turn(candidates, rounds=rounds)
     return {
@@ -105,10 +105,10 @@ def take_turns(candidates: Sequence[Candidate], *, rounds: int) -> dict[tuple[st
 
 
 def kept_bytes(run: Callable[[], object], *, apart: Iterable[Tensor] = ()) -> int:
-    """Bytes that a run's forward passes keep for their backward passes: every storage once, and whole.
+    """Bytes that forward passes store for their backward passes; every storage counts once, in full.
 
     Args:
-        run: Anything that computes with gradients.
+        run: A computation with gradients.
         apart: Tensors whose storages do not count, such as parameters.
     """
     own = {tensor.untyped_storage().data_ptr() for tensor in apart}
@@ -118,7 +118,7 @@ def kept_bytes(run: Callable[[], object], *, apart: Iterable[Tensor] = ()) -> in
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
             kept[storage.data_ptr()] = storage.nbytes()
-        return tensor.detach()  # the tensor itself would hold on to its own graph
+        return tensor.detach()  # the tensor itself would keep its graph alive
 
     with saved_tensors_hooks(pack, lambda tensor: tensor):
         run()
@@ -126,15 +126,15 @@ def kept_bytes(run: Callable[[], object], *, apart: Iterable[Tensor] = ()) -> in
 
 
 def one_head(pathway: str, *, batch: int, length: int, seed: int, written_out: bool = False) -> Candidate:
-    """One head of base width, the token maps that it needs made in every call.
+    """One head of base width, which computes the token maps that it needs in every call.
 
     Args:
         pathway: Name of its pathway.
-        batch: Sequences.
-        length: Tokens of each.
-        seed: Decides tokens, input and weights.
-        written_out: A learned head's softmax over a matrix of scores, as in eval mode, in place of the fused kernel
-            that it is trained with.
+        batch: Number of sequences.
+        length: Tokens per sequence.
+        seed: Determines tokens, input and weights.
+        written_out: Whether a learned head computes its pattern explicitly, as in evaluation mode, instead of with
+            the fused kernel of training.
 
     Raises:
         ValueError: a pathway that does not exist.
@@ -148,7 +148,7 @@ def one_head(pathway: str, *, batch: int, length: int, seed: int, written_out: b
     attention.train(not written_out)
     x = torch.randn(batch, length, BASE, generator=derived_generator(seed, "input"), requires_grad=True)
     make = functools.partial(token_maps, tokens, pathways=pathways, d_vocab=VOCAB)
-    made = make() if pathway == "learned" else None  # of which it needs nothing
+    made = make() if pathway == "learned" else None  # which it does not read
     weights = tuple(attention.parameters())
     return Candidate(
         name=f"{pathway}, written out" if written_out else pathway, length=length,
@@ -157,7 +157,7 @@ def one_head(pathway: str, *, batch: int, length: int, seed: int, written_out: b
 
 
 def maps_alone(*, batch: int, length: int, seed: int) -> Candidate:
-    """The making of all token maps, which the layers of a model share."""
+    """Computation of all token maps, which the layers of a model share."""
     tokens = random_tokens(batch, length, seed=seed)
     pathways = Pathways(association=HEAD, cls=HEAD, sep=HEAD, cls_token=CLS, sep_token=SEP)
     return Candidate(
@@ -167,13 +167,13 @@ def maps_alone(*, batch: int, length: int, seed: int) -> Candidate:
 
 
 def heads_of_each_kind(*, seed: int) -> list[Candidate]:
-    """One head of every pathway, and the making of token maps alone."""
+    """One head of every pathway, and the token maps separately."""
     heads = [one_head(name, batch=HEAD_BATCH, length=SHORT, seed=seed) for name in ORDER]
     return [*heads, maps_alone(batch=HEAD_BATCH, length=SHORT, seed=seed)]
 
 
 def heads_at_lengths(lengths: Sequence[int], *, seed: int) -> list[Candidate]:
-    """A head of every pathway (of the two broadcasts one), a learned one also written out, on one sequence each."""
+    """A head of every pathway (only one of the two broadcasts) on one sequence; a learned head also unfused."""
     return [
         one_head(name, batch=1, length=length, seed=seed, written_out=written_out)
         for length in lengths
@@ -188,11 +188,11 @@ def whole_models(
     """Models of two layers with logits at every position, each at every length.
 
     Args:
-        names: Which, of `MODELS`.
-        lengths: Tokens in a sequence.
-        tokens: In a batch, at whatever length.
-        seed: Decides tokens and weights.
-        sizes: Other sizes than the base ones: `d_model`, `n_heads`, `n_layers`.
+        names: Names of models, from `MODELS`.
+        lengths: Sequence lengths.
+        tokens: Number of tokens in a batch, at every length.
+        seed: Determines tokens and weights.
+        sizes: `d_model`, `n_heads`, `n_layers`; default: the base sizes.
 
     Raises:
         ValueError: a model that does not exist, or a length that does not divide the tokens.
@@ -200,7 +200,7 @@ def whole_models(
     if unknown := [name for name in names if name not in MODELS]:
         raise ValueError(f"no model is called {unknown[0]!r}; choose among {', '.join(MODELS)}.")
     if wrong := [length for length in lengths if tokens % length]:
-        raise ValueError(f"tokens is {tokens}, no multiple of the length {wrong[0]}; give one of every length.")
+        raise ValueError(f"tokens is {tokens}, not a multiple of the length {wrong[0]}; give one of all lengths.")
     batches = {length: random_tokens(tokens // length, length, seed=seed) for length in lengths}
     chosen = {"d_model": BASE, "n_heads": BASE // HEAD, "n_layers": LAYERS, "n_ctx": max(lengths), **(sizes or {})}
     candidates = []
@@ -238,7 +238,7 @@ def _theirs(name: str, sizes: Mapping[str, int], seed: int) -> tuple[Callable[[T
 
 
 def random_tokens(batch: int, length: int, *, seed: int) -> Tensor:
-    """Random tokens, [CLS] before them and [SEP] behind."""
+    """Random tokens between [CLS] and [SEP]."""
     generator = derived_generator(seed, "tokens", batch, length)
     tokens = torch.randint(SEP + 1, VOCAB, (batch, length), generator=generator)
     tokens[:, 0], tokens[:, -1] = CLS, SEP

@@ -215,7 +215,7 @@ def test_a_measure_that_raises_takes_no_other_with_it(reproduce, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"measure": lambda evidence: 0.5}, "gave a float, not a Measurement"),
+        ({"measure": lambda evidence: 0.5}, "returned a float, not a Measurement"),
         ({"judge": lambda measurement: "maybe"}, "returned 'maybe'; it must be one of reproduced"),
         ({"measure": lambda evidence: evidence.runs("few")}, r"'few' is not among those that the claim needs \(none\)"),
     ],

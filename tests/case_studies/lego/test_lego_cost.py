@@ -1,4 +1,4 @@
-"""What hard-coded attention costs: counts agree with arithmetic and real work, memory grows as it should, no time."""
+"""Cost of hard-coded attention: counts agree with arithmetic and with real passes, memory scales as expected."""
 
 from dataclasses import replace
 from functools import partial
@@ -65,7 +65,7 @@ def evidence(size: Size = "quick"):
 
 
 def held_by(function: Any) -> Any:
-    """The first thing that a function made by a function holds."""
+    """The first variable in a function's closure."""
     return function.__closure__[0].cell_contents
 
 
@@ -74,7 +74,7 @@ def claim(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_counts_are_the_arithmetic_and_those_of_real_work(name):
+def test_counts_equal_arithmetic_and_real_passes(name):
     cfg, tokens = small(name), some_tokens()
     layers, head = (count_operations(cfg, tokens, part=part) for part in PARTS)
     assert layers.forward == 2 * tokens.numel() * cfg.n_layers * sum(multiplications(cfg, 24).values())
@@ -95,7 +95,7 @@ def test_counts_are_the_arithmetic_and_those_of_real_work(name):
     kernel=st.sampled_from([1, 3, 7]),
     length=st.integers(2, 12),
 )
-def test_counts_are_the_arithmetic_for_any_mixture(sizes, kernel, length):
+def test_counts_equal_arithmetic_for_any_mixture(sizes, kernel, length):
     chosen = dict(zip(ORDER, (4 * size for size in sizes), strict=True))
     pathways = Pathways(**chosen, kernel_width=kernel, cls_token=CLS, sep_token=SEP)
     cfg = presets.bert_encoder(
@@ -109,7 +109,7 @@ def test_counts_are_the_arithmetic_for_any_mixture(sizes, kernel, length):
     assert unseen_additions(cfg) == chosen["association"]
 
 
-def test_a_depthwise_convolution_costs_its_kernel_per_token_and_torch_says_more_backward():
+def test_torch_overcounts_the_backward_pass_of_a_depthwise_convolution():
     cfg, tokens = small("Hardcode"), some_tokens()
     assert cfg.pathways is not None
     kernels = cfg.pathways.convolution
@@ -128,7 +128,7 @@ def test_parameters_are_those_of_real_models(name):
     assert count_parameters(cfg) == parameters_from_sizes(cfg) == sum(p.numel() for p in Encoder(cfg).parameters())
 
 
-def test_what_cannot_be_counted_is_refused():
+def test_unknown_parts_and_long_inputs_are_refused():
     with pytest.raises(ValueError, match=r"part is 'tail'; choose one of layers, head\."):
         count_operations(small("BERT"), some_tokens(), part="tail")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"tokens has 41 positions; n_ctx of this model is 40\."):
@@ -164,11 +164,11 @@ def test_parameters_of_base_sizes():
     assert all(row[1] == row[2] for row in found.tables[0][1][1:])
 
 
-def test_what_is_kept_counts_every_storage_once_and_no_parameter():
+def test_stored_bytes_count_every_storage_once_and_no_parameter():
     x, weight = torch.ones(10, 4, requires_grad=True), torch.ones(4, 3, requires_grad=True)
 
     def run():
-        ((x @ weight).exp() + (x[:5] @ weight).sum()).sum().backward()  # keeps x, one view of it, and what exp gave
+        ((x @ weight).exp() + (x[:5] @ weight).sum()).sum().backward()  # stores x, a view of it, and the output of exp
 
     assert kept_bytes(run, apart=[weight]) == 4 * (10 * 4 + 10 * 3)
     assert kept_bytes(run) == 4 * (10 * 4 + 10 * 3 + 4 * 3)
@@ -181,29 +181,29 @@ def kept(name, length, batch=1, **more):
 
 
 @pytest.mark.parametrize("name", [*ORDER])
-def test_what_a_head_keeps_is_linear_in_the_length(name):
+def test_stored_bytes_of_a_head_are_linear_in_the_length(name):
     assert kept(name, 512) / kept(name, 256) == pytest.approx(2, rel=0.02)
     assert kept(name, 256, batch=2) / kept(name, 256) == pytest.approx(2, rel=0.02)
 
 
-def test_a_learned_head_written_out_keeps_its_pattern():
+def test_an_unfused_learned_head_stores_its_pattern():
     short, long = (kept("learned", length, written_out=True) for length in (256, 512))
-    assert long - 2 * short == pytest.approx(4 * 512**2 / 2, rel=0.02)  # what is left is quadratic
+    assert long - 2 * short == pytest.approx(4 * 512**2 / 2, rel=0.02)  # the remainder is quadratic
 
 
-def test_a_head_is_what_it_says():
+def test_a_timed_head_has_the_requested_pathway():
     fixed = one_head("association", batch=2, length=16, seed=0)
     attention = held_by(fixed.forward)
     assert attention.pathways.association == attention.pathways.sizes["association"] == timing.HEAD
     assert (attention.n_heads, attention.training, fixed.name) == (1, True, "association")
-    assert len(fixed.weights) == len(fixed.apart) + 1  # what comes in has a gradient too
+    assert len(fixed.weights) == len(fixed.apart) + 1  # the input has a gradient too
     assert fixed.forward().shape == (2, 16, timing.BASE)
-    fused, out = (one_head("learned", batch=2, length=80, seed=0, written_out=told) for told in (False, True))
+    fused, out = (one_head("learned", batch=2, length=80, seed=0, written_out=written) for written in (False, True))
     assert (fused.name, out.name) == ("learned", "learned, written out")
     torch.testing.assert_close(fused.forward(), out.forward(), atol=1e-5, rtol=1e-4)
 
 
-def test_fixed_heads_make_their_token_maps_in_every_call_and_a_learned_one_never(monkeypatch):
+def test_fixed_heads_compute_token_maps_in_every_call_and_a_learned_head_never(monkeypatch):
     calls = []
     make = timing.token_maps
     monkeypatch.setattr(timing, "token_maps", lambda *given, **more: calls.append(1) or make(*given, **more))
@@ -240,7 +240,7 @@ def test_bad_requests_are_refused():
         one_head("dense", batch=1, length=4, seed=0)
     with pytest.raises(ValueError, match=r"no model is called 'GPT'; choose among BERT, Hardcode"):
         whole_models(["BERT", "GPT"], lengths=(4,), tokens=8, seed=0)
-    with pytest.raises(ValueError, match="tokens is 10, no multiple of the length 4"):
+    with pytest.raises(ValueError, match="tokens is 10, not a multiple of the length 4"):
         whole_models(["BERT"], lengths=(2, 4), tokens=10, seed=0)
 
 
@@ -251,7 +251,7 @@ def test_ratios_are_paired_by_round():
     assert ours.quartiles == pytest.approx((6, 3.5, 13))
 
 
-def test_random_tokens_stand_between_markers():
+def test_random_tokens_are_between_markers():
     tokens = random_tokens(3, 40, seed=1)
     assert (tokens[:, 0] == CLS).all()
     assert (tokens[:, -1] == SEP).all()
