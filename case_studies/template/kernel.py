@@ -6,8 +6,8 @@ from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, at_least
 from case_studies.frame.evidence import Evidence
 from case_studies.template.measures import BARELY, SOLVED
 from interp.tasks import Template
+from interp.theory.kernels.kernel_regression import kernel_regression
 from interp.theory.kernels.random_features import MLPKernel, TransformerKernel
-from interp.theory.kernels.regression import kernel_regression
 from interp.theory.kernels.template_matrix import template_matrix
 
 TASKS = {"aba-abb": "aba_abb", "same-different": "same_different"}

@@ -12,8 +12,8 @@ from interp.core.randomness import derived_seed
 from interp.core.results import Result
 from interp.core.statistics import CONFIDENCE
 from interp.tasks.template.task import Template
+from interp.theory.kernels.kernel_regression import check_task
 from interp.theory.kernels.random_features import Kernel
-from interp.theory.kernels.regression import check_task
 
 if TYPE_CHECKING:
     import altair as alt

@@ -1,4 +1,4 @@
-"""What is kept is what a plain sort would keep; the model that was asked about stays as it was."""
+"""Pruning curves: kept weights against a plain sort, accuracy against hooks and zeroed weights, the model unchanged."""
 
 import copy
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ V = 6
 
 @dataclass(frozen=True)
 class Successor:
-    """One token of six; the answer is the next one, asked for so many times. Even and odd tokens are told apart."""
+    """One token of six; the answer is the next one, scored `times` times. Outcomes are even and odd tokens."""
 
     times: tuple[int, ...] = (3, 1, 1, 2, 1, 1)
     vocab: Vocab = field(default_factory=lambda: Vocab(tuple("abcdef")))
@@ -48,10 +48,10 @@ class Successor:
         return Batch(tokens=tokens, target_positions=where, labels=(tokens + 1) % V, supervised=supervised)
 
     def score(self, at_targets, batch):
-        asked = F.one_hot(batch.tokens[:, 0] % 2, 2) * torch.tensor(self.times)[batch.tokens].float()
+        total = F.one_hot(batch.tokens[:, 0] % 2, 2) * torch.tensor(self.times)[batch.tokens].float()
         right = (self.answers(at_targets) == batch.labels).float()
         loss = F.cross_entropy(at_targets[:, 0], batch.labels[:, 0], reduction="none")
-        return Score(right=right * asked, loss=loss[:, None] * asked, total=asked)
+        return Score(right=right * total, loss=loss[:, None] * total, total=total)
 
     def answers(self, at_targets):
         return at_targets.argmax(-1)
@@ -74,11 +74,11 @@ class Successor:
 
 TASK = Successor()
 STRENGTH = (0.2, 0.0, 0.1, 0.05, 3.0, 0.02)
-"""How much of the answer each head of the planted model writes: one enough, the others together far too little."""
+"""Scale of the answer that each head of the planted model writes: one is sufficient, the others together are not."""
 
 
 def planted():
-    """One layer of six heads, no MLP. What heads read has 5 ** 0.5 at the token; the stream has 2 there."""
+    """One layer of six heads, no MLP. At the token, the normed stream is 5 ** 0.5 and the stream 2."""
     cfg = TransformerConfig(
         d_vocab=V, d_model=V, n_heads=6, d_head=V, d_mlp=0, n_layers=1, n_ctx=1, positions="none", attn_bias=False
     )
@@ -94,7 +94,7 @@ def planted():
 
 
 def toy(seed=0, **sizes):
-    """A random model for the planted task, with everything a model may have."""
+    """A random model for the task, with biases and MLPs."""
     given = {"d_vocab": V, "d_model": 8, "n_heads": 2, "d_mlp": 10, "n_layers": 2, "n_ctx": 1}
     model = Transformer(TransformerConfig(**{**given, **sizes}), seed=seed)
     with torch.no_grad():
@@ -122,7 +122,7 @@ def matrices(model):
 
 @pytest.fixture
 def masks(monkeypatch):
-    """The masks of every model that was scored, by name of the weight, in order."""
+    """Masks of every model that is scored, by weight name, in order."""
     seen = []
 
     def watch(model, task, batch):
@@ -134,7 +134,7 @@ def masks(monkeypatch):
 
 
 def largest(values, fraction):
-    """The mask of the largest of these, by a plain sort."""
+    """Mask of the largest values, by a plain sort."""
     mask = np.ones(values.size)
     mask[np.argsort(values.ravel())[: values.size - round(fraction * values.size)]] = 0
     return mask.reshape(values.shape)
@@ -153,7 +153,7 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("by", ["magnitude", *KINDS])
-def test_the_largest_of_all_are_kept_as_a_plain_sort_says(masks, by):
+def test_the_largest_weights_of_all_matrices_are_kept(masks, by):
     model = toy()
     result = pruning_curve(model, TASK, by=by, fractions=FRACTIONS, n=N)
     values = strengths(model, ENDINGS[by])
@@ -170,7 +170,7 @@ def test_the_largest_of_all_are_kept_as_a_plain_sort_says(masks, by):
     np.testing.assert_allclose(result.kept[0], FRACTIONS, atol=0.5 / together.size)
 
 
-def test_each_matrix_keeps_its_own_largest(masks):
+def test_the_largest_weights_of_each_matrix_are_kept(masks):
     model = toy()
     pruning_curve(model, TASK, by=("magnitude, each matrix",), fractions=FRACTIONS, n=N)
     for fraction, found in zip(FRACTIONS, masks[1:], strict=True):
@@ -178,10 +178,10 @@ def test_each_matrix_keeps_its_own_largest(masks):
             assert np.array_equal(found[name].numpy(), largest(value, fraction)), name
 
 
-def test_hidden_units_go_whole_the_weakest_of_all_layers_first(masks):
+def test_hidden_units_are_pruned_from_the_smallest_norm_over_all_layers(masks):
     model = toy()
     with torch.no_grad():
-        model.block(0).mlp.w_in.weight.mul_(0.5)  # so that layers lose different numbers
+        model.block(0).mlp.w_in.weight.mul_(0.5)  # so that the number pruned differs between layers
     result = pruning_curve(model, TASK, by="structured", fractions=FRACTIONS, n=N)
     norms = np.stack([np.linalg.norm(block.mlp.w_in.weight.detach().numpy(), axis=1) for block in model.stored_blocks])
     for fraction, found in zip(FRACTIONS, masks[1:], strict=True):
@@ -198,7 +198,7 @@ def test_hidden_units_go_whole_the_weakest_of_all_layers_first(masks):
     assert (result.accuracy[0, -1], result.loss[0, -1]) == pytest.approx((accuracy, loss), abs=1e-6)
 
 
-def test_hidden_units_of_four_matrices_go_with_what_reads_them():
+def test_hidden_units_of_four_matrix_mlps():
     model = toy(block="extended", attn_bias=False)
     result = pruning_curve(model, TASK, by="structured", fractions=(0.5,), n=N)
     first = [block.mlp.w_in.weight for block in model.stored_blocks]
@@ -210,23 +210,23 @@ def test_hidden_units_of_four_matrices_go_with_what_reads_them():
 
 
 @pytest.mark.parametrize("sizes", [{"block": "dyck"}, {"block": "bare"}, {"qk_identity": True, "vo_identity": True}])
-def test_what_is_measured_is_the_model_with_those_weights_at_zero(sizes):
+def test_accuracy_and_loss_equal_those_with_weights_set_to_zero(sizes):
     model = toy(**sizes)
     result = pruning_curve(model, TASK, by=("magnitude", "W_V"), fractions=(0.3, 0), n=N)
     for row, name in enumerate(result.by):
         for point, fraction in enumerate((0.3, 0)):
-            twin = copy.deepcopy(model)
+            zeroed = copy.deepcopy(model)
             values = strengths(model, ENDINGS[name])
             mask = largest(np.concatenate([value.ravel() for value in values.values()]), fraction)
             parts = np.split(mask, np.cumsum([value.size for value in values.values()])[:-1])
-            weights = dict(twin.weights.named_parameters())
+            weights = dict(zeroed.weights.named_parameters())
             for key, part in zip(values, parts, strict=True):
                 weights[key].data *= torch.from_numpy(part.reshape(values[key].shape)).float()
-            accuracy, loss = accuracy_and_loss(twin)
+            accuracy, loss = accuracy_and_loss(zeroed)
             assert (result.accuracy[row, point], result.loss[row, point]) == pytest.approx((accuracy, loss), abs=1e-6)
 
 
-def test_the_ends_are_the_whole_model_and_one_without(tiny):
+def test_endpoints_are_the_whole_model_and_one_without_the_matrices(tiny):
     model = Transformer(interp.config_for(tiny, n_layers=2, d_model=16, n_heads=2))
     result = pruning_curve(model, tiny, fractions=(0, 1), n=N)
     assert result.by == get_args(By)
@@ -234,30 +234,30 @@ def test_the_ends_are_the_whole_model_and_one_without(tiny):
     score = score_batch(model, tiny, batch)
     assert result.clean == float(score.right.sum()) / (2 * N)  # two variables: both count
     assert result.clean_loss == pytest.approx(float(score.loss.sum()) / (2 * N))
-    assert set(result.kept[:, 0]) == {1.0}  # from the most kept, however asked for
+    assert set(result.kept[:, 0]) == {1.0}  # sorted from the largest fraction
     assert set(result.accuracy[:, 0]) == {result.clean}
     np.testing.assert_array_equal(result.loss[:, 0], result.clean_loss)
-    assert np.ptp(result.loss[:3, 1]) == 0  # nothing of all matrices, however chosen
+    assert np.ptp(result.loss[:3, 1]) == 0  # all matrices zero, for every criterion
     for part, rows in (("q", [3]), ("k", [4]), ("v", [5])):
-        twin = copy.deepcopy(model)
-        for block in twin.stored_blocks:
+        zeroed = copy.deepcopy(model)
+        for block in zeroed.stored_blocks:
             getattr(block.attention, part).weight.data.zero_()
-        assert result.loss[rows, 1] == pytest.approx(float(score_batch(twin, tiny, batch).loss.sum()) / (2 * N))
+        assert result.loss[rows, 1] == pytest.approx(float(score_batch(zeroed, tiny, batch).loss.sum()) / (2 * N))
     assert ((result.low[:, 0] <= result.accuracy[:, 0]) & (result.accuracy[:, 0] <= result.high[:, 0])).all()
     assert result.low[0, 0] < result.clean
 
 
-def test_intervals_have_examples_as_units():
+def test_intervals_are_over_examples():
     once = Successor(times=(1,) * V)
     result = pruning_curve(toy(), once, by=("magnitude", "heads"), fractions=(0.5,), n=N)
     for accuracy, low, high in zip(result.accuracy[:, 0], result.low[:, 0], result.high[:, 0], strict=True):
         right = round(accuracy * N)
         assert 0 < right < N
-        expected = proportion_interval(np.array(right), N)  # an answer per example: plainly binomial
+        expected = proportion_interval(np.array(right), N)  # one answer per example: binomial
         assert (accuracy, low, high) == pytest.approx((right / N, *map(float, expected)))
 
 
-def test_the_model_stays_as_it_was():
+def test_model_is_unchanged():
     model = toy().train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state = torch.get_rng_state()
@@ -272,7 +272,7 @@ def test_the_model_stays_as_it_was():
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_heads_go_from_the_least_important_and_accuracy_stays_until_the_planted_one():
+def test_heads_are_ablated_from_the_least_important_to_the_planted_one():
     result = pruning_curve(planted(), TASK, by=("heads", "heads, random order"), n=N)
     assert result.clean == 1
     assert result.order == ((0, 1), (0, 5), (0, 3), (0, 2), (0, 0), (0, 4))
@@ -286,19 +286,19 @@ def test_heads_go_from_the_least_important_and_accuracy_stays_until_the_planted_
     assert result.accuracy[1, -1] == 0
 
 
-def test_importance_is_measured_on_validation_examples_and_the_curve_on_test():
-    class Told(Successor):
+def test_heads_are_ranked_on_validation_and_curves_measured_on_test_examples():
+    class Recorded(Successor):
         def sample(self, n, *, generator, split="train"):
             splits.append((split, n))
             return super().sample(n, generator=generator, split=split)
 
     splits = []
-    pruning_curve(planted(), Told(), by="heads", n=12)
+    pruning_curve(planted(), Recorded(), by="heads", n=12)
     assert sorted(splits) == [("test", 12), ("validation", 12)]
 
 
 @pytest.mark.parametrize("sizes", [{"vo_identity": True}, {"tied": True}])
-def test_points_of_heads_are_the_model_with_those_heads_hooked_to_zero(sizes, monkeypatch):
+def test_points_equal_the_model_with_heads_hooked_to_zero(sizes, monkeypatch):
     monkeypatch.setattr(curve, "TOKENS_PER_CHUNK", 9)  # two parts
     model = toy(**sizes)
     point = "hook_result" if model.cfg.vo_identity else "hook_z"
@@ -332,8 +332,8 @@ def test_points_of_heads_are_the_model_with_those_heads_hooked_to_zero(sizes, mo
     assert found == pytest.approx(tuple(np.mean(by_hand, 0)), abs=1e-6)
 
 
-def test_padding_is_seen_by_no_head():
-    """Sentences with padding around them have the curves of the same sentences without."""
+def test_padding_does_not_change_the_curves():
+    """Padded sentences have the same curves as the sentences without padding."""
     model = Transformer(interp.config_for(Padded(n_vars=2), n_layers=1, d_model=8, n_heads=2, n_ctx=17))
     results = [
         pruning_curve(model, task, by=("magnitude", "heads"), fractions=(0.5,), n=N)
@@ -344,7 +344,7 @@ def test_padding_is_seen_by_no_head():
     assert np.ptp(results[0].loss[1]) > 1e-3
 
 
-def test_many_heads_go_several_at_a_time():
+def test_many_heads_are_ablated_several_at_a_time():
     result = pruning_curve(toy(n_heads=8, n_layers=4), TASK, by=("magnitude", "heads"), fractions=(1, 0), n=8)
     assert result.kept.shape == (2, 21)
     assert (result.kept[1, 0], result.kept[1, -1]) == (1, 0)
@@ -355,7 +355,7 @@ def test_many_heads_go_several_at_a_time():
     assert len(result.to_dataframe()) == 2 + 21
 
 
-def test_the_random_choice_is_the_seeds_and_nested(masks):
+def test_random_masks_are_seeded_and_nested(masks):
     model = toy()
     ask = {"by": "random", "fractions": (0.8, 0.5, 0.1), "n": 8}
     for seed, noise in ((0, 1), (0, 2), (3, 1)):
@@ -370,10 +370,10 @@ def test_the_random_choice_is_the_seeds_and_nested(masks):
     assert (first[1] <= first[0]).all()
     strength = np.concatenate([value.ravel() for value in strengths(model, ".weight").values()])
     agreed = (first[1].numpy() == largest(strength, 0.5)).mean()
-    assert abs(agreed - 0.5) < 5 * 0.5 / len(strength) ** 0.5  # with magnitude no more often than by chance
+    assert abs(agreed - 0.5) < 5 * 0.5 / len(strength) ** 0.5  # agreement with magnitude is at chance
 
 
-def test_curves_do_not_depend_on_one_another_nor_on_their_order(tmp_path):
+def test_curves_are_independent_of_each_other_and_of_their_order(tmp_path):
     model = toy()
     names = ("heads, random order", "structured", "W_O", "random", "heads")
     for index, by in enumerate((names, names[::-1])):
@@ -388,19 +388,19 @@ def test_curves_do_not_depend_on_one_another_nor_on_their_order(tmp_path):
         assert alone.order == ()
 
 
-def test_a_tied_block_counts_once():
+def test_tied_block_counts_once():
     tied, one = toy(tied=True, n_layers=3), toy(n_layers=1)
     result = pruning_curve(tied, TASK, by=("magnitude", "structured", "heads"), fractions=FRACTIONS, n=N)
     assert result.size.tolist() == [sum(matrix.weight.numel() for matrix in matrices(one)), 10, 6]
-    twin = copy.deepcopy(tied)
-    prune.global_unstructured([(matrix, "weight") for matrix in matrices(twin)], prune.L1Unstructured, amount=0.75)
-    assert result.loss[0, 2] == pytest.approx(accuracy_and_loss(twin)[1], abs=1e-6)
+    zeroed = copy.deepcopy(tied)
+    prune.global_unstructured([(matrix, "weight") for matrix in matrices(zeroed)], prune.L1Unstructured, amount=0.75)
+    assert result.loss[0, 2] == pytest.approx(accuracy_and_loss(zeroed)[1], abs=1e-6)
     deeper = pruning_curve(tied.at_depth(4), TASK, by=("magnitude", "heads"), fractions=(1, 0), n=8)
     assert deeper.size.tolist() == [result.size[0], 8]
     assert not prune.is_pruned(tied)
 
 
-def test_a_model_gets_the_curves_that_it_can_have():
+def test_curves_are_those_that_apply_to_the_model():
     uniform = ((HeadPattern(kind="uniform"),) * 2,)
     bare = toy(d_mlp=0, output_projection=False, head_patterns=uniform, attn_bias=False)
     rest = ("magnitude", "magnitude, each matrix", "random", "W_V", "heads", "heads, random order")
@@ -432,9 +432,9 @@ def a_result(**changes):
     return PruningCurve(**{**values, **changes})
 
 
-def test_least_kept_is_the_end_of_what_is_good_from_the_start(as_a_user):
+def test_least_kept_is_the_first_drop(as_a_user):
     result = a_result()
-    assert result.least_kept("magnitude") == 0.21  # that it is good at 0 again does not count
+    assert result.least_kept("magnitude") == 0.21  # the recovery at 0 does not count
     assert result.least_kept("magnitude", lost=0.001) == 1
     assert result.least_kept("magnitude", lost=1.0) == 0
     assert result.least_kept("heads", lost=1.0) == 0
@@ -443,7 +443,7 @@ def test_least_kept_is_the_end_of_what_is_good_from_the_start(as_a_user):
         result.least_kept("random")
 
 
-def test_the_result_goes_to_disk_and_back_and_shows_itself(tmp_path):
+def test_result_saves_prints_and_plots(tmp_path):
     result = a_result()
     result.save(tmp_path / "r.json")
     again = PruningCurve.load(tmp_path / "r.json")
@@ -482,12 +482,12 @@ def test_the_result_goes_to_disk_and_back_and_shows_itself(tmp_path):
         ({"n": 7}, "n is 7; at least 8 examples are needed"),
     ],
 )
-def test_errors(as_a_user, settings, words):
+def test_invalid_arguments_are_refused(as_a_user, settings, words):
     with pytest.raises(ValueError, match=words):
         pruning_curve(toy(d_mlp=0, output_projection=False), TASK, **settings)
 
 
-def test_models_that_have_no_curve_are_refused(as_a_user):
+def test_unsupported_models_are_refused(as_a_user):
     plain = FullyConnected(FullyConnectedConfig(d_vocab=V, n_ctx=1))
     with pytest.raises(ValueError, match="fully connected network"):
         pruning_curve(plain, TASK)
