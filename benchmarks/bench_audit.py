@@ -8,7 +8,7 @@ import torch
 import interp
 from benchmarks.timing import Comparison, compare
 from hooks import Transformer
-from hooks.model.attention import Attention
+from hooks.modules import Attention
 from interp.tasks import Lego
 
 N = 256

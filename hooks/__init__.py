@@ -3,9 +3,8 @@
 from hooks.adapters.bridge import BridgeModel, from_bridge
 from hooks.adapters.huggingface import ParityReport, from_huggingface, save_huggingface
 from hooks.checkpoint import load_checkpoint, save_checkpoint
-from hooks.hardcoded.head_patterns import HeadPattern
+from hooks.hardcoded.head_patterns import HeadPattern, Pathways
 from hooks.hardcoded.lego_attention import LegoAttention
-from hooks.hardcoded.pathways import Pathways
 from hooks.hardcoded.token_maps import TokenMaps, token_maps
 from hooks.interventions.verify import VerifyReport, verify
 from hooks.model import presets

@@ -35,7 +35,7 @@ from case_studies.lego.timing import (
     take_turns,
     whole_models,
 )
-from hooks.hardcoded.pathways import ORDER
+from hooks.hardcoded.head_patterns import ORDER
 from interp.core.randomness import derived_generator
 from interp.view.charts import COLOURS, HEIGHT, WIDTH, scaling_curves
 

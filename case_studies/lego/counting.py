@@ -8,9 +8,9 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from hooks import Encoder, EncoderConfig, TokenMaps, token_maps
-from hooks.hardcoded.token_maps import Segments
-from hooks.model.attention import Context
+from hooks import Encoder, EncoderConfig, token_maps
+from hooks.hardcoded.token_maps import PathwayMaps, Segments
+from hooks.modules import Context
 
 Part = Literal["layers", "head"]
 
@@ -60,12 +60,13 @@ def count_operations(
     with torch.device(device):
         model = Encoder(cfg).eval()
         resid = torch.ones(*tokens.shape, cfg.d_model, requires_grad=True)
-    maps = None
+    context = Context()
     if cfg.pathways is not None and part == "layers":
-        maps = _moved(token_maps(tokens, pathways=cfg.pathways, d_vocab=cfg.d_vocab), device)
+        maps = token_maps(tokens, heads=cfg.pathways, d_vocab=cfg.d_vocab)
+        context = _moved(cast(PathwayMaps, maps), device)
     forward = FlopCounterMode(display=False)
     with forward:
-        out = model.read_out(resid) if part == "head" else _through_layers(model, resid, Context(None, maps=maps))
+        out = model.read_out(resid) if part == "head" else _through_layers(model, resid, context)
     theirs = FlopCounterMode(display=False)
     ours = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward})
     with theirs, ours:
@@ -79,7 +80,7 @@ def count_operations(
 
 def _through_layers(model: Encoder, resid: Tensor, context: Context) -> Tensor:
     for layer in range(model.cfg.n_layers):
-        resid = model.block(layer)(resid, cast(Any, model.blocks[layer]), model.cfg.patterns_of(layer), context)
+        resid = model.block(layer)(resid, cast(Any, model.blocks[layer]), context)
     return resid
 
 
@@ -141,20 +142,18 @@ def _kernel_width(cfg: EncoderConfig) -> int:
     return 0 if cfg.pathways is None else cfg.pathways.kernel_width
 
 
-def _moved(maps: TokenMaps, device: str) -> TokenMaps:
+def _moved(maps: PathwayMaps, device: str) -> PathwayMaps:
     """Copy of the maps on another device."""
 
-    def segments(one: Segments | None) -> Segments | None:
-        return None if one is None else Segments(one.rows.to(device), one.starts.to(device))
+    def segments(one: Segments) -> Segments:
+        return Segments(one.rows.to(device), one.starts.to(device))
 
     return replace(
         maps,
         tokens=maps.tokens.to(device),
-        classes=maps.classes.to(device),
         key_classes=maps.key_classes.to(device),
         members=segments(maps.members),
-        cls=segments(maps.cls),
-        sep=segments(maps.sep),
+        markers={token: segments(one) for token, one in maps.markers.items()},
     )
 
 

@@ -12,7 +12,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from case_studies.frame.stopwatch import time_in_turn
 from hooks import Encoder, LegoAttention, Pathways, presets, token_maps
-from hooks.hardcoded.pathways import ORDER
+from hooks.hardcoded.head_patterns import ORDER
 from interp.core.randomness import derived_generator, derived_seed
 
 BASE, HEAD = 768, 64
@@ -147,7 +147,7 @@ def one_head(pathway: str, *, batch: int, length: int, seed: int, written_out: b
     attention = LegoAttention(BASE, pathways, d_head=HEAD, width=HEAD, seed=derived_seed(seed, "head"))
     attention.train(not written_out)
     x = torch.randn(batch, length, BASE, generator=derived_generator(seed, "input"), requires_grad=True)
-    make = functools.partial(token_maps, tokens, pathways=pathways, d_vocab=VOCAB)
+    make = functools.partial(token_maps, tokens, heads=pathways, d_vocab=VOCAB)
     made = make() if pathway == "learned" else None  # which it does not read
     weights = tuple(attention.parameters())
     return Candidate(
@@ -162,7 +162,7 @@ def maps_alone(*, batch: int, length: int, seed: int) -> Candidate:
     pathways = Pathways(association=HEAD, cls=HEAD, sep=HEAD, cls_token=CLS, sep_token=SEP)
     return Candidate(
         name="token maps", length=length, weights=(),
-        forward=functools.partial(token_maps, tokens, pathways=pathways, d_vocab=VOCAB),
+        forward=functools.partial(token_maps, tokens, heads=pathways, d_vocab=VOCAB),
     )  # fmt: skip
 
 

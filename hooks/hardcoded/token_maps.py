@@ -1,14 +1,72 @@
-"""Which tokens of a sequence are the same, and where are its markers? Found once per batch, shared by all layers."""
+"""Attention maps of hard-coded heads from token ids: as matrices, or as groups of tokens found by one sort."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.hardcoded.pathways import Pathways
-from hooks.modules import check_ids
+from hooks.hardcoded.head_patterns import HeadPattern, Pathways
+from hooks.modules import Context, allowed_keys, check_ids
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenMaps(Context):
+    """The maps of hard-coded heads for one batch, computed on first use and shared by all layers."""
+
+    tokens: Int[Tensor, "batch pos"]
+    _scores: dict[HeadPattern, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def query_positions(self) -> Int[Tensor, "#batch query"]:
+        """The position of each query."""
+        return (
+            torch.arange(self.tokens.shape[1], device=self.tokens.device)[None]
+            if self.queries is None
+            else self.queries
+        )
+
+    def dense(self, pattern: HeadPattern) -> Float[Tensor, "batch query key"]:
+        """The row-normalised attention map of a hard-coded head.
+
+        Args:
+            pattern: Any kind but `learned` and `convolution`, whose maps depend on weights.
+
+        Raises:
+            ValueError: a kind without a map.
+        """
+        batch, pos = self.tokens.shape
+        queries = self.query_positions.expand(batch, -1)
+        if pattern.kind == "association":
+            weight = (self.tokens.gather(1, queries)[:, :, None] == self.tokens[:, None, :]).float()
+        elif pattern.kind == "broadcast":
+            weight = (self.tokens == pattern.token).float()[:, None, :]
+        elif pattern.kind == "local":
+            weight = local_band(pos, pattern.kernel).to(self.tokens.device)[queries]
+        elif pattern.kind == "uniform":
+            weight = torch.ones(1, 1, pos, device=self.tokens.device)
+        else:
+            raise ValueError(f"pattern is {pattern.kind!r}; only a hard-coded pattern has a map.")
+        visible = torch.ones_like(weight[:1, :1]) if self.allowed is None else self.allowed.float()
+        weight = (weight * visible).expand(batch, queries.shape[1], pos)
+        weight = torch.where(weight.sum(-1, keepdim=True) > 0, weight, visible)
+        return weight / weight.sum(-1, keepdim=True)
+
+    def scores(self, pattern: HeadPattern) -> Float[Tensor, "batch query key"]:
+        """Log of the map of a hard-coded head: softmax gives the map back."""
+        if pattern not in self._scores:
+            self._scores[pattern] = self.dense(pattern).log()
+        return self._scores[pattern]
+
+
+def local_band(pos: int, kernel: tuple[float, ...]) -> Float[Tensor, "query key"]:
+    """A band matrix: row q holds `kernel` centred on q, cut off at the ends of the sequence, not normalised."""
+    weights = torch.tensor(kernel, dtype=torch.float32)
+    offset = torch.arange(pos)[None, :] - torch.arange(pos)[:, None] + len(kernel) // 2
+    inside = (offset >= 0) & (offset < len(kernel))
+    return weights[offset.clamp(0, len(kernel) - 1)] * inside
 
 
 @dataclass(frozen=True)
@@ -18,101 +76,90 @@ class Segments:
     rows: Int[Tensor, " member"]
     """The rows of the first group, then those of the second, and so on."""
     starts: Int[Tensor, " segment"]
-    """Where in `rows` each group begins."""
+    """The index in `rows` at which each group begins."""
 
     def mean(self, values: Float[Tensor, "row width"]) -> Float[Tensor, "segment width"]:
         """Mean of each group's rows."""
         return F.embedding_bag(self.rows, values, self.starts, mode="mean")
 
 
-@dataclass(frozen=True)
-class TokenMaps:
-    """The maps of `hooks.LegoAttention` for one batch: no dense map, and nothing that a layer adds to.
+@dataclass(frozen=True, kw_only=True)
+class PathwayMaps(TokenMaps):
+    """The maps of `Pathways` as groups of tokens, so that no layer computes a matrix over pairs of positions.
 
-    Padding takes part in nothing that a real token sees. Padded queries go with padding of their own id, so that their
-    rows are distributions too; nobody reads them.
+    No real token attends to padding. Padded queries are associated with padding of the same id, so that their rows are
+    distributions too; no real token reads them.
     """
 
-    tokens: Int[Tensor, "batch pos"]
-    classes: Int[Tensor, "batch query"]
-    """Number of each query's equivalence class: equal where id and sequence are."""
     key_classes: Int[Tensor, "batch pos"]
-    """The same of every key."""
+    """Number of each key's equivalence class: the same for equal ids of one sequence."""
     members: Segments
-    """The tokens of each class; tokens are counted through the batch, sequence after sequence."""
-    cls: Segments | None
-    """The [CLS] of each sequence, where some pathway broadcasts it."""
-    sep: Segments | None
-    """The [SEP] of each sequence."""
+    """The tokens of each class, counted through the batch, sequence after sequence."""
+    markers: dict[int, Segments]
+    """For each token id that is broadcast, where each sequence holds it."""
     real: Bool[Tensor, "batch pos"] | None
-    """False for padding; None when there is none."""
-    queries: Int[Tensor, "batch query"] | None = None
-    """Positions that ask; None when all do."""
+    """False for padding; None if there is none."""
 
     @property
-    def visible(self) -> Bool[Tensor, "batch pos"]:
-        """Keys that learned heads may see: no padding, unless a sequence has nothing else; nobody reads that one."""
-        if self.real is None:
-            return torch.ones_like(self.tokens, dtype=torch.bool)
-        return self.real | ~self.real.any(1, keepdim=True)
-
-    def asked_at(self, queries: Int[Tensor, "batch query"]) -> "TokenMaps":
-        """The same batch, with queries at these positions only."""
-        return replace(self, classes=self.key_classes.gather(1, queries), queries=queries)
+    def classes(self) -> Int[Tensor, "batch query"]:
+        """Number of each query's equivalence class."""
+        return self.key_classes if self.queries is None else self.key_classes.gather(1, self.queries)
 
     def associated(self, values: Float[Tensor, "batch pos width"]) -> Float[Tensor, "batch query width"]:
         """For each query the mean of the values of all tokens with its id."""
         return F.embedding(self.classes, self.members.mean(values.flatten(0, 1)))
 
-    def broadcast(self, values: Float[Tensor, "batch pos width"], marker: str) -> Float[Tensor, "batch query width"]:
-        """For every query the mean of the values of its sequence's markers, `cls` or `sep`."""
-        return self._of(marker).mean(values.flatten(0, 1))[:, None].expand(-1, self.classes.shape[1], -1)
+    def broadcast(self, values: Float[Tensor, "batch pos width"], token: int) -> Float[Tensor, "batch query width"]:
+        """For every query the mean of the values at its sequence's positions of one token id."""
+        return self._marker(token).mean(values.flatten(0, 1))[:, None].expand(-1, self.classes.shape[1], -1)
 
     def without_padding(self, values: Float[Tensor, "batch pos width"]) -> Float[Tensor, "batch pos width"]:
         """The values, zero at padding."""
         return values if self.real is None else values * self.real[..., None]
 
-    def dense(self, kind: str) -> Float[Tensor, "batch query key"]:
-        """A map as a matrix, for those who want to look at it or edit it: `association`, `cls` or `sep`."""
-        if kind == "association":
+    def dense(self, pattern: HeadPattern) -> Float[Tensor, "batch query key"]:
+        if pattern.kind == "association":
             same = self.classes[:, :, None] == self.key_classes[:, None, :]
-        else:
+        elif pattern.kind == "broadcast" and pattern.token is not None:
             same = torch.zeros_like(self.tokens, dtype=torch.bool).flatten()
-            same[self._of(kind).rows] = True
+            same[self._marker(pattern.token).rows] = True
             same = same.view_as(self.tokens)[:, None].expand(-1, self.classes.shape[1], -1)
+        else:
+            return super().dense(pattern)
         return same / same.sum(-1, keepdim=True)
 
-    def _of(self, marker: str) -> Segments:
-        found: Segments | None = getattr(self, marker)
-        if found is None:
+    def _marker(self, token: int) -> Segments:
+        if token not in self.markers:
             raise ValueError(
-                f"these maps say nothing of [{marker.upper()}]: they were made for pathways that do not broadcast it. "
-                f"Make them with the pathways of this attention."
+                f"these maps lack token {token}: they were made for heads that do not broadcast it. Make them with the "
+                f"heads of this attention."
             )
-        return found
+        return self.markers[token]
 
 
 def token_maps(
     tokens: Int[Tensor, "batch pos"],
     attention_mask: Bool[Tensor, "batch pos"] | Int[Tensor, "batch pos"] | None = None,
     *,
-    pathways: Pathways,
+    heads: Pathways | Sequence[HeadPattern],
     d_vocab: int,
+    attention: str = "bidirectional",
 ) -> TokenMaps:
-    """Find equal tokens and markers, by one sort of all ids.
+    """The attention maps of hard-coded heads for one batch.
 
     Args:
         tokens: Token ids.
         attention_mask: True or 1 for real tokens.
-        pathways: Which markers are wanted, and their ids.
-        d_vocab: Number of tokens that there are.
+        heads: The heads of the attention that uses the maps.
+        d_vocab: Size of the vocabulary.
+        attention: "causal" if queries see no later keys; only for patterns, not for `Pathways`.
 
     Raises:
         ValueError: no batch axis, a mask of another shape, ids outside the vocabulary, or a sequence without a [CLS] or
             [SEP] that a pathway broadcasts.
 
     Source: LEGO (arXiv:2206.04301) Section 5: A_asso = 1[u_i = u_j], A_cls = 1[u_j = CLS], A_sep = 1[u_j = SEP], each
-    row divided by its sum. Differs: never as matrices.
+    row divided by its sum. Differs: for `Pathways` by one sort of all ids, not as matrices.
     """
     if tokens.ndim != 2:
         raise ValueError(f"tokens is {tuple(tokens.shape)}; it must be (batch, pos). One text? Pass tokens[None].")
@@ -120,6 +167,8 @@ def token_maps(
         raise ValueError(f"attention_mask is {tuple(attention_mask.shape)}; tokens is {tuple(tokens.shape)}.")
     check_ids(tokens, d_vocab, "tokens", "d_vocab")
     real = None if attention_mask is None else attention_mask.bool()
+    if not isinstance(heads, Pathways):
+        return TokenMaps(tokens=tokens, allowed=allowed_keys(attention, real, tokens.shape[1], tokens.device))
     row = torch.arange(len(tokens), device=tokens.device)[:, None]
     name = (row * d_vocab + tokens) if real is None else ((2 * row + ~real) * d_vocab + tokens)
     ordered, rows = name.flatten().sort(stable=True)
@@ -127,17 +176,17 @@ def token_maps(
     first[1:] = ordered[1:] != ordered[:-1]
     classes = torch.empty_like(ordered)
     classes[rows] = first.cumsum(0) - 1
-    classes = classes.view_as(tokens)
-    markers = {
-        name: _markers(tokens, real, name, getattr(pathways, f"{name}_token"))
-        for name in ("cls", "sep")
-        if getattr(pathways, name)
-    }
-    members = Segments(rows, first.nonzero()[:, 0])
-    return TokenMaps(tokens, classes, classes, members, markers.get("cls"), markers.get("sep"), real)
+    return PathwayMaps(
+        tokens=tokens,
+        allowed=None if real is None else (real | ~real.any(1, keepdim=True))[:, None],
+        key_classes=classes.view_as(tokens),
+        members=Segments(rows, first.nonzero()[:, 0]),
+        markers={token: _marker(tokens, real, name, token) for name, token in heads.markers.items()},
+        real=real,
+    )
 
 
-def _markers(tokens: Tensor, real: Tensor | None, name: str, token: int) -> Segments:
+def _marker(tokens: Tensor, real: Tensor | None, name: str, token: int) -> Segments:
     at = tokens == token if real is None else (tokens == token) & real
     counts = at.sum(1)
     if (counts == 0).any():

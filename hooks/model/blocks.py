@@ -4,18 +4,18 @@
 The two halves are apart so that an ablation can start in the middle of a layer.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from hooks.hardcoded.head_patterns import HeadPattern
-from hooks.hardcoded.lego_attention import LegoAttention
-from hooks.model.attention import Attention, Context
+from hooks.hardcoded.head_patterns import HeadPattern, has_learned
+from hooks.hardcoded.lego_attention import HardcodedAttention
 from hooks.model.config import TransformerConfig
 from hooks.model.sites import LayerSites, MLPSites
-from hooks.modules import LayerNorm, Linear, Module
+from hooks.modules import Attention, Context, LayerNorm, Linear, Module
 
 
 class MLP(Module):
@@ -58,18 +58,15 @@ class Block(Module):
     """The weights of one stored block. Subclasses say how they are wired."""
 
     attention: Any
-    """`Attention`, or where the config has pathways `LegoAttention`."""
+    """`Attention`, or `HardcodedAttention` if a head is hard-coded."""
 
-    def __init__(self, cfg: TransformerConfig, *, learned: bool):
+    def __init__(self, cfg: TransformerConfig, rows: Sequence[tuple[HeadPattern, ...]] = ((),)):
         super().__init__()
         self.attention = (
-            Attention(cfg, learned=learned)
-            if cfg.pathways is None
-            else LegoAttention(
-                cfg.d_model, cfg.pathways, d_head=cfg.d_head, width=cfg.n_heads * cfg.d_head, scale=cfg.attn_scale,
-                bias=cfg.attn_bias, seed=None, hooked=False,
-            )
-        )  # fmt: skip
+            HardcodedAttention(cfg, cfg.pathways, learned=any(map(has_learned, rows)))
+            if cfg.pathways is not None or any(rows)
+            else Attention(cfg)
+        )
         if cfg.block != "bare":
             self.norm_1 = LayerNorm(cfg.d_model, cfg.layer_norm_eps)
         needs_norm_2 = not cfg.attn_only and cfg.block in ("pre_ln", "post_ln")
@@ -77,19 +74,11 @@ class Block(Module):
         self.mlp = None if cfg.attn_only else (DeepMLP if cfg.block == "extended" else MLP)(cfg)
 
     def forward(
-        self,
-        resid: Float[Tensor, "batch pos d_model"],
-        at: LayerSites,
-        patterns: tuple[HeadPattern, ...],
-        ctx: Context,
+        self, resid: Float[Tensor, "batch pos d_model"], at: LayerSites, context: Context
     ) -> Float[Tensor, "batch query d_model"]:
-        """One applied layer, at the positions that ask."""
-        read = self.read(resid, at)
-        if isinstance(self.attention, LegoAttention):
-            attn_out = self.attention(read, ctx.maps, at.attn)
-        else:
-            attn_out = self.attention(read, at.attn, patterns, ctx)
-        return self.write(ctx.asking(resid), at.hook_attn_out(attn_out), at)
+        """One applied layer, at the query positions."""
+        attn_out = self.attention(self.read(resid, at), context, at.attn)
+        return self.write(context.query_rows(resid), at.hook_attn_out(attn_out), at)
 
     def read(self, resid: Tensor, at: LayerSites) -> Tensor:
         """What attention sees."""
@@ -190,8 +179,8 @@ class ExtendedBlock(DyckBlock):
     residual: Linear
     mlp: DeepMLP | None
 
-    def __init__(self, cfg: TransformerConfig, *, learned: bool):
-        super().__init__(cfg, learned=learned)
+    def __init__(self, cfg: TransformerConfig, rows: Sequence[tuple[HeadPattern, ...]] = ((),)):
+        super().__init__(cfg, rows)
         self.residual = Linear(cfg.d_model, cfg.d_model, bias=False)
 
     def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:

@@ -4,8 +4,7 @@ import json
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
-from hooks.hardcoded.head_patterns import HeadPattern
-from hooks.hardcoded.pathways import Pathways
+from hooks.hardcoded.head_patterns import HeadPattern, Pathways, check_patterns
 from hooks.model.embeddings import BracketStates
 from hooks.model.lens import LensConfig
 
@@ -71,11 +70,9 @@ class TransformerConfig(LensConfig):
     """False: what the heads mix is written as it is, side by side; they must then be as wide as the stream."""
     layer_norm_eps: float = 1e-5
     """Added to the variance inside every LayerNorm."""
-    head_patterns: tuple[tuple[HeadPattern, ...], ...] = ()
-    """Hard-coded heads: one row for all layers or one row per layer, each with one entry per head. With `pathways` it
-    follows from those."""
-    pathways: Pathways | None = None
-    """Attention as in LEGO's Section 5 (`hooks.LegoAttention`): so many heads of each kind, in every layer."""
+    head_patterns: tuple[tuple[HeadPattern, ...], ...] | Pathways = ()
+    """Hard-coded heads: one row for all layers or one row per layer, each with one entry per head; or `Pathways`, the
+    same mixture in every layer. Empty: every head is learned."""
     qk_identity: bool = False
     """Adds a_h * x x^T to the scores of head h (template paper, a I on W_K W_Q^T)."""
     vo_identity: bool = False
@@ -107,30 +104,25 @@ class TransformerConfig(LensConfig):
             "d_vocab_out": self.d_vocab_out or self.d_vocab,
             "d_head": self.d_head or self.d_model // self.n_heads,
             "d_mlp": 4 * self.d_model if self.d_mlp is None else self.d_mlp,
-            "head_patterns": tuple(map(tuple, self.head_patterns)),
+            "head_patterns": self.pathways or tuple(map(tuple, self.rows)),
         }
         derived["attn_scale"] = self.attn_scale or float(derived["d_head"] ** 0.5)
         for name, value in derived.items():
             object.__setattr__(self, name, value)
-        if self.pathways is not None:
-            self._take_pathways(self.pathways)
         self._check_head_patterns()
         self._check_widths()
 
-    def _take_pathways(self, pathways: Pathways):
-        row = pathways.patterns(self.d_head, self.n_heads * self.d_head)
-        if self.head_patterns not in ((), (row,)):
-            raise ValueError(
-                "head_patterns and pathways are both given; the latter say what every head is. Give one. (To change "
-                "the pathways of a config: dataclasses.replace(cfg, pathways=..., head_patterns=()).)"
-            )
-        if self.attention == "causal":
-            raise ValueError("pathways look at later tokens too, but attention is 'causal'; make it 'bidirectional'.")
-        if self.qk_identity or self.vo_identity or not self.output_projection:
-            raise ValueError(
-                "pathways go with neither qk_identity nor vo_identity, and need output_projection; leave those out."
-            )
-        object.__setattr__(self, "head_patterns", (row,))
+    @property
+    def pathways(self) -> Pathways | None:
+        """`head_patterns`, if they are `Pathways`."""
+        return self.head_patterns if isinstance(self.head_patterns, Pathways) else None
+
+    @property
+    def rows(self) -> tuple[tuple[HeadPattern, ...], ...]:
+        """`head_patterns` as rows: none, one for all layers, or one per layer."""
+        if isinstance(self.head_patterns, Pathways):
+            return (self.head_patterns.patterns(self.d_head, self.n_heads * self.d_head),)
+        return self.head_patterns
 
     def _check_widths(self):
         if not self.output_projection and self.n_heads * self.d_head != self.d_model:
@@ -154,23 +146,30 @@ class TransformerConfig(LensConfig):
             )
 
     def _check_head_patterns(self):
-        rows = len(self.head_patterns)
-        if rows not in (0, 1, self.n_layers):
-            raise ValueError(f"head_patterns has {rows} rows; give one row for all layers or {self.n_layers}.")
-        for layer, row in enumerate(self.head_patterns):
+        if self.pathways is None:
+            check_patterns(pattern for row in self.rows for pattern in row)
+        elif self.attention == "causal":
+            raise ValueError("pathways look at later tokens too, but attention is 'causal'; make it 'bidirectional'.")
+        elif self.qk_identity or self.vo_identity or not self.output_projection:
+            raise ValueError(
+                "pathways need output_projection, and neither qk_identity nor vo_identity; change these, or give "
+                "head_patterns as rows."
+            )
+        if len(self.rows) not in (0, 1, self.n_layers):
+            raise ValueError(
+                f"head_patterns has {len(self.rows)} rows; give one row for all layers or {self.n_layers}."
+            )
+        for layer, row in enumerate(self.rows):
             if len(row) != self.n_heads:
                 raise ValueError(f"head_patterns row {layer} has {len(row)} entries; n_heads is {self.n_heads}.")
             for pattern in row:
-                if pattern.kind == "convolution" and self.pathways is None:
-                    raise ValueError("head_patterns has a convolution, whose kernels only pathways have; give those.")
                 if pattern.token is not None and not 0 <= pattern.token < self.d_vocab:
                     raise ValueError(f"head_patterns broadcasts token {pattern.token}; d_vocab is {self.d_vocab}.")
 
     def patterns_of(self, layer: int) -> tuple[HeadPattern, ...]:
-        """The head patterns of one applied layer; empty when every head there is learned."""
-        if not self.head_patterns:
-            return ()
-        row = self.head_patterns[layer if len(self.head_patterns) > 1 else 0]
+        """The pattern of each head of an applied layer; empty if every head of it is learned."""
+        rows = self.rows
+        row = rows[layer if len(rows) > 1 else 0] if rows else ()
         return () if all(pattern.learned for pattern in row) else row
 
     def with_depth(self, n_layers: int) -> "TransformerConfig":
@@ -179,15 +178,16 @@ class TransformerConfig(LensConfig):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        values["head_patterns"] = [
-            [{"kind": p.kind, "kernel": list(p.kernel), "token": p.token} for p in row] for row in self.head_patterns
-        ]
+        values: dict[str, Any] = {}
+        for name in (f.name for f in fields(self)):
+            values[name] = getattr(self, name)
+            if name == "head_patterns" and self.pathways is not None:  # two fields, as in earlier descriptions
+                values |= {"head_patterns": [], "pathways": self.pathways.to_dict()}
+            elif name == "head_patterns":
+                values[name] = [
+                    [{"kind": p.kind, "kernel": list(p.kernel), "token": p.token} for p in row] for row in self.rows
+                ]
         values["embedding"] = None if self.embedding is None else self.embedding.to_dict()
-        if self.pathways is None:
-            del values["pathways"]  # earlier descriptions lack it
-        else:
-            values |= {"pathways": self.pathways.to_dict(), "head_patterns": []}  # the second follows from the first
         return values
 
     def to_json(self) -> str:
@@ -205,6 +205,7 @@ class TransformerConfig(LensConfig):
         version = values.pop("version", 1)
         if version != 1:
             raise ValueError(f"the config has version {version}; this unmyopic reads version 1. Upgrade unmyopic.")
+        pathways = values.pop("pathways", None)
         unknown = set(values) - {f.name for f in fields(cls)}
         if unknown:
             raise ValueError(f"the config has unknown fields {sorted(unknown)}; was it written by a newer unmyopic?")
@@ -214,8 +215,8 @@ class TransformerConfig(LensConfig):
         )
         if values.get("embedding") is not None:
             values["embedding"] = BracketStates(**values["embedding"])
-        if values.get("pathways") is not None:
-            values["pathways"] = Pathways.from_dict(values["pathways"])
+        if pathways is not None:
+            values["head_patterns"] = Pathways.from_dict(pathways)
         return cls(**values)
 
     @classmethod

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from hooks.hardcoded.head_patterns import HeadPattern
-from hooks.hardcoded.pathways import Pathways
+from hooks.hardcoded.head_patterns import HeadPattern, Pathways
 from hooks.model.config import TransformerConfig
 from hooks.model.embeddings import BracketStates, Encoding
 from hooks.model.encoder import EncoderConfig
@@ -55,7 +54,7 @@ def hardcode(*, cls_token: int = 101, sep_token: int = 102, **sizes: Any) -> Enc
     Args:
         cls_token: Id of [CLS]; bert-base-uncased's unless given.
         sep_token: Id of [SEP].
-        sizes: Any field of `EncoderConfig`. `pathways` changes the mixture.
+        sizes: Any field of `EncoderConfig`. `head_patterns` changes the mixture.
 
     Raises:
         ValueError: fewer than three heads, or what `EncoderConfig` refuses.
@@ -71,7 +70,7 @@ def hybrid(*, cls_token: int = 101, sep_token: int = 102, **sizes: Any) -> Encod
     Args:
         cls_token: As in `hardcode`.
         sep_token: As in `hardcode`.
-        sizes: Any field of `EncoderConfig`. `pathways` changes the mixture.
+        sizes: Any field of `EncoderConfig`. `head_patterns` changes the mixture.
 
     Raises:
         ValueError: fewer than five heads, or what `EncoderConfig` refuses.
@@ -96,7 +95,7 @@ def _with_pathways(learned: int, cls_token: int, sep_token: int, sizes: dict[str
         learned=n_learned * d_head, association=d_head, cls=d_head, sep=d_head, convolution=rest * d_head,
         cls_token=cls_token, sep_token=sep_token,
     )  # fmt: skip
-    return bert_encoder(**{"pathways": pathways, **sizes})
+    return bert_encoder(**{"head_patterns": pathways, **sizes})
 
 
 def gpt(**sizes: Any) -> TransformerConfig:

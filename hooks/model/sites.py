@@ -12,18 +12,20 @@ from einops import rearrange
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from hooks.hardcoded.head_patterns import HeadPattern, has_learned
 from hooks.model.config import TransformerConfig
 from hooks.modules import HookPoint, Module, NormSites
 
 
 class AttentionSites(Module):
-    """Hook points inside attention. Queries and keys exist only where some head is learned."""
+    """Hook points inside attention, and the pattern of each head; queries and keys exist only if a head is learned."""
 
-    def __init__(self, cfg: TransformerConfig, attention: Any, *, learned: bool):
+    def __init__(self, cfg: TransformerConfig, attention: Any, patterns: tuple[HeadPattern, ...]):
         super().__init__()
         self._attention: tuple[Any] = (attention,)
         self._heads = cfg.n_heads
-        if learned:
+        self.patterns = patterns
+        if has_learned(patterns):
             self.hook_q = HookPoint()  # (batch, pos, head, d_head)
             self.hook_k = HookPoint()
         self.hook_v = HookPoint()
@@ -77,12 +79,12 @@ class LayerSites(Module):
 
     hook_out_is_single_residual_stream = True  # TransformerLens's logit lens asks
 
-    def __init__(self, cfg: TransformerConfig, block: Any, *, learned: bool):
+    def __init__(self, cfg: TransformerConfig, block: Any, patterns: tuple[HeadPattern, ...]):
         super().__init__()
         self.hook_resid_pre = HookPoint()
         if cfg.block != "bare":
             self.ln1 = NormSites(block.norm_1)
-        self.attn = AttentionSites(cfg, block.attention, learned=learned)
+        self.attn = AttentionSites(cfg, block.attention, patterns)
         self.hook_attn_out = HookPoint()
         if not cfg.attn_only:
             self.hook_resid_mid = HookPoint()

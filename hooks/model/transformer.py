@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformer_lens import ActivationCache
 from transformer_lens.HookedRootModule import HookedRootModule
 
-from hooks.model.attention import Context, make_context
+from hooks.hardcoded.token_maps import token_maps
 from hooks.model.blocks import BLOCKS, Block
 from hooks.model.config import TransformerConfig
 from hooks.model.embeddings import BracketEmbedding, TokenEmbedding
@@ -19,7 +19,17 @@ from hooks.model.initialise import initialise
 from hooks.model.lens import LensModel
 from hooks.model.positions import FixedPositions, LearnedPositions
 from hooks.model.sites import LayerSites
-from hooks.modules import HookPoint, LayerNorm, Linear, Module, NormSites, TiedReadOut, take
+from hooks.modules import (
+    Context,
+    HookPoint,
+    LayerNorm,
+    Linear,
+    Module,
+    NormSites,
+    TiedReadOut,
+    allowed_keys,
+    take,
+)
 
 
 class Transformer(LensModel, Module, HookedRootModule):
@@ -51,7 +61,7 @@ class Transformer(LensModel, Module, HookedRootModule):
             else BracketEmbedding(cfg.embedding, cfg.d_model)
         )
         self.weights = nn.ModuleList(
-            BLOCKS[cfg.block](cfg, learned=_learned(cfg, range(index, cfg.n_layers, n_blocks)))
+            BLOCKS[cfg.block](cfg, [cfg.patterns_of(layer) for layer in range(index, cfg.n_layers, n_blocks)])
             for n_blocks in [1 if cfg.tied else cfg.n_layers]
             for index in range(n_blocks)
         )
@@ -64,8 +74,7 @@ class Transformer(LensModel, Module, HookedRootModule):
     def _add_sites(self) -> None:
         self._add_input_sites()
         self.blocks = nn.ModuleList(
-            LayerSites(self.cfg, self.block(layer), learned=_learned(self.cfg, [layer]))
-            for layer in range(self.cfg.n_layers)
+            LayerSites(self.cfg, self.block(layer), self.cfg.patterns_of(layer)) for layer in range(self.cfg.n_layers)
         )
         self.ln_final = None if self.norm_final is None else NormSites(self.norm_final)
         self.setup()
@@ -139,7 +148,7 @@ class Transformer(LensModel, Module, HookedRootModule):
         context = make_context(self.cfg, tokens, _as_bool(attention_mask), resid.shape[1], resid.device)
         for index in range(layer, self.cfg.n_layers):
             if index == self.cfg.n_layers - 1 and read_at is not None:
-                context = context.asked_at(read_at)
+                context = context.at_queries(read_at)
             resid = self._layer(index, resid, context, attn_out if index == layer else None)
         return self.read_out(take(resid, read_at) if layer == self.cfg.n_layers and read_at is not None else resid)
 
@@ -167,8 +176,8 @@ class Transformer(LensModel, Module, HookedRootModule):
         at, block = self.blocks[layer], self.block(layer)
         resid = at.hook_resid_pre(resid)
         if attn_out is not None:
-            return block.write(context.asking(resid), context.asking(attn_out), at)
-        return block(resid, at, self.cfg.patterns_of(layer), context)
+            return block.write(context.query_rows(resid), context.query_rows(attn_out), at)
+        return block(resid, at, context)
 
     def _check_input(self, tokens: Tensor, attention_mask: Tensor | None, depth: int | None) -> None:
         if tokens.ndim != 2:
@@ -245,9 +254,24 @@ class Transformer(LensModel, Module, HookedRootModule):
     b_U = property(lambda self: self.unembed.bias_or_zero)
 
 
-def _learned(cfg: TransformerConfig, layers: Iterable[int]) -> bool:
-    """True when some head of these applied layers uses queries and keys."""
-    return any(not row or any(p.learned for p in row) for row in (cfg.patterns_of(layer) for layer in layers))
+def make_context(
+    cfg: TransformerConfig,
+    tokens: Int[Tensor, "batch pos"] | None,
+    attention_mask: Bool[Tensor, "batch pos"] | None,
+    pos: int,
+    device: torch.device,
+) -> Context:
+    """Causality, padding, and the maps of hard-coded heads, for one batch.
+
+    Raises:
+        ValueError: hard-coded heads without token ids; ids or markers that `token_maps` refuses.
+    """
+    if cfg.pathways is None and not any(cfg.patterns_of(layer) for layer in range(cfg.n_layers)):
+        allowed = allowed_keys(cfg.attention, attention_mask, pos, device)
+        return Context(allowed=allowed, causal=cfg.attention == "causal" and attention_mask is None)
+    if tokens is None:
+        raise ValueError("this model has hard-coded heads, which look at token ids: pass tokens as well.")
+    return token_maps(tokens, attention_mask, heads=cfg.pathways or (), d_vocab=cfg.d_vocab, attention=cfg.attention)
 
 
 def _as_bool(mask: Tensor | None) -> Tensor | None:

@@ -8,10 +8,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from transformer_lens import TransformerBridge
 
-from hooks import BridgeModel, FullyConnected, Transformer, from_bridge, make_model
+from hooks import BridgeModel, FullyConnected, Transformer, from_bridge, make_model, modules
 from hooks.adapters.bridge.capabilities import Use
 from hooks.interventions.ablation_engine import Net
-from hooks.model import attention
 
 AnyModel = Net | TransformerBridge
 """Models that the verbs accept."""
@@ -114,7 +113,7 @@ def untrained_copy(model: Net, seed: int, *, learned: bool = False) -> Net:
     """
     if isinstance(model, BridgeModel):
         return model.untrained(seed)
-    cfg = replace(model.cfg, head_patterns=(), pathways=None) if learned else model.cfg
+    cfg = replace(model.cfg, head_patterns=()) if learned else model.cfg
     return make_model(cfg, seed=seed).eval()
 
 
@@ -123,4 +122,4 @@ def visible_keys(
 ) -> Bool[Tensor, "batch query key"]:
     """Keys visible to each query under causal and padding masks."""
     cfg = model.cfg.masking if isinstance(model, BridgeModel) else model.cfg
-    return attention.visible_keys(cfg, tokens, attention_mask)
+    return modules.visible_keys(cfg, tokens, attention_mask)

@@ -284,7 +284,7 @@ def _deepest(model: Transformer) -> int:
 
 def _goes_on(model: Transformer) -> bool:
     """Whether it is clear what one more layer would be."""
-    return model.cfg.tied and (model.cfg.n_layers == 1 or len(model.cfg.head_patterns) <= 1)
+    return model.cfg.tied and (model.cfg.n_layers == 1 or len(model.cfg.rows) <= 1)
 
 
 def _check_depths(model: Transformer, depths: Sequence[int]) -> None:

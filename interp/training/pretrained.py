@@ -99,8 +99,8 @@ def pretrained_config(task: Task, cfg: Config) -> Any:
         )
     changed: dict[str, Any] = {"d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out, "tied_embedding": False}
     if cfg.pathways is not None:
-        changed |= {"pathways": replace(cfg.pathways, **markers_of(task)), "head_patterns": ()}
-    elif any(pattern.token is not None for row in cfg.head_patterns for pattern in row):
+        changed["head_patterns"] = replace(cfg.pathways, **markers_of(task))
+    elif any(pattern.token is not None for row in cfg.rows for pattern in row):
         raise ValueError(
             "the source has a head hard-coded to broadcast from one token, whose id means another in the task; give "
             "one without."

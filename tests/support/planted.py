@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from hooks import Transformer
-from hooks.model.attention import visible_keys
+from hooks.modules import visible_keys
 from interp.tasks import Lego
 from interp.tasks.base import Batch, Vocab
 

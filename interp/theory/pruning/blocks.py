@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hooks import Transformer
-from hooks.model.attention import make_context
+from hooks.model.transformer import make_context
 from hooks.modules import Linear
 from interp.core.randomness import derived_generator
 from interp.theory.pruning.layers import mask_attention, nothing_kept
@@ -127,7 +127,7 @@ def _attention(
 ) -> Float[Tensor, "batch pos width"]:
     """Output of a layer's attention for this input."""
     context = make_context(model.cfg, None, None, stream.shape[1], stream.device)
-    return model.block(layer).attention(stream, model.blocks[layer].attn, (), context)
+    return model.block(layer).attention(stream, context, model.blocks[layer].attn)
 
 
 @torch.no_grad()

@@ -108,7 +108,7 @@ def check_target(target: Transformer) -> None:
                 f"the target has {name}={getattr(cfg, name)!r}; Theorem 3 is about layers of Eq. 6, so it must be "
                 f"{value!r}. Train one with config_for(task, 'dyck_eq6') or block='dyck', activation='relu'."
             )
-    if any(not pattern.learned for row in cfg.head_patterns for pattern in row):
+    if any(cfg.patterns_of(layer) for layer in range(cfg.n_layers)):
         raise ValueError("the target has hard-coded heads; a pruned random network has none. Train one without.")
 
 

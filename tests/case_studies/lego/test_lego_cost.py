@@ -44,7 +44,7 @@ from case_studies.lego.timing import (
     whole_models,
 )
 from hooks import Encoder, EncoderConfig, Pathways, presets
-from hooks.hardcoded.pathways import ORDER
+from hooks.hardcoded.head_patterns import ORDER
 
 SMALL = {"d_model": 16, "n_heads": 8, "n_layers": 2, "n_ctx": 40, "d_vocab": 30}
 NAMES = list(OURS)
@@ -99,7 +99,7 @@ def test_counts_equal_arithmetic_for_any_mixture(sizes, kernel, length):
     chosen = dict(zip(ORDER, (4 * size for size in sizes), strict=True))
     pathways = Pathways(**chosen, kernel_width=kernel, cls_token=CLS, sep_token=SEP)
     cfg = presets.bert_encoder(
-        pathways=pathways, d_model=12, d_head=4, n_heads=sum(sizes), n_layers=1, n_ctx=12, d_vocab=30
+        head_patterns=pathways, d_model=12, d_head=4, n_heads=sum(sizes), n_layers=1, n_ctx=12, d_vocab=30
     )
     tokens = some_tokens(3, length)
     found = count_operations(cfg, tokens)
@@ -114,7 +114,7 @@ def test_torch_overcounts_the_backward_pass_of_a_depthwise_convolution():
     assert cfg.pathways is not None
     kernels = cfg.pathways.convolution
     without = replace(cfg.pathways, association=cfg.pathways.association + kernels, convolution=0)
-    found, other = (count_operations(one, tokens) for one in (cfg, small("Hardcode", pathways=without)))
+    found, other = (count_operations(one, tokens) for one in (cfg, small("Hardcode", head_patterns=without)))
     once = 2 * 21 * kernels * tokens.numel() * cfg.n_layers
     assert found.forward - other.forward == once
     assert found.backward - other.backward == 2 * once

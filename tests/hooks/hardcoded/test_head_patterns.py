@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hooks import HeadPattern
-from hooks.hardcoded.head_patterns import attention_map, local_band
+from hooks.hardcoded.token_maps import TokenMaps, local_band
 
 KERNEL = (0.1, 0.2, 0.4, 0.3, 0.0)
 KINDS = {
@@ -58,13 +58,13 @@ def test_pattern_of_a_hard_coded_head_is_its_definition(make, tokens, kind, atte
 
 
 def test_association_includes_the_query_itself():
-    maps = attention_map(KINDS["association"], torch.tensor([[4, 5, 4]]), torch.ones(1, 3, 3, dtype=torch.bool))
+    maps = TokenMaps(tokens=torch.tensor([[4, 5, 4]])).dense(KINDS["association"])
     assert maps[0].tolist() == [[0.5, 0.0, 0.5], [0.0, 1.0, 0.0], [0.5, 0.0, 0.5]]
 
 
 def test_broadcast_of_an_absent_token_is_uniform():
     tokens = torch.tensor([[3, 1, 2, 1], [1, 1, 2, 2]])
-    maps = attention_map(KINDS["broadcast"], tokens, torch.ones(1, 4, 4, dtype=torch.bool))
+    maps = TokenMaps(tokens=tokens).dense(KINDS["broadcast"])
     assert maps[0].tolist() == [[1.0, 0.0, 0.0, 0.0]] * 4
     assert maps[1].tolist() == [[0.25] * 4] * 4
 
@@ -115,7 +115,7 @@ def test_row_of_learned_heads_is_no_row_at_all(make, tokens):
 
 def test_learned_pattern_has_no_map():
     with pytest.raises(ValueError, match="pattern is 'learned'; only a hard-coded pattern has a map"):
-        attention_map(HeadPattern(), torch.tensor([[1]]), torch.ones(1, 1, 1, dtype=torch.bool))
+        TokenMaps(tokens=torch.tensor([[1]])).dense(HeadPattern())
 
 
 @pytest.mark.parametrize(

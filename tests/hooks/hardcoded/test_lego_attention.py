@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from transformer_lens import HookedRootModule
 
-from hooks import LegoAttention, Pathways, token_maps
+from hooks import HeadPattern, LegoAttention, Pathways, TransformerConfig, token_maps
+from hooks.hardcoded.lego_attention import HardcodedAttention
 from hooks.modules import FUSED_FROM
 
 CLS, SEP, D_VOCAB, D_MODEL, D_HEAD = 1, 2, 7, 12, 4
@@ -52,7 +53,7 @@ def batch_of(pos=9, *, padded, dtype=torch.float64, seed=0):
 
 def maps_of(attention, tokens, mask):
     given = None if mask.all() else mask
-    return token_maps(tokens, given, pathways=attention.pathways, d_vocab=D_VOCAB)
+    return token_maps(tokens, given, heads=attention.pathways, d_vocab=D_VOCAB)
 
 
 def matrices(attention, x, tokens, mask):
@@ -117,7 +118,7 @@ def test_pathways_are_their_matrices(mixture, padded, dtype):
     same_as_densely(attention.train(), *long, tolerance)
 
 
-@pytest.mark.parametrize("settings", [{"bias": False}, {"scale": 1.7}, {"hooked": True}], ids=str)
+@pytest.mark.parametrize("settings", [{"bias": False}, {"scale": 1.7}, {}], ids=str)
 def test_settings_keep_to_their_matrices(settings):
     attention = attention_of(ALL, **settings)
     assert len([name for name, _ in attention.named_parameters() if name.endswith("bias")]) == 4 * (
@@ -143,7 +144,7 @@ def test_padding_changes_nothing_and_neither_does_the_batch(mixture, train):
     for row in range(3):
         real = mask[row]
         alone = (x[row][None, real], tokens[row][None, real])
-        alone = attention(alone[0], token_maps(alone[1], pathways=attention.pathways, d_vocab=D_VOCAB))
+        alone = attention(alone[0], token_maps(alone[1], heads=attention.pathways, d_vocab=D_VOCAB))
         torch.testing.assert_close(alone[0], out[row, real], rtol=0, atol=1e-12)
 
 
@@ -344,13 +345,60 @@ def test_some_queries_ask_alone(watched):
     row = torch.arange(3)[:, None]
     with torch.no_grad():
         whole, cache = model.attention(x, maps), model.run_with_cache(x, maps)[1]
-        torch.testing.assert_close(model.attention(x, maps.asked_at(at)), whole[row, at], rtol=0, atol=1e-12)
+        torch.testing.assert_close(model.attention(x, maps.at_queries(at)), whole[row, at], rtol=0, atol=1e-12)
         found = []
         with model.hooks([("attention.hook_pattern", lambda value, hook: found.append(value))]):
-            shown = model.attention(x, maps.asked_at(at))
+            shown = model.attention(x, maps.at_queries(at))
     torch.testing.assert_close(shown, whole[row, at], rtol=0, atol=1e-12)
     wanted = cache["attention.hook_pattern"].transpose(1, 2)[row, at].transpose(1, 2)
     torch.testing.assert_close(found[0], wanted, rtol=0, atol=1e-12)
+
+
+PATTERNS = (
+    HeadPattern(kind="uniform"),
+    HeadPattern(),
+    HeadPattern(kind="association"),
+    HeadPattern(kind="local", kernel=(0.2, 0.5, 0.3)),
+    HeadPattern(kind="broadcast", token=SEP),
+)
+
+
+def weight(pattern, row, query, key):
+    """The weight of one key before its row is normalised."""
+    if pattern.kind == "local":
+        return pattern.kernel[key - query + 1] if abs(key - query) <= 1 else 0.0
+    if pattern.kind == "uniform":
+        return 1.0
+    return float(row[key] == (row[query] if pattern.kind == "association" else pattern.token))
+
+
+@pytest.mark.parametrize("attention", ["causal", "bidirectional"])
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("patterns", [PATTERNS, PATTERNS[2:]], ids=["one learned", "none learned"])
+def test_each_head_may_be_given_its_pattern(patterns, padded, attention):
+    model = LegoAttention(D_MODEL, patterns, d_head=D_HEAD).double().eval()
+    x, tokens, mask = batch_of(padded=padded)
+    maps = token_maps(tokens, mask if padded else None, heads=model.heads, d_vocab=D_VOCAB, attention=attention)
+    allowed = mask[:, None].expand(-1, 9, -1)
+    if attention == "causal":
+        allowed = allowed & torch.ones(9, 9, dtype=torch.bool).tril()
+    heads = []
+    for head, pattern in enumerate(patterns):
+        if pattern.learned:
+            q, k = (linear(x)[..., D_HEAD * head : D_HEAD * (head + 1)] for linear in (model.q, model.k))
+            scores = (q @ k.mT / model.scale).masked_fill(~allowed, -torch.inf)
+            heads.append(scores.softmax(-1))
+            continue
+        rows = [[[weight(pattern, row, query, key) for key in range(9)] for query in range(9)] for row in tokens]
+        full = torch.tensor(rows, dtype=x.dtype) * allowed
+        full = torch.where(full.sum(-1, keepdim=True) > 0, full, allowed.double())
+        heads.append(full / full.sum(-1, keepdim=True))
+    z = torch.stack(heads, 1) @ model.v(x).unflatten(-1, (-1, D_HEAD)).transpose(1, 2)
+    seen = allowed.any(-1)  # a query with no key to see sees itself
+    out = model(x, maps)
+    torch.testing.assert_close(out[seen], model.o(z.transpose(1, 2).flatten(2))[seen], rtol=0, atol=1e-6)
+    assert torch.equal(model.train()(x, maps), out)
+    assert hasattr(model, "q") == hasattr(model, "hook_q") == (len(patterns) == 5)
 
 
 def test_the_seed_decides_and_torchs_generator_does_not():
@@ -379,7 +427,7 @@ def test_it_trains_inside_a_users_module():
             self.setup()
 
         def forward(self, tokens):
-            maps = token_maps(tokens, pathways=self.attention.pathways, d_vocab=D_VOCAB)
+            maps = token_maps(tokens, heads=self.attention.pathways, d_vocab=D_VOCAB)
             return self.out(self.attention(self.embed(tokens), maps))[:, 0]
 
     torch.manual_seed(0)
@@ -402,7 +450,10 @@ def test_it_trains_inside_a_users_module():
 
 
 def test_it_may_be_passed_hook_points_instead():
-    own, bare = attention_of(ALL), attention_of(ALL, hooked=False)
+    own = attention_of(ALL)
+    sizes = {"d_model": D_MODEL, "n_heads": 10, "d_head": D_HEAD, "d_vocab": D_VOCAB}
+    bare = HardcodedAttention(TransformerConfig(**sizes, head_patterns=ALL), ALL).double()
+    bare.load_state_dict(own.state_dict())
     assert not any(name.startswith("hook") for name, _ in bare.named_modules())
     x, tokens, mask = batch_of(padded=True)
     maps = maps_of(own, tokens, mask)
@@ -416,12 +467,16 @@ def test_attention_that_is_refused(as_users_run_it):
         attention(x[:, :8], maps_of(attention, tokens, mask))
     with pytest.raises(ValueError, match=r"maps are of tokens \(2, 9\); x is \(3, 9, 12\)"):
         attention(x, maps_of(attention, tokens[:2], mask[:2]))
-    maps = token_maps(tokens, pathways=replace(ALL, sep=0, learned=16), d_vocab=D_VOCAB)
-    with pytest.raises(ValueError, match=r"these maps say nothing of \[SEP\]: they were made for pathways that do not"):
+    maps = token_maps(tokens, heads=replace(ALL, sep=0, learned=16), d_vocab=D_VOCAB)
+    with pytest.raises(ValueError, match=r"these maps lack token 2: they were made for heads that do not broadcast it"):
         attention(x, maps)
-    with pytest.raises(ValueError, match=r"the pathways add up to 40, not to the width 36 .*; take away 4"):
+    with pytest.raises(ValueError, match=r"the pathways add up to 40, not to the width 36 .*; remove 4"):
         LegoAttention(36, ALL, d_head=4)
     with pytest.raises(ValueError, match=r"the pathways add up to 40, not to the width 48 .*; add 8"):
         LegoAttention(36, ALL, d_head=4, width=48)
-    with pytest.raises(ValueError, match="pathway learned is 8 wide, no whole number of heads of d_head 5"):
+    with pytest.raises(ValueError, match="pathway learned is 8 wide, not a whole number of heads of d_head 5"):
         LegoAttention(40, ALL, d_head=5)
+    with pytest.raises(ValueError, match=r"width is 16; 5 heads of d_head 4 are 20"):
+        LegoAttention(12, PATTERNS, d_head=4, width=16)
+    with pytest.raises(ValueError, match=r"head_patterns has a convolution, .*; only Pathways have one"):
+        LegoAttention(12, [HeadPattern(kind="convolution")], d_head=4)

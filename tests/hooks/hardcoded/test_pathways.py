@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import hooks.model.attention
+import hooks.model.transformer
 from hooks import (
     EncoderConfig,
     HeadPattern,
-    LegoAttention,
     Pathways,
     Transformer,
     TransformerConfig,
@@ -20,7 +19,8 @@ from hooks import (
     save_checkpoint,
     verify,
 )
-from hooks.hardcoded.head_patterns import attention_map
+from hooks.hardcoded.lego_attention import HardcodedAttention
+from hooks.hardcoded.token_maps import TokenMaps
 from hooks.interventions.ablation_engine import AblationEngine
 from hooks.interventions.replacements import Pattern, Zero
 from hooks.model.architectures import config_from_dict
@@ -30,13 +30,13 @@ SIZES = {"d_vocab": 11, "d_model": 24, "n_heads": 6, "n_layers": 3, "n_ctx": 100
 HYBRID = Pathways(learned=8, association=4, cls=4, sep=4, convolution=4, kernel_width=5, **MARKERS)
 HARDCODE = replace(HYBRID, learned=0, association=8, convolution=8)
 WIRINGS = {
-    "hardcode": {"pathways": HARDCODE},
-    "hybrid": {"pathways": HYBRID},
-    "tied": {"pathways": HYBRID, "tied": True},
-    "post_ln": {"pathways": HYBRID, "block": "post_ln"},
-    "wide heads": {"pathways": replace(HYBRID, association=8), "n_heads": 7, "d_head": 4, "attn_bias": False},
-    "all learned": {"pathways": Pathways(learned=24)},
-    "no positions": {"pathways": replace(HYBRID, cls=0, learned=12), "positions": "none", "d_mlp": 0},
+    "hardcode": {"head_patterns": HARDCODE},
+    "hybrid": {"head_patterns": HYBRID},
+    "tied": {"head_patterns": HYBRID, "tied": True},
+    "post_ln": {"head_patterns": HYBRID, "block": "post_ln"},
+    "wide heads": {"head_patterns": replace(HYBRID, association=8), "n_heads": 7, "d_head": 4, "attn_bias": False},
+    "all learned": {"head_patterns": Pathways(learned=24)},
+    "no positions": {"head_patterns": replace(HYBRID, cls=0, learned=12), "positions": "none", "d_mlp": 0},
 }
 
 
@@ -88,7 +88,7 @@ def test_nothing_is_quadratic_but_what_is_learned(train, padded):
     mask[1, 50:] = not padded
     given = mask if padded else None
     for pathways, n_learned in ((HARDCODE, 0), (HYBRID, 2)):
-        model = model_of(pathways=pathways).train(train)
+        model = model_of(head_patterns=pathways).train(train)
         with Shapes() as shapes:
             model(tokens, given)[mask].square().mean().backward()
         assert len(shapes.seen) > 100
@@ -102,14 +102,14 @@ def test_nothing_is_quadratic_but_what_is_learned(train, padded):
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_maps_are_made_once_per_batch(monkeypatch, tied):
-    calls, original = [], hooks.model.attention.token_maps
+    calls, original = [], hooks.model.transformer.token_maps
 
     def counted(*args, **kwargs):
         calls.append(original(*args, **kwargs))
         return calls[-1]
 
-    monkeypatch.setattr(hooks.model.attention, "token_maps", counted)
-    model = model_of(pathways=HYBRID, tied=tied)
+    monkeypatch.setattr(hooks.model.transformer, "token_maps", counted)
+    model = model_of(head_patterns=HYBRID, tied=tied)
     seen = []
     for block in model.stored_blocks:
         block.attention.register_forward_pre_hook(lambda module, args: seen.append(args[1]))
@@ -185,7 +185,7 @@ def test_resuming_gives_the_rest_of_the_pass(wiring, padded):
 
 
 def test_heads_are_replaced_exactly():
-    model = model_of(pathways=HYBRID)
+    model = model_of(head_patterns=HYBRID)
     tokens, mask = batch_of(padded=True)
     at = torch.tensor([[3, 8], [5, 0], [4, 3]])
     engine = AblationEngine(model, tokens, read_at=at, attention_mask=mask)
@@ -202,7 +202,7 @@ def test_heads_are_replaced_exactly():
 
 @pytest.mark.parametrize("head", range(6))
 def test_a_pattern_may_be_replaced_in_any_head(head):
-    model = model_of(pathways=HYBRID)
+    model = model_of(head_patterns=HYBRID)
     tokens, mask = batch_of()
     pattern = torch.rand(1, 9, 9, generator=torch.Generator().manual_seed(0)).softmax(-1)
     before = model.run_with_cache(tokens, mask)[1]
@@ -214,7 +214,7 @@ def test_a_pattern_may_be_replaced_in_any_head(head):
 
 
 def test_queries_of_heads_that_have_none_cannot_be_edited():
-    model = model_of(pathways=HYBRID)
+    model = model_of(head_patterns=HYBRID)
     tokens, _ = batch_of()
     clean = model(tokens)
     for name in ("q", "k"):
@@ -225,11 +225,11 @@ def test_queries_of_heads_that_have_none_cannot_be_edited():
             with pytest.raises(ValueError, match=words):
                 model.run_with_hooks(tokens, fwd_hooks=[(point, Zero().hook(head=head))])
     with pytest.raises(ValueError, match=r"hook name 'blocks.1.attn.hook_q' does not exist"):
-        model_of(pathways=HARDCODE).run_with_hooks(tokens, fwd_hooks=[("blocks.1.attn.hook_q", Zero().hook())])
+        model_of(head_patterns=HARDCODE).run_with_hooks(tokens, fwd_hooks=[("blocks.1.attn.hook_q", Zero().hook())])
 
 
 def test_weights_have_transformer_lens_shapes():
-    model = model_of(pathways=HYBRID, attn_scale=3.0)
+    model = model_of(head_patterns=HYBRID, attn_scale=3.0)
     tokens, _ = batch_of()
     _, cache = model.run_with_cache(tokens)
     attn, read = model.blocks[1].attn, cache["blocks.1.ln1.hook_normalized"]
@@ -249,7 +249,7 @@ def test_weights_have_transformer_lens_shapes():
 
 
 def test_a_tied_model_runs_longer():
-    model = model_of(pathways=HYBRID, tied=True)
+    model = model_of(head_patterns=HYBRID, tied=True)
     tokens, mask = batch_of(padded=True)
     longer = model.at_depth(5)
     assert torch.equal(longer(tokens, mask, depth=3), model(tokens, mask))
@@ -257,7 +257,7 @@ def test_a_tied_model_runs_longer():
 
 
 def test_the_seed_decides_the_weights_and_the_kernel_mixes_at_full_size():
-    cfg = config(pathways=replace(HYBRID, convolution=200, kernel_width=25), d_model=24, n_heads=55, d_head=4)
+    cfg = config(head_patterns=replace(HYBRID, convolution=200, kernel_width=25), d_model=24, n_heads=55, d_head=4)
     state = torch.get_rng_state()
     one, same, other = (make_model(replace(cfg, init="normal"), seed=seed) for seed in (0, 0, 1))
     assert torch.equal(torch.get_rng_state(), state)
@@ -267,13 +267,13 @@ def test_the_seed_decides_the_weights_and_the_kernel_mixes_at_full_size():
         assert torch.equal(value, again)
         assert torch.equal(value, another) == (value.ndim == 1), name
     attention = one.stored_blocks[0].attention
-    assert isinstance(attention, LegoAttention)
+    assert isinstance(attention, HardcodedAttention)
     assert float(attention.kernel.detach().std()) == pytest.approx(0.2, rel=0.1)  # 25^-0.5
     assert float(attention.v.weight.detach().std()) == pytest.approx(0.02, rel=0.1)
 
 
 def test_mimetic_queries_and_keys_are_those_of_learned_heads():
-    model = make_model(config(pathways=HYBRID, init="mimetic"))
+    model = make_model(config(head_patterns=HYBRID, init="mimetic"))
     attn = model.blocks[0].attn
     product = attn.W_Q @ attn.W_K.mT
     diagonal = product.diagonal(dim1=1, dim2=2).mean(-1)
@@ -288,20 +288,20 @@ def test_a_config_survives_json():
         assert config_from_dict(cfg.to_dict()) == cfg
         assert hash(cfg) == hash(TransformerConfig.from_json(cfg.to_json()))
         assert cfg.with_depth(2).pathways == cfg.pathways
-        assert replace(cfg, pathways=None, head_patterns=()) == config(**{**wiring, "pathways": None})
+        assert replace(cfg, head_patterns=()) == config(**{**wiring, "head_patterns": ()})
     cfg = presets.hybrid(d_vocab=11, d_model=24, n_heads=6, **MARKERS)
     assert EncoderConfig.from_json(cfg.to_json()) == cfg
     assert cfg.to_dict()["pathways"]["learned"] == 12
-    assert config(pathways=HYBRID).to_dict()["head_patterns"] == []
+    assert config(head_patterns=HYBRID).to_dict()["head_patterns"] == []
     assert "pathways" not in config().to_dict()
     assert "pathways" not in presets.bert_encoder().to_dict()
-    assert config(pathways=HYBRID) != config(pathways=HARDCODE) != config()
+    assert config(head_patterns=HYBRID) != config(head_patterns=HARDCODE) != config()
 
 
 @pytest.mark.parametrize("make", [presets.hybrid, presets.hardcode, None], ids=["hybrid", "hardcode", "plain"])
 def test_a_checkpoint_holds_it_all(tmp_path, make):
     sizes = {**SIZES, "d_model": 24}
-    cfg = config(pathways=HYBRID) if make is None else make(**sizes, **MARKERS)
+    cfg = config(head_patterns=HYBRID) if make is None else make(**sizes, **MARKERS)
     model = make_model(cfg, seed=5).eval()
     save_checkpoint(model, tmp_path / "model.safetensors")
     loaded = load_checkpoint(tmp_path / "model.safetensors", cfg=cfg)
@@ -309,7 +309,7 @@ def test_a_checkpoint_holds_it_all(tmp_path, make):
     tokens, mask = batch_of(padded=True)
     assert torch.equal(loaded(tokens, mask), model(tokens, mask))
     with pytest.raises(ValueError, match=r"has another config: .*pathways is .*'kernel_width': .*, not None"):
-        load_checkpoint(tmp_path / "model.safetensors", cfg=replace(cfg, pathways=None, head_patterns=()))
+        load_checkpoint(tmp_path / "model.safetensors", cfg=replace(cfg, head_patterns=()))
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ def test_presets_take_other_sizes_and_mixtures():
     assert cfg.pathways == Pathways(learned=12, association=4, cls=4, sep=4, cls_token=3, sep_token=4)
     cfg = presets.hardcode(d_vocab=11, d_model=24, n_heads=5, d_head=2, n_layers=1, **MARKERS)
     assert cfg.pathways == Pathways(association=2, cls=2, sep=2, convolution=4, **MARKERS)
-    assert presets.hybrid(d_vocab=11, d_model=24, n_heads=6, pathways=HYBRID).pathways == HYBRID
+    assert presets.hybrid(d_vocab=11, d_model=24, n_heads=6, head_patterns=HYBRID).pathways == HYBRID
     assert (cfg.block, cfg.head, cfg.tied_embedding, cfg.n_token_types) == ("post_ln", "masked_lm", True, 2)
     with pytest.raises(
         ValueError, match=r"n_heads is 2; with 0 learned ones there is no room for association, \[CLS\]"
@@ -354,7 +354,10 @@ def test_presets_take_other_sizes_and_mixtures():
     [
         ({"learned": -4, "association": 8}, "pathways has the sizes learned -4, association 8, .*; give none below 0"),
         ({}, "pathways has the sizes learned 0, association 0, cls 0, sep 0, convolution 0; .*, and one above"),
-        ({"convolution": 4, "kernel_width": 20}, "kernel_width is 20; it must be odd, so that the query's own place"),
+        (
+            {"convolution": 4, "kernel_width": 20},
+            "kernel_width is 20; it must be odd, so that the query's own",
+        ),
         ({"convolution": 4, "kernel_width": -1}, "kernel_width is -1; it must be odd"),
         ({"cls": 4, "sep_token": 2}, r"pathways broadcasts from \[CLS\], but cls_token is None; give that token's id"),
         ({"sep": 4, "cls_token": 1}, r"pathways broadcasts from \[SEP\], but sep_token is None"),
@@ -369,34 +372,33 @@ def test_pathways_that_are_refused(settings, words):
     ("settings", "words"),
     [
         ({"d_model": 30}, "the pathways add up to 24, not to the width 30 of all heads .*learned 8, .*; add 6"),
-        ({"n_heads": 5, "d_head": 4}, "the pathways add up to 24, not to the width 20 of all heads .*; take away 4"),
-        ({"n_heads": 4}, "pathway learned is 8 wide, no whole number of heads of d_head 6"),
-        ({"pathways": replace(HYBRID, cls_token=11)}, "head_patterns broadcasts token 11; d_vocab is 11"),
-        ({"pathways": replace(HYBRID, sep_token=-1)}, "head_patterns broadcasts token -1; d_vocab is 11"),
+        ({"n_heads": 5, "d_head": 4}, "the pathways add up to 24, not to the width 20 of all heads .*; remove 4"),
+        ({"n_heads": 4}, "pathway learned is 8 wide, not a whole number of heads of d_head 6"),
+        ({"head_patterns": replace(HYBRID, cls_token=11)}, "head_patterns broadcasts token 11; d_vocab is 11"),
+        ({"head_patterns": replace(HYBRID, sep_token=-1)}, "head_patterns broadcasts token -1; d_vocab is 11"),
         ({"attention": "causal"}, "pathways look at later tokens too, but attention is 'causal'; make it 'bidirec"),
-        ({"qk_identity": True}, "pathways go with neither qk_identity nor vo_identity, and need output_projection"),
-        ({"vo_identity": True}, "pathways go with neither qk_identity nor vo_identity, and need output_projection"),
-        ({"output_projection": False}, "pathways go with neither qk_identity nor vo_identity, and need output_proj"),
-        ({"head_patterns": ((HeadPattern(),) * 6,)}, "head_patterns and pathways are both given; the latter say"),
+        ({"qk_identity": True}, "pathways need output_projection, and neither qk_identity nor vo_identity; change"),
+        ({"vo_identity": True}, "pathways need output_projection, and neither qk_identity nor vo_identity; change"),
+        ({"output_projection": False}, "pathways need output_projection, and neither qk_identity nor vo_identity;"),
         (
-            {"pathways": None, "head_patterns": ((HeadPattern(kind="convolution"),) * 6,)},
-            "head_patterns has a convolution, whose kernels only pathways have; give those",
+            {"head_patterns": ((HeadPattern(kind="convolution"),) * 6,)},
+            "head_patterns has a convolution, whose kernels are learned; only Pathways have one",
         ),
     ],
 )
 def test_configs_that_are_refused(settings, words):
     with pytest.raises(ValueError, match=words):
-        config(**{"pathways": HYBRID, **settings})
+        config(**{"head_patterns": HYBRID, **settings})
 
 
 def test_inputs_that_are_refused():
-    model = model_of(pathways=HYBRID)
+    model = model_of(head_patterns=HYBRID)
     tokens, mask = batch_of(padded=True)
     assert model(tokens, mask).shape == (3, 9, 11)
     resid = model.run_with_cache(tokens, mask)[1]["resid_pre", 1]
     with pytest.raises(ValueError, match=r"this model has hard-coded heads, which look at token ids: pass tokens as"):
         model.resume(resid, 1)
-    learned = model_of(pathways=Pathways(learned=24))
+    learned = model_of(head_patterns=Pathways(learned=24))
     with pytest.raises(ValueError, match="hard-coded heads, which look at token ids: pass tokens as well"):
         learned.resume(resid, 1)
     lacking = torch.where(tokens == 1, 5, tokens)
@@ -409,7 +411,7 @@ def test_inputs_that_are_refused():
         model(torch.where(tokens == 5, 11, tokens))
     for sizes in (HYBRID, HARDCODE):
         with pytest.raises(ValueError, match="pattern is 'convolution'; only a hard-coded pattern has a map"):
-            attention_map(config(pathways=sizes).patterns_of(0)[-1], tokens, torch.ones(3, 9, 9, dtype=torch.bool))
+            TokenMaps(tokens=tokens).dense(config(head_patterns=sizes).patterns_of(0)[-1])
 
 
 def test_descriptions_with_unknown_sizes_are_refused():
@@ -427,5 +429,7 @@ def test_tokens_are_framed_where_markers_are_broadcast():
 
 
 def test_ordinary_models_have_ordinary_attention():
-    assert not isinstance(Transformer(config()).stored_blocks[0].attention, LegoAttention)
-    assert all(isinstance(block.attention, LegoAttention) for block in model_of(pathways=HYBRID).stored_blocks)
+    assert not isinstance(Transformer(config()).stored_blocks[0].attention, HardcodedAttention)
+    assert all(
+        isinstance(block.attention, HardcodedAttention) for block in model_of(head_patterns=HYBRID).stored_blocks
+    )

@@ -5,9 +5,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hooks import Pathways, token_maps
+from hooks import HeadPattern, Pathways, token_maps
 
 CLS, SEP = 1, 2
+ASSOCIATION = HeadPattern(kind="association")
+BROADCAST = {token: HeadPattern(kind="broadcast", token=token) for token in (CLS, SEP)}
 BOTH = Pathways(association=4, cls=4, sep=4, cls_token=CLS, sep_token=SEP)
 
 
@@ -40,7 +42,7 @@ def normalised(related):
 @given(batches())
 def test_classes_are_those_of_comparing_every_pair(given_batch):
     tokens, mask, d_vocab, values = given_batch
-    maps = token_maps(tokens, mask, pathways=BOTH, d_vocab=d_vocab)
+    maps = token_maps(tokens, mask, heads=BOTH, d_vocab=d_vocab)
     same, real = by_comparison(tokens, mask)
     number, row = maps.classes.flatten(), torch.arange(len(tokens)).repeat_interleave(tokens.shape[1])
     everywhere = torch.block_diag(*same.float()).bool() & (row[:, None] == row)
@@ -48,12 +50,12 @@ def test_classes_are_those_of_comparing_every_pair(given_batch):
     assert torch.equal(maps.classes, maps.key_classes)
     assert maps.members.rows.sort().values.tolist() == list(range(tokens.numel()))  # each token in one class
     assert len(maps.members.starts) == int(number.max()) + 1 == len(number.unique())
-    torch.testing.assert_close(maps.dense("association").double(), normalised(same), rtol=1e-6, atol=0)
+    torch.testing.assert_close(maps.dense(ASSOCIATION).double(), normalised(same), rtol=1e-6, atol=0)
     torch.testing.assert_close(maps.associated(values), normalised(same) @ values, rtol=0, atol=1e-12)
-    for name, token in (("cls", CLS), ("sep", SEP)):
+    for token in (CLS, SEP):
         at = ((tokens == token) & real)[:, None].expand(-1, tokens.shape[1], -1)
-        torch.testing.assert_close(maps.dense(name).double(), normalised(at), rtol=1e-6, atol=0)
-        torch.testing.assert_close(maps.broadcast(values, name), normalised(at) @ values, rtol=0, atol=1e-12)
+        torch.testing.assert_close(maps.dense(BROADCAST[token]).double(), normalised(at), rtol=1e-6, atol=0)
+        torch.testing.assert_close(maps.broadcast(values, token), normalised(at) @ values, rtol=0, atol=1e-12)
     assert torch.equal(maps.without_padding(values), values * real[..., None])
 
 
@@ -61,17 +63,17 @@ def test_classes_are_those_of_comparing_every_pair(given_batch):
 @given(batches(), st.integers(1, 5), st.integers(0, 99))
 def test_some_queries_ask_what_all_would(given_batch, n, seed):
     tokens, mask, d_vocab, values = given_batch
-    maps = token_maps(tokens, mask, pathways=BOTH, d_vocab=d_vocab)
+    maps = token_maps(tokens, mask, heads=BOTH, d_vocab=d_vocab)
     at = torch.randint(tokens.shape[1], (len(tokens), n), generator=torch.Generator().manual_seed(seed))
-    asked = maps.asked_at(at)
+    some = maps.at_queries(at)
     row = torch.arange(len(tokens))[:, None]
-    assert torch.equal(asked.classes, maps.classes[row, at])
-    assert torch.equal(asked.associated(values), maps.associated(values)[row, at])
-    for kind in ("association", "cls", "sep"):
-        assert torch.equal(asked.dense(kind), maps.dense(kind)[row, at])
-    for name in ("cls", "sep"):
-        assert torch.equal(asked.broadcast(values, name), maps.broadcast(values, name)[row, at])
-    again = asked.asked_at(at[:, :1])  # positions of the sequence, not of the queries before
+    assert torch.equal(some.classes, maps.classes[row, at])
+    assert torch.equal(some.associated(values), maps.associated(values)[row, at])
+    for pattern in (ASSOCIATION, *BROADCAST.values()):
+        assert torch.equal(some.dense(pattern), maps.dense(pattern)[row, at])
+    for token in (CLS, SEP):
+        assert torch.equal(some.broadcast(values, token), maps.broadcast(values, token)[row, at])
+    again = some.at_queries(at[:, :1])  # positions of the sequence, not of the queries before
     assert torch.equal(again.classes, maps.classes[row, at[:, :1]])
     assert maps.queries is None
 
@@ -84,14 +86,14 @@ def test_padding_is_seen_by_no_real_token(given_batch, seed):
     generator = torch.Generator().manual_seed(seed)
     others = torch.where(real, tokens, torch.randint(d_vocab, tokens.shape, generator=generator))
     changed = torch.where(real[..., None], values, torch.randn(values.shape, generator=generator, dtype=values.dtype))
-    one, other = (token_maps(ids, mask, pathways=BOTH, d_vocab=d_vocab) for ids in (tokens, others))
+    one, other = (token_maps(ids, mask, heads=BOTH, d_vocab=d_vocab) for ids in (tokens, others))
     assert torch.equal(one.associated(values)[real], other.associated(changed)[real])
-    assert torch.equal(one.dense("association")[real], other.dense("association")[real])
-    assert not (one.dense("association") * (real[:, :, None] & ~real[:, None, :])).any()
-    for name in ("cls", "sep"):
-        assert torch.equal(one.broadcast(values, name), other.broadcast(changed, name))
+    assert torch.equal(one.dense(ASSOCIATION)[real], other.dense(ASSOCIATION)[real])
+    assert not (one.dense(ASSOCIATION) * (real[:, :, None] & ~real[:, None, :])).any()
+    for token in (CLS, SEP):
+        assert torch.equal(one.broadcast(values, token), other.broadcast(changed, token))
     for index, row in enumerate(real):  # and each sequence alone gives the same
-        alone = token_maps(tokens[index][None, row], pathways=BOTH, d_vocab=d_vocab)
+        alone = token_maps(tokens[index][None, row], heads=BOTH, d_vocab=d_vocab)
         found = alone.associated(values[index][None, row])[0]
         torch.testing.assert_close(one.associated(values)[index, row], found, rtol=0, atol=1e-12)
 
@@ -99,32 +101,32 @@ def test_padding_is_seen_by_no_real_token(given_batch, seed):
 def test_an_example_by_hand():
     tokens = torch.tensor([[1, 5, 2, 5, 2, 5], [1, 5, 5, 2, 0, 0]])
     mask = torch.tensor([[1] * 6, [1] * 4 + [0] * 2])
-    maps = token_maps(tokens, mask, pathways=BOTH, d_vocab=6)
+    maps = token_maps(tokens, mask, heads=BOTH, d_vocab=6)
     values = torch.arange(12.0).view(2, 6, 1)
     assert maps.associated(values)[..., 0].tolist() == [[0, 3, 3, 3, 3, 3], [6, 7.5, 7.5, 9, 10.5, 10.5]]
-    assert maps.broadcast(values, "cls")[..., 0].tolist() == [[0.0] * 6, [6.0] * 6]
-    assert maps.broadcast(values, "sep")[..., 0].tolist() == [[3.0] * 6, [9.0] * 6]
-    assert maps.dense("sep")[:, 0].tolist() == [[0, 0, 0.5, 0, 0.5, 0], [0, 0, 0, 1, 0, 0]]
-    assert maps.visible.tolist() == mask.bool().tolist()
-    assert token_maps(tokens, pathways=BOTH, d_vocab=6).visible.all()
+    assert maps.broadcast(values, CLS)[..., 0].tolist() == [[0.0] * 6, [6.0] * 6]
+    assert maps.broadcast(values, SEP)[..., 0].tolist() == [[3.0] * 6, [9.0] * 6]
+    assert maps.dense(BROADCAST[SEP])[:, 0].tolist() == [[0, 0, 0.5, 0, 0.5, 0], [0, 0, 0, 1, 0, 0]]
+    assert maps.allowed[:, 0].tolist() == mask.bool().tolist()
+    assert token_maps(tokens, heads=BOTH, d_vocab=6).allowed is None
 
 
 def test_markers_are_looked_for_only_where_they_are_broadcast():
     tokens = torch.tensor([[4, 5, 2]])
     only = Pathways(association=4, sep=4, cls_token=CLS, sep_token=SEP)
-    maps = token_maps(tokens, pathways=only, d_vocab=6)
-    assert maps.cls is None
-    lacking = r"these maps say nothing of \[CLS\]: they were made for pathways that do not broadcast it. Make them with"
+    maps = token_maps(tokens, heads=only, d_vocab=6)
+    assert set(maps.markers) == {SEP}
+    lacking = r"these maps lack token 1: they were made for heads that do not broadcast it. Make them with the heads of"
     with pytest.raises(ValueError, match=lacking):
-        maps.broadcast(torch.zeros(1, 3, 4), "cls")
+        maps.broadcast(torch.zeros(1, 3, 4), CLS)
     with pytest.raises(ValueError, match=lacking):
-        maps.dense("cls")
+        maps.dense(BROADCAST[CLS])
 
 
 def test_a_sequence_of_padding_alone_is_visible_to_itself():
     mask = torch.tensor([[1, 0], [0, 0]])
-    maps = token_maps(torch.zeros(2, 2, dtype=torch.long), mask, pathways=Pathways(association=4), d_vocab=1)
-    assert maps.visible.tolist() == [[True, False], [True, True]]
+    maps = token_maps(torch.zeros(2, 2, dtype=torch.long), mask, heads=Pathways(association=4), d_vocab=1)
+    assert maps.allowed[:, 0].tolist() == [[True, False], [True, True]]
 
 
 @pytest.mark.parametrize(
@@ -143,4 +145,4 @@ def test_a_sequence_of_padding_alone_is_visible_to_itself():
 def test_batches_that_are_refused(tokens, mask, words, as_users_run_it):
     mask = None if mask is None else torch.tensor(mask)
     with pytest.raises(ValueError, match=words):
-        token_maps(torch.tensor(tokens), mask, pathways=BOTH, d_vocab=6)
+        token_maps(torch.tensor(tokens), mask, heads=BOTH, d_vocab=6)

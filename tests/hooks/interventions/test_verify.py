@@ -5,9 +5,8 @@ import torch
 
 from hooks import HeadPattern, Transformer, TransformerConfig, VerifyReport, verify
 from hooks.interventions.replacements import Zero
-from hooks.model.attention import Attention
 from hooks.model.blocks import MLP, PreLNBlock
-from hooks.modules import HookPoint
+from hooks.modules import Attention, HookPoint
 
 MIXED = (HeadPattern(kind="association"), HeadPattern(), HeadPattern(kind="local", kernel=(0.0, 0.0, 1.0)))
 
@@ -136,8 +135,8 @@ def test_notices_hook_points_that_tied_layers_share(make):
 
 
 def test_notices_a_pattern_that_is_ignored(make, monkeypatch):
-    def forward(self, x, at, patterns, context):
-        pattern = self._scores(x, at, patterns, context).softmax(-1)
+    def forward(self, x, context, at):
+        pattern = self._scores(x, context, at).softmax(-1)
         at.hook_pattern(pattern)
         v = self.v(x).unflatten(-1, (self.n_heads, -1))
         return self.o((pattern @ v.transpose(1, 2)).transpose(1, 2).flatten(2))

@@ -9,8 +9,7 @@ import torch
 
 import interp
 from hooks import FullyConnected, Transformer
-from hooks.model.attention import visible_keys
-from hooks.modules import take
+from hooks.modules import take, visible_keys
 from interp.auditing.effects import INTERVENTIONS, Laboratory, every_head, opposed
 from interp.core.randomness import derived_generator
 from interp.heads.kinds import relations_of

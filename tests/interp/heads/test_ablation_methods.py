@@ -10,7 +10,7 @@ from scoring import correct
 
 import interp
 from hooks import Transformer
-from hooks.model.attention import visible_keys
+from hooks.modules import visible_keys
 from interp.core.activations import chunks
 from interp.core.randomness import derived_generator
 from interp.heads.ablate import TOKENS_PER_CHUNK

@@ -166,7 +166,7 @@ def test_what_is_for_learned_heads_alone_is_refused(model, tmp_path):
     assert not (tmp_path / "theirs").exists()
     with pytest.raises(ValueError, match="heads that are hard-coded, or have no output matrix, cannot change places"):
         permute_heads(model, [[1, 0, 2, 3, 4, 5, 6]] * 2)
-    sizes = {"d_vocab": TASK.d_vocab, "d_model": 28, "n_heads": 7, "pathways": model.cfg.pathways}
+    sizes = {"d_vocab": TASK.d_vocab, "d_model": 28, "n_heads": 7, "head_patterns": model.cfg.pathways}
     with pytest.raises(ValueError, match="the model has hard-coded heads, which cannot be enlarged; write them as"):
         enlarge(Transformer(TransformerConfig(**sizes)), heads=1)
     one, other = (

@@ -8,9 +8,6 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from transformer_lens import hook_points
 
-FUSED_FROM = 64
-"""In training, attention over at least this many tokens stores no scores and patterns unless a hook needs them."""
-
 
 class Module(nn.Module):
     """A torch module whose submodules are also plain attributes, which are faster to read.

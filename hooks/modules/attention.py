@@ -1,0 +1,168 @@
+"""Multi-head attention with learned heads, and the masks it uses."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from einops import einsum
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from hooks.modules.basic import Identity, Linear, Module, has_hooks, take
+
+FUSED_FROM = 64
+"""In training, attention over at least this many tokens stores no scores and patterns unless a hook needs them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What attention needs besides the residual stream: made once per batch, shared by all layers."""
+
+    allowed: Bool[Tensor, "#batch #query key"] | None = None
+    """Keys that each query may see; None if every query sees every key."""
+    causal: bool = False
+    """True if each query sees itself and all earlier keys, and nothing is padded."""
+    queries: Int[Tensor, "batch query"] | None = None
+    """Query positions; None for all positions. `allowed` has one row for each of them."""
+
+    def at_queries(self, queries: Int[Tensor, "batch query"]) -> "Context":
+        """The same batch, with queries at these positions only."""
+        allowed = self.allowed
+        if allowed is not None and allowed.shape[1] > 1:
+            allowed = take(allowed.expand(len(queries), -1, -1), queries)
+        return replace(self, allowed=allowed, causal=False, queries=queries)
+
+    def query_rows(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch query d_model"]:
+        """The rows of x at the query positions."""
+        return x if self.queries is None else take(x, self.queries)
+
+
+def allowed_keys(
+    attention: str, attention_mask: Bool[Tensor, "batch pos"] | None, pos: int, device: torch.device
+) -> Bool[Tensor, "#batch #query key"] | None:
+    """Keys that each query may see; None if every query sees every key.
+
+    A query with no key left to see, which only padding can cause, sees itself: its row remains a distribution, which
+    no real token reads.
+
+    Args:
+        attention: "causal" or "bidirectional".
+        attention_mask: True for real tokens.
+        pos: Sequence length.
+        device: Where the result is.
+    """
+    allowed = None
+    if attention == "causal":
+        allowed = torch.ones(1, pos, pos, dtype=torch.bool, device=device).tril()
+    if attention_mask is not None:
+        keys = attention_mask[:, None, :]
+        allowed = keys.expand(-1, pos, -1) if allowed is None else allowed & keys
+        nothing = ~allowed.any(-1, keepdim=True)
+        allowed = allowed | (nothing & torch.eye(pos, dtype=torch.bool, device=device))
+    return allowed
+
+
+def visible_keys(
+    cfg: Any, tokens: Int[Tensor, "batch pos"], attention_mask: Bool[Tensor, "batch pos"] | None = None
+) -> Bool[Tensor, "batch query key"]:
+    """Keys that each query may see: causality and padding, regardless of the kind of head."""
+    batch, pos = tokens.shape
+    allowed = allowed_keys(cfg.attention, attention_mask, pos, tokens.device)
+    if allowed is None:
+        allowed = torch.ones(1, pos, pos, dtype=torch.bool, device=tokens.device)
+    return allowed.expand(batch, -1, -1)
+
+
+class Attention(Module):
+    """z_h = softmax(q_h k_h^T / scale) v_h;  out = sum_h z_h W_O,h + b_O.
+
+    With `qk_identity` the scores of head h gain a_h x x^T, with `vo_identity` the output gains
+    sum_h b_h A_h x, where x is what attention reads. Both scalars start at zero.
+
+    Args:
+        cfg: Sizes and terms, under the names of `hooks.TransformerConfig`.
+        n_query_heads: Number of heads with queries and keys, the first ones; all of them if None.
+
+    Source: template paper (arXiv:2310.09753), its released model; neither term is divided by the scale.
+    """
+
+    def __init__(self, cfg: Any, *, n_query_heads: int | None = None):
+        super().__init__()
+        self.n_heads, self.d_head, self.scale = cfg.n_heads, cfg.d_head, cfg.attn_scale
+        self.n_query_heads = cfg.n_heads if n_query_heads is None else n_query_heads
+        self.learned = self.n_query_heads > 0
+        width = cfg.n_heads * cfg.d_head
+        if self.learned:
+            self.q = Linear(cfg.d_model, self.n_query_heads * cfg.d_head, bias=cfg.attn_bias)
+            self.k = Linear(cfg.d_model, self.n_query_heads * cfg.d_head, bias=cfg.attn_bias)
+        self.v = Linear(cfg.d_model, width, bias=cfg.attn_bias)
+        self.o = Linear(width, cfg.d_model, bias=cfg.attn_bias) if cfg.output_projection else Identity(width)
+        self.a = nn.Parameter(torch.zeros(cfg.n_heads)) if cfg.qk_identity and self.learned else None
+        self.b = nn.Parameter(torch.zeros(cfg.n_heads)) if cfg.vo_identity else None
+
+    def forward(
+        self, x: Float[Tensor, "batch pos d_model"], context: Context, at: Any
+    ) -> Float[Tensor, "batch query d_model"]:
+        """The output of attention, before it is added to the residual stream.
+
+        Args:
+            x: What attention reads.
+            context: Masks of this batch.
+            at: Hook points of the applied layer.
+        """
+        if self._fuses(x, at):
+            return self._fused(x, context, at)
+        pattern = at.hook_pattern(at.hook_attn_scores(self._scores(x, context, at)).softmax(-1))
+        v = self._values(x, at)
+        z = at.hook_z((pattern @ v.transpose(1, 2)).transpose(1, 2))
+        if self.b is None:
+            return self.o(z.flatten(2))
+        result = einsum(z, at.W_O, "b p h e, h e d -> b p h d")
+        identity = (pattern @ x[:, None]).transpose(1, 2) * self.b[:, None]
+        return at.hook_result(result + identity).sum(2) + self.o.bias_or_zero
+
+    def _fuses(self, x: Tensor, at: Any) -> bool:
+        return self.training and x.shape[1] >= FUSED_FROM and not pattern_is_hooked(at)
+
+    def _fused(self, x: Tensor, context: Context, at: Any) -> Float[Tensor, "batch query d_model"]:
+        """The same up to rounding, without storing scores and patterns; a I and b I need one pattern."""
+        v = self._values(x, at)
+        if self.a is None and self.b is None:
+            return self.o(at.hook_z(self._fused_z(x, v, context, at)).flatten(2))
+        pattern = self._scores(x, context, at).softmax(-1)
+        out = self.o(at.hook_z((pattern @ v.transpose(1, 2)).transpose(1, 2)).flatten(2))
+        return out if self.b is None else out + einsum(pattern, self.b, "b h q k, h -> b q k") @ x
+
+    def _fused_z(
+        self, x: Tensor, v: Float[Tensor, "batch pos head d_head"], context: Context, at: Any
+    ) -> Float[Tensor, "batch query head d_head"]:
+        q, k = self._query_key(x, context, at)
+        allowed = None if context.causal or context.allowed is None else context.allowed[:, None]
+        z = F.scaled_dot_product_attention(
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), allowed, is_causal=context.causal,
+            scale=1 / self.scale,
+        )  # fmt: skip
+        return z.transpose(1, 2)
+
+    def _values(self, x: Tensor, at: Any) -> Float[Tensor, "batch pos head d_head"]:
+        return at.hook_v(self.v(x).unflatten(-1, (self.n_heads, -1)))
+
+    def _query_key(
+        self, x: Tensor, context: Context, at: Any
+    ) -> tuple[Float[Tensor, "batch query head d_head"], Float[Tensor, "batch pos head d_head"]]:
+        q = at.hook_q(self.q(context.query_rows(x)).unflatten(-1, (self.n_query_heads, -1)))
+        return q, at.hook_k(self.k(x).unflatten(-1, (self.n_query_heads, -1)))
+
+    def _scores(self, x: Tensor, context: Context, at: Any) -> Float[Tensor, "batch head query key"]:
+        q, k = self._query_key(x, context, at)
+        scores = (q / self.scale).transpose(1, 2) @ k.permute(0, 2, 3, 1)
+        if self.a is not None:
+            scores = scores + self.a[:, None, None] * (context.query_rows(x) @ x.transpose(1, 2))[:, None]
+        return scores if context.allowed is None else scores.masked_fill(~context.allowed[:, None], -torch.inf)
+
+
+def pattern_is_hooked(at: Any) -> bool:
+    """True if a hook needs scores, patterns or results, which fused attention does not compute."""
+    points = (getattr(at, name, None) for name in ("hook_attn_scores", "hook_pattern", "hook_result"))
+    return any(point is not None and has_hooks(point) for point in points)
