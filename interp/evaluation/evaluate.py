@@ -1,4 +1,4 @@
-"""How often a model is right, target by target, on examples it was not trained on."""
+"""Held-out accuracy of each outcome of a task."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 LOGITS = 1 << 24
-"""Most logits that are held at the same time, where there is more than one sequence."""
+"""Largest number of logits held at a time, if there is more than one sequence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,55 +31,37 @@ class EvaluationResult(Result):
     """Held-out accuracy of every outcome of a task."""
 
     targets: tuple[str, ...]
-    """What the accuracies are of (the task's `outcomes`), in the order of the other fields."""
+    """Names of the task's outcomes, in the order of the other fields."""
     accuracy: Float[np.ndarray, " target"]
-    """Fraction of examples answered correctly, 0 to 1."""
+    """Fraction of answers that are correct, 0 to 1."""
     low: Float[np.ndarray, " target"]
     high: Float[np.ndarray, " target"]
-    """Ends of the 95 % interval (Clopper-Pearson); examples are the independent units, not answers."""
+    """Ends of the 95 % interval (Clopper-Pearson); the independent units are examples, not answers."""
     chance: float
-    """Accuracy of guessing evenly."""
+    """Accuracy of uniform guessing."""
     n: int
-    """Examples behind each figure."""
+    """Number of examples."""
     split: str
-    """Where they come from."""
+    """Split of the examples."""
 
     def __str__(self) -> str:
-        wide = max(4, *(len(name) for name in self.targets))
-        cells = zip(self.targets, self.accuracy, self.low, self.high, strict=True)
-        lines = [f"  {name:>{wide}}  {value:.4f}  [{low:.4f}, {high:.4f}]" for name, value, low, high in cells]
-        chance = f"{self.chance:.2f}" if self.chance >= 0.01 else f"{self.chance:.1g}"
-        return "\n".join([f"accuracy on {self.n} {self.split} examples, chance {chance}", *lines])
+        title = f"accuracy on {self.n} {self.split} examples, chance {short_chance(self.chance)}"
+        return lines_with_intervals(title, self.targets, self.accuracy, self.low, self.high, digits=4)
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per target."""
-        import pandas as pd
-
-        return pd.DataFrame(
-            {
-                "target": self.targets,
-                "accuracy": self.accuracy,
-                "low": self.low,
-                "high": self.high,
-                "n": self.n,
-            }
-        )
+        return self._table({"target": self.targets}, "accuracy", "low", "high", n=self.n)
 
     def plot(self) -> "alt.TopLevelMixin":
         """A point and an interval per target."""
         from interp.view.charts import dots
 
-        return dots(
-            self.to_dataframe(),
-            x="target",
-            y="accuracy",
-            rule=self.chance,
-            title=f"accuracy, n = {self.n} per point",
-        )
+        title = f"accuracy, n = {self.n} per point"
+        return dots(self.to_dataframe(), x="target", y="accuracy", rule=self.chance, title=title)
 
 
 Answering = Model | BridgeModel
-"""What can be scored."""
+"""Models that can be scored."""
 
 
 def evaluate(
@@ -91,18 +73,18 @@ def evaluate(
     depth: int | None = None,
     seed: int = 0,
 ) -> EvaluationResult:
-    """Accuracy of every target on fresh held-out examples.
+    """Accuracy of every outcome on fresh held-out examples.
 
     Args:
-        model: What to test.
-        task: Where examples come from and what is right.
-        n: How many examples.
-        split: Which split they come from.
-        depth: Number of layers to apply; all when left out. A TransformerLens bridge always applies all.
-        seed: Decides the examples.
+        model: The model to test.
+        task: Task that samples and scores the examples.
+        n: Number of examples.
+        split: Split of the examples.
+        depth: Number of layers to apply; default: all. A TransformerLens bridge always applies all.
+        seed: Seed of the examples.
 
     Raises:
-        ValueError: fewer than one example, an unknown split, a depth for a bridge, or no model that is accepted.
+        ValueError: fewer than one example, an unknown split, a depth for a bridge, or an object that is no model.
     """
     if n < 1:
         raise ValueError(f"n is {n}; at least 1 example is needed.")
@@ -113,28 +95,22 @@ def evaluate(
     score = score_batch(net, task, batch, depth=depth)
     accuracy, low, high = pooled_interval(score.right.double().numpy(), score.total.double().numpy())
     return EvaluationResult(
-        targets=task.outcomes,
-        accuracy=accuracy,
-        low=low,
-        high=high,
-        chance=task.chance,
-        n=n,
-        split=split,
+        targets=task.outcomes, accuracy=accuracy, low=low, high=high, chance=task.chance, n=n, split=split
     )
 
 
 def held_out(model: Answering, task: Task, batch: Batch) -> tuple[list[float], list[float]]:
-    """Share of right answers and loss per answer, per outcome; the model is left in evaluation mode."""
+    """Accuracy and mean loss per answer of each outcome. The model is left in evaluation mode."""
     score = score_batch(model, task, batch)
-    asked = score.total.double().sum(0)
-    return (score.right.double().sum(0) / asked).tolist(), (score.loss.double().sum(0) / asked).tolist()
+    total = score.total.double().sum(0)
+    return (score.right.double().sum(0) / total).tolist(), (score.loss.double().sum(0) / total).tolist()
 
 
 @torch.no_grad()
 def score_batch(model: Answering, task: Task, batch: Batch, *, depth: int | None = None) -> Score:
-    """How the model does on each example, a chunk at a time; it is left in evaluation mode.
+    """Score of every example, computed in chunks on the model's device and returned on the CPU.
 
-    Chunks go to the device that the model is on; the result is on the CPU.
+    The model is left in evaluation mode.
     """
     model.eval()
     device = device_of(model)
@@ -147,3 +123,18 @@ def score_batch(model: Answering, task: Task, batch: Batch, *, depth: int | None
     ]
     columns = {name: [getattr(score, name) for score in scores] for name in ("right", "loss", "total")}
     return Score(**{name: torch.cat(parts).cpu() for name, parts in columns.items()})
+
+
+def short_chance(chance: float) -> str:
+    """Chance with two decimals, or one digit below 0.01."""
+    return f"{chance:.2f}" if chance >= 0.01 else f"{chance:.1g}"
+
+
+def lines_with_intervals(
+    title: str, names: tuple[str, ...], values: np.ndarray, low: np.ndarray, high: np.ndarray, *, digits: int
+) -> str:
+    """A title, then one line per name: value and interval."""
+    wide = max(4, *(len(name) for name in names))
+    rows = zip(names, values, low, high, strict=True)
+    lines = [f"  {name:>{wide}}  {v:.{digits}f}  [{lo:.{digits}f}, {hi:.{digits}f}]" for name, v, lo, hi in rows]
+    return "\n".join([title, *lines])

@@ -1,4 +1,4 @@
-"""Does a model tell variables that it was never trained on, and how many layers does that take?"""
+"""Accuracy by number of layers, on supervised and unsupervised targets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import proportion_interval
 from interp.core.verbs import prepare_model
+from interp.evaluation.evaluate import short_chance
 from interp.tasks.base import Batch, Split, Task
 from interp.tasks.lego.task import Lego
 
@@ -24,67 +25,59 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FURTHER = 3
-"""A tied model is asked up to so many times as deep as it was made."""
+"""Default greatest depth of a tied model, in multiples of `n_layers`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExtrapolationResult(Result):
-    """Accuracy of every target after each number of layers."""
+    """Accuracy of every target at every depth."""
 
     depths: tuple[int, ...]
-    """Numbers of layers applied, in ascending order."""
+    """Numbers of applied layers, ascending."""
     targets: tuple[str, ...]
     """Names of the targets."""
     supervised: tuple[bool, ...]
-    """Which targets count in the loss."""
+    """Whether each target counts in the loss."""
     accuracy: Float[np.ndarray, "depth target"]
     """Fraction of examples answered correctly, 0 to 1."""
     low: Float[np.ndarray, "depth target"]
     high: Float[np.ndarray, "depth target"]
     """Ends of the 95 % interval (Clopper-Pearson)."""
     chance: float
-    """Accuracy of guessing evenly."""
+    """Accuracy of uniform guessing."""
     n: int
-    """Examples behind each figure, the same at every depth."""
+    """Number of examples, the same at every depth."""
     split: str
-    """Where they come from."""
+    """Split of the examples."""
     trained_depth: int
-    """Layers that the model was made with."""
+    """The model's `n_layers`."""
 
     @property
     def beyond(self) -> Float[np.ndarray, "depth unsupervised"]:
-        """Accuracy of the targets that are not supervised."""
+        """Accuracy of the unsupervised targets."""
         return self.accuracy[:, ~np.array(self.supervised)]
 
     def resolved(self, level: float = 0.9) -> Float[np.ndarray, " target"]:
-        """The least depth from which on a target is told, up to the greatest depth; not a number where there is none.
+        """Smallest depth from which accuracy stays at or above a level, for each target; NaN if there is none.
 
         Args:
-            level: Accuracy that counts as told.
+            level: Accuracy to reach.
 
         Raises:
             ValueError: a level outside (0, 1].
         """
         if not 0 < level <= 1:
-            raise ValueError(f"level is {level}; it must lie above 0, and at 1 at most.")
+            raise ValueError(f"level is {level}; it must be above 0 and at most 1.")
         return first_for_good(self.accuracy >= level, np.array(self.depths))
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per depth and target."""
-        import pandas as pd
-
-        depth, target = np.indices(self.accuracy.shape)
-        columns = {
-            "depth": np.array(self.depths)[depth.ravel()],
-            "target": np.array(self.targets)[target.ravel()],
-            "supervised": np.array(self.supervised)[target.ravel()],
-        }
-        for name in ("accuracy", "low", "high"):
-            columns[name] = getattr(self, name).ravel()
-        return pd.DataFrame(columns | {"n": self.n})
+        table = self._table({"depth": self.depths, "target": self.targets}, "accuracy", "low", "high", n=self.n)
+        table.insert(2, "supervised", np.tile(self.supervised, len(self.depths)))
+        return table
 
     def plot(self) -> "alt.TopLevelMixin":
-        """Accuracy against the layers applied, as in the LEGO paper's Figure 5; dashed where nothing was supervised."""
+        """Accuracy against applied layers, as in the LEGO paper's Figure 5; unsupervised targets are dashed."""
         import altair as alt
 
         from interp.view.charts import HEIGHT, WIDTH
@@ -118,7 +111,7 @@ class ExtrapolationResult(Result):
         grey = {"color": "#888", "strokeDash": [2, 3]}
         small = {"color": "#666", "fontSize": 10}
         side = {"align": "left", "dx": 4} if 2 * self.trained_depth <= sum(ends) else {"align": "right", "dx": -4}
-        once = alt.Chart(table.head(1))  # one word, not one for each row
+        once = alt.Chart(table.head(1))  # one mark, not one per row
         spread = base.mark_area(opacity=0.12) if len(self.depths) > 1 else base.mark_rule(opacity=0.3)
         layers: list[Any] = [
             once.mark_rule(**grey).encode(y=chance),
@@ -131,7 +124,7 @@ class ExtrapolationResult(Result):
             once.mark_text(text="chance", align="right", dx=-4, dy=8, **small).encode(
                 x=alt.XDatum(ends[1] + 0.5, scale=x_scale), y=chance
             ),
-            once.mark_text(text=f"made with {self.trained_depth}", dy=-6, **side, **small).encode(
+            once.mark_text(text=f"n_layers = {self.trained_depth}", dy=-6, **side, **small).encode(
                 x=made, y=alt.YDatum(0, **y)
             ),
         ]
@@ -144,11 +137,12 @@ class ExtrapolationResult(Result):
         lines = ["depth  " + "  ".join(f"{name:>{size}}" for name, size in zip(names, wide, strict=True))]
         for depth, row in zip(self.depths, self.accuracy, strict=True):
             cells = "  ".join(f"{value:>{size}.3f}" for value, size in zip(row, wide, strict=True))
-            lines.append(f"{depth:>5}  {cells}" + ("  <- made with" if depth == self.trained_depth else ""))
-        chance = f"{self.chance:.2f}" if self.chance >= 0.01 else f"{self.chance:.1g}"
+            lines.append(f"{depth:>5}  {cells}" + ("  <- n_layers" if depth == self.trained_depth else ""))
         half = float(np.max(self.high - self.low) / 2)
-        foot = f"accuracy on {self.n} {self.split} examples (95 % within {half:.3f}), chance {chance}; * not supervised"
-        return "\n".join([*lines, foot])
+        foot = (
+            f"accuracy on {self.n} {self.split} examples (95 % within {half:.3f}), chance {short_chance(self.chance)}"
+        )
+        return "\n".join([*lines, f"{foot}; * not supervised"])
 
 
 def extrapolate(
@@ -162,26 +156,26 @@ def extrapolate(
 ) -> ExtrapolationResult:
     """Accuracy of every target, supervised or not, after each number of layers.
 
-    The residual stream after so many layers is read out as if it were the last: what the model answers when it is run
-    at that depth, to the last answer. One pass at the greatest depth serves all of them. Examples are those of
-    `evaluate` with the same `n`, `split` and `seed`.
+    The residual stream after each layer is read out as if it were the last layer, which gives the answers of the model
+    run at that depth. All depths share one pass. Examples are those of `evaluate` with the same `n`, `split` and
+    `seed`.
 
     Args:
-        model: What to test. It is not changed, but left in evaluation mode.
-        task: Where examples come from and what is right; some of its targets are not supervised.
-        depths: Numbers of layers to apply, in any order; from 1 to three times `n_layers` when left out, to `n_layers`
-            if layers have weights of their own.
-        n: How many examples.
-        split: Which split they come from.
-        seed: Decides the examples.
+        model: The model to test; left in evaluation mode.
+        task: A task some of whose targets are not supervised.
+        depths: Numbers of layers to apply, in any order. Default: 1 to `n_layers`, for a tied model to three times
+            `n_layers`.
+        n: Number of examples.
+        split: Split of the examples.
+        seed: Seed of the examples.
 
     Raises:
-        ValueError: no depth, one below 1, one that is not whole, one twice, or one that the model cannot be run at
-            (why); fewer than one example; an unknown split; a task all of whose targets are supervised; a stream that
-            is not finite (after how many layers); a fully connected network, or a TransformerLens bridge.
+        ValueError: depths that are empty, below 1, fractional, repeated, or beyond what the model can be run at; fewer
+            than one example; an unknown split; a task whose targets are all supervised; a residual stream that is not
+            finite; a fully connected network or a TransformerLens bridge.
 
     Source: LEGO (arXiv:2206.04301) Figure 3b (accuracy on variables beyond those trained on) and Figure 5 (accuracy
-    against the layers applied at test). Differs: untied models are read early too, with the read-out of the last layer.
+    against applied layers). Differs: untied models are also read early, with the read-out of the last layer.
     """
     prepare_model(model, "extrapolate")
     tested = range(1, _deepest(model) + 1) if depths is None else depths
@@ -243,16 +237,16 @@ def first_for_good(
 def right_by_depth(
     model: Transformer, task: Task, batch: Batch, depths: Sequence[int]
 ) -> Bool[Tensor, "depth batch target"]:
-    """Whether each target is told rightly after each number of layers, from one pass at the greatest; on the CPU.
+    """Whether each target is predicted correctly at each depth, from one pass at the greatest; on the CPU.
 
     Args:
-        model: What to test; left in evaluation mode.
-        task: Says what an answer is.
-        batch: Examples, with any targets supervised.
-        depths: Numbers of layers, in the order of the answer's first axis.
+        model: The model to test; left in evaluation mode.
+        task: Task that reads the answers from the logits.
+        batch: Examples; all targets may be supervised.
+        depths: Numbers of layers, in the order of the first axis of the result.
 
     Raises:
-        ValueError: depths that `extrapolate` would refuse, or a stream that is not finite.
+        ValueError: invalid depths, as in `extrapolate`, or a residual stream that is not finite.
     """
     _check_depths(model, depths)
     model.eval()
@@ -278,12 +272,12 @@ def right_by_depth(
 
 
 def _deepest(model: Transformer) -> int:
-    """How deep a model is asked where nobody says."""
-    return model.cfg.n_layers * (FURTHER if _goes_on(model) else 1)
+    """Default greatest depth."""
+    return model.cfg.n_layers * (FURTHER if _has_more_layers(model) else 1)
 
 
-def _goes_on(model: Transformer) -> bool:
-    """Whether it is clear what one more layer would be."""
+def _has_more_layers(model: Transformer) -> bool:
+    """Whether the model defines layers beyond the last: it is tied, and hard-coded heads are the same in all layers."""
     return model.cfg.tied and (model.cfg.n_layers == 1 or len(model.cfg.rows) <= 1)
 
 
@@ -298,11 +292,11 @@ def _check_depths(model: Transformer, depths: Sequence[int]) -> None:
     twice = [depth for depth in depths if list(depths).count(depth) > 1]
     if twice:
         raise ValueError(f"depths has {twice[0]} more than once; give each number of layers once.")
-    if max(depths) <= model.cfg.n_layers or _goes_on(model):
+    if max(depths) <= model.cfg.n_layers or _has_more_layers(model):
         return
-    why = "layers of an untied model have weights of their own, and there are no more of them"
+    why = "an untied model has separate weights for each layer, and no further layers"
     if model.cfg.tied:
-        why = "its head_patterns are given layer by layer, and say nothing of further layers"
+        why = "its head_patterns are given layer by layer and do not cover further layers"
     raise ValueError(
         f"depths has {max(depths)}, but this model has {model.cfg.n_layers} layers: {why}. Give depths up to "
         f"{model.cfg.n_layers}, or a tied model."
@@ -313,6 +307,6 @@ def _check_finite(streams: Sequence[Tensor], depths: Sequence[int]) -> None:
     wrong = [depth for depth, stream in zip(depths, streams, strict=True) if not stream.isfinite().all()]
     if wrong:
         raise ValueError(
-            f"the residual stream is not finite after {min(wrong)} layers. Did training diverge, or does the stream "
-            f"grow without end? Give smaller depths."
+            f"the residual stream is not finite after {min(wrong)} layers. Did training diverge, or does its "
+            f"norm grow with every layer? Give smaller depths."
         )

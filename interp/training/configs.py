@@ -1,4 +1,4 @@
-"""Configs that fit a task."""
+"""Model configs for a task."""
 
 from typing import Any
 
@@ -25,25 +25,25 @@ FAMILIES = {
 }
 
 ENCODERS = (presets.bert_encoder, presets.albert_encoder, presets.hardcode, presets.hybrid)
-"""Presets that read out by a masked-LM head unless told otherwise."""
+"""Presets whose default head is a masked-LM head."""
 
 
 def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
-    """A config whose vocabulary, length and attention are the task's.
+    """Config of a preset with the vocabulary, length and attention of a task.
 
     Args:
-        task: What the model will learn.
-        family: A preset: `lego` (small, pre-LN), `bert`, `albert`, `gpt`, `bert_encoder`, `albert_encoder`; `hardcode`,
-            `hybrid`, whose markers are the task's [CLS] or [BOS] and [SEP] or [EOS]; `dyck_gpt`, `dyck_eq6`,
-            `dyck_uniform`, `dyck_minimal`, which read up to 6000 tokens; `template`, `template_copy`; or
-            `fully_connected`. The task's own when left out: `dyck_gpt`, `template`, else `lego`; for text `gpt`, for
-            masked text `bert`, with next sentences `bert_encoder`, each of four layers of four heads and width 128.
-        sizes: Any field of `TransformerConfig`, over the preset's; for `dyck_minimal` also its `encoding`, `mlp_head`;
-            for `fully_connected` those of `FullyConnectedConfig`.
+        task: The task to learn.
+        family: The preset: `lego` (small, pre-LN), `bert`, `albert`, `gpt`, `bert_encoder`, `albert_encoder`;
+            `hardcode` or `hybrid`, whose markers are the task's [CLS] or [BOS] and [SEP] or [EOS]; `dyck_gpt`,
+            `dyck_eq6`, `dyck_uniform` or `dyck_minimal`, which read up to 6000 tokens; `template`, `template_copy`; or
+            `fully_connected`. Default: `dyck_gpt` for Dyck, `template` for templates, for text `gpt`, `bert` (masked)
+            or `bert_encoder` (next sentences) with four layers, four heads and width 128, else `lego`.
+        sizes: Fields of `TransformerConfig` that override the preset; for `dyck_minimal` also `encoding` and
+            `mlp_head`; for `fully_connected` fields of `FullyConnectedConfig`.
 
     Raises:
-        ValueError: an unknown family, a Dyck family for another task, one that broadcasts markers that the task does
-            not have, one that cannot tell two sentences apart for a task that has them, or what the config refuses.
+        ValueError: an unknown family, a Dyck family for another task, `hardcode` or `hybrid` for a task without
+            markers, a preset without token types for a task with next sentences, or an invalid config.
     """
     kind = task.describe()["task"]
     needed: dict[str, Any] = {"d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out, "n_ctx": task.n_ctx}
@@ -60,14 +60,14 @@ def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
     if getattr(task, "next_sentence", False):
         if FAMILIES[family] not in ENCODERS:
             raise ValueError(
-                f"family is {family!r}, which cannot tell a second sentence from the first; for next_sentence choose "
-                f"bert_encoder or albert_encoder."
+                f"family is {family!r}, which has no token types to distinguish two sentences; for next_sentence "
+                f"choose bert_encoder or albert_encoder."
             )
         needed["n_token_types"] = 2
     if family in ("hardcode", "hybrid"):
         needed |= markers_of(task)
     if FAMILIES[family] in ENCODERS and task.d_vocab_out != task.d_vocab:
-        needed["head"] = "linear"  # what is told is no token
+        needed["head"] = "linear"  # the answers are not tokens
     if family.startswith("dyck_"):
         if kind != "dyck":
             raise ValueError(f"family is {family!r}, which is for Dyck; the task is {kind!r}.")
@@ -78,7 +78,7 @@ def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
 
 
 def _of_text(task: Any) -> str:
-    """The family for a task of text."""
+    """Default family for text."""
     if task.objective == "next_token":
         return "gpt"
     return "bert_encoder" if task.next_sentence else "bert"

@@ -1,4 +1,4 @@
-"""Association biases given to a model before it learns: maps taught to its heads, or W_Q copied into W_K."""
+"""Auxiliary objectives: mimicking of attention maps, W_Q copied into W_K, and the contrastive loss for brackets."""
 
 import dataclasses
 from collections.abc import Callable
@@ -20,10 +20,10 @@ SMOOTHING = 1e-3
 
 
 def mimic_targets(task: Task, batch: Batch, settings: Mimicking) -> Float[Tensor, "head batch query key"]:
-    """The two maps to teach: local (head 0) and association (head 1), smoothed and row-normalised.
+    """Target maps: local (head 0) and association (head 1), smoothed and row-normalised.
 
-    A token that stands nowhere else gets a uniform association row, as in the paper. Under causal attention the
-    maps keep only the keys that a query may see.
+    A token that occurs once has a uniform association row, as in the paper. Under causal attention the maps are
+    restricted to the visible keys.
     """
     relations = task.relations(batch)
     association = relations["same_token"].float()
@@ -38,9 +38,9 @@ def mimic_targets(task: Task, batch: Batch, settings: Mimicking) -> Float[Tensor
 
 
 def mimic_loss(model: Transformer, batch: Batch, targets: Float[Tensor, "head batch query key"]) -> Float[Tensor, ""]:
-    """KL divergence in nats from the smoothed patterns of heads 0 and 1 to their maps, summed over layers.
+    """KL(map || smoothed pattern) of heads 0 and 1, in nats, summed over layers.
 
-    Source: LEGO Appendix B.3. Differs: KL(map || pattern); the text can be read either way.
+    Source: LEGO Appendix B.3, whose text does not fix the direction of the divergence.
     """
     losses = []
 
@@ -55,7 +55,7 @@ def mimic_loss(model: Transformer, batch: Batch, targets: Float[Tensor, "head ba
 
 
 def mimic_batch(task: Task, settings: Mimicking, generator: torch.Generator) -> Batch:
-    """What to teach on: examples of the task, or the same shape filled with random tokens."""
+    """Examples of the task for mimicking, optionally with random tokens."""
     batch = task.sample(settings.batch_size, generator=generator)
     if settings.tokens == "random":
         tokens = torch.randint(task.d_vocab, batch.tokens.shape, generator=generator)
@@ -65,7 +65,7 @@ def mimic_batch(task: Task, settings: Mimicking, generator: torch.Generator) -> 
 
 @torch.no_grad()
 def copy_query_to_key(model: Transformer) -> None:
-    """Set W_K to W_Q in every block, so that equal tokens start with the largest scores."""
+    """Set W_K to W_Q in every block, so that equal tokens initially have the largest scores."""
     for block in model.stored_blocks:
         block.attention.k.load_state_dict(block.attention.q.state_dict())
 
@@ -77,17 +77,17 @@ def contrastive_loss(
     logits: Float[Tensor, "batch pos d_vocab_out"],
     generator: torch.Generator,
 ) -> Float[Tensor, ""]:
-    """Mean over the positions of x of || logits(p_r x) - logits(x) ||^2, where p_r is r nested pairs of one type.
+    """Contrastive regulariser for brackets: mean over positions of || logits(p_r x) - logits(x) ||^2.
 
-    r is uniform on 1 to the greatest depth, the type uniform; both are drawn once per batch. p_r stands between
-    `[START]` and x. Both branches receive gradient.
+    p_r is r nested pairs of one type, inserted between `[START]` and x. r is uniform from 1 to the maximal depth, the
+    type uniform; both are drawn once per batch. Both branches receive gradients.
 
     Args:
-        forward: The model, or anything that gives logits for `(tokens, attention_mask=...)`.
-        task: Whose language x is from.
+        forward: The model, or a function from `(tokens, attention_mask=...)` to logits.
+        task: The bracket language of x.
         batch: x.
-        logits: What the model says of x.
-        generator: Decides r and the type.
+        logits: Logits of the model on x.
+        generator: Draws r and the type.
 
     Raises:
         ValueError: the longer sequences do not fit the model.
@@ -110,12 +110,23 @@ def contrastive_loss(
     return (distance * real).sum() / real.sum()
 
 
+def check_contrastive(task: Task, weight: float, n_ctx: int) -> None:
+    """Raise ValueError unless the task is a bracket language and its longer sequences fit `n_ctx`."""
+    if not isinstance(task, Dyck):
+        raise ValueError(f"contrastive is {weight}; only bracket languages have this loss, not {type(task).__name__}.")
+    needed = task.n_ctx + 2 * task.max_depth
+    if n_ctx < needed:
+        raise ValueError(
+            f"n_ctx of the model is {n_ctx}; the contrastive loss needs {needed}, {2 * task.max_depth} more."
+        )
+
+
 def nested_pairs(task: Dyck, times: int, kind: int) -> Int[Tensor, " pos"]:
-    """Tokens of p_r: `((()))` for r = 3."""
+    """Tokens of p_r, such as `((()))` for r = 3."""
     opener, closer = (task.vocab.ids[name] for name in task.pair(kind))
     return torch.tensor([opener] * times + [closer] * times)
 
 
 def insert_after_start(tokens: Int[Tensor, "batch pos"], between: Int[Tensor, " some"]) -> Int[Tensor, "batch longer"]:
-    """The same sequences with other tokens between `[START]` and the rest."""
+    """The sequences with tokens inserted after `[START]`."""
     return torch.cat([tokens[:, :1], between.to(tokens.device).expand(len(tokens), -1), tokens[:, 1:]], 1)

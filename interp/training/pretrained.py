@@ -1,4 +1,4 @@
-"""How does a task start from a pretrained model? With its weights, and one row of its embedding per token."""
+"""Models for a task that start from pretrained weights, with one embedding row per task token."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,40 +19,41 @@ from interp.training.token_rows import markers_of, rows_of
 def pretrained(
     task: Task, source: Any, *, symbols: Mapping[str, str] | None = None, tokenizer: Any = None, seed: int = 0
 ) -> Transformer:
-    """A model for a task that starts with the weights of a pretrained one, ready to train.
+    """Build a model for a task from the weights of a pretrained model.
 
-    Each token of the task becomes one row of the source's embedding, that of the same name
-    (`interp.training.token_rows`); the first `task.n_ctx` positions stay. The read-out is new, drawn from `seed` as
-    `hooks.make_model` draws it; everything else is the source's. Up to the read-out it computes what the source does.
+    Each task token has the embedding row of the source's token of the same name (`interp.training.token_rows`); of
+    learned positions the first `task.n_ctx` are kept. The read-out is new, initialised from `seed` as in
+    `hooks.make_model`. All other weights are the source's, so activations before the read-out are the source's.
 
     Args:
-        task: What to learn.
-        source: A `hooks.Transformer` or `Encoder`; a folder of a training run; a folder of a Hugging Face GPT-2, BERT
-            or ALBERT, its name on the hub, or such a model in memory. Only a name uses the network.
-        symbols: Token of the task to the token of the vocabulary that stands in its place: `{"=": "is"}`.
-        tokenizer: What the source was pretrained with: a task's vocab, a `tokenizers.Tokenizer`, or a fast tokenizer of
-            transformers. When left out the source's own: of a run its task's vocab.
-        seed: Decides the read-out.
+        task: The task to learn.
+        source: A `hooks.Transformer` or `Encoder`; the folder of a training run; the folder of a Hugging Face GPT-2,
+            BERT or ALBERT, its name on the hub, or such a model in memory. Only a name needs network access.
+        symbols: Replacements, from task token to vocabulary token: `{"=": "is"}`.
+        tokenizer: Tokenizer of the pretrained model: a task's vocab, a `tokenizers.Tokenizer`, or a fast tokenizer of
+            transformers. Default: the source's tokenizer; for a run, the vocab of its task.
+        seed: Seed of the read-out.
 
     Returns:
-        A new model in evaluation mode, with the source's precision and device, an `Encoder` where the source is one
-        (with a linear head and no pooler). Its config is `pretrained_config(task, source.cfg)`, its tokenizer the
-        task's vocab.
+        A new model in evaluation mode with the source's precision and device; an `Encoder` (with a linear head and no
+        pooler) if the source is one. Its config is `pretrained_config(task, source.cfg)`, its tokenizer the task's
+        vocab.
 
     Raises:
-        ValueError: no model, or one without attention; a run that did not finish; a source without a tokenizer, or
-            whose tokenizer cannot be read; what `pretrained_config` and `interp.training.token_rows.rows_of` refuse.
+        ValueError: an object that is no model, a model without attention, an unfinished run, a source without a
+            tokenizer or with an unreadable one, or an error of `pretrained_config` or
+            `interp.training.token_rows.rows_of`.
         FileNotFoundError, ConnectionError: as `hooks.from_huggingface`.
 
-    Source: LEGO (arXiv:2206.04301) Figure 6, BERT pretrained. Differs: rows and positions that the task does not use
-    are left out. Token types stay, and all tokens are of the first.
+    Source: LEGO (arXiv:2206.04301) Figure 6, BERT pretrained. Differs: unused rows and positions are dropped. Token
+    types are kept; all tokens are of the first type.
     """
     model, own = _source(source, wants_tokenizer=tokenizer is None)
     cfg = pretrained_config(task, model.cfg)
     tokenizer = own if tokenizer is None else tokenizer
     if tokenizer is None:
         raise ValueError(
-            "the source has no tokenizer; what its ids mean is not known. Give tokenizer=, the one that it was "
+            "the source has no tokenizer, so its token ids cannot be matched. Give tokenizer=, the one that it was "
             "pretrained with: a task's vocab, a tokenizers.Tokenizer, or a fast tokenizer of transformers."
         )
     rows = rows_of(task, tokenizer, symbols=symbols, d_vocab=model.cfg.d_vocab)
@@ -71,26 +72,22 @@ def pretrained(
 
 
 def pretrained_config(task: Task, cfg: Config) -> Any:
-    """The config of a model for a task that starts from one with this config, without building it.
+    """Config of the model that `interp.pretrained` builds for a task from a source with config `cfg`.
 
-    Vocabulary and read-out are the task's, an encoder's head is linear and it has no pooler; the wiring, also whether a
-    query sees later positions, stays. So does the length where positions are `linear`, since their formula holds it;
-    else it is the task's. Pathways broadcast the task's markers in place of the source's.
-
-    Args:
-        task: What to learn.
-        cfg: The source's config.
+    Vocabulary and read-out are the task's; an encoder has a linear head and no pooler. The architecture, including
+    causality, is the source's. `n_ctx` is the task's, or the source's if positions are `linear`, whose formula contains
+    it. Pathways broadcast the task's markers.
 
     Raises:
-        ValueError: a fully connected network, frozen vectors of brackets, fewer positions than the task has, a head
-            hard-coded to a token, which has another id in the task, or pathways for a task without markers.
+        ValueError: a fully connected network, frozen bracket vectors, fewer positions than the task needs, a head
+            hard-coded to a token (ids differ in the task), or pathways for a task without markers.
     """
     if isinstance(cfg, FullyConnectedConfig):
-        raise ValueError("the source is a fully connected network, which has no row per token; give a transformer.")
+        raise ValueError("the source is a fully connected network, which has no embedding rows; give a transformer.")
     if cfg.embedding is not None:
         raise ValueError(
-            "the source has frozen vectors of bracket and depth in place of an embedding; give one that learned a "
-            "vector per token."
+            "the source has frozen vectors of bracket and depth instead of an embedding; give one with a learned "
+            "embedding."
         )
     if cfg.n_ctx < task.n_ctx:
         raise ValueError(
@@ -102,8 +99,8 @@ def pretrained_config(task: Task, cfg: Config) -> Any:
         changed["head_patterns"] = replace(cfg.pathways, **markers_of(task))
     elif any(pattern.token is not None for row in cfg.rows for pattern in row):
         raise ValueError(
-            "the source has a head hard-coded to broadcast from one token, whose id means another in the task; give "
-            "one without."
+            "the source has a head hard-coded to broadcast from one token, whose id is another token in the task; "
+            "give a source without."
         )
     if cfg.positions != "linear":
         changed["n_ctx"] = task.n_ctx
@@ -113,7 +110,7 @@ def pretrained_config(task: Task, cfg: Config) -> Any:
 
 
 def _source(source: Any, *, wants_tokenizer: bool) -> tuple[Transformer, Any]:
-    """The model, and the tokenizer that it brings, if that is wanted."""
+    """The model of a source, and its tokenizer if wanted."""
     if isinstance(source, Transformer | FullyConnected):
         return source, source.tokenizer  # type: ignore[return-value]  # the second has no embedding: its config is refused
     if isinstance(source, torch.nn.Module):

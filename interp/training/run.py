@@ -1,7 +1,6 @@
-"""A run on disk: manifest, metrics as JSON lines, a state to resume from, the finished model.
+"""A training run, in memory and on disk: manifest, metrics as JSON lines, state to resume from, trained model.
 
-Every file is written in one step, and a metrics line in one call, so a run killed at any moment leaves only
-files that can be read.
+Files are written atomically and metrics lines in one call, so a run killed at any time leaves only readable files.
 """
 
 import json
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 IDENTITY = ("seed", "task", "config", "settings", "initial_weights")
-"""The manifest fields that must agree before a run is taken up again."""
+"""Manifest fields that must agree for a run to be resumed."""
 
 
 class RunFolder:
@@ -45,19 +44,19 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """True when the run went to its end."""
+        """Whether the trained model has been saved."""
         return self.model_path.exists()
 
     def clear(self) -> None:
-        """Remove this run's files, and nothing else that may lie beside them."""
+        """Remove the files of this run; other files in the folder stay."""
         for path in (self.model_path, self.best_path, self.state_path, self.metrics_path, self.manifest_path):
             path.unlink(missing_ok=True)
 
     def open(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Start a run here or take one up; returns the manifest of the run.
+        """Start a run in this folder or resume one; returns its manifest.
 
         Raises:
-            ValueError: the folder holds a run of another seed, task, config or settings.
+            ValueError: the folder has a run with another seed, task, config, settings or initial weights.
         """
         if not self.manifest_path.exists():
             write_json(self.manifest_path, manifest)
@@ -67,17 +66,17 @@ class RunFolder:
         differs = [name for name in IDENTITY if stored.get(name) != given[name]]
         if differs:
             shown = "; ".join(_difference(name, stored.get(name), given[name]) for name in differs)
-            raise ValueError(f"{self.path} holds another run: {shown}. Choose another folder, or say fresh=True.")
+            raise ValueError(f"{self.path} holds another run: {shown}. Choose another folder, or pass fresh=True.")
         if not self.finished and stored.get("threads") != given["threads"]:
             stored.setdefault("resumed_with_threads", []).append(given["threads"])
             write_json(self.manifest_path, stored)
         return stored
 
     def read_manifest(self) -> dict[str, Any]:
-        """The manifest of the run in this folder.
+        """Read the manifest.
 
         Raises:
-            FileNotFoundError: there is no run here.
+            FileNotFoundError: there is no run in this folder.
             ValueError: the manifest cannot be read.
         """
         if not self.manifest_path.exists():
@@ -88,7 +87,7 @@ class RunFolder:
             raise ValueError(f"{self.manifest_path} is not readable JSON ({error}).") from None
 
     def append_metrics(self, record: dict[str, Any]) -> None:
-        """Add one line to the metrics, in one call."""
+        """Append one metrics line, in one call."""
         line = (json.dumps(record) + "\n").encode()
         handle = os.open(self.metrics_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
@@ -97,19 +96,19 @@ class RunFolder:
             os.close(handle)
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """All metrics lines."""
+        """Read all metrics records."""
         if not self.metrics_path.exists():
             return []
         return [json.loads(line) for line in self.metrics_path.read_text(encoding="utf-8").splitlines()]
 
     def cut_metrics(self, steps_done: int) -> list[dict[str, Any]]:
-        """Drop lines of steps that will be done again; returns the rest."""
+        """Drop the records of steps that will be repeated; returns the others."""
         kept = [record for record in self.read_metrics() if record["steps_done"] <= steps_done]
         write_text(self.metrics_path, "".join(json.dumps(record) + "\n" for record in kept))
         return kept
 
     def save_state(self, model: Model, optimizer: torch.optim.Optimizer, steps_done: int, seconds: float) -> None:
-        """Write everything the next step depends on."""
+        """Write model weights and optimizer state."""
         tensors = {f"model/{name}": value for name, value in model.state_dict().items()}
         for index, slots in optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer/{index}/{name}": value for name, value in slots.items()}
@@ -122,7 +121,7 @@ class RunFolder:
         )
 
     def load_state(self) -> tuple[dict[str, Tensor], dict[int, dict[str, Tensor]], dict[str, Any]] | None:
-        """Model weights, optimizer slots and description of the last state; None when there is none.
+        """Model weights, optimizer state and description of the last checkpoint; None if there is none.
 
         Raises:
             ValueError: the file is not a training state, or cannot be read.
@@ -139,7 +138,7 @@ class RunFolder:
         return weights, slots, description
 
     def save_best(self, model: Model) -> None:
-        """Write the best model so far. One from a step that is done again is written again."""
+        """Write the best model so far."""
         save_checkpoint(model, self.best_path)
 
     def load_best(self) -> Any:
@@ -147,13 +146,13 @@ class RunFolder:
         return load_checkpoint(self.best_path)
 
     def finish(self, model: Model) -> None:
-        """Write the finished model; what was kept to resume from is no longer needed."""
+        """Write the trained model and remove the files needed only to resume."""
         save_checkpoint(model, self.model_path)
         self.state_path.unlink(missing_ok=True)
         self.best_path.unlink(missing_ok=True)
 
     def load_model(self) -> Any:
-        """The finished model.
+        """The trained model.
 
         Raises:
             ValueError: the run did not finish.
@@ -172,22 +171,22 @@ def _difference(name: str, stored: Any, given: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRun:
-    """A trained model with its history and manifest."""
+    """A trained model with its learning curves and manifest."""
 
     model: Any
     """A `hooks.Transformer` or `hooks.FullyConnected`, in evaluation mode."""
     history: tuple[dict[str, Any], ...]
-    """One record per evaluation: steps done, phase, training loss, held-out accuracy and loss per outcome, seconds."""
+    """One record per evaluation: steps, phase, training loss, validation accuracy and loss per outcome, seconds."""
     manifest: dict[str, Any]
     """Seed, task, config, settings, versions, hardware, threads."""
 
     @classmethod
     def load(cls, folder: str | Path) -> "TrainingRun":
-        """A finished run from its folder.
+        """Load a finished run from its folder.
 
         Raises:
-            FileNotFoundError: there is no run.
-            ValueError: it did not finish, or its files cannot be read.
+            FileNotFoundError: there is no run in the folder.
+            ValueError: the run did not finish, or its files cannot be read.
         """
         files = RunFolder(folder)
         manifest = files.read_manifest()
@@ -205,7 +204,7 @@ class TrainingRun:
 
     @property
     def final_accuracy(self) -> list[float]:
-        """Held-out accuracy per outcome of the model: at the last evaluation, or at the best where that was kept."""
+        """Validation accuracy per outcome of the kept model, which is that of the last or the best evaluation."""
         if not self.history:
             return []
         best = self.manifest["settings"].get("keep") == "best"
@@ -235,25 +234,18 @@ class TrainingRun:
         ]
         frame = pd.DataFrame(rows)
         accuracy = frame["accuracy"].to_numpy(dtype=float)
-        asked = np.isfinite(accuracy)  # an outcome that nothing asked for has no accuracy
-        ends = proportion_interval(np.rint(np.where(asked, accuracy, 0) * n).astype(int), n)
-        frame["low"], frame["high"] = (np.where(asked, end, np.nan) for end in ends)
+        scored = np.isfinite(accuracy)  # an outcome without answers has no accuracy
+        ends = proportion_interval(np.rint(np.where(scored, accuracy, 0) * n).astype(int), n)
+        frame["low"], frame["high"] = (np.where(scored, end, np.nan) for end in ends)
         return frame
 
     def plot(self) -> "alt.TopLevelMixin":
-        """Held-out accuracy of every target over training."""
+        """Validation accuracy of every outcome over training."""
         from interp.view.charts import curves
 
-        chance = self.manifest["chance"]
-        n = self.manifest["settings"]["n_eval"]
-        return curves(
-            self.to_dataframe(),
-            x="step",
-            y="accuracy",
-            series="target",
-            rule=chance,
-            title=f"n = {n} per point",
-        )
+        title = f"n = {self.manifest['settings']['n_eval']} per point"
+        axes = {"x": "step", "y": "accuracy", "series": "target"}
+        return curves(self.to_dataframe(), **axes, rule=self.manifest["chance"], title=title)
 
     def _repr_html_(self) -> str:
         from interp.view.charts import chart_html
@@ -262,9 +254,9 @@ class TrainingRun:
 
 
 def best_record(history: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The evaluation with the lowest loss on validation examples, mean over outcomes; the first of several.
+    """The first evaluation with the lowest validation loss, averaged over outcomes.
 
-    Those made while mimicking count only where there are no others.
+    Evaluations during mimicking count only if there are no others.
     """
     on_task = [record for record in history if record.get("phase") != "mimic"]
     return min(on_task or history, key=lambda record: np.nanmean(record["validation_loss"]))

@@ -1,4 +1,4 @@
-"""Many models at once: one process per core, one torch thread each, every run resumable in its own folder."""
+"""Training several models in parallel processes, each resumable in its own folder."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from interp.training.train import train
 
 @dataclass(frozen=True, kw_only=True)
 class TrainJob:
-    """One model to train: everything that decides its weights, and where they go.
+    """One model to train: what determines its weights, and the folder of the run.
 
     Raises:
-        ValueError: symbols, but nothing pretrained.
+        ValueError: symbols without a pretrained model.
     """
 
     task: Task
@@ -29,16 +29,16 @@ class TrainJob:
     seed: int
     folder: Path
     pretrained: Path | str | None = None
-    """Where to start, as `interp.pretrained` takes it: a folder or a hub name. Fresh weights when left out. The config
-    is then that of `interp.training.pretrained.pretrained_config`."""
+    """Source of the initial weights, a folder or a hub name as in `interp.pretrained`; if None, fresh weights. `config`
+    must then be that of `interp.training.pretrained.pretrained_config`."""
     symbols: tuple[tuple[str, str], ...] = ()
-    """With `pretrained`: tokens of the task, and those of the vocabulary that stand in their place."""
+    """With `pretrained`: pairs of a task token and the vocabulary token that replaces it."""
     device: str | None = None
-    """Where to train it: `cuda`, `cuda:1`, `cpu`; the CPU when left out. No part of what decides its weights."""
+    """Device to train on: `cuda`, `cuda:1` or `cpu`; default: the CPU."""
 
     def __post_init__(self):
         if self.symbols and self.pretrained is None:
-            raise ValueError("symbols stand for tokens of a pretrained model; give pretrained, or leave symbols out.")
+            raise ValueError("symbols are tokens of a pretrained model; give pretrained, or omit symbols.")
 
 
 def train_to_disk(
@@ -48,16 +48,16 @@ def train_to_disk(
     fresh: bool = False,
     on_finished: Callable[[str], None] | None = None,
 ) -> None:
-    """Train several models side by side and load none: for hundreds of them.
+    """Train several models in parallel, one torch thread each. Finished runs are skipped, unfinished ones resumed.
 
     Args:
-        jobs: Name and description of each, begun in this order.
-        n_jobs: Processes; one, where a job has another device than the CPU.
-        fresh: Forget what the folders hold.
-        on_finished: Called with the name of each job as it ends.
+        jobs: Jobs by name, started in this order.
+        n_jobs: Number of processes; 1 if a job is on another device than the CPU.
+        fresh: Discard earlier runs in the folders.
+        on_finished: Called with the name of each finished job.
 
     Raises:
-        ValueError: what `train` and `interp.pretrained` refuse, with the job's name, or two jobs in one folder.
+        ValueError: two jobs with the same folder, or an error of `train` or `interp.pretrained`, with the job's name.
     """
     if len({job.folder for job in jobs.values()}) < len(jobs):
         raise ValueError("two jobs share a folder; give each run its own.")
@@ -75,34 +75,26 @@ def train_to_disk(
 def _train_one(name: str, job: TrainJob, fresh: bool) -> str:
     torch.set_num_threads(1)
     try:
-        train(
-            _start(job),
-            job.task,
-            job.settings,
-            seed=job.seed,
-            folder=job.folder,
-            fresh=fresh,
-            device=job.device,
-        )
+        options = {"seed": job.seed, "folder": job.folder, "fresh": fresh, "device": job.device}
+        train(_initial_model(job), job.task, job.settings, **options)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
     return name
 
 
-def _start(job: TrainJob) -> Any:
-    """The model before its first step."""
+def _initial_model(job: TrainJob) -> Any:
     if job.pretrained is None:
         return make_model(job.config, seed=job.seed)
     try:
         model = pretrained(job.task, job.pretrained, symbols=dict(job.symbols), seed=job.seed)
     except OSError as error:
-        raise ValueError(f"the model to start from cannot be had: {error}") from error
+        raise ValueError(f"the pretrained model cannot be loaded: {error}") from error
     if model.cfg != job.config:
         theirs, ours = model.cfg.to_dict(), job.config.to_dict()
         differs = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
         raise ValueError(
-            f"config is not that of the model to start from, {job.pretrained}: "
+            f"config is not that of the pretrained model, {job.pretrained}: "
             f"{', '.join(f'{name} is {ours.get(name)!r}, not {theirs.get(name)!r}' for name in differs)}. "
-            f"interp.training.pretrained.pretrained_config makes one that is."
+            f"Use interp.training.pretrained.pretrained_config."
         )
     return model

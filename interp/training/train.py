@@ -1,4 +1,4 @@
-"""Train one model on one task. A run killed at any moment resumes and ends with the same weights."""
+"""Training loop. A run killed at any time resumes and ends with the same weights."""
 
 import hashlib
 import time
@@ -20,9 +20,15 @@ from interp.core.randomness import derived_generator
 from interp.core.verbs import prepare_model
 from interp.evaluation.evaluate import held_out
 from interp.tasks.base import Batch, Task
-from interp.tasks.dyck.task import Dyck
 from interp.tasks.text.task import Text
-from interp.training.objectives import contrastive_loss, copy_query_to_key, mimic_batch, mimic_loss, mimic_targets
+from interp.training.objectives import (
+    check_contrastive,
+    contrastive_loss,
+    copy_query_to_key,
+    mimic_batch,
+    mimic_loss,
+    mimic_targets,
+)
 from interp.training.run import RunFolder, TrainingRun, best_record
 from interp.training.settings import TrainSettings, recipe_for
 
@@ -42,27 +48,27 @@ def train(
 ) -> TrainingRun:
     """Train a model on a task, in place.
 
-    The same seed gives the same weights again on a CPU with as many threads. On a GPU it gives the same examples in the
-    same order, and weights that may differ in the last digits.
+    On a CPU, the same seed and number of threads give the same weights. On a GPU, the same seed gives the same
+    examples in the same order, and weights that may differ in the last digits.
 
     Args:
-        model: What to train. Its vocabulary sizes and attention must be the task's.
-        task: What to learn.
-        settings: How; `recipe_for(task)` when left out, which learns LEGO chains of four in a minute on one core.
-        seed: Decides batches, depths and the mimicking data. The initial weights are the model's own.
-        folder: Where to keep manifest, metrics, state and model. A finished run of the same seed, task, config and
-            settings is loaded from there, an unfinished one is resumed. Nothing is written when left out.
-        fresh: Forget what the folder holds and start again.
-        on_record: Called with each metrics record as it is made, for progress.
-        device: Where to train: `cuda`, `cuda:1`, `cpu`. The model goes there, and to the CPU at the end; it trains
-            where it is, and stays there, when left out.
+        model: The model to train. Its vocabulary sizes and attention must be those of the task.
+        task: The task to learn.
+        settings: Training settings; default: `recipe_for(task)`.
+        seed: Seed of batches, depths and mimicking data. It does not affect the initial weights.
+        folder: Folder for manifest, metrics, state and model; if None, nothing is written. A finished run with the
+            same seed, task, config and settings is loaded from it, an unfinished one is resumed.
+        fresh: Discard an earlier run in the folder.
+        on_record: Called with each metrics record, for progress.
+        device: Device to train on: `cuda`, `cuda:1` or `cpu`; the model is on the CPU afterwards. If None, the model
+            stays on its device.
 
     Returns:
         The trained model in evaluation mode, with its learning curves and manifest.
 
     Raises:
-        ValueError: a model that does not fit the task, settings that do not fit either, a device that is not there, a
-            folder that holds another run, or a loss that is not finite.
+        ValueError: a model or settings that do not fit the task, an unavailable device, a folder with another run, or a
+            loss that is not finite.
     """
     if not isinstance(model, FullyConnected):
         prepare_model(model, "train")
@@ -97,7 +103,7 @@ def train(
 
 
 class _Trainer:
-    """The loop. Steps count through both phases: mimicking first, then the task."""
+    """The training loop. Steps are numbered through both phases, mimicking and then the task."""
 
     def __init__(self, model, task, settings: TrainSettings, seed: int, files: RunFolder | None, on_record):
         self.model, self.task, self.settings, self.seed, self.files = model, task, settings, seed, files
@@ -271,10 +277,10 @@ def _check_fit(model: Model, task: Task, settings: TrainSettings) -> None:
     if cfg.n_ctx < task.n_ctx:
         raise ValueError(f"n_ctx of the model is {cfg.n_ctx}; the task has sequences of {task.n_ctx}.")
     if cfg.attention == "bidirectional" and task.attention == "causal":
-        raise ValueError("attention of the model is bidirectional, which would see the answers of a causal task.")
+        raise ValueError("attention of the model is bidirectional; it would see the answers of a causal task.")
     if getattr(task, "next_sentence", False) and getattr(cfg, "n_token_types", 0) < 2:
         raise ValueError(
-            "the task has two sentences, which this model cannot tell apart: it has fewer than two token types. Use "
+            "the task has two sentences, but this model has fewer than two token types to distinguish them. Use "
             "interp.config_for(task), or next_sentence=False."
         )
     if settings.depth_range is not None and not 1 <= settings.depth_range[0] <= settings.depth_range[1] <= cfg.n_layers:
@@ -286,18 +292,9 @@ def _check_fit(model: Model, task: Task, settings: TrainSettings) -> None:
             f"association is {settings.association!r}, but this model has hard-coded heads; leave it 'none'."
         )
     if settings.contrastive:
-        if not isinstance(task, Dyck):
-            raise ValueError(
-                f"contrastive is {settings.contrastive}; only bracket languages have that loss, not "
-                f"{type(task).__name__}."
-            )
-        more = 2 * task.max_depth
-        if cfg.n_ctx < task.n_ctx + more:
-            raise ValueError(
-                f"n_ctx of the model is {cfg.n_ctx}; the contrastive loss needs {task.n_ctx + more}, {more} more."
-            )
+        check_contrastive(task, settings.contrastive, cfg.n_ctx)
     if settings.association == "mimic" and cfg.n_heads < 2:
-        raise ValueError(f"association 'mimic' teaches two heads per layer; the model has {cfg.n_heads}.")
+        raise ValueError(f"association 'mimic' trains two heads per layer; the model has {cfg.n_heads}.")
     if settings.curriculum:
         _check_curriculum(task, [length for length, _ in settings.curriculum])
 
@@ -307,7 +304,7 @@ def _check_curriculum(task: Task, lengths: list[int]) -> None:
     if isinstance(task, Text):
         if longest > task.n_ctx:
             raise ValueError(f"curriculum goes up to windows of {longest} tokens; the task's are of {task.n_ctx}.")
-        replace(task, n_ctx=min(lengths))  # too short a window is refused here
+        replace(task, n_ctx=min(lengths))  # raises if a window is too short
     elif n_vars is None:
         raise ValueError(f"curriculum is a schedule of lengths; a {type(task).__name__} task has only one.")
     elif longest > n_vars:

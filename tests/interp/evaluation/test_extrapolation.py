@@ -153,7 +153,7 @@ def test_told_means_from_there_on_without_a_gap(rows, level):
 
 def test_a_level_that_no_accuracy_has_is_refused():
     for level in (0.0, 1.5):
-        with pytest.raises(ValueError, match=rf"level is {level}; it must lie above 0, and at 1 at most"):
+        with pytest.raises(ValueError, match=rf"level is {level}; it must be above 0 and at most 1"):
             made_up([[1, 1]], [1]).resolved(level)
 
 
@@ -169,7 +169,7 @@ def test_depths_that_cannot_be_run_are_refused(as_a_user):
             interp.extrapolate(tied, TASK, depths=depths, n=5)
         with pytest.raises(ValueError, match=text):
             right_by_depth(tied, TASK, TASK.sample(3, generator=derived_generator(0, "x")), depths)
-    text = r"depths has 3, but this model has 2 layers: layers of an untied .* Give depths up to 2, or a tied model"
+    text = r"depths has 3, but this model has 2 layers: an untied model .* Give depths up to 2, or a tied model"
     with pytest.raises(ValueError, match=text):
         interp.extrapolate(untied, TASK, depths=[1, 3], n=5)
     learned, uniform = HeadPattern(), HeadPattern(kind="uniform")
@@ -207,7 +207,7 @@ def test_a_stream_that_grows_without_end_is_named_and_not_scored():
     model = model_of(TASK, n_layers=1)
     with torch.no_grad():
         model.block(0).mlp.w_out.weight.mul_(1e38)
-    with pytest.raises(ValueError, match=r"not finite after \d layers\. Did training diverge, or does the stream grow"):
+    with pytest.raises(ValueError, match=r"not finite after \d layers\. Did training diverge, or does its norm grow"):
         interp.extrapolate(model, TASK, n=5, depths=range(1, 10))
 
 
@@ -215,7 +215,7 @@ def test_a_result_in_words_table_chart_and_file(loop, tmp_path):
     result = interp.extrapolate(loop, TASK, n=100, depths=[1, 3, 5], split="validation")
     lines = str(result).splitlines()
     assert lines[0] == "depth     #0    #1*    #2*"
-    assert lines[2] == f"    3  1.000  1.000  {result.accuracy[1, 2]:.3f}  <- made with"
+    assert lines[2] == f"    3  1.000  1.000  {result.accuracy[1, 2]:.3f}  <- n_layers"
     assert lines[1].endswith(f"{result.accuracy[0, 2]:.3f}")
     assert lines[-1].startswith("accuracy on 100 validation examples (95 % within 0.1")
     assert lines[-1].endswith("chance 0.50; * not supervised")
@@ -228,9 +228,9 @@ def test_a_result_in_words_table_chart_and_file(loop, tmp_path):
     assert row["high"].item() == result.high[1, 2]
     spec = json.dumps(result.plot().to_dict())
     assert '"datum": 0.5' in spec  # chance
-    assert '"datum": 3' in spec  # what it was made with
+    assert '"datum": 3' in spec  # n_layers
     assert '"strokeDash"' in spec
-    assert "made with 3" in result._repr_html_()
+    assert "n_layers = 3" in result._repr_html_()
     assert "<svg" in interp.extrapolate(loop, TASK, n=20, depths=[2])._repr_html_()
     result.save(tmp_path / "result.json")
     again = ExtrapolationResult.load(tmp_path / "result.json")

@@ -89,7 +89,7 @@ def test_perplexity_of_a_model_that_knows_nothing():
 
 def test_perplexity_of_what_has_none(learned):
     task, run = learned
-    with pytest.raises(ValueError, match=r"task is a Lego; perplexity is of Text\. Use interp\.evaluate"):
+    with pytest.raises(ValueError, match=r"task is a Lego; perplexity is defined for Text\. Use interp\.evaluate"):
         perplexity(run.model, Lego(n_vars=2))
     with pytest.raises(ValueError, match="n is 1; at least 2 windows"):
         perplexity(run.model, task, n=1)

@@ -433,9 +433,11 @@ def test_configs_and_settings_that_fit(task):
     assert settings.learning_rate_at(200) == 1e-3
     if task is PAIRS:
         assert cfg.n_token_types == 2
-        with pytest.raises(ValueError, match="family is 'bert', which cannot tell a second sentence from the first"):
+        with pytest.raises(ValueError, match="family is 'bert', which has no token types to distinguish two sentences"):
             interp.config_for(task, "bert")
-        with pytest.raises(ValueError, match="the task has two sentences, which this model cannot tell apart"):
+        with pytest.raises(
+            ValueError, match="the task has two sentences, but this model has fewer than two token types"
+        ):
             interp.train(make_model(interp.config_for(MASKED, n_layers=1, d_model=16)), task)
 
 

@@ -79,8 +79,8 @@ def test_configs_have_the_tasks_markers():
 
 def test_tasks_without_markers_are_refused():
     words = (
-        r"the task has no cls_token and no sep_token, from which hardcode and hybrid broadcast: no \[CLS\] or \[BOS\] "
-        r"first, .* Take a task that has them \(Lego's sentence_format 'paper', Text's objective 'masked'\)"
+        r"the task has no cls_token and no sep_token, from which hardcode and hybrid broadcast: its "
+        r"sequences .* Use a task with these markers \(Lego's sentence_format 'paper', Text's objective 'masked'\)"
     )
     compact = Lego(n_vars=3, sentence_format="compact")
     for family in LEARNED:

@@ -190,7 +190,7 @@ def test_a_model_of_theirs_in_memory(folder):
         model.W_E[CHAINS.vocab.ids["a"]], theirs.bert.embeddings.word_embeddings.weight[WORDS.index("a")]
     )
     with pytest.raises(
-        ValueError, match=r"the source has no tokenizer; what its ids mean is not known. Give tokenizer="
+        ValueError, match=r"the source has no tokenizer, so its token ids cannot be matched. Give tokenizer="
     ):
         interp.pretrained(CHAINS, theirs)
     with pytest.raises(ValueError, match="the source has no tokenizer"):
@@ -321,23 +321,23 @@ def test_arbitrary_symbols_of_other_vocabularies(text_run):
 def test_arbitrary_symbols_refuse():
     with pytest.raises(ValueError, match="task_tokens has a token twice: '=', '='"):
         arbitrary_symbols(("=", "="), word_pieces(), seed=0)
-    with pytest.raises(ValueError, match=r"task_tokens has '\?', no token of the task; it has \[PAD\] \[BOS\]"):
+    with pytest.raises(ValueError, match=r"task_tokens has '\?', not a token of the task; it has \[PAD\] \[BOS\]"):
         arbitrary_symbols(("?", "="), word_pieces(), seed=0, task=CHAINS)
-    with pytest.raises(ValueError, match="task_tokens has 6 tokens, but the vocabulary only 4 ordinary ones"):
+    with pytest.raises(ValueError, match="task_tokens has 6 tokens, but the vocabulary only 4 ordinary tokens"):
         arbitrary_symbols(("a", "b", "c", "d", "e", "f"), word_pieces(), seed=0, task=CHAINS)
 
 
 @pytest.mark.parametrize(
     ("match", "task", "words", "symbols"),
     [
-        (r"no single token for '=', ';', '1' of the task. Say what stands for them, symbols=\{'=': ...\}, or", CHAINS,
+        (r"no single token for '=', ';', '1' of the task. Give replacements, symbols=\{'=': ...\}, rename", CHAINS,
          [word for word in WORDS if word not in "=;1"], None),
         (r"no single token for 'abc', '\[x' of the task", Lego(n_vars=2, alphabet=("abc", "[x", "a")), WORDS, None),
-        ("symbols names '%', '#', no token of the task; it has", CHAINS, WORDS, {"%": "is", "#": "is"}),
-        ("symbols puts 'isnt', 'a b' in the place of '=', ';', no single token of the vocabulary", CHAINS, WORDS,
+        ("symbols has '%', '#', not a token of the task; it has", CHAINS, WORDS, {"%": "is", "#": "is"}),
+        ("symbols replaces '=', ';' by 'isnt', 'a b', not a single token of the vocabulary", CHAINS, WORDS,
          {"=": "isnt", ";": "a b", "+": "plus"}),
-        (r"symbols puts '\[UNK\]' in the place of '='", CHAINS, WORDS, {"=": "[UNK]"}),
-        (r"'\+', '-' of the task would all be the token 'is' \(id 6\), and no model could tell them apart", CHAINS,
+        (r"symbols replaces '=' by '\[UNK\]'", CHAINS, WORDS, {"=": "[UNK]"}),
+        (r"'\+', '-' of the task would all be the token 'is' \(id 6\) and indistinguishable", CHAINS,
          WORDS, {"+": "is", "-": "is"}),
         (r"'=', 'a' of the task would all be the token 'a'", CHAINS, WORDS, {"=": "a"}),
         (r"'\[EOS\]', ';' of the task would all be the token '\[SEP\]'", CHAINS, WORDS, {";": "[SEP]"}),
@@ -349,7 +349,7 @@ def test_tokens_that_are_refused(match, task, words, symbols):
         rows_of(task, word_pieces(words), symbols=symbols, d_vocab=len(words))
 
 
-def test_padding_may_stand_anywhere_and_the_frame_on_one_row():
+def test_padding_may_have_any_row_and_the_end_markers_one_row():
     rows = rows_of(CHAINS, word_pieces(), symbols={"[PAD]": "a", "[BOS]": "is", "[EOS]": "is"}, d_vocab=len(WORDS))
     assert rows[:3] == [WORDS.index("a"), WORDS.index("is"), WORDS.index("is")]
     few = [word for word in WORDS if word not in ("[PAD]", "[CLS]", "[SEP]")]
@@ -357,13 +357,13 @@ def test_padding_may_stand_anywhere_and_the_frame_on_one_row():
         rows_of(CHAINS, Tokenizer(models.WordLevel({word: i for i, word in enumerate(few)})), d_vocab=99)
 
 
-def test_whatever_is_unknown_counts_as_lacking():
+def test_unknown_tokens_count_as_missing():
     words = {word: index for index, word in enumerate(WORDS) if word not in "=+"}
     for engine in (Tokenizer(models.WordLevel(words, unk_token="[UNK]")), Tokenizer(models.WordLevel(words))):
         known = KnownTokens(engine)
         assert (known.find("="), known.find(""), known.find("a a")) == (None, None, None)
         assert known.find("a") == words["a"]
-    capitals = KnownTokens(word_pieces([*WORDS, "QQ"]))  # `QQ` is cut as `qq`, which nobody knows
+    capitals = KnownTokens(word_pieces([*WORDS, "QQ"]))  # `QQ` is tokenized as `qq`, which is unknown
     assert capitals.find("QQ") == len(WORDS)
     assert capitals.find("qq") is None
     unigram = Tokenizer(models.Unigram([("?", 0.0), ("a", -1.0)], 0, False))
@@ -377,10 +377,10 @@ def test_sources_that_are_refused(tmp_path, as_a_user, text_run):
     bare = ours()
     bare.tokenizer = None
     for source, match in [
-        (make_model(nets), "the source is a fully connected network, which has no row per token; give a transformer"),
-        (make_model(frozen), "frozen vectors of bracket and depth in place of an embedding; give one that learned"),
+        (make_model(nets), "the source is a fully connected network, which has no embedding rows; give a transformer"),
+        (make_model(frozen), "frozen vectors of bracket and depth instead of an embedding; give one with a learned"),
         (ours(n_ctx=16), "the source has 16 positions; the task has sequences of 17. Give a source with more"),
-        (broadcast, "a head hard-coded to broadcast from one token, whose id means another in the task"),
+        (broadcast, "a head hard-coded to broadcast from one token, whose id is another token in the task"),
         (bare, "the source has no tokenizer"),
         (7, "source is a int; give a model, the folder of a training run or of a Hugging Face model, or a hub name"),
     ]:
@@ -396,7 +396,7 @@ def test_sources_that_are_refused(tmp_path, as_a_user, text_run):
     with pytest.raises(ValueError, match=r"gives '1' the id 41, but the source has 38 tokens. Is it another model's"):
         interp.pretrained(SHORT, ours(d_vocab=38))
     path, text, _ = text_run
-    with pytest.raises(ValueError, match="the task is text, whose tokens are a tokenizer's own"):
+    with pytest.raises(ValueError, match="the task is text, whose tokens are those of a tokenizer"):
         interp.pretrained(text, path)
 
 
@@ -420,15 +420,15 @@ def test_jobs_that_are_refused(tmp_path, text_run):
     path, _, source = text_run
     config = pretrained_config(CHAINS, source.cfg)
     sizes = {"task": CHAINS, "config": config, "settings": SETTINGS, "seed": 0, "folder": tmp_path / "run"}
-    with pytest.raises(ValueError, match="symbols stand for tokens of a pretrained model; give pretrained, or leave"):
+    with pytest.raises(ValueError, match="symbols are tokens of a pretrained model; give pretrained, or omit"):
         TrainJob(**sizes, symbols=(("=", "a"),))
     wrong = TrainJob(**{**sizes, "config": replace(config, n_layers=1, activation="relu")}, pretrained=path)
     with pytest.raises(
         ValueError,
-        match=r"one: config is not that of the model to start from, .*text: n_layers is 1, not 2, activation is "
-        r"'relu', not 'gelu'. interp.training.pretrained.pretrained_config makes one that is.",
+        match=r"one: config is not that of the pretrained model, .*text: n_layers is 1, not 2, activation is "
+        r"'relu', not 'gelu'. Use interp.training.pretrained.pretrained_config",
     ):
         train_to_disk({"one": wrong}, n_jobs=1)
-    with pytest.raises(ValueError, match="one: the model to start from cannot be had: there is no folder"):
+    with pytest.raises(ValueError, match="one: the pretrained model cannot be loaded: there is no folder"):
         train_to_disk({"one": TrainJob(**sizes, pretrained=tmp_path / "nothing")}, n_jobs=1)
     assert not (tmp_path / "run").exists()

@@ -178,7 +178,7 @@ def test_a_folder_of_another_run_is_refused(tiny, tmp_path, change, words):
     interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     task = change.get("task", tiny)
-    with pytest.raises(ValueError, match=rf"holds another run: .*{words}.*say fresh=True"):
+    with pytest.raises(ValueError, match=rf"holds another run: .*{words}.*pass fresh=True"):
         interp.train(
             new_model(task, **change.get("sizes", {})),
             task,
@@ -410,7 +410,7 @@ def test_mimicking_out_of_range_is_refused(change, words, as_a_user):
         ({}, {"depth_range": (1, 3)}, r"depth_range is \(1, 3\); give two depths from 1 to 2, in order"),
         ({}, {"depth_range": (0, 2)}, r"depth_range is \(0, 2\)"),
         ({}, {"depth_range": (2, 1)}, r"depth_range is \(2, 1\)"),
-        ({"n_heads": 1}, {}, "'mimic' teaches two heads per layer; the model has 1"),
+        ({"n_heads": 1}, {}, "'mimic' trains two heads per layer; the model has 1"),
         (
             {"head_patterns": ((HeadPattern(kind="uniform"), HeadPattern()),)},
             {},
@@ -429,7 +429,7 @@ def test_a_model_that_does_not_fit_is_refused(tiny, tmp_path, sizes, settings, w
 def test_a_model_that_would_see_the_answers_is_refused(tmp_path):
     task = Dyck(length=6, max_depth=2)
     model = Transformer(interp.config_for(task, d_model=8, n_layers=1, attention="bidirectional"))
-    with pytest.raises(ValueError, match="bidirectional, which would see the answers of a causal task"):
+    with pytest.raises(ValueError, match="bidirectional; it would see the answers of a causal task"):
         interp.train(model, task, SHORT, folder=tmp_path)
 
 
