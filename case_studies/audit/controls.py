@@ -40,12 +40,12 @@ def measure_known(evidence: Evidence, *, family: str) -> Measurement:
             answer = known_answer(name, seed)
             result = audited(answer, seed=evidence.seed)
             wrong = misjudged(answer, result)
-            right += [head not in wrong for head in result.heads]
-            for head, verdict, sentence in zip(result.heads, result.verdict, result.sentences(), strict=True):
-                truth = answer.heads[head].truth
-                counts[truth, verdict] += 1
-                if head in wrong:
-                    rows.append([answer.name, f"{head[0]}.{head[1]}", truth, verdict, sentence])
+            right += [head.place not in wrong for head in result.heads]
+            for head, sentence in zip(result.heads, result.sentences(), strict=True):
+                truth = answer.heads[head.place].truth
+                counts[truth, head.verdict] += 1
+                if head.place in wrong:
+                    rows.append([answer.name, f"{head.layer}.{head.head}", truth, head.verdict, sentence])
     value, low, high = proportion(sum(right), len(right))
     truths = sorted({truth for truth, _ in counts})
     verdicts = sorted({verdict for _, verdict in counts})
@@ -70,10 +70,10 @@ def audited(answer: KnownAnswer, *, seed: int) -> AuditResult:
 def misjudged(answer: KnownAnswer, result: AuditResult) -> set[tuple[int, int]]:
     """Heads whose verdict is not the truth, and redundant heads with other partners than the planted ones."""
     wrong = set()
-    for head, verdict, partners in zip(result.heads, result.verdict, result.partners, strict=True):
-        known = answer.heads[head]
-        if verdict != known.truth or (verdict == "redundant" and set(partners) != set(known.partners)):
-            wrong.add(head)
+    for head in result.heads:
+        known = answer.heads[head.place]
+        if head.verdict != known.truth or (head.verdict == "redundant" and set(head.partners) != set(known.partners)):
+            wrong.add(head.place)
     return wrong
 
 
@@ -107,7 +107,7 @@ def measure_silent(evidence: Evidence, *, shuffled: bool) -> Measurement:
             result = _audit(evidence, spec, shuffled=shuffled)
             found = result.of("faithful")
             alarms.append(bool(found))
-            verdicts.update(result.verdict)
+            verdicts.update(head.verdict for head in result.heads)
             if found:
                 rows.append([group, spec.seed, " ".join(f"{layer}.{head}" for layer, head in found)])
     n, hits = len(alarms), sum(alarms)

@@ -30,13 +30,13 @@ def measure_misleading(evidence: Evidence) -> Measurement:
         if not misleading:
             continue
         again = _again(evidence, one)
-        for head in misleading:
-            place = one.result.heads.index(head)
-            second = again.verdict[place]
-            confirmed[index] += second == "misleading"
-            rows.append([one.group, one.spec.seed, f"{head[0]}.{head[1]}", second, again.sentences()[place]])
-            if second == "misleading":
-                shown.append((float(again.score[place]), one, head))
+        for second, sentence in zip(again.heads, again.sentences(), strict=True):
+            if second.place not in misleading:
+                continue
+            confirmed[index] += second.verdict == "misleading"
+            rows.append([one.group, one.spec.seed, f"{second.layer}.{second.head}", second.verdict, sentence])
+            if second.verdict == "misleading":
+                shown.append((second.score, one, second.place))
     value, low, high = share(confirmed, looked)
     return Measurement(
         value=value, low=low, high=high, n=max(1, len(found)), unit="models",
@@ -62,8 +62,8 @@ def _maps(evidence: Evidence, shown: Sequence[tuple[float, Audited, tuple[int, i
     for score, one, (layer, head) in sorted(shown, key=lambda entry: -entry[0])[:SHOWN]:
         batch = one.spec.task.sample(1, generator=derived_generator(evidence.seed, "shown"), split="test")
         pattern = patterns_on([evidence.run(one.spec).model], batch)[layer, 0, 0, head]
-        place = one.result.heads.index((layer, head))
-        name = f"{one.group} {one.spec.seed}, head {layer}.{head}: {one.result.label[place]} {score:.2f}"
+        (label,) = (other.label for other in one.result.heads if other.place == (layer, head))
+        name = f"{one.group} {one.spec.seed}, head {layer}.{head}: {label} {score:.2f}"
         maps[name] = pattern.numpy()
     widest = max(len(pattern) for pattern in maps.values())
     return small_maps(maps, tokens=[str(index) for index in range(widest)],
@@ -86,7 +86,7 @@ def measure_agreement(evidence: Evidence) -> Measurement:
         results = [one.result for one in audits(evidence, [group])]
         if len(results) < 2:
             continue
-        heads = [list(zip((layer for layer, _ in r.heads), r.label, r.verdict, strict=True)) for r in results]
+        heads = [[(head.layer, head.label, head.verdict) for head in result.heads] for result in results]
         whole, looks, total = 0.0, 0.0, 0
         for index, result in enumerate(results):
             others = [set(found) for place, found in enumerate(heads) if place != index]
@@ -116,7 +116,7 @@ def measure_no_single_head(evidence: Evidence) -> Measurement:
         results = [one.result for one in audits(evidence, [group])]
         alone = [int(not needed(result).any()) for result in results]
         sizes = [
-            len(chosen) for result in results for chosen in result.sets if set(chosen) <= set(result.of("redundant"))
+            len(one.heads) for result in results for one in result.sets if set(one.heads) <= set(result.of("redundant"))
         ]
         redundant = sum(bool(result.of("redundant")) for result in results)
         rows.append([group, len(results), sum(alone), redundant, f"{np.median(sizes):.0f}" if sizes else ""])

@@ -59,19 +59,23 @@ def _audit(evidence: Evidence, spec: ModelSpec, n: int) -> AuditResult | None:
         at_chance=True,
         seed=evidence.seed,
     )
-    return None if "nothing to lose" in found.because else found
+    return None if any(head.reason == "nothing to lose" for head in found.heads) else found
 
 
 def readable(result: AuditResult) -> np.ndarray:
     """Mask of the heads whose label is a kind of head."""
-    return np.isin(result.label, result.kinds)
+    return np.array([head.readable for head in result.heads])
 
 
 def needed(result: AuditResult) -> np.ndarray:
     """Mask of the heads whose ablation alone costs accuracy."""
     reasons = ("needed", "not through its pattern", "pattern too close", "through its pattern",
                "through something else", "reading too close")  # fmt: skip
-    return np.isin(result.because, reasons)
+    return np.isin([head.reason for head in result.heads], reasons)
+
+
+def _verdicts(result: AuditResult) -> np.ndarray:
+    return np.array([head.verdict for head in result.heads])
 
 
 def share(hits: Sequence[int], of: Sequence[int]) -> tuple[float, float, float]:
@@ -87,7 +91,7 @@ def measure_share(evidence: Evidence, *, groups: Sequence[str], among: str, n: i
     found = list(audits(evidence, groups, n=n))
     pick, verdict = (readable, "faithful") if among == "readable" else (needed, "hidden")
     chosen = [pick(one.result) for one in found]
-    given = [np.array(one.result.verdict)[mask] for mask, one in zip(chosen, found, strict=True)]
+    given = [_verdicts(one.result)[mask] for mask, one in zip(chosen, found, strict=True)]
     of, hits, open_ = (
         [int(part.sum()) for part in parts]
         for parts in (chosen, [one == verdict for one in given], [one == "undecided" for one in given])
@@ -113,16 +117,16 @@ def _table(found: Sequence[Audited], chosen: Sequence[np.ndarray]) -> list[list]
     rows: list[list] = [["group", "models", "heads", *VERDICTS]]
     for group in dict.fromkeys(one.group for one in found):
         of_group = [(one.result, mask) for one, mask in zip(found, chosen, strict=True) if one.group == group]
-        counts = Counter(verdict for result, mask in of_group for verdict in np.array(result.verdict)[mask].tolist())
+        counts = Counter(verdict for result, mask in of_group for verdict in _verdicts(result)[mask].tolist())
         rows.append([group, len(of_group), sum(counts.values()), *(counts[name] for name in VERDICTS)])
     return rows
 
 
 def _labels(found: Sequence[Audited], chosen: Sequence[np.ndarray]) -> list[list]:
     counts = Counter(
-        (label, verdict)
+        (head.label, head.verdict)
         for one, mask in zip(found, chosen, strict=True)
-        for label, verdict, taken in zip(one.result.label, one.result.verdict, mask, strict=True)
+        for head, taken in zip(one.result.heads, mask, strict=True)
         if taken
     )
     labels = sorted({label for label, _ in counts})
@@ -134,7 +138,7 @@ def _chart(found: Sequence[Audited]):
     rows = []
     for one in found:
         cost, _ = one.result.cost("mean")
-        rows += zip(one.result.score, cost[:, 0], one.result.verdict, strict=True)
+        rows += [(head.score, lost, head.verdict) for head, lost in zip(one.result.heads, cost[:, 0], strict=True)]
     columns = ["score on its kind", "accuracy lost when ablated", "verdict"]
     table = pd.DataFrame([(float(score), float(lost), verdict) for score, lost, verdict in rows], columns=columns)
     return scatter(table, x=columns[0], y=columns[1], series="verdict", zero=True,

@@ -145,14 +145,14 @@ def measure_written(evidence: Evidence, *, group: str) -> Measurement:
     for one in found:
         patterns = one.spec.config.patterns_of(0)  # type: ignore[union-attr]  # these models have heads
         mask = needed(one.result)
-        fixed = np.array([not patterns[head].learned for _, head in one.result.heads])
+        fixed = np.array([not patterns[head.head].learned for head in one.result.heads])
         hits.append(int((mask & fixed).sum()))
         of.append(int(mask.sum()))
-        for (_, head), verdict in zip(one.result.heads, one.result.verdict, strict=True):
-            pattern = patterns[head]
+        for head in one.result.heads:
+            pattern = patterns[head.head]
             marker = "" if pattern.token is None else f" of {one.spec.task.vocab.names[pattern.token]}"
             name = pattern.kind + marker
-            counts[name, verdict] = counts.get((name, verdict), 0) + 1
+            counts[name, head.verdict] = counts.get((name, head.verdict), 0) + 1
     shares = np.array([hit / of_one for hit, of_one in zip(hits, of, strict=True) if of_one])
     value, low, high = t_interval(shares) if len(shares) > 1 else (float(shares.sum()), 0.0, 1.0)
     kinds = list(dict.fromkeys(name for name, _ in counts))

@@ -1,4 +1,4 @@
-"""Audits: does a head, or a probe, do what it looks like?"""
+"""Audits of attention heads and of linear probes."""
 
 import lazy_loader
 

@@ -1,2 +1,3 @@
 from .probes import ProbeAudit as ProbeAudit
 from .result import AuditResult as AuditResult
+from .result import HeadVerdict as HeadVerdict

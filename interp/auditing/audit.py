@@ -1,25 +1,33 @@
-"""Is what a head looks like what it does? Patterns, what moves, what breaks, and a verdict on every head."""
+"""Audit of attention heads: does each head do what it looks like?"""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from interp.auditing.effects import INTERVENTIONS, Effects, Laboratory, every_head
-from interp.auditing.questions import Outcomes, check_fit, check_relations, judged_outcomes
-from interp.auditing.result import AuditResult
-from interp.auditing.sets import HeadSets, cancelled_partners, redundant_partners, set_effects, sets_to_test
-from interp.auditing.verdicts import JUDGED, Judged, Tested, judge, tested
+from hooks.interventions.ablation_engine import Net
+from interp.auditing.experiments import INTERVENTIONS, Effects, HeadExperiments, HeadSets, every_head, sets_to_test
+from interp.auditing.result import AuditResult, Cost, HeadVerdict, SetCost
+from interp.auditing.verdicts import (
+    JUDGED,
+    PValues,
+    cancelled_partners,
+    judge,
+    judged_outcomes,
+    p_values,
+    redundant_partners,
+)
 from interp.core.randomness import derived_generator
 from interp.core.statistics import check_level, drop_interval
-from interp.core.verbs import AnyModel, prepare_model
-from interp.evaluation.evaluate import score_batch
+from interp.core.verbs import AnyModel, prepare_model, visible_keys
 from interp.heads.classify import HeadPatterns, classify_heads
-from interp.tasks.base import Task
+from interp.heads.kinds import relations_of
+from interp.tasks.base import Batch, Task
 
 SEARCHED = 4
-"""Sets of heads are looked for on a separate batch, this many times smaller."""
+"""Sets of heads are searched for on a separate batch, smaller by this factor."""
 
 
 def audit(
@@ -29,32 +37,34 @@ def audit(
     n: int = 256,
     alpha: float = 0.01,
     outcomes: Sequence[str] | None = None,
-    twins: Sequence[AnyModel] = (),
+    other_seeds: Sequence[AnyModel] = (),
     at_chance: bool = False,
     seed: int = 0,
 ) -> AuditResult:
-    """Say of every head whether it does what it looks like: faithful, misleading, hidden, idle, redundant, undecided.
+    """Decide for every head whether it does what it looks like.
 
-    For each head: what it looks like (`classify_heads`), what it moves (the same, weighted by the norm of what keys
-    write), and what it does: accuracy lost when its output is zero, its mean, or another sequence's; when its pattern
-    is uniform, random, the ideal map of its kind, or only that part of it that is read. Heads that can go alone are
-    searched for sets that cannot go together, heads that cannot go alone for others that undo them. Every rule and
-    threshold stands in docs/audit.md.
+    The verdicts are faithful, misleading, hidden, idle, redundant and undecided. For each head the audit measures what
+    it looks like (`classify_heads`); the same weighted by the norm of what it writes; and the accuracy lost when its
+    output is replaced by zero, its mean, or another sequence's, or its pattern by a uniform one, a random one, the
+    ideal map of its kind, or only the part of it that its label describes. Among heads that are not needed alone it
+    searches for sets that are needed together; among needed heads, for others that cancel them. docs/audit.md states
+    every rule and threshold.
 
     Args:
-        model: What to audit. It is not changed.
-        task: Where sequences and relations come from, and what is right.
-        n: Held-out sequences: the independent units behind every interval and p value.
+        model: Model to audit. It is not changed.
+        task: Source of sequences, relations and correct answers.
+        n: Number of held-out sequences, the independent units of every interval and p value.
         alpha: Level of all verdicts of an audit together (Holm), and of labels.
-        outcomes: Names of the outcomes that count; all of the task's when left out. Of these the audit judges by
-            those that the model knows, and knows well enough for n sequences to tell.
-        twins: Models of the same shape trained from other seeds: how many have such a head in that layer?
-        at_chance: Audit a model that is no better than chance, where nothing can be lost and hardly any verdict comes.
-        seed: Decides sequences, references and random rows.
+        outcomes: Names of the outcomes that count; if None, all of the task's. Verdicts are based on those on which the
+            model is far enough above chance for n sequences.
+        other_seeds: Models of the same shape trained from other seeds; how many of them have such a head in that layer
+            is reported.
+        at_chance: Accept a model that is not above chance, for which few verdicts are possible.
+        seed: Determines sequences, references and random rows.
 
     Raises:
-        ValueError: a model that the task does not fit, a task without relations that the model could look at, an
-            unknown outcome, too few sequences for any verdict (says how many are needed), or a model at chance.
+        ValueError: a model that does not fit the task, a task without relations visible to the model, an unknown
+            outcome, too few sequences for any verdict (says how many are needed), or a model at chance.
     """
     model = prepare_model(model, "audit")
     check_fit(model, task)
@@ -62,113 +72,146 @@ def audit(
     if n < 8:
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
     batch = task.sample(n, generator=derived_generator(seed, "audit"), split="test")
-    check_relations(model, task, batch)
-    heads, score = every_head(model), score_batch(model, task, batch)
+    _check_relations(model, task, batch)
+    experiments = HeadExperiments(model, task, batch, seed)
+    heads, score = experiments.heads, experiments.score()
     n_tests = 2 * len(JUDGED) * len(heads)
     judged_by = judged_outcomes(score, task, outcomes, n_tests=n_tests, alpha=alpha, at_chance=at_chance)
     patterns = classify_heads(model, task, n=n, alpha=alpha, seed=seed)
-    looks = {(layer, head): patterns.label[layer][head] for layer, head in heads}
-    labels = {head: label for head, label in looks.items() if label in patterns.kinds}
-    laboratory = Laboratory(model, task, batch, seed=seed)
-    little = np.full(len(task.outcomes), np.inf)
-    little[judged_by.places] = judged_by.threshold / 2
-    effects = laboratory.effects(labels, little=little)
+    labels = {head: patterns.label[head[0]][head[1]] for head in heads}
+    labels = {head: label for head, label in labels.items() if label in patterns.kinds}
+    negligible = np.full(len(task.outcomes), np.inf)
+    negligible[judged_by.places] = judged_by.threshold / 2
+    effects = experiments.effects(labels, negligible=negligible)
     search = task.sample(max(32, n // SEARCHED), generator=derived_generator(seed, "search"), split="validation")
-    sets = sets_to_test(Laboratory(model, task, search, seed=seed), effects, judged_by)
-    together = laboratory.removed(sets.all) if sets.all else None
-    drop = {name: values[:, :, judged_by.places] for name, values in effects.drop.items()}
-    asked = effects.total[:, judged_by.places]
-    family = {name: drop[name] for name in JUDGED}
-    if together is not None:
-        family["sets"] = set_effects(sets, together, effects, heads)[:, :, judged_by.places]
-    found = tested(family, asked, judged_by.threshold)
-    verdicts = judge(
+    searching = HeadExperiments(model, task, search, seed, keep=True)
+    sets = sets_to_test(searching, effects, judged_by.places, judged_by.threshold)
+    together = experiments.removed(sets.all)
+    beyond = sets.effects(together, effects.drop["mean"], heads)[:, :, judged_by.places]
+    together, effects = together[:, :, judged_by.places], effects.on(judged_by.places)
+    family = {name: effects.drop[name] for name in JUDGED} | {"sets": beyond}
+    p = p_values(family, effects.total, judged_by.threshold)
+    judged = judge(
         heads,
         [head in labels for head in heads],
-        found,
-        redundant=redundant_partners(sets, found, alpha, heads),
-        cancelled=cancelled_partners(sets, found, alpha, heads),
+        p,
+        redundant=redundant_partners(sets.fatal, p, heads=heads, alpha=alpha),
+        cancelled=cancelled_partners(sets.opposed, p, heads=heads, alpha=alpha),
         alpha=alpha,
-        knows=not judged_by.at_chance,
+        at_chance=judged_by.at_chance,
     )
-    result = _result(patterns, effects, judged_by, found, verdicts, sets, together, alpha=alpha)
-    if not twins:
-        return result
-    return _compare(result, twins, task, alpha=alpha, outcomes=outcomes, n=n, at_chance=at_chance, seed=seed)
-
-
-def _result(
-    patterns: HeadPatterns,
-    effects: Effects,
-    judged_by: Outcomes,
-    found: Tested,
-    verdicts: Sequence[Judged],
-    sets: HeadSets,
-    together: Float[np.ndarray, "sample set outcome"] | None,
-    *,
-    alpha: float,
-) -> AuditResult:
-    heads = [(layer, head) for layer, row in enumerate(patterns.label) for head in range(len(row))]
-    label = [patterns.label[layer][head] for layer, head in heads]
-    kind = [
-        patterns.kinds.index(name) if name in patterns.kinds else int(patterns.score[head].argmax())
-        for name, head in zip(label, heads, strict=True)
+    costs = _costs(effects, p)
+    records = [
+        HeadVerdict(**vars(one), **_evidence(patterns, head), costs=cost)
+        for head, one, cost in zip(heads, judged, costs, strict=True)
     ]
-    cells = tuple(np.array([(*head, one) for head, one in zip(heads, kind, strict=True)]).T)
-    asked = effects.total[:, judged_by.places]
-    costs = [drop_interval(effects.drop[name][:, :, judged_by.places], asked[:, None]) for name in INTERVENTIONS]
-    drop, low, high = (np.stack([cost[part] for cost in costs]) for part in range(3))
-    of_sets = np.zeros((len(asked), 0, len(judged_by.names)))
-    if together is not None:
-        of_sets = together[:, :, judged_by.places]
-    set_drop, set_low, set_high = drop_interval(of_sets, asked[:, None])
-    return AuditResult(
-        heads=tuple(heads),
-        verdict=tuple(one.verdict for one in verdicts),
-        because=tuple(one.because for one in verdicts),
-        partners=tuple(one.partners for one in verdicts),
+    result = AuditResult(
+        heads=tuple(records),
         kinds=patterns.kinds,
-        label=tuple(label),
-        kind=tuple(patterns.kinds[one] for one in kind),
-        score=patterns.score[cells],
-        score_low=patterns.low[cells],
-        score_high=patterns.high[cells],
-        p_label=patterns.p_holm[cells],
-        value_weighted=patterns.value_weighted[cells],
-        moved=patterns.moved[cells[:2]],
         interventions=INTERVENTIONS,
         outcomes=judged_by.names,
         clean=judged_by.clean,
         threshold=judged_by.threshold,
-        drop=drop,
-        low=low,
-        high=high,
-        p_matters=np.stack([found.matters[name] for name in JUDGED]),
-        p_harmless=np.stack([found.harmless[name] for name in JUDGED]),
-        sets=tuple(sets.all),
-        set_drop=set_drop,
-        set_low=set_low,
-        set_high=set_high,
+        sets=_set_costs(sets, together, effects.total),
         warnings=judged_by.warnings,
         alpha=alpha,
-        n=len(asked),
+        n=n,
+    )
+    if not other_seeds:
+        return result
+    settings = {"n": n, "alpha": alpha, "outcomes": outcomes, "at_chance": at_chance, "seed": seed}
+    return _with_agreement(result, other_seeds, task, settings)
+
+
+def check_fit(model: Net, task: Task) -> None:
+    """Check that a model can read a task's sequences and give its answers.
+
+    Raises:
+        ValueError: the size that does not fit.
+    """
+    cfg = model.cfg
+    for name in ("d_vocab", "n_ctx"):
+        if getattr(cfg, name) < getattr(task, name):
+            raise ValueError(
+                f"the task has {name} {getattr(task, name)}, the model {getattr(cfg, name)}: it cannot read such "
+                f"sequences. Audit it on the task that it was made for."
+            )
+    if cfg.d_vocab_out != task.d_vocab_out:
+        raise ValueError(
+            f"the task has d_vocab_out {task.d_vocab_out}, the model {cfg.d_vocab_out}: its answers cannot be scored. "
+            f"Audit it on the task that it was made for."
+        )
+
+
+def _check_relations(model: Net, task: Task, batch: Batch) -> None:
+    """Check that the task has a relation which attention of the model can follow."""
+    relations = relations_of(task, batch)
+    if not relations:
+        raise ValueError("this task has none of the registered kinds; register one with interp.heads.register_kind.")
+    allowed = visible_keys(model, batch.tokens, batch.attention_mask)
+    if not any((related & allowed).any() for related in relations.values()):
+        raise ValueError(
+            f"none of the task's relations ({', '.join(relations)}) reaches a key that is visible to the model, whose "
+            f"attention is {model.cfg.attention}. Register one with interp.heads.register_kind."
+        )
+
+
+def _evidence(patterns: HeadPatterns, head: tuple[int, int]) -> dict[str, Any]:
+    """What a head looks like: fields of `HeadVerdict`."""
+    label = patterns.label[head[0]][head[1]]
+    kind = patterns.kinds.index(label) if label in patterns.kinds else int(patterns.score[head].argmax())
+    by_kind = {
+        "score": patterns.score,
+        "score_low": patterns.low,
+        "score_high": patterns.high,
+        "p_label": patterns.p_holm,
+        "value_weighted": patterns.value_weighted,
+    }
+    scores = {name: float(values[(*head, kind)]) for name, values in by_kind.items()}
+    named = {"layer": head[0], "head": head[1], "label": label, "kind": patterns.kinds[kind]}
+    return {**named, **scores, "moved": float(patterns.moved[head])}
+
+
+def _costs(effects: Effects, p: PValues) -> list[dict[str, Cost]]:
+    """Cost of every intervention that was tried, for each head."""
+    costs: list[dict[str, Cost]] = [{} for _ in effects.drop["mean"][0]]
+    for name in INTERVENTIONS:
+        ends = drop_interval(effects.drop[name], effects.total[:, None])
+        for head, values in enumerate(zip(*(end.tolist() for end in ends), strict=True)):
+            if not np.isnan(values).any():
+                tests = {}
+                if name in JUDGED:
+                    tests = {"p_matters": float(p.matters[name][head]), "p_harmless": float(p.harmless[name][head])}
+                costs[head][name] = Cost(**dict(zip(("drop", "low", "high"), map(tuple, values), strict=True)), **tests)
+    return costs
+
+
+def _set_costs(
+    sets: HeadSets, together: Float[np.ndarray, "sample set outcome"], total: Float[np.ndarray, "sample outcome"]
+) -> tuple[SetCost, ...]:
+    ends = zip(*(end.tolist() for end in drop_interval(together, total[:, None])), strict=True)
+    return tuple(
+        SetCost(heads=heads, cost=Cost(drop=tuple(drop), low=tuple(low), high=tuple(high)))
+        for heads, (drop, low, high) in zip(sets.all, ends, strict=True)
     )
 
 
-def _compare(result: AuditResult, twins: Sequence[AnyModel], task: Task, **settings) -> AuditResult:
-    """How many twins have a head of the same look and verdict in the same layer?"""
-    shape = max(result.heads)
-    agree = np.zeros(len(result.heads))
-    for index, one in enumerate(twins):
-        twin = prepare_model(one, "audit")
-        if max(every_head(twin)) != shape:
+def _with_agreement(
+    result: AuditResult, other_seeds: Sequence[AnyModel], task: Task, settings: dict[str, Any]
+) -> AuditResult:
+    """Add the fraction of other models with a head of the same label and verdict in the same layer."""
+    shape = result.heads[-1].place
+    likes = []
+    for index, one in enumerate(other_seeds):
+        other = prepare_model(one, "audit")
+        if every_head(other)[-1] != shape:
             raise ValueError(
-                f"twins[{index}] has {twin.cfg.n_layers} layers of {twin.cfg.n_heads} heads; give models of one shape."
+                f"other_seeds[{index}] has {other.cfg.n_layers} layers of {other.cfg.n_heads} heads, the "
+                f"audited model {shape[0] + 1} of {shape[1] + 1}; pass models of the same shape."
             )
-        other = audit(twin, task, **settings)
-        theirs = {(head[0], *rest) for head, *rest in zip(other.heads, other.label, other.verdict, strict=True)}
-        agree += [
-            (head[0], label, verdict) in theirs
-            for head, label, verdict in zip(result.heads, result.label, result.verdict, strict=True)
-        ]
-    return replace(result, twins_agree=agree / len(twins), n_twins=len(twins))
+        likes.append({(head.layer, head.label, head.verdict) for head in audit(other, task, **settings).heads})
+    heads = tuple(
+        replace(head, seeds_agree=sum((head.layer, head.label, head.verdict) in like for like in likes) / len(likes))
+        for head in result.heads
+    )
+    return replace(result, heads=heads, n_seeds=len(likes))

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks.interventions.ablation_engine import Net
-from interp.auditing.questions import check_fit
+from interp.auditing.audit import check_fit
 from interp.auditing.verdicts import SHARE
 from interp.core.activations import class_means, residuals_at_targets
 from interp.core.randomness import derived_generator

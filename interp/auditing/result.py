@@ -1,13 +1,14 @@
-"""What an audit found: the verdict on every head, with all its evidence."""
+"""Result of an audit: a record per head with its verdict, the evidence, and a sentence in plain English."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
-from interp.auditing.sentences import BECAUSE, READINGS, cost_in_words, look_in_words, name_of, named
+from hooks.interventions.ablation_engine import Head
 from interp.auditing.verdicts import JUDGED, VERDICTS
 from interp.core.results import Result
 
@@ -15,153 +16,227 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
+REASONS = {
+    "together": "; removing it alone is harmless (accuracy falls by {mean}), but not together with {partners}",
+    "cancelled": ", but is cancelled by {partners}: without it alone accuracy falls by {mean}, and removing both is "
+    "harmless",
+    "not needed": ", {but} is not needed: without it accuracy falls by {mean}",
+    "too close": "; whether it is needed is undecided: without it accuracy falls by {mean}",
+    "nothing to lose": "; the model is too close to chance for removing it to cost anything",
+    "needed": ", but is needed: without it accuracy falls by {mean}",
+    "not through its pattern": ", but does not depend on this pattern: without it accuracy falls by {mean}, with a "
+    "uniform pattern by {uniform}",
+    "pattern too close": " and is needed: without it accuracy falls by {mean}; whether it depends on its pattern is "
+    "undecided: with a uniform pattern accuracy falls by {uniform}",
+    "through its pattern": " and acts through this pattern: without it accuracy falls by {mean}, with a uniform "
+    "pattern by {uniform}, with {reading}",
+    "through something else": ", but acts through something else: without it accuracy falls by {mean}, with the ideal "
+    "pattern by {ideal}, with all other attention spread evenly by {read_part}",
+    "reading too close": " and is needed: without it accuracy falls by {mean}; whether it acts through this pattern is "
+    "undecided: with the ideal pattern accuracy falls by {ideal}, with all other attention spread evenly by "
+    "{read_part}",
+}
+"""Text for each reason, after what the head looks like. Fields are costs by intervention."""
+READINGS = {"ideal": "the ideal pattern by {ideal}", "read_part": "all other attention spread evenly by {read_part}"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Accuracy lost under one intervention, for each outcome that the audit judges by."""
+
+    drop: tuple[float, ...]
+    """Clean accuracy minus accuracy under the intervention, as a fraction."""
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    """Bounds of its 95 % interval; exact, so wider than zero where nothing was lost."""
+    p_matters: float | None = None
+    """p value (Holm) of "no outcome loses more than its threshold"; None if no verdict depends on the intervention."""
+    p_harmless: float | None = None
+    """p value (Holm) of "some outcome loses more than its threshold"."""
+
+    def worst(self, threshold: Float[np.ndarray, " outcome"]) -> int:
+        """Index of the outcome with the largest drop relative to its threshold."""
+        return int((np.array(self.drop) / threshold).argmax())
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadVerdict:
+    """Verdict on one head, with its evidence."""
+
+    layer: int
+    head: int
+    verdict: str
+    """faithful, misleading, hidden, idle, redundant or undecided."""
+    reason: str
+    """The rule that gave the verdict, a key of `REASONS`."""
+    partners: tuple[Head, ...]
+    """(layer, head) of heads that do the same work, or that cancel this one."""
+    label: str
+    """Label from `classify_heads`: a kind, uniform or unclassified."""
+    kind: str
+    """The label if it is a kind, else the kind with the highest score."""
+    score: float
+    """Attention on the keys of that kind: 0 at chance, 1 for all of it."""
+    score_low: float
+    score_high: float
+    """Bounds of its 95 % interval."""
+    p_label: float
+    """p value of the score (Holm, over all heads and kinds)."""
+    value_weighted: float
+    """The score with each key weighted by the norm of what the head writes from it."""
+    moved: float
+    """Mean over queries of the sum of those norms, weighted by attention."""
+    costs: Mapping[str, Cost]
+    """By intervention: zero, mean, resample; uniform, random_rows, ideal, read_part. Heads without a label have no
+    `ideal` and `read_part`; heads whose removal costs less than half a threshold have no `read_part`."""
+    seeds_agree: float | None = None
+    """Fraction of the models of other seeds with a head of this label and verdict in this layer."""
+
+    @property
+    def place(self) -> Head:
+        """(layer, head)."""
+        return self.layer, self.head
+
+    @property
+    def readable(self) -> bool:
+        """Whether the label is a kind."""
+        return self.label == self.kind
+
+    def is_harmless(self, intervention: str, alpha: float) -> bool:
+        """Whether the intervention was tested, and shown to be harmless at a level."""
+        p = self.costs[intervention].p_harmless if intervention in self.costs else None
+        return p is not None and p <= alpha
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetCost:
+    """Heads that were removed together, and what that costs."""
+
+    heads: tuple[Head, ...]
+    cost: Cost
+
 
 @dataclass(frozen=True, kw_only=True)
 class AuditResult(Result):
-    """Verdict and evidence, head by head. Axes: `head` in the order of `heads`, `outcome` those judged by."""
+    """Verdicts on all heads of a model, layer by layer."""
 
-    heads: tuple[tuple[int, int], ...]
-    """(layer, head)."""
-    verdict: tuple[str, ...]
-    """faithful, misleading, hidden, idle, redundant or undecided."""
-    because: tuple[str, ...]
-    """Which rule gave it."""
-    partners: tuple[tuple[tuple[int, int], ...], ...]
-    """Heads that stand in for each, or undo it."""
+    heads: tuple[HeadVerdict, ...]
     kinds: tuple[str, ...]
-    """What heads were scored on."""
-    label: tuple[str, ...]
-    """What each looks like (`classify_heads`)."""
-    kind: tuple[str, ...]
-    """Its label, or where it has none the kind it scores highest on: what the scores are of."""
-    score: Float[np.ndarray, " head"]
-    """Attention on the keys of that kind: 0 at chance, 1 for all of it."""
-    score_low: Float[np.ndarray, " head"]
-    score_high: Float[np.ndarray, " head"]
-    """Ends of its 95 % interval."""
-    p_label: Float[np.ndarray, " head"]
-    """p of the score, corrected for all heads and kinds."""
-    value_weighted: Float[np.ndarray, " head"]
-    """The score when keys count by the norm of what they write: what the head moves."""
-    moved: Float[np.ndarray, " head"]
-    """Mean norm of what a query is sent."""
+    """Kinds of attention that heads were scored on."""
     interventions: tuple[str, ...]
-    """zero, mean, resample; the pattern uniform, random_rows, ideal, read_part."""
     outcomes: tuple[str, ...]
-    """What the verdicts go by."""
+    """Outcomes that the verdicts are based on."""
     clean: Float[np.ndarray, " outcome"]
     """Accuracy of the whole model."""
     threshold: Float[np.ndarray, " outcome"]
-    """A head is needed if taking it out costs more than this."""
-    drop: Float[np.ndarray, "intervention head outcome"]
-    """Accuracy lost, as a fraction; not a number for `ideal` and `read_part` of heads that look like nothing, and for
-    `read_part` of heads that cost less than half a threshold: nothing depends on it there."""
-    low: Float[np.ndarray, "intervention head outcome"]
-    high: Float[np.ndarray, "intervention head outcome"]
-    """Ends of its 95 % interval; exact, so wider than zero where nothing was lost."""
-    p_matters: Float[np.ndarray, "judged head"]
-    """For mean, uniform, ideal, read_part: p of "it costs no outcome more than the threshold", Holm."""
-    p_harmless: Float[np.ndarray, "judged head"]
-    """p of "it costs some outcome more than the threshold", Holm."""
-    sets: tuple[tuple[tuple[int, int], ...], ...]
-    """Heads that were taken out together: fatal so on the sequences of the search, or writing against each other."""
-    set_drop: Float[np.ndarray, "set outcome"]
-    set_low: Float[np.ndarray, "set outcome"]
-    set_high: Float[np.ndarray, "set outcome"]
+    """A head is needed if removing it costs more than this."""
+    sets: tuple[SetCost, ...]
+    """Sets of heads removed together: sets that the search found to be needed together, and pairs with opposite
+    writes."""
     warnings: tuple[str, ...]
-    """What limits the verdicts."""
+    """Limitations of the verdicts."""
     alpha: float
     """Level of all verdicts together."""
     n: int
-    """Sequences behind each figure."""
-    twins_agree: Float[np.ndarray, " head"] | None = None
-    """Share of the twins with a head of the same look and verdict in that layer."""
-    n_twins: int = 0
+    """Number of sequences."""
+    n_seeds: int = 0
+    """Number of models of other seeds behind `seeds_agree`."""
 
-    def of(self, verdict: str) -> tuple[tuple[int, int], ...]:
-        """The heads with that verdict.
+    @classmethod
+    def _restore(cls, name: str, value: Any) -> Any:
+        if name == "heads":
+            costs = [{key: Cost(**cost) for key, cost in one["costs"].items()} for one in value]
+            return tuple(HeadVerdict(**{**one, "costs": cost}) for one, cost in zip(value, costs, strict=True))
+        if name == "sets":
+            return tuple(SetCost(heads=one["heads"], cost=Cost(**one["cost"])) for one in value)
+        return value
+
+    def of(self, verdict: str) -> tuple[Head, ...]:
+        """(layer, head) of the heads with a verdict.
 
         Raises:
-            ValueError: no such verdict (with those there are).
+            ValueError: an unknown verdict (lists the known ones).
         """
         if verdict not in VERDICTS:
             raise ValueError(f"verdict is {verdict!r}; choose one of {', '.join(VERDICTS)}.")
-        return tuple(head for head, given in zip(self.heads, self.verdict, strict=True) if given == verdict)
+        return tuple(head.place for head in self.heads if head.verdict == verdict)
 
     def cost(self, intervention: str) -> tuple[Float[np.ndarray, "head 3"], tuple[str, ...]]:
-        """Of each head on the outcome that suffers most, for its threshold: drop with its interval; and that outcome.
+        """Cost of an intervention on each head's worst outcome, relative to its threshold.
+
+        Returns:
+            Drop with the bounds of its interval for each head, NaN where the intervention was not tried; and the
+            outcome.
 
         Raises:
-            ValueError: no such intervention (with those there are).
+            ValueError: an unknown intervention (lists the known ones).
         """
         if intervention not in self.interventions:
             raise ValueError(f"intervention is {intervention!r}; choose one of {', '.join(self.interventions)}.")
-        row = self.interventions.index(intervention)
-        worst = np.nan_to_num(self.drop[row] / self.threshold, nan=-np.inf).argmax(-1)
-        each = np.arange(len(self.heads))
-        values = np.stack([part[row][each, worst] for part in (self.drop, self.low, self.high)], -1)
-        return values, tuple(self.outcomes[index] for index in worst)
+        values, outcomes = np.full((len(self.heads), 3), np.nan), [self.outcomes[0]] * len(self.heads)
+        for index, head in enumerate(self.heads):
+            if cost := head.costs.get(intervention):
+                worst = cost.worst(self.threshold)
+                values[index], outcomes[index] = (
+                    (cost.drop[worst], cost.low[worst], cost.high[worst]),
+                    self.outcomes[worst],
+                )
+        return values, tuple(outcomes)
 
     def sentences(self) -> tuple[str, ...]:
-        """One sentence per head in plain words: what it looks like, what it does."""
-        costs: list[dict[str, str]] = [{} for _ in self.heads]
-        for name in JUDGED:
-            values, outcomes = self.cost(name)
-            for said, outcome, value in zip(costs, outcomes, values, strict=True):
-                said[name] = cost_in_words(outcome, *(float(end) for end in value))
-        return tuple(self._sentence(index, said) for index, said in enumerate(costs))
+        """One sentence per head: what it looks like, and what removing it or replacing its pattern costs."""
+        return tuple(self._sentence(head) for head in self.heads)
 
-    def _sentence(self, index: int, said: dict[str, str]) -> str:
-        ideal = self.p_harmless[JUDGED.index("ideal"), index] <= self.alpha
-        rest = BECAUSE[self.because[index]].format(
-            partners=named(self.partners[index]) if self.partners[index] else "",
-            but="but" if self.label[index] in self.kinds else "and",
-            reading=READINGS["ideal" if ideal else "read_part"].format(**said),
-            **said,
+    def _sentence(self, head: HeadVerdict) -> str:
+        costs = {}
+        for name in JUDGED:
+            if cost := head.costs.get(name):
+                worst = cost.worst(self.threshold)
+                costs[name] = cost_in_words(self.outcomes[worst], cost.drop[worst], cost.low[worst], cost.high[worst])
+        reading = (
+            ""
+            if head.reason != "through its pattern"
+            else READINGS["ideal" if head.is_harmless("ideal", self.alpha) else "read_part"].format(**costs)
         )
-        look = look_in_words(self.label[index], self.kind[index], float(self.score[index]))
-        return f"{name_of(self.heads[index])} {look}{rest}."
+        rest = REASONS[head.reason].format(
+            partners=list_of_heads(head.partners), but="but" if head.readable else "and", reading=reading, **costs
+        )
+        return f"{name_of(head.place)} {look_in_words(head.label, head.kind, head.score)}{rest}."
 
     def to_dataframe(self) -> "pd.DataFrame":
-        """One row per head: verdict, look, and the cost of every intervention on the outcome that suffers most."""
+        """One row per head: verdict, label, scores, and the cost of every intervention on its worst outcome."""
         import pandas as pd
 
-        columns = {
-            "layer": [layer for layer, _ in self.heads],
-            "head": [head for _, head in self.heads],
-            "verdict": self.verdict,
-            "because": self.because,
-            "partners": [" ".join(map(name_of, partners)) for partners in self.partners],
-            "label": self.label,
-            "kind": self.kind,
-        }
-        for name in ("score", "score_low", "score_high", "p_label", "value_weighted", "moved"):
-            columns[name] = getattr(self, name)
+        names = ("layer", "head", "verdict", "reason", "partners", "label", "kind")
+        names += ("score", "score_low", "score_high", "p_label", "value_weighted", "moved")
+        columns: dict[str, Any] = {name: [getattr(head, name) for head in self.heads] for name in names}
+        columns["partners"] = [" ".join(map(name_of, partners)) for partners in columns["partners"]]
         for name in self.interventions:
             values, outcomes = self.cost(name)
             columns |= {name: values[:, 0], f"{name}_low": values[:, 1], f"{name}_high": values[:, 2]}
             if name == "mean":
                 columns["outcome"] = outcomes
-        for row, name in enumerate(JUDGED):
-            columns |= {f"{name}_p_matters": self.p_matters[row], f"{name}_p_harmless": self.p_harmless[row]}
-        if self.twins_agree is not None:
-            columns["twins_agree"] = self.twins_agree
+        for name in JUDGED:
+            for p in ("p_matters", "p_harmless"):
+                tests = [getattr(head.costs.get(name), p, np.nan) for head in self.heads]
+                columns[f"{name}_{p}"] = np.array(tests, dtype=float)
+        if self.n_seeds:
+            columns["seeds_agree"] = [head.seeds_agree for head in self.heads]
         return pd.DataFrame(columns | {"n": self.n})
 
     def plot(self) -> "alt.TopLevelMixin":
-        """Every head by what it looks like and what taking it out costs, and the map of verdicts."""
+        """Score against the cost of removing the head, and the verdict of each head by layer."""
         from interp.view.verdicts import verdict_chart
 
         return verdict_chart(self.to_dataframe(), sentences=self.sentences(), n=self.n)
 
     def __str__(self) -> str:
-        counts = Counter(self.verdict)
-        rows = []
-        for index, sentence in enumerate(self.sentences()):
-            twins = (
-                "" if self.twins_agree is None else f"  [{self.twins_agree[index]:.0%} of {self.n_twins} twins agree]"
+        counts, rows = Counter(head.verdict for head in self.heads), []
+        for head, sentence in zip(self.heads, self.sentences(), strict=True):
+            agree = (
+                "" if head.seeds_agree is None else f"  [{head.seeds_agree:.0%} of {self.n_seeds} other seeds agree]"
             )
-            rows.append(f"{self.verdict[index]:<11} {sentence}{twins}")
+            rows.append(f"{head.verdict:<11} {sentence}{agree}")
         counted = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name])
         judged = ", ".join(f"{name} {clean:.2f}" for name, clean in zip(self.outcomes, self.clean, strict=True))
         foot = [
@@ -170,3 +245,28 @@ class AuditResult(Result):
             f"{', '.join(dict.fromkeys(f'{value:.2f}' for value in self.threshold))}",
         ]
         return "\n".join([*rows, *foot, *self.warnings])
+
+
+def name_of(head: Head) -> str:
+    """A head as layer.head."""
+    return f"{head[0]}.{head[1]}"
+
+
+def list_of_heads(heads: Sequence[Head]) -> str:
+    """Heads in a sentence: "0.1, 2.3 and 4.5"."""
+    names = [name_of(head) for head in heads]
+    return " and ".join([*([", ".join(names[:-1])] if names[1:] else []), *names[-1:]])
+
+
+def look_in_words(label: str, kind: str, score: float) -> str:
+    """A head's label and score in a sentence."""
+    if label == "uniform":
+        return "looks uniform"
+    if label == "unclassified":
+        return f"looks like no known kind (nearest: {kind}, {score:.2f})"
+    return f"looks like {label} ({score:.2f})"
+
+
+def cost_in_words(outcome: str, drop: float, low: float, high: float) -> str:
+    """Accuracy lost on an outcome, with its interval."""
+    return f"{drop:.2f} [{low:.2f}, {high:.2f}] on {outcome}"

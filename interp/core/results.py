@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -84,7 +84,12 @@ class Result:
         known = set(cls._saved_names())
         if set(values) != known:
             raise ValueError(f"{path} differs from this version of {kind} in the fields {sorted(set(values) ^ known)}.")
-        return cls(**{name: _rich(value) for name, value in values.items()})
+        return cls(**{name: cls._restore(name, _rich(value)) for name, value in values.items()})
+
+    @classmethod
+    def _restore(cls, name: str, value: Any) -> Any:
+        """Rebuild a field from its saved form; overridden by results with records (dataclasses) in a field."""
+        return value
 
 
 def with_interval(value: float, low: float, high: float, digits: int = 3) -> str:
@@ -100,6 +105,8 @@ def _plain(value: Any) -> Any:
         # an empty nested list loses the sizes of the other axes
         shape = {} if value.size else {"shape": list(value.shape)}
         return {"array": values.tolist(), "dtype": str(value.dtype), **shape}
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -259,9 +259,9 @@ def balance(result: BalanceResult) -> Section:
 def verdicts(result: AuditResult) -> Section:
     """Verdict and finding on every head."""
     rows = [("head", "verdict", "finding")]
-    for head, verdict, sentence in zip(result.heads, result.verdict, result.sentences(), strict=True):
-        name = f"{head[0]}.{head[1]}"
-        rows.append((name, verdict, sentence.removeprefix(f"{name} ")))
+    for head, sentence in zip(result.heads, result.sentences(), strict=True):
+        name = f"{head.layer}.{head.head}"
+        rows.append((name, head.verdict, sentence.removeprefix(f"{name} ")))
     worst = ", ".join(dict.fromkeys(f"{value:.2f}" for value in result.threshold))
     text = (
         "A pattern shows where a head attends, not what it does. Faithful: the head is needed, and acts through its "

@@ -1,5 +1,6 @@
 """The audit study: claims, groups of models, rules, and measures on known answers."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -34,8 +35,16 @@ class Spec:
         self.task, self.seed, self.name = known_answer(name, 0).task, seed, name
 
 
+def verdicts(result):
+    return np.array([head.verdict for head in result.heads])
+
+
 def of(*names, group="lego-tied"):
     return [Audited(group, Spec(name, seed), audited(name)) for seed, name in enumerate(names)]
+
+
+def with_heads(result, **fields):
+    return replace(result, heads=tuple(replace(head, **fields) for head in result.heads))
 
 
 def measured(value=0.0, low=None, high=None, **numbers):
@@ -71,14 +80,10 @@ def test_quick_lego_models_are_a_subset_of_the_standard_ones():
 
 def test_readable_and_needed_heads():
     result = audited("dyck uneven, zero decoy")
-    assert dict(zip(readable(result).tolist(), result.verdict, strict=True)) == {
-        True: "misleading",
-        False: "hidden",
-    } or (set(np.array(result.verdict)[readable(result)]) == {"misleading"})
-    assert set(np.array(result.verdict)[needed(result)]) == {"hidden"}
-    assert set(np.array(audited("template copy, misread").verdict)[needed(audited("template copy, misread"))]) == {
-        "misleading"
-    }
+    assert set(verdicts(result)[readable(result)]) == {"misleading"}
+    assert set(verdicts(result)[needed(result)]) == {"hidden"}
+    misread = audited("template copy, misread")
+    assert set(verdicts(misread)[needed(misread)]) == {"misleading"}
 
 
 def test_share_treats_models_as_independent():
@@ -94,7 +99,7 @@ def test_shares_of_readable_and_needed_heads(monkeypatch):
     monkeypatch.setattr(audits, "audits", lambda evidence, names, n: iter(found))
     faithful = audits.measure_share(EVIDENCE, groups=["lego-tied"], among="readable")
     looks = sum(int(readable(one.result).sum()) for one in found)
-    acts = sum(verdict == "faithful" for one in found for verdict in one.result.verdict)
+    acts = sum(len(one.result.of("faithful")) for one in found)
     assert faithful.value == pytest.approx(acts / looks)
     assert faithful.numbers["heads"] == looks
     hidden = audits.measure_share(EVIDENCE, groups=["lego-tied"], among="needed")
@@ -131,7 +136,7 @@ def test_misleading_head_is_found_and_confirmed(monkeypatch):
 def test_unconfirmed_head_is_not_counted(monkeypatch):
     found = of("dyck stack, zero decoy")
     monkeypatch.setattr(trained, "audits", lambda evidence, names: iter(found))
-    other = interp.auditing.AuditResult(**{**vars(found[0].result), "verdict": ("idle",) * len(found[0].result.heads)})
+    other = with_heads(found[0].result, verdict="idle")
     monkeypatch.setattr(trained, "_again", lambda evidence, one: other)
     assert trained.measure_misleading(EVIDENCE).numbers["confirmed"] == 0
 
@@ -161,7 +166,7 @@ def test_verdicts_on_known_answers(monkeypatch):
     right = controls.measure_known(EVIDENCE, family="dyck")
     assert right.value == 1
     assert controls.judge_all(right) == "reproduced"
-    monkeypatch.setattr(controls, "misjudged", lambda answer, result: {result.heads[0]})
+    monkeypatch.setattr(controls, "misjudged", lambda answer, result: {result.heads[0].place})
     wrong = controls.measure_known(EVIDENCE, family="dyck")
     assert wrong.numbers["wrong"] == 2
     assert controls.judge_all(wrong) == "not reproduced"
@@ -170,7 +175,7 @@ def test_verdicts_on_known_answers(monkeypatch):
 def test_wrong_partners_are_misjudged():
     answer, result = known_answer("dyck stack, redundant", 0), audited("dyck stack, redundant")
     assert not controls.misjudged(answer, result)
-    alone = interp.auditing.AuditResult(**{**vars(result), "partners": ((),) * len(result.heads)})
+    alone = with_heads(result, partners=())
     assert controls.misjudged(answer, alone) == set(result.of("redundant"))
 
 

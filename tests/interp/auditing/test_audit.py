@@ -11,7 +11,8 @@ import torch
 import interp
 from hooks import Transformer
 from interp.auditing import AuditResult
-from interp.auditing.effects import INTERVENTIONS
+from interp.auditing.experiments import INTERVENTIONS
+from interp.auditing.verdicts import VERDICTS
 from interp.known_answers import known_answer, randomise
 from interp.known_answers.craft.randomise import random_orders
 from interp.known_answers.craft.surgery import permute_heads
@@ -55,32 +56,28 @@ def audited(name, n=N):
 def test_the_planted_truth_is_found(name):
     result = audited(name)
     truths = answer(name).heads
-    found = dict(zip(result.heads, result.verdict, strict=True))
-    assert found == {head: truth.truth for head, truth in truths.items()}
-    for head, label, partners in zip(result.heads, result.label, result.partners, strict=True):
-        assert (label if label in result.kinds else None) == truths[head].looks
-        if truths[head].truth == "redundant":
-            assert set(partners) == set(truths[head].partners)
+    assert {head.place: head.verdict for head in result.heads} == {at: truth.truth for at, truth in truths.items()}
+    for head in result.heads:
+        truth = truths[head.place]
+        assert (head.label if head.label in result.kinds else None) == truth.looks
+        assert head.readable == (truth.looks is not None)
+        if truth.truth == "redundant":
+            assert set(head.partners) == set(truth.partners)
     assert (result.clean == 1).all()
     assert all("is left out" in warning for warning in result.warnings)
 
 
 def test_these_are_all_kinds_of_truth():
-    assert {verdict for name in ANSWERS for verdict in audited(name).verdict} == set(
-        interp.auditing.verdicts.VERDICTS
-    ) - {"undecided"}
-    reasons = {because for name in ANSWERS for because in audited(name).because}
+    every = [head for name in ANSWERS for head in audited(name).heads]
+    assert {head.verdict for head in every} == set(VERDICTS) - {"undecided"}
+    reasons = {head.reason for head in every}
     assert {"together", "cancelled", "not needed", "needed", "not through its pattern"} <= reasons
     assert {"through its pattern", "through something else"} <= reasons
 
 
 def test_partners_of_a_head_that_is_cancelled_undo_it():
     result = audited("template same, cancelled decoys")
-    cancelled = {
-        head: partners
-        for head, because, partners in zip(result.heads, result.because, result.partners, strict=True)
-        if because == "cancelled"
-    }
+    cancelled = {head.place: head.partners for head in result.heads if head.reason == "cancelled"}
     assert len(cancelled) == 2
     assert all(cancelled[partners[0]] == (head,) for head, partners in cancelled.items())
 
@@ -90,11 +87,18 @@ def test_partners_of_a_head_that_is_cancelled_undo_it():
 
 def verdicts_of(result, place=lambda head: head):
     return {
-        place(head): (verdict, because, label, {place(other) for other in partners})
-        for head, verdict, because, label, partners in zip(
-            result.heads, result.verdict, result.because, result.label, result.partners, strict=True
-        )
+        place(head.place): (head.verdict, head.reason, head.label, {place(other) for other in head.partners})
+        for head in result.heads
     }
+
+
+def costs_of(result, field="drop", place=lambda head: head):
+    """(intervention, head, outcome), heads in the order of their new places."""
+    untried = (np.nan,) * len(result.outcomes)
+    heads = sorted(result.heads, key=lambda head: place(head.place))
+    return np.array([
+        [getattr(head.costs.get(name), field, untried) for head in heads] for name in result.interventions
+    ])  # fmt: skip
 
 
 def moved_to(orders):
@@ -110,8 +114,7 @@ def test_heads_in_another_order_have_the_same_verdicts(name):
     after = interp.audit(model, known.task, n=N)
     place = moved_to(orders)
     assert verdicts_of(after) == verdicts_of(before, place)
-    there = [after.heads.index(place(head)) for head in before.heads]
-    assert np.allclose(after.drop[:, there], before.drop, rtol=0, atol=1e-9, equal_nan=True)
+    assert np.allclose(costs_of(after), costs_of(before, place=place), rtol=0, atol=1e-9, equal_nan=True)
 
 
 def test_a_turned_stream_and_other_scales_change_no_verdict():
@@ -122,9 +125,8 @@ def test_a_turned_stream_and_other_scales_change_no_verdict():
     place = moved_to(random_orders(known.model, generator))
     after = interp.audit(turned.model, turned.task, n=N)
     assert verdicts_of(after) == verdicts_of(before, place)
-    there = [after.heads.index(place(head)) for head in before.heads]
-    # a model that was robbed of a value gives equal logits to all; which is largest is a matter of rounding
-    assert ((after.drop[:, there] == 0) == (before.drop == 0)).all()
+    # without the value that a head carries all logits are equal, and rounding decides which one is largest
+    assert ((costs_of(after) == 0) == (costs_of(before, place=place) == 0)).all()
 
 
 def test_letters_have_no_say():
@@ -141,20 +143,22 @@ def test_letters_have_no_say():
 @pytest.mark.parametrize("name", ["dyck stack, redundant", "template same, redundant"])
 def test_results_do_not_depend_on_how_the_batch_is_cut(name, tokens, monkeypatch):
     with_chunks = audited(name, n=128)
-    monkeypatch.setattr("interp.auditing.effects.TOKENS_PER_CHUNK", tokens)
+    monkeypatch.setattr("interp.auditing.experiments.TOKENS_PER_CHUNK", tokens)
     other = interp.audit(answer(name).model, answer(name).task, n=128)
     assert verdicts_of(other) == verdicts_of(with_chunks)
-    assert other.sets == with_chunks.sets
-    for field in ("drop", "low", "high", "set_drop"):
-        assert np.allclose(getattr(other, field), getattr(with_chunks, field), rtol=0, atol=1e-9, equal_nan=True)
+    assert [one.heads for one in other.sets] == [one.heads for one in with_chunks.sets]
+    for field in ("drop", "low", "high"):
+        assert np.allclose(costs_of(other, field), costs_of(with_chunks, field), rtol=0, atol=1e-9, equal_nan=True)
+    for one, same in zip(other.sets, with_chunks.sets, strict=True):
+        assert np.allclose(one.cost.drop, same.cost.drop, rtol=0, atol=1e-9)
 
 
 def test_the_seed_decides_everything():
     known, first = answer(SMALL), audited(SMALL)
     again, other = (interp.audit(known.model, known.task, n=N, seed=seed) for seed in (0, 1))
-    assert np.array_equal(again.drop, first.drop, equal_nan=True)
+    assert again.heads == first.heads
     assert str(again) == str(first)
-    assert not np.array_equal(other.drop, first.drop, equal_nan=True)
+    assert other.heads != first.heads
 
 
 def test_the_model_is_left_as_it_was():
@@ -194,56 +198,56 @@ def test_a_model_that_was_trained_on_noise_has_no_faithful_heads():
 
 def test_a_trained_model_has_verdicts(trained, tiny):
     result = interp.audit(trained.model, tiny, n=256)
-    assert set(result.verdict) <= set(interp.auditing.verdicts.VERDICTS)
+    assert {head.verdict for head in result.heads} <= set(VERDICTS)
     assert result.outcomes == ("#0", "#1")
     assert np.allclose(result.threshold, 0.2 * (result.clean - 0.5))
 
 
-# twins
+# other seeds
 
 
-def test_a_model_is_its_own_twin_in_whatever_order_its_heads_are():
+def test_a_model_agrees_with_itself_in_any_order_of_heads():
     known = answer(SMALL)
     turned = deepcopy(known.model)
     permute_heads(turned, [list(reversed(range(known.model.cfg.n_heads)))] * len(turned.stored_blocks))
-    twins = interp.audit(known.model, known.task, n=128, twins=[known.model, turned])
-    assert (twins.n_twins, twins.twins_agree.tolist()) == (2, [1.0] * len(twins.heads))
-    assert str(twins).count("[100% of 2 twins agree]") == len(twins.heads)
-    (decoy,) = twins.of("misleading")
+    same = interp.audit(known.model, known.task, n=128, other_seeds=[known.model, turned])
+    assert (same.n_seeds, [head.seeds_agree for head in same.heads]) == (2, [1.0] * len(same.heads))
+    assert str(same).count("[100% of 2 other seeds agree]") == len(same.heads)
+    (decoy,) = same.of("misleading")
     changed, (layer, head) = deepcopy(known.model), decoy
     with torch.no_grad():  # idle then
         changed.block(layer).attention.q.weight[head_rows(changed.block(layer), head)] = 0
-    mixed = interp.audit(known.model, known.task, n=128, twins=[known.model, changed])
-    assert ((mixed.twins_agree >= 0) & (mixed.twins_agree <= 1)).all()
-    agree = dict(zip(mixed.heads, mixed.twins_agree, strict=True))
+    mixed = interp.audit(known.model, known.task, n=128, other_seeds=[known.model, changed])
+    agree = {head.place: head.seeds_agree for head in mixed.heads}
+    assert all(0 <= one <= 1 for one in agree.values())
     assert agree.pop(decoy) == 0.5
     assert set(agree.values()) == {1.0}
-    assert "twins_agree" in mixed.to_dataframe()
+    assert "seeds_agree" in mixed.to_dataframe()
 
 
-def test_twins_agree_only_on_heads_that_look_alike():
-    """Two decoys, of which one looks at the top of the stack and the other at the start."""
+def test_other_seeds_agree_only_on_heads_with_the_same_label():
+    """Two decoys: one attends to the top of the stack, the other to the start."""
     same, other = (
         dyck_decoy(torch.Generator().manual_seed(1), work="stack", decoy=decoy) for decoy in ("zero", "start")
     )
-    result = interp.audit(same.model, same.task, n=128, twins=[other.model])
+    result = interp.audit(same.model, same.task, n=128, other_seeds=[other.model])
     theirs = interp.audit(other.model, same.task, n=128)
     (decoy,) = result.of("misleading")
     assert theirs.of("misleading") == (decoy,)
-    agree = dict(zip(result.heads, result.twins_agree, strict=True))
+    agree = {head.place: head.seeds_agree for head in result.heads}
     assert agree.pop(decoy) == 0
     assert set(agree.values()) == {1.0}
 
 
-def test_twins_have_one_shape(tiny, trained):
+def test_models_of_other_seeds_must_have_the_same_shape(tiny, trained):
     other = Transformer(interp.config_for(tiny, n_layers=1, d_model=32, n_heads=2))
-    with pytest.raises(ValueError, match=r"twins\[1\] has 1 layers of 2 heads; give models of one shape"):
-        interp.audit(trained.model, tiny, n=256, twins=[trained.model, other])
+    with pytest.raises(ValueError, match=r"other_seeds\[1\] has 1 layers of 2 heads, the audited model 2 of 2; pass"):
+        interp.audit(trained.model, tiny, n=256, other_seeds=[trained.model, other])
 
 
-def test_twins_may_be_at_chance_where_the_model_may(tiny):
+def test_models_of_other_seeds_may_be_at_chance_where_the_model_may(tiny):
     models = [Transformer(interp.config_for(tiny, n_layers=1, d_model=16, n_heads=2), seed=seed) for seed in (0, 1)]
-    assert interp.audit(models[0], tiny, n=128, at_chance=True, twins=models[1:]).n_twins == 1
+    assert interp.audit(models[0], tiny, n=128, at_chance=True, other_seeds=models[1:]).n_seeds == 1
 
 
 # the result
@@ -260,34 +264,28 @@ def test_a_result_is_saved_and_loaded(name, tmp_path):
     result = audited(name)
     result.save(tmp_path / "audit.json")
     loaded = AuditResult.load(tmp_path / "audit.json")
-    assert (loaded.heads, loaded.verdict, loaded.partners, loaded.sets) == (
-        result.heads,
-        result.verdict,
-        result.partners,
-        result.sets,
-    )
-    for field in ("drop", "low", "high", "p_matters", "p_harmless", "score", "set_drop", "set_low"):
-        assert np.array_equal(getattr(loaded, field), getattr(result, field), equal_nan=True)
-        assert getattr(loaded, field).shape == getattr(result, field).shape
+    assert (loaded.heads, loaded.sets) == (result.heads, result.sets)
+    for field in ("clean", "threshold"):
+        assert np.array_equal(getattr(loaded, field), getattr(result, field))
     assert str(loaded) == str(result)
 
 
 def test_a_row_per_head():
     result = audited("dyck stack, redundant")
     table = result.to_dataframe()
-    wanted = {"layer", "head", "verdict", "because", "partners", "label", "kind", "score", "outcome", "n", "moved"}
+    wanted = {"layer", "head", "verdict", "reason", "partners", "label", "kind", "score", "outcome", "n", "moved"}
     assert wanted <= set(table)
     assert {f"{name}{end}" for name in INTERVENTIONS for end in ("", "_low", "_high")} <= set(table)
-    assert "twins_agree" not in table
-    assert list(zip(table["layer"], table["head"], strict=True)) == list(result.heads)
+    assert "seeds_agree" not in table
+    assert list(zip(table["layer"], table["head"], strict=True)) == [head.place for head in result.heads]
     assert (table["mean"] <= table["mean_high"]).all()
     assert (table["n"] == N).all()
 
 
 def test_heads_by_verdict():
     result = audited("dyck stack, redundant")
-    every = [head for verdict in interp.auditing.verdicts.VERDICTS for head in result.of(verdict)]
-    assert sorted(every) == sorted(result.heads)
+    every = [head for verdict in VERDICTS for head in result.of(verdict)]
+    assert sorted(every) == [head.place for head in result.heads]
     with pytest.raises(ValueError, match="verdict is 'good'; choose one of faithful"):
         result.of("good")
 
@@ -295,11 +293,10 @@ def test_heads_by_verdict():
 def test_the_cost_is_of_the_outcome_that_suffers_most():
     result = audited("loop of two")
     values, outcomes = result.cost("mean")
-    row = result.interventions.index("mean")
-    for head, (value, outcome) in enumerate(zip(values, outcomes, strict=True)):
-        at = result.outcomes.index(outcome)
-        assert value.tolist() == [part[row, head, at] for part in (result.drop, result.low, result.high)]
-        assert (result.drop[row, head] / result.threshold).max() == result.drop[row, head, at] / result.threshold[at]
+    for head, value, outcome in zip(result.heads, values, outcomes, strict=True):
+        at, cost = result.outcomes.index(outcome), head.costs["mean"]
+        assert value.tolist() == [cost.drop[at], cost.low[at], cost.high[at]]
+        assert (np.array(cost.drop) / result.threshold).max() == cost.drop[at] / result.threshold[at]
     with pytest.raises(ValueError, match="intervention is 'prune'; choose one of zero, mean"):
         result.cost("prune")
 
@@ -308,7 +305,7 @@ def test_what_it_prints():
     result = audited("dyck stack, redundant")
     *rows, counts, judged = str(result).split("\n")
     assert len(rows) == len(result.heads)
-    assert all(row.startswith(verdict) for row, verdict in zip(rows, result.verdict, strict=True))
+    assert all(row.startswith(head.verdict) for row, head in zip(rows, result.heads, strict=True))
     assert "2 redundant" in counts
     assert f"{N} sequences, level 0.01 (Holm)" in counts
     assert judged.startswith("judged by accuracy on hard 1.00")
@@ -322,8 +319,8 @@ def test_it_can_be_drawn_and_reported(name, tmp_path):
     result = audited(name)
     drawn = chart_html(result.plot())
     assert "<svg" in drawn
-    assert all(verdict in drawn for verdict in set(result.verdict))
+    assert all(head.verdict in drawn for head in result.heads)
     page = interp.report([result], tmp_path / "page.html", title="Is it true?").read_text()
     assert "Audit of heads" in page
     for head, sentence in zip(result.heads, result.sentences(), strict=True):
-        assert sentence.removeprefix(f"{head[0]}.{head[1]} ").split(" (")[0] in page
+        assert sentence.removeprefix(f"{head.layer}.{head.head} ").split(" (")[0] in page

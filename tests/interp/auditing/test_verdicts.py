@@ -7,12 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interp.auditing import verdicts
-from interp.auditing.redundancy import FatalSets
-from interp.auditing.result import AuditResult
-from interp.auditing.sentences import BECAUSE, cost_in_words, look_in_words, named
-from interp.auditing.sets import HeadSets, cancelled_partners, redundant_partners
-from interp.auditing.verdicts import JUDGED, SHARE, VERDICTS, Judged, judge, sequences_needed
+from interp.auditing.experiments import INTERVENTIONS
+from interp.auditing.result import REASONS, AuditResult, Cost, HeadVerdict, cost_in_words, list_of_heads, look_in_words
+from interp.auditing.verdicts import (
+    JUDGED,
+    SHARE,
+    VERDICTS,
+    Judged,
+    PValues,
+    cancelled_partners,
+    judge,
+    p_values,
+    redundant_partners,
+    sequences_needed,
+)
 from interp.core.statistics import drop_tests, holm
 
 ALPHA = 0.01
@@ -24,7 +32,7 @@ P = {MATTERS: (SURE, 1.0), HARMLESS: (1.0, SURE), CLOSE: (OPEN, OPEN), "unknown"
 def found(mean, uniform=CLOSE, ideal=CLOSE, read_part=CLOSE):
     """p values of one head, by what is known of each intervention."""
     known = dict(zip(JUDGED, (mean, uniform, ideal, read_part), strict=True))
-    return verdicts.Tested(*({name: np.array([P[how][part]]) for name, how in known.items()} for part in (0, 1)))
+    return PValues(*({name: np.array([P[how][part]]) for name, how in known.items()} for part in (0, 1)))
 
 
 def verdict_of(p, readable=True, **settings):
@@ -48,10 +56,10 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize(("known", "readable", "unreadable", "because"), RULES)
-def test_every_rule(known, readable, unreadable, because):
-    assert verdict_of(found(*known)) == Judged(readable, because)
-    without = because if because in ("not needed", "too close") else "needed"
+@pytest.mark.parametrize(("known", "readable", "unreadable", "reason"), RULES)
+def test_every_rule(known, readable, unreadable, reason):
+    assert verdict_of(found(*known)) == Judged(readable, reason)
+    without = reason if reason in ("not needed", "too close") else "needed"
     assert verdict_of(found(*known[:2], "unknown", "unknown") if len(known) > 1 else found(*known), False) == Judged(
         unreadable, without
     )
@@ -59,7 +67,7 @@ def test_every_rule(known, readable, unreadable, because):
 
 def test_what_lies_on_the_level_is_told_and_what_lies_above_is_not():
     def p(value):
-        return verdicts.Tested({name: np.ones(1) for name in JUDGED}, {name: np.array([value]) for name in JUDGED})
+        return PValues({name: np.ones(1) for name in JUDGED}, {name: np.array([value]) for name in JUDGED})
 
     assert verdict_of(p(ALPHA)).verdict == "misleading"
     assert verdict_of(p(ALPHA * 1.001)).verdict == "undecided"
@@ -78,7 +86,7 @@ def test_partners_come_first_and_redundant_ones_before_those_that_cancel(known, 
 @pytest.mark.parametrize("readable", [True, False])
 def test_where_nothing_is_known_no_head_is_harmless(readable):
     for known in (rule[0] for rule in RULES):
-        given = verdict_of(found(*known), readable, knows=False)
+        given = verdict_of(found(*known), readable, at_chance=True)
         if known[0] == MATTERS:
             assert given == verdict_of(found(*known), readable)
         else:
@@ -87,7 +95,7 @@ def test_where_nothing_is_known_no_head_is_harmless(readable):
 
 def test_each_head_has_its_own_p_values():
     parts = [found(HARMLESS), found(MATTERS, HARMLESS), found(CLOSE)]
-    p = verdicts.Tested(
+    p = PValues(
         *(
             {name: np.concatenate([getattr(one, kind)[name] for one in parts]) for name in JUDGED}
             for kind in ("matters", "harmless")
@@ -100,7 +108,7 @@ def test_each_head_has_its_own_p_values():
 def test_every_verdict_and_every_reason_has_a_rule():
     reached = {rule[1] for rule in RULES} | {rule[2] for rule in RULES} | {"redundant"}
     assert reached == set(VERDICTS)
-    assert {rule[3] for rule in RULES} | {"needed", "together", "cancelled", "nothing to lose"} == set(BECAUSE)
+    assert {rule[3] for rule in RULES} | {"needed", "together", "cancelled", "nothing to lose"} == set(REASONS)
 
 
 # one family of tests
@@ -115,7 +123,7 @@ def drops(seed=0, n=120, heads=5, outcomes=2):
 def test_both_kinds_of_p_of_all_interventions_are_one_family():
     family = {"mean": drops(0), "uniform": drops(1), "sets": drops(2, heads=3)}
     asked, threshold = np.ones((120, 2)), np.array([0.1, 0.08])
-    result = verdicts.tested(family, asked, threshold)
+    result = p_values(family, asked, threshold)
     raw = {}
     for name, drop in family.items():
         for head in range(drop.shape[1]):
@@ -132,8 +140,8 @@ def test_readings_that_do_not_exist_are_no_part_of_the_family():
     asked, threshold = np.ones((120, 2)), np.array([0.1, 0.08])
     ideal = drops(1)
     ideal[:, [1, 3]] = np.nan
-    whole = verdicts.tested({"mean": drops(0), "ideal": ideal}, asked, threshold)
-    without = verdicts.tested({"mean": drops(0), "ideal": ideal[:, [0, 2, 4]]}, asked, threshold)
+    whole = p_values({"mean": drops(0), "ideal": ideal}, asked, threshold)
+    without = p_values({"mean": drops(0), "ideal": ideal[:, [0, 2, 4]]}, asked, threshold)
     for kind in ("matters", "harmless"):
         with_gaps, packed = getattr(whole, kind), getattr(without, kind)
         assert np.isnan(with_gaps["ideal"]).tolist() == [False, True, False, True, False]
@@ -144,7 +152,7 @@ def test_readings_that_do_not_exist_are_no_part_of_the_family():
 def test_a_head_matters_by_one_outcome_and_is_harmless_by_all():
     drop = np.zeros((200, 1, 2))
     drop[:100, 0, 1] = 1
-    result = verdicts.tested({"mean": drop}, np.ones((200, 2)), np.array([0.1, 0.1]))
+    result = p_values({"mean": drop}, np.ones((200, 2)), np.array([0.1, 0.1]))
     assert result.matters["mean"][0] < ALPHA
     assert result.harmless["mean"][0] == 1
 
@@ -156,7 +164,7 @@ PAIR, HEADS = ((0, 0), (1, 1)), [(0, 0), (0, 1), (1, 1)]
 
 def of_pair(matters, harmless, *, alone_matters=1.0, alone_harmless=1.0):
     """p values of one pair, and of each of three heads alone."""
-    return verdicts.Tested(
+    return PValues(
         {"sets": np.array([matters]), "mean": np.full(3, alone_matters)},
         {"sets": np.array([harmless]), "mean": np.full(3, alone_harmless)},
     )
@@ -165,16 +173,16 @@ def of_pair(matters, harmless, *, alone_matters=1.0, alone_harmless=1.0):
 @pytest.mark.parametrize("together", [SURE, OPEN])
 @pytest.mark.parametrize("alone", [SURE, OPEN])
 def test_heads_are_redundant_if_it_is_proven_of_the_pair_and_of_each(together, alone):
-    sets = HeadSets(FatalSets((PAIR,), (), 9), ())
-    partners = redundant_partners(sets, of_pair(together, 1.0, alone_harmless=alone), ALPHA, HEADS)
+    p = of_pair(together, 1.0, alone_harmless=alone)
+    partners = redundant_partners([PAIR], p, heads=HEADS, alpha=ALPHA)
     assert partners == ({PAIR[0]: (PAIR[1],), PAIR[1]: (PAIR[0],)} if together == alone == SURE else {})
 
 
 @pytest.mark.parametrize("together", [SURE, OPEN])
 @pytest.mark.parametrize("alone", [SURE, OPEN])
 def test_heads_cancel_if_each_matters_and_both_do_not(together, alone):
-    sets = HeadSets(FatalSets((), tuple(HEADS), 1), (PAIR,))
-    partners = cancelled_partners(sets, of_pair(1.0, together, alone_matters=alone), ALPHA, HEADS)
+    p = of_pair(1.0, together, alone_matters=alone)
+    partners = cancelled_partners([PAIR], p, heads=HEADS, alpha=ALPHA)
     assert partners == ({PAIR[0]: (PAIR[1],), PAIR[1]: (PAIR[0],)} if together == alone == SURE else {})
 
 
@@ -191,7 +199,7 @@ ENOUGH = [
 def test_so_many_sequences_are_enough_and_one_fewer_is_not(n_tests, threshold, alpha):
     def p_harmless(n):
         drop = np.zeros((n, n_tests // 2, 1))
-        return verdicts.tested({"mean": drop}, np.ones((n, 1)), np.array([threshold])).harmless["mean"]
+        return p_values({"mean": drop}, np.ones((n, 1)), np.array([threshold])).harmless["mean"]
 
     n = sequences_needed(n_tests, alpha, threshold)
     assert (p_harmless(n) <= alpha).all()
@@ -200,47 +208,41 @@ def test_so_many_sequences_are_enough_and_one_fewer_is_not(n_tests, threshold, a
 
 def test_a_very_strict_level_can_be_reached_with_the_sequences_that_are_said_to_be_needed():
     n = sequences_needed(100, 1e-6, 0.1)
-    result = verdicts.tested({"mean": np.zeros((n, 50, 1))}, np.ones((n, 1)), np.array([0.1]))
+    result = p_values({"mean": np.zeros((n, 50, 1))}, np.ones((n, 1)), np.array([0.1]))
     assert (result.harmless["mean"] <= 1e-6).all()
 
 
 # sentences
 
 
-def made_up(because, *, label="association", p_ideal=1.0):
+def made_up(reason, *, label="association", p_ideal=1.0, drop=(0.25, 0.4), threshold=(0.1, 0.08)):
     """An audit of one head that got its verdict for this reason."""
-    partners = ((1, 2), (3, 0)) if because in ("together", "cancelled") else ()
-    one, cells = np.array([0.5]), np.full((7, 1, 2), 0.25)
-    cells[:, :, 1] = 0.4
-    p = np.ones((4, 1))
-    p[JUDGED.index("ideal")] = p_ideal
+    low, high = tuple(one - 0.125 for one in drop), tuple(one + 0.125 for one in drop)
+    cost = Cost(drop=drop, low=low, high=high, p_matters=1.0, p_harmless=1.0)
+    head = HeadVerdict(
+        layer=0,
+        head=3,
+        verdict="undecided",
+        reason=reason,
+        partners=((1, 2), (3, 0)) if reason in ("together", "cancelled") else (),
+        label=label,
+        kind="association",
+        score=0.5,
+        score_low=0.5,
+        score_high=0.5,
+        p_label=0.5,
+        value_weighted=0.5,
+        moved=0.5,
+        costs=dict.fromkeys(INTERVENTIONS, cost) | {"ideal": replace(cost, p_harmless=p_ideal)},
+    )
     return AuditResult(
-        heads=((0, 3),),
-        verdict=("undecided",),
-        because=(because,),
-        partners=(partners,),
+        heads=(head,),
         kinds=("association", "broadcast"),
-        label=(label,),
-        kind=("association",),
-        score=one,
-        score_low=one,
-        score_high=one,
-        p_label=one,
-        value_weighted=one,
-        moved=one,
-        interventions=("zero", "mean", "resample", "uniform", "random_rows", "ideal", "read_part"),
+        interventions=INTERVENTIONS,
         outcomes=("first", "second"),
         clean=np.array([1.0, 0.9]),
-        threshold=np.array([0.1, 0.08]),
-        drop=cells,
-        low=cells - 0.125,
-        high=cells + 0.125,
-        p_matters=p,
-        p_harmless=p,
+        threshold=np.array(threshold),
         sets=(),
-        set_drop=np.zeros((0, 2)),
-        set_low=np.zeros((0, 2)),
-        set_high=np.zeros((0, 2)),
         warnings=(),
         alpha=ALPHA,
         n=100,
@@ -248,40 +250,36 @@ def made_up(because, *, label="association", p_ideal=1.0):
 
 
 @pytest.mark.parametrize("label", ["association", "uniform", "unclassified"])
-@pytest.mark.parametrize("because", sorted(BECAUSE))
-def test_every_reason_makes_a_sentence(because, label):
-    (sentence,) = made_up(because, label=label).sentences()
+@pytest.mark.parametrize("reason", sorted(REASONS))
+def test_every_reason_makes_a_sentence(reason, label):
+    (sentence,) = made_up(reason, label=label).sentences()
     assert re.fullmatch(r"0\.3 looks [^{}]*[^{} .]\.", sentence)
     assert "  " not in sentence
-    assert ("1.2 and 3.0" in sentence) == (because in ("together", "cancelled"))
+    assert ("1.2 and 3.0" in sentence) == (reason in ("together", "cancelled"))
     costs = "0.40 [0.28, 0.53] on second" in sentence  # of the outcome that suffers most
-    assert costs == (because != "nothing to lose")
-    assert {"association": "association (0.50)", "uniform": "uniform", "unclassified": "nothing (nearest"}[label] in (
-        sentence
-    )
+    assert costs == (reason != "nothing to lose")
+    look = {"association": "association (0.50)", "uniform": "uniform", "unclassified": "no known kind (nearest"}[label]
+    assert look in sentence
 
 
-def test_the_outcome_that_suffers_most_is_the_one_furthest_above_its_threshold():
-    result = made_up("needed")
-    drop = result.drop.copy()
-    drop[..., 0], drop[..., 1] = 0.3, 0.2
-    values, outcomes = replace(result, drop=drop, low=drop - 0.1, threshold=np.array([0.2, 0.05])).cost("mean")
+def test_the_worst_outcome_is_the_one_furthest_above_its_threshold():
+    values, outcomes = made_up("needed", drop=(0.3, 0.2), threshold=(0.2, 0.05)).cost("mean")
     assert (outcomes, values[0, 0]) == (("second",), 0.2)
 
 
-def test_a_decoy_is_contradicted_and_an_idle_head_is_not():
-    assert ", but nothing depends on it" in made_up("not needed").sentences()[0]
-    assert ", and nothing depends on it" in made_up("not needed", label="unclassified").sentences()[0]
+def test_a_decoy_gets_a_but_and_an_idle_head_an_and():
+    assert ", but is not needed" in made_up("not needed").sentences()[0]
+    assert ", and is not needed" in made_up("not needed", label="unclassified").sentences()[0]
 
 
-def test_the_reading_that_holds_is_the_one_told():
-    assert "the ideal one by" in made_up("through its pattern", p_ideal=SURE).sentences()[0]
-    assert "blurred but what was read" in made_up("through its pattern").sentences()[0]
+def test_the_sentence_gives_the_intervention_that_is_harmless():
+    assert "with the ideal pattern by" in made_up("through its pattern", p_ideal=SURE).sentences()[0]
+    assert "with all other attention spread evenly by" in made_up("through its pattern").sentences()[0]
 
 
 def test_words():
-    assert named([(0, 1)]) == "0.1"
-    assert named([(0, 1), (2, 3), (4, 5)]) == "0.1, 2.3 and 4.5"
-    assert look_in_words("unclassified", "self", 0.125) == "looks like nothing (nearest self, 0.12)"
+    assert list_of_heads([(0, 1)]) == "0.1"
+    assert list_of_heads([(0, 1), (2, 3), (4, 5)]) == "0.1, 2.3 and 4.5"
+    assert look_in_words("unclassified", "self", 0.125) == "looks like no known kind (nearest: self, 0.12)"
     assert cost_in_words("#1", 0.5, -0.25, 0.75) == "0.50 [-0.25, 0.75] on #1"
     assert 0 < SHARE < 1

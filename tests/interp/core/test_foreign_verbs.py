@@ -256,14 +256,14 @@ def test_diagonals_are_those_of_the_bridges_matrices(kind):
 @pytest.mark.parametrize("kind", ["llama", "neox", "bert"])
 def test_the_audit_takes_a_bridge(kind):
     found = interp.audit(bridge_for(kind), PADDED, n=16, at_chance=True)
-    assert len(found.verdict) == 8
+    assert len(found.heads) == 8
     assert found.interventions[0] == "zero"
     batch = batch_of(PADDED, "audit", 16)
     right, _ = accuracy_and_loss(PADDED, bridge_for(kind), batch)
     places = [PADDED.outcomes.index(name) for name in found.outcomes]
-    for index, (layer, head) in enumerate(found.heads):
-        after, _ = accuracy_and_loss(PADDED, bridge_for(kind), batch, [put(layer, [head], 0.0)])
-        np.testing.assert_allclose(found.drop[0, index], (right - after)[places], atol=1e-9)
+    for head in found.heads:
+        after, _ = accuracy_and_loss(PADDED, bridge_for(kind), batch, [put(head.layer, [head.head], 0.0)])
+        np.testing.assert_allclose(head.costs["zero"].drop, (right - after)[places], atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "roberta", "native"])
@@ -359,8 +359,8 @@ def test_our_own_models_come_through_as_they_are():
 
 
 def test_twins_and_untrained_models_of_an_audit_may_be_bridges():
-    found = interp.audit(bridge_for("native"), SHORT, n=16, at_chance=True, twins=[bridge_for("native", 1)])
-    assert found.n_twins == 1
+    found = interp.audit(bridge_for("native"), SHORT, n=16, at_chance=True, other_seeds=[bridge_for("native", 1)])
+    assert found.n_seeds == 1
     read = interp.classify_heads(bridge_for("native"), PADDED, n=16, untrained=bridge_for("native", 1))
     wanted = interp.classify_heads(bridge_for("native", 1), PADDED, n=16)
     np.testing.assert_allclose(read.untrained, wanted.score)

@@ -12,7 +12,7 @@ from texts import NAMES, corpus, documents
 import interp
 from hooks import Transformer, make_model
 from hooks.hardcoded.head_patterns import HeadPattern
-from interp.auditing.questions import judged_outcomes
+from interp.auditing.verdicts import judged_outcomes
 from interp.core.randomness import derived_generator
 from interp.evaluation.evaluate import score_batch
 from interp.evaluation.perplexity import PerplexityResult, perplexity

@@ -76,14 +76,12 @@ def wrong_verdicts(name, seed):
     result = interp.audit(known.model, known.task, seed=seed)
     if result.of("undecided"):
         result = interp.audit(known.model, known.task, n=MORE, seed=seed)
-    wrong = [] if set(result.heads) == set(known.heads) else [f"{name}: other heads"]
-    for head, verdict, partners, sentence in zip(
-        result.heads, result.verdict, result.partners, result.sentences(), strict=True
-    ):
-        truth = known.heads[head]
-        others = truth.truth == "redundant" and set(partners) != set(truth.partners)
-        if verdict != truth.truth or others:
-            wrong.append(f"{name}, seed {seed}: {truth} is called {verdict}. {sentence} {result.warnings}")
+    wrong = [] if {head.place for head in result.heads} == set(known.heads) else [f"{name}: other heads"]
+    for head, sentence in zip(result.heads, result.sentences(), strict=True):
+        truth = known.heads[head.place]
+        others = truth.truth == "redundant" and set(head.partners) != set(truth.partners)
+        if head.verdict != truth.truth or others:
+            wrong.append(f"{name}, seed {seed}: {truth} is called {head.verdict}. {sentence} {result.warnings}")
     return wrong
 
 

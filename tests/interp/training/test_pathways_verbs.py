@@ -131,7 +131,7 @@ def test_heads_are_ablated(model, method):
 
 def test_the_remaining_verbs_work(model, learned):
     audit = interp.audit(model, TASK, n=64, alpha=0.3, at_chance=True)
-    assert len(audit.verdict) == 14
+    assert len(audit.heads) == 14
     probe = interp.probe(model, TASK, n_train=300, n_test=200)
     assert probe.accuracy[-1].max() > 0.7
     found = interp.diagonals(model)

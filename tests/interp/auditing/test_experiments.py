@@ -10,7 +10,7 @@ import torch
 import interp
 from hooks import FullyConnected, Transformer
 from hooks.modules import take, visible_keys
-from interp.auditing.effects import INTERVENTIONS, Laboratory, every_head, opposed
+from interp.auditing.experiments import INTERVENTIONS, HeadExperiments, every_head, opposed
 from interp.core.randomness import derived_generator
 from interp.heads.kinds import relations_of
 from interp.heads.methods import N_REFERENCE, random_weights
@@ -52,8 +52,8 @@ def batch(known):
 
 
 @pytest.fixture(scope="module")
-def laboratory(known, batch):
-    return Laboratory(known.model, known.task, batch, seed=SEED)
+def experiments(known, batch):
+    return HeadExperiments(known.model, known.task, batch, SEED)
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +62,8 @@ def labels(known):
 
 
 @pytest.fixture(scope="module")
-def effects(laboratory, labels):
-    return laboratory.effects(labels)
+def effects(experiments, labels):
+    return experiments.effects(labels)
 
 
 def right(known, batch, hooks=()):
@@ -160,11 +160,11 @@ def test_nothing_is_lost_by_what_is_asked_and_something_by_each_removal(known, b
         assert (cost > 0) == (truth.truth in ("faithful", "hidden"))
 
 
-def test_sets_go_together(known, batch, laboratory):
+def test_effects_of_sets_of_heads(known, batch):
     heads = every_head(known.model)
     sets = [tuple(heads[:2]), (heads[0], heads[-1]), tuple(heads)]
     for keep in (False, True):
-        found = laboratory.removed(sets, keep=keep)
+        found = HeadExperiments(known.model, known.task, batch, SEED, keep=keep).removed(sets)
         for place, chosen in enumerate(sets):
             hooks = [output_hook(known, batch, head, "mean") for head in chosen]
             check(known, batch, hooks, found[:, place])
@@ -173,10 +173,11 @@ def test_sets_go_together(known, batch, laboratory):
 def test_heads_that_write_against_each_other_are_found():
     answer = known_answer("template same, cancelled decoys", 0)
     batch = answer.task.sample(64, generator=torch.Generator().manual_seed(1), split="validation")
-    pairs = opposed(Laboratory(answer.model, answer.task, batch, seed=0), 0.5)
+    experiments = HeadExperiments(answer.model, answer.task, batch, 0, keep=True)
+    pairs = opposed(experiments, 0.5)
     cancelled = {(head, *truth.partners) for head, truth in answer.heads.items() if truth.truth == "misleading"}
     assert {tuple(sorted(pair)) for pair in cancelled} <= set(pairs)
-    assert opposed(Laboratory(answer.model, answer.task, batch, seed=0), 1.01) == []
+    assert opposed(experiments, 1.01) == []
 
 
 # what is refused
@@ -261,7 +262,9 @@ def test_a_model_at_chance_is_refused_and_audited_when_asked(tiny):
 def test_outcomes_that_are_asked_for_are_the_only_ones(trained, tiny):
     result = interp.audit(trained.model, tiny, n=256, outcomes=["#1"])
     assert result.outcomes == ("#1",)
-    assert result.drop.shape == (len(INTERVENTIONS), 4, 1)
+    assert result.interventions == INTERVENTIONS
+    assert {len(cost.drop) for head in result.heads for cost in head.costs.values()} == {1}
+    assert len(result.heads) == 4
 
 
 def test_a_task_without_relations_is_refused(trained, tiny, monkeypatch):
@@ -277,7 +280,7 @@ def test_relations_that_the_model_cannot_see_are_refused(monkeypatch):
 
     monkeypatch.setattr("interp.heads.kinds._KINDS", {"next": next_token})
     task = Causal(n_vars=2, sentence_format="compact")
-    with pytest.raises(ValueError, match=r"none of the task's relations \(next\) reaches a key .* it is causal"):
+    with pytest.raises(ValueError, match=r"none of the task's relations \(next\) reaches a key .* attention is causal"):
         interp.audit(untrained(task), task)
 
 
