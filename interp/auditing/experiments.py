@@ -1,6 +1,6 @@
 """Ablation and pattern replacement of every head, and of sets of heads."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, cast
@@ -37,7 +37,7 @@ class Effects:
     total: Float[np.ndarray, "sample outcome"]
     """Answers scored."""
     drop: Mapping[str, Float[np.ndarray, "sample head outcome"]]
-    """Right answers lost under each intervention, heads in the order of `every_head`; NaN where it was not tried."""
+    """Right answers lost, by intervention; NaN where it was not tried."""
 
     def on(self, outcomes: Sequence[int]) -> "Effects":
         """The effects on some of the outcomes."""
@@ -73,9 +73,9 @@ class HeadExperiments:
             self._removals[method] = replacements(method, self.model, self.task, self.batch, seed=self.seed)
         return self._removals[method]
 
-    def parts(self) -> Iterator[tuple[Batch, slice, AblationEngine]]:
+    def parts(self) -> Iterable[tuple[Batch, slice, AblationEngine]]:
         """Parts of the batch, each with its rows and an ablation engine."""
-        return iter(self._kept) if self.keep else self._run()
+        return self._kept if self.keep else self._run()
 
     @cached_property
     def _kept(self) -> list[tuple[Batch, slice, AblationEngine]]:
@@ -306,10 +306,9 @@ def sets_to_test(
         outcomes: Indices of the outcomes that count.
         threshold: Loss of accuracy that counts on each of them.
     """
-    heads = search.heads
     cost = (effects.drop["mean"].sum(0) / np.maximum(effects.total.sum(0), 1e-300))[:, outcomes]
-    needed = (cost > threshold).any(-1)
-    spare = [head for head, alone in zip(heads, needed, strict=True) if not alone]
+    needed = dict(zip(search.heads, (cost > threshold).any(-1), strict=True))
+    spare = [head for head, alone in needed.items() if not alone]
     total = search.score().total.double().numpy()[:, outcomes]
 
     @cache
@@ -324,8 +323,8 @@ def sets_to_test(
         together = lost(*sorted(chosen))  # a set that costs little needs no test of its heads alone
         return suspect(together) and suspect(together - sum(lost(head) for head in chosen))
 
-    against = [pair for pair in opposed(search, OPPOSED) if any(needed[heads.index(head)] for head in pair)]
-    return HeadSets(fatal_sets(spare, fatal).sets, tuple(against[: max(8, len(heads) // 2)]))
+    against = [pair for pair in opposed(search, OPPOSED) if any(needed[head] for head in pair)]
+    return HeadSets(fatal_sets(spare, fatal).sets, tuple(against[: max(8, len(needed) // 2)]))
 
 
 @torch.no_grad()
