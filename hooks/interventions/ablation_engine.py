@@ -98,7 +98,6 @@ class AblationEngine:
             v = projected_values(self.model, layer, v, seen[at + "hook_resid_pre"])
         return HeadInputs(z=seen[at + self._output], v=v, pattern=seen[at + "attn.hook_pattern"])
 
-    @torch.no_grad()
     def each_head(
         self, replace: Replacement, chosen: Collection[Head] | None = None
     ) -> Iterator[tuple[Head, Float[Tensor, "batch read d_vocab_out"]]]:
@@ -117,8 +116,7 @@ class AblationEngine:
             change = self._change(layer, replace)
             for start in range(0, len(every), per_pass):
                 heads = every[start : start + per_pass]
-                attn_out = self._attn_out(layer) + self._written(layer, heads, change, "h b p d")
-                logits = self._after(layer, attn_out, self.read_at)
+                logits = self._one_by_one(layer, heads, change)
                 yield from (((layer, head), part) for head, part in zip(heads, logits, strict=True))
 
     @torch.no_grad()
@@ -142,9 +140,17 @@ class AblationEngine:
                 return self._after(first, attn_out[None], self.read_at)[0]
             return take(self._after(first, attn_out[None], None)[0], self.read_at)  # a replacement needs all of z
 
+    @torch.no_grad()
+    def _one_by_one(
+        self, layer: int, heads: list[int], change: Float[Tensor, "batch pos head width"]
+    ) -> Float[Tensor, "edit batch read d_vocab_out"]:
+        attn_out = self._attn_out(layer) + self._written(layer, heads, change, "h b p d")
+        return self._after(layer, attn_out, self.read_at)
+
     def _attn_out(self, layer: int) -> Float[Tensor, "batch pos d_model"]:
         return self.cache[f"blocks.{layer}.hook_attn_out"]
 
+    @torch.no_grad()
     def _change(self, layer: int, replace: Replacement) -> Float[Tensor, "batch pos head width"]:
         clean = self.heads(layer)
         return replace(layer, clean) - clean.z

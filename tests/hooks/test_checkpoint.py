@@ -1,4 +1,4 @@
-"""A checkpoint gives the same model back, or says why not; a write that fails leaves the old file."""
+"""Checkpoints: exact round trips, error texts, and atomic writes."""
 
 import os
 
@@ -49,14 +49,14 @@ def test_tied_weights_are_stored_once(make, path):
     assert abs(tied - path.stat().st_size) < 100
 
 
-def test_saving_leaves_nothing_else_in_the_folder(make, path):
+def test_saving_leaves_no_temporary_files(make, path):
     for seed in (1, 2):
         save_checkpoint(make(seed=seed), path)
         assert os.listdir(path.parent) == [path.name]
     assert torch.equal(load_checkpoint(path).W_E, make(seed=2).W_E)
 
 
-def test_folders_are_made_and_a_string_is_a_path(make, tmp_path):
+def test_folders_are_created_and_paths_may_be_strings(make, tmp_path):
     save_checkpoint(make(), str(tmp_path / "a" / "b"))
     assert load_checkpoint(str(tmp_path / "a" / "b")).cfg == make().cfg
 
@@ -81,7 +81,7 @@ def test_other_files_are_refused(path):
             load_checkpoint(path)
 
 
-def test_missing_file_is_said_to_be_missing(path):
+def test_missing_file(path):
     with pytest.raises(FileNotFoundError, match=r"there is no checkpoint at .*model.safetensors"):
         load_checkpoint(path)
 
@@ -103,7 +103,7 @@ def test_file_of_another_kind_is_refused(path):
     assert description == {}
 
 
-def test_another_config_is_refused_field_by_field(make, path):
+def test_another_config_is_refused_with_the_fields_that_differ(make, path):
     save_checkpoint(make(tied=True), path)
     with pytest.raises(ValueError, match=r"has another config: block is 'pre_ln', not 'dyck', tied is True, not False"):
         load_checkpoint(path, cfg=make(block="dyck").cfg)

@@ -1,4 +1,4 @@
-"""Tiny random bridges of six kinds, with weights large enough that every edit shows."""
+"""Tiny random bridges of six kinds, with weights so large that every edit has an effect."""
 
 import torch
 import transformers
@@ -31,7 +31,7 @@ _MODELS = {
 
 
 def hugging_face(kind, *, attention="eager", seed=0, d_vocab=D_VOCAB):
-    """A random Hugging Face model; gains and biases too are random, so that a forgotten one shows."""
+    """A random Hugging Face model; gains and biases are random too, so that a missing one has an effect."""
     make_config, make_model, sizes = _MODELS[kind]
     config = make_config(vocab_size=d_vocab, initializer_range=0.35, attn_implementation=attention, **sizes)
     with torch.random.fork_rng(devices=[]):

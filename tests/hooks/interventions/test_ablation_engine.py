@@ -1,4 +1,4 @@
-"""The engine's shortcuts change nothing: every intervention against hooks that do it by hand."""
+"""AblationEngine, against hooks that make the same replacements in a full pass."""
 
 from types import SimpleNamespace
 
@@ -31,7 +31,7 @@ READ_AT = torch.tensor([[0, 7], [3, 3], [6, 2], [1, 4]])
 
 
 def other(layer, z):
-    """What heads hand on for other sequences."""
+    """Random head outputs."""
     return torch.randn(z.shape, generator=torch.Generator().manual_seed(layer), dtype=torch.float64).to(z)
 
 
@@ -54,7 +54,7 @@ def mixed(layer, clean):
 
 
 def sharpened(layer, clean):
-    """Looks at everything that a replacement may look at."""
+    """A replacement that uses z, v and pattern."""
     pattern = clean.pattern.square() / clean.pattern.square().sum(-1, keepdim=True)
     return clean.z / 2 + (pattern @ clean.v.transpose(1, 2)).transpose(1, 2)
 
@@ -63,7 +63,7 @@ REPLACEMENTS = (zero, mean, resample, mixed, sharpened)
 
 
 def by_hand(model, tokens, heads, replace, **inputs):
-    """Logits with heads replaced by ordinary hooks, layer after layer: of z, or with b I of all that a head writes."""
+    """Logits of a full pass with hooks that replace heads: z, or with b I the whole output."""
     values = {}
 
     def keep(activation, hook):
@@ -103,7 +103,7 @@ def assert_exact(model, tokens, **inputs):
             for head, logits in found.items():
                 expected = take(by_hand(model, tokens, [head], replace, **inputs))
                 torch.testing.assert_close(logits, expected, atol=1e-10, rtol=0)
-                assert (expected - take(clean)).abs().max() > 1e-3  # there was something to compute
+                assert (expected - take(clean)).abs().max() > 1e-3  # the replacement has an effect
             for heads in SETS:
                 expected = take(by_hand(model, tokens, heads, replace, **inputs))
                 torch.testing.assert_close(engine.head_set(heads, replace), expected, atol=1e-10, rtol=0)
@@ -134,7 +134,7 @@ def test_equals_hooks_by_hand(make, tokens, settings):
 
 @pytest.mark.parametrize("settings", [{}, {"attention": "causal"}, {"head_patterns": (CODED,)}], ids=str)
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_equals_hooks_by_hand_where_tokens_are_padding(make, tokens, settings, side):
+def test_equals_hooks_by_hand_with_padding(make, tokens, settings, side):
     mask = torch.ones(4, 8, dtype=torch.bool)
     mask[1, :3] = mask[2, :5] = False
     mask = mask if side == "left" else mask.flip(1)
@@ -160,7 +160,7 @@ def test_stays_within_1e_5_in_single_precision_when_many_heads_share_a_pass(make
         torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
 
 
-def test_one_head_after_the_other_where_a_pass_would_be_too_large(make, tokens, monkeypatch):
+def test_small_passes_give_the_same_logits(make, tokens, monkeypatch):
     model = make()
     together = dict(AblationEngine(model, tokens).each_head(zero))
     monkeypatch.setattr("hooks.interventions.ablation_engine.TOKENS_PER_PASS", 1)
@@ -170,7 +170,7 @@ def test_one_head_after_the_other_where_a_pass_would_be_too_large(make, tokens, 
         torch.testing.assert_close(logits, together[head], atol=1e-12, rtol=0)
 
 
-def test_no_head_taken_out_leaves_the_clean_logits(make, tokens):
+def test_empty_and_identity_replacements_give_the_clean_logits(make, tokens):
     model = make()
     engine = AblationEngine(model, tokens)
     assert torch.equal(engine.head_set([], zero), model(tokens))
@@ -178,7 +178,7 @@ def test_no_head_taken_out_leaves_the_clean_logits(make, tokens):
     torch.testing.assert_close(same, model(tokens), atol=1e-12, rtol=0)
 
 
-def test_the_model_is_left_as_it_was(make, tokens):
+def test_model_is_unchanged_and_no_hook_is_left(make, tokens):
     model = make()
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     engine = AblationEngine(model, tokens)
@@ -186,18 +186,18 @@ def test_the_model_is_left_as_it_was(make, tokens):
 
     def broken(layer, clean):
         if layer == 2:
-            raise RuntimeError("no replacement today")
+            raise RuntimeError("on purpose")
         return clean.z
 
-    with pytest.raises(RuntimeError, match="no replacement today"):
+    with pytest.raises(RuntimeError, match="on purpose"):
         engine.head_set([(0, 0), (2, 2)], broken)
     assert not any(point.fwd_hooks for point in model.hook_dict.values())
     for name, weight in model.state_dict().items():
         assert torch.equal(weight, before[name])
 
 
-def test_a_replacement_sees_what_earlier_replacements_left(make, tokens):
-    """Zeroing layer 0 changes what layer 2 computes from."""
+def test_replacement_gets_activations_under_earlier_edits(make, tokens):
+    """Zeroing a head of layer 0 changes the inputs of the replacement in layer 2."""
     model, seen = make(), []
 
     def watch(layer, clean):
@@ -212,11 +212,11 @@ def test_a_replacement_sees_what_earlier_replacements_left(make, tokens):
     later = engine.heads(2)
     for found, unedited in zip(seen[1][1:], (later.v, later.pattern, later.z), strict=True):
         assert (found - unedited).abs().max() > 1e-4
-    assert seen[1][3][:, :, 1].abs().min() > 0  # what it was shown is not overwritten with what it gave
+    assert seen[1][3][:, :, 1].abs().min() > 0  # its input is not overwritten with its output
 
 
 @pytest.mark.parametrize("settings", [{}, {"vo_identity": True}], ids=str)
-def test_what_a_head_hands_on_is_its_pattern_times_its_values(make, tokens, settings):
+def test_head_output_is_pattern_times_values(make, tokens, settings):
     model = make(**settings)
     engine = AblationEngine(model, tokens)
     for layer in range(3):
@@ -225,8 +225,8 @@ def test_what_a_head_hands_on_is_its_pattern_times_its_values(make, tokens, sett
         torch.testing.assert_close(mixed, heads.z, atol=1e-12, rtol=0)
 
 
-def test_with_b_i_all_that_a_head_writes_is_replaced(make, tokens):
-    """Zero and mean by weights: a head that writes nothing, and one that writes the same for every sequence."""
+def test_with_b_i_the_whole_head_output_is_replaced(make, tokens):
+    """Against the attention output without the head, and with its mean over sequences."""
     model = make(vo_identity=True)
     engine = AblationEngine(model, tokens)
     _, cache = model.run_with_cache(tokens)
@@ -239,13 +239,13 @@ def test_with_b_i_all_that_a_head_writes_is_replaced(make, tokens):
             torch.testing.assert_close(engine.head_set([(layer, head)], replace), expected, atol=1e-10, rtol=0)
             torch.testing.assert_close(dict(engine.each_head(replace))[layer, head], expected, atol=1e-10, rtol=0)
         of_z_alone = model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", Zero().hook(head=head))])
-        assert (of_z_alone - engine.head_set([(layer, head)], zero)).abs().max() > 1e-2  # b_h A_h x would be left
+        assert (of_z_alone - engine.head_set([(layer, head)], zero)).abs().max() > 1e-2  # b_h A_h x remains
 
 
 @pytest.mark.parametrize(
     "settings", [{"block": "minimal"}, {"block": "dyck", "d_mlp": 0}, {"attention": "causal"}], ids=str
 )
-def test_b_i_in_every_wiring_where_tokens_are_padding(make, tokens, settings):
+def test_b_i_in_every_wiring_with_padding(make, tokens, settings):
     model = make(vo_identity=True, **settings)
     mask = torch.ones(4, 8, dtype=torch.bool)
     mask[1, :3] = mask[2, 5:] = False
@@ -256,7 +256,7 @@ def test_b_i_in_every_wiring_where_tokens_are_padding(make, tokens, settings):
 
 
 @pytest.mark.parametrize("settings", MODELS, ids=str)
-def test_reading_a_few_positions_is_reading_all_and_choosing(make, tokens, settings):
+def test_read_at_selects_positions_of_the_full_logits(make, tokens, settings):
     model = make(**settings)
     mask = torch.ones(4, 8, dtype=torch.bool)
     mask[3, 6:] = False

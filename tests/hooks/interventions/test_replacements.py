@@ -26,12 +26,12 @@ def model(make):
 
 @pytest.fixture
 def reference(model, generator):
-    """Activations of six other inputs."""
+    """Cache of six other inputs."""
     return model.run_with_cache(torch.randint(11, (6, 8), generator=generator))[1]
 
 
 def only(head, new, old):
-    """`new` at one head of q, k, v or z, or everywhere."""
+    """`old` with `new` at one head, or everywhere."""
     if head is None:
         return new
     mixed = old.clone()
@@ -40,7 +40,7 @@ def only(head, new, old):
 
 
 def logits_with_z(model, cache, z, layer=1):
-    """Logits by hand when the heads of a layer hand on `z`."""
+    """Logits with z of a layer replaced, by hand."""
     attn = model.blocks[layer].attn
     attn_out = torch.einsum("bphe,hed->bpd", z, attn.W_O) + attn.b_O
     return model.resume(cache["resid_pre", layer], layer, attn_out=attn_out)
@@ -104,7 +104,7 @@ def test_replaced_pattern_mixes_the_values(model, tokens, generator, head, batch
 
 @HEAD
 @pytest.mark.parametrize("edit", ["zero", "mean", "resample", "patch"])
-def test_with_b_i_the_whole_head_is_its_result(make, tokens, edit, head, generator):
+def test_with_b_i_hook_result_replaces_the_whole_output(make, tokens, edit, head, generator):
     model, name = make(vo_identity=True), "blocks.1.attn.hook_result"
     _, cache = model.run_with_cache(tokens)
     _, other = model.run_with_cache(torch.randint(11, (4, 8), generator=generator))
@@ -122,7 +122,7 @@ def test_with_b_i_the_whole_head_is_its_result(make, tokens, edit, head, generat
     torch.testing.assert_close(edited, expected, atol=1e-10, rtol=0)
 
 
-def test_with_b_i_an_edit_of_z_leaves_the_rest_and_a_pattern_mixes_both(make, tokens, generator):
+def test_with_b_i_zero_at_z_keeps_b_a_x_and_a_pattern_mixes_both(make, tokens, generator):
     model = make(vo_identity=True)
     _, cache = model.run_with_cache(tokens)
     attn, b, x = model.blocks[1].attn, model.block(1).attention.b, cache["blocks.1.ln1.hook_normalized"]
@@ -142,7 +142,7 @@ def test_with_b_i_an_edit_of_z_leaves_the_rest_and_a_pattern_mixes_both(make, to
 
 
 @pytest.mark.parametrize("name", WITH_HEADS)
-def test_head_is_found_on_the_right_axis(name, generator):
+def test_head_axis_of_every_hook_point(name, generator):
     old, new = (torch.randn(WITH_HEADS[name], generator=generator) for _ in range(2))
     for hook, expected in [(patch(new, head=1), new), (Zero().hook(head=1), torch.zeros_like(new))]:
         edited = hook(old, SimpleNamespace(name=f"blocks.0.attn.{name}"))
@@ -151,7 +151,7 @@ def test_head_is_found_on_the_right_axis(name, generator):
             assert torch.equal(edited.select(axis, head), (expected if head == 1 else old).select(axis, head))
 
 
-def test_reference_with_one_position_serves_every_position():
+def test_reference_with_one_position_is_broadcast():
     old, single = torch.zeros(4, 8, 12), torch.ones(6, 1, 12)
     at = SimpleNamespace(name="hook_resid_pre")
     for hook in (Mean(single).hook(), Resample(single, torch.tensor([0, 5, 3, 3])).hook()):
@@ -190,13 +190,13 @@ def test_gradients_pass_through_an_edit(model, tokens):
 
 @pytest.mark.parametrize("head", [-1, 3])
 @pytest.mark.parametrize("name", WITH_HEADS)
-def test_head_that_is_not_there(name, head):
+def test_head_index_out_of_range(name, head):
     with pytest.raises(ValueError, match=rf"head is {head}; blocks.0.attn.{name} has heads 0 to 2"):
         Zero().hook(head=head)(torch.zeros(WITH_HEADS[name]), SimpleNamespace(name=f"blocks.0.attn.{name}"))
 
 
 @pytest.mark.parametrize("name", ["hook_resid_pre", "hook_attn_out", "mlp.hook_post", "ln1.hook_scale"])
-def test_head_where_there_are_no_heads(model, tokens, name):
+def test_head_at_a_hook_point_without_heads(model, tokens, name):
     with pytest.raises(ValueError, match=rf"head is 1, but blocks.0.{name} has no heads; leave head out or choose"):
         model.run_with_hooks(tokens, fwd_hooks=[(f"blocks.0.{name}", Zero().hook(head=1))])
 
@@ -215,6 +215,6 @@ def test_replacements_of_another_shape_are_refused(model, tokens, reference):
 
 
 @pytest.mark.parametrize("row", [[0.5, 0.4], [1.5, -0.5]])
-def test_pattern_whose_rows_are_no_distribution(row):
+def test_pattern_rows_must_be_distributions(row):
     with pytest.raises(ValueError, match="negative somewhere or does not sum to one; normalise its rows"):
         Pattern(torch.tensor([[row, [0.5, 0.5]]]))

@@ -1,4 +1,4 @@
-"""`verify` is content with every kind of model we make, and notices each way a hook point can lie."""
+"""`verify` passes for every kind of model, and fails for each fault of a hook point."""
 
 import pytest
 import torch
@@ -44,7 +44,7 @@ def test_report_in_words(make):
     assert set(report.fires.values()) == {1}
 
 
-def test_heads_whose_values_are_zero_do_not_hide_a_hook_point(make):
+def test_heads_with_zero_output_pass(make):
     model = make()
     for block in model.weights:
         block.attention.o.weight.data.zero_()
@@ -56,7 +56,7 @@ def test_fresh_and_deeper_models(make):
     assert verify(make(tied=True).at_depth(5)).ok
 
 
-def test_model_is_left_as_it_was(make, tokens):
+def test_model_and_random_state_are_unchanged(make, tokens):
     model = make()
     model.add_hook("blocks.0.hook_attn_out", Zero().hook())
     torch.manual_seed(0)
@@ -70,7 +70,7 @@ def test_model_is_left_as_it_was(make, tokens):
 
 
 class Deaf(HookPoint):
-    """Shows hooks the activation, and goes on with the unedited one."""
+    """Runs hooks, but returns the unedited activation."""
 
     def __call__(self, x):
         super().__call__(x)
@@ -78,7 +78,7 @@ class Deaf(HookPoint):
 
 
 class Leaky(HookPoint):
-    """Loses a tenth of what passes."""
+    """Scales the activation by 0.9."""
 
     def __call__(self, x):
         return super().__call__(0.9 * x)
@@ -91,7 +91,7 @@ def failures_with(model, site, name, point):
 
 
 @pytest.mark.parametrize("name", ["blocks.1.attn.hook_pattern", "blocks.0.ln2.hook_scale", "blocks.2.hook_resid_post"])
-def test_notices_an_edit_that_goes_nowhere(make, name):
+def test_notices_an_ignored_edit(make, name):
     site, point = name.rsplit(".", 1)
     assert failures_with(make(), site, point, Deaf()) == [f"an edit of {name} does not reach the logits"]
 
@@ -155,7 +155,7 @@ def test_notices_hooks_left_behind(make, monkeypatch):
     assert f"{report.hooks_left} hooks were left behind" in str(report)
 
 
-def test_notices_a_model_that_remembers_earlier_runs(make, monkeypatch):
+def test_notices_a_model_with_state(make, monkeypatch):
     original, calls = MLP.forward, []
     monkeypatch.setattr(MLP, "forward", lambda *args: calls.append(1) or original(*args) * (1 + 1e-4 * len(calls)))
     report = verify(make(n_layers=1))
@@ -163,7 +163,7 @@ def test_notices_a_model_that_remembers_earlier_runs(make, monkeypatch):
     assert str(report) == "not verified: a run after the edits differs from the run before them"
 
 
-def test_report_that_finds_nothing_wrong_is_ok_and_not_a_number_is_not():
+def test_report_without_failures_is_ok_and_nan_fails():
     fine = {"fires": {"hook_embed": 1}, "acts": {"hook_embed": 0.5}, "pattern_error": 0.0}
     assert VerifyReport(**fine, rerun_equal=True, hooks_left=0).ok
     lost = VerifyReport(**{**fine, "acts": {"hook_embed": float("nan")}}, rerun_equal=True, hooks_left=0)

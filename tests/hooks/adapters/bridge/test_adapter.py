@@ -1,4 +1,4 @@
-"""The adapter: our names on a bridge, going on from a layer, refusals, twins."""
+"""BridgeModel: forward, resume, hooks under canonical names, errors, untrained copies."""
 
 import dataclasses
 import gc
@@ -39,7 +39,7 @@ def padded(tokens, side):
 
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_it_says_what_the_bridge_says(kind, tokens):
+def test_logits_equal_the_bridge(kind, tokens):
     model = model_of(kind)
     assert torch.equal(model(tokens), model.bridge(tokens))
     for side in ("left", "right"):
@@ -62,7 +62,7 @@ def test_positions_count_from_zero_in_every_model(kind, tokens):
 
 
 @torch.no_grad()
-def test_kinds_of_tokens_reach_only_models_that_tell_them_apart(tokens):
+def test_token_types_only_in_models_that_have_them(tokens):
     kinds = torch.ones_like(tokens)
     bert = model_of("bert")
     assert torch.equal(bert(tokens, token_type_ids=kinds), bert.bridge(tokens, token_type_ids=kinds))
@@ -74,7 +74,7 @@ def test_kinds_of_tokens_reach_only_models_that_tell_them_apart(tokens):
 @given(seed=st.integers(0, 99), side=st.sampled_from(["none", "left", "right"]), layer=st.integers(0, 2))
 @settings(max_examples=4, deadline=None)
 @torch.no_grad()
-def test_going_on_from_any_layer_gives_the_whole_run(kind, seed, side, layer):
+def test_resume_from_any_layer_gives_the_full_run(kind, seed, side, layer):
     model = model_of(kind)
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(2, D_VOCAB, (3, 7), generator=generator)
@@ -104,7 +104,7 @@ def test_going_on_from_any_layer_gives_the_whole_run(kind, seed, side, layer):
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
 @torch.no_grad()
-def test_hooks_see_only_what_is_run_again(kind, tokens):
+def test_resume_runs_only_hooks_of_later_layers(kind, tokens):
     model = model_of(kind)
     _, seen = model.run_with_cache(tokens)
     calls = []
@@ -124,7 +124,7 @@ def test_hooks_see_only_what_is_run_again(kind, tokens):
 
 
 @torch.no_grad()
-def test_going_on_refuses_a_layer_that_is_not_there_and_a_stream_that_cannot_be_set(tokens):
+def test_resume_errors(tokens):
     model = model_of("gpt2")
     resid = torch.zeros(3, 7, 32)
     with pytest.raises(ValueError, match="layer is 3; this model can resume at 0 to 2"):
@@ -139,13 +139,13 @@ def test_going_on_refuses_a_layer_that_is_not_there_and_a_stream_that_cannot_be_
 
 
 def without(model, key, cell):
-    """The same model, had it been found otherwise."""
+    """The same model with another result for one cell."""
     found = model.capabilities
     return BridgeModel(model.bridge, dataclasses.replace(found, cells={**found.cells, key: cell}))
 
 
 @torch.no_grad()
-def test_heads_with_shared_values_are_shown_one_by_one_and_edited_together(tokens):
+def test_shared_values_are_repeated_per_head_and_edited_per_group(tokens):
     model = model_of("llama")
     attn, theirs = model.blocks[0].attn, model.bridge.blocks[0].attn
     assert attn.W_K.shape == attn.W_V.shape == (4, 32, 8)
@@ -176,7 +176,7 @@ def test_heads_with_shared_values_are_shown_one_by_one_and_edited_together(token
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @torch.no_grad()
-def test_an_edit_in_place_is_an_edit(tokens):
+def test_edits_in_place(tokens):
     def in_place(activation, hook):
         activation[:, 1] = 0
 
@@ -198,7 +198,7 @@ def test_an_edit_in_place_is_an_edit(tokens):
 
 
 @torch.no_grad()
-def test_a_hook_that_hands_its_value_back_is_no_edit(tokens):
+def test_a_hook_that_returns_its_input_is_no_edit(tokens):
     model, seen = model_of("bert"), []
 
     def look(activation, hook):
@@ -211,7 +211,7 @@ def test_a_hook_that_hands_its_value_back_is_no_edit(tokens):
 
 
 @torch.no_grad()
-def test_hooks_stay_only_where_asked(tokens):
+def test_only_add_hook_leaves_hooks(tokens):
     model = model_of("native")
     clean = model(tokens)
     model.add_hook("blocks.0.attn.hook_z", Zero().hook(head=1))
@@ -228,7 +228,7 @@ def test_hooks_stay_only_where_asked(tokens):
     assert not any(point.fwd_hooks for point in [*model.hook_dict.values(), *model.bridge.hook_dict.values()])
 
 
-def test_gradients_arrive_at_our_names(tokens):
+def test_backward_hooks_under_canonical_names(tokens):
     model, found = model_of("bert"), {}
     for name, run in (("blocks.0.hook_attn_out", model), ("blocks.0.attn.o.hook_out", model.bridge)):
         with run.hooks(bwd_hooks=[(name, lambda grad, hook, name=name: found.__setitem__(name, grad.clone()))]):
@@ -279,7 +279,7 @@ def test_bad_inputs_are_refused(tokens, as_users_run_it):
     assert torch.equal(deaf(tokens, attention_mask=torch.ones_like(tokens)), model(tokens))
 
 
-def test_text_becomes_tokens_where_there_is_a_tokenizer():
+def test_to_tokens_needs_a_tokenizer():
     model = hooks.from_bridge(bridge_of("native"))
     with pytest.raises(ValueError, match="this model has no tokenizer; pass token ids"):
         model.to_tokens("ab")
@@ -294,11 +294,11 @@ def test_text_becomes_tokens_where_there_is_a_tokenizer():
     assert model.to_tokens(torch.tensor([1, 2])).tolist() == [[1, 2]]
 
 
-def test_the_mode_is_the_bridges(tokens):
+def test_training_mode_is_that_of_the_bridge(tokens):
     bridge = bridge_of("bert").train()
     model = hooks.from_bridge(bridge)
     assert model.training
-    assert all(module.training for module in bridge.original_model.modules())  # as before it was tried
+    assert all(module.training for module in bridge.original_model.modules())  # as before the tests
     model.eval()
     assert not model.training
     assert not any(module.training for module in bridge.original_model.modules())
@@ -306,7 +306,7 @@ def test_the_mode_is_the_bridges(tokens):
     assert model.training
 
 
-def test_a_bridge_is_tried_once_and_not_kept_alive(monkeypatch):
+def test_capabilities_are_cached_and_do_not_keep_the_bridge_alive(monkeypatch):
     bridge = bridge_of("native")
     first = hooks.from_bridge(bridge)
     passes = []
@@ -322,7 +322,7 @@ def test_a_bridge_is_tried_once_and_not_kept_alive(monkeypatch):
     assert gone() is None
 
 
-def test_trying_changes_nothing(tokens):
+def test_from_bridge_changes_neither_bridge_nor_random_state(tokens):
     bridge = bridge_of("gpt2")
     weights = {name: value.clone() for name, value in bridge.state_dict().items()}
     before, state = bridge(tokens), torch.get_rng_state()
@@ -335,22 +335,22 @@ def test_trying_changes_nothing(tokens):
 
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_a_twin_has_the_same_shape_and_other_weights(kind, tokens):
+def test_untrained_has_the_same_config_and_other_weights(kind, tokens):
     model = model_of(kind)
     before, state = model(tokens), torch.get_rng_state()
-    twin, other = (model.untrained(seed) for seed in (3, 4))
+    untrained, other = (model.untrained(seed) for seed in (3, 4))
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(model(tokens), before)
-    assert dataclasses.asdict(twin.cfg) == dataclasses.asdict(model.cfg)
+    assert dataclasses.asdict(untrained.cfg) == dataclasses.asdict(model.cfg)
     if kind in ("bert", "native"):
-        assert torch.equal(twin(tokens), model.untrained(3)(tokens))
-    assert not torch.allclose(twin(tokens), other(tokens), atol=1e-3)
-    assert not torch.allclose(twin(tokens), before, atol=1e-3)
-    assert not twin.training
-    assert [row["edit"] for row in twin.capabilities.rows()] == [row["edit"] for row in model.capabilities.rows()]
+        assert torch.equal(untrained(tokens), model.untrained(3)(tokens))
+    assert not torch.allclose(untrained(tokens), other(tokens), atol=1e-3)
+    assert not torch.allclose(untrained(tokens), before, atol=1e-3)
+    assert not untrained.training
+    assert [row["edit"] for row in untrained.capabilities.rows()] == [row["edit"] for row in model.capabilities.rows()]
 
 
-def test_a_twin_of_a_model_without_config_is_refused():
+def test_untrained_without_a_config():
     model = model_of("gpt2")
     bridge = bridge_of("gpt2")
     bridge.original_model.config = None
@@ -362,7 +362,7 @@ def test_a_twin_of_a_model_without_config_is_refused():
         BridgeModel(broken, model.capabilities).untrained(0)
 
 
-def test_attention_without_a_pattern_says_how_to_get_one(tokens):
+def test_sdpa_attention_has_no_pattern(tokens):
     model = hooks.from_bridge(bridge_of("bert", attention="sdpa"))
     cell = model.capabilities.cell("blocks.0.attn.hook_pattern", "read")
     assert cell.state == "missing"
@@ -371,7 +371,7 @@ def test_attention_without_a_pattern_says_how_to_get_one(tokens):
     assert model.capabilities.cell("blocks.0.attn.hook_z", "edit").ok
 
 
-def test_what_is_no_bridge_is_refused(as_users_run_it):
+def test_from_bridge_accepts_bridges_only(as_users_run_it):
     with pytest.raises(
         ValueError, match=r"model is a Linear; accepted are hooks.Transformer and transformer_lens.Transf"
     ):
@@ -387,7 +387,7 @@ def test_what_is_no_bridge_is_refused(as_users_run_it):
         hooks.from_bridge(ours)
 
 
-def test_a_head_that_gives_no_logits_per_position_is_refused():
+def test_output_must_be_logits_per_position():
     config = hugging_face("bert").config
     model = transformers.BertForNextSentencePrediction(config).eval()
     bridge = build_bridge_from_module(model, "BertForMaskedLM", hf_config=config)
@@ -395,7 +395,7 @@ def test_a_head_that_gives_no_logits_per_position_is_refused():
         hooks.from_bridge(bridge)
 
 
-def test_tokens_to_try_on_may_be_given():
+def test_given_tokens():
     bridge = bridge_of("gpt2")
     given_tokens = torch.randint(D_VOCAB, (5, 9), generator=torch.Generator().manual_seed(1))
     copy = given_tokens.clone()
@@ -408,7 +408,7 @@ def test_tokens_to_try_on_may_be_given():
         capabilities_of(bridge_of("native", n_ctx=3))
 
 
-def test_the_table_is_short_and_says_which_layers_differ():
+def test_table_names_layers_that_differ():
     found = model_of("bert").capabilities
     text = str(found)
     assert text.startswith("bidirectional attention; attention_mask works, position_ids works\nsite ")
@@ -427,7 +427,7 @@ def test_the_table_is_short_and_says_which_layers_differ():
         found.cells[key] = Cell("works")  # pyright: ignore[reportIndexIssue]
 
 
-def test_what_is_lacking_is_named():
+def test_lacks_names_the_first_missing_use():
     found = model_of("bert").capabilities
     assert found.lacks({"attn.hook_pattern": ("read",), "attn.hook_z": ("read", "edit")}) == ""
     why = found.lacks({"attn.hook_z": ("read",), "attn.hook_pattern": ("read", "edit")})
@@ -437,7 +437,7 @@ def test_what_is_lacking_is_named():
 
 
 @torch.no_grad()
-def test_many_layers_and_other_precisions_give_the_same_table():
+def test_same_table_with_more_layers_and_other_dtypes():
     cfg = {"vocab_size": 30, "n_embd": 24, "n_layer": 5, "n_head": 3, "n_positions": 12}
     for dtype in (torch.float64, torch.bfloat16):
         config = transformers.GPT2Config(**cfg, attn_implementation="eager")

@@ -1,8 +1,8 @@
-"""Edits of every head do what the same edits do by hand inside Hugging Face's own modules."""
+"""Edits of every head, against the same edits inside Hugging Face's modules."""
 
 import pytest
 import torch
-from test_huggingface import ask, distance, texts, theirs
+from test_loading import distance, run_ours, texts, theirs
 
 from hooks import from_huggingface
 from hooks.interventions.ablation_engine import AblationEngine
@@ -14,7 +14,7 @@ NAMES = ["GPT2LMHeadModel", "BertForMaskedLM", "AlbertForMaskedLM"]
 
 
 class ByHand:
-    """Hugging Face's model, with what its heads hand on in reach; one call of a module is one applied layer."""
+    """Hugging Face's model with access to its head outputs; one call of a module is one applied layer."""
 
     def __init__(self, name):
         self.model = theirs(name, dtype=torch.float64)
@@ -31,7 +31,7 @@ class ByHand:
             self.values = [layer.attention.self.value for layer in base.encoder.layer]
 
     def run(self, inputs, layer=None, head=None, new=None):
-        """Logits, and what each layer's heads handed on, with one head of one layer handing on new(z, v)."""
+        """Logits and z of each layer, with z of one head of one layer replaced by new(z, v)."""
         seen, values, handles = [], [], []
 
         def value(module, args, output):
@@ -66,7 +66,7 @@ def pair(request):
 
 def edited(model, inputs, name, hook):
     with torch.no_grad(), model.hooks([(name, hook)]):
-        return ask(model, inputs)
+        return run_ours(model, inputs)
 
 
 def same_and_not_as_before(ours, by_hand, before):
@@ -106,7 +106,7 @@ def test_pattern_replaced(pair, layer, head):
     same_and_not_as_before(ours, expected, before)
 
 
-def test_the_engine_takes_every_head_out(pair):
+def test_engine_ablates_every_head(pair):
     by_hand, model, inputs, before = pair
     rest = {key: value for key, value in inputs.items() if key != "input_ids"}
     engine = AblationEngine(model, inputs["input_ids"], **rest)
@@ -117,7 +117,7 @@ def test_the_engine_takes_every_head_out(pair):
         same_and_not_as_before(logits, expected, before)
 
 
-def test_layers_of_a_shared_block_are_edited_one_at_a_time():
+def test_layers_that_share_a_block_are_edited_separately():
     by_hand = ByHand("AlbertForMaskedLM")
     model = from_huggingface(by_hand.model)
     inputs = texts("Albert")
@@ -126,7 +126,7 @@ def test_layers_of_a_shared_block_are_edited_one_at_a_time():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_patterns_are_theirs(name):
+def test_patterns_equal_theirs(name):
     reference = theirs(name)
     reference.set_attn_implementation("eager")
     model = from_huggingface(reference)
@@ -135,4 +135,4 @@ def test_patterns_are_theirs(name):
     _, cache = model.run_with_cache(inputs["input_ids"], **rest)
     for layer, expected in enumerate(reference(**inputs, output_attentions=True).attentions):
         assert distance(cache["pattern", layer], expected) < 1e-5
-        assert float(expected.detach().amax(-1).mean()) > 0.4  # far from flat: edits have something to take away
+        assert float(expected.detach().amax(-1).mean()) > 0.4  # far from uniform, so that edits have an effect

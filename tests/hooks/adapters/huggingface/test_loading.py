@@ -1,4 +1,4 @@
-"""Hugging Face's models and ours say the same: logits, hidden states, gradients, from an object or a folder."""
+"""Loaded models equal Hugging Face's: logits, hidden states, gradients; from an object or a folder."""
 
 import copy
 import socket
@@ -37,7 +37,7 @@ def settings_of(name, **more):
 
 
 def theirs(name, *, seed=0, dtype=torch.float32, pooling=True, **more):
-    """A small model whose patterns are far from flat and whose every weight counts."""
+    """A small model with large random weights: patterns are far from uniform, and every weight has an effect."""
     make = getattr(transformers, name)
     kwargs = {} if pooling else {"add_pooling_layer": False}
     model = make(make.config_class(**settings_of(name, **more)), **kwargs).to(dtype).eval()
@@ -50,7 +50,7 @@ def theirs(name, *, seed=0, dtype=torch.float32, pooling=True, **more):
 
 
 def texts(name, *, seed=0, left=False):
-    """Inputs by the names of Hugging Face, padded, with token types and positions where there are any."""
+    """Padded inputs under Hugging Face's names, with token types and positions if the model has them."""
     generator = torch.Generator().manual_seed(seed)
     mask = torch.arange(9) < torch.tensor([9, 6, 1, 4])[:, None]
     mask = mask.flip(1) if left else mask
@@ -62,18 +62,18 @@ def texts(name, *, seed=0, left=False):
     return inputs
 
 
-def ask(model, inputs, **more):
-    """Our model on inputs by their names."""
+def run_ours(model, inputs, **more):
+    """Our model on inputs under Hugging Face's names."""
     rest = {key: value for key, value in inputs.items() if key != "input_ids"}
     return model(inputs["input_ids"], **rest, **more)
 
 
-def answers(model, inputs):
-    """Their logits; hidden states of a class without logits; GPT2Model's as GPT2LMHeadModel would read them out."""
-    said = model(**inputs)
+def run_theirs(model, inputs):
+    """Their logits; hidden states of a class without logits; for GPT2Model the logits of GPT2LMHeadModel."""
+    found = model(**inputs)
     if isinstance(model, transformers.GPT2Model):
-        return said[0] @ model.wte.weight.T
-    return said.prediction_logits if hasattr(said, "prediction_logits") else said[0]
+        return found[0] @ model.wte.weight.T
+    return found.prediction_logits if hasattr(found, "prediction_logits") else found[0]
 
 
 def distance(a, b):
@@ -90,7 +90,7 @@ def tokenizer_of_words():
 
 @pytest.fixture
 def folder(tmp_path):
-    """Writes a model, with a tokenizer beside it."""
+    """Saves a model, with a tokenizer."""
 
     def write(model, *, tokenizer=True, **options):
         model.save_pretrained(tmp_path / "model", **options)
@@ -111,32 +111,32 @@ def no_network(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_logits_are_theirs_at_every_position(name):
+def test_logits_at_every_position(name):
     reference = theirs(name)
     model = from_huggingface(reference)
     for seed in range(3):
         inputs = texts(name, seed=seed)
-        said, meant = ask(model, inputs), answers(reference, inputs)
-        assert said.shape == meant.shape
-        assert distance(said, meant) < 1e-5
-    assert float(meant.detach().std()) > 0.3
+        found, expected = run_ours(model, inputs), run_theirs(reference, inputs)
+        assert found.shape == expected.shape
+        assert distance(found, expected) < 1e-5
+    assert float(expected.detach().std()) > 0.3
     assert type(model) is (Transformer if name.startswith("GPT2") else Encoder)
     assert not model.training
     assert model.tokenizer is None
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_folder_gives_the_same_model_and_its_tokenizer(name, folder, no_network):
+def test_folder_with_tokenizer(name, folder, no_network):
     reference = theirs(name)
     model = from_huggingface(folder(reference))
-    assert torch.equal(ask(model, texts(name)), ask(from_huggingface(reference), texts(name)))
+    assert torch.equal(run_ours(model, texts(name)), run_ours(from_huggingface(reference), texts(name)))
     assert model.tokenizer.encode("a b") == [1, 5, 6, 2]
     assert torch.equal(model.to_tokens("a b"), torch.tensor([[1, 5, 6, 2]]))
     assert from_huggingface(str(folder(reference)), with_tokenizer=False).tokenizer is None
 
 
 @pytest.mark.parametrize("name", ["BertForMaskedLM", "AlbertForTokenClassification"])
-def test_one_word_is_one_token(name, folder):
+def test_to_single_token(name, folder):
     model = from_huggingface(folder(theirs(name)))
     assert model.to_single_token("[MASK]") == 4
     assert model.to_single_token("c") == 7
@@ -149,17 +149,19 @@ def test_sharded_folders(folder):
     path = folder(reference, max_shard_size="4KB")
     assert (path / "model.safetensors.index.json").is_file()
     assert not (path / "model.safetensors").exists()
-    assert torch.equal(ask(from_huggingface(path), texts("Bert")), ask(from_huggingface(reference), texts("Bert")))
+    assert torch.equal(
+        run_ours(from_huggingface(path), texts("Bert")), run_ours(from_huggingface(reference), texts("Bert"))
+    )
 
 
 def test_left_padding_with_positions():
     reference = theirs("GPT2LMHeadModel")
     inputs = texts("GPT2LMHeadModel", left=True)
     real = inputs["attention_mask"].bool()
-    said, meant = ask(from_huggingface(reference), inputs), answers(reference, inputs)
-    assert distance(said[real], meant[real]) < 1e-5
-    moved = ask(from_huggingface(reference), {**inputs, "position_ids": torch.arange(9)[None]})
-    assert distance(moved[real], meant[real]) > 0.1
+    found, expected = run_ours(from_huggingface(reference), inputs), run_theirs(reference, inputs)
+    assert distance(found[real], expected[real]) < 1e-5
+    moved = run_ours(from_huggingface(reference), {**inputs, "position_ids": torch.arange(9)[None]})
+    assert distance(moved[real], expected[real]) > 0.1
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -190,12 +192,12 @@ def test_pooled_vectors(name):
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float64, 1e-10)])
 @pytest.mark.parametrize("name", ALL)
 def test_gradients_of_every_weight(name, dtype, tolerance):
-    """Their table of names maps gradients too: it moves numbers and computes none."""
+    """The table of weight names also maps gradients."""
     reference = theirs(name, dtype=dtype)
     model = from_huggingface(reference)
     inputs = texts(name)
     real = inputs["attention_mask"].bool()
-    for logits in (ask(model, inputs), answers(reference, inputs)):
+    for logits in (run_ours(model, inputs), run_theirs(reference, inputs)):
         (logits[real].logsumexp(-1) - logits[real][:, 2]).mean().backward()
     known = dict(reference.named_parameters(remove_duplicate=False))
     gradients = {key: torch.zeros_like(p) if p.grad is None else p.grad for key, p in known.items()}
@@ -207,12 +209,12 @@ def test_gradients_of_every_weight(name, dtype, tolerance):
             assert parameter.grad is None
             continue
         largest = float(expected[key].abs().max())
-        assert largest > 0 or key.endswith("attention.k.bias"), key  # softmax does not see what all keys share
+        assert largest > 0 or key.endswith("attention.k.bias"), key  # softmax is invariant to it
         assert distance(parameter.grad, expected[key]) <= tolerance * max(largest, 1e-2), key
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_the_model_given_stays_as_it_was(name):
+def test_the_original_is_unchanged(name):
     reference = theirs(name, hidden_dropout_prob=0.1) if not name.startswith("GPT2") else theirs(name)
     reference.set_attn_implementation("sdpa")
     reference.train()
@@ -230,8 +232,8 @@ def test_the_model_given_stays_as_it_was(name):
     assert torch.equal(torch.get_rng_state(), random)
 
 
-@pytest.mark.parametrize("pooling", [True, False])  # without one, transformers first draws one
-def test_loading_a_folder_draws_nothing_and_says_nothing(folder, capfd, pooling):
+@pytest.mark.parametrize("pooling", [True, False])  # if False, transformers first makes a random one
+def test_loading_a_folder_is_silent_and_keeps_the_random_state(folder, capfd, pooling):
     path = folder(theirs("BertModel", pooling=pooling))
     capfd.readouterr()
     random = torch.get_rng_state()
@@ -241,18 +243,18 @@ def test_loading_a_folder_draws_nothing_and_says_nothing(folder, capfd, pooling)
 
 
 @pytest.mark.parametrize("name", ["GPT2LMHeadModel", "BertForMaskedLM", "AlbertForMaskedLM"])
-def test_a_read_out_of_its_own(name, folder):
+def test_untied_unembedding(name, folder):
     reference = theirs(name, tie_word_embeddings=False)
     for model in (from_huggingface(reference), from_huggingface(folder(reference))):
         assert not model.cfg.tied_embedding
-        assert distance(ask(model, texts(name)), answers(reference, texts(name))) < 1e-5
+        assert distance(run_ours(model, texts(name)), run_theirs(reference, texts(name))) < 1e-5
         if name == "GPT2LMHeadModel":
             assert not model.b_U.any()
     tied = from_huggingface(theirs(name))
     assert tied.cfg.tied_embedding
 
 
-def test_an_embedding_untied_by_hand_is_seen():
+def test_unembedding_untied_by_hand():
     reference = theirs("GPT2LMHeadModel")
     reference.lm_head.weight = torch.nn.Parameter(2 * reference.lm_head.weight.detach())
     assert not from_huggingface(reference).cfg.tied_embedding
@@ -274,11 +276,11 @@ def test_activations(name, activation):
     assert from_huggingface(reference).parity.logits < 1e-5
 
 
-def test_scores_that_are_not_scaled():
+def test_unscaled_scores():
     assert from_huggingface(theirs("GPT2LMHeadModel", scale_attn_weights=False)).cfg.attn_scale == 1
 
 
-def test_float64_stays(folder):
+def test_float64_is_kept(folder):
     reference = theirs("BertForMaskedLM", dtype=torch.float64)
     model = from_huggingface(reference)
     assert model.W_E.dtype == torch.float64
@@ -286,7 +288,7 @@ def test_float64_stays(folder):
     assert from_huggingface(folder(reference)).W_E.dtype == torch.float64
 
 
-def test_weights_are_as_they_lie_there_whatever_the_config_says(folder):
+def test_dtype_is_that_of_the_stored_weights(folder):
     reference = theirs("BertForMaskedLM")
     path = folder(reference)
     config = (path / "config.json").read_text()
@@ -302,7 +304,7 @@ def test_half_precision_on_disk_becomes_float32_exactly(folder):
     assert torch.equal(model.W_E, reference.get_input_embeddings().weight.float())
 
 
-def test_heads_that_are_left_out_are_named(folder):
+def test_left_out_heads_are_named(folder):
     with_more = theirs("BertForPreTraining")
     path = folder(with_more)
     config = (path / "config.json").read_text()
@@ -319,7 +321,7 @@ def test_old_buffers_are_harmless(name):
 
 
 @pytest.mark.parametrize("name", ["h.0.attn.c_attn.bias", "bert.encoder.layer.0.output.dense.bias", "lora.weight"])
-def test_weights_that_count_are_not(name):
+def test_other_weights_are_not_harmless(name):
     assert not HARMLESS.search(name)
 
 
@@ -344,13 +346,13 @@ def test_the_report_prints_as_a_table():
         ({"logits": 0.0, "pooled": float("nan")}, False),
     ],
 )
-def test_what_passes(values, ok):
+def test_report_tolerance(values, ok):
     report = ParityReport(**{"architecture": "X", "n_tokens": 1, "largest_logit": 0.5, "hidden": (0.0,), **values})
     assert report.ok is ok
     assert ("NOT the same" in str(report)) is not ok
 
 
-def test_a_model_that_says_something_else_is_refused():
+def test_a_model_with_other_logits_is_refused():
     reference = theirs("BertForMaskedLM")
     attention = reference.bert.encoder.layer[1].attention.self
     attention.scaling *= 1.01
@@ -361,13 +363,13 @@ def test_a_model_that_says_something_else_is_refused():
 
 
 @pytest.mark.parametrize("name", ["GPT2LMHeadModel", "BertForPreTraining", "AlbertForMaskedLM"])
-def test_every_hook_point_works(name):
+def test_verify_passes(name):
     model = from_huggingface(theirs(name, num_hidden_layers=2))
     assert verify(model).ok
     assert len([key for key in model.hook_dict if key.endswith("hook_pattern")]) == 2
 
 
-def test_presets_are_the_published_settings():
+def test_presets_equal_the_published_configs():
     bert, albert, gpt2 = (getattr(transformers, f"{name}Config") for name in ("Bert", "Albert", "GPT2"))
     base = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
     named = ARCHITECTURES.__getitem__

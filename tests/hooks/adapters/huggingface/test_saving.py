@@ -1,11 +1,11 @@
-"""What is written opens in `transformers` with the same logits; what cannot be is refused, and nothing is left."""
+"""Saved folders open in `transformers` with the same logits; errors leave nothing behind."""
 
 import os
 
 import pytest
 import torch
 import transformers
-from test_huggingface import ALL, answers, ask, distance, texts, theirs, tokenizer_of_words
+from test_loading import ALL, distance, run_ours, run_theirs, texts, theirs, tokenizer_of_words
 
 from hooks import (
     Encoder,
@@ -47,14 +47,14 @@ def target(tmp_path):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_there_and_back(name, target):
+def test_round_trip(name, target):
     model = from_huggingface(theirs(name))
     before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
     random = torch.get_rng_state()
     save_huggingface(model, target)
     assert torch.equal(torch.get_rng_state(), random)
     opened = getattr(transformers, AUTO.get(name, AUTO["lm"])).from_pretrained(target, local_files_only=True)
-    assert distance(ask(model, texts(name)), answers(opened.eval(), texts(name))) < 1e-5
+    assert distance(run_ours(model, texts(name)), run_theirs(opened.eval(), texts(name))) < 1e-5
     again = from_huggingface(target, with_tokenizer=False)
     assert again.cfg == model.cfg
     assert list(again.state_dict()) == list(before)
@@ -78,7 +78,7 @@ OURS = {
 
 @pytest.mark.parametrize("variant", OURS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_models_made_here(variant, dtype, target):
+def test_models_of_this_package(variant, dtype, target):
     cfg = OURS[variant]
     model = randomised((Encoder if isinstance(cfg, EncoderConfig) else Transformer)(cfg).to(dtype))
     save_huggingface(model, target)
@@ -91,7 +91,7 @@ def test_models_made_here(variant, dtype, target):
     assert back == ours
 
 
-def test_only_a_new_or_empty_folder_and_nothing_beside_it(tmp_path):
+def test_folder_must_be_new_or_empty(tmp_path):
     model = from_huggingface(theirs("BertModel"))
     (tmp_path / "empty").mkdir()
     save_huggingface(model, str(tmp_path / "empty"))
@@ -123,7 +123,7 @@ def test_a_next_sentence_head_is_zero(target):
     assert not head.bias.any()
 
 
-def test_the_tokenizer_lies_beside_it(target, tmp_path):
+def test_tokenizer_is_saved_with_the_model(target, tmp_path):
     model = from_huggingface(theirs("BertForMaskedLM"))
     save_huggingface(model, target, tokenizer=tokenizer_of_words())
     again = from_huggingface(target)
@@ -161,7 +161,7 @@ FIXED = ((HeadPattern(kind="uniform"), HeadPattern(), HeadPattern(), HeadPattern
     ],
     ids=str,
 )
-def test_what_gpt2_cannot_hold(settings, reason, target):
+def test_settings_that_gpt2_lacks(settings, reason, target):
     with pytest.raises(ValueError, match=f"the model does not fit Hugging Face's GPT2LMHeadModel: {reason}"):
         save_huggingface(Transformer(TransformerConfig(**{**GPT2, **settings})), target)
     assert not target.exists()
@@ -183,13 +183,13 @@ def test_what_gpt2_cannot_hold(settings, reason, target):
     ],
     ids=str,
 )
-def test_what_bert_and_albert_cannot_hold(settings, reason, target):
+def test_settings_that_bert_and_albert_lack(settings, reason, target):
     with pytest.raises(ValueError, match=f"the model does not fit Hugging Face's {reason}"):
         save_huggingface(Encoder(EncoderConfig(**{**BERT, **settings})), target)
     assert not target.exists()
 
 
-def test_a_bias_that_gpt2_lacks(target):
+def test_unembedding_bias_that_gpt2_lacks(target):
     model = Transformer(TransformerConfig(**{**GPT2, "tied_embedding": False}))
     with torch.no_grad():
         model.unembed.bias[2] = 1
@@ -198,12 +198,12 @@ def test_a_bias_that_gpt2_lacks(target):
 
 
 @pytest.mark.usefixtures("as_users_run_it")
-def test_another_model(target):
+def test_other_classes_are_refused(target):
     with pytest.raises(ValueError, match=r"model is a Linear; only a hooks.Transformer or Encoder can be written"):
         save_huggingface(torch.nn.Linear(2, 2), target)
 
 
-def test_a_model_that_an_edit_changes_is_not_written(target):
+def test_a_model_with_a_hook_that_edits_is_not_written(target):
     model = from_huggingface(theirs("BertModel"))
     model.add_hook("blocks.1.hook_attn_out", lambda activation, hook: 0 * activation)
     with pytest.raises(ValueError, match=r"converted to a BertModel, the model.s logits differ by more than 0.0001"):

@@ -1,4 +1,4 @@
-"""The table of what a bridge can do, cell by cell, against edits made on the bridge by hand."""
+"""The table of capabilities of six bridges, cell by cell, against edits of the bridge by hand."""
 
 from functools import cache
 
@@ -55,8 +55,8 @@ def model_of(kind):
     return hooks.from_bridge(bridged(kind))
 
 
-class Hand:
-    """What the edit of a quantity must give, worked out on the bridge itself and by arithmetic."""
+class EditsByHand:
+    """The logits that an edit of each quantity must give, computed by other edits of the bridge."""
 
     def __init__(self, kind, layer):
         self.kind, self.layer, self.bridge = kind, layer, bridged(kind)
@@ -177,16 +177,16 @@ class Hand:
 
 
 @cache
-def _hand(kind, layer):
+def _edits_by_hand(kind, layer):
     with torch.no_grad():
-        return Hand(kind, layer)
+        return EditsByHand(kind, layer)
 
 
-def hand_of(kind, layer):
-    """One clean run for all edits of a layer."""
-    hand = _hand(kind, layer)
-    hand.generator.manual_seed(11)
-    return hand
+def edits_by_hand(kind, layer):
+    """A clean run of a layer, shared by all its edits."""
+    by_hand = _edits_by_hand(kind, layer)
+    by_hand.generator.manual_seed(11)
+    return by_hand
 
 
 def close(a, b):
@@ -198,52 +198,52 @@ def close(a, b):
 @pytest.mark.parametrize("site", [*GLOBAL_SITES, *LAYER_SITES])
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_every_edit_does_what_the_table_says(kind, site, layer):
+def test_edits(kind, site, layer):
     name, model = name_of(site, layer), model_of(kind)
     cell, wanted = model.capabilities.cell(name, "edit"), EXPECTED[kind][site][1]
     assert cell.state == wanted, cell
     if wanted == "missing":
         assert name not in model.hook_dict
         return
-    hand = hand_of(kind, layer)
-    value, reference = getattr(hand, site.replace(".", "_"))()
-    assert not close(reference, hand.clean)  # there is something to see
-    directly = hand.set(name, value)
+    by_hand = edits_by_hand(kind, layer)
+    value, reference = getattr(by_hand, site.replace(".", "_"))()
+    assert not close(reference, by_hand.clean)  # the edit has an effect
+    directly = by_hand.set(name, value)
     ours = [(name, lambda activation, hook: value.clone())]
     if cell.ok:
         own_point = THROUGH.get(site) if wanted == "through" else site
         assert cell.point == name_of(own_point, layer) if "." in name and name != site else cell.point == own_point
-        assert close(hand.set(cell.point, value), reference)
+        assert close(by_hand.set(cell.point, value), reference)
         assert close(directly, reference) == (wanted == "works")
         if kind == "llama" and site in ("attn.hook_k", "attn.hook_v"):
             ours = [(name, lambda activation, hook: value.repeat_interleave(2, 2))]
-        assert close(model.run_with_hooks(hand.tokens, fwd_hooks=ours), reference)
+        assert close(model.run_with_hooks(by_hand.tokens, fwd_hooks=ours), reference)
         return
-    assert torch.equal(directly, hand.clean) == (wanted == "ignored")
+    assert torch.equal(directly, by_hand.clean) == (wanted == "ignored")
     assert not close(directly, reference)
     if name in model.hook_dict:
         with pytest.raises(ValueError, match=f"an edit of {name} .*{'ignored' if wanted == 'ignored' else 'refused'}"):
-            model.run_with_hooks(hand.tokens, fwd_hooks=ours)
+            model.run_with_hooks(by_hand.tokens, fwd_hooks=ours)
     else:
         with pytest.raises(ValueError, match=f"reading {name} is refused: misleading"):
-            model.run_with_hooks(hand.tokens, fwd_hooks=ours)
-    assert torch.equal(hand.bridge(hand.tokens), hand.clean)  # nothing was left behind
+            model.run_with_hooks(by_hand.tokens, fwd_hooks=ours)
+    assert torch.equal(by_hand.bridge(by_hand.tokens), by_hand.clean)  # no hook is left
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_everything_that_is_read_is_what_its_name_says(kind):
+def test_reads(kind):
     model, bridge = model_of(kind), bridged(kind)
     for site in (*GLOBAL_SITES, *LAYER_SITES):
         for layer in (0, 1):
             cell = model.capabilities.cell(name_of(site, layer), "read")
             assert cell.state == EXPECTED[kind][site][0], (site, cell)
             assert (name_of(site, layer) in model.hook_dict) == cell.ok
-    hand = hand_of(kind, 0)
-    _, seen = model.run_with_cache(hand.tokens)
-    _, other = model.run_with_cache(hand.others)
+    by_hand = edits_by_hand(kind, 0)
+    _, seen = model.run_with_cache(by_hand.tokens)
+    _, other = model.run_with_cache(by_hand.others)
     table = bridge.embed.weight if hasattr(bridge.embed, "weight") else bridge.W_E
-    assert close(seen["hook_embed"], table[hand.tokens])
+    assert close(seen["hook_embed"], table[by_hand.tokens])
     if "hook_pos_embed" in seen:
         assert close(seen["hook_pos_embed"], other["hook_pos_embed"])
     for layer in (0, 1):
@@ -260,7 +260,7 @@ def test_everything_that_is_read_is_what_its_name_says(kind):
             assert close(get["attn.hook_attn_scores"].diagonal(dim1=-2, dim2=-1).transpose(1, 2), diagonal)
         write = torch.einsum("bphe,hed->bpd", get["attn.hook_z"], attn.W_O) + attn.b_O
         assert close(get["hook_attn_out"], write)
-        into = bridge.run_with_cache(hand.tokens)[1][at + "attn.q.hook_in"]
+        into = bridge.run_with_cache(by_hand.tokens)[1][at + "attn.q.hook_in"]
         for letter in "QKV":
             made = torch.einsum("bpd,hde->bphe", into, getattr(attn, f"W_{letter}"))
             made = made + getattr(attn, f"b_{letter}")
@@ -279,15 +279,15 @@ def test_everything_that_is_read_is_what_its_name_says(kind):
         assert all(model.capabilities.cell(at + name, "read").ok for name in WEIGHTS)
     assert close(seen["blocks.1.hook_resid_pre"], seen["blocks.0.hook_resid_post"])
     bias = bridge.b_U
-    assert close(seen["ln_final.hook_normalized"] @ bridge.W_U + (0 if bias is None else bias), hand.clean)
+    assert close(seen["ln_final.hook_normalized"] @ bridge.W_U + (0 if bias is None else bias), by_hand.clean)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "neox", "bert", "roberta", "native"])
 @torch.no_grad()
-def test_the_attention_write_is_where_its_bias_goes(kind):
-    """Moving b_O is an edit of the write that no hook point has a part in."""
+def test_hook_attn_out_is_where_b_o_is_added(kind):
+    """A change of b_O is an edit of the attention output without hooks."""
     model, bridge = model_of(kind), bridged(kind)
-    tokens = hand_of(kind, 0).tokens
+    tokens = edits_by_hand(kind, 0).tokens
     for layer in (0, 1):
         bias = bridge.blocks[layer].attn.o.original_component.bias
         extra = torch.linspace(-2, 2, 32)
@@ -302,8 +302,8 @@ def test_the_attention_write_is_where_its_bias_goes(kind):
         assert not close(edited, bridge(tokens))
 
 
-def test_weak_models_get_the_same_table():
-    """With the usual small weights every effect is small, and the table must not change."""
+def test_small_weights_give_the_same_table():
+    """With default initial weights, every effect is small."""
     config = transformers.BertConfig(
         vocab_size=13,
         hidden_size=32,

@@ -1,4 +1,4 @@
-"""What cannot be loaded is refused, with what was found and what to do."""
+"""Errors of from_huggingface: what was found, and what to do."""
 
 import json
 import shutil
@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from test_huggingface import folder, no_network, theirs  # noqa: F401 (fixtures)
+from test_loading import folder, no_network, theirs  # noqa: F401 (fixtures)
 
 from hooks import from_huggingface
 
@@ -16,7 +16,7 @@ KNOWN = "known are GPT2LMHeadModel, GPT2Model, BertForMaskedLM, .*AlbertModel"
 
 @pytest.fixture
 def written(folder):  # noqa: F811
-    """Writes a model and then changes one thing about it."""
+    """Saves a model and then changes one thing in the folder."""
 
     def write(name="BertForMaskedLM", *, config=(), change=None, model=None, **options):
         path = folder(theirs(name) if model is None else model, **options)
@@ -50,7 +50,7 @@ def test_a_config_without_an_architecture(written, architectures):
 
 
 @pytest.mark.parametrize("what", [3, None, {"a": 1}])
-def test_no_model_at_all(what):
+def test_not_a_model(what):
     with pytest.raises(ValueError, match=rf"model_or_path is a {type(what).__name__}; pass a model of transformers, a"):
         from_huggingface(what)
 
@@ -106,19 +106,19 @@ def test_a_weight_is_missing(written, name, missing):
         from_huggingface(written(name, change=drop(missing)))
 
 
-def test_a_read_out_of_its_own_is_missing(written):
+def test_an_untied_unembedding_is_missing(written):
     path = written(model=theirs("GPT2LMHeadModel", tie_word_embeddings=False), change=drop("lm_head.weight"))
     with pytest.raises(ValueError, match=r"do not fit its config: lm_head.weight is missing"):
         from_huggingface(path)
 
 
 @pytest.mark.parametrize("name", ["BertModel", "BertForMaskedLM"])
-def test_a_weight_too_many(written, name):
+def test_an_extra_weight(written, name):
     with pytest.raises(ValueError, match=f"encoder.adapter.weight has no place in a {name}"):
         from_huggingface(written(name, change=add("encoder.adapter.weight")))
 
 
-def test_old_buffers_are_passed_by(written):
+def test_old_buffers_are_ignored(written):
     path = written("GPT2LMHeadModel", change=add("transformer.h.0.attn.masked_bias"))
     assert from_huggingface(path).parity.left_out in ((), ("transformer.h.0.attn.masked_bias",))
     path = written("BertForMaskedLM", change=add("bert.embeddings.position_ids"))
@@ -149,7 +149,7 @@ def test_an_object_whose_weights_do_not_fit_its_config():
         from_huggingface(model)
 
 
-def test_an_object_with_weights_of_its_own():
+def test_an_object_with_extra_weights():
     model = theirs("BertForMaskedLM")
     model.adapter = torch.nn.Linear(2, 2)
     with pytest.raises(ValueError, match=r"adapter.bias has no place in this model"):
@@ -203,7 +203,7 @@ def test_pickles_are_never_opened(written, name):
         from_huggingface(path)
 
 
-def test_a_pickle_beside_safetensors_is_left_alone(written):
+def test_a_pickle_next_to_safetensors_is_ignored(written):
     path = written()
     (path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
     assert from_huggingface(path).parity.ok
