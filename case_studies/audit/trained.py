@@ -130,51 +130,33 @@ def measure_no_single_head(evidence: Evidence) -> Measurement:
     )  # fmt: skip
 
 
-def _share_claim(name: str, *, above: bool, source: str, statement: str) -> Claim:
-    kind, family = name.split(".")
-    return share_claim(
-        name, source=source, groups={"lego": LEGO, "dyck": DYCK, "template": TEMPLATE}[family],
-        among="readable" if kind == "readable" else "needed", above=above,
-        statement=f"In models of {statement}",
-    )  # fmt: skip
-
+SHARES = {
+    "readable.lego": (LEGO, True, "LEGO, Section 4: association and manipulation heads",
+                      "In models of LEGO chains, heads labelled association or manipulation act through that pattern."),
+    "readable.dyck": (DYCK, False, "bounded Dyck, Section 5",
+                      "In models of bounded Dyck, heads with a readable pattern do not act through it."),
+    "readable.template": (TEMPLATE, True, "template tasks, Section 4: attention to equal symbols",
+                          "In models of template tasks, heads with a readable pattern act through it."),
+    "hidden.lego": (LEGO, False, "LEGO, Section 4",
+                    "In models of LEGO chains, the heads that are needed are readable."),
+    "hidden.dyck": (DYCK, True, "bounded Dyck, Section 3 and Figure 1",
+                    "In models of bounded Dyck, the heads that are needed have no readable pattern."),
+    "hidden.template": (TEMPLATE, False, "template tasks, Section 4",
+                        "In models of template tasks, the heads that are needed are readable."),
+}  # fmt: skip
+"""Groups, whether the share must be above one half, source, and statement of each claim about a share of heads."""
 
 CLAIMS = (
-    _share_claim(
-        "readable.lego",
-        above=True,
-        source="LEGO, Section 4: association and manipulation heads",
-        statement="LEGO chains, heads labelled association or manipulation act through that pattern.",
-    ),
-    _share_claim(
-        "readable.dyck",
-        above=False,
-        source="bounded Dyck, Section 5",
-        statement="bounded Dyck, heads with a readable pattern do not act through it.",
-    ),
-    _share_claim(
-        "readable.template",
-        above=True,
-        source="template tasks, Section 4: attention to equal symbols",
-        statement="template tasks, heads with a readable pattern act through it.",
-    ),
-    _share_claim(
-        "hidden.lego",
-        above=False,
-        source="LEGO, Section 4",
-        statement="LEGO chains, the heads that are needed are readable.",
-    ),
-    _share_claim(
-        "hidden.dyck",
-        above=True,
-        source="bounded Dyck, Section 3 and Figure 1",
-        statement="bounded Dyck, the heads that are needed have no readable pattern.",
-    ),
-    _share_claim(
-        "hidden.template",
-        above=False,
-        source="template tasks, Section 4",
-        statement="template tasks, the heads that are needed are readable.",
+    *(
+        share_claim(
+            name,
+            groups=groups,
+            among="readable" if name.startswith("readable") else "needed",
+            above=above,
+            source=source,
+            statement=statement,
+        )
+        for name, (groups, above, source, statement) in SHARES.items()
     ),
     Claim(
         id="misleading.found",

@@ -108,6 +108,12 @@ CLAIMS = (PASSING, FAILING, DRAWN, DISTANT)
 STUDY = Study(name="toy", title="Toys & <others>", lead="Nothing is learned.", claims=CLAIMS, groups=groups)
 
 
+def measured(value=0.0, low=None, high=None, n=8, **numbers):
+    """A measurement to judge; without ends its interval is the value."""
+    low, high = value if low is None else low, value if high is None else high
+    return Measurement(value=value, low=low, high=high, n=n, unit="seeds", numbers=numbers)
+
+
 def check_measured(study, result):
     """Check that each claim of size quick was measured, and no other; returns the results by claim id."""
     results = {one.claim.id: one for one in result.claims}

@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from toys import measured
 
 import interp
 from case_studies.audit import controls, trained
@@ -13,7 +14,6 @@ from case_studies.audit.models import ALL, groups
 from case_studies.audit.study import STUDY
 from case_studies.frame import audits
 from case_studies.frame.audits import Audited, needed, readable, share
-from case_studies.frame.claims import Measurement
 from case_studies.frame.evidence import SIZES, Evidence
 from interp.core.statistics import proportion_interval
 from interp.known_answers import SUITE, known_answer
@@ -45,11 +45,6 @@ def of(*names, group="lego-tied"):
 
 def with_heads(result, **fields):
     return replace(result, heads=tuple(replace(head, **fields) for head in result.heads))
-
-
-def measured(value=0.0, low=None, high=None, **numbers):
-    low, high = value if low is None else low, value if high is None else high
-    return Measurement(value=value, low=low, high=high, n=9, unit="models", numbers=numbers)
 
 
 def test_every_claim_has_a_source_a_rule_and_models():

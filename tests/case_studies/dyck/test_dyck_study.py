@@ -4,20 +4,22 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from toys import check_measured
+from toys import check_measured, measured
 
 from case_studies.dyck import balance
-from case_studies.dyck.models import SEEDS, groups
+from case_studies.dyck.models import SEEDS
 from case_studies.dyck.study import STUDY
-from case_studies.frame.claims import Measurement, correlation
+from case_studies.frame.claims import correlation
 from case_studies.frame.evidence import SIZES
 from case_studies.frame.study import run_study
 from interp.training.settings import TrainSettings
 
+groups = cache(STUDY.groups)
 JUDGES = {claim.id: claim.judge for claim in STUDY.claims}
 IN_ORDER = "least share of positions in order"
 SHARED = {
@@ -25,11 +27,6 @@ SHARED = {
     "entries kept in one mask only": 0,
     "largest error against the own target": 0.001,
 }
-
-
-def measured(value=0.0, low=None, high=None, n=8, **numbers):
-    low, high = value if low is None else low, value if high is None else high
-    return Measurement(value=value, low=low, high=high, n=n, unit="seeds", numbers=numbers)
 
 
 def test_every_claim_has_a_source_a_statement_and_a_rule():

@@ -4,13 +4,14 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from toys import check_measured
+from toys import check_measured, measured
 
-from case_studies.frame.claims import Measurement, t_interval
+from case_studies.frame.claims import t_interval
 from case_studies.frame.evidence import SIZES
 from case_studies.frame.study import run_study
 from case_studies.frame.template_models import BOTH, MIMETIC, PLAIN, SCALES, A, B
@@ -25,17 +26,11 @@ from case_studies.template.measures import (
     ratio,
     threshold,
 )
-from case_studies.template.models import groups
 from case_studies.template.study import STUDY
 from hooks import TransformerConfig
 from interp.tasks import Template
 
-
-def measured(value=0.0, low=None, high=None, n=4, **numbers):
-    low, high = value if low is None else low, value if high is None else high
-    return Measurement(value=value, low=low, high=high, n=n, unit="seeds", numbers=numbers)
-
-
+groups = cache(STUDY.groups)
 JUDGES = {claim.id: claim.judge for claim in STUDY.claims}
 SOLVED = {"solved models": 2}
 DECIDED = {"seeds where neither does": 0}
