@@ -108,15 +108,12 @@ class SignCountingResult(Result):
 def sign_counting(model: AnyModel | FullyConnected, task: Task, *, n: int = 2000, seed: int = 0) -> SignCountingResult:
     """Test whether a model predicts variables by following the chain or by counting minus signs.
 
-    Every held-out sentence is answered in four versions: the original, with the sign of one random clause flipped, with
-    two flipped, and with a broken chain. A flip changes the values after it in the chain; a count of minus signs
-    changes with every single flip and never with two. The last variable depends on all signs, so chain and count agree
-    on it unless the chain is broken: a random clause, neither the first nor the last of the chain, then refers to a
-    letter that is not in the sentence, and the last variable has no value. A model that counts still answers with the
-    parity of all signs; one that follows the chain does so for half of the sentences.
-
-    A share of one half on broken chains does not prove that a model follows the chain: it may count and fail on
-    sentences unlike those in training. Original sentences are of the test split; flipped ones may be of any split.
+    Every test sentence is answered in four versions: the original, with the sign of one random clause flipped, with two
+    flipped, and with a broken chain. A flip changes the values after it in the chain; a count of minus signs changes
+    with every single flip and never with two. On the last variable chain and count agree unless the chain is broken: a
+    random clause inside the chain then refers to a letter that is not in the sentence, and the last variable has no
+    value. A model that counts still answers with the parity of all signs, one that follows the chain for half of the
+    sentences. A share of one half does not prove the latter: a model may count, and fail on unusual sentences.
 
     Args:
         model: Any model that `evaluate` accepts. It is not changed, but left in evaluation mode.

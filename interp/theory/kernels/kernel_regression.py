@@ -67,22 +67,9 @@ class KernelResult(Result):
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per setting."""
-        import pandas as pd
-
-        names = (
-            "validation_mse",
-            "validation_accuracy",
-            "mse",
-            "mse_low",
-            "mse_high",
-            "accuracy",
-            "low",
-            "high",
-            "spread",
-        )
-        columns = {"kernel": self.kernels} | {name: getattr(self, name) for name in ("regularisation", *names)}
+        names = "regularisation validation_mse validation_accuracy mse mse_low mse_high accuracy low high spread"
         chosen = np.arange(len(self.kernels)) == self.chosen
-        return pd.DataFrame(columns | {"chosen": chosen, "n_train": self.n_train, "n": self.n})
+        return self._table({"kernel": self.kernels}, *names.split(), chosen=chosen, n_train=self.n_train, n=self.n)
 
     def plot(self) -> "alt.TopLevelMixin":
         """Error on test symbols of every setting with its interval; the error of a constant as a line."""

@@ -23,6 +23,7 @@ FEW = 64
 """If at most one pair of strings in 64 has equal tokens, looping over those pairs is faster than a matrix product."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Kernel:
     """A kernel on strings: K = E[phi(u) phi(v)] for normal u, v whose covariance is `attention`."""
 

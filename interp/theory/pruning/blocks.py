@@ -85,13 +85,8 @@ def prune_to_attention(
 ) -> PruningResult:
     """Prune the attention of one random layer to that of a trained layer: scores, softmax and what heads write.
 
-    Args:
-        target: A transformer with layers of Eq. 6; not changed.
-        layer: Layer of the target.
-        candidates: Random numbers to choose from, for each entry of W_K^T W_Q and of W_O W_V.
-        rescale: Accept a larger norm, and scale the random weights by it.
-        tolerance: Largest error accepted; if None, any.
-        seed: Seed of the random layer and the inputs.
+    The target is as in `prune_to_transformer`, the options as in `prune_to_linear`. The weights approximated are the
+    entries of W_K^T W_Q and of W_O W_V.
 
     Raises:
         ValueError: as `prune_to_transformer`, or no such layer.

@@ -75,7 +75,7 @@ class PruningCurve(Result):
     """Accuracy of the whole model on the same examples."""
     clean_loss: float
     chance: float
-    """Accuracy of guessing evenly."""
+    """Accuracy of random guesses."""
     order: tuple[tuple[int, int], ...]
     """(layer, head) in the order in which `heads` ablates them; empty without that curve."""
     n: int
@@ -103,13 +103,9 @@ class PruningCurve(Result):
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per curve and point."""
-        import pandas as pd
-
-        row, point = np.nonzero(np.isfinite(self.kept))
-        columns = {"by": np.array(self.by)[row], "size": self.size[row]}
-        for name in ("kept", "accuracy", "low", "high", "loss"):
-            columns[name] = getattr(self, name)[row, point]
-        return pd.DataFrame(columns | {"clean": self.clean, "clean_loss": self.clean_loss, "n": self.n})
+        names = "size kept accuracy low high loss clean clean_loss n"
+        table = self._table({"by": self.by, "point": range(self.kept.shape[1])}, *names.split())
+        return table.dropna(subset=["kept"]).drop(columns="point").reset_index(drop=True)
 
     def plot(self) -> "alt.TopLevelMixin":
         """Accuracy against the fraction kept, in panels: all matrices, one kind of matrix, hidden units and heads."""

@@ -16,7 +16,7 @@ from interp.theory.pruning.network import Layout, linears
 from interp.theory.pruning.subset_sum import mask_pair
 from interp.theory.pruning.target import LayerMaps, spectral_norm
 
-NO_COPY = 1e-9
+LEAST = 1e-9
 """Least magnitude of which the logarithm is taken, so that an entry of zero has one."""
 
 
@@ -64,7 +64,7 @@ def mask_attention_layer(block: ExtendedBlock, maps: LayerMaps, layout: Layout) 
     mix[:, : width + 1] /= weights
     mix[:width, width + 1 :] = gain.diag()
     sources = torch.cat([mid, torch.arange(layout.normed.start, layout.normed.stop)])
-    projection = _pass_on(block, sources, mix, weights, layout, masks)
+    projection = _linear_projection(block, sources, mix, weights, layout, masks)
     return LayerMasks(masks=masks, score_error=errors[0], write_error=errors[1], projection=projection, maps=maps)
 
 
@@ -102,7 +102,9 @@ def mask_identity_layer(block: ExtendedBlock, layout: Layout, *, idle_heads: boo
             masks["attention.v"][head * width : middle] = False
             masks["attention.o"][:, middle : (head + 1) * width] = False
     mid, weights = _residual(block, layout, masks)
-    return LayerMasks(masks=masks, projection=_pass_on(block, mid, torch.diag(1 / weights), weights, layout, masks))
+    return LayerMasks(
+        masks=masks, projection=_linear_projection(block, mid, torch.diag(1 / weights), weights, layout, masks)
+    )
 
 
 def mask_attention(
@@ -142,14 +144,14 @@ def _residual(
     weight = block.residual.weight.double()[:, layout.stream]
     written = range(len(weight))[layout.written]
     free = torch.tensor([row for row in range(len(weight)) if row not in written])
-    rows, columns = linear_sum_assignment(weight[free].abs().clamp_min(NO_COPY).log().numpy(), maximize=True)
+    rows, columns = linear_sum_assignment(weight[free].abs().clamp_min(LEAST).log().numpy(), maximize=True)
     mid = free[torch.from_numpy(rows)[torch.from_numpy(columns).argsort()]]
     columns = torch.arange(layout.width + 1)
     masks["residual"][mid, columns] = True
     return mid, weight[mid, columns]
 
 
-def _pass_on(
+def _linear_projection(
     block: ExtendedBlock,
     sources: Int[Tensor, " input"],
     mix: Float[Tensor, "wide input"],
@@ -157,7 +159,7 @@ def _pass_on(
     layout: Layout,
     masks: dict[str, Tensor],
 ) -> Projection:
-    """A linear map by an MLP: y = relu(y) - relu(-y)."""
+    """Set the masks of a layer's projection to a linear map, as relu(y) - relu(-y)."""
     unit = torch.eye(len(mix), dtype=torch.float64)
     slopes = (spectral_norm(mix[:, : len(weights)] * weights), spectral_norm(mix))
     first, second = torch.cat([mix, -mix]), torch.cat([unit, -unit], 1)

@@ -117,7 +117,7 @@ def within_tolerance(
 
     Raises:
         ValueError: the error is larger. Unless the random network is `fixed`, the message has the least number of
-            candidates that is enough, found by trying even steps upwards.
+            candidates that is enough, searched in steps of 2.
     """
     made = make(candidates)
     if tolerance is None or (found := error(made)) <= tolerance:

@@ -86,23 +86,19 @@ class IndistinguishableResult(Result):
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per shared matrix."""
-        import pandas as pd
-
-        return pd.DataFrame(
-            {
-                "shared": self.shared,
-                "difference": self.difference,
-                "masks_differ": self.masks_differ,
-                "error_a": self.error[:, 0],
-                "error_b": self.error[:, 1],
-                "distance": self.distance,
-                "disagree": self.disagree,
-                "norm_a": self.norm[:, 0],
-                "norm_b": self.norm[:, 1],
-                "pattern_distance": self.pattern_distance,
-                "same_matrices": [len(same) for same in self.same_matrices],
-                "n": self.n,
-            }
+        return self._table(
+            {"shared": self.shared},
+            "difference",
+            "masks_differ",
+            error_a=self.error[:, 0],
+            error_b=self.error[:, 1],
+            distance=self.distance,
+            disagree=self.disagree,
+            norm_a=self.norm[:, 0],
+            norm_b=self.norm[:, 1],
+            pattern_distance=self.pattern_distance,
+            same_matrices=[len(same) for same in self.same_matrices],
+            n=self.n,
         )
 
     def plot(self) -> "alt.TopLevelMixin":

@@ -133,14 +133,8 @@ def mask_pair(
     """Masks under which `second @ first`, with the activation in between, approximates the target.
 
     The first matrix keeps one entry per row, so that each input has several copies of itself, each times a random
-    number. The second selects among these copies by subset sums.
-
-    Args:
-        first: Random weights; each row keeps at most one entry.
-        second: Random weights; each output selects among the rows.
-        target: The map to approximate.
-        candidates: Rows per input, and per sign of the input if a ReLU follows.
-        between: Activation between the two matrices.
+    number. The second selects among these copies by subset sums. Each input gets `candidates` rows, and each sign of it
+    if a ReLU follows.
 
     Raises:
         ValueError: too few rows.

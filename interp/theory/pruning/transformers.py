@@ -101,10 +101,8 @@ def prune_to_transformer(
     exact, tokens = in_float64(target), sequences(target, task, n, seed)
 
     def make(count: int) -> Pruned:
-        source = network
-        if source is None:
-            source = random_network(target.cfg, candidates=count, scale=scale, seed=seed)
-        return prune_network(source, target, count)
+        drawn = random_network(target.cfg, candidates=count, scale=scale, seed=seed) if network is None else network
+        return prune_network(drawn, target, count)
 
     def sampled_error(pruned: Pruned) -> float:
         return float(logit_errors(exact, pruned.small, tokens).max())
@@ -125,16 +123,10 @@ def prune_to_layer(
     n: int = 256,
     seed: int = 0,
 ) -> PruningResult:
-    """Prune two random layers to one trained layer, and search for the largest difference.
+    """Prune two random layers to one trained layer, and search for the largest difference of the residual stream.
 
-    Args:
-        target: A transformer with layers of Eq. 6; not changed.
-        layer: Layer of the target.
-        candidates: As in `prune_to_transformer`.
-        rescale: As in `prune_to_transformer`.
-        tolerance: Largest error of the stream accepted; if None, any.
-        n: Number of random sequences, whose streams entering the layer are the first inputs.
-        seed: Seed of the random layers and the sequences.
+    Target and options are as in `prune_to_transformer`. Sequences are random; the streams that enter the layer are the
+    first inputs, and the tolerance is for the stream.
 
     Raises:
         ValueError: as `prune_to_transformer`, or no such layer.
