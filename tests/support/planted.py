@@ -1,4 +1,4 @@
-"""Models whose patterns are written down, and tasks that exist only to be looked at."""
+"""Models with planted patterns, tasks to show them on, and reference computations."""
 
 from dataclasses import dataclass, field, replace
 
@@ -6,6 +6,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+import interp
 from hooks import Transformer
 from hooks.modules import visible_keys
 from interp.tasks import Lego
@@ -13,7 +14,7 @@ from interp.tasks.base import Batch, Vocab
 
 
 def only_tokens(tokens, attention_mask=None):
-    """A batch that has nothing to predict."""
+    """A batch without targets."""
     zero = torch.zeros(len(tokens), 1, dtype=torch.long)
     return Batch(
         tokens=tokens,
@@ -25,14 +26,14 @@ def only_tokens(tokens, attention_mask=None):
 
 
 def ideal_map(related, allowed):
-    """Uniform over related keys that may be seen; over all of those where none is related."""
+    """Uniform over the visible related keys; over all visible keys if none is related."""
     weight = (related & allowed).double()
     weight = torch.where(weight.sum(-1, keepdim=True) > 0, weight, allowed.double())
     return weight / weight.sum(-1, keepdim=True)
 
 
 class Planted(Transformer):
-    """A transformer in which chosen heads look where they are told.
+    """A transformer in which chosen heads have given patterns.
 
     `plan` gives, for (layer, head), a function of batch and visible keys that returns a pattern.
     """
@@ -59,7 +60,7 @@ class Planted(Transformer):
 
 @dataclass(frozen=True)
 class Brackets:
-    """Random prefixes of nested brackets of two types; predict nothing, look at the stack."""
+    """Random prefixes of nested brackets of two types, with stack relations and nothing to predict."""
 
     pos: int = 14
     vocab: Vocab = field(default_factory=lambda: Vocab(("(", ")", "[", "]")))
@@ -170,3 +171,14 @@ def distances_by_loops(patterns):
             for j in range(models):
                 found[head, i, j] = ((patterns[i, head] - patterns[j, head]) ** 2).sum()
     return found
+
+
+def sharp_model(task, **settings):
+    """An untrained model with large attention scores, so that its patterns are not uniform."""
+    sizes = {"n_layers": 2, "n_heads": 2, "d_model": 16, "attn_scale": 0.7, "n_ctx": 32}
+    model = Transformer(interp.config_for(task, **{**sizes, **settings}), seed=3)
+    generator = torch.Generator().manual_seed(4)
+    for parameter in model.parameters():
+        if parameter.ndim == 1:  # biases and gains that matter
+            parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator)
+    return model.eval()

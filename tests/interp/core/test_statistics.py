@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from interp.core.statistics import bootstrap_mean, holm, proportion_interval
@@ -102,3 +103,22 @@ def test_bootstrap_covers_the_mean_nearly_as_often_as_it_says():
     # its width is that of a normal with the biased standard deviation: 94.6 % for 200; the rest is simulation
     exact = 2 * stats.t.cdf(stats.norm.ppf(0.975) * ((n - 1) / n) ** 0.5, n - 1) - 1
     assert abs(covered - exact) < 5 * (exact * (1 - exact) / cells) ** 0.5
+
+
+def test_holm_on_a_worked_example():
+    corrected = holm(np.array([[0.01, 0.04], [0.03, 0.005]]))
+    np.testing.assert_allclose(corrected, [[0.03, 0.06], [0.06, 0.02]])
+    assert holm(np.array([0.9, 0.8])).max() == 1
+
+
+def test_bootstrap_equals_scipy(generator):
+    values = torch.randn(200, 3, generator=generator).double().numpy() + 0.3
+    mean, low, high = bootstrap_mean(values, seed=0, resamples=20_000)
+    np.testing.assert_allclose(mean, values.mean(0))
+    for cell in range(3):
+        theirs = stats.bootstrap(
+            (values[:, cell],), np.mean, method="percentile", n_resamples=20_000, rng=np.random.default_rng(1)
+        ).confidence_interval
+        # the ends of both are quantiles of 20,000 draws: about 0.01 standard deviations of the mean apart
+        assert abs(low[cell] - theirs.low) < 0.05 / 200**0.5 * 3
+        assert abs(high[cell] - theirs.high) < 0.05 / 200**0.5 * 3

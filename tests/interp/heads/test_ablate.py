@@ -1,16 +1,14 @@
-"""What is reported lost is what is lost, beside intervals and random sets that deserve the name."""
+"""Ablation of heads: drops, sets, random sets, output formats and error texts."""
 
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 from scoring import correct
 
 import interp
 from hooks import Transformer
 from hooks.interventions.replacements import Zero
 from interp.core.randomness import derived_generator
-from interp.core.statistics import bootstrap_mean
 from interp.heads.methods import METHODS
 from interp.tasks.base import logits_at_targets
 
@@ -31,7 +29,7 @@ def lost_by_hand(run, task, heads, n=N):
     return lost.numpy(), (losses[1] - losses[0]).double().numpy()
 
 
-def test_single_heads_lose_what_hooks_say(trained, tiny):
+def test_single_heads_equal_ablation_by_hooks(trained, tiny):
     result = interp.ablate_heads(trained.model, tiny, n=N)
     assert result.names == ("0.0", "0.1", "1.0", "1.1")
     for index, chosen in enumerate(result.heads):
@@ -53,14 +51,14 @@ def test_pairs_and_sets(trained, tiny):
 
 
 @pytest.mark.parametrize("method", [*METHODS, "association", "manipulation", "self"])
-def test_every_method_gives_numbers_and_the_seed_decides_them(trained, tiny, method):
+def test_every_method_is_determined_by_its_seed(trained, tiny, method):
     once, again = (interp.ablate_heads(trained.model, tiny, method=method, n=64) for _ in range(2))
     assert np.array_equal(once.drop, again.drop)
     assert once.drop.shape == (4, 2)
     assert np.isfinite(once.loss_rise).all()
 
 
-def test_the_ideal_map_of_where_a_head_looks_anyway_costs_nothing(tiny):
+def test_replacing_a_pattern_by_itself_costs_nothing(tiny):
     """A head whose pattern is hard-coded keeps its output when its pattern becomes that same map."""
     from hooks import HeadPattern
 
@@ -73,7 +71,7 @@ def test_the_ideal_map_of_where_a_head_looks_anyway_costs_nothing(tiny):
     assert np.abs(other.loss_rise).max() > 1e-3
 
 
-def test_random_sets_have_the_size_and_leave_named_heads_alone(monkeypatch, tiny):
+def test_random_sets_have_the_same_size_and_no_named_heads(monkeypatch, tiny):
     model = Transformer(interp.config_for(tiny, n_layers=3, d_model=16, n_heads=4))
     seen = []
     from interp.heads import ablate as ablation
@@ -95,20 +93,7 @@ def test_random_sets_have_the_size_and_leave_named_heads_alone(monkeypatch, tiny
     assert len({tuple(heads) for heads in drawn}) > 20
 
 
-def test_the_bootstrap_is_scipys(generator):
-    values = torch.randn(200, 3, generator=generator).double().numpy() + 0.3
-    mean, low, high = bootstrap_mean(values, seed=0, resamples=20_000)
-    np.testing.assert_allclose(mean, values.mean(0))
-    for cell in range(3):
-        theirs = stats.bootstrap(
-            (values[:, cell],), np.mean, method="percentile", n_resamples=20_000, rng=np.random.default_rng(1)
-        ).confidence_interval
-        # the ends of both are quantiles of 20,000 draws: about 0.01 standard deviations of the mean apart
-        assert abs(low[cell] - theirs.low) < 0.05 / 200**0.5 * 3
-        assert abs(high[cell] - theirs.high) < 0.05 / 200**0.5 * 3
-
-
-def test_the_result_goes_to_disk_and_back(trained, tiny, tmp_path):
+def test_ablation_result_formats(trained, tiny, tmp_path):
     result = interp.ablate_heads(trained.model, tiny, heads={"first": [(0, 0)]}, n=16, n_random=2)
     result.save(tmp_path / "r.json")
     again = interp.heads.AblationResult.load(tmp_path / "r.json")

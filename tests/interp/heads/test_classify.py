@@ -1,4 +1,4 @@
-"""Where heads look: planted patterns are named, and nothing else is."""
+"""Labels of heads with planted patterns, and of no other heads."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def uniform(batch, allowed):
     return ideal_map(torch.zeros_like(allowed), allowed)
 
 
-def assert_named(model, task, plan, **settings):
+def assert_labels(model, task, plan, **settings):
     """Every planted head has its label with a score of 0.99, and no other head has one."""
     result = classify_heads(model, task, n=32, **settings)
     for layer in range(model.cfg.n_layers):
@@ -46,26 +46,26 @@ def assert_named(model, task, plan, **settings):
 
 @BOTH
 @pytest.mark.parametrize("kind", [*LEGO_KINDS, "uniform"])
-def test_one_planted_head_gets_its_name_and_no_other_does(kind, causal):
+def test_only_the_planted_head_is_labelled(kind, causal):
     task = Padded(n_vars=4, causal=causal)
     plan = {(1, 2): kind}
     make = uniform if kind == "uniform" else ideal(task, kind)
-    assert_named(Planted(config(task), {(1, 2): make}), task, plan)
+    assert_labels(Planted(config(task), {(1, 2): make}), task, plan)
 
 
 @BOTH
-def test_all_kinds_side_by_side(causal):
+def test_heads_of_every_kind_in_one_model(causal):
     task = Padded(n_vars=4, causal=causal)
     heads = [(0, 0), (0, 1), (0, 3), (1, 1), (1, 2)]
     plan = dict(zip(heads, LEGO_KINDS, strict=True)) | {(1, 3): "uniform"}
     make = {head: uniform if kind == "uniform" else ideal(task, kind) for head, kind in plan.items()}
-    assert_named(Planted(config(task), make), task, plan)
+    assert_labels(Planted(config(task), make), task, plan)
 
 
 @pytest.mark.parametrize("kind", ["stack_top", "unmatched_open", "previous", "self"])
-def test_relations_of_a_stack_are_told_apart(kind):
+def test_kinds_of_stack_attention_are_distinguished(kind):
     task = Brackets()
-    result = assert_named(Planted(config(task), {(0, 1): ideal(task, kind)}), task, {(0, 1): kind})
+    result = assert_labels(Planted(config(task), {(0, 1): ideal(task, kind)}), task, {(0, 1): kind})
     assert set(result.kinds) == {"manipulation", "stack_top", "unmatched_open", "previous", "self"}
 
 
@@ -78,26 +78,26 @@ def registered():
     _KINDS.update(before)
 
 
-def test_a_kind_of_your_own_takes_three_lines(registered):
+def test_a_registered_kind_is_a_label(registered):
     def first_letter(task, batch):
         return (batch.tokens == batch.tokens[:, 1:2])[:, None, :].expand(-1, batch.tokens.shape[1], -1)
 
     register_kind("first_letter", first_letter)
     task = Lego(n_vars=4)
-    assert_named(Planted(config(task), {(0, 2): ideal(task, "first_letter")}), task, {(0, 2): "first_letter"})
+    assert_labels(Planted(config(task), {(0, 2): ideal(task, "first_letter")}), task, {(0, 2): "first_letter"})
 
 
-def test_hard_coded_heads_get_their_names_although_an_untrained_model_could_have_them():
+def test_hard_coded_heads_are_labelled():
     task = Lego(n_vars=4)
     bos = task.vocab.ids["[BOS]"]
     row = (HeadPattern(), HeadPattern(kind="uniform"), HeadPattern(kind="broadcast", token=bos), HeadPattern())
     previous = (HeadPattern(), HeadPattern(kind="local", kernel=(1.0, 0.0, 0.0)), HeadPattern(), HeadPattern())
     model = Transformer(config(task, head_patterns=(row, previous)))
     plan = {(0, 1): "uniform", (0, 2): "broadcast", (1, 1): "previous"}
-    assert_named(model, task, plan)
+    assert_labels(model, task, plan)
 
 
-def test_a_sequence_without_related_keys_says_nothing_about_a_head():
+def test_sequences_without_related_keys_are_skipped():
     """Half of these sequences have no token twice; the others are attended to perfectly."""
 
     class Letters(Brackets):
@@ -112,7 +112,7 @@ def test_a_sequence_without_related_keys_says_nothing_about_a_head():
             return {"same_token": same}
 
     task = Letters(attention="bidirectional", d_vocab=20)
-    result = assert_named(Planted(config(task), {(0, 0): ideal(task, "association")}), task, {(0, 0): "association"})
+    result = assert_labels(Planted(config(task), {(0, 0): ideal(task, "association")}), task, {(0, 0): "association"})
     kind = result.kinds.index("association")
     assert result.low[0, 0, kind] >= 0.99
 
@@ -147,7 +147,7 @@ def shuffled(task, cfg, seed):
 
 
 @BOTH
-def test_p_is_as_often_small_as_it_says_where_keys_are_shuffled(causal):
+def test_p_is_calibrated_for_shuffled_keys(causal):
     task = Padded(n_vars=4, causal=causal)
     p = np.concatenate([
         classify_heads(shuffled(task, {"n_layers": 6, "n_heads": 8}, seed), task, n=32, seed=seed).p.ravel()
@@ -159,7 +159,7 @@ def test_p_is_as_often_small_as_it_says_where_keys_are_shuffled(causal):
         assert abs((p <= level).mean() - level) < band
 
 
-def test_a_head_that_an_untrained_model_has_as_well_gets_no_name():
+def test_a_head_of_untrained_models_is_unlabelled():
     task = Lego(n_vars=4)
     planted = Planted(config(task), {(0, 2): ideal(task, "previous"), (1, 0): ideal(task, "self")})
     other = Planted(config(task), {(1, 3): ideal(task, "previous")}, seed=1)
@@ -169,7 +169,7 @@ def test_a_head_that_an_untrained_model_has_as_well_gets_no_name():
     assert result.untrained[1, 3, result.kinds.index("previous")] >= 0.99
 
 
-def test_a_perfect_score_that_could_be_chance_gets_no_name(registered):
+def test_a_perfect_score_with_a_large_p_is_unlabelled(registered):
     """Eight queries that each chose the right one of two keys: p is 0.0023, and 0.019 for the best of eight heads."""
 
     def second_sees_first(task, batch):

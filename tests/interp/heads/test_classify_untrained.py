@@ -1,6 +1,5 @@
-"""Models that were never trained, and patterns whose keys were shuffled, get no labels."""
+"""False labels: untrained models and patterns with shuffled keys."""
 
-import numpy as np
 import pytest
 import torch
 from planted import Padded, Planted
@@ -8,7 +7,6 @@ from scipy import stats
 
 import interp
 from hooks import Transformer
-from interp.core.statistics import holm
 from interp.heads.classify import classify_heads
 from interp.tasks import Lego
 from interp.training.objectives import copy_query_to_key
@@ -33,13 +31,13 @@ def false_labels(models, task):
 
 
 def allowed_false_labels(heads):
-    """What a level of 1 % per head allows at most, with a false alarm of one in a million."""
+    """Largest number of labels at a level of 1 % per head, with a false alarm rate of one in a million."""
     return stats.binom.isf(1e-6, heads, ALPHA)
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize("init", ["fan_in", "normal", "gpt2"])
-def test_untrained_models_have_no_roles(init, causal):
+def test_untrained_models_are_unlabelled(init, causal):
     task = Padded(n_vars=4, causal=causal)
     sizes = {"n_layers": 3, "n_heads": 8, "d_model": 64, "init": init}
     models = [Transformer(interp.config_for(task, **sizes), seed=seed) for seed in range(7)]
@@ -49,8 +47,8 @@ def test_untrained_models_have_no_roles(init, causal):
     assert largest <= 0.2
 
 
-def test_a_bias_given_before_training_is_no_role():
-    """W_Q copied into W_K makes heads look at themselves; compared with such a start, none has learned to."""
+def test_a_biased_initialisation_is_unlabelled():
+    """W_Q copied into W_K makes heads attend to themselves; compared with such an initialisation, none is labelled."""
     task = Lego(n_vars=4)
     models = [Transformer(interp.config_for(task, n_layers=3, n_heads=8), seed=seed) for seed in range(4)]
     for model in models:
@@ -66,7 +64,7 @@ def test_a_bias_given_before_training_is_no_role():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_patterns_with_shuffled_keys_have_no_roles(seed):
+def test_patterns_with_shuffled_keys_are_unlabelled(seed):
     """Concentrated rows, their keys in random order: as far from uniform as a trained head."""
     task = Lego(n_vars=4)
     generator = torch.Generator().manual_seed(seed)
@@ -80,22 +78,6 @@ def test_patterns_with_shuffled_keys_have_no_roles(seed):
     assert result.entropy.max() < 0.6
     assert {label for row in result.label for label in row} == {"unclassified"}
     cells = result.p.size
-    assert (result.p < ALPHA).sum() <= stats.binom.isf(1e-6, cells, ALPHA)  # p keeps its promise one by one
+    assert (result.p < ALPHA).sum() <= stats.binom.isf(1e-6, cells, ALPHA)  # each p alone is calibrated
     assert (result.p_holm < ALPHA).sum() <= 1
     assert abs(stats.norm.isf(result.p).mean()) < 5 / cells**0.5
-
-
-def test_batch_size_and_padding_do_not_change_scores(monkeypatch):
-    task = Padded(n_vars=4, causal=False)
-    model = Transformer(interp.config_for(task, n_layers=2, n_heads=4, d_model=32))
-    together = classify_heads(model, task, n=16)
-    monkeypatch.setattr("interp.heads.classify.CHUNK", 1)
-    alone = classify_heads(model, task, n=16)
-    for name in ("score", "value_weighted", "uniformity", "entropy", "moved"):
-        np.testing.assert_allclose(getattr(together, name), getattr(alone, name), atol=1e-6)
-
-
-def test_holm_on_a_hand_worked_family():
-    corrected = holm(np.array([[0.01, 0.04], [0.03, 0.005]]))
-    np.testing.assert_allclose(corrected, [[0.03, 0.06], [0.06, 0.02]])
-    assert holm(np.array([0.9, 0.8])).max() == 1

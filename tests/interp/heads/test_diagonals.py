@@ -1,4 +1,4 @@
-"""Strong diagonals where they are planted and nowhere else; the statistics against dense matrices written out."""
+"""Identity components: planted diagonals, dense matrices, the null distribution, invariances and error texts."""
 
 from types import SimpleNamespace
 
@@ -61,7 +61,7 @@ def cosine_and_ratio(m):
 
 @pytest.mark.parametrize("matrix", [0, 1], ids=["query-key", "value-output"])
 @pytest.mark.parametrize("cell", [(0, 2), (1, 0)])
-def test_finds_the_planted_head_and_no_other(matrix, cell):
+def test_only_the_planted_diagonal_is_strong(matrix, cell):
     result = diagonals(plant(untrained(), *cell, matrix=matrix))
     assert result.heads(matrix) == (cell,)
     assert result.heads(1 - matrix) == ()
@@ -74,7 +74,7 @@ def test_finds_the_planted_head_and_no_other(matrix, cell):
     assert result.n == 200 * 12
 
 
-def test_a_strong_negative_diagonal_is_not_called_strong():
+def test_a_negative_diagonal_is_not_strong():
     result = diagonals(plant(untrained(), 0, 1, matrix=0, sign=-1))
     assert result.heads(0) == ()
     assert result.z[0, 1, 0] == pytest.approx(-24 * (1 / 3) ** 0.5, abs=1e-4)
@@ -82,7 +82,7 @@ def test_a_strong_negative_diagonal_is_not_called_strong():
 
 
 @pytest.mark.parametrize("identities", [{}, {"qk_identity": True}, {"qk_identity": True, "vo_identity": True}], ids=str)
-def test_equals_dense_matrices_written_out(identities):
+def test_cosines_equal_dense_matrices(identities):
     model = untrained(attn_scale=1.7, d_head=5, **identities)
     with torch.no_grad():
         for layer in range(2):
@@ -101,7 +101,7 @@ def test_equals_dense_matrices_written_out(identities):
     assert result.scalar.any(axis=(0, 1)).tolist() == [f"{name}_identity" in identities for name in ("qk", "vo")]
 
 
-def test_the_null_is_that_of_random_frames_drawn_in_full():
+def test_the_null_equals_full_random_frames():
     """One head's p against U S V^T written out, with both frames from QR of Gaussians, sign fixed."""
     model = untrained(seed=4, d_model=6, n_heads=1, d_head=4, n_layers=1)
     with torch.no_grad():  # one large singular value and small ones: no normal tail
@@ -124,7 +124,7 @@ def test_the_null_is_that_of_random_frames_drawn_in_full():
 
 
 @pytest.mark.parametrize(("d_model", "rank"), [(9, 3), (5, 4), (4, 4), (2, 1), (1, 1)])
-def test_diagonals_of_random_frames_have_the_moments_of_random_frames(d_model, rank):
+def test_moments_of_frame_diagonals(d_model, rank):
     n, d = 40_000, d_model
     drawn = _frame_diagonals(n, d_model, rank, np.random.default_rng(0)).numpy()
     assert drawn.shape == (n, rank)
@@ -145,13 +145,13 @@ def test_untrained_models_have_uniform_p_and_no_strong_diagonal():
     assert stats.kstest(p, "uniform").pvalue > 1e-4
     false_alarms = sum(bool((result.p_holm <= ALPHA).any()) for result in results)
     assert false_alarms <= stats.binom.ppf(1 - 1e-6, len(results), ALPHA)
-    assert (p <= ALPHA).any()  # looked at one by one, some would be called strong
+    assert (p <= ALPHA).any()  # without a correction, some would be strong
     assert all(len(r.heads(0)) + len(r.heads(1)) == (r.p_holm <= ALPHA).sum() for r in results)
     z = np.concatenate([result.z.ravel() for result in results])
     assert abs(z.std() - 1) < 5 / (2 * z.size) ** 0.5
 
 
-def test_the_axes_of_the_stream_and_of_a_head_do_not_matter():
+def test_invariance_to_rotations():
     model, turned = untrained(seed=2), untrained(seed=2)
     result = diagonals(model)
     with torch.no_grad():
@@ -166,14 +166,14 @@ def test_the_axes_of_the_stream_and_of_a_head_do_not_matter():
     np.testing.assert_allclose(again.cosine, result.cosine, atol=1e-5)
     np.testing.assert_allclose(again.p, result.p, atol=2 / result.n)
     np.testing.assert_allclose(again.mean_diagonal[1, 1, 0], 9 * result.mean_diagonal[1, 1, 0], rtol=1e-3)
-    assert not np.allclose(again.ratio[1], result.ratio[1], atol=1e-4)  # what a picture shows depends on the axes
+    assert not np.allclose(again.ratio[1], result.ratio[1], atol=1e-4)  # the ratio depends on the axes
 
 
-def test_hard_coded_heads_are_not_numbers_and_are_not_counted():
+def test_hard_coded_heads_are_nan_and_not_counted():
     uniform, learned = HeadPattern(kind="uniform"), HeadPattern()
     rows = ((uniform,) * 3, (learned, uniform, learned))
     model = plant(untrained(head_patterns=rows, qk_identity=True), 1, 2, matrix=0)
-    result = diagonals(plant(model, 1, 1, matrix=0))  # what nobody uses is planted too
+    result = diagonals(plant(model, 1, 1, matrix=0))  # an unused matrix is planted too
     present = np.array([[False] * 3, [True, False, True]])
     for name in ("cosine", "z", "p", "p_holm", "ratio", "mean_diagonal", "scalar", "cosine_with_scalar"):
         values = getattr(result, name)
@@ -188,7 +188,7 @@ def test_hard_coded_heads_are_not_numbers_and_are_not_counted():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_model_of_transformer_lens_is_measured_alike():
+def test_a_transformer_lens_bridge():
     cfg = TransformerBridgeConfig(
         d_model=24, d_head=8, n_heads=3, n_layers=2, n_ctx=6, d_vocab=7, act_fn="gelu", attention_dir="causal", seed=0
     )
@@ -206,7 +206,7 @@ def test_a_model_of_transformer_lens_is_measured_alike():
 
 @pytest.mark.parametrize(("cfg", "scale"), [({"attn_scale": 2.5}, 2.5), ({"attn_scale": -1.0}, 3**0.5),
     ({"attn_scale": -1.0, "use_attn_scale": False}, 1.0)])  # fmt: skip
-def test_anything_with_these_names_will_do(cfg, scale, generator):
+def test_any_object_with_the_same_names(cfg, scale, generator):
     shapes = {"W_Q": (2, 5, 3), "W_K": (2, 5, 3), "W_V": (2, 5, 3), "W_O": (2, 3, 5)}
     attn = SimpleNamespace(**{name: torch.randn(shape, generator=generator) for name, shape in shapes.items()})
     model = SimpleNamespace(blocks=[SimpleNamespace(attn=attn)], cfg=SimpleNamespace(n_layers=1, n_heads=2, **cfg))
@@ -233,7 +233,7 @@ def test_mimetic_queries_and_keys_are_strong_in_every_head():
     assert result.heads(1) == ()
 
 
-def test_zeros_have_no_diagonal_and_the_identity_has_nothing_else():
+def test_zero_and_identity_matrices():
     model = untrained(n_heads=1, d_head=24, n_layers=1, d_mlp=0)
     with torch.no_grad():
         model.block(0).attention.k.weight.zero_()
@@ -246,7 +246,7 @@ def test_zeros_have_no_diagonal_and_the_identity_has_nothing_else():
     assert result.ratio[0, 0, 1] > 1e6
 
 
-def test_the_seed_decides_the_null_and_the_model_stays_as_it_was():
+def test_the_seed_determines_the_null_and_the_model_is_unchanged():
     model = untrained()
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     state = torch.random.get_rng_state()
@@ -258,7 +258,7 @@ def test_the_seed_decides_the_null_and_the_model_stays_as_it_was():
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
 
 
-def test_the_result_goes_to_disk_and_back(tmp_path):
+def test_diagonals_result_formats(tmp_path):
     result = interp.diagonals(plant(untrained(vo_identity=True), 0, 0, matrix=0), n_null=100)
     result.save(tmp_path / "r.json")
     again = interp.heads.DiagonalsResult.load(tmp_path / "r.json")
@@ -272,7 +272,7 @@ def test_the_result_goes_to_disk_and_back(tmp_path):
     assert "W_Q W_K^T: 1 strong" in again.plot().to_json()
 
 
-def test_what_the_model_adds_is_shown_beside_what_it_learned():
+def test_the_added_identity_is_shown():
     model = untrained(vo_identity=True)
     with torch.no_grad():
         model.block(1).attention.b.copy_(torch.tensor([0.0, 0.0, -5.0]))
@@ -302,7 +302,7 @@ def test_errors(model, settings, words):
         diagonals(model(), **settings)
 
 
-def test_weights_that_are_missing_or_not_finite_are_named():
+def test_errors_name_missing_and_nonfinite_weights():
     model = untrained()
     with torch.no_grad():
         model.block(1).attention.o.weight[0, 0] = torch.nan

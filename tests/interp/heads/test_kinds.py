@@ -1,4 +1,4 @@
-"""Kinds: names for relations, and clear words when one does not fit."""
+"""Registered kinds, their relations and error texts."""
 
 import pytest
 import torch
@@ -21,11 +21,11 @@ def model(tiny):
     return Transformer(interp.config_for(tiny, n_layers=1, d_model=8, n_heads=2))
 
 
-def test_relations_of_a_hand_worked_sentence(generator):
+def test_relations_of_a_worked_example(generator):
     task = Lego(n_vars=1, alphabet="a")
     batch = task.sample(1, generator=generator)  # [BOS] a = g 1 ; [EOS]
     found = relations_of(task, batch)
-    assert set(found) == {"manipulation", "broadcast", "previous", "self"}  # no token stands twice
+    assert set(found) == {"manipulation", "broadcast", "previous", "self"}  # no token occurs twice
     assert found["previous"][0].nonzero().tolist() == [[q, q - 1] for q in range(1, 7)]
     assert found["self"][0].equal(torch.eye(7, dtype=torch.bool))
     assert found["manipulation"][0, 1].nonzero().flatten().tolist() == [1, 2, 3, 4, 5]
@@ -74,7 +74,7 @@ def test_a_relation_of_the_wrong_shape_is_refused(tiny, model):
         classify_heads(model, tiny, kinds=["flat"], n=8)
 
 
-def test_names_that_mean_something_else_are_refused():
+def test_reserved_names_are_refused():
     for name in ("", "uniform", "unclassified"):
         with pytest.raises(ValueError, match="which is reserved; choose another name"):
             register_kind(name, lambda task, batch: None)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from planted import Padded, ideal_map
+from planted import Padded, ideal_map, sharp_model
 from scipy import stats
 from scoring import correct
 
@@ -20,6 +20,8 @@ from interp.tasks import Lego
 from interp.tasks.base import logits_at_targets
 
 N = 200  # more than a chunk
+SAME_WHEN_PADDED = [method for method in METHODS if method != "random_rows"]  # draws one number per key
+BOTH = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 SETS = {"one": [(1, 1)], "several": [(0, 1), (1, 0), (0, 0)]}
 
 
@@ -87,7 +89,7 @@ def by_hand(model, task, heads, method):
 
 
 @pytest.mark.parametrize("method", [*METHODS, "association"])
-def test_with_b_i_it_is_all_that_a_head_writes(method):
+def test_methods_with_b_equal_hooks_by_hand(method):
     task = Padded(n_vars=3)
     model = model_of(task, vo_identity=True).double()
     with torch.no_grad():
@@ -103,7 +105,7 @@ def test_with_b_i_it_is_all_that_a_head_writes(method):
 
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize("method", [*METHODS, "association", "self"])
-def test_equals_hooks_by_hand(method, causal):
+def test_methods_equal_hooks_by_hand(method, causal):
     task = Padded(n_vars=3, causal=causal)
     model = model_of(task)
     result = interp.ablate_heads(model, task, heads=SETS, method=method, n=N)
@@ -116,7 +118,7 @@ def test_equals_hooks_by_hand(method, causal):
             assert np.abs(result.loss_rise[index]).max() > 1e-3
 
 
-def test_the_interval_is_a_paired_bootstrap_over_sequences():
+def test_the_interval_is_a_paired_bootstrap():
     task = Lego(n_vars=3)
     model = model_of(task)
     result = interp.ablate_heads(model, task, heads=SETS, n=N)
@@ -133,7 +135,7 @@ def test_the_interval_is_a_paired_bootstrap_over_sequences():
         assert result.loss_high[1, target] == pytest.approx(theirs.high, abs=noise)
 
 
-def test_the_mean_is_over_tokens_and_not_over_padding():
+def test_the_mean_excludes_padding():
     """Sequences of two lengths: where half are padding, the mean is that of the other half."""
 
     class Ragged(Lego):
@@ -156,7 +158,7 @@ def test_the_mean_is_over_tokens_and_not_over_padding():
     assert (found[0, -1] - cache["z", 1][:, -1].mean(0)).abs().max() > 1e-4
 
 
-def test_a_relation_that_some_chunks_lack_is_no_error(monkeypatch):
+def test_a_relation_may_be_empty_in_some_chunks(monkeypatch):
     """One sentence of five has a token twice; chunks of one sequence mostly have no relation at all."""
     from interp.heads import kinds
 
@@ -176,7 +178,7 @@ def test_a_relation_that_some_chunks_lack_is_no_error(monkeypatch):
 
 
 @pytest.mark.parametrize("heads", ["each", "pairs"])
-def test_random_sets_beside_every_head_or_pair(heads):
+def test_random_sets_for_every_head_or_pair(heads):
     task = Lego(n_vars=2)
     result = interp.ablate_heads(model_of(task), task, heads=heads, n=16, n_random=3)
     plain = interp.ablate_heads(model_of(task), task, heads=heads, n=16)
@@ -184,7 +186,7 @@ def test_random_sets_beside_every_head_or_pair(heads):
     assert result.random_drop.shape == (len(result.names), 3, 2)
 
 
-def test_another_seed_draws_other_sequences_references_and_sets():
+def test_the_seed_determines_sequences_references_and_sets():
     task = Lego(n_vars=3)
     model = model_of(task, n_layers=3, n_heads=4)
     for method in ("zero", "resample", "random_rows"):
@@ -198,7 +200,7 @@ def test_another_seed_draws_other_sequences_references_and_sets():
         assert not np.array_equal(one.loss_rise, two.loss_rise)
 
 
-def test_a_map_of_where_nothing_is_related_is_uniform():
+def test_ideal_map_without_related_keys_is_uniform():
     tokens = torch.arange(5)[None]
     allowed = visible_keys(model_of(Lego(n_vars=1)).cfg, tokens)
     weight = torch.zeros(1, 5, 5, dtype=torch.float64)
@@ -209,10 +211,35 @@ def test_a_map_of_where_nothing_is_related_is_uniform():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_no_figure_depends_on_how_the_batch_is_cut(method, monkeypatch):
+def test_results_are_invariant_to_chunks(method, monkeypatch):
     task = Lego(n_vars=2)
     model = model_of(task)
     at_once = interp.ablate_heads(model, task, method=method, n=24)
     monkeypatch.setattr("interp.heads.ablate.TOKENS_PER_CHUNK", 60)
     in_parts = interp.ablate_heads(model, task, method=method, n=24)
     np.testing.assert_allclose(in_parts.loss_rise, at_once.loss_rise, atol=1e-6)
+
+
+@BOTH
+@pytest.mark.parametrize("method", [*SAME_WHEN_PADDED, "association", "manipulation", "previous"])
+def test_ablation_is_invariant_to_padding(causal, method):
+    results = []
+    for padding in ({}, {"left": 3}, {"right": 4}):
+        task = Padded(n_vars=3, causal=causal, **padding)
+        results.append(interp.ablate_heads(sharp_model(task), task, method=method, n=64))
+    for other in results[1:]:
+        np.testing.assert_allclose(other.clean, results[0].clean, atol=1e-6)
+        for name in ("drop", "low", "high", "loss_rise"):
+            np.testing.assert_allclose(getattr(other, name), getattr(results[0], name), atol=2e-5, err_msg=name)
+    assert np.abs(results[0].loss_rise).max() > 1e-2
+
+
+@pytest.mark.parametrize("method", ["zero", "mean", "uniform", "association"])
+def test_ablation_is_invariant_to_the_batch(method, monkeypatch):
+    task = Padded(n_vars=3, left=2)
+    model = sharp_model(task)
+    together = interp.ablate_heads(model, task, method=method, n=64)
+    monkeypatch.setattr("interp.heads.ablate.TOKENS_PER_CHUNK", 1)
+    alone = interp.ablate_heads(model, task, method=method, n=64)
+    np.testing.assert_allclose(alone.drop, together.drop, atol=1e-6)
+    np.testing.assert_allclose(alone.loss_rise, together.loss_rise, atol=1e-5)

@@ -1,4 +1,4 @@
-"""On a trained LEGO model: heads are found where they were taught, and taking them out breaks what they are for."""
+"""Classification and ablation of heads in a LEGO model trained with mimicking."""
 
 import numpy as np
 import pytest
@@ -31,21 +31,21 @@ def patterns(model, task):
     return interp.classify_heads(model, task)
 
 
-def test_heads_are_found_where_they_were_taught_and_nowhere_else(patterns):
+def test_only_mimicking_heads_are_labelled(patterns):
     for label, taught in (("association", ASSOCIATION_HEAD), ("manipulation", MANIPULATION_HEAD)):
         found = patterns.heads(label)
         assert {head for _, head in found} == {taught}
         assert {0, 1, 2} <= {layer for layer, _ in found}  # training on the task may undo it in late layers
 
 
-def test_removing_them_costs_far_more_than_removing_others(model, task, patterns):
+def test_ablating_them_costs_more_than_random_sets(model, task, patterns):
     sets = {name: patterns.heads(name) for name in ("association", "manipulation")}
     result = interp.ablate_heads(model, task, heads=sets, n_random=DRAWS)
     assert (result.clean > 0.99).all()
     mean, spread = result.random_drop.mean(1), result.random_drop.std(1, ddof=1)
     above = result.low > mean + 5 * spread / DRAWS**0.5
     association, manipulation = range(2)
-    # the root is written in its own clause; every other variable needs another clause
+    # the first variable needs only its own clause; every other variable needs another clause
     assert above[association].tolist() == [False, True, True]
     assert (result.low[association, 1:] > result.random_drop[association, :, 1:].max(0)).all()
     assert result.high[association, 0] < result.low[association, 1:].min()

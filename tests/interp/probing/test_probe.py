@@ -1,4 +1,4 @@
-"""Probing: a planted value is found where it is and only there, controls score what controls must."""
+"""Probes: planted values, noise, invariances, controls, interchange, output formats and error texts."""
 
 import json
 
@@ -38,7 +38,7 @@ def plain_model(task=TASK, **sizes):
 
 @pytest.fixture
 def noise(monkeypatch):
-    """Activations replaced by noise that knows nothing; `plant` adds what a test wants found, `turn` rotates."""
+    """Activations replaced by noise; `plant` adds a signal, `turn` rotates."""
 
     class Noise:
         plant = staticmethod(lambda activations, batch: None)
@@ -50,7 +50,7 @@ def noise(monkeypatch):
             self.calls += 1
             n_targets = batch.labels.shape[1]
             activations = torch.randn(LAYERS, n_targets, len(batch), WIDTH, generator=generator)
-            if self.calls % 4 in (1, 2):  # two batches of the model, then the same two of its untrained twin
+            if self.calls % 4 in (1, 2):  # two batches of the model, then the same two of the untrained model
                 self.plant(activations, batch)
             return activations @ self.turn
 
@@ -64,7 +64,7 @@ def plant_value(activations, batch):
 
 
 @pytest.mark.parametrize("solver", ["ridge", "logistic"])
-def test_finds_the_planted_cell_and_only_it(noise, solver):
+def test_only_the_planted_cell_is_above_chance(noise, solver):
     noise.plant = plant_value
     result = probe(plain_model(), TASK, n_train=N_TRAIN, n_test=N_TEST, solver=solver)
     low, high = chance_band(N_TEST)
@@ -72,14 +72,14 @@ def test_finds_the_planted_cell_and_only_it(noise, solver):
     wanted[1, 2] = True
     assert ((result.accuracy > high) == wanted).all()
     assert (result.accuracy[~wanted] > low).all()
-    # two unit Gaussians four apart: the best reader is right in 97.7 % of cases
+    # two unit Gaussians at distance 4: the optimal accuracy is 97.7 %
     assert result.accuracy[1, 2] == pytest.approx(0.977, abs=5 * (0.977 * 0.023 / N_TEST) ** 0.5 + 0.01)
     assert ((low < result.untrained) & (result.untrained < high)).all()
     assert ((low < result.shuffled) & (result.shuffled < high)).all()
     assert ((low < result.control) & (result.control < high)).all()
 
 
-def test_finds_nothing_in_noise_and_says_how_sure_it_is(noise):
+def test_noise_is_at_chance(noise):
     result = probe(plain_model(), TASK, n_train=N_TRAIN, n_test=N_TEST)
     low, high = chance_band(N_TEST)
     for values in (result.accuracy, result.untrained, result.shuffled, result.control):
@@ -91,7 +91,7 @@ def test_finds_nothing_in_noise_and_says_how_sure_it_is(noise):
     assert (result.shuffled_high < high).all()
 
 
-def test_rotating_the_activations_changes_nothing(noise):
+def test_invariance_to_rotated_activations(noise):
     noise.plant = plant_value
     straight = probe(plain_model(), TASK, n_train=N_TRAIN, n_test=N_TEST)
     noise.calls = 0
@@ -102,7 +102,7 @@ def test_rotating_the_activations_changes_nothing(noise):
         assert np.allclose(getattr(straight, name), getattr(turned, name), atol=2.5 / N_TEST)
 
 
-def test_renaming_the_classes_changes_nothing(noise, monkeypatch):
+def test_invariance_to_renamed_classes(noise, monkeypatch):
     task = Lego(n_vars=3, group=S3)
 
     def plant(activations, batch):
@@ -118,7 +118,7 @@ def test_renaming_the_classes_changes_nothing(noise, monkeypatch):
     assert plain.accuracy[1, 2] > chance_band(N_TEST, classes=6)[1]
 
 
-def test_accuracies_are_scikit_learns_own(trained, tiny):
+def test_accuracies_equal_scikit_learn(trained, tiny):
     n_train, n_test, seed = 300, 200, 4
     ridge = probe(trained.model, tiny, n_train=n_train, n_test=n_test, seed=seed)
     logistic = probe(trained.model, tiny, n_train=n_train, n_test=n_test, seed=seed, solver="logistic")
@@ -143,7 +143,7 @@ def test_accuracies_are_scikit_learns_own(trained, tiny):
                 assert ours.high[layer, target] == pytest.approx(interval.high, abs=1e-8)
 
 
-def test_probes_read_validation_examples_and_are_scored_on_test_examples(monkeypatch):
+def test_probes_are_fitted_on_validation_and_scored_on_test_examples(monkeypatch):
     splits, original = [], Lego.sample
 
     def sample(self, n, *, generator, split="train", n_vars=None):
@@ -156,12 +156,12 @@ def test_probes_read_validation_examples_and_are_scored_on_test_examples(monkeyp
     assert (result.n_train, result.n_test, result.n_controls) == (50, 40, 20)
 
 
-def test_a_value_in_the_model_is_read_and_the_untrained_twin_has_none(trained, tiny):
+def test_a_trained_model_is_above_an_untrained_one(trained, tiny):
     result = probe(trained.model, tiny, n_train=1000, n_test=1000)
     assert result.low[-1].min() > 0.98
     assert result.accuracy[-1].min() > result.untrained[-1].max()
     assert result.selectivity == pytest.approx(result.accuracy - result.control)
-    # the twin is seeded: another probe of the same seed has the same one
+    # the untrained model is seeded
     again = probe(trained.model, tiny, n_train=1000, n_test=1000)
     assert (again.untrained == result.untrained).all()
     assert (again.accuracy == result.accuracy).all()
@@ -178,7 +178,7 @@ def test_the_model_is_not_changed(tiny):
 
 
 def control_of(monkeypatch):
-    """What `probe` fits and scores: labels of (true, shuffled, control, twin) in the order of the calls."""
+    """What `probe` fits and scores: labels (true, shuffled, control, untrained) in the order of the calls."""
     seen, original = [], probing._score_ridge
 
     def score(inputs, labels, n_classes):
@@ -219,7 +219,7 @@ def test_control_labels_are_one_random_class_per_input_type(monkeypatch):
     assert len({tuple(column) for column in draws.T}) == 20  # draws differ
     for values, batch in zip(shuffled, (fitting, testing), strict=True):
         counts = batch.labels.sum(0)
-        assert torch.equal(values.sum(-1), counts[:, None].expand(2, 20))  # shuffled, not drawn afresh
+        assert torch.equal(values.sum(-1), counts[:, None].expand(2, 20))  # shuffled, not redrawn
 
 
 def test_the_control_task_can_be_memorised_where_the_clause_is_read(monkeypatch):
@@ -237,7 +237,7 @@ def test_the_control_task_can_be_memorised_where_the_clause_is_read(monkeypatch)
     assert result.shuffled.max() < chance_band(1000)[1]
 
 
-def test_the_output_follows_the_class_direction_only_where_the_answer_is(trained, tiny):
+def test_the_output_follows_only_where_the_answer_is(trained, tiny):
     result = probe(trained.model, tiny, n_train=1000, n_test=1000, verify=True)
     causal = result.causal
     assert set(causal) == {"follows", "weights", "placebo", "low", "high", "n"}
@@ -249,14 +249,16 @@ def test_the_output_follows_the_class_direction_only_where_the_answer_is(trained
     testing = tiny.sample(1000, generator=derived_generator(0, "probe test"), split="test")
     low, high = chance_band(len(testing.tokens.unique(dim=0)))
     assert low < result.accuracy[embedding, 1] < high
-    assert causal["high"][embedding, 1] < 0.5  # writing there makes no output follow, not even as a coin would
+    assert (
+        causal["high"][embedding, 1] < 0.5
+    )  # an interchange there has no effect, so the output follows less often than by chance
     assert ((causal["low"] <= causal["follows"]) & (causal["follows"] <= causal["high"])).all()
     # 500 pairs, about half of which have different answers
     assert ((causal["n"] > 250 - 5 * 500**0.5 / 2) & (causal["n"] < 250 + 5 * 500**0.5 / 2)).all()
 
 
 def test_interchange_worked_by_hand(trained, tiny):
-    """Two classes, one direction: move along the line between class means, and go on from there."""
+    """Two classes, one direction: interchange along the line between class means, then resume the model."""
     model = trained.model
     causal = probe(model, tiny, n_train=400, n_test=300, verify=True, seed=7).causal
     fitting = tiny.sample(400, generator=derived_generator(7, "probe fit"), split="validation")
@@ -292,12 +294,12 @@ def test_interchange_worked_by_hand(trained, tiny):
         ({"n_test": 0}, "n_test is 0; at least 1 example is needed"),
     ],
 )
-def test_requests_that_cannot_be_met_are_refused(change, words, as_a_user):
+def test_error_texts_of_probe(change, words, as_a_user):
     with pytest.raises(ValueError, match=words):
         probe(plain_model(), TASK, **{"n_train": 100, "n_test": 50, **change})
 
 
-def test_a_causal_check_of_what_the_model_does_not_answer_is_refused():
+def test_verify_refuses_labels_that_are_not_predicted():
     with pytest.raises(ValueError, match="verify compares with the model's answers, which are not 'operation'"):
         probe(plain_model(), TASK, label="operation", n_train=100, n_test=50, verify=True)
 
@@ -308,7 +310,7 @@ def test_a_label_with_one_class_is_refused(monkeypatch):
         probe(plain_model(), TASK, n_train=100, n_test=50)
 
 
-def test_a_target_with_one_class_is_left_out(monkeypatch):
+def test_a_target_with_one_class_is_omitted(monkeypatch):
     everything = probe(plain_model(), TASK, n_train=100, n_test=50)
     columns = torch.tensor([1, 0, 1])
     monkeypatch.setattr(Lego, "probe_labels", lambda self, batch: {"value": batch.labels * columns, "x": batch.labels})
@@ -358,7 +360,7 @@ def result():
     )
 
 
-def test_a_result_is_what_it_was_after_saving(result, tmp_path):
+def test_saving_and_loading(result, tmp_path):
     path = tmp_path / "deep" / "probes.json"
     result.save(path)
     again = ProbeResult.load(path)
@@ -394,7 +396,7 @@ def test_another_kind_of_result_is_refused(result, tmp_path, tiny, trained):
         ProbeResult.load(tmp_path / "nothing.json")
 
 
-def test_a_result_as_a_table(result):
+def test_probe_table(result):
     table = result.to_dataframe()
     assert len(table) == 6
     assert list(table.columns) == [
@@ -423,7 +425,7 @@ def test_a_result_as_a_table(result):
     assert row["n"] == 20
 
 
-def test_a_result_in_words(result):
+def test_probe_text(result):
     lines = str(result).splitlines()
     assert lines[0].split() == ["layer", "#0", "#1", "#2"]
     assert lines[2].split() == ["1", "0.375", "0.500", "0.625"]
@@ -431,7 +433,7 @@ def test_a_result_in_words(result):
     assert "control at most 0.156" in lines[3]
 
 
-def test_a_result_as_a_chart(result):
+def test_probe_chart(result):
     spec = result.plot().to_dict()
     assert "linear probes for value, n = 20 per cell" in json.dumps(spec)
     rows = [row for rows in spec["datasets"].values() for row in rows]

@@ -1,4 +1,4 @@
-"""Ridge classifiers against scikit-learn, one cell and one relabelling at a time."""
+"""Ridge classifiers against scikit-learn, for each cell and relabelling."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ CELLS, SAMPLES, WIDTH, CLASSES, DRAWS = 3, 300, 12, 4, 2
 
 @pytest.fixture
 def data(generator):
-    """Inputs with a large mean and unequal scales, labels that are partly in them."""
+    """Inputs with a large mean and unequal scales, and labels that they partly encode."""
     inputs = torch.randn(CELLS, SAMPLES, WIDTH, generator=generator)
     labels = torch.randint(CLASSES, (CELLS, DRAWS, SAMPLES), generator=generator)
     direction = torch.randn(CELLS, CLASSES, WIDTH, generator=generator)
@@ -21,11 +21,11 @@ def data(generator):
 
 
 def penalty(inputs):
-    """scikit-learn's alpha that means the same: our penalty is relative to the mean variance."""
+    """The equivalent alpha of scikit-learn: our penalty is relative to the mean variance."""
     return RIDGE * len(inputs) * float(inputs.var(0, unbiased=False).mean())
 
 
-def test_weights_and_biases_are_scikit_learns(data):
+def test_weights_and_biases_equal_scikit_learn(data):
     inputs, labels = data
     ours = fit(factorise(inputs), labels, CLASSES)
     for cell in range(CELLS):
@@ -37,7 +37,7 @@ def test_weights_and_biases_are_scikit_learns(data):
             assert np.allclose(ours.bias[cell, draw], theirs.intercept_, atol=1e-3)
 
 
-def test_accuracies_are_scikit_learns(data, generator):
+def test_ridge_accuracies_equal_scikit_learn(data, generator):
     inputs, labels = data
     fresh = torch.roll(inputs, 1, dims=1) + 0.5 * torch.randn(inputs.shape, generator=generator)
     fresh_labels = torch.roll(labels, 1, dims=2)
@@ -46,7 +46,7 @@ def test_accuracies_are_scikit_learns(data, generator):
     for cell in range(CELLS):
         for draw in range(DRAWS):
             theirs = RidgeClassifier(alpha=penalty(inputs[cell])).fit(inputs[cell], labels[cell, draw])
-            # one example in 300 may lie on the boundary to rounding
+            # one example in 300 may be on the boundary up to rounding
             assert float(ours[cell, draw]) == pytest.approx(
                 theirs.score(fresh[cell], fresh_labels[cell, draw]), abs=1.5 / SAMPLES
             )
@@ -54,7 +54,7 @@ def test_accuracies_are_scikit_learns(data, generator):
     assert ours[:, 1].max() < 0.5
 
 
-def test_one_factorisation_serves_every_relabelling(data):
+def test_relabellings_share_a_factorisation(data):
     inputs, labels = data
     together = fit(factorise(inputs), labels, CLASSES)
     for draw in range(DRAWS):
@@ -69,14 +69,14 @@ def test_a_larger_penalty_makes_smaller_weights(data):
     assert norms[0] > norms[1] > norms[2]
 
 
-def test_the_units_of_the_inputs_do_not_matter(data):
+def test_invariance_to_the_scale_of_inputs(data):
     inputs, labels = data
     one = fit(factorise(inputs), labels, CLASSES).accuracy(inputs, labels)
     other = fit(factorise(1000 * inputs), labels, CLASSES).accuracy(1000 * inputs, labels)
     assert torch.allclose(one, other, atol=1.5 / SAMPLES)
 
 
-def test_inputs_that_never_vary_read_the_commonest_class():
+def test_constant_inputs_predict_the_most_frequent_class():
     labels = torch.tensor([[[0] * 10 + [1] * 20]])
     accuracy = fit(factorise(torch.ones(1, 30, 5)), labels, 2).accuracy(torch.ones(1, 30, 5), labels)
     assert float(accuracy) == pytest.approx(2 / 3)

@@ -1,4 +1,4 @@
-"""Reports: one file, nothing fetched, nothing unescaped, and charts that really draw themselves."""
+"""Reports: self-contained, escaped, with charts that render in a browser."""
 
 import json
 import re
@@ -69,7 +69,7 @@ def without_scripts(html):
     return re.sub(r"<script.*?</script>", "", html, flags=re.DOTALL)
 
 
-def test_a_report_is_one_file_that_fetches_nothing(report):
+def test_a_report_is_self_contained(report):
     assert [path.name for path in report.parent.iterdir()] == ["report.html"]
     html = report.read_text()
     for tag, attrs in Elements(html).found:
@@ -77,7 +77,7 @@ def test_a_report_is_one_file_that_fetches_nothing(report):
             target = attrs.get(name) or ""
             assert target == "" or target.startswith("#"), (tag, name, target)
         assert tag not in ("link", "base", "object", "embed", "img")
-        assert tag != "iframe" or "src" not in attrs  # the attention viewer comes inside, as srcdoc
+        assert tag != "iframe" or "src" not in attrs  # the attention viewer is embedded as srcdoc
         assert "url(http" not in (attrs.get("style") or "")
     assert "@import" not in without_scripts(html)
     assert "url(http" not in without_scripts(html)
@@ -102,25 +102,25 @@ def test_a_report_has_its_sections_and_numbers(report, nasty):
     assert run.manifest["versions"]["torch"] in html
 
 
-def test_specifications_in_the_page_can_be_read_back(report):
+def test_chart_specifications_are_valid_json(report):
     specs = re.findall(r'<script type="application/json" id="spec-\d+">(.*?)</script>', report.read_text(), re.DOTALL)
     assert len(specs) == CHARTS
     for text in specs:
         assert "$schema" in json.loads(text)
 
 
-def test_tokens_are_text_and_never_markup(report):
+def test_tokens_are_escaped_in_reports(report):
     html = report.read_text()
     tags = {tag for tag, _ in Elements(html).found}
     assert "b" not in tags
     assert "img" not in tags
     assert not any(name.startswith("on") for _, attrs in Elements(html).found for name in attrs)
-    # the specifications, the library, and the lines that start it: no token opened or closed a script
+    # the specifications, the library and its start script: no token opened or closed a script
     assert len([tag for tag, _ in Elements(html).found if tag == "script"]) == CHARTS + 2
 
 
 @pytest.mark.parametrize("token", NASTY)
-def test_a_token_is_escaped_wherever_it_is_shown(token):
+def test_tokens_are_escaped_in_pictures(token):
     picture = chain_svg(root=token, variables=[token], operations=[token], values=[token], answers=[token])
     sentence = sentence_html([token], [0], [0])
     for html, shown in ((picture, 6), (sentence, 1)):
@@ -140,7 +140,7 @@ def test_a_section_escapes_its_text_and_its_table(tmp_path):
     assert not tags & {"b", "img", "i", "u", "s", "em", "script"}
 
 
-def test_an_answer_is_green_where_right_and_red_where_wrong():
+def test_colours_of_answers():
     picture = str(chain_svg(root="1", variables="ab", operations="+-", values=["+1", "-1"], answers=["+1", "+1"]))
     circles = re.findall(r'<circle[^>]*fill="(#\w+)"', picture)
     assert circles[1:] == ["#66a182", "#d1495b"]
@@ -149,7 +149,7 @@ def test_an_answer_is_green_where_right_and_red_where_wrong():
     assert "model:" not in plain
 
 
-def test_clauses_are_numbered_by_their_place_in_the_chain():
+def test_clause_numbers():
     html = str(sentence_html(["[BOS]", "b", "a", "[EOS]"], [None, 0, 1, None], [1, 0]))
     assert html == (
         '<p class="sentence"><code>[BOS]</code>'
@@ -159,7 +159,7 @@ def test_clauses_are_numbered_by_their_place_in_the_chain():
     )
 
 
-def test_a_report_that_fails_leaves_the_old_one(nasty, tmp_path, monkeypatch):
+def test_reports_are_written_atomically(nasty, tmp_path, monkeypatch):
     task, run = nasty
     path = tmp_path / "report.html"
     path.write_text("the old one")
@@ -186,7 +186,7 @@ def test_too_few_test_examples_are_refused(nasty, tmp_path):
 
 
 @pytest.mark.browser
-def test_charts_draw_themselves_in_a_browser_without_a_network(report, tmp_path):
+def test_charts_in_a_browser_without_a_network(report, tmp_path):
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     done = subprocess.run(
         [
@@ -216,13 +216,13 @@ def test_charts_draw_themselves_in_a_browser_without_a_network(report, tmp_path)
         assert "<details" in inside  # the menu that only the script adds
 
 
-def test_what_has_no_section_is_refused(tmp_path):
+def test_unknown_objects_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"results has a dict, which has no section; pass BalanceResult, ProbeResult"):
         write_report([{}], tmp_path / "page.html", title="page")
     assert not list(tmp_path.iterdir())
 
 
-def test_the_attention_viewer_inside_a_report_is_harmless_and_whole(report):
+def test_the_embedded_attention_viewer_is_escaped(report):
     frames = [attrs for tag, attrs in Elements(report.read_text()).found if tag == "iframe"]
     assert len(frames) == 1
     inside = Elements(frames[0]["srcdoc"]).found  # as a browser sees it: one layer of escaping gone
@@ -230,7 +230,7 @@ def test_the_attention_viewer_inside_a_report_is_harmless_and_whole(report):
     assert not [attrs for tag, attrs in inside if tag == "img" or "onerror" in attrs or "src" in attrs]
 
 
-def test_a_result_without_a_section_of_its_own_shows_its_chart_and_what_it_prints(tmp_path):
+def test_other_results_show_their_chart_and_text(tmp_path):
     result = interp.theory.pruning.prune_to_linear(torch.eye(2), candidates=4)
     write_report([result], tmp_path / "page.html", title="page")
     text = (tmp_path / "page.html").read_text()

@@ -1,4 +1,4 @@
-"""Attention pages: whole, offline, harmless, and true to the weights they show."""
+"""Attention pages: self-contained, escaped, and accurate."""
 
 import json
 import re
@@ -7,11 +7,7 @@ import subprocess
 
 import numpy as np
 import pytest
-import torch
 
-import interp
-from hooks import Transformer
-from interp.tasks import Lego
 from interp.view.attention import Example, canvas_page, circuitsvis_page
 
 NASTY = ("</script><script>boom()</script>", "<b>", '"', "a", "'", "<!--")
@@ -69,7 +65,7 @@ def open_in_browser(path, profile):
 
 @pytest.mark.browser
 @pytest.mark.parametrize(("heads", "n"), [(4, 6), (144, 128)])
-def test_a_person_can_read_the_weights(tmp_path, heads, n):
+def test_weights_in_a_browser(tmp_path, heads, n):
     tokens = NASTY if n == 6 else [f"w{i}" for i in range(n)]
     one, page = page_of(heads, tokens)
     head, query, key = heads - 1, 2, n - 2
@@ -92,7 +88,7 @@ def test_a_person_can_read_the_weights(tmp_path, heads, n):
 
 
 @pytest.mark.browser
-def test_circuitsvis_shows_nasty_tokens_as_text(tmp_path):
+def test_circuitsvis_escapes_tokens(tmp_path):
     one, _ = page_of(3)
     path = circuitsvis_page(one, heads=["0.0", "0.1", "0.2"], causal=False, title="t").save(tmp_path / "page.html")
     dom = open_in_browser(path, tmp_path / "profile")
@@ -101,12 +97,12 @@ def test_circuitsvis_shows_nasty_tokens_as_text(tmp_path):
     assert "<b>" not in body
 
 
-def test_the_hardest_page_stays_small():
+def test_size_of_a_page_that_compresses_badly():
     tokens = [f"token{i}" for i in range(128)]
     assert len(page_of(144, tokens)[1].html) < 2_500_000
 
 
-def test_nothing_is_fetched_and_no_token_ends_a_script():
+def test_pages_are_self_contained_and_escaped():
     one, page = page_of()
     pages = [page, circuitsvis_page(one, heads=["0", "1", "2", "3"], causal=False, title="t")]
     for html, scripts in ((pages[0].html, 2), (pages[1].html, 1)):
@@ -116,57 +112,14 @@ def test_nothing_is_fetched_and_no_token_ends_a_script():
         assert "<!--" not in html.replace("<!doctype", "")
 
 
-def test_a_notebook_gets_a_frame_of_its_own():
+def test_notebook_iframe():
     html = page_of()[1]._repr_html_()
     assert html.startswith("<iframe srcdoc=")
     assert "<script" not in html
     assert html.count('"') == 4  # two attributes: nothing inside closes one early
 
 
-def test_small_goes_to_circuitsvis_and_large_to_the_canvas(tiny):
-    small = Transformer(interp.config_for(tiny, n_layers=1, d_model=8, n_heads=2))
-    assert interp.show_attention(small, tiny).viewer == "circuitsvis"
-    assert interp.show_attention(small, tiny, examples=2).viewer == "canvas"
-    task = Lego(n_vars=12)
-    large = Transformer(interp.config_for(task, n_layers=4, d_model=16, n_heads=4))
-    assert interp.show_attention(large, task).viewer == "canvas"
-    assert interp.show_attention(large, task, heads=[(0, 1)]).viewer == "circuitsvis"
-
-
-def test_the_page_holds_the_models_own_patterns(tiny, as_a_user, monkeypatch):
-    model = Transformer(interp.config_for(tiny, n_layers=2, d_model=8, n_heads=2))
-    batch = tiny.sample(3, generator=torch.Generator().manual_seed(0))
-    seen = []
-    monkeypatch.setattr("interp.heads.show.canvas_page", lambda examples, **more: seen.append((examples, more)))
-    interp.show_attention(model, tiny, examples=batch, heads=[(1, 0), (0, 1)], viewer="canvas")
-    ((examples, more),) = seen
-    assert more["heads"] == ["1.0", "0.1"]
-    _, cache = model.run_with_cache(batch.tokens)
-    for row, one in enumerate(examples):
-        assert "".join(one.tokens) == tiny.vocab.decode(batch.tokens[row])
-        for index, (layer, head) in enumerate([(1, 0), (0, 1)]):
-            wanted = cache[f"blocks.{layer}.attn.hook_pattern"][row, head].numpy()
-            np.testing.assert_array_equal(one.patterns[index], wanted)
-        assert np.array_equal(one.relations["association"], tiny.relations(batch)["same_token"][row].numpy())
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"viewer": "plotly"}, "viewer is 'plotly'; choose one of auto, circuitsvis, canvas"),
-        ({"viewer": "circuitsvis", "examples": 2}, "circuitsvis shows one sequence, not 2"),
-        ({"heads": [(0, 9)]}, r"heads is \[\(0, 9\)\]; this model has layers 0 to 0 with heads 0 to 1"),
-        ({"heads": []}, r"heads is \[\]"),
-        ({"examples": 0}, "examples is empty; show at least one sequence"),
-    ],
-)
-def test_errors(tiny, as_a_user, settings, words):
-    model = Transformer(interp.config_for(tiny, n_layers=1, d_model=8, n_heads=2))
-    with pytest.raises(ValueError, match=words):
-        interp.show_attention(model, tiny, **settings)
-
-
-def test_names_that_do_not_fit_are_refused():
+def test_mismatched_names_are_refused():
     one, _ = page_of(2)
     with pytest.raises(ValueError, match=r"patterns is \(2, 6, 6\) for 3 heads, 3 labels and 6 tokens"):
         canvas_page([one], heads=["0", "1", "2"], labels=["", "", ""], columns=1, title="t")
@@ -174,7 +127,7 @@ def test_names_that_do_not_fit_are_refused():
         canvas_page([], heads=[], labels=[], columns=1, title="t")
 
 
-def test_saving_is_all_or_nothing(tmp_path, monkeypatch):
+def test_saving_is_atomic(tmp_path, monkeypatch):
     path = tmp_path / "page.html"
     path.write_text("the old one")
 

@@ -1,4 +1,4 @@
-"""Curves over sizes: points where the numbers say, a paper's own behind, and nothing lost to a logarithm or a dot."""
+"""Scaling curves: positions of points, reference curves, logarithmic axes and unusual column names."""
 
 import math
 import re
@@ -42,7 +42,7 @@ def lines(svg, dashed):
     return found
 
 
-def test_a_point_per_row_and_a_line_per_series(table):
+def test_scaling_curves_have_a_point_per_row_and_a_line_per_series(table):
     svg = draw(table)
     assert {"plain", "with a I", "symbols", "test loss", "loss by symbols"} <= set(texts(svg))
     assert len(marks(svg, "point")) == len(table)
@@ -57,7 +57,7 @@ def test_a_point_per_row_and_a_line_per_series(table):
     assert [height / heights[0] for height in heights] == pytest.approx([1, 0.5, 0.25], abs=0.01)  # and from zero
 
 
-def test_what_a_point_says(table):
+def test_tooltips_of_points(table):
     found = marks(draw(table), "point")
     for row, mark in zip(table.to_dict("records"), found, strict=True):
         assert mark["models"] == row["models"]
@@ -66,7 +66,7 @@ def test_what_a_point_says(table):
         assert float(mark["symbols"]) == row["symbols"]
 
 
-def test_other_curves_are_dashed_and_in_the_colours_of_their_names(table, behind):
+def test_reference_curves_are_dashed_in_matching_colours(table, behind):
     svg = draw(table, behind=behind)
     ours = {len(points): colour for colour, points in lines(svg, dashed=False)}
     assert ours == {len(points): colour for colour, points in lines(draw(table), dashed=False)}  # as without them
@@ -78,7 +78,7 @@ def test_other_curves_are_dashed_and_in_the_colours_of_their_names(table, behind
     assert svg.index("stroke-dasharray") < svg.index('aria-roledescription="point"')
 
 
-def test_a_logarithmic_side_draws_zero_at_its_lower_end(table, behind):
+def test_a_logarithmic_axis_shows_zero_at_its_lower_end(table, behind):
     below = table.assign(**{"test loss": [1.0, 0.1, 0.01, 0.1, 0.0]})
     drawn = lines(draw(below, behind=behind, log_y=True), dashed=False)
     (plain,) = [points for _, points in drawn if len(points) == 3]
@@ -91,7 +91,7 @@ def test_a_logarithmic_side_draws_zero_at_its_lower_end(table, behind):
 
 
 @pytest.mark.parametrize("log_y", [False, True])
-def test_a_rule_lies_across_at_its_value(table, log_y):
+def test_a_rule_is_at_its_value(table, log_y):
     svg = draw(table, rule=0.5, log_y=log_y)
     assert 'stroke-dasharray="2,3"' in svg
     assert 'stroke-dasharray="2,3"' not in draw(table, log_y=log_y)
@@ -109,7 +109,7 @@ def test_any_column_name(table, names):
     assert sorted(len(points) for _, points in lines(svg, dashed=False)) == [2, 3]
 
 
-def test_the_table_is_left_alone(table, behind):
+def test_the_table_is_not_changed(table, behind):
     before = table.copy(), behind.copy()
     draw(table, behind=behind, log_y=True)
     pd.testing.assert_frame_equal(table, before[0])

@@ -1,4 +1,4 @@
-"""Charts of single models: as many marks as rows, where the numbers say; labels that survive any token."""
+"""Scatter plots, slopes and small attention maps: marks, positions, colours and labels."""
 
 import re
 from html import unescape
@@ -15,7 +15,7 @@ ODD = ["(", ")", "'", '"', "\\", "]", "<", "&", "{", "\\", "'", "é"]
 
 
 def marks(svg, kind):
-    """What the marks of a kind say of themselves, one dict per mark."""
+    """Accessible labels of the marks of a kind, one dict per mark."""
     labels = re.findall(rf'aria-label="([^"]*)"[^>]*aria-roledescription="{kind}"', svg)
     return [dict(part.split(": ", 1) for part in unescape(label).split("; ")) for label in labels]
 
@@ -25,7 +25,7 @@ def texts(svg):
 
 
 def labels_of(svg, anchor):
-    """Labels along one axis: `middle` below, `end` beside; titles are larger, names of maps stand at 0."""
+    """Labels along one axis: `middle` for x, `end` for y; titles are larger, names of maps are at 0."""
     found = re.findall(
         rf'<text text-anchor="{anchor}" transform="translate\(([^)]*)\)"[^>]*10px[^>]*>([^<]*)</text>', svg
     )
@@ -64,7 +64,7 @@ def test_scatter_has_a_point_per_row_and_a_colour_per_series(models):
     assert colours == [COLOURS[0], COLOURS[1]] * 2
 
 
-def test_scatter_puts_points_where_the_numbers_are(models):
+def test_positions_of_scatter_points(models):
     chart = scatter(models, x="balance violation", y="accuracy", series="models", title="t", zero=True)
     where = re.findall(r'roledescription="point" transform="translate\(([^,]*),([^)]*)\)"', chart_svg(chart))
     x, y = np.array(where, dtype=float).T
@@ -75,7 +75,7 @@ def test_scatter_puts_points_where_the_numbers_are(models):
     assert (x > 0).all()
 
 
-def test_scatter_begins_at_zero_only_when_told(models):
+def test_scatter_starts_at_zero_if_requested(models):
     for zero in (False, True):
         svg = chart_svg(scatter(models, x="accuracy", y="balance violation", series="models", title="t", zero=zero))
         assert ("'accuracy' for a linear scale with values from 0.0 to 1.0" in svg) == zero
@@ -118,7 +118,7 @@ def test_slopes_have_a_line_per_model_and_one_for_the_mean_in_every_panel(pairs)
     assert labels_of(svg, "middle")[:2] == ["with", "plain"]
 
 
-def test_small_maps_have_a_cell_per_weight_and_leave_empty_ones_out(tmp_path):
+def test_small_maps_have_a_cell_per_visible_weight(tmp_path):
     maps = {"seed 1": np.tril(np.ones((3, 3))) / [[1], [2], [3]], "seed 0": np.eye(3) * 0.9}
     maps["seed 0"][2, 0], maps["seed 0"][2, 1] = 0.0039, 0.0042
     svg = chart_svg(small_maps(maps, tokens=["[START]", "(", ")"], title="patterns"))
@@ -132,12 +132,12 @@ def test_small_maps_have_a_cell_per_weight_and_leave_empty_ones_out(tmp_path):
     assert set(cells) == set(expected)
     assert ("seed 0", 2, 0) not in cells
     for cell, weight in cells.items():
-        assert float(weight) == pytest.approx(expected[cell], abs=6e-4)  # three digits are told
+        assert float(weight) == pytest.approx(expected[cell], abs=6e-4)  # three digits
     assert [text for text in texts(svg) if text.startswith("seed")] == ["seed 1", "seed 0"]
     assert "patterns" in texts(svg)
 
 
-def test_small_maps_are_dark_where_there_is_attention_queries_down():
+def test_orientation_and_colour_of_small_maps():
     values = np.zeros((3, 3))
     values[2, 0], values[0, 1] = 1.0, 0.1
     svg = chart_svg(small_maps({"a": values}, tokens=list("abc"), title="t"))
@@ -150,7 +150,7 @@ def test_small_maps_are_dark_where_there_is_attention_queries_down():
     assert where[2][2] < where[0][2]
 
 
-def test_every_position_has_its_label_also_where_all_its_weights_are_empty():
+def test_every_position_is_labelled():
     svg = chart_svg(small_maps({"a": np.diag([1.0, 0, 0, 1])}, tokens=["[START]", "(", "[", "(5"], title="t"))
     assert labels_of(svg, "end") == ["·", "(", "[", "·"]
     assert labels_of(svg, "middle") == ["·", "(", "[", "·"]
@@ -161,7 +161,7 @@ def test_every_position_has_its_label_also_where_all_its_weights_are_empty():
     [ODD, ODD[::-1], ["'"] * 3, ['"'] * 3, ["\\"] * 3, ["\\", "'"], ["'", '"', "\\"], ["\\", "n"], list("{}<>$%")],
     ids=repr,
 )
-def test_tokens_that_mean_something_to_an_expression_are_labels_like_others(tokens):
+def test_labels_with_special_characters(tokens):
     svg = chart_svg(small_maps({'it\'s "a" map \\': np.eye(len(tokens))}, tokens=tokens, title="t"))
     assert labels_of(svg, "end") == tokens
     assert labels_of(svg, "middle") == tokens
@@ -169,13 +169,13 @@ def test_tokens_that_mean_something_to_an_expression_are_labels_like_others(toke
     assert len(marks(svg, "rect mark")) == len(tokens)
 
 
-def test_tokens_beyond_the_basic_plane_are_labels_too():
+def test_labels_beyond_the_basic_plane():
     tokens = ["(", "\N{GRINNING FACE}", ")"]
     svg = chart_svg(small_maps({"a": np.eye(3)}, tokens=tokens, title="t"))
     assert labels_of(svg, "end") == tokens
 
 
-def test_tokens_of_a_task_are_labels():
+def test_labels_from_a_task():
     task = Dyck(n_types=4)
     batch = task.read("([{<>}])")
     words = task.vocab.words(batch.tokens[0])
@@ -187,7 +187,7 @@ def test_tokens_of_a_task_are_labels():
     assert found == {(1, 1), (2, 2), (3, 3), (4, 4), (5, 3), (6, 2), (7, 1)}
 
 
-def test_maps_go_in_rows_of_so_many():
+def test_number_of_maps_per_row():
     maps = {f"seed {i}": np.eye(2) for i in range(4)}
     for columns, rows in ((1, 4), (2, 2), (3, 2), (4, 1)):
         svg = chart_svg(small_maps(maps, tokens=["(", ")"], title="t", columns=columns))
