@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformer_lens import TransformerBridge, TransformerBridgeConfig
 
-from benchmarks.timing import Comparison, compare
+from benchmarks.timing import Result, compare
 from hooks import Transformer, TransformerConfig
 from hooks.interventions.ablation_engine import AblationEngine
 
@@ -30,7 +30,7 @@ THEIR_NAMES = {
 
 
 @torch.no_grad()
-def comparisons() -> Iterator[Comparison]:
+def comparisons() -> Iterator[Result]:
     for n_layers, width, n_heads, batch, pos, bar in CASES:
         cfg = TransformerConfig(d_vocab=D_VOCAB, d_model=width, n_heads=n_heads, n_layers=n_layers, n_ctx=pos)
         model = Transformer(cfg).eval()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.timing import Seconds
+from benchmarks.timing import Result, seconds
 from interp.view.attention import Example, canvas_page
 
 HEADS, LENGTH, ROUNDS = 144, 128, 5
@@ -22,7 +22,7 @@ SCRIPT = """<script>(async () => {
 })();</script></body>"""
 
 
-def comparisons() -> Iterator[Seconds]:
+def comparisons() -> Iterator[Result]:
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:
         return
@@ -38,7 +38,7 @@ def comparisons() -> Iterator[Seconds]:
         path = Path(folder) / "page.html"
         path.write_text(page.html.replace("</body>", SCRIPT))
         taken = tuple(painted(browser, path, Path(folder) / f"profile{index}") for index in range(ROUNDS))
-    yield Seconds(name=f"first paint of {HEADS} heads x {LENGTH} tokens", taken=taken, bar=BAR)
+    yield seconds(f"first paint of {HEADS} heads x {LENGTH} tokens", taken, bar=BAR)
 
 
 def painted(browser: str, path: Path, profile: Path) -> float:

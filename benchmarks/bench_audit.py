@@ -6,7 +6,7 @@ from functools import partial
 import torch
 
 import interp
-from benchmarks.timing import Comparison, compare
+from benchmarks.timing import Result, compare
 from hooks import Transformer
 from hooks.modules import Attention
 from interp.tasks import Lego
@@ -17,7 +17,7 @@ PASSES = 3
 
 
 @torch.no_grad()
-def comparisons() -> Iterator[Comparison]:
+def comparisons() -> Iterator[Result]:
     task = Lego(n_vars=4)
     config = interp.config_for(task, n_layers=6, n_heads=8, d_model=128)
     model = Transformer(config).eval()

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 import interp
-from benchmarks.timing import Comparison, Speed, compare, speed
+from benchmarks.timing import Result, compare, speed
 from hooks import Transformer
 from interp.tasks import Dyck
 
@@ -102,7 +102,7 @@ def by_query(model: Transformer, task: Dyck) -> np.ndarray:
 
 
 @torch.no_grad()
-def comparisons() -> Iterator[Comparison | Speed]:
+def comparisons() -> Iterator[Result]:
     for words in ("prefixes", "complete"):
         task = Dyck(length=LENGTH, words=words)
         generator, rng = torch.Generator().manual_seed(0), random.Random(0)

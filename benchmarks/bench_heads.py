@@ -9,7 +9,7 @@ from torch import Tensor
 from transformer_lens.head_detector import detect_head
 
 import interp
-from benchmarks.timing import Comparison, compare
+from benchmarks.timing import Result, compare
 from hooks import Transformer
 from hooks.modules import visible_keys
 from interp.heads.classify import measure
@@ -32,7 +32,7 @@ class CausalLego(Lego):
 
 
 @torch.no_grad()
-def comparisons() -> Iterator[Comparison]:
+def comparisons() -> Iterator[Result]:
     task = CausalLego(n_vars=8)
     cfg = interp.config_for(
         task, n_layers=4, n_heads=4, d_model=64, n_ctx=task.n_ctx + 1

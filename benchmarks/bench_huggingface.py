@@ -8,7 +8,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from benchmarks.timing import Comparison, compare
+from benchmarks.timing import Result, compare
 from hooks import Transformer, from_huggingface, presets
 from interp.core.randomness import derived_generator
 from interp.tasks import Text
@@ -20,7 +20,7 @@ TRAINED = {"d_model": 128, "n_heads": 4, "n_layers": 4}
 BATCH = 16
 
 
-def comparisons() -> Iterator[Comparison]:
+def comparisons() -> Iterator[Result]:
     for name in ("GPT-2", "BERT", "ALBERT"):
         for layers, width, heads, batch, pos in SIZES:
             theirs = huggingface(name, layers, width, heads, attn_implementation="eager").eval()

@@ -8,7 +8,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 import interp
-from benchmarks.timing import Comparison, compare
+from benchmarks.timing import Result, compare
 from interp.core.randomness import derived_seed
 from interp.tasks import Template
 from interp.theory.kernels.random_features import BLOCK
@@ -18,14 +18,14 @@ BARS = {128: 0.30, 512: 0.10}
 """Largest ratio by number of strings."""
 
 
-def comparisons() -> Iterator[Comparison]:
+def comparisons() -> Iterator[Result]:
     with threadpool_limits(1):
         for templates in ("aba_abb", "majority"):
             for n in BARS:
                 yield _compare(templates, n)
 
 
-def _compare(templates: str, n: int) -> Comparison:
+def _compare(templates: str, n: int) -> Result:
     task = Template(templates=templates, train=n)
     tokens = task.sample(n, generator=torch.Generator().manual_seed(0)).tokens.numpy()
     kernel = interp.theory.TransformerKernel(n_draws=DRAWS)

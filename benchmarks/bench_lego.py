@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import torch
 
-from benchmarks.timing import Comparison, Speed, compare, speed
+from benchmarks.timing import Result, compare, speed
 from interp.tasks import Lego
 
 CLAUSES, SENTENCES, FEWER = 12, 20_000, 1_000
@@ -35,7 +35,7 @@ def plain(n: int, rng: random.Random) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.tensor(tokens), torch.tensor(labels)
 
 
-def comparisons() -> Iterator[Comparison | Speed]:
+def comparisons() -> Iterator[Result]:
     task = Lego(n_vars=CLAUSES)
     generator, rng = torch.Generator().manual_seed(0), random.Random(0)
     task.sample(SENTENCES, generator=generator)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from benchmarks.timing import Comparison, print_all
+from benchmarks.timing import Result, print_all, ratio
 from case_studies.lego.cost import FIXED, HEAD_BAR, LINEAR_BAR
 from case_studies.lego.timing import (
     HUGGINGFACE,
@@ -27,7 +27,7 @@ TOKENS = 2048
 THREADS = 2
 
 
-def comparisons() -> Iterator[Comparison]:
+def comparisons() -> Iterator[Result]:
     found = take_turns(heads_of_each_kind(seed=0), rounds=ROUNDS)
     learned = found["learned", SHORT]
     for name in FIXED:
@@ -45,8 +45,8 @@ def comparisons() -> Iterator[Comparison]:
             yield compared(name, found[ours, SHORT], found[theirs, SHORT], 1.0)
 
 
-def compared(name: str, ours: Cost, theirs: Cost, bar: float | None = None) -> Comparison:
-    return Comparison(name=name, ours=ours.seconds, theirs=theirs.seconds, bar=bar)
+def compared(name: str, ours: Cost, theirs: Cost, bar: float | None = None) -> Result:
+    return ratio(name, ours.seconds, theirs.seconds, bar=bar)
 
 
 if __name__ == "__main__":

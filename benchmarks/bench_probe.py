@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 import interp
-from benchmarks.timing import Comparison, compare
+from benchmarks.timing import Result, compare
 from hooks import Transformer
 from interp.core.activations import residuals_at_targets
 from interp.probing.ridge import factorise, fit
@@ -35,7 +35,7 @@ def logistic() -> Pipeline:
     return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
 
 
-def comparisons() -> Iterator[Comparison]:
+def comparisons() -> Iterator[Result]:
     with threadpool_limits(1):
         # while the model learns to read its clauses, and after
         for steps in (130, 400):
@@ -43,7 +43,7 @@ def comparisons() -> Iterator[Comparison]:
         yield relabellings(sites(130)[0])
 
 
-def probe_map(inputs: torch.Tensor, labels: torch.Tensor, model: str) -> Comparison:
+def probe_map(inputs: torch.Tensor, labels: torch.Tensor, model: str) -> Result:
     train, test = slice(0, N // 2), slice(N // 2, N)
 
     def ours() -> np.ndarray:
@@ -59,7 +59,7 @@ def probe_map(inputs: torch.Tensor, labels: torch.Tensor, model: str) -> Compari
     return compare(name, ours, theirs, bar=0.20, rounds=5)
 
 
-def relabellings(inputs: torch.Tensor) -> Comparison:
+def relabellings(inputs: torch.Tensor) -> Result:
     one = inputs[-1:]
     controls = torch.randint(CLASSES, (DRAWS, N), generator=torch.Generator().manual_seed(1))
     train, test = slice(0, N // 2), slice(N // 2, N)

@@ -7,7 +7,8 @@ from itertools import count, product
 import numpy as np
 import torch
 
-from benchmarks.timing import Comparison, Seconds, compare, seconds
+from benchmarks.timing import Result, compare, seconds
+from case_studies.frame.stopwatch import time_in_turn
 from hooks import Transformer, TransformerConfig
 from interp.theory.pruning import nearest_subsets, prune_to_transformer
 
@@ -18,13 +19,13 @@ MEDIAN = 1e-5
 """Largest median error."""
 
 
-def comparisons() -> Iterator[Comparison | Seconds]:
+def comparisons() -> Iterator[Result]:
     generator = torch.Generator().manual_seed(0)
     candidates = 2 * torch.rand(WEIGHTS, CANDIDATES, generator=generator, dtype=torch.float64) - 1
     targets = 2 * torch.rand(WEIGHTS, generator=generator, dtype=torch.float64) - 1
     assert nearest_subsets(candidates, targets).error.median() < MEDIAN
     name = f"subset sums, {WEIGHTS} weights, {CANDIDATES} candidates"
-    yield seconds(name, partial(nearest_subsets, candidates, targets), bar=3.0)
+    yield seconds(name, *time_in_turn([partial(nearest_subsets, candidates, targets)], rounds=5), bar=3.0)
 
     bits = np.array(list(product([0.0, 1.0], repeat=CANDIDATES // 2)))
 
@@ -46,9 +47,5 @@ def comparisons() -> Iterator[Comparison | Seconds]:
         TransformerConfig(d_vocab=8, d_model=8, n_heads=1, d_mlp=16, block="dyck", activation="relu", n_ctx=32)
     )
     seeds = count()
-    yield seconds(
-        "two layers of width 8 pruned from eight random layers",
-        lambda: prune_to_transformer(target, rescale=True, seed=next(seeds)),
-        bar=60.0,
-        rounds=3,
-    )
+    taken = time_in_turn([lambda: prune_to_transformer(target, rescale=True, seed=next(seeds))], rounds=3)
+    yield seconds("two layers of width 8 pruned from eight random layers", *taken, bar=60.0)

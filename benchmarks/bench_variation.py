@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 import interp
-from benchmarks.timing import Comparison, Seconds, compare, seconds
+from benchmarks.timing import Result, compare, seconds
+from case_studies.frame.stopwatch import time_in_turn
 from hooks import Transformer
 from interp.comparison.distances import pair_distances
 from interp.tasks import Dyck
@@ -20,7 +21,7 @@ CLOSE = partial(np.testing.assert_allclose, rtol=1e-4)
 
 
 @torch.no_grad()
-def comparisons() -> Iterator[Comparison | Seconds]:
+def comparisons() -> Iterator[Result]:
     task = Dyck()
     cfg = interp.config_for(task, "dyck_gpt")
     models = [Transformer(cfg, seed=seed).eval() for seed in range(MODELS)]
@@ -59,7 +60,8 @@ def comparisons() -> Iterator[Comparison | Seconds]:
 
         yield compare(f"all pairs of {count} models, {length} tokens", gram, loops, bar=0.50, rounds=5, check=CLOSE)
     patterns = _random_patterns(MANY, TOKENS)
-    yield seconds(f"all pairs of {MANY} models, {TOKENS} tokens, one layer", partial(pair_distances, patterns), bar=2.0)
+    taken = time_in_turn([partial(pair_distances, patterns)], rounds=5)
+    yield seconds(f"all pairs of {MANY} models, {TOKENS} tokens, one layer", *taken, bar=2.0)
 
 
 def _random_patterns(models: int, length: int) -> Tensor:

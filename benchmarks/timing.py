@@ -1,7 +1,7 @@
-"""Benchmark results: a ratio, a time or a speed with its bar."""
+"""Benchmark results: a ratio, a time or a speed, each with its bar."""
 
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,66 +9,41 @@ from case_studies.frame.stopwatch import time_in_turn
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """Times of our implementation and of theirs, measured in turn."""
+class Result:
+    """One line of the benchmark."""
 
     name: str
-    ours: tuple[float, ...]
-    """Seconds, one per round."""
-    theirs: tuple[float, ...]
+    figures: str
     bar: float | None
-    """Largest median ratio that passes; None for a ratio without a bar."""
+    """The median must be on the right side of it; None if there is no bar."""
+    passes: bool = True
 
     def __str__(self) -> str:
-        ratios = [a / b for a, b in zip(self.ours, self.theirs, strict=True)]
-        middle, quartiles = statistics.median(ratios), statistics.quantiles(ratios, n=4)
-        return (
-            f"{self.name:<58} ours {1e3 * statistics.median(self.ours):8.2f} ms, theirs "
-            f"{1e3 * statistics.median(self.theirs):8.2f} ms, ratio {middle:.3f} [{quartiles[0]:.3f}, "
-            f"{quartiles[2]:.3f}], "
-            + ("no bar" if self.bar is None else f"bar {self.bar:.2f}: {_judged(middle <= self.bar)}")
-        )
+        bar = "no bar" if self.bar is None else f"bar {self.bar:,.2f}: {'passes' if self.passes else 'FAILS'}"
+        return f"{self.name:<58} {self.figures}, {bar}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Seconds:
-    """A time without a peer to compare with."""
-
-    name: str
-    taken: tuple[float, ...]
-    bar: float
-    """Largest median that passes."""
-
-    def __str__(self) -> str:
-        middle = statistics.median(self.taken)
-        return (
-            f"{self.name:<58} {middle:.2f} s, worst {max(self.taken):.2f} s, bar {self.bar:.2f} s: "
-            f"{_judged(middle <= self.bar)}"
-        )
+def ratio(name: str, ours: Sequence[float], theirs: Sequence[float], *, bar: float | None = None) -> Result:
+    """Median of ours over theirs with its quartiles, paired by round; passes at or below the bar."""
+    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    low, _, high = statistics.quantiles(ratios, n=4)
+    middle, mine, other = map(statistics.median, (ratios, ours, theirs))
+    figures = f"ours {1e3 * mine:8.2f} ms, theirs {1e3 * other:8.2f} ms, ratio {middle:.3f} [{low:.3f}, {high:.3f}]"
+    return Result(name=name, figures=figures, bar=bar, passes=bar is None or middle <= bar)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Speed:
-    """Items per second without a peer to compare with."""
-
-    name: str
-    per_second: tuple[float, ...]
-    bar: float
-    """Smallest median that passes."""
-
-    def __str__(self) -> str:
-        middle = statistics.median(self.per_second)
-        return (
-            f"{self.name:<58} {middle:,.0f}/s, worst {min(self.per_second):,.0f}/s, bar {self.bar:,}/s: "
-            f"{_judged(middle >= self.bar)}"
-        )
+def seconds(name: str, taken: Sequence[float], *, bar: float) -> Result:
+    """Median time; passes at or below the bar."""
+    middle = statistics.median(taken)
+    return Result(name=name, figures=f"{middle:.2f} s, worst {max(taken):.2f} s", bar=bar, passes=middle <= bar)
 
 
-Result = Comparison | Seconds | Speed
-
-
-def _judged(passes: bool) -> str:
-    return "passes" if passes else "FAILS"
+def speed(name: str, call: Callable[[], object], *, n: int, bar: float, rounds: int = 11) -> Result:
+    """Median number of items per second of a call that makes n, without a warm-up; passes at or above the bar."""
+    per_second = [n / taken for taken in time_in_turn([call], rounds=rounds)[0]]
+    middle = statistics.median(per_second)
+    figures = f"{middle:,.0f}/s, worst {min(per_second):,.0f}/s"
+    return Result(name=name, figures=figures, bar=bar, passes=middle >= bar)
 
 
 def compare(
@@ -79,7 +54,7 @@ def compare(
     bar: float,
     rounds: int = 21,
     check: Callable[[Any, Any], object] | None = None,
-) -> Comparison:
+) -> Result:
     """Time two callables in turn, after one warm-up of each.
 
     Args:
@@ -93,22 +68,10 @@ def compare(
     warm_up = ours(), theirs()
     if check is not None:
         check(*warm_up)
-    times = time_in_turn([ours, theirs], rounds=rounds)
-    return Comparison(name=name, ours=times[0], theirs=times[1], bar=bar)
-
-
-def speed(name: str, call: Callable[[], object], *, n: int, bar: float, rounds: int = 11) -> Speed:
-    """Items per second of a call that makes n items, without a warm-up."""
-    (seconds,) = time_in_turn([call], rounds=rounds)
-    return Speed(name=name, per_second=tuple(n / taken for taken in seconds), bar=bar)
-
-
-def seconds(name: str, call: Callable[[], object], *, bar: float, rounds: int = 5) -> Seconds:
-    """Time of a call, without a warm-up."""
-    return Seconds(name=name, taken=time_in_turn([call], rounds=rounds)[0], bar=bar)
+    return ratio(name, *time_in_turn([ours, theirs], rounds=rounds), bar=bar)
 
 
 def print_all(results: Iterable[Result]) -> None:
-    """Print each result when it is there."""
+    """Print each result as soon as it is measured."""
     for result in results:
         print(result, flush=True)

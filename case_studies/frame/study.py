@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from case_studies.frame.claims import NAME, Claim, ClaimVerdict, Measurement
+from case_studies.frame.claims import NAME, Claim
 from case_studies.frame.evidence import SIZES, Evidence, ModelSpec, Size, check_size, settings_of
 from case_studies.frame.measuring import MeasureCache, measure_claims
 from case_studies.frame.page import write_study_page
@@ -30,18 +30,6 @@ from interp.training.sweeps import train_to_disk
 
 MODELS = "models"
 """Name of the folder of trained models, next to those of the studies."""
-
-__all__ = [
-    "Claim",
-    "ClaimResult",
-    "ClaimVerdict",
-    "Evidence",
-    "Measurement",
-    "ModelSpec",
-    "Size",
-    "Study",
-    "StudyResult",
-]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,5 @@
 """Claims about perplexity with a I and b I at the same training budget (Figure 6)."""
 
-from collections.abc import Sequence
 from functools import partial
 
 import altair as alt
@@ -14,7 +13,7 @@ from case_studies.language.models import BOTH, PLAIN, SCALES, VARIANTS, group
 from interp.core.randomness import derived_generator
 from interp.core.statistics import t_half_width
 from interp.evaluation.evaluate import score_batch
-from interp.view.charts import HEIGHT, WIDTH, palette
+from interp.view.charts import curves
 
 
 def measure_perplexity(evidence: Evidence, *, family: str) -> Measurement:
@@ -73,24 +72,11 @@ def _curves(evidence: Evidence, family: str) -> alt.TopLevelMixin:
         runs = [evidence.history(spec) for spec in evidence.specs(group(family, variant))]
         for records in zip(*runs, strict=True):
             low_high = t_interval(np.array([record["validation_loss"][0] for record in records]))
-            point = dict(zip(("loss", "low", "high"), low_high, strict=True))
+            point = dict(zip(("nats per token", "low", "high"), low_high, strict=True))
             rows.append({"steps": records[0]["steps_done"], "model": variant, **point})
     n = len(evidence.specs(group(family, PLAIN)))
-    return _loss_chart(pd.DataFrame(rows), list(VARIANTS), f"{family}, validation loss, mean of {n} seeds, 95 %")
-
-
-def _loss_chart(table: pd.DataFrame, names: Sequence[str], title: str) -> alt.TopLevelMixin:
-    colour = alt.Color("model:N", scale=alt.Scale(domain=list(names), range=palette(len(names))))
-    up = alt.Scale(zero=False)
-    base = alt.Chart(table)
-    band = base.mark_area(opacity=0.2).encode(
-        alt.X("steps:Q"), alt.Y("low:Q", title="nats per token", scale=up), alt.Y2("high:Q"), colour
-    )
-    line = base.mark_line(point=alt.OverlayMarkDef(size=18)).encode(
-        alt.X("steps:Q"), alt.Y("loss:Q", title="nats per token", scale=up), colour,
-        tooltip=["model:N", "steps:Q", alt.Tooltip("loss:Q", format=".3f")],
-    )  # fmt: skip
-    return alt.layer(band, line).properties(width=2 * WIDTH, height=HEIGHT, title=title)
+    title = f"{family}, validation loss, mean of {n} seeds, 95 %"
+    return curves(pd.DataFrame(rows), x="steps", y="nats per token", series="model", title=title, domain=None)
 
 
 def _claim(family: str, source: str, model: str, paper: str | None) -> Claim:

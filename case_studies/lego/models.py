@@ -7,7 +7,7 @@ lengths". Small models start from mimicking; at size `paper` they start from ran
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from case_studies.frame.evidence import ModelSpec, Size
@@ -51,6 +51,8 @@ class Arm:
 TO_EIGHT = ((2, 80), (3, 270), (4, 350), (5, 400), (6, 600), (8, 900))
 TO_TWELVE = ((2, 500), (4, 1500), (6, 4000), (8, 4000), (10, 4000), (12, 10_000))
 FIRST_SIX = tuple(range(6))
+TWELVE = Arm(sentence_format="paper", n_vars=12, layers=12, steps=24_000, seeds=3)
+"""The paper's chains and training."""
 ARMS: dict[Size, dict[str, Arm]] = {
     "quick": {
         "classical": Arm(n_vars=4, layers=6, steps=500, seeds=2),
@@ -68,24 +70,14 @@ ARMS: dict[Size, dict[str, Arm]] = {
         "Z5": Arm(n_vars=4, layers=6, curriculum=((2, 200), (3, 400), (4, 900)), seeds=3),
     },
     "paper": {
-        "classical": Arm(sentence_format="paper", n_vars=12, layers=12, steps=24_000, seeds=1),
-        "plain": Arm(sentence_format="paper", n_vars=12, supervised=FIRST_SIX, layers=12, steps=24_000, seeds=5),
-        "long": Arm(sentence_format="paper", n_vars=12, supervised=FIRST_SIX, layers=12, curriculum=TO_TWELVE, seeds=5),
-        "stochastic": Arm(
-            sentence_format="paper",
-            n_vars=12,
-            supervised=FIRST_SIX,
-            layers=12,
-            depth_range=(6, 12),
-            curriculum=TO_TWELVE,
-            seeds=5,
-        ),
-        "start": Arm(sentence_format="paper", n_vars=12, layers=12, steps=24_000, seeds=3),
-        "shortcut": Arm(
-            sentence_format="paper", n_vars=12, supervised=(0, 1, 2, 3, 4, 11), layers=12, steps=24_000, seeds=3
-        ),
-        "S3": Arm(sentence_format="paper", n_vars=12, layers=12, steps=24_000, seeds=3),
-        "Z5": Arm(sentence_format="paper", n_vars=12, layers=12, steps=24_000, seeds=3),
+        "classical": replace(TWELVE, seeds=1),
+        "plain": replace(TWELVE, supervised=FIRST_SIX, seeds=5),
+        "long": replace(TWELVE, supervised=FIRST_SIX, curriculum=TO_TWELVE, seeds=5),
+        "stochastic": replace(TWELVE, supervised=FIRST_SIX, depth_range=(6, 12), curriculum=TO_TWELVE, seeds=5),
+        "start": TWELVE,
+        "shortcut": replace(TWELVE, supervised=(0, 1, 2, 3, 4, 11)),
+        "S3": TWELVE,
+        "Z5": TWELVE,
     },
 }
 BERT_VARIABLE, BERT_ON_HUB = "UNMYOPIC_BERT", "bert-base-uncased"

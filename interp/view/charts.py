@@ -53,21 +53,22 @@ def curves(
     title: str,
     rule: float | None = None,
     panel: str | None = None,
+    domain: tuple[float, float] | None = (0.0, 1.0),
 ) -> alt.TopLevelMixin:
     """One line per series, with its interval (`low`, `high`) as a band.
 
     Args:
         table: Columns x, y, series, `low`, `high`, and panel.
-        y: Column of fractions.
+        y: Column of numbers.
         rule: y value of a dashed line, such as chance.
         panel: Column that splits the chart into panels, side by side.
+        domain: Range of the y axis. If None, the range of the data.
     """
     colour = colour_by(series, table[series], title=series)
     across = alt.X(f"{x}:Q", title=x)
     base = alt.Chart(table)
-    band = base.mark_area(opacity=0.18).encode(
-        across, alt.Y("low:Q", title=y, scale=alt.Scale(domain=[0, 1])), alt.Y2("high:Q"), colour
-    )
+    up = alt.Scale(zero=False) if domain is None else alt.Scale(domain=list(domain))
+    band = base.mark_area(opacity=0.18).encode(across, alt.Y("low:Q", title=y, scale=up), alt.Y2("high:Q"), colour)
     tooltip = [alt.Tooltip(f"{series}:N"), alt.Tooltip(f"{x}:Q"), *numbers(y, "low", "high")]
     line = base.mark_line(point=alt.OverlayMarkDef(size=18)).encode(
         across, alt.Y(f"{y}:Q", title=y), colour, tooltip=tooltip

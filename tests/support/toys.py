@@ -8,7 +8,8 @@ import pandas as pd
 
 import interp
 from case_studies.frame.claims import Claim, Measurement
-from case_studies.frame.study import ModelSpec, Study
+from case_studies.frame.evidence import ModelSpec
+from case_studies.frame.study import Study
 from hooks import Transformer
 from interp.core.randomness import derived_generator
 from interp.tasks import Lego

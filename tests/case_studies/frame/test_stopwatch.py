@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from benchmarks.timing import compare
+from benchmarks.timing import compare, ratio, seconds, speed
 from case_studies.frame.stopwatch import time_in_turn
 
 
@@ -34,5 +34,20 @@ def test_a_comparison_checks_the_results_of_the_warm_up():
     )
     assert checked == [(None, 2)]
     assert len(calls) == 5
-    assert len(found.ours) == len(found.theirs) == 4
-    assert str(found).endswith("bar 1000000000.00: passes")
+    assert found.passes
+    assert str(found).endswith("bar 1,000,000,000.00: passes")
+    with pytest.raises(AssertionError):
+        compare("x", lambda: 1, lambda: 2, bar=1, check=same)
+
+
+def same(a, b):
+    assert a == b
+
+
+def test_results_pass_on_the_right_side_of_their_bar():
+    assert str(ratio("x", [2, 4, 9], [1, 2, 3], bar=2)).endswith("ratio 2.000 [2.000, 3.000], bar 2.00: passes")
+    assert str(ratio("x", [2, 4, 9], [1, 2, 3], bar=1.9)).endswith("bar 1.90: FAILS")
+    assert str(ratio("x", [2, 4, 9], [1, 2, 3])).endswith("no bar")
+    assert str(seconds("x", [1, 3, 2], bar=1.5)).endswith("2.00 s, worst 3.00 s, bar 1.50: FAILS")
+    assert speed("x", int, n=10, bar=1).passes
+    assert not speed("x", int, n=1, bar=1e12).passes
