@@ -1,1 +1,5 @@
 """Transformers as values and modules: config, blocks, attention, embeddings, hook points."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

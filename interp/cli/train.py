@@ -62,7 +62,7 @@ for _name in TASKS:
 def _train_command(name: str) -> Any:
     """The function behind `interp train NAME`; its signature has one parameter per option."""
     from hooks import TransformerConfig
-    from interp.tasks import KINDS
+    from interp.tasks.registry import TASKS
     from interp.training.settings import TrainSettings, recipe_for
 
     def run(
@@ -82,7 +82,7 @@ def _train_command(name: str) -> Any:
         config = _make_config(task, family, sizes)
         _train(task, config, _make_settings(recipe_for(task), of_settings), out, seed=seed, fresh=fresh, device=device)
 
-    task_class, defaults = KINDS[name], DEFAULTS.get(name, {})
+    task_class, defaults = TASKS[name], DEFAULTS.get(name, {})
     parts = [
         _options("Task", task_class, _values(task_class) | defaults),
         _options("Model", TransformerConfig, defaults, without=FROM_TASK),
@@ -145,7 +145,8 @@ def _field_texts(cls: type) -> dict[str, str]:
 
 
 def _make_task(name: str, options: dict[str, Any], pattern: str) -> Any:
-    from interp.tasks import KINDS, Corpus, ready_made
+    from interp.tasks import Corpus, ready_made
+    from interp.tasks.registry import TASKS
 
     if "group" in options:
         options["group"] = ready_made(options["group"])
@@ -154,7 +155,7 @@ def _make_task(name: str, options: dict[str, Any], pattern: str) -> Any:
         options["templates"] = templates[0] if a_family else tuple(templates)
     if options.get("corpus", "python") != "python":
         options["corpus"] = Corpus.from_folder(options["corpus"], pattern)
-    return KINDS[name](**options)
+    return TASKS[name](**options)
 
 
 def _make_config(task: Any, family: str | None, sizes: dict[str, Any]) -> Any:
