@@ -249,9 +249,8 @@ def test_the_output_follows_only_where_the_answer_is(trained, tiny):
     testing = tiny.sample(1000, generator=derived_generator(0, "probe test"), split="test")
     low, high = chance_band(len(testing.tokens.unique(dim=0)))
     assert low < result.accuracy[embedding, 1] < high
-    assert (
-        causal["high"][embedding, 1] < 0.5
-    )  # an interchange there has no effect, so the output follows less often than by chance
+    # an interchange there has no effect, so the output follows less often than by chance
+    assert causal["high"][embedding, 1] < 0.5
     assert ((causal["low"] <= causal["follows"]) & (causal["follows"] <= causal["high"])).all()
     # 500 pairs, about half of which have different answers
     assert ((causal["n"] > 250 - 5 * 500**0.5 / 2) & (causal["n"] < 250 + 5 * 500**0.5 / 2)).all()
