@@ -110,7 +110,7 @@ def test_audit_heads_and_probes(interp, tmp_path):
     assert interp(*TRAIN, "--out", "run").returncode == 0
     refused = interp("audit", "run", "--page", "audit.html")
     assert refused.returncode == 2
-    assert "nothing it does could be lost" in refused.stderr
+    assert "no intervention can cost accuracy" in refused.stderr
     assert not (tmp_path / "audit.html").exists()
     settings = ("--at-chance", "--n", 128, "--out", "audit.json", "--page", "audit.html", "--probes")
     done = interp("audit", "run", *settings)
