@@ -1,7 +1,7 @@
-"""Models whose answer is known: weights written down, so that an analysis can be held against the truth."""
+"""Known answers: models with hand-written weights and a known truth about every head."""
 
 from interp.known_answers.answers import HeadTruth, KnownAnswer
-from interp.known_answers.craft.randomise import randomise
+from interp.known_answers.craft.transforms import randomise
 from interp.known_answers.dyck.balanced import balanced_dyck
 from interp.known_answers.dyck.stack import stack_dyck
 from interp.known_answers.dyck.uniform import uniform_dyck

@@ -1,8 +1,10 @@
-"""What a known answer is: a model, its task, and the truth about each of its heads and each of its variables."""
+"""Known answers: a model with hand-written weights, its task, and the truth about every head."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
+
+import torch
 
 from hooks import Transformer
 from hooks.interventions.ablation_engine import Head
@@ -13,28 +15,51 @@ Truth = Literal["faithful", "misleading", "hidden", "idle", "redundant"]
 
 @dataclass(frozen=True, kw_only=True)
 class HeadTruth:
-    """What is true of one head by construction."""
+    """The truth about one head, by construction."""
 
     truth: Truth
-    """`faithful`: acts through the pattern that it shows. `misleading`: shows a readable pattern and does nothing.
-    `hidden`: shows no readable pattern and is needed. `idle`: neither. `redundant`: can go alone, not with its
-    partners."""
+    """`faithful`: acts through its pattern. `misleading`: has the pattern of a kind but does not act through it.
+    `hidden`: is needed and has the pattern of no kind. `idle`: neither. `redundant`: can be removed alone, but not
+    together with its partners."""
     looks: str | None = None
-    """The kind that its pattern shows, as `classify_heads` calls it; None where it shows none."""
+    """Kind of its pattern, as `classify_heads` labels it; None if it has none."""
     partners: tuple[Head, ...] = ()
-    """(layer, head) of the heads that do the same work."""
+    """(layer, head) of the heads that do the same work, or that cancel this one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownAnswer:
-    """A model whose algorithm is known, as data that an analysis can be held against."""
+    """A model whose algorithm is known, to compare an analysis with."""
 
     name: str
-    """What was planted and how it was randomised."""
+    """Algorithm, additions, and sizes."""
     model: Transformer
     task: Task
     heads: Mapping[Head, HeadTruth]
     """Every head of every applied layer, by (layer, head)."""
     readable: Mapping[str, int] = field(default_factory=dict)
-    """For targets that have such a layer: from which layer on the task's own label is linearly readable where the
-    target is read; 0 is the embedding's output, l + 1 what leaves layer l, as in `ProbeResult`."""
+    """For some targets, the first layer from which on the task's label can be read linearly at the target's position.
+    Layer 0 is the embedding's output, layer l + 1 the output of layer l, as in `ProbeResult`."""
+
+
+def all_heads(model: Transformer, known: Mapping[Head, HeadTruth]) -> dict[Head, HeadTruth]:
+    """The truth about every head of a model; heads that are not given are idle."""
+    idle, cfg = HeadTruth(truth="idle"), model.cfg
+    every = [(layer, head) for layer in range(cfg.n_layers) for head in range(cfg.n_heads)]
+    return {head: known.get(head, idle) for head in every}
+
+
+def group_truth(
+    truth: Literal["misleading", "redundant"], looks: str, heads: Sequence[int], *, layer: int = 0
+) -> dict[Head, HeadTruth]:
+    """The same truth about several heads of a layer, each other's partners."""
+    places = [(layer, head) for head in heads]
+    return {
+        place: HeadTruth(truth=truth, looks=looks, partners=tuple(other for other in places if other != place))
+        for place in places
+    }
+
+
+def draw(generator: torch.Generator, low: int, high: int) -> int:
+    """A random integer from `low` to `high`."""
+    return int(torch.randint(low, high + 1, (1,), generator=generator))

@@ -1,4 +1,4 @@
-"""Models whose answer is known, many at once: what an interpretation tool must get right before it is believed."""
+"""Suite of known answers on which to test an analysis."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import get_args
@@ -6,33 +6,29 @@ from typing import get_args
 import torch
 
 from interp.core.randomness import derived_generator
-from interp.known_answers.answers import KnownAnswer
-from interp.known_answers.craft.randomise import can_turn, randomise
+from interp.known_answers.answers import KnownAnswer, draw
+from interp.known_answers.craft.transforms import can_rotate, randomise
 from interp.known_answers.dyck.variants import DYCK_ANSWERS
-from interp.known_answers.lego.plants import Values, decoys, detour
-from interp.known_answers.lego.variants import loop, random_task, redundant, shortcut
+from interp.known_answers.lego.variants import Values, decoys, detour, loop, random_task, redundant, shortcut
 from interp.known_answers.template.variants import TEMPLATE_ANSWERS
 from interp.tasks.lego.groups import S3, Z2, GroupAction, cyclic
 
 Builder = Callable[[torch.Generator], KnownAnswer]
 GROUPS: tuple[GroupAction, ...] = (Z2, S3, cyclic(3), Z2)
-"""Of the chains, in turn."""
+"""Groups of the LEGO chains."""
 
 
 def suite(seed: int) -> Iterator[KnownAnswer]:
-    """Every known answer there is, each with random sizes, weights, order of heads and, where it can be, basis.
+    """Yield every known answer of `SUITE`, with random sizes, weights, order of heads and, where possible, basis.
 
     Args:
-        seed: Decides everything; another seed gives other models of the same kinds.
-
-    Returns:
-        The answers of `SUITE`, one after the other, as they are asked for.
+        seed: Determines everything; another seed gives other models of the same algorithms.
     """
     return (known_answer(name, seed) for name in SUITE)
 
 
 def known_answer(name: str, seed: int) -> KnownAnswer:
-    """One answer of the suite.
+    """Build one answer of the suite.
 
     Args:
         name: A key of `SUITE`.
@@ -45,11 +41,11 @@ def known_answer(name: str, seed: int) -> KnownAnswer:
         raise ValueError(f"name is {name!r}; the suite has {', '.join(SUITE)}.")
     generator = derived_generator(seed, "known answer", name)
     found = SUITE[name](generator)
-    return randomise(found, generator, rotate=can_turn(found.model))
+    return randomise(found, generator, rotate=can_rotate(found.model))
 
 
 def _chains() -> dict[str, Builder]:
-    """LEGO chains over several groups, each variant as often as there are groups."""
+    """Every variant of LEGO chains over every group."""
     found: dict[str, Builder] = {}
     for index, group in enumerate(GROUPS):
 
@@ -57,7 +53,7 @@ def _chains() -> dict[str, Builder]:
             return random_task(generator, group=group, longest=3)
 
         def idle(generator: torch.Generator, most: int = 1) -> int:
-            return int(torch.randint(most + 1, (), generator=generator))
+            return draw(generator, 0, most)
 
         named = f"{group.name} {index}"
         found[f"loop {named}"] = lambda g, task=task: loop(task(g), g, idle=idle(g, 2))
@@ -77,4 +73,4 @@ SUITE: Mapping[str, Builder] = {
     **{f"dyck {name}": build for name, build in DYCK_ANSWERS.items()},
     **{f"template {name}": build for name, build in TEMPLATE_ANSWERS.items()},
 }
-"""Every known answer by name, and what builds it from a generator."""
+"""Every known answer by name, with the function that builds it from a generator."""

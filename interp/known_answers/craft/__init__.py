@@ -1,1 +1,1 @@
-"""Hand-written weights: wiring, surgery, change of basis."""
+"""Tools for hand-written weights."""

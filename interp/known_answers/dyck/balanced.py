@@ -1,7 +1,7 @@
-"""One layer that meets the balance condition exactly, or misses it by as much as you say.
+"""One layer that satisfies the balance condition exactly, or violates it by a given amount.
 
-Balance (bounded-Dyck paper, Eq. 14): for every query, what attention adds for an opener and what it adds for its
-closer, exp(score) * P W_V e, cancel. Then a closed pair leaves no trace, however many there are.
+Balance (bounded-Dyck paper, Eq. 14): for every query, the terms exp(score) * P W_V e of an opener and of its closer
+cancel, so that matched pairs do not change the output.
 """
 
 import math
@@ -14,32 +14,32 @@ from torch import Tensor
 
 from hooks import BracketStates, Transformer
 from hooks.model.blocks import Block
-from interp.known_answers.craft.one_hot import (
+from interp.known_answers.craft.weights import head_rows
+from interp.known_answers.dyck.one_hot import (
     bracket_states,
     empty_minimal,
     mirror_values,
     pair_coordinates,
     write_closers,
 )
-from interp.known_answers.craft.wiring import head_rows
 from interp.tasks import Dyck
 from interp.tasks.dyck.brackets import START
 
 BalancedAttention = Literal["uniform", "uneven"]
 GROWTH = 4.0
-"""A bracket weighs this many times as much as one a level further out: the top of the stack outweighs the rest."""
+"""Value of a bracket relative to one a level further out; the top of the stack outweighs the rest."""
 WIDEST_GAP, WIDEST_COMMON = 2.0, 0.25
-"""Uneven scores: an opener's minus its closer's, and what a query gives both. Each is drawn up to this, either way."""
+"""Largest absolute values of random scores: opener minus closer, and the score of a query for both."""
 
 
 @dataclass(frozen=True)
 class _Scores:
-    """Scores that balance allows."""
+    """Scores compatible with balance."""
 
     common: Float[Tensor, "query type level"]
-    """What a query gives to both brackets of a pair."""
+    """Score of a query for both brackets of a pair."""
     gap: Float[Tensor, "type level"]
-    """Opener's score minus closer's: the same for every query."""
+    """Opener's score minus closer's, the same for every query."""
 
 
 def balanced_dyck(
@@ -47,17 +47,17 @@ def balanced_dyck(
 ) -> Transformer:
     """`presets.dyck_minimal` with weights that satisfy the balance condition, and so close brackets at any length.
 
-    A pair of type i at level d adds 4^d, and takes it away, along one direction of the value space for each type. The
-    largest of the closers' logits is the type of the top of the stack, and where nothing is open those of openers are.
-    Heads are learned ones, with queries and keys, whose scores happen to be what they are.
+    The opener of a pair of type i at level d adds 4^d along the i-th direction of the value space, and its closer
+    subtracts it. The largest closer logit is that of the type on top of the stack; at depth 0 openers have the largest
+    logits. Scores are computed from queries and keys, not hard-coded.
 
     Args:
-        task: The language; prefixes or complete words.
-        imbalance: Closers' values are 1 + `imbalance` times what balance asks for, so that every
+        task: Language of prefixes or complete words.
+        imbalance: Closers' values are 1 + `imbalance` times their value at balance, so that every
             u(query, opener) + u(query, closer) is `imbalance` times u(query, closer) at balance.
-        attention: `uniform`: all scores are 0. `uneven`: scores depend on query and key, and closers' values make up
-            for it: score(opener) - score(closer) is the same for every query (Eq. 11), other for each pair.
-        seed: Decides uneven scores; without effect on uniform ones.
+        attention: `uniform`: all scores are 0. `uneven`: scores depend on query and key, and closers' values
+            compensate: score(opener) - score(closer) is the same for every query (Eq. 11) but differs between pairs.
+        seed: Determines uneven scores.
 
     Returns:
         The model, in float64.
@@ -66,7 +66,7 @@ def balanced_dyck(
         ValueError: an imbalance that is not finite, or an unknown attention.
 
     Source: bounded-Dyck paper (arXiv:2312.01429) Eq. 11, 12 and 14, embedding Eq. 19. Differs: the read-out is linear,
-    after the paper's experiments, and tells the likeliest closer, not exact probabilities (`uniform_dyck` does).
+    as in the paper's experiments, and gives the likeliest closer, not exact probabilities (see `uniform_dyck`).
     """
     model = empty_minimal(task)
     balance_head(model, bracket_states(task), imbalance=imbalance, attention=attention, seed=seed)
@@ -84,15 +84,15 @@ def balance_head(
     attention: BalancedAttention = "uniform",
     seed: int = 0,
 ) -> None:
-    """Let one head of a model meet the balance condition, and write each type's share.
+    """Let one head satisfy the balance condition, and write the share of each type.
 
     Args:
         model: One layer over `bracket_states`; changed in place.
         states: Its embedding.
-        head: Which one.
-        imbalance: As for `balanced_dyck`, and so are the others.
+        head: Which head.
+        imbalance: As in `balanced_dyck`, like the next two.
         attention: `uniform` or `uneven`.
-        seed: Decides uneven scores.
+        seed: Determines uneven scores.
 
     Raises:
         ValueError: an imbalance that is not finite, or an unknown attention.
@@ -121,7 +121,7 @@ def _uneven(states: BracketStates, seed: int) -> _Scores:
 
 
 def _write_scores(model: Transformer, states: BracketStates, scores: _Scores, head: int) -> None:
-    """Keys are e itself; a query holds its score for each of them. All zero where every score is."""
+    """Keys are e, and a query is its vector of scores; both are zero if all scores are."""
     attention, (opens, closes) = model.block(0).attention, pair_coordinates(states)
     wanted = torch.zeros(states.width, states.width, dtype=torch.float64)  # query, key
     wanted[:, opens] = scores.common + scores.gap / 2
@@ -136,7 +136,7 @@ def _write_scores(model: Transformer, states: BracketStates, scores: _Scores, he
 def _write_values(
     block: Block, states: BracketStates, gap: Float[Tensor, "type level"], closers: float, head: int
 ) -> None:
-    """Head dimension i: brackets of type i; the one after the last type: [START]. P W_V is W_V."""
+    """Dimension i is brackets of type i, the dimension after the last type is [START]. P W_V is W_V."""
     opens, closes = pair_coordinates(states)
     size = GROWTH ** torch.arange(1, states.max_depth + 1, dtype=torch.float64)
     value, symbols = block.attention.v.weight[head_rows(block, head)], states.n_types + 1

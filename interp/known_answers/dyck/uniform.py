@@ -1,6 +1,6 @@
-"""Corollary 1 of the bounded-Dyck paper as a model: uniform attention tells the next bracket's exact probabilities.
+"""Corollary 1 of the bounded-Dyck paper as a model: exact next-token probabilities from uniform attention.
 
-x -> depth -> e(bracket, depth) -> symbols on the stack -> top of the stack -> logits. Each arrow is one function below.
+x -> depth -> e(bracket, depth) -> symbols on the stack -> top of the stack -> logits, one function for each arrow.
 """
 
 import math
@@ -12,38 +12,39 @@ from torch import Tensor
 
 from hooks import BracketStates, Transformer, presets
 from hooks.model.blocks import MLP, Block
-from interp.known_answers.craft.one_hot import TINY, bracket_states, clear, pair_coordinates
+from interp.known_answers.craft.weights import clear
+from interp.known_answers.dyck.one_hot import TINY, bracket_states, pair_coordinates
 from interp.tasks import Dyck
 from interp.tasks.dyck.brackets import START, closer, opener
 from interp.tasks.dyck.words import prefix_chances
 
 FORBIDDEN = -60.0
-"""Logit of a token that may not follow; that of one that may is the log of its probability. exp(-60) is 9e-27."""
+"""Logit of impossible next tokens; the logit of others is the log of their probability. exp(-60) is 9e-27."""
 
 
 def uniform_dyck(task: Dyck) -> Transformer:
     """A two-layer transformer that gives `task.next_token_probabilities` exactly, for prefixes of any length.
 
-    Both heads are hard-coded to be uniform over the past, so nothing about the stack shows in an attention pattern.
-    What stands where, and nothing else is written anywhere:
+    Both heads are hard-coded as uniform over the past, so that no attention pattern depends on the stack. The residual
+    stream holds
 
-    - after layer 0 (`blocks.0.hook_resid_post`): e(bracket, depth), as `BracketStates(encoding="pair")` has it;
-    - after layer 1 (`blocks.1.hook_resid_post`): coordinate `type * max_depth + level - 1` is 1 where a bracket of
-      that type, open at that level, is the top of the stack; all are 0 at depth 0.
+    - after layer 0 (`blocks.0.hook_resid_post`): e(bracket, depth), as in `BracketStates(encoding="pair")`;
+    - after layer 1 (`blocks.1.hook_resid_post`): coordinate `type * max_depth + level - 1` is 1 if the top of the stack
+      is a bracket of that type and level; all are 0 at depth 0.
 
     Args:
-        task: The language. Its `length` matters only beyond 6000: the model reads at least so many tokens.
+        task: Language of prefixes. Its `length` matters only beyond 6000, since the model reads at least 6000 tokens.
 
     Returns:
-        The model, in float64. `model.float()` is as good as float32 allows.
+        The model, in float64. `model.float()` is exact up to float32 rounding.
 
     Raises:
-        ValueError: a task of complete words, whose next token depends on how many brackets were read.
+        ValueError: a task of complete words, whose next token depends on the number of brackets read.
 
     Source: bounded-Dyck paper (arXiv:2312.01429) Corollary 1, Eq. 6 for the layers. Differs: the MLPs have one hidden
-    layer where the paper's have six in all; the output is logits, so that forbidden tokens share about e^-60; LN_0 is
-    a LayerNorm with eps 1e-30, its gain undoing sqrt(d_model); hidden units saturate, so that rounding does not add up
-    over a long prefix.
+    layer each, the paper's six in all; the output is logits, so that forbidden tokens have a total probability of about
+    e^-60; LN_0 is a LayerNorm with eps 1e-30 whose gain undoes sqrt(d_model); hidden units saturate, so that rounding
+    errors do not accumulate over a long prefix.
     """
     if task.words != "prefixes":
         raise ValueError(
@@ -51,7 +52,7 @@ def uniform_dyck(task: Dyck) -> Transformer:
             f"Use Dyck(words='prefixes')."
         )
     states = bracket_states(task)
-    symbols = task.n_types * task.max_depth + 1  # every symbol that can stand on the stack, and [START]
+    symbols = task.n_types * task.max_depth + 1  # every symbol that can be on the stack, and [START]
     cfg = presets.dyck_uniform(
         d_vocab=task.d_vocab,
         d_model=states.width + 2 * symbols,
@@ -75,9 +76,9 @@ def uniform_dyck(task: Dyck) -> Transformer:
 
 
 def _read_depth(block: Block, states: BracketStates) -> None:
-    """Attention and norm of layer 0: depth and 1, as sine and cosine of arctan(depth), after the one-hot of the token.
+    """Attention and norm of layer 0: sine and cosine of arctan(depth), written after the one-hot of the token.
 
-    The mean over n tokens is (depth, 1) / n; the norm takes the unknown n away.
+    The mean over n tokens is (depth, 1) / n; the norm removes the factor 1 / n.
     """
     value = block.attention.v.weight
     value[0, states.first_bracket : states.d_vocab : 2] = 1
@@ -87,9 +88,9 @@ def _read_depth(block: Block, states: BracketStates) -> None:
 
 
 def _write_unit_vector(block: Block, *, at: int, size: int) -> None:
-    """The first `size` dimensions of the head, made a unit vector, from stream coordinate `at` on.
+    """Write the first `size` dimensions of the head, normalised, to the stream from coordinate `at` on.
 
-    The norm subtracts the mean: a copy with the other sign, which it then drops, keeps that mean at zero.
+    A copy with the opposite sign keeps the mean at zero; the gain of the norm then removes it.
     """
     identity = torch.eye(size)
     block.attention.o.weight[at : at + size, :size] = identity
@@ -100,9 +101,9 @@ def _write_unit_vector(block: Block, *, at: int, size: int) -> None:
 def _write_states(block: Block, states: BracketStates) -> None:
     """MLP of layer 0: e(bracket, depth).
 
-    A bracket starts at its lowest pair and moves up by one at each boundary between depths that (sine, cosine) lies
-    beyond. sine - boundary * cosine has the sign of depth - boundary; steepened, it is at least 1 on either side, and
-    a step from -1/2 to 1/2 makes it 0 or 1. A step counts only for its own token.
+    A bracket starts at its lowest pair and moves up by one at each boundary between depths below its own. The sign of
+    sine - boundary * cosine is that of depth - boundary; scaled, its absolute value is at least 1, and a step from -1/2
+    to 1/2 turns it into 0 or 1. A step is active only for its own token.
     """
     mlp, unit, sine = cast(MLP, block.mlp), 0, states.d_vocab
     gate = math.ceil(2 * math.hypot(1, states.max_depth)) + 1.0
@@ -124,10 +125,10 @@ def _write_states(block: Block, states: BracketStates) -> None:
 
 
 def _write_step(mlp: MLP, unit: int, direction: Tensor, bias: float) -> Float[Tensor, " d_mlp"]:
-    """Two hidden units whose difference is 0 where direction x + bias is below -1/2, and 1 where it is above 1/2.
+    """Write two hidden units whose difference is 0 if direction x + bias is below -1/2, and 1 if it is above 1/2.
 
     Returns:
-        How to read the step from the hidden units.
+        The vector that reads the step from the hidden units.
     """
     mlp.w_in.weight[unit : unit + 2] = direction
     mlp.w_in.bias_or_zero[unit], mlp.w_in.bias_or_zero[unit + 1] = bias + 0.5, bias - 0.5
@@ -139,7 +140,7 @@ def _write_step(mlp: MLP, unit: int, direction: Tensor, bias: float) -> Float[Te
 def _read_stack(block: Block, states: BracketStates) -> None:
     """Attention and norm of layer 1: 1 / sqrt(1 + depth) for each symbol on the stack and for [START].
 
-    A closer takes back what its opener adds: the balance condition (Eq. 11), in its simplest form.
+    A closer subtracts what its opener adds: the balance condition (Eq. 11) in its simplest form.
     """
     opens, closes = pair_coordinates(states)
     symbol = torch.arange(opens.numel())
@@ -153,7 +154,7 @@ def _read_stack(block: Block, states: BracketStates) -> None:
 def _write_top(block: Block, states: BracketStates) -> None:
     """MLP of layer 1: the top of the stack.
 
-    sqrt(1 + d) * symbol + [depth is d] - 1 is 1 where the symbol, at level d, is the top, and otherwise not above 0.
+    sqrt(1 + d) * symbol + [depth is d] - 1 is 1 if the symbol, of level d, is the top, and at most 0 otherwise.
     """
     mlp, (opens, closes) = cast(MLP, block.mlp), pair_coordinates(states)
     for symbol in range(opens.numel()):
@@ -167,7 +168,7 @@ def _write_top(block: Block, states: BracketStates) -> None:
 
 
 def _write_logits(model: Transformer, task: Dyck) -> None:
-    """Read-out: the log-probabilities of depth 0 as biases, and by how much each top of the stack changes them."""
+    """Read-out: log-probabilities at depth 0 as biases, and the change of them by each top of the stack as weights."""
     opens = prefix_chances(task.q, task.max_depth, 0).opens[0]
     openers = slice(opener(0), None, 2)
     even = -math.log(task.n_types)

@@ -1,9 +1,9 @@
-"""A transformer that resolves LEGO chains like a for-loop: one association and one manipulation head, layer by layer.
+"""A transformer that resolves a LEGO chain step by step, with one association and one manipulation head per layer.
 
-Step i takes two layers. The association head carries a variable's value from its own clause to where it is used, since
-both hold the same letter; the manipulation head gathers a clause, its operation and what arrived, at its first token,
-where the MLP looks up what the operation makes of it. The MLPs keep a clock: one layer takes what was gathered, the
-next what was carried. What the other head brings meanwhile is thrown away, whatever it is.
+Each step takes two layers. The association head copies a variable's value from the clause that defines it to the clause
+that uses it, since both contain the same letter. The manipulation head gathers the operation and operand of a clause at
+its first token, where the MLP looks up the result. A clock bit alternates from layer to layer: the MLP uses what was
+gathered in one layer and what was copied in the next, and discards the output of the other head.
 """
 
 from typing import Any, cast
@@ -13,47 +13,47 @@ from torch import Tensor
 
 from hooks import Transformer, TransformerConfig
 from hooks.model.blocks import Block
-from interp.known_answers.craft.one_hot import clear
-from interp.known_answers.craft.wiring import (
+from interp.known_answers.craft.weights import (
     LINEAR_EPS,
     SHARP,
     Registers,
     balance,
     bias_of,
+    clear,
     head_rows,
     mlp_of,
-    wire_norms,
+    set_identity_norms,
 )
 from interp.tasks import Lego
 
 ASSOCIATION, MANIPULATION = 0, 1
-"""Which head is which, in every layer."""
+"""Indices of the two heads, in every layer."""
 WHOLE = 5.0
-"""How steeply a hidden unit asks for an operation and its operand: nine tenths of them are not enough, so that only the
-manipulation head's own pattern will do."""
+"""Weight of operation and operand in a hidden unit: nine tenths of them do not activate it, so that the unit needs the
+manipulation head's exact pattern."""
 CONFIDENCE = 20.0
-"""Logit of the value found, over the others."""
+"""Logit of the predicted value minus that of the others."""
 SHUT = 20.0
-"""More than anything that heads bring: a hidden unit that loses this much is off."""
+"""More than the heads can write: a hidden unit whose input is lower by this much is inactive."""
 ENOUGH = 0.8
-"""A value is taken where this much of it was carried; where it is on average over sequences, it is not."""
+"""Fraction of a value that must be copied for it to count; its mean over sequences does not."""
 
 
 def lego_loop(task: Lego, *, n_layers: int | None = None) -> Transformer:
     """A tied transformer that solves a LEGO task exactly, one variable every second layer.
 
-    Variable i is at its clause's first token from `blocks.{2 i}.hook_resid_post` on, and chance before. The block is
-    one, applied again and again: `model.at_depth(...)` goes on, or stops early.
+    The value of variable i is at the first token of its clause from `blocks.{2 i}.hook_resid_post` on, and accuracy on
+    it is at chance before. All layers apply the same block, so `model.at_depth(...)` runs more steps or fewer.
 
     Args:
-        task: Any chain length and group, in the paper's format.
-        n_layers: Times that the block is applied; 2 n_vars - 1, which is just enough, when left out.
+        task: Task of any chain length and group, in the paper's format.
+        n_layers: Number of layers; if None, 2 n_vars - 1, which is just enough.
 
     Returns:
         The model, in float64.
 
     Raises:
-        ValueError: the compact format, which has no token to look at where there is nothing to see.
+        ValueError: the compact format, which has no [BOS] token to attend to.
     """
     if task.sentence_format != "paper":
         raise ValueError(f"task has sentence_format={task.sentence_format!r}; the loop needs 'paper', with its [BOS].")
@@ -68,22 +68,22 @@ def lego_loop(task: Lego, *, n_layers: int | None = None) -> Transformer:
     with torch.no_grad():
         embed_tokens(model, task, at)
         root = task.vocab.ids[task.group.root_token]
-        model.embed.weight[root, at["arrived"].start + task.group.root] = 1  # has arrived from the start
+        model.embed.weight[root, at["arrived"].start + task.group.root] = 1  # is at hand from the start
         _associate(model, task, at)
         _manipulate(model, task, at)
         _decide(model, task, at)
         model.unembed.weight[:, at["value"]] = CONFIDENCE * torch.eye(points)
-        wire_norms(model)
+        set_identity_norms(model)
         balance(model)
     return model.eval()
 
 
 def empty_chain(task: Lego, at: Registers, **sizes: Any) -> Transformer:
-    """Two heads for sentences of a task, which can tell tokens and positions apart; in float64, all weights zero.
+    """A model of two heads whose queries and keys are wide enough for tokens and positions; float64, weights zero.
 
     Args:
-        task: What the model will read and answer.
-        at: The registers of its stream.
+        task: Task of the model.
+        at: Registers of its stream.
         sizes: `n_layers`, `d_mlp`, `tied`.
     """
     cfg = TransformerConfig(
@@ -104,7 +104,7 @@ def empty_chain(task: Lego, at: Registers, **sizes: Any) -> Transformer:
 
 
 def loop_registers(task: Lego) -> Registers:
-    """What the stream of the loop holds, and where."""
+    """Registers of the loop's residual stream."""
     points, elements = task.d_vocab_out, len(task.group.elements)
     return Registers(
         {
@@ -112,29 +112,29 @@ def loop_registers(task: Lego) -> Registers:
             "position": task.n_ctx,
             "value": points,  # of the variable that a clause defines, at its first token
             "arrived": points,  # of the variable that a clause uses, at its fourth
-            "operation": elements,  # what a clause holds, gathered at each of its tokens for as long as a layer lasts
+            "operation": elements,  # of a clause, gathered at each of its tokens within one layer
             "operand": points,
-            "carried": points,  # from the same token elsewhere, for as long as a layer lasts
-            "clock": 1,  # 0 in layers that gather, 1 in those that carry
+            "carried": points,  # copied from the same token elsewhere, within one layer
+            "clock": 1,  # 0 in layers that gather, 1 in layers that copy
         }
     )
 
 
 def embed_tokens(model: Transformer, task: Lego, at: Registers) -> None:
-    """Write what each token is and where it stands, into registers `token` and `position`."""
+    """Write one-hots of token and position to the registers `token` and `position`."""
     model.embed.weight[:, at["token"]] = torch.eye(task.d_vocab)
     if model.positions is not None:
         cast(Tensor, model.positions.weight)[:, at["position"]] = torch.eye(task.n_ctx)
 
 
-def look_at_same_token(block: Block, rows: slice, task: Lego, at: Registers) -> None:
-    """Let a head look at the same token elsewhere, and at [BOS] where there is none.
+def attend_to_same_token(block: Block, rows: slice, task: Lego, at: Registers) -> None:
+    """Let a head attend to the same token elsewhere, or to [BOS] if there is none.
 
     Args:
-        block: Whose head; with biases. Changed in place.
-        rows: Of the head (`wiring.head_rows`), at least d_vocab + n_ctx + 1.
+        block: Block with biases; changed in place.
+        rows: Rows of the head (`head_rows`), at least d_vocab + n_ctx + 1.
         task: Gives the tokens.
-        at: Registers `token` and `position`, as `embed_tokens` fills them.
+        at: Registers `token` and `position`, as written by `embed_tokens`.
     """
     tokens, places = slice(0, task.d_vocab), slice(task.d_vocab, task.d_vocab + task.n_ctx)
     query, key = block.attention.q.weight[rows], block.attention.k.weight[rows]
@@ -145,8 +145,8 @@ def look_at_same_token(block: Block, rows: slice, task: Lego, at: Registers) -> 
     key[-1, at["token"].start + task.vocab.ids["[BOS]"]] = 1
 
 
-def look_at_own_clause(block: Block, rows: slice, task: Lego, at: Registers) -> None:
-    """Let a head look at its own clause, all of it alike; the arguments are those of `look_at_same_token`."""
+def attend_to_own_clause(block: Block, rows: slice, task: Lego, at: Registers) -> None:
+    """Let a head attend evenly to its own clause; arguments as in `attend_to_same_token`."""
     clause = (torch.arange(task.n_ctx) - 1).div(task.clause_length, rounding_mode="floor") + 1
     member = torch.zeros(int(clause.max()) + 1, task.n_ctx, dtype=torch.float64)
     member[clause, torch.arange(task.n_ctx)] = SHARP**0.5
@@ -155,19 +155,19 @@ def look_at_own_clause(block: Block, rows: slice, task: Lego, at: Registers) -> 
 
 
 def _associate(model: Transformer, task: Lego, at: Registers) -> None:
-    """Carry the value of the same token elsewhere."""
+    """Association head: copy the value from the same token elsewhere."""
     block = model.block(0)
     rows, points = head_rows(block, ASSOCIATION), task.d_vocab_out
-    look_at_same_token(block, rows, task, at)
+    attend_to_same_token(block, rows, task, at)
     block.attention.v.weight[rows][:points, at["value"]] = torch.eye(points)
     block.attention.o.weight[:, rows][at["carried"], :points] = torch.eye(points)
 
 
 def _manipulate(model: Transformer, task: Lego, at: Registers) -> None:
-    """Gather the operation of one's own clause, and what has arrived in it."""
+    """Manipulation head: gather the operation of the clause and the value that arrived in it."""
     block, points, elements = model.block(0), task.d_vocab_out, len(task.group.elements)
     rows = head_rows(block, MANIPULATION)
-    look_at_own_clause(block, rows, task, at)
+    attend_to_own_clause(block, rows, task, at)
     value, out = block.attention.v.weight[rows], block.attention.o.weight[:, rows]
     first = at["token"].start + task.vocab.ids[task.group.elements[0]]
     value[:elements, first : first + elements] = task.clause_length * torch.eye(elements)
@@ -177,7 +177,7 @@ def _manipulate(model: Transformer, task: Lego, at: Registers) -> None:
 
 
 def _decide(model: Transformer, task: Lego, at: Registers) -> None:
-    """A hidden unit for each operation and operand says the value; others take what was carried, and clear away."""
+    """MLP: a hidden unit per operation and operand writes the value; others keep copied values or clear registers."""
     mlp, points, elements = mlp_of(model.block(0)), task.d_vocab_out, len(task.group.elements)
     reads, writes, unit = mlp.w_in.weight, mlp.w_out.weight, 0
     letters = [task.vocab.ids[letter] + at["token"].start for letter in task.alphabet]
@@ -192,7 +192,7 @@ def _decide(model: Transformer, task: Lego, at: Registers) -> None:
             bias_of(mlp.w_in)[unit] = -2 * WHOLE - 1
             writes[at["value"].start + int(task.group.act[element][point]), unit] = 1
             unit += 1
-    for point in range(points):  # nothing below ENOUGH, one from a little above it on: two units whose difference steps
+    for point in range(points):  # a step at ENOUGH, as the difference of two units
         for late in (0, 1):
             reads[unit, at["carried"].start + point] = 10
             reads[unit, at["arrived"]] = -SHUT  # once only
@@ -210,6 +210,6 @@ def _decide(model: Transformer, task: Lego, at: Registers) -> None:
 
 
 def _not_first(task: Lego) -> Tensor:
-    """1 at positions that are no clause's first."""
+    """1 at positions that are not the first of a clause."""
     place = torch.arange(task.n_ctx) - 1
     return ((place < 0) | (place % task.clause_length != 0) | (place >= task.clause_length * task.n_vars)).double()

@@ -1,6 +1,6 @@
-"""A transformer that copies through b I: it looks at a place, and what it writes is the symbol's own vector.
+"""A transformer that copies through b I: it attends to a position and writes the vector of the symbol there.
 
-The embedding reads that vector out again, so that a symbol never seen is said as well as any other.
+The tied embedding reads that vector out, so that the model works for symbols of any alphabet.
 """
 
 from collections.abc import Callable
@@ -10,26 +10,25 @@ import torch
 from torch import Tensor
 
 from hooks import Transformer, presets
-from interp.known_answers.craft.one_hot import clear
-from interp.known_answers.craft.wiring import SHARP, Registers, balance, head_rows
+from interp.known_answers.craft.weights import SHARP, Registers, balance, clear, head_rows
 from interp.known_answers.template.same import SCRAP, SYMBOL_WIDTH, positions_of, symbol_vectors
 from interp.tasks import Template
 
 CONFIDENCE = 20.0
-"""b_h: the logit of the symbol looked at; that of another is this times a cosine."""
+"""b_h: logit of the attended symbol; that of another symbol is smaller by the cosine of their vectors."""
 
 Place = Callable[[int], int]
-"""Which position each position looks at."""
+"""Position that each position attends to."""
 
 
 def template_copy(task: Template, *, relative: bool = True, seed: int = 0) -> Transformer:
     """`presets.template_copy` that solves a template task of copying exactly, for symbols of any alphabet.
 
     Args:
-        task: Symbolic labels, the same place of every template being the label.
-        relative: Every token looks as far back as the last one must (at itself where nothing stands there); else all
-            look at the place itself, which is no relation between tokens.
-        seed: Decides the vectors of the symbols.
+        task: Task of symbolic labels, where the label is at the same place of every template.
+        relative: Every token attends as far back as the last one must (to itself at the start of the string); if False,
+            every token attends to that one position, which is no relation between tokens.
+        seed: Determines the vectors of the symbols.
 
     Returns:
         The model, in float64.
@@ -37,18 +36,18 @@ def template_copy(task: Template, *, relative: bool = True, seed: int = 0) -> Tr
     Raises:
         ValueError: another form, or no place at which every template has its label.
 
-    Source: b I as in the template paper (arXiv:2310.09753) Section 6, on W_V W_O^T. Differs: positions look at each
-    other by large scores, so that the copy is exact.
+    Source: b I as in the template paper (arXiv:2310.09753) Section 6, on W_V W_O^T. Differs: positions attend to
+    each other with large scores, so that the copy is exact.
     """
     model = empty_copy(task, n_heads=1, seed=seed)
-    look_at(model, task, 0, copied_from(task, relative=relative))
+    attend_to(model, task, 0, copied_from(task, relative=relative))
     write_symbol(model, 0, CONFIDENCE)
     balance(model)
     return model.eval()
 
 
 def copied_from(task: Template, *, relative: bool = True) -> Place:
-    """Where each position looks, so that the last one sees the label.
+    """Position that each position attends to, so that the last one attends to the label.
 
     Raises:
         ValueError: no place at which every template has its label.
@@ -59,24 +58,24 @@ def copied_from(task: Template, *, relative: bool = True) -> Place:
         if all(one.tokens[place] == one.label for one in task.labelled)
     ]
     if task.form != "symbolic" or not found:
-        raise ValueError(f"task has form={task.form!r} and its label at no place of all templates; nothing to copy.")
+        raise ValueError(f"task has form={task.form!r} and no place where every template has its label to copy.")
     back = task.n_ctx - 1 - found[-1]
     return (lambda place: place - back if place >= back else place) if relative else (lambda place: found[-1])
 
 
 def copy_registers(task: Template) -> Registers:
-    """The stream: symbol and place of a token."""
+    """Registers of the stream: symbol and position of a token."""
     return Registers({"symbol": SYMBOL_WIDTH, "position": task.n_ctx, "scrap": SCRAP})
 
 
 @torch.no_grad()
 def empty_copy(task: Template, *, n_heads: int, seed: int = 0) -> Transformer:
-    """A model with that stream, in float64, that embeds and reads out tokens, and does nothing yet.
+    """A model in float64 that embeds and reads out tokens, with heads of zero weights.
 
     Args:
-        task: As for `template_copy`.
-        n_heads: Heads of its layer.
-        seed: Decides the vectors of the symbols.
+        task: As in `template_copy`.
+        n_heads: Number of heads.
+        seed: Determines the vectors of the symbols.
     """
     at = copy_registers(task)
     cfg = presets.template_copy(
@@ -96,8 +95,8 @@ def empty_copy(task: Template, *, n_heads: int, seed: int = 0) -> Transformer:
 
 
 @torch.no_grad()
-def look_at(model: Transformer, task: Template, head: int, place: Place) -> None:
-    """Let every position look at another, through queries and keys of positions."""
+def attend_to(model: Transformer, task: Template, head: int, place: Place) -> None:
+    """Let every position attend to another, by queries and keys of positions."""
     at, attention, rows = copy_registers(task), model.block(0).attention, head_rows(model.block(0), head)
     wanted = torch.tensor([place(here) for here in range(task.n_ctx)])
     attention.q.weight[rows][: task.n_ctx, at["position"]] = SHARP * torch.eye(task.n_ctx)[wanted].T.double()
@@ -106,5 +105,5 @@ def look_at(model: Transformer, task: Template, head: int, place: Place) -> None
 
 @torch.no_grad()
 def write_symbol(model: Transformer, head: int, strength: float) -> None:
-    """Let a head write this many times what it looks at: b_h."""
+    """Set b_h, the factor by which a head scales the vector it copies."""
     cast(Tensor, model.block(0).attention.b)[head] = strength

@@ -1,8 +1,8 @@
-"""A transformer that tells same from different through a I: a query looks at the equal symbol, whatever symbol it is.
+"""A transformer that distinguishes same from different through a I: queries attend to the equal symbol elsewhere.
 
-Layer 0: a head whose scores are a_h x x^T finds the equal symbol elsewhere and writes down where it stands; the MLP
-marks each pair of equal positions. Layer 1: a head gathers the marks at [CLS], where the MLP knows each template by the
-pairs it has. No weight tells one symbol from another, so unseen ones are as good as seen ones.
+Layer 0: a head with scores a_h x x^T attends to the equal symbol and writes its position; the MLP marks each pair of
+equal positions. Layer 1: a head gathers the marks at [CLS], where the MLP identifies the template by its pairs. No
+weight depends on a particular symbol, so the model works for unseen ones.
 """
 
 from collections.abc import Sequence
@@ -13,58 +13,58 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hooks import Transformer, presets
-from interp.known_answers.craft.one_hot import clear
-from interp.known_answers.craft.wiring import (
+from interp.known_answers.craft.weights import (
     LINEAR_EPS,
     SHARP,
     Registers,
     balance,
     bias_of,
+    clear,
     head_rows,
     mlp_of,
-    wire_norms,
+    set_identity_norms,
 )
 from interp.tasks import Template
 
 Gather = Literal["uniform", "previous"]
 SYMBOL_WIDTH = 64
-"""Dimensions of a symbol's vector."""
+"""Width of a symbol's vector."""
 SCRAP = 4
-"""Coordinates that nothing reads."""
-EQUAL, BRING = 0, 0
-"""Which head finds the equal symbol, in layer 0, and which brings the marks to [CLS], in layer 1."""
+"""Number of coordinates that nothing reads."""
+EQUAL, GATHER = 0, 0
+"""Indices of the head that attends to equal symbols, in layer 0, and of the head that gathers marks, in layer 1."""
 
 
 def template_same(task: Template, *, gather: Gather = "uniform", seed: int = 0) -> Transformer:
     """A two-layer transformer that solves a template task of real labels exactly, for symbols of any alphabet.
 
-    Head 0.0 is the a I head: queries and keys know positions alone. Head 1.0 gathers.
+    Head 0.0 is the a I head, whose queries and keys depend on positions only. Head 1.0 gathers marks.
 
     Args:
-        task: Real labels; strings of wildcards, any number and length of templates.
-        gather: Head 1.0 looks at all tokens alike (`uniform`), or at the one before (`previous`), which is enough where
-            what the last symbol equals decides.
-        seed: Decides the vectors of the symbols.
+        task: Task of real labels on strings of wildcards, with any number and length of templates.
+        gather: Attention of head 1.0: `uniform`, or to the `previous` token, which is enough if the label is determined
+            by the symbols equal to the last one.
+        seed: Determines the vectors of the symbols.
 
     Returns:
         The model, in float64.
 
     Raises:
-        ValueError: labels that are tokens, fixed tokens in strings, `previous` where the last symbol does not decide,
-            an unknown way to gather, or so many symbols that two are nearly alike.
+        ValueError: labels that are tokens, fixed tokens in strings, `previous` where the last symbol does not determine
+            the label, an unknown `gather`, or too many symbols for their width.
 
-    Source: a I as in the template paper (arXiv:2310.09753), on W_K W_Q^T. Differs: ours is wired by hand, and its norms
-    are linear.
+    Source: a I as in the template paper (arXiv:2310.09753), on W_K W_Q^T. Differs: weights are hand-written, and norms
+    are the identity.
     """
     model = empty_same(task, n_heads=1, seed=seed)
-    look_for_equal(model, task, EQUAL)
-    tell_where(model, task, EQUAL)
+    attend_to_equal(model, task, EQUAL)
+    write_position(model, task, EQUAL)
     mark_pairs(model, task)
     return finish_same(model, task, gather=gather)
 
 
 def same_registers(task: Template) -> Registers:
-    """The stream: symbol and place of a token, where its equal stands, marked pairs here, and all at [CLS]."""
+    """Registers of the stream: symbol, position, position of the equal symbol, marks here, and marks gathered."""
     places, pairs = _length(task), len(_pairs(task))
     sizes = {"symbol": SYMBOL_WIDTH, "position": places + 1, "found": places, "marks": pairs, "gathered": pairs}
     return Registers({**sizes, "answer": 1, "scrap": SCRAP})
@@ -72,18 +72,18 @@ def same_registers(task: Template) -> Registers:
 
 @torch.no_grad()
 def empty_same(task: Template, *, n_heads: int, seed: int = 0) -> Transformer:
-    """A model with that stream, in float64, that embeds tokens and does nothing yet.
+    """A model in float64 that embeds tokens, with zero weights otherwise.
 
     Args:
-        task: As for `template_same`.
-        n_heads: Heads of both layers.
-        seed: Decides the vectors of the symbols.
+        task: As in `template_same`.
+        n_heads: Number of heads in each layer.
+        seed: Determines the vectors of the symbols.
 
     Raises:
         ValueError: labels that are tokens, or fixed tokens in strings.
     """
     if task.form != "real":
-        raise ValueError(f"task has form={task.form!r}; same and different are told by real labels.")
+        raise ValueError(f"task has form={task.form!r}; same and different need real labels.")
     if len(task.fixed) > 1:
         raise ValueError(f"task has the fixed tokens {', '.join(task.fixed[:-1])}; only wildcards can be equal.")
     at, length, pairs = same_registers(task), _length(task), _pairs(task)
@@ -110,36 +110,39 @@ def empty_same(task: Template, *, n_heads: int, seed: int = 0) -> Transformer:
 
 
 def symbol_vectors(count: int, *, seed: int = 0) -> Float[Tensor, "symbol width"]:
-    """A random unit vector for each symbol, of mean zero.
+    """Random unit vectors of mean zero, one for each symbol.
 
     Raises:
-        ValueError: so many that two are nearly alike.
+        ValueError: two vectors with a cosine above 0.9.
     """
     generator = torch.Generator().manual_seed(seed)
     vectors = torch.randn(count, SYMBOL_WIDTH, generator=generator, dtype=torch.float64)
     vectors = vectors - vectors.mean(1, keepdim=True)
     vectors = vectors / vectors.norm(dim=1, keepdim=True)
     if closest(vectors) > 0.9:
-        raise ValueError(f"task has {count} symbols; {SYMBOL_WIDTH} dimensions do not keep so many apart.")
+        raise ValueError(
+            f"task has {count} symbols; {SYMBOL_WIDTH} dimensions are too few for so many nearly orthogonal vectors."
+        )
     return vectors
 
 
 def closest(vectors: Float[Tensor, "symbol width"]) -> float:
-    """The largest cosine of two different unit vectors."""
+    """Largest cosine of two different unit vectors."""
     cosines = vectors @ vectors.T
     return float(cosines.fill_diagonal_(-1).max())
 
 
 def positions_of(model: Transformer) -> Float[Tensor, "pos d_model"]:
-    """The table of learned positions."""
+    """Table of learned positions."""
     return cast(Tensor, cast(torch.nn.Module, model.positions).weight)
 
 
 @torch.no_grad()
-def look_for_equal(model: Transformer, task: Template, head: int) -> None:
-    """Let a head of layer 0 look at the equal symbol elsewhere, at [CLS] where there is none.
+def attend_to_equal(model: Transformer, task: Template, head: int) -> None:
+    """Let a head of layer 0 attend to the equal symbol elsewhere, or to [CLS] if there is none.
 
-    a_h x x^T gives the equal symbol `SHARP` over [CLS], and [CLS] `SHARP` over any other.
+    The score a_h x x^T of the equal symbol is larger by `SHARP` than that of [CLS], which is larger by `SHARP` than any
+    other.
     """
     at, block = same_registers(task), model.block(0)
     near = closest(model.embed.weight[len(task.fixed) :, at["symbol"]])
@@ -154,7 +157,7 @@ def look_for_equal(model: Transformer, task: Template, head: int) -> None:
 
 
 @torch.no_grad()
-def tell_where(
+def write_position(
     model: Transformer,
     task: Template,
     head: int,
@@ -162,14 +165,14 @@ def tell_where(
     gains: Sequence[float] | Float[Tensor, " place"] | None = None,
     constant: float = 0.0,
 ) -> None:
-    """Let a head of layer 0 write where it looks: the share of each place of the string.
+    """Let a head of layer 0 write its attention to each position of the string.
 
     Args:
-        model: From `empty_same`; changed in place.
+        model: Model from `empty_same`; changed in place.
         task: Its task.
-        head: Which one.
-        gains: What each place's share is multiplied by; 1 when left out.
-        constant: Added to all, whatever the head looks at.
+        head: Which head.
+        gains: Factor for each position; default: 1.
+        constant: Added to the output, whatever the pattern.
     """
     at, block, length = same_registers(task), model.block(0), _length(task)
     rows, start = head_rows(block, head), at["position"].start
@@ -181,13 +184,13 @@ def tell_where(
 
 @torch.no_grad()
 def mark_pairs(model: Transformer, task: Template, *, between: tuple[float, float] | None = None) -> None:
-    """MLP of layer 0: at place i, a mark for (i, j) where j is equal.
+    """MLP of layer 0: at position i, a mark for (i, j) if symbol j is equal.
 
     Args:
-        model: From `empty_same`; changed in place.
+        model: Model from `empty_same`; changed in place.
         task: Its task.
-        between: The mark rises from 0 to 1 between these shares of j. Left out: between the share that an equal symbol
-            has where all others are equal, and what it has if the head looks at everything alike.
+        between: The mark rises from 0 to 1 between these amounts of attention to j. Default: 1 / length, under uniform
+            attention, and 1 / (length - 1), if all other symbols are equal.
     """
     at, mlp, length = same_registers(task), mlp_of(model.block(0)), _length(task)
     low, high = between or (1 / length, 1 / max(1, length - 1))
@@ -203,15 +206,15 @@ def mark_pairs(model: Transformer, task: Template, *, between: tuple[float, floa
 
 @torch.no_grad()
 def finish_same(model: Transformer, task: Template, *, gather: Gather = "uniform") -> Transformer:
-    """Layer 1 and the read-out; then the stream is balanced, and the model is ready.
+    """Write layer 1 and the read-out, and balance the stream.
 
     Raises:
-        ValueError: an unknown way to gather, or `previous` where what the last symbol equals does not decide.
+        ValueError: an unknown `gather`, or `previous` where the last symbol does not determine the label.
     """
     if gather not in get_args(Gather):
         raise ValueError(f"gather is {gather!r}; choose one of {', '.join(get_args(Gather))}.")
     at, block = same_registers(task), model.block(1)
-    rows, pairs = head_rows(block, BRING), _pairs(task)
+    rows, pairs = head_rows(block, GATHER), _pairs(task)
     if gather == "previous":
         for place in range(1, task.n_ctx):
             block.attention.q.weight[rows][place, at["position"].start + place] = SHARP
@@ -219,17 +222,17 @@ def finish_same(model: Transformer, task: Template, *, gather: Gather = "uniform
     block.attention.v.weight[rows][: len(pairs), at["marks"]] = torch.eye(len(pairs)).double()
     times = task.n_ctx if gather == "uniform" else 1
     block.attention.o.weight[:, rows][at["gathered"], : len(pairs)] = times * torch.eye(len(pairs)).double()
-    _know_templates(model, task, gather)
+    _identify_templates(model, task, gather)
     model.unembed.weight[0, at["answer"]] = 1
-    wire_norms(model)
+    set_identity_norms(model)
     balance(model)
     return model.eval()
 
 
-def _know_templates(model: Transformer, task: Template, gather: Gather) -> None:
-    """MLP of layer 1: a hidden unit for each template is 1 where the pairs are those that it has, else 0.
+def _identify_templates(model: Transformer, task: Template, gather: Gather) -> None:
+    """MLP of layer 1: the hidden unit of each template is 1 if exactly its pairs are marked, else 0.
 
-    Half of what is wanted is nothing: marks that are spread over several tokens are not read.
+    Marks below one half, such as those averaged over several tokens, do not activate it.
     """
     at, mlp = same_registers(task), mlp_of(model.block(1))
     seen = torch.tensor([gather == "uniform" or here == _length(task) - 1 for here, _ in _pairs(task)])
@@ -237,7 +240,9 @@ def _know_templates(model: Transformer, task: Template, gather: Gather) -> None:
     for one, equal in zip(task.labelled, _equal(task), strict=True):
         label = labels.setdefault(tuple((equal & seen).tolist()), float(one.label))
         if label != one.label:
-            raise ValueError(f"gather is 'previous', but what the last symbol of '{one}' equals does not decide.")
+            raise ValueError(
+                f"gather is 'previous', but the symbols equal to the last one of '{one}' do not determine its label."
+            )
     for unit, (pairs, label) in enumerate(labels.items()):
         equal = torch.tensor(pairs)
         mlp.w_in.weight[unit, at["gathered"]] = torch.where(equal, 2.0, -2.0).double() * seen
@@ -246,16 +251,16 @@ def _know_templates(model: Transformer, task: Template, gather: Gather) -> None:
 
 
 def _equal(task: Template) -> Bool[Tensor, "template pair"]:
-    """Which pairs are equal in each template."""
+    """Whether each pair is equal in each template."""
     return torch.tensor([[one.tokens[i] == one.tokens[j] for i, j in _pairs(task)] for one in task.labelled])
 
 
 def _pairs(task: Template) -> list[tuple[int, int]]:
-    """Pairs of different places in a string, both ways."""
+    """Ordered pairs of different positions in a string."""
     places = range(_length(task))
     return [(here, there) for here in places for there in places if here != there]
 
 
 def _length(task: Template) -> int:
-    """Symbols of a string."""
+    """Length of a string."""
     return len(task.labelled[0].tokens)

@@ -1,37 +1,37 @@
-"""Template models whose heads are known one by one: what compares or copies, what helps, and what only looks like it.
+"""Template models with a known truth about every head: same-or-different and copying, with decoys and idle heads.
 
-Each function takes a generator, which decides the templates, the alphabets, the symbols' vectors and how many idle
-heads there are.
+Each function takes a generator, which determines the templates, the alphabets, the symbols' vectors, the number of idle
+heads, and whatever its arguments do not.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
 
 from hooks import Transformer
 from hooks.interventions.ablation_engine import Head
-from interp.known_answers.answers import HeadTruth, KnownAnswer
-from interp.known_answers.craft.idle_heads import write_idle_head
-from interp.known_answers.craft.wiring import Registers, balance
+from interp.known_answers.answers import HeadTruth, KnownAnswer, all_heads, draw, group_truth
+from interp.known_answers.craft.weights import Registers, balance, write_idle_head
 from interp.known_answers.template.copy import (
     CONFIDENCE,
+    attend_to,
     copied_from,
     copy_registers,
     empty_copy,
-    look_at,
     write_symbol,
 )
 from interp.known_answers.template.same import (
-    BRING,
     EQUAL,
+    GATHER,
     Gather,
+    attend_to_equal,
     empty_same,
     finish_same,
-    look_for_equal,
     mark_pairs,
     same_registers,
-    tell_where,
+    write_position,
 )
 from interp.tasks import Template
 
@@ -44,21 +44,21 @@ SAME = (
     ("aab -> -1", "aba -> 0", "abb -> +1"),
     ("abcab -> +1", "abcba -> -1"),
 )
-"""Where no symbol comes three times, and what the last one equals decides."""
+"""Templates in which no symbol occurs three times, and the symbols equal to the last one determine the label."""
 COPY_PREVIOUS = (("ab -> a",), ("aba -> b",), ("abc -> b",), ("aab -> a", "abc -> b"))
-"""The last symbol but one is the label, and strings are so short that a band of two on either side is everything."""
+"""Templates whose label is the last symbol but one; a band of two positions on either side covers the whole string."""
 COPY_AFAR = (("abcd -> a",), ("abcde -> a",), ("abcdef -> a",))
 OFFSET = 0.5
-"""What a head of constant values writes."""
+"""Output of a head of constant values."""
 LOUD = 3.0
-"""How much louder than the head that is listened to are two that cancel."""
+"""Output of each of two heads that cancel, relative to that of the head that works."""
 SIGNS = (1.0, -1.0, -1.0, 1.0, -1.0)
-"""Of each place in what they write: one of them alone says the opposite at some places, and so solves nothing."""
+"""Signs of their output at each position: one of them alone is wrong at some positions."""
 MOST_IDLE = 2
 
 
 def same_plain(generator: torch.Generator) -> KnownAnswer:
-    """Same or different: a I finds the equal symbol, another head brings the finding to [CLS]."""
+    """Same or different: an a I head attends to the equal symbol, another head gathers the result at [CLS]."""
     model, task, gather = _start_same(generator, extra=0)
     mark_pairs(model, task)
     found = HeadTruth(truth="faithful", looks="association")
@@ -66,25 +66,23 @@ def same_plain(generator: torch.Generator) -> KnownAnswer:
 
 
 def same_redundant(generator: torch.Generator) -> KnownAnswer:
-    """Two a I heads write the same; the MLP asks for what lies between one and two of them, less a mean."""
+    """Two a I heads with equal output; one of them, with the mean of the other, is enough for the MLP."""
     model, task, gather = _start_same(generator, extra=1)
-    look_for_equal(model, task, 1)
-    tell_where(model, task, 1)
+    attend_to_equal(model, task, 1)
+    write_position(model, task, 1)
     mark_pairs(model, task, between=(0.75, 0.95))
-    heads = {
-        (0, head): HeadTruth(truth="redundant", looks="association", partners=((0, 1 - head),)) for head in range(2)
-    }
+    heads = group_truth("redundant", "association", (0, 1))
     return _finish_same("same or different, found twice", model, task, gather, heads)
 
 
 def same_decoy(generator: torch.Generator, *, decoy: SameDecoy = "zero") -> KnownAnswer:
-    """One a I head does the work; others with its very pattern write nothing that tells anything.
+    """One a I head works; others with the same pattern write no information.
 
     Args:
-        generator: Decides all that is not said here.
-        decoy: `zero`: a head of zero values. `constant`: its values are the same for every token, and what reads them
-            expects that. `cancelled`: two heads write each other's negative, loudly, where it is read; all of it is
-            read, both (i, j) and (j, i), so that neither of the two can do the work.
+        generator: Determines everything else.
+        decoy: `zero`: a head of zero values. `constant`: its values are the same for every token, and the MLP subtracts
+            them. `cancelled`: two heads write large outputs that cancel; the model reads both (i, j) and (j, i), so
+            that neither of the two works alone.
 
     Raises:
         ValueError: an unknown decoy.
@@ -96,65 +94,68 @@ def same_decoy(generator: torch.Generator, *, decoy: SameDecoy = "zero") -> Know
     length = len(task.labelled[0].tokens)
     signs = LOUD * torch.tensor(SIGNS[:length]).double()
     for head, gain in zip(decoys, (signs, -signs) if decoy == "cancelled" else (0 * signs,), strict=True):
-        look_for_equal(model, task, head)
-        tell_where(model, task, head, gains=gain, constant=OFFSET if decoy == "constant" else 0.0)
+        attend_to_equal(model, task, head)
+        write_position(model, task, head, gains=gain, constant=OFFSET if decoy == "constant" else 0.0)
     low, high = 1 / length, 1 / max(1, length - 1)
     gather = "uniform" if decoy == "cancelled" else gather
     mark_pairs(model, task, between=(low + OFFSET, high + OFFSET) if decoy == "constant" else (low, high))
-    heads = {(0, EQUAL): HeadTruth(truth="faithful", looks="association"), **_misleading("association", decoys)}
+    heads = {
+        (0, EQUAL): HeadTruth(truth="faithful", looks="association"),
+        **group_truth("misleading", "association", decoys),
+    }
     return _finish_same(f"same or different, decoy {decoy}", model, task, gather, heads)
 
 
 def copy_plain(generator: torch.Generator) -> KnownAnswer:
-    """b I copies the last symbol but one."""
+    """A b I head copies the last symbol but one."""
     model, task = _start_copy(generator, COPY_PREVIOUS, extra=0)
-    look_at(model, task, 0, copied_from(task))
+    attend_to(model, task, 0, copied_from(task))
     write_symbol(model, 0, CONFIDENCE)
     return _finish_copy("copy", model, task, {(0, 0): HeadTruth(truth="faithful", looks="previous")})
 
 
 def copy_redundant(generator: torch.Generator) -> KnownAnswer:
-    """Two heads of b I copy the last symbol but one."""
+    """Two b I heads copy the last symbol but one."""
     model, task = _start_copy(generator, COPY_PREVIOUS, extra=1)
     for head in range(2):
-        look_at(model, task, head, copied_from(task))
+        attend_to(model, task, head, copied_from(task))
         write_symbol(model, head, CONFIDENCE / 2)
-    heads = {(0, head): HeadTruth(truth="redundant", looks="previous", partners=((0, 1 - head),)) for head in range(2)}
+    heads = group_truth("redundant", "previous", (0, 1))
     return _finish_copy("copy, twice", model, task, heads)
 
 
 def copy_hidden(generator: torch.Generator, *, decoy: bool = False) -> KnownAnswer:
-    """b I copies the first symbol; every token looks at it, which is no relation between tokens.
+    """A b I head copies the first symbol; every token attends to it, which is no relation between tokens.
 
     Args:
-        generator: Decides all that is not said here.
-        decoy: A further head looks at the token before, and writes nothing.
+        generator: Determines everything else.
+        decoy: Add a head that attends to the previous token and writes nothing.
     """
     model, task = _start_copy(generator, COPY_AFAR, extra=int(decoy))
-    look_at(model, task, 0, copied_from(task, relative=False))
+    attend_to(model, task, 0, copied_from(task, relative=False))
     write_symbol(model, 0, CONFIDENCE)
     heads = {(0, 0): HeadTruth(truth="hidden")}
     if decoy:
-        look_at(model, task, 1, _before)
-        heads |= _misleading("previous", (1,))
+        attend_to(model, task, 1, _before)
+        heads |= group_truth("misleading", "previous", (1,))
     return _finish_copy("copy the first" + ", decoy zero" * decoy, model, task, heads)
 
 
 def copy_misread(generator: torch.Generator) -> KnownAnswer:
-    """b I copies the first symbol; only the last token looks there, all others look at themselves: needed, misread."""
+    """A b I head copies the first symbol; only the last token attends there, all others to themselves."""
     model, task = _start_copy(generator, COPY_AFAR, extra=0)
-    look_at(model, task, 0, copied_from(task))
+    attend_to(model, task, 0, copied_from(task))
     write_symbol(model, 0, CONFIDENCE)
     return _finish_copy("copy from afar", model, task, {(0, 0): HeadTruth(truth="misleading", looks="self")})
 
 
 def copy_decoy(generator: torch.Generator, *, decoy: CopyDecoy = "zero") -> KnownAnswer:
-    """One head of b I copies the last symbol but one; others write nothing in all.
+    """One b I head copies the last symbol but one; the total output of the others is zero.
 
     Args:
-        generator: Decides all that is not said here.
-        decoy: `zero`: a head that looks there too, whose b_h is 0. `cancelled`: every token looks at itself in two
-            heads whose b_h are each other's negative.
+        generator: Determines everything else.
+        decoy: `zero`: a head with the same pattern and b_h = 0. `cancelled`: two heads in which every token attends to
+            itself, with opposite b_h.
 
     Raises:
         ValueError: an unknown decoy.
@@ -165,10 +166,10 @@ def copy_decoy(generator: torch.Generator, *, decoy: CopyDecoy = "zero") -> Know
     model, task = _start_copy(generator, COPY_PREVIOUS, extra=len(decoys))
     strengths = (CONFIDENCE, LOUD * CONFIDENCE, -LOUD * CONFIDENCE) if decoy == "cancelled" else (CONFIDENCE, 0.0)
     for head, strength in enumerate(strengths):
-        look_at(model, task, head, _itself if head and decoy == "cancelled" else copied_from(task))
+        attend_to(model, task, head, _itself if head and decoy == "cancelled" else copied_from(task))
         write_symbol(model, head, strength)
     looks = "self" if decoy == "cancelled" else "previous"
-    heads = {(0, 0): HeadTruth(truth="faithful", looks="previous"), **_misleading(looks, decoys)}
+    heads = {(0, 0): HeadTruth(truth="faithful", looks="previous"), **group_truth("misleading", looks, decoys)}
     return _finish_copy(f"copy, decoy {decoy}", model, task, heads)
 
 
@@ -176,14 +177,14 @@ TEMPLATE_ANSWERS: Mapping[str, Callable[[torch.Generator], KnownAnswer]] = {
     "same": same_plain,
     "same, redundant": same_redundant,
     "same, zero decoy": same_decoy,
-    "same, constant decoy": lambda generator: same_decoy(generator, decoy="constant"),
-    "same, cancelled decoys": lambda generator: same_decoy(generator, decoy="cancelled"),
+    "same, constant decoy": partial(same_decoy, decoy="constant"),
+    "same, cancelled decoys": partial(same_decoy, decoy="cancelled"),
     "copy": copy_plain,
     "copy, redundant": copy_redundant,
     "copy, zero decoy": copy_decoy,
-    "copy, cancelled decoys": lambda generator: copy_decoy(generator, decoy="cancelled"),
+    "copy, cancelled decoys": partial(copy_decoy, decoy="cancelled"),
     "copy, hidden": copy_hidden,
-    "copy, hidden beside a decoy": lambda generator: copy_hidden(generator, decoy=True),
+    "copy, hidden beside a decoy": partial(copy_hidden, decoy=True),
     "copy, misread": copy_misread,
 }
 """Every variant by name."""
@@ -197,55 +198,40 @@ def _before(place: int) -> int:
     return max(0, place - 1)
 
 
-def _draw(generator: torch.Generator, low: int, high: int) -> int:
-    """A whole number from `low` to `high`."""
-    return int(torch.randint(low, high + 1, (1,), generator=generator))
-
-
 def _task(generator: torch.Generator, families: Sequence[tuple[str, ...]]) -> Template:
-    templates = families[_draw(generator, 0, len(families) - 1)]
-    sizes: dict[str, Any] = {split: _draw(generator, 10, 30) for split in ("train", "validation", "test")}
+    templates = families[draw(generator, 0, len(families) - 1)]
+    sizes: dict[str, Any] = {split: draw(generator, 10, 30) for split in ("train", "validation", "test")}
     return Template(templates=templates, **sizes)
 
 
-def _misleading(looks: str, heads: Sequence[int]) -> dict[Head, HeadTruth]:
-    """Heads of layer 0 that look like a kind, and do nothing together."""
-    return {
-        (0, head): HeadTruth(
-            truth="misleading", looks=looks, partners=tuple((0, other) for other in heads if other != head)
-        )
-        for head in heads
-    }
-
-
 def _start_same(generator: torch.Generator, *, extra: int) -> tuple[Transformer, Template, Gather]:
-    """A model whose head 0.0 finds the equal symbol, with heads to spare in both layers; the last ones are idle."""
+    """A model whose head 0.0 attends to the equal symbol, with `extra` empty heads and idle heads after it."""
     task = _task(generator, SAME)
-    n_idle = _draw(generator, 0, MOST_IDLE)
-    model = empty_same(task, n_heads=1 + extra + n_idle, seed=_draw(generator, 0, 2**30))
-    look_for_equal(model, task, EQUAL)
-    tell_where(model, task, EQUAL)
+    n_idle = draw(generator, 0, MOST_IDLE)
+    model = empty_same(task, n_heads=1 + extra + n_idle, seed=draw(generator, 0, 2**30))
+    attend_to_equal(model, task, EQUAL)
+    write_position(model, task, EQUAL)
     at = same_registers(task)
     _write_idle(model, at, [(0, 1 + extra + index) for index in range(n_idle)], generator)
-    _write_idle(model, at, [(1, head) for head in range(model.cfg.n_heads) if head != BRING], generator)
-    return model, task, "previous" if _draw(generator, 0, 1) else "uniform"
+    _write_idle(model, at, [(1, head) for head in range(model.cfg.n_heads) if head != GATHER], generator)
+    return model, task, "previous" if draw(generator, 0, 1) else "uniform"
 
 
 def _finish_same(
     name: str, model: Transformer, task: Template, gather: Gather, heads: dict[Head, HeadTruth]
 ) -> KnownAnswer:
-    brings = HeadTruth(truth="hidden") if gather == "uniform" else HeadTruth(truth="faithful", looks=gather)
+    gathers = HeadTruth(truth="hidden") if gather == "uniform" else HeadTruth(truth="faithful", looks=gather)
     finish_same(model, task, gather=gather)
-    return _answer(name, model, task, {**heads, (1, BRING): brings}, readable={"label": 2})
+    return _answer(name, model, task, {**heads, (1, GATHER): gathers}, readable={"label": 2})
 
 
 def _start_copy(
     generator: torch.Generator, families: Sequence[tuple[str, ...]], *, extra: int
 ) -> tuple[Transformer, Template]:
-    """A model that does nothing yet; its last heads are idle."""
+    """A model with empty heads, followed by idle ones."""
     task = _task(generator, families)
-    n_idle = _draw(generator, 0, MOST_IDLE)
-    model = empty_copy(task, n_heads=1 + extra + n_idle, seed=_draw(generator, 0, 2**30))
+    n_idle = draw(generator, 0, MOST_IDLE)
+    model = empty_copy(task, n_heads=1 + extra + n_idle, seed=draw(generator, 0, 2**30))
     idle = [(0, 1 + extra + index) for index in range(n_idle)]
     _write_idle(model, copy_registers(task), idle, generator)
     return model, task
@@ -257,7 +243,7 @@ def _finish_copy(name: str, model: Transformer, task: Template, heads: dict[Head
 
 
 def _write_idle(model: Transformer, at: Registers, heads: Sequence[Head], generator: torch.Generator) -> None:
-    """Heads that look at symbols, at none in particular."""
+    """Write idle heads, with random attention to symbols."""
     for layer, head in heads:
         block = model.block(layer)
         write_idle_head(block, head, reads=at["symbol"], writes=at["scrap"], generator=generator, strength=0.5)
@@ -270,9 +256,7 @@ def _answer(
     heads: Mapping[Head, HeadTruth],
     readable: Mapping[str, int] | None = None,
 ) -> KnownAnswer:
-    """Every head that is not named is idle."""
-    every = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
     strings = ", ".join(str(one) for one in task.labelled)
-    idle = HeadTruth(truth="idle")
-    truth = {head: heads.get(head, idle) for head in every}
-    return KnownAnswer(name=f"{name} ({strings})", model=model, task=task, heads=truth, readable=readable or {})
+    return KnownAnswer(
+        name=f"{name} ({strings})", model=model, task=task, heads=all_heads(model, heads), readable=readable or {}
+    )

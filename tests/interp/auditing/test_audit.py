@@ -14,9 +14,8 @@ from interp.auditing import AuditResult
 from interp.auditing.experiments import INTERVENTIONS
 from interp.auditing.verdicts import VERDICTS
 from interp.known_answers import known_answer, randomise
-from interp.known_answers.craft.randomise import random_orders
-from interp.known_answers.craft.surgery import permute_heads
-from interp.known_answers.craft.wiring import head_rows, mean_keeping_rotation
+from interp.known_answers.craft.transforms import permute_heads, random_orders
+from interp.known_answers.craft.weights import head_rows, mean_preserving_rotation
 from interp.known_answers.dyck.variants import dyck_decoy
 from interp.known_answers.lego.variants import loop
 from interp.tasks import Lego
@@ -121,7 +120,7 @@ def test_a_turned_stream_and_other_scales_change_no_verdict():
     known, before = answer("loop of two"), audited("loop of two")
     turned = randomise(known, torch.Generator().manual_seed(3), rotate=True)
     generator = torch.Generator().manual_seed(3)
-    mean_keeping_rotation(known.model.cfg.d_model, generator)
+    mean_preserving_rotation(known.model.cfg.d_model, generator)
     place = moved_to(random_orders(known.model, generator))
     after = interp.audit(turned.model, turned.task, n=N)
     assert verdicts_of(after) == verdicts_of(before, place)

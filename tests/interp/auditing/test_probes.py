@@ -11,8 +11,8 @@ from hooks import Transformer
 from interp.auditing import ProbeAudit
 from interp.auditing.probes import PROBE_VERDICTS
 from interp.known_answers import lego_loop
-from interp.known_answers.craft.surgery import enlarge
-from interp.known_answers.craft.wiring import balance, head_rows
+from interp.known_answers.craft.transforms import enlarge
+from interp.known_answers.craft.weights import balance, head_rows
 from interp.known_answers.lego.loop import MANIPULATION
 from interp.tasks import Lego
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from known_truth import check_looks, check_needs, check_patterns, lost
 
-from interp.known_answers.craft.one_hot import bracket_states, empty_minimal, write_closers
-from interp.known_answers.dyck.stack import look_at_the_top, read_its_type, stack_dyck
+from interp.known_answers.dyck.one_hot import bracket_states, empty_minimal, write_closers
+from interp.known_answers.dyck.stack import attend_to_top, stack_dyck, write_type
 from interp.known_answers.dyck.variants import DYCK_ANSWERS, dyck_alone, dyck_decoy
 from interp.tasks import Dyck
 
@@ -28,8 +28,8 @@ def test_a_head_of_several_does_what_one_does_alone():
     states = bracket_states(task)
     sizes = {"n_heads": 3, "d_head": states.width, "output_projection": True}
     model = empty_minimal(task, positions="linear", **sizes)
-    look_at_the_top(model, states, head=1)
-    read_its_type(model, states, head=1)
+    attend_to_top(model, states, head=1)
+    write_type(model, states, head=1)
     write_closers(model, task)
     tokens = task.sample(20, generator=torch.Generator().manual_seed(0), split="test").tokens
     assert torch.allclose(model.eval()(tokens), stack_dyck(task)(tokens), atol=1e-9)

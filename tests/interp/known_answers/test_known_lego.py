@@ -7,11 +7,9 @@ from scoring import correct
 import interp
 from interp.heads.kinds import relations_of
 from interp.known_answers.answers import KnownAnswer
-from interp.known_answers.craft.randomise import randomise, reordered
-from interp.known_answers.craft.surgery import permute_heads
-from interp.known_answers.lego.plants import _places, decoys, detour
+from interp.known_answers.craft.transforms import permute_heads, randomise, reordered
 from interp.known_answers.lego.shortcut import COUNT, ELSEWHERE, lego_shortcut
-from interp.known_answers.lego.variants import loop, random_task, redundant, shortcut
+from interp.known_answers.lego.variants import _places, decoys, detour, loop, random_task, redundant, shortcut
 from interp.tasks import Lego
 from interp.tasks.lego.groups import S3, cyclic
 

@@ -6,7 +6,7 @@ from scoring import correct
 
 import interp
 from interp.known_answers import lego_loop
-from interp.known_answers.craft.wiring import mean_keeping_rotation, rotate
+from interp.known_answers.craft.weights import mean_preserving_rotation, rotate
 from interp.known_answers.lego.loop import ASSOCIATION, MANIPULATION
 from interp.tasks import Lego
 from interp.tasks.lego.groups import S3
@@ -65,7 +65,7 @@ def test_every_second_layer_of_a_head_matters_and_the_others_are_idle(task, mode
 def test_another_basis_hides_the_registers_and_changes_nothing(task):
     model, batch = lego_loop(task), batch_of(task)
     logits, cache = model.run_with_cache(batch.tokens)
-    rotation = mean_keeping_rotation(model.cfg.d_model, torch.Generator().manual_seed(1))
+    rotation = mean_preserving_rotation(model.cfg.d_model, torch.Generator().manual_seed(1))
     eye = torch.eye(len(rotation), dtype=torch.float64)
     torch.testing.assert_close(rotation @ rotation.T, eye, atol=1e-12, rtol=0)
     torch.testing.assert_close(rotation.sum(0), torch.ones(len(rotation), dtype=torch.float64), atol=1e-12, rtol=0)

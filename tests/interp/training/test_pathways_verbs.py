@@ -11,7 +11,7 @@ from texts import corpus
 
 import interp
 from hooks import Transformer, TransformerConfig, make_model, presets, save_huggingface
-from interp.known_answers.craft.surgery import enlarge, permute_heads
+from interp.known_answers.craft.transforms import enlarge, permute_heads
 from interp.tasks import Dyck, Lego, Text
 from interp.training.pretrained import pretrained_config
 from interp.training.token_rows import markers_of, rows_of

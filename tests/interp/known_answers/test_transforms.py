@@ -5,8 +5,8 @@ import torch
 
 from hooks import HeadPattern, Transformer, TransformerConfig
 from interp.known_answers import lego_loop, stack_dyck, uniform_dyck
-from interp.known_answers.craft.surgery import enlarge, permute_heads, rescale
-from interp.known_answers.craft.wiring import wire_norms
+from interp.known_answers.craft.transforms import enlarge, permute_heads, rescale
+from interp.known_answers.craft.weights import set_identity_norms
 from interp.tasks import Dyck, Lego
 
 TASK = Lego(n_vars=2, alphabet="abcd")
@@ -28,7 +28,7 @@ def noisy(**options) -> Transformer:
             for module in model.modules():
                 if hasattr(module, "eps"):
                     module.bias.zero_()
-            wire_norms(model)
+            set_identity_norms(model)
         writers = [linear for block in model.stored_blocks for linear in (block.attention.o, block.mlp.w_out)]
         for linear in writers if model.cfg.output_projection else []:
             linear.weight -= linear.weight.mean(0)

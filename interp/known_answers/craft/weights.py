@@ -1,8 +1,8 @@
-"""Writing a transformer down: registers in the residual stream, heads that look and copy, hidden units that decide.
+"""Hand-written weights: registers of the residual stream, identity norms, rotations, idle heads.
 
-The stream is cut into named registers, and one coordinate takes what keeps its mean zero. With a norm whose eps is
-huge, LN(x) is x over sqrt(eps) to one part in eps, and its gain gives x back: nothing but the wiring acts. A rotation
-of the stream that keeps that mean hides the registers without changing the function.
+The stream is divided into named registers and one more coordinate, which keeps its mean at zero. With a very large eps,
+LayerNorm divides by sqrt(eps) to one part in eps, and its gain undoes the division, so that every norm is the identity.
+A rotation of the stream that preserves the mean hides the registers without changing the function.
 """
 
 from collections.abc import Mapping
@@ -11,21 +11,21 @@ from typing import cast
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from hooks import Transformer
 from hooks.model.blocks import MLP, Block
 from hooks.modules import LayerNorm, Linear
 
 LINEAR_EPS = 1e12
-"""Of every norm: LN(x) * sqrt(eps) is x to a relative error of var(x) / eps, below the rounding of float64 squared."""
+"""eps of every norm: LN(x) * sqrt(eps) is x up to a relative error of var(x) / eps, below float64 rounding squared."""
 SHARP = 60.0
-"""Score of a key that is looked at, over one that is not: exp(-60) is 9e-27."""
+"""Score of an attended key minus that of any other: exp(-60) is 9e-27."""
 
 
 @dataclass(frozen=True)
 class Registers:
-    """Where each register stands in the stream."""
+    """Slices of the residual stream by name."""
 
     sizes: Mapping[str, int]
     _starts: dict[str, int] = field(init=False, default_factory=dict)
@@ -41,13 +41,20 @@ class Registers:
 
     @property
     def d_model(self) -> int:
-        """All registers, and the coordinate that keeps the mean zero."""
+        """Width of all registers, and of the coordinate that keeps the mean at zero."""
         return sum(self.sizes.values()) + 1
 
 
 @torch.no_grad()
-def wire_norms(model: Transformer) -> None:
-    """Make every norm hand on what it gets."""
+def clear(model: nn.Module) -> None:
+    """Set every parameter to zero."""
+    for parameter in model.parameters():
+        parameter.zero_()
+
+
+@torch.no_grad()
+def set_identity_norms(model: Transformer) -> None:
+    """Set the gain of every norm so that, with eps `LINEAR_EPS`, it is the identity."""
     for module in model.modules():
         if isinstance(module, LayerNorm):
             module.weight.fill_(LINEAR_EPS**0.5)
@@ -55,7 +62,7 @@ def wire_norms(model: Transformer) -> None:
 
 @torch.no_grad()
 def balance(model: Transformer) -> None:
-    """Let the last coordinate of the stream take minus the sum of all that is written, so that its mean is zero."""
+    """Write minus the sum of all other coordinates to the last coordinate of the stream, so that its mean is zero."""
     model.embed.weight[:, -1] = -model.embed.weight[:, :-1].sum(1)
     if model.positions is not None:
         table = cast(Tensor, model.positions.weight)
@@ -69,11 +76,11 @@ def balance(model: Transformer) -> None:
 
 @torch.no_grad()
 def rotate(model: Transformer, rotation: Float[Tensor, "d_model d_model"]) -> None:
-    """Turn the residual stream: every reader and writer of it, so that the function stays.
+    """Rotate the residual stream, in every matrix that reads or writes it; the function is unchanged.
 
     Args:
-        model: With norms as `wire_norms` leaves them; changed in place.
-        rotation: Orthogonal, and the vector of ones is mapped to itself (`mean_keeping_rotation`).
+        model: Model with identity norms (`set_identity_norms`); changed in place.
+        rotation: Orthogonal matrix that maps the vector of ones to itself (`mean_preserving_rotation`).
     """
     model.embed.weight.copy_(model.embed.weight @ rotation)
     if model.positions is not None:
@@ -91,7 +98,7 @@ def rotate(model: Transformer, rotation: Float[Tensor, "d_model d_model"]) -> No
     read_out.weight.copy_(read_out.weight @ rotation)
 
 
-def mean_keeping_rotation(d_model: int, generator: torch.Generator) -> Float[Tensor, "d_model d_model"]:
+def mean_preserving_rotation(d_model: int, generator: torch.Generator) -> Float[Tensor, "d_model d_model"]:
     """A random orthogonal matrix that maps the vector of ones to itself."""
     noise = torch.randn(d_model, d_model, generator=generator, dtype=torch.float64)
     noise[:, 0] = 1
@@ -101,21 +108,45 @@ def mean_keeping_rotation(d_model: int, generator: torch.Generator) -> Float[Ten
 
 
 def _writers(block: Block) -> list[Linear]:
-    """What writes to the stream."""
+    """The linear maps that write to the stream."""
     return [cast(Linear, block.attention.o), *([] if block.mlp is None else [cast(Linear, block.mlp.w_out)])]
 
 
 def bias_of(linear: Linear) -> Tensor:
-    """The bias of a map that has one."""
+    """Bias of a linear map that has one."""
     return cast(Tensor, linear.bias)
 
 
 def head_rows(block: Block, head: int) -> slice:
-    """Rows of W_Q, W_K and W_V, and columns of W_O, that are one head's."""
+    """Rows of W_Q, W_K and W_V, and columns of W_O, that belong to a head."""
     width = block.attention.v.weight.shape[0] // block.attention.n_heads
     return slice(head * width, (head + 1) * width)
 
 
 def mlp_of(block: Block) -> MLP:
-    """The MLP of a block that has one."""
+    """MLP of a block that has one."""
     return cast(MLP, block.mlp)
+
+
+@torch.no_grad()
+def write_idle_head(
+    block: Block, head: int, *, reads: slice, writes: slice, generator: torch.Generator, strength: float = 1.0
+) -> None:
+    """Random weights for a head whose output sums to zero, in coordinates that nothing reads.
+
+    Args:
+        block: Block with an output projection; changed in place.
+        head: Which head.
+        reads: Coordinates of the stream that queries, keys and values are computed from.
+        writes: Coordinates that the head writes to.
+        generator: Determines the weights.
+        strength: Standard deviation of scores between unit vectors, and scale of the output.
+    """
+    rows, width = head_rows(block, head), reads.stop - reads.start
+    size = rows.stop - rows.start
+    spread = (strength * block.attention.scale) ** 0.5 / size**0.25
+    for linear, deviation in ((block.attention.q, spread), (block.attention.k, spread), (block.attention.v, 1.0)):
+        noise = torch.randn(size, width, generator=generator, dtype=torch.float64)
+        linear.weight[rows, reads] = deviation * noise
+    out = torch.randn(writes.stop - writes.start, size, generator=generator, dtype=torch.float64)
+    block.attention.o.weight[writes, rows] = (out - out.mean(0)) * strength / size

@@ -1,7 +1,8 @@
-"""Making a written-down transformer larger, or other, without changing what it computes."""
+"""Changes of weights that preserve the function: more heads or layers, permuted heads, rescaled weights, rotations."""
 
 import math
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import cast
 
@@ -12,8 +13,15 @@ from torch import Tensor, nn
 from hooks import Transformer
 from hooks.model.blocks import MLP, Block
 from hooks.modules import Identity, Linear
-from interp.known_answers.craft.one_hot import clear
-from interp.known_answers.craft.wiring import head_rows, wire_norms
+from interp.known_answers.answers import KnownAnswer
+from interp.known_answers.craft.weights import (
+    LINEAR_EPS,
+    clear,
+    head_rows,
+    mean_preserving_rotation,
+    set_identity_norms,
+)
+from interp.known_answers.craft.weights import rotate as rotate_stream
 
 SMALLEST, LARGEST = 0.3, 3.0
 """Range of the random factors of `rescale`."""
@@ -23,29 +31,29 @@ SMALLEST, LARGEST = 0.3, 3.0
 def enlarge(
     model: Transformer, *, heads: int = 0, registers: int = 0, layers: int = 0, untie: bool = False
 ) -> Transformer:
-    """A copy of a wired model with room for more: whatever is new is zero, and the function stays.
+    """Copy a model and add heads, coordinates and layers with zero weights; the function is unchanged.
 
     Args:
-        model: With pre_ln blocks and norms as `wiring.wire_norms` leaves them.
-        heads: More heads for each block, after those that are there.
-        registers: More coordinates of the stream, just before the last one, which balances the mean.
-        layers: More layers at the end, each of which hands on what it gets.
-        untie: Give each layer of a tied model a block of its own.
+        model: Model of pre_ln blocks with identity norms (`set_identity_norms`).
+        heads: Number of heads to add to each block, after the existing ones.
+        registers: Number of coordinates to add to the stream, just before the last one, which balances the mean.
+        layers: Number of layers to add at the end.
+        untie: Give each layer of a tied model a separate block.
 
     Returns:
         The copy, of the model's dtype, in evaluation mode.
 
     Raises:
-        ValueError: a negative number, another kind of block, fixed positions or embeddings, hard-coded heads, or more
-            layers for a model that stays tied.
+        ValueError: a negative number, another kind of block, fixed positions or embeddings, hard-coded heads, or
+            additional layers for a model that stays tied.
     """
     old = model.cfg
     if min(heads, registers, layers) < 0:
         raise ValueError(f"heads, registers and layers are {heads}, {registers} and {layers}; none may be negative.")
     if old.block != "pre_ln" or old.positions not in ("learned", "none") or old.embedding is not None:
         raise ValueError(
-            f"the model has block={old.block!r} and positions={old.positions!r}; only one that was wired register by "
-            f"register can be enlarged: pre_ln, with positions and embeddings that are weights."
+            f"the model has block={old.block!r} and positions={old.positions!r}; only pre_ln models whose positions "
+            f"and embeddings are weights can be enlarged."
         )
     if old.head_patterns:
         raise ValueError("the model has hard-coded heads, which cannot be enlarged; write them as queries and keys.")
@@ -68,14 +76,14 @@ def enlarge(
         read_out, before = cast(Linear, larger.unembed), cast(Linear, model.unembed)
         read_out.weight[:, kept] = before.weight
         _copy_bias(read_out, before)
-    for layer in range(old.n_layers):  # of a tied model this writes the same block again and again
+    for layer in range(old.n_layers):  # in a tied model this writes the same block several times
         _copy_block(larger.block(layer), model.block(layer), kept)
-    wire_norms(larger)
+    set_identity_norms(larger)
     return larger.eval()
 
 
 def _kept(d_model: int, registers: int) -> Int[Tensor, " old_d_model"]:
-    """Where the old coordinates of the stream stand in the new one."""
+    """Places of the old coordinates in the new stream."""
     at = torch.arange(d_model)
     at[-1] += registers
     return at
@@ -112,26 +120,26 @@ def _copy_bias(new: Linear, old: Linear) -> None:
 
 @torch.no_grad()
 def permute_heads(model: Transformer, orders: Sequence[Sequence[int]]) -> None:
-    """Put the heads of each block into another order; the function stays.
+    """Permute the heads of each block; the function is unchanged.
 
     Args:
-        model: Any; changed in place.
-        orders: For each stored block, which of its heads comes first, second, ...
+        model: Model to change in place.
+        orders: For each stored block, its present heads in their new order.
 
     Raises:
-        ValueError: another number of orders than of blocks, one that is no permutation of the heads, hard-coded heads,
-            or heads without an output matrix, whose order decides where they write.
+        ValueError: a wrong number of orders, an order that is not a permutation, hard-coded heads, or heads without
+            an output matrix, which write where their position says.
     """
     blocks, n_heads = model.stored_blocks, model.cfg.n_heads
     if len(orders) != len(blocks):
-        raise ValueError(f"there are {len(orders)} orders; the model has {len(blocks)} blocks, one for each.")
+        raise ValueError(f"there are {len(orders)} orders; the model has {len(blocks)} blocks. Pass one for each.")
     for order in orders:
         if sorted(order) != list(range(n_heads)):
-            raise ValueError(f"an order is {list(order)}; it must hold each of the heads 0 to {n_heads - 1} once.")
+            raise ValueError(f"an order is {list(order)}; it must contain each of the heads 0 to {n_heads - 1} once.")
     if all(list(order) == list(range(n_heads)) for order in orders):
         return
     if model.cfg.head_patterns or not model.cfg.output_projection:
-        raise ValueError("heads that are hard-coded, or have no output matrix, cannot change places.")
+        raise ValueError("heads that are hard-coded, or have no output matrix, cannot be permuted.")
     for block, order in zip(blocks, orders, strict=True):
         attention = block.attention
         every = torch.arange(attention.v.weight.shape[0]).view(n_heads, -1)
@@ -149,14 +157,14 @@ def permute_heads(model: Transformer, orders: Sequence[Sequence[int]]) -> None:
 
 @torch.no_grad()
 def rescale(model: Transformer, generator: torch.Generator) -> None:
-    """Multiply weights by random factors that cancel; the function stays.
+    """Multiply weights by random factors that cancel; the function is unchanged.
 
-    A head's queries against its keys, its values against its output; the first hidden units of a relu MLP against what
-    reads them. Values stay as they are where heads have no output matrix.
+    The factors of a head's queries and keys cancel, those of its values and output, and those of the hidden units of a
+    relu MLP and of the weights that read them. Values are unchanged where heads have no output matrix.
 
     Args:
-        model: Any; changed in place.
-        generator: Decides the factors, between 0.3 and 3.
+        model: Model to change in place.
+        generator: Determines the factors, between 0.3 and 3.
     """
     for block in model.stored_blocks:
         attention = block.attention
@@ -180,7 +188,7 @@ def rescale(model: Transformer, generator: torch.Generator) -> None:
 
 
 def _factors(n: int, generator: torch.Generator) -> Float[Tensor, " n"]:
-    """Random ones, as likely to be above one as below."""
+    """Log-uniform factors."""
     low, high = math.log(SMALLEST), math.log(LARGEST)
     return (low + (high - low) * torch.rand(n, generator=generator, dtype=torch.float64)).exp()
 
@@ -189,3 +197,65 @@ def _scale_rows(linear: Linear, rows: slice, factor: float) -> None:
     linear.weight[rows] *= factor
     if linear.bias is not None:
         linear.bias[rows] *= factor
+
+
+def randomise(known: KnownAnswer, generator: torch.Generator, *, rotate: bool) -> KnownAnswer:
+    """Copy a known answer with heads in random order and weights at other scales.
+
+    Args:
+        known: Known answer; it is not changed. Heads that are hard-coded or have no output matrix keep their order.
+        generator: Determines everything.
+        rotate: Also rotate the residual stream, so that registers are no longer single coordinates.
+
+    Returns:
+        A model of the same function, with the truth about each head at its new place.
+
+    Raises:
+        ValueError: a rotation of a model whose norms, positions or read-out do not allow it.
+    """
+    model, cfg = deepcopy(known.model), known.model.cfg
+    if rotate:
+        if not can_rotate(model):
+            raise ValueError(
+                f"the stream of this model cannot be rotated (block={cfg.block!r}, positions={cfg.positions!r}, "
+                f"tied_embedding={cfg.tied_embedding}, output_projection={cfg.output_projection}); set rotate=False."
+            )
+        rotate_stream(model, mean_preserving_rotation(cfg.d_model, generator))
+    orders = random_orders(model, generator)
+    permute_heads(model, orders)
+    rescale(model, generator)
+    return replace(reordered(known, orders), name=f"{known.name}, randomised", model=model)
+
+
+def random_orders(model: Transformer, generator: torch.Generator) -> list[list[int]]:
+    """A random order of heads for each stored block; the present one where heads cannot be permuted."""
+    cfg = model.cfg
+    if cfg.head_patterns or not cfg.output_projection:
+        return [list(range(cfg.n_heads)) for _ in model.stored_blocks]
+    return [torch.randperm(cfg.n_heads, generator=generator).tolist() for _ in model.stored_blocks]
+
+
+def reordered(known: KnownAnswer, orders: Sequence[Sequence[int]]) -> KnownAnswer:
+    """Move the truth about each head, and its partners, to where `permute_heads` puts the head.
+
+    Args:
+        known: Known answer, whose model is kept as it is.
+        orders: For each stored block, its present heads in their new order.
+    """
+    place = {
+        (layer, head): (layer, orders[layer % len(orders)].index(head))
+        for layer in range(known.model.cfg.n_layers)
+        for head in range(known.model.cfg.n_heads)
+    }
+    heads = {
+        place[head]: replace(truth, partners=tuple(place[other] for other in truth.partners))
+        for head, truth in known.heads.items()
+    }
+    return replace(known, heads=dict(sorted(heads.items())))
+
+
+def can_rotate(model: Transformer) -> bool:
+    """Whether the stream of a model can be rotated: no part of it acts on single coordinates."""
+    cfg = model.cfg
+    linear = cfg.block == "bare" or (cfg.block == "pre_ln" and cfg.layer_norm_eps >= LINEAR_EPS)
+    return linear and cfg.positions in ("learned", "none") and not cfg.tied_embedding and cfg.output_projection
