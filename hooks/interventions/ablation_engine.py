@@ -131,7 +131,7 @@ class AblationEngine:
         if not by_layer:
             return self.logits
         first = min(by_layer)
-        if isinstance(self.model, BridgeModel) and not self.model.pattern_before_z:
+        if isinstance(self.model, BridgeModel) and not self.model.capabilities.pattern_before_z:
             return self._layer_by_layer(by_layer, replace)
         chosen = by_layer.pop(first)
         attn_out = self._attn_out(first) + self._written(first, chosen, self._change(first, replace), "b p d")
@@ -203,7 +203,11 @@ class AblationEngine:
         """Logits from the input and attention output of a layer, for one or several copies of the batch."""
         edits = len(resid) // len(self.tokens)
         given = {"tokens": self.tokens, "attention_mask": self.attention_mask, "read_at": read_at}
-        if isinstance(self.model, BridgeModel) and self.model.positions_in_layers and self.position_ids is not None:
+        if (
+            isinstance(self.model, BridgeModel)
+            and self.model.capabilities.positions_in_layers
+            and self.position_ids is not None
+        ):
             given["position_ids"] = self.position_ids.expand_as(self.tokens)
         copies = {name: value.repeat(edits, 1) for name, value in given.items() if value is not None}
         return self.model.resume(resid, layer, attn_out=attn_out, **copies)

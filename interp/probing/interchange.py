@@ -129,7 +129,7 @@ def _resume(
     resid = resid.clone()
     resid[torch.arange(len(resid)), batch.target_positions[:, target]] = edited
     positions: dict[str, Any] = {}
-    if isinstance(model, BridgeModel) and model.positions_in_layers:
+    if isinstance(model, BridgeModel) and model.capabilities.positions_in_layers:
         positions["position_ids"] = batch.position_ids
     return model.resume(
         resid,

@@ -125,16 +125,6 @@ class BridgeModel(ReadsText, HookedRootModule):
         return self._bridge[0]
 
     @property
-    def positions_in_layers(self) -> bool:
-        """True when attention itself uses positions, so that `resume` needs them."""
-        return self.capabilities.positions_in_layers
-
-    @property
-    def pattern_before_z(self) -> bool:
-        """True when the pattern of every layer is computed before its z."""
-        return self.capabilities.pattern_before_z
-
-    @property
     def training(self) -> bool:
         """The bridge's mode."""
         return self.bridge.training
@@ -196,7 +186,7 @@ class BridgeModel(ReadsText, HookedRootModule):
             attn_out: Attention output of `layer`; if None, it is computed.
             tokens: Input of the earlier layers, without effect; default: zeros.
             attention_mask: As in `forward`.
-            position_ids: As in `forward`; needed if attention uses positions (`positions_in_layers`).
+            position_ids: As in `forward`; needed if attention uses positions (`capabilities.positions_in_layers`).
             read_at: Positions to return logits for; if None, all.
 
         Raises:

@@ -93,20 +93,20 @@ def by_hand(model, tokens, heads, replace, **inputs):
 def assert_exact(model, tokens, **inputs):
     every = [(layer, head) for layer in range(3) for head in range(3)]
     clean = model(tokens, **inputs)
-    for read_at in (None, READ_AT):
-        take = (lambda x: x) if read_at is None else (lambda x: x[torch.arange(4)[:, None], READ_AT])
-        engine = AblationEngine(model, tokens, read_at=read_at, **inputs)
-        torch.testing.assert_close(engine.logits, take(clean), atol=0, rtol=0)
-        for replace in REPLACEMENTS:
-            found = dict(engine.each_head(replace))
-            assert list(found) == every
-            for head, logits in found.items():
-                expected = take(by_hand(model, tokens, [head], replace, **inputs))
-                torch.testing.assert_close(logits, expected, atol=1e-10, rtol=0)
-                assert (expected - take(clean)).abs().max() > 1e-3  # the replacement has an effect
-            for heads in SETS:
-                expected = take(by_hand(model, tokens, heads, replace, **inputs))
-                torch.testing.assert_close(engine.head_set(heads, replace), expected, atol=1e-10, rtol=0)
+    rows = torch.arange(4)[:, None]
+    whole, part = (AblationEngine(model, tokens, read_at=read_at, **inputs) for read_at in (None, READ_AT))
+    assert torch.equal(whole.logits, clean)
+    assert torch.equal(part.logits, clean[rows, READ_AT])
+    for replace in REPLACEMENTS:
+        of_heads = [dict(engine.each_head(replace)) for engine in (whole, part)]
+        assert all(list(found) == every for found in of_heads)
+        for heads in [*every, *SETS]:
+            single = isinstance(heads, tuple)
+            expected = by_hand(model, tokens, [heads] if single else heads, replace, **inputs)
+            assert (expected - clean)[rows, READ_AT].abs().max() > 1e-3  # the replacement has an effect
+            for engine, found, wanted in zip((whole, part), of_heads, (expected, expected[rows, READ_AT]), strict=True):
+                logits = found[heads] if single else engine.head_set(heads, replace)
+                torch.testing.assert_close(logits, wanted, atol=1e-10, rtol=0)
 
 
 OF_LAYERS = [other(layer, torch.empty(4, 8, 3, 4, dtype=torch.float64)) for layer in range(3)]

@@ -57,7 +57,7 @@ def test_positions_count_from_zero_in_every_model(kind, tokens):
     count = torch.arange(7)[None]
     assert torch.equal(model(tokens, position_ids=count), model(tokens))
     assert not torch.allclose(model(tokens, position_ids=2 * count), model(tokens), atol=1e-3)
-    assert model.positions_in_layers == (kind in ("llama", "neox"))
+    assert model.capabilities.positions_in_layers == (kind in ("llama", "neox"))
     assert model.cfg.attention == ("bidirectional" if kind in ("bert", "roberta") else "causal")
 
 
@@ -85,7 +85,7 @@ def test_resume_from_any_layer_gives_the_full_run(kind, seed, side, layer):
     resid = seen["blocks.1.hook_resid_post" if last else f"blocks.{layer}.hook_resid_pre"]
     write = None if last else seen[f"blocks.{layer}.hook_attn_out"]
     read_at = torch.randint(7, (3, 2), generator=generator)
-    given_positions = positions if model.positions_in_layers else None
+    given_positions = positions if model.capabilities.positions_in_layers else None
     for attn_out in (None, write):
         for some in (None, tokens):
             again = model.resume(
