@@ -1,4 +1,4 @@
-"""The main job, end to end: train a model and a control on LEGO, probe the model, write the page."""
+"""Demo: train a model and a control on LEGO, analyse the model, and write a report."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ BIASES: dict[str, Association] = {"model": "mimic", "control": "none"}
 
 
 def demo_jobs(folder: Path, seed: int) -> dict[str, TrainJob]:
-    """The model, whose heads are first taught where to look, and a control with the same schedule but no such bias."""
+    """A model with mimicking, and a control with the same settings without it."""
     return {
         name: TrainJob(
             task=TASK,
@@ -34,15 +34,15 @@ def demo_jobs(folder: Path, seed: int) -> dict[str, TrainJob]:
 
 
 def run_demo(folder: Path, *, seed: int = 0, fresh: bool = False) -> Path:
-    """Run the whole demo; trained models in the folder are used again.
+    """Run the demo; models already trained in the folder are reused.
 
     Args:
-        folder: Where models and report go.
-        seed: Decides everything random.
+        folder: Folder for models and report.
+        seed: Seed of everything random.
         fresh: Train again.
 
     Returns:
-        The report's path.
+        Path of the report.
     """
     print(f"Training a transformer to follow chains of {TASK.n_vars} clauses, and a control (about a minute) ...")
     jobs = demo_jobs(folder, seed)
@@ -50,10 +50,10 @@ def run_demo(folder: Path, *, seed: int = 0, fresh: bool = False) -> Path:
         train_to_disk(jobs, fresh=fresh, on_finished=lambda name: count.one())
     runs = {name: TrainingRun.load(job.folder) for name, job in jobs.items()}
     model = runs["model"].model
-    print("Probing every layer, and checking the probes against causes ...")
+    print("Probing every layer, and intervening on the probes' directions ...")
     probes = probe(model, TASK, verify=True, seed=seed)
     probes.save(folder / "probes.json")
-    print("Reading every head, and taking heads out ...")
+    print("Classifying and ablating heads ...")
     patterns = classify_heads(model, TASK, seed=seed)
     patterns.save(folder / "heads.json")
     found = {kind: patterns.heads(kind) for kind in ("association", "manipulation") if patterns.heads(kind)}

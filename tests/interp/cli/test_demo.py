@@ -1,5 +1,3 @@
-"""The demo's promise, on real training runs."""
-
 import dataclasses
 from pathlib import Path
 
@@ -53,7 +51,7 @@ def test_probes_percolate_and_the_output_follows(demo_runs):
     assert (first_readable[0] < first_readable[1:]).all()  # the root comes first
     assert (probes.causal["low"][-1] > 0.9).all()
     assert (probes.causal["follows"][0] < 0.3).all()
-    assert probes.causal["weights"].max() < 0.05  # docs/probing.md says so of this model
+    assert probes.causal["weights"].max() < 0.05  # docs/probing.md reports this of the demo model
 
 
 def test_the_control_differs_in_the_bias_alone(tmp_path):
