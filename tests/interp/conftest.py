@@ -1,8 +1,11 @@
-"""What tests of `interp` share: a tiny task, a tiny trained model, and a way to be a user without a shape checker."""
+"""Fixtures: a tiny task, a trained model, a fake device, and annotations unchecked as for users."""
+
+import importlib
 
 import jaxtyping
 import pytest
 import torch
+from pretended_device import Pretending, WrittenOut
 
 import interp
 from hooks import Transformer
@@ -11,7 +14,7 @@ from interp.tasks import Lego
 
 @pytest.fixture
 def as_a_user():
-    """Shape and choice annotations unchecked, as outside the tests: what stands in the way then is our own errors."""
+    """Turn off the checks of shape and choice annotations, which users do not have, to test our own errors."""
     before = jaxtyping.config.jaxtyping_disable
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
@@ -33,3 +36,13 @@ def trained(tiny):
         steps=300, warmup_steps=10, learning_rate=4e-3, batch_size=128, eval_every=100, n_eval=500
     )
     return interp.train(model, tiny, settings)
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    """The name of a pretended device (tests/support/pretended_device.py)."""
+    monkeypatch.setattr("interp.core.devices.devices", lambda: ("cpu", "meta"))
+    adam = importlib.import_module("torch.optim.adam")
+    monkeypatch.setattr(adam, "_device_dtype_check_for_fused", lambda parameter: None)
+    with Pretending(), WrittenOut():
+        yield "meta"

@@ -49,7 +49,7 @@ def cache_of(bridge, batch):
 
 
 def put(layer, heads, value):
-    """Set what some heads of a layer hand on."""
+    """Replace the outputs of some heads of a layer."""
 
     def edit(activation, hook):
         activation = activation.clone()

@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+from short_runs import Stopped, stop_at
 
 import interp
 from hooks import Transformer
@@ -21,10 +22,6 @@ WORDS = Dyck(length=12, words="complete")
 SHORT = TrainSettings(
     steps=12, warmup_steps=3, batch_size=8, eval_every=4, n_eval=20, checkpoint_every=3, contrastive=0.3
 )
-
-
-class Stopped(Exception):
-    """Raised in the middle of a run, as a crash would be."""
 
 
 def seeded(seed=0):
@@ -220,13 +217,9 @@ def test_an_interrupted_run_ends_with_the_same_bits(task, tmp_path):
     def new_model():
         return Transformer(interp.config_for(task, "dyck_minimal"))
 
-    def stop(record):
-        if record["steps_done"] == 8:
-            raise Stopped
-
     whole = interp.train(new_model(), task, SHORT)
     with pytest.raises(Stopped):
-        interp.train(new_model(), task, SHORT, folder=tmp_path, on_record=stop)
+        interp.train(new_model(), task, SHORT, folder=tmp_path, on_record=stop_at(8))
     seen = []
     resumed = interp.train(new_model(), task, SHORT, folder=tmp_path, on_record=seen.append)
     assert [record["steps_done"] for record in seen] == [8, 12]  # from the state after step 6

@@ -7,10 +7,11 @@ import json
 import numpy as np
 import pytest
 import torch
+from short_runs import Stopped, same_weights, stop_at
 from torch.nn.utils import clip_grad_norm_
 
 import interp
-from hooks import make_model, presets
+from hooks import make_model
 from hooks.checkpoint import load_checkpoint, read_tensors
 from interp import TrainSettings
 from interp.core.randomness import derived_generator
@@ -19,7 +20,6 @@ from interp.tasks import Template
 from interp.tasks.base import logits_at_targets
 from interp.training import TrainingRun
 from interp.training.run import RunFolder, best_record
-from interp.training.settings import recipe_for
 
 TASK = Template(train=6, validation=5, test=5)
 SETTINGS = TrainSettings(
@@ -32,23 +32,6 @@ SIZES = {"n_layers": 1, "d_model": 8, "n_heads": 2, "d_head": 4, "d_mlp": 8}
 
 def new_model(task=TASK, seed=2, **sizes):
     return make_model(interp.config_for(task, **{**SIZES, **sizes}), seed=seed)
-
-
-class Stopped(Exception):
-    """Raised in the middle of a run, as a crash would be."""
-
-
-def stop_at(step):
-    def stop(record):
-        if record["steps_done"] == step:
-            raise Stopped
-
-    return stop
-
-
-def same_weights(one, other):
-    ours, theirs = one.state_dict(), other.state_dict()
-    return list(ours) == list(theirs) and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 @torch.no_grad()
@@ -121,7 +104,7 @@ def test_an_interrupted_run_ends_with_the_same_best(run, tmp_path, step):
     ("name", "call"), [("save_best", 2), ("append_metrics", "best"), ("save_state", 2), ("finish", 1)]
 )
 def test_a_crash_in_the_middle_of_writing_changes_nothing(run, best, tmp_path, monkeypatch, name, call):
-    """The best file and the metrics that tell of it are two: between them lies a moment when only one is new."""
+    """A crash between writing the best model and writing its metrics record."""
     write, calls = getattr(RunFolder, name), []
 
     def once(self, *args):
@@ -231,59 +214,12 @@ def test_rates_are_resumed_too(tmp_path):
     assert same_weights(interp.train(twin, TASK, rates, folder=tmp_path).model, whole.model)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"keep": "first"}, "keep is 'first'; choose one of last, best"),
-        ({"qk_identity_rate": 0.0}, r"qk_identity_rate is 0\.0; it must be positive"),
-        ({"vo_identity_rate": -1.0}, r"vo_identity_rate is -1\.0; it must be positive"),
-    ],
-)
-@pytest.mark.usefixtures("as_a_user")
-def test_settings_out_of_range_are_refused(change, words):
-    with pytest.raises(ValueError, match=words):
-        TrainSettings(**change)
-
-
-def test_settings_survive_json():
-    chosen = dataclasses.replace(SETTINGS, qk_identity_rate=2.0, vo_identity_rate=3.0)
-    assert TrainSettings.from_dict(json.loads(json.dumps(chosen.to_dict()))) == chosen
-
-
 def test_a_report_says_which_templates(run):
     assert _task_line(run[0]) == "templates: aba -> +1, abb -> -1; real labels, 6 training symbols"
     stored = TrainingRun.load(run[1])  # lists where tuples were
     assert _task_line(stored) == _task_line(run[0])
     stored.manifest["task"] = Template(templates="majority", train=("x", "y")).describe()
     assert "and 12 more; real labels, 2 training symbols" in _task_line(stored)
-
-
-def test_recipe_for_templates():
-    recipe = recipe_for(Template(train=37))
-    assert (recipe.n_train, recipe.keep, recipe.weight_decay) == (37, "best", 0.0)
-    assert recipe.vo_identity_rate > recipe.qk_identity_rate == 1
-    assert recipe_for(Template(train=("x", "y", "z"))).n_train == 3
-
-
-def test_configs_for_templates():
-    symbolic = Template(templates="copy", train=6)
-    assert interp.config_for(TASK).to_dict() == presets.template(d_vocab=17, d_vocab_out=1, n_ctx=4).to_dict()
-    tied = interp.config_for(symbolic)
-    assert (tied.tied_embedding, tied.d_vocab, tied.d_vocab_out, tied.n_ctx) == (True, 206, 206, 1)
-    assert not interp.config_for(symbolic, "lego").tied_embedding
-    assert not interp.config_for(symbolic, tied_embedding=False).tied_embedding
-    following = Template(templates="symbolic_programs", form="next_token", train=6)
-    assert interp.config_for(following).attention == "causal"
-    copying = interp.config_for(symbolic, "template_copy", d_model=16)
-    assert (copying.block, copying.d_mlp, copying.embedding_std) == ("bare", 0, 0.25)
-    flat = interp.config_for(TASK, "fully_connected", width=5, inputs="one_hot_and_equality")
-    assert (flat.d_vocab, flat.d_vocab_out, flat.n_ctx, flat.width) == (17, 1, 4, 5)
-    with pytest.raises(ValueError, match=r"family is 'mlp'; choose one of .*template_copy, fully_connected"):
-        interp.config_for(TASK, "mlp")
-    with pytest.raises(ValueError, match="tied_embedding reads out with the embedding of 17 learned tokens"):
-        interp.config_for(TASK, "template_copy")
-    with pytest.raises(ValueError, match="family is 'dyck_gpt', which is for Dyck; the task is 'template'"):
-        interp.config_for(TASK, "dyck_gpt")
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,6 @@ def test_killed_five_times_it_ends_with_the_same_weights(tmp_path):
         for folder in (whole, broken)
     ]
     assert records[0] == records[1]
-    # the parts were resumed, and nothing but at most a temporary file of a killed write lies beside the run's own
+    # the parts were resumed, and no file is left except perhaps a temporary one of a killed write
     left = {path.name for path in broken.iterdir() if not path.name.startswith(".")}
     assert left == {"manifest.json", "metrics.jsonl", "model.safetensors"}

@@ -40,7 +40,7 @@ def test_the_association_map_is_the_papers(sentence):
     row = [0.0] * 12
     row[9] = 1.0
     assert association[1].tolist() == pytest.approx(normalised(row))  # `a` sees the other `a`, not itself
-    assert association[3].tolist() == pytest.approx([1 / 12] * 12)  # `+` stands nowhere else
+    assert association[3].tolist() == pytest.approx([1 / 12] * 12)  # `+` occurs once
     off = association - association.diagonal().diag()
     assert (off.sum(-1)[[1, 2, 5, 7, 9, 10]] > 0.95).all()
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from short_runs import Stopped, stop_at
 from test_pretrained import CHAINS, WORDS, same_hidden, shaken, word_pieces
 from texts import corpus
 
@@ -14,13 +15,17 @@ from hooks import Transformer, TransformerConfig, make_model, presets, save_hugg
 from interp.known_answers.craft.transforms import enlarge, permute_heads
 from interp.tasks import Dyck, Lego, Text
 from interp.training.pretrained import pretrained_config
-from interp.training.token_rows import markers_of, rows_of
+from interp.training.token_rows import rows_of
 
 TASK = Lego(n_vars=3)
 SIZES = {"d_model": 28, "n_heads": 7, "n_layers": 2, "d_mlp": 56, "head": "linear", "init": "fan_in"}
+
+
 LEARNED = {"hardcode": 0, "hybrid": 3}
 """Learned heads of seven; then one each of association, [CLS] and [SEP], the rest convolutions."""
 QUICK = interp.TrainSettings(steps=7, batch_size=8, warmup_steps=1, eval_every=3, n_eval=20, checkpoint_every=2)
+
+
 MASKED = Text(corpus=corpus(), objective="masked", n_ctx=24, vocab_size=300)
 
 
@@ -54,42 +59,6 @@ def heads_of(model, kind):
     heads = list(model.cfg.pathways.heads(model.cfg.d_head, model.cfg.d_model).items())
     first = sum(n for name, n in heads[: [name for name, _ in heads].index(kind)])
     return range(first, first + dict(heads)[kind])
-
-
-@pytest.mark.parametrize("family", ["bert_encoder", "albert_encoder", "hardcode", "hybrid"])
-def test_what_is_told_decides_the_head(family):
-    assert interp.config_for(TASK, family).head == "linear"
-    assert interp.config_for(MASKED, family).head == "masked_lm"
-    assert interp.config_for(TASK, family, head="linear").d_vocab_out == TASK.d_vocab_out
-
-
-def test_configs_have_the_tasks_markers():
-    for family, n_learned in LEARNED.items():
-        cfg = interp.config_for(TASK, family, **SIZES)
-        ids = TASK.vocab.ids
-        assert (cfg.pathways.cls_token, cfg.pathways.sep_token) == (ids["[BOS]"], ids["[EOS]"]) == (1, 2)
-        assert (cfg.d_vocab, cfg.d_vocab_out, cfg.n_ctx) == (TASK.d_vocab, 2, TASK.n_ctx)
-        heads = cfg.pathways.heads(cfg.d_head, cfg.d_model)
-        assert heads == {"learned": n_learned, "association": 1, "cls": 1, "sep": 1, "convolution": 4 - n_learned}
-    ids = MASKED.vocab.ids
-    assert markers_of(MASKED) == {"cls_token": ids["[CLS]"], "sep_token": ids["[SEP]"]}
-    cfg = interp.config_for(replace(MASKED, next_sentence=True), "hybrid", d_model=28, n_heads=7)
-    assert (cfg.n_token_types, cfg.head, cfg.pathways.cls_token) == (2, "masked_lm", ids["[CLS]"])
-
-
-def test_tasks_without_markers_are_refused():
-    words = (
-        r"the task has no cls_token and no sep_token, from which hardcode and hybrid broadcast: its "
-        r"sequences .* Use a task with these markers \(Lego's sentence_format 'paper', Text's objective 'masked'\)"
-    )
-    compact = Lego(n_vars=3, sentence_format="compact")
-    for family in LEARNED:
-        with pytest.raises(ValueError, match=words):
-            interp.config_for(compact, family)
-    with pytest.raises(ValueError, match="the task has no cls_token and no sep_token"):
-        pretrained_config(compact, new_model().cfg)
-    with pytest.raises(ValueError, match="pathways look at later tokens too, but attention is 'causal'"):
-        interp.config_for(replace(MASKED, objective="next_token"), "hybrid", d_model=28, n_heads=7)
 
 
 def test_a_task_is_learned(model):
@@ -176,18 +145,10 @@ def test_what_is_for_learned_heads_alone_is_refused(model, tmp_path):
         interp.theory.indistinguishable(one, other)
 
 
-class Stopped(Exception):
-    """Raised in the middle of a run, as a crash would be."""
-
-
 def test_a_run_that_was_killed_ends_with_the_same_weights(tmp_path):
-    def stop(record):
-        if record["steps_done"] == 6:
-            raise Stopped
-
     whole = interp.train(new_model(), TASK, QUICK).model
     with pytest.raises(Stopped):
-        interp.train(new_model(), TASK, QUICK, folder=tmp_path, on_record=stop)
+        interp.train(new_model(), TASK, QUICK, folder=tmp_path, on_record=stop_at(6))
     resumed = interp.train(new_model(), TASK, QUICK, folder=tmp_path).model
     untrained = new_model()
     for (name, value), other, start in zip(

@@ -1,5 +1,3 @@
-"""Accuracy by depth against running at that depth, on a chain whose variables are told at known depths, and errors."""
-
 import json
 
 import numpy as np
@@ -38,13 +36,13 @@ def model_of(task, kind="pre_ln", *, tied=True, n_layers=2, seed=0, **more):
 
 @pytest.fixture(scope="module")
 def loop():
-    """Made with three layers; variable i is told from layer 2 i + 1 on."""
+    """A hand-written model with three layers; variable i is predicted from depth 2 i + 1."""
     return lego_loop(TASK, n_layers=3)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("tied", [True, False])
-def test_each_depth_is_what_running_at_that_depth_gives(kind, tied):
+def test_accuracy_at_each_depth_is_that_of_the_model_at_that_depth(kind, tied):
     task = Lego(n_vars=3, n_supervised=1, group=S3)
     model = model_of(task, kind, tied=tied, n_layers=2 if tied else 4)
     result = interp.extrapolate(model, task, n=300, seed=4)
@@ -57,7 +55,7 @@ def test_each_depth_is_what_running_at_that_depth_gives(kind, tied):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_answer_is_right_or_wrong_as_at_that_depth(kind):
+def test_right_by_depth_matches_the_answers_of_the_model_at_that_depth(kind):
     model, depths = model_of(ALL, kind), [5, 1, 2]  # all supervised, and in no order
     batch = ALL.sample(600, generator=derived_generator(1, "x"))  # more than one chunk
     right = right_by_depth(model, ALL, batch, depths)
@@ -68,7 +66,7 @@ def test_every_answer_is_right_or_wrong_as_at_that_depth(kind):
         assert torch.equal(found, answers == batch.labels)
 
 
-def test_one_pass_serves_all_depths_and_shorter_ones_are_not_run_to_the_end():
+def test_one_pass_covers_all_depths_and_stops_at_the_greatest():
     model = model_of(TASK, n_layers=4)
     layers, embeddings = [], []
     model.embed.register_forward_hook(lambda *_: embeddings.append(1))
@@ -80,15 +78,15 @@ def test_one_pass_serves_all_depths_and_shorter_ones_are_not_run_to_the_end():
     assert not model.training
 
 
-def test_variables_are_told_where_they_are_known_to_be(loop):
+def test_the_loop_predicts_each_variable_from_its_known_depth(loop):
     result = interp.extrapolate(loop, TASK, n=200)
     assert result.depths == tuple(range(1, 10))
     assert result.trained_depth == 3
     assert result.resolved().tolist() == [1, 3, 5]
-    told = np.arange(1, 10)[:, None] >= [1, 3, 5]
-    assert (result.accuracy[told] == 1).all()
+    predicted = np.arange(1, 10)[:, None] >= [1, 3, 5]
+    assert (result.accuracy[predicted] == 1).all()
     band = 5 * (0.25 / 200) ** 0.5
-    assert (abs(result.accuracy[~told] - 0.5) < band).all()
+    assert (abs(result.accuracy[~predicted] - 0.5) < band).all()
     assert np.array_equal(result.beyond, result.accuracy[:, 1:])
     assert result.supervised == (True, False, False)
     hits = round(result.accuracy[0, 2] * 200)
@@ -96,14 +94,14 @@ def test_variables_are_told_where_they_are_known_to_be(loop):
     assert (result.low[0, 2], result.high[0, 2]) == pytest.approx((interval.low, interval.high), abs=1e-8)
 
 
-def test_depths_are_put_in_order_and_may_stop_before_a_variable_is_told(loop):
+def test_depths_are_sorted_and_unresolved_variables_are_nan(loop):
     result = interp.extrapolate(loop, TASK, n=100, depths=[4, 2])
     assert result.depths == (2, 4)
     assert result.resolved()[:2].tolist() == [2, 4]
     assert np.isnan(result.resolved()[2])
 
 
-def test_which_targets_are_beyond_is_the_task_s_to_say(loop):
+def test_the_task_determines_the_unsupervised_targets(loop):
     between = Lego(n_vars=3, supervised=(0, 2))
     result = interp.extrapolate(loop, between, n=50, depths=[3, 5])
     assert result.beyond[:, 0].tolist() == [1, 1]
@@ -139,7 +137,7 @@ def made_up(accuracy, depths):
     st.lists(st.lists(st.integers(0, 10), min_size=2, max_size=2), min_size=1, max_size=6),
     st.integers(1, 10),
 )
-def test_told_means_from_there_on_without_a_gap(rows, level):
+def test_resolved_requires_the_level_at_all_greater_depths(rows, level):
     depths = [3 * index + 2 for index in range(len(rows))]
     found = made_up(np.array(rows) / 10, depths).resolved(level / 10)
     for target in range(2):
@@ -151,7 +149,7 @@ def test_told_means_from_there_on_without_a_gap(rows, level):
         assert found[target] == expected or (np.isnan(found[target]) and np.isnan(expected))
 
 
-def test_a_level_that_no_accuracy_has_is_refused():
+def test_a_level_outside_0_to_1_is_refused():
     for level in (0.0, 1.5):
         with pytest.raises(ValueError, match=rf"level is {level}; it must be above 0 and at most 1"):
             made_up([[1, 1]], [1]).resolved(level)
@@ -181,7 +179,7 @@ def test_depths_that_cannot_be_run_are_refused(as_a_user):
     assert interp.extrapolate(everywhere, TASK, n=5).depths[-1] == 6
 
 
-def test_requests_that_cannot_be_met_are_refused(as_a_user):
+def test_invalid_arguments_of_extrapolate_are_refused(as_a_user):
     model = model_of(TASK)
     with pytest.raises(ValueError, match="n is 0; at least 1 example is needed"):
         interp.extrapolate(model, TASK, n=0)
@@ -203,7 +201,7 @@ def test_requests_that_cannot_be_met_are_refused(as_a_user):
         interp.extrapolate(flat, TASK, n=5)
 
 
-def test_a_stream_that_grows_without_end_is_named_and_not_scored():
+def test_a_residual_stream_that_is_not_finite_raises():
     model = model_of(TASK, n_layers=1)
     with torch.no_grad():
         model.block(0).mlp.w_out.weight.mul_(1e38)
@@ -240,7 +238,7 @@ def test_a_result_in_words_table_chart_and_file(loop, tmp_path):
     assert str(again) == str(result)
 
 
-def test_weights_stay_and_the_same_seed_gives_the_same():
+def test_weights_do_not_change_and_seeds_are_reproducible():
     model = model_of(TASK)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     one, same, other = (interp.extrapolate(model, TASK, n=200, seed=seed) for seed in (0, 0, 1))

@@ -3,49 +3,16 @@
 import dataclasses
 import json
 
-import numpy as np
 import pytest
 import torch
+from short_runs import SHORT, Stopped, interrupted, new_model, same_weights, stop_at, without_seconds
 from texts import corpus
 
 import interp
-from hooks import HeadPattern, Transformer, save_checkpoint
+from hooks import HeadPattern, Transformer
 from hooks.checkpoint import read_tensors
 from interp import TrainSettings
 from interp.tasks import Dyck, Lego, Template, Text
-from interp.training import Mimicking, TrainingRun
-
-SHORT = TrainSettings(
-    steps=12,
-    warmup_steps=3,
-    batch_size=16,
-    eval_every=4,
-    n_eval=50,
-    checkpoint_every=3,
-    depth_range=(1, 2),
-    association="mimic",
-    mimicking=Mimicking(steps=7, batch_size=8),
-)
-"""19 steps: mimicking from 0 to 6, the task from 7 to 18; a state after every third."""
-
-
-class Stopped(Exception):
-    """Raised in the middle of a run, as a crash would be."""
-
-
-def new_model(task, *, seed=0, **sizes):
-    sizes = {"n_layers": 2, "d_model": 16, "n_heads": 2, **sizes}
-    return Transformer(interp.config_for(task, **sizes), seed=seed)
-
-
-def same_weights(one, other):
-    ours, theirs = one.state_dict(), other.state_dict()
-    assert list(ours) == list(theirs)
-    return all(torch.equal(ours[name], theirs[name]) for name in ours)
-
-
-def without_seconds(records):
-    return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
 
 
 def spied(monkeypatch, owner, name):
@@ -88,17 +55,13 @@ def test_training_leaves_the_global_generator_alone(tiny):
 
 # records are made after steps 4, 8, 12 and 16, states after every third. 4 stops in the mimicking phase; 8 after it,
 # with a state from before its end; 12 between a record and the state of the same step
-@pytest.mark.parametrize("stop_at", [4, 8, 12, 16])
-def test_an_interrupted_run_ends_with_the_same_bits(tiny, tmp_path, stop_at):
-    def stop(record):
-        if record["steps_done"] == stop_at:
-            raise Stopped
-
+@pytest.mark.parametrize("step", [4, 8, 12, 16])
+def test_an_interrupted_run_ends_with_the_same_bits(tiny, tmp_path, step):
     whole = interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path / "whole")
     with pytest.raises(Stopped):
-        interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path / "broken", on_record=stop)
+        interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path / "broken", on_record=stop_at(step))
     stored = (tmp_path / "broken" / "metrics.jsonl").read_text().splitlines()
-    assert json.loads(stored[-1])["steps_done"] == stop_at
+    assert json.loads(stored[-1])["steps_done"] == step
 
     seen = []
     resumed = interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path / "broken", on_record=seen.append)
@@ -107,8 +70,8 @@ def test_an_interrupted_run_ends_with_the_same_bits(tiny, tmp_path, stop_at):
     lines = [(tmp_path / name / "metrics.jsonl").read_text().splitlines() for name in ("whole", "broken")]
     one, other = (without_seconds(map(json.loads, part)) for part in lines)
     assert one == other
-    # it went on from the last state, it did not start again
-    state = (stop_at - 1) // 3 * 3
+    # it resumed from the last state
+    state = (step - 1) // 3 * 3
     assert [record["steps_done"] for record in seen] == [n for n in (4, 8, 12, 16, 19) if n > state]
     seconds = [record["seconds"] for record in resumed.history]
     assert seconds == sorted(seconds)
@@ -117,94 +80,10 @@ def test_an_interrupted_run_ends_with_the_same_bits(tiny, tmp_path, stop_at):
 @pytest.mark.parametrize("settings", [{"n_train": 40}, {"association": "query_key"}], ids=str)
 def test_other_settings_resume_to_the_same_bits_too(tiny, tmp_path, settings):
     chosen = dataclasses.replace(SHORT, **{"association": "none", **settings})
-
-    def stop(record):
-        if record["steps_done"] == 8:
-            raise Stopped
-
     whole = interp.train(new_model(tiny), tiny, chosen)
     with pytest.raises(Stopped):
-        interp.train(new_model(tiny), tiny, chosen, folder=tmp_path, on_record=stop)
+        interp.train(new_model(tiny), tiny, chosen, folder=tmp_path, on_record=stop_at(8))
     assert same_weights(whole.model, interp.train(new_model(tiny), tiny, chosen, folder=tmp_path).model)
-
-
-def test_a_folder_changes_nothing_in_the_weights(tiny, tmp_path):
-    with_folder = interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
-    assert same_weights(with_folder.model, interp.train(new_model(tiny), tiny, SHORT).model)
-
-
-def test_a_finished_run_is_loaded_without_training(tiny, tmp_path, monkeypatch):
-    first = interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.json", "metrics.jsonl", "model.safetensors"]
-    drawn = spied(monkeypatch, Lego, "sample")
-    again = interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
-    assert not drawn
-    assert same_weights(first.model, again.model)
-    assert again.history == first.history
-    loaded = TrainingRun.load(tmp_path)
-    assert same_weights(first.model, loaded.model)
-    assert loaded.history == first.history
-    assert loaded.manifest == again.manifest
-    assert loaded.manifest["seed"] == 0
-    assert loaded.manifest["threads"] == 1
-    assert TrainSettings.from_dict(loaded.manifest["settings"]) == SHORT
-
-
-def test_fresh_forgets_what_the_folder_holds(tiny, tmp_path):
-    note = tmp_path / "note.txt"
-    note.write_text("mine")
-    interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
-    longer = dataclasses.replace(SHORT, steps=13)
-    run = interp.train(new_model(tiny), tiny, longer, folder=tmp_path, seed=3, fresh=True)
-    assert run.history[-1]["steps_done"] == 20
-    assert TrainingRun.load(tmp_path).manifest["seed"] == 3
-    assert note.read_text() == "mine"
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"seed": 1}, "seed is 0, not 1"),
-        ({"settings": dataclasses.replace(SHORT, learning_rate=0.5)}, r"settings\.learning_rate is 0\.001, not 0\.5"),
-        ({"sizes": {"d_model": 32}}, r"config\.d_model is 16, not 32"),
-        ({"sizes": {"seed": 1}}, "initial_weights is '[0-9a-f]+', not '[0-9a-f]+'"),
-        (
-            {"task": Lego(n_vars=2, sentence_format="compact", supervised=(0,))},
-            r"task\.supervised is \[0, 1\], not \[0\]",
-        ),
-    ],
-)
-def test_a_folder_of_another_run_is_refused(tiny, tmp_path, change, words):
-    interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    task = change.get("task", tiny)
-    with pytest.raises(ValueError, match=rf"holds another run: .*{words}.*pass fresh=True"):
-        interp.train(
-            new_model(task, **change.get("sizes", {})),
-            task,
-            change.get("settings", SHORT),
-            seed=change.get("seed", 0),
-            folder=tmp_path,
-        )
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-def interrupted(task, folder, *, at=8):
-    def stop(record):
-        if record["steps_done"] == at:
-            raise Stopped
-
-    with pytest.raises(Stopped):
-        interp.train(new_model(task), task, SHORT, folder=folder, on_record=stop)
-
-
-def test_fresh_does_not_go_on_from_a_state(tiny, tmp_path):
-    interrupted(tiny, tmp_path)
-    seen = []
-    run = interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path, fresh=True, on_record=seen.append)
-    assert [record["steps_done"] for record in seen] == [4, 8, 12, 16, 19]
-    assert [record["steps_done"] for record in TrainingRun.load(tmp_path).history] == [4, 8, 12, 16, 19]
-    assert same_weights(run.model, interp.train(new_model(tiny), tiny, SHORT).model)
 
 
 def test_the_optimizer_starts_anew_with_the_task(tiny, tmp_path):
@@ -213,30 +92,6 @@ def test_the_optimizer_starts_anew_with_the_task(tiny, tmp_path):
         tensors, description = read_tensors(tmp_path / str(at) / "state.safetensors", kind="training state")
         assert description["steps_done"] == state
         assert float(tensors["optimizer/0/step"]) == steps
-
-
-def test_a_state_that_cannot_be_read_is_refused(tiny, tmp_path):
-    interrupted(tiny, tmp_path)
-    state = tmp_path / "state.safetensors"
-    whole = state.read_bytes()
-    for content in (whole[:100], whole[:-10], b"", b"something else"):
-        state.write_bytes(content)
-        with pytest.raises(ValueError, match=r"state\.safetensors is not a readable checkpoint .*cut short"):
-            interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
-    save_checkpoint(new_model(tiny), state)
-    with pytest.raises(ValueError, match="holds a model, not a training state"):
-        interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
-
-
-def test_a_run_that_did_not_finish_cannot_be_loaded(tiny, tmp_path):
-    with pytest.raises(FileNotFoundError, match="there is no training run in"):
-        TrainingRun.load(tmp_path)
-    interrupted(tiny, tmp_path)
-    with pytest.raises(ValueError, match="did not finish; run the same training again to resume it"):
-        TrainingRun.load(tmp_path)
-    (tmp_path / "manifest.json").write_text('{"seed": ')
-    with pytest.raises(ValueError, match=r"manifest\.json is not readable JSON"):
-        TrainingRun.load(tmp_path)
 
 
 def test_a_fixed_set_is_all_there_is(tiny, monkeypatch):
@@ -283,7 +138,7 @@ def test_a_curriculum_gives_each_stage_its_lengths(monkeypatch):
     share = late.count(4) / len(late)
     assert abs(share - 0.6) < 5 * (0.6 * 0.4 / len(late)) ** 0.5
     sizes = {args[0] * kwargs["n_vars"] * 3 for args, kwargs, _ in drawn[1:]}
-    assert max(sizes) <= 120 < min(sizes) + 12  # as many tokens per step whatever the length
+    assert max(sizes) <= 120 < min(sizes) + 12  # about the same number of tokens per step for every length
 
 
 @pytest.mark.parametrize("objective", ["next_token", "masked"])
@@ -339,65 +194,6 @@ def test_without_a_depth_range_every_layer_is_applied(tiny, monkeypatch):
     assert all(kwargs.get("depth") is None for _, kwargs, _ in seen)
 
 
-def test_the_learning_rate_rises_stays_and_falls():
-    settings = TrainSettings(steps=100, learning_rate=2.0, warmup_steps=10, decay_share=0.4)
-    rates = [settings.learning_rate_at(step) for step in range(100)]
-    assert rates[0] == pytest.approx(0.2)
-    assert rates[4] == pytest.approx(1.0)
-    assert rates[9:61] == pytest.approx([2.0] * 52)
-    assert rates[80] == pytest.approx(1.0)
-    assert rates[99] == pytest.approx(2.0 / 40)
-    assert np.diff(rates[:10]) == pytest.approx([0.2] * 9)
-    assert np.diff(rates[60:]) == pytest.approx([-0.05] * 39)
-    flat = TrainSettings(steps=10, learning_rate=2.0, warmup_steps=0, decay_share=0.0)
-    assert [flat.learning_rate_at(step) for step in range(10)] == [2.0] * 10
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [TrainSettings(), SHORT, TrainSettings(curriculum=((2, 5), (3, 6)), depth_range=(1, 3), betas=(0.8, 0.9))],
-    ids=["default", "short", "curriculum"],
-)
-def test_settings_survive_json(settings):
-    again = TrainSettings.from_dict(json.loads(json.dumps(settings.to_dict())))
-    assert again == settings
-    assert hash(again) == hash(settings)
-    assert TrainSettings.from_dict({"steps": 5}) == TrainSettings(steps=5)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"steps": 0}, "steps is 0; it must be positive"),
-        ({"learning_rate": -1.0}, r"learning_rate is -1\.0; it must be positive"),
-        ({"eval_every": 0}, "eval_every is 0; it must be positive"),
-        ({"checkpoint_every": 0}, "checkpoint_every is 0; it must be positive"),
-        ({"decay_share": 1.5}, r"decay_share is 1\.5; it is a share, 0 to 1"),
-        ({"current_share": -0.1}, r"current_share is -0\.1; it is a share"),
-        ({"association": "copy"}, "association is 'copy'; choose one of none, mimic, query_key"),
-        ({"n_train": 5, "curriculum": ((2, 3),)}, "n_train and curriculum exclude each other"),
-        ({"n_train": 0}, "n_train is 0; give at least 1, or leave it out"),
-        ({"batch_size": 0}, "batch_size is 0; give at least 1"),
-    ],
-)
-def test_settings_out_of_range_are_refused(change, words, as_a_user):
-    with pytest.raises(ValueError, match=words):
-        TrainSettings(**change)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"local_target": "bands"}, r"mimicking\.local_target is 'bands'; choose one of band, clause"),
-        ({"tokens": "noise"}, r"mimicking\.tokens is 'noise'; choose one of examples, random"),
-        ({"steps": 0}, r"mimicking\.steps is 0; it must be positive"),
-    ],
-)
-def test_mimicking_out_of_range_is_refused(change, words, as_a_user):
-    with pytest.raises(ValueError, match=words):
-        Mimicking(**change)
-
-
 @pytest.mark.parametrize(
     ("sizes", "settings", "words"),
     [
@@ -446,17 +242,3 @@ def test_a_loss_that_is_not_finite_stops_the_run(tiny):
         model.unembed.weight[0, 0] = float("nan")
     with pytest.raises(ValueError, match="the loss is nan at step 0; lower learning_rate or clip_norm"):
         interp.train(model, tiny, dataclasses.replace(SHORT, association="none"))
-
-
-def test_a_run_in_words_table_and_chart(trained):
-    table = trained.to_dataframe()
-    assert list(table.columns) == ["step", "phase", "target", "accuracy", "loss", "n", "low", "high"]
-    assert len(table) == 3 * 2
-    assert table["step"].tolist() == [100, 100, 200, 200, 300, 300]
-    assert set(table["target"]) == {"#0", "#1"}
-    assert ((table["low"] <= table["accuracy"]) & (table["accuracy"] <= table["high"])).all()
-    assert (table["n"] == 500).all()
-    assert str(trained).startswith("trained 300 steps in ")
-    assert trained.final_accuracy == table["accuracy"].tolist()[-2:]
-    assert "0.5" in json.dumps(trained.plot().to_dict())  # chance
-    assert "<svg" in trained._repr_html_()

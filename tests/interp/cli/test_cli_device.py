@@ -1,0 +1,31 @@
+from types import SimpleNamespace
+
+import pytest
+
+from interp.cli.main import main
+
+
+def test_the_commands_hand_the_device_on(tmp_path, monkeypatch):
+    asked = []
+    study = SimpleNamespace(
+        title="Toy", listing=None, run=lambda **options: asked.append(options["device"]) or SimpleNamespace(page="page")
+    )
+    monkeypatch.setattr("interp.cli.main._studies", lambda: {"toy": SimpleNamespace(value="toy", load=lambda: study)})
+    monkeypatch.setattr("interp.training.train.train", lambda *given, device, **options: asked.append(device))
+    for place in (["--device", "cuda:1"], []):
+        for command in (["reproduce", "toy"], ["train", "lego", "--out", str(tmp_path / "run"), "--n-vars", "2"]):
+            monkeypatch.setattr("sys.argv", ["interp", *command, *place])
+            with pytest.raises(SystemExit) as stopped:
+                main()
+            assert not stopped.value.code
+    assert asked == ["cuda:1", "cuda:1", None, None]
+
+
+def test_a_command_says_in_one_line_that_there_is_no_gpu(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("sys.argv", ["interp", "train", "lego", "--out", str(tmp_path / "run"), "--device", "cuda"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    assert "error: device is 'cuda', not available; choose one of cpu" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,132 @@
+import dataclasses
+import json
+
+import pytest
+from short_runs import SHORT, interrupted, new_model, same_weights
+
+import interp
+from hooks import save_checkpoint
+from interp import TrainSettings
+from interp.tasks import Lego
+from interp.training import TrainingRun
+
+
+def spied(monkeypatch, owner, name):
+    """Every call's (arguments, result) of a method, which goes on working."""
+    calls, original = [], getattr(owner, name)
+
+    def spy(self, *args, **kwargs):
+        result = original(self, *args, **kwargs)
+        calls.append((args, kwargs, result))
+        return result
+
+    monkeypatch.setattr(owner, name, spy)
+    return calls
+
+
+def test_a_folder_changes_nothing_in_the_weights(tiny, tmp_path):
+    with_folder = interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
+    assert same_weights(with_folder.model, interp.train(new_model(tiny), tiny, SHORT).model)
+
+
+def test_a_finished_run_is_loaded_without_training(tiny, tmp_path, monkeypatch):
+    first = interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.json", "metrics.jsonl", "model.safetensors"]
+    drawn = spied(monkeypatch, Lego, "sample")
+    again = interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
+    assert not drawn
+    assert same_weights(first.model, again.model)
+    assert again.history == first.history
+    loaded = TrainingRun.load(tmp_path)
+    assert same_weights(first.model, loaded.model)
+    assert loaded.history == first.history
+    assert loaded.manifest == again.manifest
+    assert loaded.manifest["seed"] == 0
+    assert loaded.manifest["threads"] == 1
+    assert TrainSettings.from_dict(loaded.manifest["settings"]) == SHORT
+
+
+def test_fresh_forgets_what_the_folder_holds(tiny, tmp_path):
+    note = tmp_path / "note.txt"
+    note.write_text("mine")
+    interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
+    longer = dataclasses.replace(SHORT, steps=13)
+    run = interp.train(new_model(tiny), tiny, longer, folder=tmp_path, seed=3, fresh=True)
+    assert run.history[-1]["steps_done"] == 20
+    assert TrainingRun.load(tmp_path).manifest["seed"] == 3
+    assert note.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"seed": 1}, "seed is 0, not 1"),
+        ({"settings": dataclasses.replace(SHORT, learning_rate=0.5)}, r"settings\.learning_rate is 0\.001, not 0\.5"),
+        ({"sizes": {"d_model": 32}}, r"config\.d_model is 16, not 32"),
+        ({"sizes": {"seed": 1}}, "initial_weights is '[0-9a-f]+', not '[0-9a-f]+'"),
+        (
+            {"task": Lego(n_vars=2, sentence_format="compact", supervised=(0,))},
+            r"task\.supervised is \[0, 1\], not \[0\]",
+        ),
+    ],
+)
+def test_a_folder_of_another_run_is_refused(tiny, tmp_path, change, words):
+    interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    task = change.get("task", tiny)
+    with pytest.raises(ValueError, match=rf"holds another run: .*{words}.*pass fresh=True"):
+        interp.train(
+            new_model(task, **change.get("sizes", {})),
+            task,
+            change.get("settings", SHORT),
+            seed=change.get("seed", 0),
+            folder=tmp_path,
+        )
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_fresh_does_not_go_on_from_a_state(tiny, tmp_path):
+    interrupted(tiny, tmp_path)
+    seen = []
+    run = interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path, fresh=True, on_record=seen.append)
+    assert [record["steps_done"] for record in seen] == [4, 8, 12, 16, 19]
+    assert [record["steps_done"] for record in TrainingRun.load(tmp_path).history] == [4, 8, 12, 16, 19]
+    assert same_weights(run.model, interp.train(new_model(tiny), tiny, SHORT).model)
+
+
+def test_a_state_that_cannot_be_read_is_refused(tiny, tmp_path):
+    interrupted(tiny, tmp_path)
+    state = tmp_path / "state.safetensors"
+    whole = state.read_bytes()
+    for content in (whole[:100], whole[:-10], b"", b"something else"):
+        state.write_bytes(content)
+        with pytest.raises(ValueError, match=r"state\.safetensors is not a readable checkpoint .*cut short"):
+            interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
+    save_checkpoint(new_model(tiny), state)
+    with pytest.raises(ValueError, match="holds a model, not a training state"):
+        interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
+
+
+def test_a_run_that_did_not_finish_cannot_be_loaded(tiny, tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no training run in"):
+        TrainingRun.load(tmp_path)
+    interrupted(tiny, tmp_path)
+    with pytest.raises(ValueError, match="did not finish; run the same training again to resume it"):
+        TrainingRun.load(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"seed": ')
+    with pytest.raises(ValueError, match=r"manifest\.json is not readable JSON"):
+        TrainingRun.load(tmp_path)
+
+
+def test_a_run_in_words_table_and_chart(trained):
+    table = trained.to_dataframe()
+    assert list(table.columns) == ["step", "phase", "target", "accuracy", "loss", "n", "low", "high"]
+    assert len(table) == 3 * 2
+    assert table["step"].tolist() == [100, 100, 200, 200, 300, 300]
+    assert set(table["target"]) == {"#0", "#1"}
+    assert ((table["low"] <= table["accuracy"]) & (table["accuracy"] <= table["high"])).all()
+    assert (table["n"] == 500).all()
+    assert str(trained).startswith("trained 300 steps in ")
+    assert trained.final_accuracy == table["accuracy"].tolist()[-2:]
+    assert "0.5" in json.dumps(trained.plot().to_dict())  # chance
+    assert "<svg" in trained._repr_html_()

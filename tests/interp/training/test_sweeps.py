@@ -1,0 +1,38 @@
+from short_runs import new_model, same_weights
+
+import interp
+import interp.training.sweeps
+from interp import TrainSettings
+from interp.tasks import Lego
+from interp.training import TrainingRun
+from interp.training.sweeps import TrainJob, train_to_disk
+
+
+def test_jobs_for_a_gpu_run_one_after_the_other(pretended, tmp_path, monkeypatch):
+    requested, task = [], Lego(n_vars=3)
+    parallel = interp.training.sweeps.Parallel
+    monkeypatch.setattr(
+        "interp.training.sweeps.Parallel", lambda **options: requested.append(options["n_jobs"]) or parallel(n_jobs=1)
+    )
+
+    def jobs(folder, *places):
+        config = new_model(task).cfg
+        settings = TrainSettings(steps=1, batch_size=6, eval_every=2, n_eval=6)
+        return {
+            f"{seed}": TrainJob(
+                task=task,
+                config=config,
+                settings=settings,
+                seed=seed,
+                folder=tmp_path / folder / str(seed),
+                device=place,
+            )
+            for seed, place in enumerate(places)
+        }
+
+    train_to_disk(jobs("cpu", None, "cpu", "cpu:0"), n_jobs=3)
+    train_to_disk(jobs("gpu", None, "cpu", pretended), n_jobs=3)
+    assert requested == [3, 1]
+    for seed in ("0", "1", "2"):
+        cpu, gpu = (TrainingRun.load(tmp_path / where / seed).model for where in ("cpu", "gpu"))
+        assert same_weights(cpu, gpu)
