@@ -20,4 +20,5 @@ from .model.encoder import Encoder as Encoder
 from .model.encoder import EncoderConfig as EncoderConfig
 from .model.fully_connected import FullyConnected as FullyConnected
 from .model.fully_connected import FullyConnectedConfig as FullyConnectedConfig
+from .model.stack import TransformerStack as TransformerStack
 from .model.transformer import Transformer as Transformer

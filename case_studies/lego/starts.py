@@ -12,7 +12,7 @@ from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, above, r
 from case_studies.frame.evidence import Evidence, ModelSpec
 from case_studies.lego.curves import accuracy_rows, depth_curves, learning_chart
 from case_studies.lego.generalisation import LARGE
-from hooks import Transformer, make_model
+from hooks import TransformerStack, make_model
 from interp.core.randomness import derived_generator
 from interp.heads.classify import HeadPatterns, classify_heads
 from interp.tasks import Lego
@@ -55,7 +55,7 @@ def _first_step(evidence: Evidence, group: str) -> str:
     return " ".join(steps)
 
 
-def labels_of(evidence: Evidence, start: str) -> tuple[HeadPatterns, HeadPatterns, Transformer, Lego]:
+def labels_of(evidence: Evidence, start: str) -> tuple[HeadPatterns, HeadPatterns, TransformerStack, Lego]:
     """Heads classified on LEGO sentences before fine-tuning: the pretrained model, and the same model untrained."""
     spec = evidence.specs(start)[0]
     task: Lego = spec.task  # type: ignore[assignment]  # every fine-tuned model here has this task

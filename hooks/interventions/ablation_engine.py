@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hooks.adapters.bridge import BridgeModel
 from hooks.interventions.replacements import HeadInputs, Replacement
-from hooks.model.transformer import Transformer
+from hooks.model.stack import TransformerStack
 from hooks.modules import take
 
 TOKENS_PER_PASS = 1024
@@ -26,7 +26,7 @@ TOKENS_PER_PASS = 1024
 
 Head = tuple[int, int]
 """(layer, head)."""
-Net = Transformer | BridgeModel
+Net = TransformerStack | BridgeModel
 """A model whose heads can be replaced."""
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hooks.model.transformer import Transformer
+from hooks.model.stack import TransformerStack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class VerifyReport:
 
 
 @torch.no_grad()
-def verify(model: Transformer, *, seed: int = 0) -> VerifyReport:
+def verify(model: TransformerStack, *, seed: int = 0) -> VerifyReport:
     """Edit every hook point in turn, and check that it fires once and affects the logits.
 
     The edits run on a copy with random weights, since the check is of the computation: with the model's weights, a head
@@ -65,7 +65,7 @@ def verify(model: Transformer, *, seed: int = 0) -> VerifyReport:
     Raises:
         ValueError: another model than a `hooks.Transformer`.
     """
-    if not isinstance(model, Transformer):
+    if not isinstance(model, TransformerStack):
         raise ValueError(f"model is a {type(model).__name__}; verify checks the hook points of a hooks.Transformer.")
     generator = torch.Generator().manual_seed(seed)
     device = model.W_E.device
@@ -101,5 +101,5 @@ def verify(model: Transformer, *, seed: int = 0) -> VerifyReport:
     )
 
 
-def _count_hooks(model: Transformer) -> int:
+def _count_hooks(model: TransformerStack) -> int:
     return sum(len(point.fwd_hooks) + len(point.bwd_hooks) for point in model.hook_dict.values())

@@ -5,10 +5,11 @@ from typing import Any
 from hooks.model.config import TransformerConfig
 from hooks.model.encoder import Encoder, EncoderConfig
 from hooks.model.fully_connected import FullyConnected, FullyConnectedConfig
+from hooks.model.stack import TransformerStack
 from hooks.model.transformer import Transformer
 
 Config = TransformerConfig | FullyConnectedConfig
-Model = Transformer | FullyConnected
+Model = TransformerStack | FullyConnected
 
 
 def make_model(cfg: Config, *, seed: int = 0) -> Any:

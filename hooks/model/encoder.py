@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from hooks.model.config import Block, Initialisation, TransformerConfig
 from hooks.model.embeddings import TokenEmbedding
-from hooks.model.positions import FixedPositions, LearnedPositions
-from hooks.model.transformer import Transformer
+from hooks.model.stack import TransformerStack
 from hooks.modules import HookPoint, Identity, LayerNorm, Linear, Module, NormSites, look_up
 
 Head = Literal["masked_lm", "linear", "none"]
@@ -123,7 +122,7 @@ class MaskedLMHead(Module):
         return self.bias
 
 
-class Encoder(Transformer):
+class Encoder(TransformerStack):
     """A `Transformer` with BERT's and ALBERT's inputs and heads.
 
     Hook points beside those of a `Transformer`: `hook_token_type_embed`, `ln_embed` (LayerNorm on the embeddings) and
@@ -139,24 +138,20 @@ class Encoder(Transformer):
     """
 
     cfg: EncoderConfig
-    _shared = (*Transformer._shared, "token_types", "norm_embed", "embed_up", "pooler")
+    _shared = (*TransformerStack._shared, "token_types", "norm_embed", "embed_up", "pooler")
 
-    def _build(self, cfg: EncoderConfig) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        super()._build(cfg)
+    def _build(self, cfg: EncoderConfig) -> None:
         width = cfg.embedding_width
         self.embed = TokenEmbedding(cfg.d_vocab, width)
-        if self.positions is not None:
-            table = TransformerConfig(
-                d_vocab=1, d_model=width, n_heads=1, n_ctx=cfg.n_ctx, positions=cfg.positions
-            )  # positions are as wide as the embedding
-            self.positions = (LearnedPositions if cfg.positions == "learned" else FixedPositions)(table)
-        self.token_types = TokenEmbedding(cfg.n_token_types, width) if cfg.n_token_types else None
-        self.norm_embed = LayerNorm(width, cfg.layer_norm_eps) if cfg.embedding_norm else None
-        self.embed_up = Linear(width, cfg.d_model) if cfg.d_embedding else None
+        self._build_layers(cfg)
         if cfg.head == "masked_lm":
             self.unembed = MaskedLMHead(cfg, self.embed)
         else:
             self.unembed = Linear(cfg.d_model, cfg.d_vocab_out) if cfg.head == "linear" else Identity(cfg.d_model)
+        self._build_positions(cfg, width)
+        self.token_types = TokenEmbedding(cfg.n_token_types, width) if cfg.n_token_types else None
+        self.norm_embed = LayerNorm(width, cfg.layer_norm_eps) if cfg.embedding_norm else None
+        self.embed_up = Linear(width, cfg.d_model) if cfg.d_embedding else None
         self.pooler = Linear(cfg.d_model, cfg.d_model) if cfg.pooler else None
 
     def _add_input_sites(self) -> None:
@@ -233,37 +228,6 @@ class Encoder(Transformer):
             raise ValueError(f"{text!r} is {len(ids)} tokens, not one.")
         return int(ids[0])
 
-    def tokens_to_residual_directions(self, tokens: Any) -> Float[Tensor, "*tokens d_model"]:
-        """As for a `Transformer`; a masked-LM head has no such directions.
-
-        Raises:
-            ValueError: the head is not linear.
-        """
-        self._refuse_head()
-        return super().tokens_to_residual_directions(tokens)
-
-    def accumulated_bias(
-        self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
-    ) -> Float[Tensor, " d_model"]:
-        """Sum of the biases that layers before `layer` write to the residual stream, where it is a sum.
-
-        Raises:
-            ValueError: every layer normalises the stream, so that what was written before is no term of it.
-        """
-        if self.cfg.block == "post_ln":
-            raise ValueError(
-                "layers of a post_ln model normalise what they hand on: biases of earlier ones do not add."
-            )
-        self._refuse_head()
-        return super().accumulated_bias(layer, mlp_input, include_mlp_biases)
-
-    def _refuse_head(self) -> None:
-        if self.cfg.head == "masked_lm":
-            raise ValueError(
-                "this model has no W_U: its masked-LM head is not linear (dense, activation, LayerNorm, read-out). "
-                "Use model.read_out(resid) for the logits of a residual stream, or model.unembed.weight for the rows."
-            )
-
     @property
     def W_U(self) -> Float[Tensor, "d_model d_vocab_out"]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The read-out.
@@ -271,5 +235,9 @@ class Encoder(Transformer):
         Raises:
             ValueError: the head is not linear.
         """
-        self._refuse_head()
+        if self.cfg.head == "masked_lm":
+            raise ValueError(
+                "this model has no W_U: its masked-LM head is not linear (dense, activation, LayerNorm, read-out). "
+                "Use model.read_out(resid) for the logits of a residual stream, or model.unembed.weight for the rows."
+            )
         return self.unembed.weight.T

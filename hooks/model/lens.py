@@ -103,8 +103,14 @@ class LensModel(ReadsText):
     def accumulated_bias(
         self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
     ) -> Float[Tensor, " d_model"]:
-        """Sum of the biases that layers before `layer` write to the residual stream."""
-        total = torch.zeros(self.cfg.d_model, device=self.W_E.device, dtype=self.W_E.dtype)
+        """Sum of the biases that layers before `layer` write to the residual stream.
+
+        Raises:
+            ValueError: a post_ln model, which normalises the stream after each layer; or a head that is not linear.
+        """
+        if self.cfg.block == "post_ln":
+            raise ValueError("layers of a post_ln model normalise their output: biases of earlier layers do not add.")
+        total = torch.zeros(self.cfg.d_model, device=self.W_U.device, dtype=self.W_U.dtype)
         for index in range(min(layer + mlp_input, self.cfg.n_layers)):
             block = self.blocks[index]
             total = total + block.attn.b_O

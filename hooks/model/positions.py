@@ -4,16 +4,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hooks.model.config import TransformerConfig
 from hooks.modules import look_up
 
 
 class LearnedPositions(nn.Module):
     """One learned vector per position."""
 
-    def __init__(self, cfg: TransformerConfig):
+    def __init__(self, n_ctx: int, d_model: int):
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(cfg.n_ctx, cfg.d_model))
+        self.weight = nn.Parameter(torch.empty(n_ctx, d_model))
 
     def forward(self, position_ids: Int[Tensor, "#batch pos"]) -> Float[Tensor, "#batch pos d_model"]:
         """The vectors of these positions."""
@@ -25,10 +24,10 @@ class FixedPositions(nn.Module):
 
     table: Tensor
 
-    def __init__(self, cfg: TransformerConfig):
+    def __init__(self, positions: str, n_ctx: int, d_model: int):
         super().__init__()
-        make = linear_table if cfg.positions == "linear" else sinusoidal_table
-        self.register_buffer("table", make(cfg.n_ctx, cfg.d_model), persistent=False)
+        make = linear_table if positions == "linear" else sinusoidal_table
+        self.register_buffer("table", make(n_ctx, d_model), persistent=False)
 
     def forward(self, position_ids: Int[Tensor, "#batch pos"]) -> Float[Tensor, "#batch pos d_model"]:
         """The vectors of these positions."""

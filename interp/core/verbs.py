@@ -8,7 +8,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from transformer_lens import TransformerBridge
 
-from hooks import BridgeModel, FullyConnected, Transformer, from_bridge, make_model, modules
+from hooks import BridgeModel, FullyConnected, TransformerStack, from_bridge, make_model, modules
 from hooks.adapters.bridge.capabilities import Use
 from hooks.interventions.ablation_engine import Net
 
@@ -66,7 +66,7 @@ def prepare_model(model: Any, verb: str) -> Net:
             "this model is a fully connected network: it has no attention heads and no residual stream to read. Train "
             "a transformer on the task, or use evaluate."
         )
-    if isinstance(model, Transformer):
+    if isinstance(model, TransformerStack):
         return model
     if isinstance(model, AnyModel) and verb in TRANSFORMER_ONLY:
         raise ValueError(f"{verb} does not accept a TransformerLens bridge: {TRANSFORMER_ONLY[verb]}.")
@@ -94,7 +94,7 @@ def supported_verbs(model: AnyModel) -> SupportedVerbs:
     Raises:
         ValueError: neither a `hooks.Transformer` nor a TransformerLens bridge.
     """
-    if isinstance(model, Transformer):
+    if isinstance(model, TransformerStack):
         return SupportedVerbs(dict.fromkeys([*USES, *TRANSFORMER_ONLY], ""))
     found = from_bridge(model).capabilities
     return SupportedVerbs({verb: found.lacks(uses) for verb, uses in USES.items()} | TRANSFORMER_ONLY)

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks import Transformer
+from hooks import TransformerStack
 from interp.core.activations import CHUNK, SHORT, chunks
 from interp.core.devices import device_of
 from interp.core.randomness import derived_generator
@@ -146,7 +146,7 @@ class ExtrapolationResult(Result):
 
 
 def extrapolate(
-    model: Transformer,
+    model: TransformerStack,
     task: Task,
     *,
     depths: Sequence[int] | None = None,
@@ -194,7 +194,7 @@ def extrapolate(
 
 
 def accuracy_by_depth(
-    model: Transformer, task: Task, batch: Batch, depths: Sequence[int], *, split: str
+    model: TransformerStack, task: Task, batch: Batch, depths: Sequence[int], *, split: str
 ) -> ExtrapolationResult:
     """Accuracy of every target on given examples after each number of layers, also if all targets are supervised.
 
@@ -235,7 +235,7 @@ def first_for_good(
 
 @torch.no_grad()
 def right_by_depth(
-    model: Transformer, task: Task, batch: Batch, depths: Sequence[int]
+    model: TransformerStack, task: Task, batch: Batch, depths: Sequence[int]
 ) -> Bool[Tensor, "depth batch target"]:
     """Whether each target is predicted correctly at each depth, from one pass at the greatest; on the CPU.
 
@@ -271,17 +271,17 @@ def right_by_depth(
     return torch.cat(parts, 1).cpu()
 
 
-def _deepest(model: Transformer) -> int:
+def _deepest(model: TransformerStack) -> int:
     """Default greatest depth."""
     return model.cfg.n_layers * (FURTHER if _has_more_layers(model) else 1)
 
 
-def _has_more_layers(model: Transformer) -> bool:
+def _has_more_layers(model: TransformerStack) -> bool:
     """Whether the model defines layers beyond the last: it is tied, and hard-coded heads are the same in all layers."""
     return model.cfg.tied and (model.cfg.n_layers == 1 or len(model.cfg.rows) <= 1)
 
 
-def _check_depths(model: Transformer, depths: Sequence[int]) -> None:
+def _check_depths(model: TransformerStack, depths: Sequence[int]) -> None:
     if not depths:
         raise ValueError("depths is empty; give at least one number of layers, or leave it out.")
     if min(depths) < 1:

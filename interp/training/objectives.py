@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks import Transformer
+from hooks import TransformerStack
 from hooks.hardcoded.token_maps import local_band
 from interp.tasks.base import Batch, Task
 from interp.tasks.dyck.task import Dyck
@@ -37,7 +37,9 @@ def mimic_targets(task: Task, batch: Batch, settings: Mimicking) -> Float[Tensor
     return maps / maps.sum(-1, keepdim=True)
 
 
-def mimic_loss(model: Transformer, batch: Batch, targets: Float[Tensor, "head batch query key"]) -> Float[Tensor, ""]:
+def mimic_loss(
+    model: TransformerStack, batch: Batch, targets: Float[Tensor, "head batch query key"]
+) -> Float[Tensor, ""]:
     """KL(map || smoothed pattern) of heads 0 and 1, in nats, summed over layers.
 
     Source: LEGO Appendix B.3, whose text does not fix the direction of the divergence.
@@ -64,7 +66,7 @@ def mimic_batch(task: Task, settings: Mimicking, generator: torch.Generator) -> 
 
 
 @torch.no_grad()
-def copy_query_to_key(model: Transformer) -> None:
+def copy_query_to_key(model: TransformerStack) -> None:
     """Set W_K to W_Q in every block, so that equal tokens initially have the largest scores."""
     for block in model.stored_blocks:
         block.attention.k.load_state_dict(block.attention.q.state_dict())

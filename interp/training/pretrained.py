@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from hooks import EncoderConfig, FullyConnected, FullyConnectedConfig, Transformer, from_huggingface, make_model
+from hooks import EncoderConfig, FullyConnected, FullyConnectedConfig, TransformerStack, from_huggingface, make_model
 from hooks.adapters.huggingface.loading import find_tokenizer
 from hooks.model.architectures import Config
 from interp.tasks import task_from
@@ -18,7 +18,7 @@ from interp.training.token_rows import markers_of, rows_of
 
 def pretrained(
     task: Task, source: Any, *, symbols: Mapping[str, str] | None = None, tokenizer: Any = None, seed: int = 0
-) -> Transformer:
+) -> TransformerStack:
     """Build a model for a task from the weights of a pretrained model.
 
     Each task token has the embedding row of the source's token of the same name (`interp.training.token_rows`); of
@@ -58,7 +58,7 @@ def pretrained(
         )
     rows = rows_of(task, tokenizer, symbols=symbols, d_vocab=model.cfg.d_vocab)
     theirs = model.state_dict()
-    ours: Transformer = make_model(cfg, seed=seed).to(dtype=model.W_E.dtype, device=model.W_E.device)
+    ours: TransformerStack = make_model(cfg, seed=seed).to(dtype=model.W_E.dtype, device=model.W_E.device)
     with torch.no_grad():
         for name, tensor in ours.state_dict().items():
             if name == "embed.weight":
@@ -109,9 +109,9 @@ def pretrained_config(task: Task, cfg: Config) -> Any:
     return replace(cfg, **changed)
 
 
-def _source(source: Any, *, wants_tokenizer: bool) -> tuple[Transformer, Any]:
+def _source(source: Any, *, wants_tokenizer: bool) -> tuple[TransformerStack, Any]:
     """The model of a source, and its tokenizer if wanted."""
-    if isinstance(source, Transformer | FullyConnected):
+    if isinstance(source, TransformerStack | FullyConnected):
         return source, source.tokenizer  # type: ignore[return-value]  # the second has no embedding: its config is refused
     if isinstance(source, torch.nn.Module):
         return from_huggingface(source), None

@@ -18,7 +18,7 @@ from hooks.adapters.huggingface.configs import Architecture, architecture_named,
 from hooks.adapters.huggingface.parity import TOLERANCE, compare
 from hooks.adapters.huggingface.weights import Row, rows, to_ours
 from hooks.model.architectures import make_model
-from hooks.model.transformer import Transformer
+from hooks.model.stack import TransformerStack
 
 HARMLESS = re.compile(
     r"(^|\.)pooler\.|seq_relationship\.|sop_classifier\.|\.attn\.(masked_)?bias$|position_ids$|predictions\.bias$"
@@ -31,7 +31,7 @@ _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _SAFE: dict[str, Any] = {"trust_remote_code": False}
 
 
-def from_huggingface(model_or_path: Any, *, with_tokenizer: bool = True, check: bool = True) -> Transformer:
+def from_huggingface(model_or_path: Any, *, with_tokenizer: bool = True, check: bool = True) -> TransformerStack:
     """Load the weights of a Hugging Face GPT-2, BERT or ALBERT into a model with hook points and the same logits.
 
     GPT-2 becomes a `Transformer`, BERT and ALBERT become an `Encoder`, in evaluation mode, on the same device. There is
@@ -70,7 +70,7 @@ def from_huggingface(model_or_path: Any, *, with_tokenizer: bool = True, check: 
     return ours
 
 
-def _converted(theirs: Any, architecture: Architecture) -> Transformer:
+def _converted(theirs: Any, architecture: Architecture) -> TransformerStack:
     weights = dict(theirs.named_parameters(remove_duplicate=False))
     first = next(iter(weights.values()))
     if first.dtype not in (torch.float32, torch.float64):
@@ -84,7 +84,7 @@ def _converted(theirs: Any, architecture: Architecture) -> Transformer:
     return ours.eval()
 
 
-def _copy_weights(ours: Transformer, theirs: Mapping[str, Tensor], table: list[Row]) -> None:
+def _copy_weights(ours: TransformerStack, theirs: Mapping[str, Tensor], table: list[Row]) -> None:
     own = dict(ours.named_parameters())
     for row in table:
         if row.theirs not in theirs:

@@ -13,7 +13,7 @@ from torch import Tensor
 from hooks.adapters.huggingface.configs import Architecture
 from hooks.model.config import TransformerConfig
 from hooks.model.encoder import Encoder, EncoderConfig
-from hooks.model.transformer import Transformer
+from hooks.model.stack import TransformerStack
 
 TOLERANCE = 1e-4
 """Largest difference of a logit that passes, in units of the largest logit where that is above one."""
@@ -64,7 +64,7 @@ class ParityReport:
 
 @torch.no_grad()
 def compare(
-    ours: Transformer, theirs: Any, architecture: Architecture, *, left_out: tuple[str, ...] = (), seed: int = 0
+    ours: TransformerStack, theirs: Any, architecture: Architecture, *, left_out: tuple[str, ...] = (), seed: int = 0
 ) -> ParityReport:
     """Run both on the same random texts, in evaluation mode, theirs with eager attention.
 

@@ -14,10 +14,10 @@ from hooks.adapters.huggingface.loading import quiet
 from hooks.adapters.huggingface.parity import TOLERANCE, compare
 from hooks.adapters.huggingface.weights import rows, to_theirs
 from hooks.model.encoder import EncoderConfig
-from hooks.model.transformer import Transformer
+from hooks.model.stack import TransformerStack
 
 
-def save_huggingface(model: Transformer, folder: str | Path, *, tokenizer: Any = None) -> None:
+def save_huggingface(model: TransformerStack, folder: str | Path, *, tokenizer: Any = None) -> None:
     """Write a folder that `transformers.AutoModel...from_pretrained` opens with the same logits.
 
     The folder is written atomically, after the converted model has been compared with this one. A causal pre-LN
@@ -34,7 +34,7 @@ def save_huggingface(model: Transformer, folder: str | Path, *, tokenizer: Any =
         ValueError: a model that fits none of Hugging Face's classes, with the reason; a folder that is not empty; a
             tokenizer that cannot be written.
     """
-    if not isinstance(model, Transformer):
+    if not isinstance(model, TransformerStack):
         raise ValueError(f"model is a {type(model).__name__}; only a hooks.Transformer or Encoder can be written.")
     folder = Path(folder)
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
@@ -59,7 +59,7 @@ def save_huggingface(model: Transformer, folder: str | Path, *, tokenizer: Any =
         raise
 
 
-def _converted(model: Transformer, tokenizer: Any) -> Any:
+def _converted(model: TransformerStack, tokenizer: Any) -> Any:
     """The model as an object of `transformers`, compared with the original."""
     cfg = model.cfg
     architecture = architecture_of(cfg)

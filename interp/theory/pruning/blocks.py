@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hooks import Transformer
-from hooks.model.transformer import make_context
+from hooks.model.stack import make_context
 from hooks.modules import Linear
 from interp.core.randomness import derived_generator
 from interp.theory.pruning.layers import mask_attention, nothing_kept

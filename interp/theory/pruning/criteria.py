@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch.nn.utils import prune
 
-from hooks import Transformer
+from hooks import TransformerStack
 from hooks.model.blocks import MLP, DeepMLP
 from hooks.modules import Linear
 from interp.core.randomness import derived_generator
@@ -28,7 +28,7 @@ class Criterion:
     """Prunes the matrices to a fraction."""
 
 
-def criteria(model: Transformer, seed: int) -> dict[str, Criterion]:
+def criteria(model: TransformerStack, seed: int) -> dict[str, Criterion]:
     """The criteria that apply to this model, by name. `seed` decides the random order of weights."""
     every = [module for module in model.weights.modules() if isinstance(module, Linear)]
     found = {
@@ -87,7 +87,7 @@ def _units(w_in: list[Linear], fraction: float, *, mlps: list[MLP | DeepMLP]) ->
             prune.custom_from_mask(mlp.w_in, "bias", rows)
 
 
-def restore(model: Transformer) -> None:
+def restore(model: TransformerStack) -> None:
     """Remove the masks and restore the weights under them."""
     for module in model.weights.modules():
         for name in ("weight", "bias"):

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch.nn.utils import prune
 
-from hooks import Transformer
+from hooks import TransformerStack
 from hooks.interventions.ablation_engine import AblationEngine, Head
 from hooks.interventions.replacements import Zero
 from interp.core.activations import chunks
@@ -142,7 +142,7 @@ class PruningCurve(Result):
 
 @torch.no_grad()
 def pruning_curve(
-    model: Transformer,
+    model: TransformerStack,
     task: Task,
     *,
     by: Literal["all"] | By | Sequence[By] = "all",
@@ -207,7 +207,7 @@ def pruning_curve(
     )
 
 
-def _check(model: Transformer, fractions: Sequence[float | int], n: int) -> list[float]:
+def _check(model: TransformerStack, fractions: Sequence[float | int], n: int) -> list[float]:
     """Check the arguments; return the fractions without duplicates, from the largest."""
     prepare_model(model, "pruning_curve")
     if prune.is_pruned(model):
@@ -241,7 +241,7 @@ def _chosen(by: str | Sequence[str], there: tuple[str, ...]) -> list[str]:
 
 
 def _weights_kept(
-    model: Transformer, task: Task, batch: Batch, choice: Criterion, levels: Sequence[float]
+    model: TransformerStack, task: Task, batch: Batch, choice: Criterion, levels: Sequence[float]
 ) -> list[Point]:
     points = []
     for level in levels:
@@ -253,7 +253,9 @@ def _weights_kept(
     return points
 
 
-def _orders(model: Transformer, task: Task, chosen: Collection[str], n: int, seed: int) -> dict[str, list[list[Head]]]:
+def _orders(
+    model: TransformerStack, task: Task, chosen: Collection[str], n: int, seed: int
+) -> dict[str, list[list[Head]]]:
     """Orders in which to ablate heads, for each of the two criteria that is chosen."""
     every = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
     orders = {}
@@ -267,12 +269,12 @@ def _orders(model: Transformer, task: Task, chosen: Collection[str], n: int, see
     return orders
 
 
-def _engines(model: Transformer, batch: Batch):
+def _engines(model: TransformerStack, batch: Batch):
     for part in chunks(batch, max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])):
         yield part, AblationEngine(model, part.tokens, read_at=part.target_positions, **part.model_inputs())
 
 
-def _least_important_first(model: Transformer, task: Task, batch: Batch) -> list[Head]:
+def _least_important_first(model: TransformerStack, task: Task, batch: Batch) -> list[Head]:
     loss: dict[Head, float] = {}
     for part, engine in _engines(model, batch):
         for head, logits in engine.each_head(Zero()):
@@ -281,7 +283,7 @@ def _least_important_first(model: Transformer, task: Task, batch: Batch) -> list
 
 
 def _heads_kept(
-    model: Transformer, task: Task, batch: Batch, orders: dict[str, list[list[Head]]], whole: Point
+    model: TransformerStack, task: Task, batch: Batch, orders: dict[str, list[list[Head]]], whole: Point
 ) -> dict[str, list[Point]]:
     """A point for every number of heads kept, starting from the whole model, mean over orders."""
     size = model.cfg.n_layers * model.cfg.n_heads

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from hooks import Transformer
+from hooks import Transformer, TransformerStack
 from interp.core.verbs import AnyModel, prepare_model
 
 ROUNDING = 1e-6
@@ -95,7 +95,7 @@ def check_target(target: Transformer) -> None:
     Raises:
         ValueError: another kind of model, or a setting that Theorem 3 does not cover.
     """
-    if not isinstance(target, Transformer):
+    if not isinstance(target, TransformerStack):
         if isinstance(target, AnyModel):
             prepare_model(target, "indistinguishable")
         raise ValueError(f"the target is a {type(target).__name__}; Theorem 3 is about a hooks.Transformer.")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import hooks.model.transformer
+import hooks.model.stack
 from hooks import (
     EncoderConfig,
     HeadPattern,
@@ -102,13 +102,13 @@ def test_nothing_is_quadratic_but_what_is_learned(train, padded):
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_maps_are_made_once_per_batch(monkeypatch, tied):
-    calls, original = [], hooks.model.transformer.token_maps
+    calls, original = [], hooks.model.stack.token_maps
 
     def counted(*args, **kwargs):
         calls.append(original(*args, **kwargs))
         return calls[-1]
 
-    monkeypatch.setattr(hooks.model.transformer, "token_maps", counted)
+    monkeypatch.setattr(hooks.model.stack, "token_maps", counted)
     model = model_of(head_patterns=HYBRID, tied=tied)
     seen = []
     for block in model.stored_blocks:

@@ -239,7 +239,7 @@ def test_the_masked_lm_head_has_no_direction_per_token(build, tokens):
         _ = model.W_U
     with pytest.raises(ValueError, match=text):
         model.tokens_to_residual_directions(torch.tensor([1]))
-    with pytest.raises(ValueError, match="post_ln model normalise what they hand on"):
+    with pytest.raises(ValueError, match="layers of a post_ln model normalise their output"):
         model.accumulated_bias(1)
     _, cache = model.run_with_cache(tokens)
     assert torch.equal(model.b_U, model.unembed.bias)

@@ -1,0 +1,254 @@
+"""The layers of a transformer: run, resumed, hooked, cached, applied another number of times."""
+
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from transformer_lens import ActivationCache
+from transformer_lens.HookedRootModule import HookedRootModule
+
+from hooks.hardcoded.token_maps import token_maps
+from hooks.model.blocks import BLOCKS, Block
+from hooks.model.config import TransformerConfig
+from hooks.model.hook_names import check_hook, check_hook_name, check_names_filter
+from hooks.model.initialise import initialise
+from hooks.model.lens import LensModel
+from hooks.model.positions import FixedPositions, LearnedPositions
+from hooks.model.sites import LayerSites
+from hooks.modules import (
+    Context,
+    HookPoint,
+    LayerNorm,
+    Module,
+    NormSites,
+    allowed_keys,
+    take,
+)
+
+
+class TransformerStack(LensModel, Module, HookedRootModule):
+    """The layers of a transformer and all that does not depend on its inputs and its read-out.
+
+    `Transformer` and `Encoder` add an embedding and a read-out. Hook points have TransformerLens's canonical names for
+    every applied layer, also if layers share weights.
+
+    Args:
+        cfg: Architecture and sizes.
+        seed: Decides the initial weights, without torch's global generator.
+    """
+
+    cfg: Any
+    embed: Any
+    unembed: Any
+    _shared: tuple[str, ...] = ("embed", "positions", "norm_final", "unembed")
+    """What `at_depth` shares besides the blocks."""
+
+    def __init__(self, cfg: TransformerConfig, *, seed: int = 0):
+        super().__init__()
+        self.cfg = cfg
+        self.tokenizer = None
+        self._build(cfg)
+        self._add_sites()
+        initialise(self, cfg, seed)
+
+    def _build(self, cfg: Any) -> None:
+        """Make every module with weights; the order decides which random numbers each one gets."""
+        raise NotImplementedError
+
+    def _build_layers(self, cfg: TransformerConfig) -> None:
+        n_blocks = 1 if cfg.tied else cfg.n_layers
+        self.weights = nn.ModuleList(
+            BLOCKS[cfg.block](cfg, [cfg.patterns_of(layer) for layer in range(index, cfg.n_layers, n_blocks)])
+            for index in range(n_blocks)
+        )
+        self.norm_final = LayerNorm(cfg.d_model, cfg.layer_norm_eps) if cfg.normalization_type else None
+
+    def _build_positions(self, cfg: TransformerConfig, width: int) -> None:
+        self.positions = None
+        if cfg.positions == "learned":
+            self.positions = LearnedPositions(cfg.n_ctx, width)
+        elif cfg.positions != "none":
+            self.positions = FixedPositions(cfg.positions, cfg.n_ctx, width)
+
+    def _add_sites(self) -> None:
+        self._add_input_sites()
+        self.blocks = nn.ModuleList(
+            LayerSites(self.cfg, self.block(layer), self.cfg.patterns_of(layer)) for layer in range(self.cfg.n_layers)
+        )
+        self.ln_final = None if self.norm_final is None else NormSites(self.norm_final)
+        self.setup()
+
+    def _add_input_sites(self) -> None:
+        self.hook_embed = HookPoint()  # (batch, pos, d_model)
+        if self.positions is not None:
+            self.hook_pos_embed = HookPoint()
+
+    @property
+    def stored_blocks(self) -> list[Block]:
+        """The blocks that hold weights: one if tied, else one per layer."""
+        return [cast(Block, block) for block in self.weights]
+
+    def block(self, layer: int) -> Block:
+        """The stored block that an applied layer uses."""
+        return cast(Block, self.weights[layer % len(self.weights)])
+
+    def resume(
+        self,
+        resid: Float[Tensor, "batch pos d_model"],
+        layer: int,
+        *,
+        attn_out: Float[Tensor, "batch pos d_model"] | None = None,
+        tokens: Int[Tensor, "batch pos"] | None = None,
+        attention_mask: Bool[Tensor, "batch pos"] | Int[Tensor, "batch pos"] | None = None,
+        read_at: Int[Tensor, "batch read"] | None = None,
+    ) -> Float[Tensor, "batch read d_vocab_out"]:
+        """Logits, going on from a residual stream instead of from tokens.
+
+        Args:
+            resid: What enters `layer` (`hook_resid_pre`); with `layer == n_layers`, what enters the read-out.
+            layer: First layer to apply.
+            attn_out: What attention of `layer` is to write, instead of computing it from `resid`.
+            tokens: Needed only where heads are hard-coded.
+            attention_mask: As in `forward`.
+            read_at: Positions to read out; all when left out. The last layer then asks at those only, and its hook
+                points see only them.
+
+        Raises:
+            ValueError: a layer outside 0 to n_layers, or hard-coded heads without tokens.
+        """
+        last = self.cfg.n_layers if attn_out is None else self.cfg.n_layers - 1
+        if not 0 <= layer <= last:
+            raise ValueError(f"layer is {layer}; this model can resume at 0 to {last}.")
+        context = make_context(self.cfg, tokens, _as_bool(attention_mask), resid.shape[1], resid.device)
+        for index in range(layer, self.cfg.n_layers):
+            if index == self.cfg.n_layers - 1 and read_at is not None:
+                context = context.at_queries(read_at)
+            resid = self._layer(index, resid, context, attn_out if index == layer else None)
+        return self.read_out(take(resid, read_at) if layer == self.cfg.n_layers and read_at is not None else resid)
+
+    def read_out(self, resid: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_vocab_out"]:
+        """Logits from the last residual stream."""
+        return self.unembed(resid if self.norm_final is None else self.norm_final(resid, self.ln_final))
+
+    def _run(self, resid: Tensor, context: Context, depth: int | None) -> Tensor:
+        for layer in range(self.cfg.n_layers if depth is None else depth):
+            resid = self._layer(layer, resid, context)
+        return self.read_out(resid)
+
+    def _context(self, tokens: Tensor, attention_mask: Tensor | None) -> Context:
+        return make_context(self.cfg, tokens, _as_bool(attention_mask), tokens.shape[1], tokens.device)
+
+    def _embed(self, tokens: Tensor, position_ids: Tensor | None) -> Tensor:
+        resid = self.hook_embed(self.embed(tokens))
+        if self.positions is None:
+            return resid
+        if position_ids is None:
+            position_ids = torch.arange(tokens.shape[1], device=tokens.device)[None]
+        return resid + self.hook_pos_embed(self.positions(position_ids).expand_as(resid))
+
+    def _layer(self, layer: int, resid: Tensor, context: Context, attn_out: Tensor | None = None) -> Tensor:
+        at, block = self.blocks[layer], self.block(layer)
+        resid = at.hook_resid_pre(resid)
+        if attn_out is not None:
+            return block.write(context.query_rows(resid), context.query_rows(attn_out), at)
+        return block(resid, at, context)
+
+    def _check_input(self, tokens: Tensor, attention_mask: Tensor | None, depth: int | None) -> None:
+        if tokens.ndim != 2:
+            raise ValueError(f"tokens is {tuple(tokens.shape)}; it must be (batch, pos). One text? Pass tokens[None].")
+        if tokens.shape[1] > self.cfg.n_ctx:
+            raise ValueError(f"tokens has {tokens.shape[1]} positions; n_ctx of this model is {self.cfg.n_ctx}.")
+        if attention_mask is not None and attention_mask.shape != tokens.shape:
+            raise ValueError(f"attention_mask is {tuple(attention_mask.shape)}; tokens is {tuple(tokens.shape)}.")
+        if depth is not None and not 1 <= depth <= self.cfg.n_layers:
+            raise ValueError(
+                f"depth is {depth}; this model has hook points for 1 to {self.cfg.n_layers} layers. "
+                f"A tied model runs longer as model.at_depth({depth})."
+            )
+
+    def at_depth(self, n_layers: int) -> "TransformerStack":
+        """The same weights (shared, not copied) applied another number of times, with their own hook points.
+
+        Raises:
+            ValueError: more layers asked of a model that is not tied.
+        """
+        if not self.cfg.tied and n_layers > self.cfg.n_layers:
+            raise ValueError(f"n_layers is {n_layers}; an untied model has only its own {self.cfg.n_layers} layers.")
+        other = type(self)(self.cfg.with_depth(n_layers))
+        for name in self._shared:
+            setattr(other, name, getattr(self, name))
+        other.weights = nn.ModuleList(self.weights[: len(other.weights)])
+        other.tokenizer = self.tokenizer
+        other._add_sites()
+        return other.train(self.training)
+
+    @contextmanager
+    def hooks(self, fwd_hooks: Iterable = (), bwd_hooks: Iterable = (), *args: Any, **kwargs: Any):
+        """TransformerLens's `hooks`, refusing a name that does not exist and an edit that would do nothing.
+
+        Raises:
+            ValueError: an unknown hook name (with the nearest ones), or an edit this model would ignore.
+        """
+        fwd_hooks, bwd_hooks = list(fwd_hooks), list(bwd_hooks)
+        for name, hook in fwd_hooks + bwd_hooks:
+            check_hook(self, name, hook)
+        with super().hooks(fwd_hooks, bwd_hooks, *args, **kwargs) as model:
+            yield model
+
+    def add_hook(self, name: str | Callable[[str], bool], hook: Callable, *args: Any, **kwargs: Any) -> None:
+        """TransformerLens's `add_hook`, with the checks of `hooks`."""
+        check_hook(self, name, hook)
+        super().add_hook(name, hook, *args, **kwargs)
+
+    def run_with_cache(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, *args: Any, names_filter: Any = None, remove_batch_dim: bool = False, **kwargs: Any
+    ):
+        """Logits and an `ActivationCache` of the hook points that `names_filter` lets through.
+
+        Raises:
+            ValueError: a name that does not exist.
+        """
+        check_names_filter(self, names_filter)
+        logits, cache = super().run_with_cache(
+            *args, names_filter=names_filter, remove_batch_dim=remove_batch_dim, **kwargs
+        )
+        return logits, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)
+
+    def hook_point(self, name: str) -> HookPoint:
+        """The hook point of that name.
+
+        Raises:
+            ValueError: there is none; the text names the nearest.
+        """
+        check_hook_name(self, name)
+        return cast(HookPoint, self.hook_dict[name])
+
+    W_E = property(lambda self: self.embed.weight)
+    b_U = property(lambda self: self.unembed.bias_or_zero)
+
+
+def make_context(
+    cfg: TransformerConfig,
+    tokens: Int[Tensor, "batch pos"] | None,
+    attention_mask: Bool[Tensor, "batch pos"] | None,
+    pos: int,
+    device: torch.device,
+) -> Context:
+    """Causality, padding, and the maps of hard-coded heads, for one batch.
+
+    Raises:
+        ValueError: hard-coded heads without token ids; ids or markers that `token_maps` refuses.
+    """
+    if cfg.pathways is None and not any(cfg.patterns_of(layer) for layer in range(cfg.n_layers)):
+        allowed = allowed_keys(cfg.attention, attention_mask, pos, device)
+        return Context(allowed=allowed, causal=cfg.attention == "causal" and attention_mask is None)
+    if tokens is None:
+        raise ValueError("this model has hard-coded heads, which look at token ids: pass tokens as well.")
+    return token_maps(tokens, attention_mask, heads=cfg.pathways or (), d_vocab=cfg.d_vocab, attention=cfg.attention)
+
+
+def _as_bool(mask: Tensor | None) -> Tensor | None:
+    return None if mask is None else mask.bool()
