@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hooks import Transformer
+from hooks import Transformer, TransformerStack
 from hooks.model.blocks import MLP, Block
 from hooks.modules import Identity, Linear
 from interp.known_answers.answers import KnownAnswer
@@ -119,7 +119,7 @@ def _copy_bias(new: Linear, old: Linear) -> None:
 
 
 @torch.no_grad()
-def permute_heads(model: Transformer, orders: Sequence[Sequence[int]]) -> None:
+def permute_heads(model: TransformerStack, orders: Sequence[Sequence[int]]) -> None:
     """Permute the heads of each block; the function is unchanged.
 
     Args:
