@@ -121,7 +121,7 @@ def symbol_vectors(count: int, *, seed: int = 0) -> Float[Tensor, "symbol width"
     vectors = vectors / vectors.norm(dim=1, keepdim=True)
     if closest(vectors) > 0.9:
         raise ValueError(
-            f"task has {count} symbols; {SYMBOL_WIDTH} dimensions are too few for so many nearly orthogonal vectors."
+            f"task has {count} symbols; {SYMBOL_WIDTH} dimensions are too few for that number of distinct vectors."
         )
     return vectors
 

@@ -18,7 +18,7 @@ CELLS = 4000
 
 
 def of_counts(n, lost, gained=0):
-    """One cell: so many samples of one answer, so many of them lost and so many gained."""
+    """One cell: `n` samples of one answer, of which some are lost and some gained."""
     drop = np.zeros((n, 1))
     drop[:lost], drop[n - gained :] = 1, -1 if gained else 0
     return drop, np.ones((n, 1))

@@ -156,7 +156,7 @@ def test_the_head_that_looks_elsewhere_does_not_act_through_where_it_looks():
 
 
 def test_the_shortcut_is_for_signs_in_the_format_of_the_paper():
-    with pytest.raises(ValueError, match="group='S3'; only a value of signs"):
+    with pytest.raises(ValueError, match="group='S3'; only for signs"):
         lego_shortcut(Lego(n_vars=2, group=S3))
     with pytest.raises(ValueError, match="sentence_format='compact'"):
         lego_shortcut(Lego(n_vars=2, sentence_format="compact"))
