@@ -202,44 +202,40 @@ class Measures:
 def measure(model: Net, task: Task, batch: Batch, kinds: Sequence[str]) -> Measures:
     """Measure every head on every kind and sequence in one pass, without storing the patterns."""
     model.eval()
-    parts: list[list[dict[str, Tensor]]] = []
-    chances = []
     # computed for the whole batch, since a part of it may lack a relation
-    every = torch.stack(list(relations_of(task, batch, kinds).values()), 1)
-    for part, related in zip(chunks(batch, CHUNK), every.split(CHUNK), strict=True):
-        allowed = visible_keys(model, part.tokens, part.attention_mask)
-        real = torch.ones_like(part.tokens, dtype=torch.bool) if part.attention_mask is None else part.attention_mask
-        rows = _Rows(related & allowed[:, None], allowed, real)
-        chances.append(rows.chance.mean((0, 2)))
-        layers: list[dict[str, Tensor]] = [{} for _ in range(model.cfg.n_layers)]
+    related = torch.stack(list(relations_of(task, batch, kinds).values()), 1)
+    parts = [
+        _measure_part(model, part, rows) for part, rows in zip(chunks(batch, CHUNK), related.split(CHUNK), strict=True)
+    ]
+    joined = {name: torch.cat([values[name] for values, _ in parts]).double().numpy() for name in parts[0][0]}
+    return Measures(**joined, chance=torch.stack([chance for _, chance in parts]).mean(0).numpy())
 
-        def record_resid(resid: Tensor, hook, layers=layers) -> None:
-            layers[hook.layer()]["resid"] = resid
 
-        def record_norm(v: Tensor, hook, layers=layers) -> None:
-            layer = hook.layer()
-            layers[layer]["norm"] = _write_norm(model, layer, v, layers[layer].pop("resid")).float()
+def _measure_part(
+    model: Net, part: Batch, related: Bool[Tensor, "batch kind query key"]
+) -> tuple[dict[str, Tensor], Float[Tensor, " kind"]]:
+    """The fields of `Measures` for a part of a batch, by name, and the chance of each kind."""
+    allowed = visible_keys(model, part.tokens, part.attention_mask)
+    real = torch.ones_like(part.tokens, dtype=torch.bool) if part.attention_mask is None else part.attention_mask
+    rows = _Rows(related & allowed[:, None], allowed, real)
+    layers: list[dict[str, Tensor]] = [{} for _ in range(model.cfg.n_layers)]
 
-        def measure_pattern(pattern: Tensor, hook, rows=rows, layers=layers) -> None:
-            layers[hook.layer()].update(rows.measure(pattern.float()))
+    def record_resid(resid: Tensor, hook) -> None:
+        layers[hook.layer()]["resid"] = resid
 
-        hooks = [
-            (f"blocks.{layer}.{name}", hook)
-            for layer in range(model.cfg.n_layers)
-            for name, hook in (
-                ("hook_resid_pre", record_resid),
-                ("attn.hook_v", record_norm),
-                ("attn.hook_pattern", measure_pattern),
-            )
-        ]
-        with model.hooks(hooks):
-            model(part.tokens, **part.model_inputs())
-        parts.append([rows.weigh_values(layer) for layer in layers])
-    joined = {
-        name: torch.cat([torch.stack([layer[name] for layer in layers], 1) for layers in parts]).double().numpy()
-        for name in ("score", "null_variance", "value_weighted", "uniformity", "entropy", "moved")
-    }
-    return Measures(**joined, chance=torch.stack(chances).mean(0).numpy())
+    def record_norm(v: Tensor, hook) -> None:
+        layer = hook.layer()
+        layers[layer]["norm"] = _write_norm(model, layer, v, layers[layer].pop("resid")).float()
+
+    def measure_pattern(pattern: Tensor, hook) -> None:
+        layers[hook.layer()].update(rows.measure(pattern.float()))
+
+    hooks = {"hook_resid_pre": record_resid, "attn.hook_v": record_norm, "attn.hook_pattern": measure_pattern}
+    at = [(f"blocks.{layer}.{name}", hook) for layer in range(len(layers)) for name, hook in hooks.items()]
+    with model.hooks(at):
+        model(part.tokens, **part.model_inputs())
+    measured = [rows.weigh_values(layer) for layer in layers]
+    return {name: torch.stack([layer[name] for layer in measured], 1) for name in measured[0]}, rows.chance.mean((0, 2))
 
 
 def _write_norm(
@@ -327,4 +323,4 @@ def _label(
     if not fits.any():
         return "uniform" if uniform else "unclassified"
     close = np.flatnonzero(fits & (score >= score[fits].max() - SAME_SCORE))
-    return names[min(close, key=lambda kind: chance[kind])]
+    return names[min(close.tolist(), key=lambda kind: chance[kind])]

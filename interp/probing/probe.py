@@ -16,7 +16,7 @@ from interp.core.results import Result
 from interp.core.statistics import CONFIDENCE, proportion_interval
 from interp.core.verbs import AnyModel, prepare_model, untrained_copy
 from interp.probing.interchange import interchange_map
-from interp.probing.ridge import LinearClassifier, factorise, fit
+from interp.probing.ridge import factorise, fit
 from interp.tasks.base import Batch, Task
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def _directions(
 ) -> tuple[Float[Tensor, "layer target class d_model"], Float[Tensor, "layer target class d_model"]]:
     """Probe weights and class means of every cell."""
     layers, targets = inputs.shape[:2]
-    classifier: LinearClassifier = fit(factorise(inputs.flatten(0, 1)), _per_cell(labels, layers), n_classes)
+    classifier = fit(factorise(inputs.flatten(0, 1)), _per_cell(labels, layers), n_classes)
     weights = classifier.weight[:, 0].transpose(1, 2).unflatten(0, (layers, targets))
     return weights, class_means(inputs, labels[:, 0].expand(layers, -1, -1), n_classes)
 
@@ -258,9 +258,7 @@ def _score_logistic(
     layers, targets = inputs[0].shape[:2]
     cells = [
         (inputs[0][layer, target], labels[0][target, draw], inputs[1][layer, target], labels[1][target, draw])
-        for layer in range(layers)
-        for target in range(targets)
-        for draw in range(labels[0].shape[1])
+        for layer, target, draw in np.ndindex(layers, targets, labels[0].shape[1])
     ]
     with threadpool_limits(1):  # cells run in parallel; threads within each would compete for the same cores
         scores = Parallel(n_jobs=-1, prefer="threads")(

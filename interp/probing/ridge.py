@@ -1,4 +1,4 @@
-"""Linear classifiers by ridge regression, many at once: one factorisation serves every relabelling."""
+"""Ridge regression classifiers for many cells and relabellings, with one factorisation per cell."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 RIDGE = 1e-3
-"""Penalty, relative to the mean variance of the inputs."""
+"""Ridge penalty relative to the mean variance of the inputs."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class LinearClassifier:
     def accuracy(
         self, inputs: Float[Tensor, "cell sample d_model"], labels: Int[Tensor, "cell draw sample"]
     ) -> Float[Tensor, "cell draw"]:
-        """Share of samples classified right."""
+        """Fraction of samples classified correctly."""
         cells, draws, width, classes = self.weight.shape
         flat = self.weight.transpose(1, 2).reshape(cells, width, draws * classes)
         scores = torch.baddbmm(self.bias.reshape(cells, 1, draws * classes), inputs, flat)
@@ -38,12 +38,7 @@ class LinearClassifier:
 
 
 def factorise(inputs: Float[Tensor, "cell sample d_model"], *, ridge: float = RIDGE) -> Factorised:
-    """Centre the inputs of every cell and factorise their covariance once.
-
-    Args:
-        inputs: Training inputs.
-        ridge: Penalty relative to the mean variance, positive.
-    """
+    """Centre the inputs of every cell and factorise their covariance; `ridge` is relative to its mean diagonal."""
     mean = inputs.mean(1, keepdim=True)
     centred = inputs - mean
     gram = centred.transpose(1, 2) @ centred
@@ -54,7 +49,7 @@ def factorise(inputs: Float[Tensor, "cell sample d_model"], *, ridge: float = RI
 
 
 def fit(data: Factorised, labels: Int[Tensor, "cell draw sample"], n_classes: int) -> LinearClassifier:
-    """Least squares on one-hot labels, for every cell and every relabelling of it."""
+    """Fit least squares on one-hot labels, for every cell and every relabelling of it."""
     cells, draws, samples = labels.shape
     onehot = torch.zeros(cells, samples, draws * n_classes, dtype=data.centred.dtype)
     column = labels.transpose(1, 2) + n_classes * torch.arange(draws)

@@ -22,6 +22,8 @@ from interp.view.chain import chain_svg, sentence_html
 from interp.view.charts import curves, dots
 from interp.view.page import Section
 
+Rows = list[tuple[str, ...]]
+
 
 def training_setup(runs: dict[str, TrainingRun]) -> Section:
     """Task, model and training of each run, one line each."""
@@ -151,7 +153,7 @@ def example(run: TrainingRun, task: Lego) -> Section:
 
 def head_table(patterns: HeadPatterns) -> Section:
     """Label, score, interval and p value of every head."""
-    rows = [("head", "label", "score [95 %]", "p (Holm)", "value-weighted", "untrained", "entropy", "moved")]
+    rows: Rows = [("head", "label", "score [95 %]", "p (Holm)", "value-weighted", "untrained", "entropy", "moved")]
     for layer, row in enumerate(patterns.label):
         for head, label in enumerate(row):
             kind = patterns.best_kind(layer, head)
@@ -215,7 +217,9 @@ def ablations(result: AblationResult) -> Section:
 def variations(result: VariationResult) -> Section:
     """Distance between the patterns of models, layer by layer, and between random patterns."""
     spread = result.baselines.index("own rows, keys shuffled")
-    rows = [("layer", "variation [95 %]", "/ flat simplex", "/ own rows, keys shuffled", "relative entropy [95 %]")]
+    rows: Rows = [
+        ("layer", "variation [95 %]", "/ flat simplex", "/ own rows, keys shuffled", "relative entropy [95 %]")
+    ]
     for layer, value in enumerate(result.variation):
         mean, entropy = f"{value:.3f} (one pair)", f"{result.relative_entropy[layer]:.2f}"
         if result.n > 2:

@@ -1,6 +1,7 @@
 """Pictures of LEGO chains and sentences."""
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from markupsafe import Markup, escape
 
@@ -64,13 +65,9 @@ def sentence_html(words: Sequence[str], clause_of_word: Sequence[int | None], ch
         clause_of_word: Clause of each word; None for a separator outside clauses.
         chain_index: For each clause, the index of the chain variable that it defines.
     """
-    html, open_clause = [], None
-    for word, clause in zip(words, clause_of_word, strict=True):
-        if clause != open_clause:
-            html.append("</span>" if open_clause is not None else "")
-            if clause is not None:
-                html.append(f'<span class="clause"><sup>#{chain_index[clause]}</sup>')
-            open_clause = clause
-        html.append(f"<code>{escape(word)}</code>")
-    html.append("</span>" if open_clause is not None else "")
+    html = []
+    for clause, pairs in groupby(zip(words, clause_of_word, strict=True), key=lambda pair: pair[1]):
+        inside = "".join(f"<code>{escape(word)}</code>" for word, _ in pairs)
+        number = None if clause is None else f"<sup>#{chain_index[clause]}</sup>"
+        html.append(f'<span class="clause">{number}{inside}</span>' if number else inside)
     return Markup('<p class="sentence">' + "".join(html) + "</p>")
