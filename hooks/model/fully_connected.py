@@ -111,6 +111,10 @@ class FullyConnected(Module, HookedRootModule):
         self.hook_pre = nn.ModuleList(HookPoint() for _ in later)  # (batch, width)
         self.setup()
 
+    def identity_scalars(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+        """No scalars of a I and b I: the network has no attention."""
+        return [], []
+
     def forward(
         self, tokens: Int[Tensor, "batch pos"], attention_mask: None = None, *, depth: None = None
     ) -> Float[Tensor, "batch pos d_vocab_out"]:

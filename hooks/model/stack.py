@@ -95,6 +95,11 @@ class TransformerStack(LensModel, Module, HookedRootModule):
         """The stored block that an applied layer uses."""
         return cast(Block, self.weights[layer % len(self.weights)])
 
+    def identity_scalars(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+        """The scalars of a I and those of b I, one vector (head,) for each stored block that has them."""
+        attention = [block.attention for block in self.stored_blocks]
+        return [one.a for one in attention if one.a is not None], [one.b for one in attention if one.b is not None]
+
     def resume(
         self,
         resid: Float[Tensor, "batch pos d_model"],

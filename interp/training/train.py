@@ -164,10 +164,11 @@ class _Trainer:
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
         s = self.settings
-        rates = {"attention.a": s.qk_identity_rate, "attention.b": s.vo_identity_rate}
+        a, b = self.model.identity_scalars()
+        rates = {id(one): s.qk_identity_rate for one in a} | {id(one): s.vo_identity_rate for one in b}
         groups: dict[float, list[torch.nn.Parameter]] = {1.0: []}
-        for name, parameter in self.model.named_parameters():
-            groups.setdefault(rates.get(".".join(name.split(".")[-2:]), 1.0), []).append(parameter)
+        for parameter in self.model.parameters():
+            groups.setdefault(rates.get(id(parameter), 1.0), []).append(parameter)
         described: Any = [{"params": chosen, "times": times} for times, chosen in groups.items()]
         return torch.optim.AdamW(described, betas=s.betas, weight_decay=s.weight_decay, fused=True)
 
