@@ -12,10 +12,11 @@
 # ---
 
 # %% [markdown]
-# # Watching a transformer follow a chain of reasoning
+# # A transformer that follows a chain of reasoning
 #
-# A LEGO sentence gives each variable as an operation on another one, with the clauses shuffled. We train a small
-# transformer on chains of three, read its residual stream layer by layer, and check the reading by intervening.
+# Each clause of a LEGO sentence defines a variable by an operation on another variable; clauses are shuffled. We train
+# a small transformer on chains of three, probe its residual stream layer by layer, and verify the probes by
+# interventions.
 
 # %%
 import torch
@@ -39,8 +40,8 @@ batch.labels
 # %% [markdown]
 # ## Train
 #
-# Heads 0 and 1 of every layer are first taught a local and an association pattern (`association="mimic"`); without that
-# bias this schedule does not get past the first variables. About twenty seconds.
+# Heads 0 and 1 of every layer are first trained towards a local and an association pattern (`association="mimic"`);
+# without mimicking, this schedule learns only the first variables. Training takes about twenty seconds.
 
 # %%
 model = Transformer(interp.config_for(task), seed=0)
@@ -55,9 +56,9 @@ tested = interp.evaluate(run.model, task, n=4000)
 print(tested)
 
 # %% [markdown]
-# ## Read
+# ## Probe
 #
-# One linear classifier per layer and variable, its control task, and the same on an untrained model.
+# One linear probe per layer and variable, with its control task and the accuracy on an untrained model.
 
 # %%
 probes = interp.probe(run.model, task, verify=True)
@@ -67,7 +68,7 @@ probes.plot()
 # %% [markdown]
 # ## Intervene
 #
-# Every hook point has TransformerLens's name. Switching off one association head (head 1) of one layer:
+# Hook points have TransformerLens's names. We ablate the association head (head 1) of one layer at a time:
 
 # %%
 held_out = task.sample(2000, generator=torch.Generator().manual_seed(1), split="test")
