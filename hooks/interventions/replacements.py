@@ -80,28 +80,33 @@ class Zero(HeadReplacement):
 
 
 @dataclass(frozen=True, eq=False)
-class Mean(HeadReplacement):
-    """The mean over the samples of a reference run."""
-
+class _FromReference(HeadReplacement):
     reference: Float[Tensor, "sample ..."] | Sequence[Float[Tensor, "sample ..."]]
     """The hook point's activation on other inputs of the same length; one tensor, or one per layer."""
 
+    def _samples(self, layer: int | None) -> Tensor:
+        if isinstance(self.reference, Tensor):
+            return self.reference
+        return self.reference[layer]  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+class Mean(_FromReference):
+    """The mean over the samples of a reference run."""
+
     def replace(self, activation: Tensor, layer: int | None) -> Tensor:
-        average = _of_layer(self.reference, layer).mean(0, keepdim=True)
+        average = self._samples(layer).mean(0, keepdim=True)
         return _fitting(average, activation).expand_as(activation)
 
 
 @dataclass(frozen=True, eq=False)
-class Resample(HeadReplacement):
+class Resample(_FromReference):
     """Samples of a reference run, one for each sequence of the batch."""
 
-    reference: Float[Tensor, "sample ..."] | Sequence[Float[Tensor, "sample ..."]]
-    """The hook point's activation on other inputs of the same length; one tensor, or one per layer."""
     rows: Int[Tensor, " batch"]
     """Index of the sample that replaces each sequence."""
 
     def replace(self, activation: Tensor, layer: int | None) -> Tensor:
-        reference = _fitting(_of_layer(self.reference, layer), activation)
+        reference = _fitting(self._samples(layer), activation)
         return reference[self.rows.to(activation.device)].expand_as(activation)
 
 
@@ -183,10 +188,6 @@ def _head_axis(name: str, activation: Tensor, head: int) -> int:
     if not 0 <= head < activation.shape[axis]:
         raise ValueError(f"head is {head}; {name} has heads 0 to {activation.shape[axis] - 1}.")
     return axis
-
-
-def _of_layer(reference: Tensor | Sequence[Tensor], layer: int | None) -> Tensor:
-    return reference if isinstance(reference, Tensor) else reference[layer]  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 def _fitting(reference: Tensor, activation: Tensor) -> Tensor:

@@ -1,57 +1,89 @@
-"""Which hook points a model has, and which edits it would ignore: both are checked before anything runs."""
+"""Hook methods of a model that check names and edits before anything runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
+from transformer_lens import ActivationCache
+from transformer_lens.HookedRootModule import HookedRootModule
 
-def check_hook_name(model: Any, name: str) -> None:
-    """Refuse a hook name that the model does not have.
+from hooks.modules import HookPoint
 
-    Raises:
-        ValueError: with the nearest names.
-    """
-    if name in model.hook_dict:
-        return
-    nearest = get_close_matches(name, model.hook_dict, n=3, cutoff=0.4)
-    hint = f" Nearest: {', '.join(nearest)}." if nearest else " See model.hook_dict for all of them."
-    raise ValueError(f"hook name {name!r} does not exist in this model.{hint}")
+Name = str | Callable[[str], bool]
+"""A hook name, or a condition on hook names."""
 
 
-def check_hook(model: Any, name: str | Callable[[str], bool], hook: Callable) -> None:
-    """Refuse a hook that would never fire, or whose edit the model would ignore.
+class CheckedHooks(HookedRootModule):
+    """TransformerLens's `hooks`, `add_hook` and `run_with_cache`; unknown names and ignored edits raise ValueError."""
 
-    Raises:
-        ValueError: an unknown name, a condition that no name meets, or an edit of the query or key of a
-            head whose pattern is hard-coded.
-    """
-    head = getattr(hook, "head", None)
-    for known in _names_met(model, name):
-        if head is not None and known.endswith(("attn.hook_q", "attn.hook_k")):
-            patterns = model.cfg.patterns_of(int(known.split(".")[1]))
-            if head in range(len(patterns)) and not patterns[head].learned:
-                raise ValueError(
-                    f"an edit of {known} for head {head} would do nothing: that head's pattern is hard-coded "
-                    f"({patterns[head].kind}). Edit hook_pattern, hook_v or hook_z instead."
-                )
+    cfg: Any
 
+    @contextmanager
+    def hooks(self, fwd_hooks: Iterable = (), bwd_hooks: Iterable = (), *args: Any, **kwargs: Any):
+        """TransformerLens's `hooks`.
 
-def check_names_filter(model: Any, names_filter: Any) -> None:
-    """Refuse a cache filter that names a hook point which does not exist, or lets none through.
+        Raises:
+            ValueError: an unknown hook name (with the nearest ones), or an edit this model would ignore.
+        """
+        fwd_hooks, bwd_hooks = list(fwd_hooks), list(bwd_hooks)
+        for name, hook in fwd_hooks + bwd_hooks:
+            self._check_hook(name, hook)
+        with super().hooks(fwd_hooks, bwd_hooks, *args, **kwargs) as model:
+            yield model
 
-    Raises:
-        ValueError: with the nearest names, or a condition that no name meets.
-    """
-    if names_filter is not None:
+    def add_hook(self, name: Name, hook: Callable, *args: Any, **kwargs: Any) -> None:
+        """TransformerLens's `add_hook`, with the checks of `hooks`."""
+        self._check_hook(name, hook)
+        super().add_hook(name, hook, *args, **kwargs)
+
+    def run_with_cache(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, *args: Any, names_filter: Any = None, remove_batch_dim: bool = False, **kwargs: Any
+    ):
+        """Logits and an `ActivationCache` of the hook points selected by `names_filter`.
+
+        Raises:
+            ValueError: an unknown name, or a condition that no name meets.
+        """
         for name in names_filter if isinstance(names_filter, list | tuple) else [names_filter]:
-            _names_met(model, name)
+            if name is not None:
+                self._names(name)
+        logits, cache = super().run_with_cache(
+            *args, names_filter=names_filter, remove_batch_dim=remove_batch_dim, **kwargs
+        )
+        return logits, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)
 
+    def hook_point(self, name: str) -> HookPoint:
+        """The hook point of that name.
 
-def _names_met(model: Any, name: str | Callable[[str], bool]) -> list[str]:
-    if isinstance(name, str):
-        check_hook_name(model, name)
-        return [name]
-    names = [known for known in model.hook_dict if name(known)]
-    if not names:
-        raise ValueError("no hook name of this model meets the condition given; see model.hook_dict for them.")
-    return names
+        Raises:
+            ValueError: an unknown name (with the nearest ones).
+        """
+        self._check_name(name)
+        return self.hook_dict[name]  # pyright: ignore[reportReturnType]
+
+    def _check_name(self, name: str) -> None:
+        if name not in self.hook_dict:
+            nearest = get_close_matches(name, self.hook_dict, n=3, cutoff=0.4)
+            hint = f" Nearest: {', '.join(nearest)}." if nearest else " See model.hook_dict for all of them."
+            raise ValueError(f"hook name {name!r} does not exist in this model.{hint}")
+
+    def _names(self, name: Name) -> list[str]:
+        if isinstance(name, str):
+            self._check_name(name)
+            return [name]
+        names = [known for known in self.hook_dict if name(known)]
+        if not names:
+            raise ValueError("no hook name of this model meets the condition given; see model.hook_dict for them.")
+        return names
+
+    def _check_hook(self, name: Name, hook: Callable) -> None:
+        head = getattr(hook, "head", None)
+        for known in self._names(name):
+            if head is not None and known.endswith(("attn.hook_q", "attn.hook_k")):
+                patterns = self.cfg.patterns_of(int(known.split(".")[1]))
+                if head in range(len(patterns)) and not patterns[head].learned:
+                    raise ValueError(
+                        f"an edit of {known} for head {head} would do nothing: that head's pattern is hard-coded "
+                        f"({patterns[head].kind}). Edit hook_pattern, hook_v or hook_z instead."
+                    )

@@ -1,19 +1,15 @@
 """The layers of a transformer: run, resumed, hooked, cached, applied another number of times."""
 
-from collections.abc import Callable, Iterable
-from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from transformer_lens import ActivationCache
-from transformer_lens.HookedRootModule import HookedRootModule
 
 from hooks.hardcoded.token_maps import token_maps
 from hooks.model.blocks import BLOCKS, Block
 from hooks.model.config import TransformerConfig
-from hooks.model.hook_names import check_hook, check_hook_name, check_names_filter
+from hooks.model.hook_names import CheckedHooks
 from hooks.model.initialise import initialise
 from hooks.model.lens import LensModel
 from hooks.model.positions import FixedPositions, LearnedPositions
@@ -29,7 +25,7 @@ from hooks.modules import (
 )
 
 
-class TransformerStack(LensModel, Module, HookedRootModule):
+class TransformerStack(LensModel, Module, CheckedHooks):
     """The layers of a transformer and all that does not depend on its inputs and its read-out.
 
     `Transformer` and `Encoder` add an embedding and a read-out. Hook points have TransformerLens's canonical names for
@@ -189,47 +185,6 @@ class TransformerStack(LensModel, Module, HookedRootModule):
         other.tokenizer = self.tokenizer
         other._add_sites()
         return other.train(self.training)
-
-    @contextmanager
-    def hooks(self, fwd_hooks: Iterable = (), bwd_hooks: Iterable = (), *args: Any, **kwargs: Any):
-        """TransformerLens's `hooks`, refusing a name that does not exist and an edit that would do nothing.
-
-        Raises:
-            ValueError: an unknown hook name (with the nearest ones), or an edit this model would ignore.
-        """
-        fwd_hooks, bwd_hooks = list(fwd_hooks), list(bwd_hooks)
-        for name, hook in fwd_hooks + bwd_hooks:
-            check_hook(self, name, hook)
-        with super().hooks(fwd_hooks, bwd_hooks, *args, **kwargs) as model:
-            yield model
-
-    def add_hook(self, name: str | Callable[[str], bool], hook: Callable, *args: Any, **kwargs: Any) -> None:
-        """TransformerLens's `add_hook`, with the checks of `hooks`."""
-        check_hook(self, name, hook)
-        super().add_hook(name, hook, *args, **kwargs)
-
-    def run_with_cache(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, *args: Any, names_filter: Any = None, remove_batch_dim: bool = False, **kwargs: Any
-    ):
-        """Logits and an `ActivationCache` of the hook points that `names_filter` lets through.
-
-        Raises:
-            ValueError: a name that does not exist.
-        """
-        check_names_filter(self, names_filter)
-        logits, cache = super().run_with_cache(
-            *args, names_filter=names_filter, remove_batch_dim=remove_batch_dim, **kwargs
-        )
-        return logits, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)
-
-    def hook_point(self, name: str) -> HookPoint:
-        """The hook point of that name.
-
-        Raises:
-            ValueError: there is none; the text names the nearest.
-        """
-        check_hook_name(self, name)
-        return cast(HookPoint, self.hook_dict[name])
 
     W_E = property(lambda self: self.embed.weight)
     b_U = property(lambda self: self.unembed.bias_or_zero)

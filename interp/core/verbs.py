@@ -121,5 +121,4 @@ def visible_keys(
     model: Net, tokens: Int[Tensor, "batch pos"], attention_mask: Bool[Tensor, "batch pos"] | None = None
 ) -> Bool[Tensor, "batch query key"]:
     """Keys visible to each query under causal and padding masks."""
-    cfg = model.cfg.masking if isinstance(model, BridgeModel) else model.cfg
-    return modules.visible_keys(cfg, tokens, attention_mask)
+    return modules.visible_keys(model.cfg, tokens, attention_mask)

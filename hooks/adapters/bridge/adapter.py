@@ -1,25 +1,22 @@
 """TransformerLens bridges under canonical hook names; an edit that the bridge would ignore raises ValueError."""
 
-from collections.abc import Callable, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from transformer_lens import ActivationCache, TransformerBridge
-from transformer_lens.HookedRootModule import HookedRootModule
+from transformer_lens import TransformerBridge
 
 from hooks.adapters.bridge.capabilities import Capabilities, capabilities_of
 from hooks.adapters.bridge.points import LayerPoints, add_points, bridge_hooks, refusal
 from hooks.adapters.bridge.sites import Cell
 from hooks.adapters.bridge.untrained import untrained_bridge
 from hooks.adapters.bridge.weights import HeadWeights
-from hooks.model.config import TransformerConfig
-from hooks.model.hook_names import check_hook_name, check_names_filter
+from hooks.model.hook_names import CheckedHooks
 from hooks.model.lens import ReadsText
-from hooks.modules import HookPoint, take
+from hooks.modules import take
 
 Mask = Bool[Tensor, "batch pos"] | Int[Tensor, "batch pos"]
 
@@ -83,13 +80,8 @@ class BridgeConfig:
         """Empty: no head is hard-coded."""
         return ()
 
-    @property
-    def masking(self) -> TransformerConfig:
-        """A `TransformerConfig` with the same attention mask."""
-        return TransformerConfig(d_vocab=1, d_model=1, n_heads=1, attention=self.attention)
 
-
-class BridgeModel(ReadsText, HookedRootModule):
+class BridgeModel(ReadsText, CheckedHooks):
     """A bridge under canonical hook names. `model(tokens)` gives logits (batch, pos, d_vocab_out).
 
     Each name refers to the bridge's hook point that passed the tests for it. An edit that the bridge would ignore
@@ -254,58 +246,10 @@ class BridgeModel(ReadsText, HookedRootModule):
         if not cell.ok:
             raise ValueError(f"{name} is given, which this bridge of {self.cfg.architecture} cannot use: {cell}.")
 
-    @contextmanager
-    def hooks(self, fwd_hooks: Iterable = (), bwd_hooks: Iterable = (), *args: Any, **kwargs: Any):
-        """TransformerLens's `hooks`, for names that can be read in this bridge.
-
-        Raises:
-            ValueError: an unknown name, or one that cannot be read (with the reason and an alternative). An edit that
-                the bridge would ignore raises when it is made.
-        """
-        fwd_hooks, bwd_hooks = list(fwd_hooks), list(bwd_hooks)
-        for name, _ in fwd_hooks + bwd_hooks:
-            self._check_name(name)
-        with super().hooks(fwd_hooks, bwd_hooks, *args, **kwargs) as model:
-            yield model
-
-    def add_hook(self, name: str | Callable[[str], bool], hook: Callable, *args: Any, **kwargs: Any) -> None:
-        """TransformerLens's `add_hook`, with the checks of `hooks`."""
-        self._check_name(name)
-        super().add_hook(name, hook, *args, **kwargs)
-
-    def run_with_cache(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, *args: Any, names_filter: Any = None, remove_batch_dim: bool = False, **kwargs: Any
-    ):
-        """Logits and an `ActivationCache` of the hook points selected by `names_filter`.
-
-        Raises:
-            ValueError: a name that does not exist or cannot be read.
-        """
-        for name in names_filter if isinstance(names_filter, list | tuple) else [names_filter]:
-            if isinstance(name, str):
-                self._check_name(name)
-        check_names_filter(self, names_filter)
-        logits, cache = super().run_with_cache(
-            *args, names_filter=names_filter, remove_batch_dim=remove_batch_dim, **kwargs
-        )
-        return logits, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)
-
-    def _check_name(self, name: str | Callable[[str], bool]) -> None:
-        if not isinstance(name, str):
-            check_names_filter(self, name)
-        elif name not in self.hook_dict:
-            if (name, "read") in self.capabilities.cells and not name.split(".")[-1].startswith("W_"):
-                raise ValueError(refusal(name, "read", self.capabilities))
-            check_hook_name(self, name)
-
-    def hook_point(self, name: str) -> HookPoint:
-        """The hook point of that name.
-
-        Raises:
-            ValueError: a name that does not exist or cannot be read.
-        """
-        self._check_name(name)
-        return self.hook_dict[name]  # pyright: ignore[reportReturnType]
+    def _check_name(self, name: str) -> None:
+        if name not in self.hook_dict and (name, "edit") in self.capabilities.cells:  # weights have no edit
+            raise ValueError(refusal(name, "read", self.capabilities))
+        super()._check_name(name)
 
     @property
     def _device(self) -> Any:
