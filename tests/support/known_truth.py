@@ -1,4 +1,4 @@
-"""Does what is said to be true of a known answer's heads hold? Interventions, head by head and set by set."""
+"""Checks of the truth about a known answer's heads, by interventions on heads and sets of heads."""
 
 import torch
 
@@ -8,12 +8,12 @@ from hooks.modules import visible_keys
 from interp.heads.kinds import relations_of
 
 COSTS = 0.1
-"""Accuracy that is lost at least where something is lost."""
+"""Smallest loss of accuracy that counts."""
 UNREADABLE = {"uniform", "unclassified"}
 
 
 def lost(answer, sets, method, *, n=96):
-    """The most accuracy that any outcome loses, for each set of heads."""
+    """Largest loss of accuracy on any outcome, for each set of heads."""
     if not sets:
         return {}
     named = {str(index): list(chosen) for index, chosen in enumerate(sets)}
@@ -23,7 +23,7 @@ def lost(answer, sets, method, *, n=96):
 
 
 def lost_under_other_rows(answer, head, *, kind=None, n=96):
-    """The same where the head's rows that have related keys are uniform over these, or over all if no kind is given."""
+    """The same with the rows that have related keys uniform over these, or over all keys if no kind is given."""
     batch = answer.task.sample(n, generator=torch.Generator().manual_seed(1), split="test")
     allowed = visible_keys(answer.model.cfg, batch.tokens, batch.attention_mask)
     related = relations_of(answer.task, batch, [answer.heads[head].looks])[answer.heads[head].looks] & allowed
@@ -40,7 +40,7 @@ def lost_under_other_rows(answer, head, *, kind=None, n=96):
 
 
 def check_looks(answer, *, n=48):
-    """`classify_heads` sees what is said to be seen."""
+    """Check labels against `classify_heads`."""
     labels = interp.classify_heads(answer.model, answer.task, n=n).label
     assert set(answer.heads) == {(layer, head) for layer, row in enumerate(labels) for head in range(len(row))}
     for (layer, head), truth in answer.heads.items():
@@ -50,7 +50,7 @@ def check_looks(answer, *, n=48):
 
 
 def check_needs(answer):
-    """Heads cost what they should: alone, with their partners, and all that do nothing at once."""
+    """Check the cost of removing heads alone, with their partners, and all unneeded heads at once."""
     of = {kind: [head for head, truth in answer.heads.items() if truth.truth == kind] for kind in TRUTHS}
     needed = [(head,) for head in of["faithful"] + of["hidden"]]
     together = {head: (head, *answer.heads[head].partners) for head in answer.heads}
@@ -70,12 +70,12 @@ def check_needs(answer):
 
 
 def misread(answer, head):
-    """Needed by itself and without partners: what it shows is not what it does."""
+    """Whether a head is needed and has no partners, so that it must act through another part of its pattern."""
     return not answer.heads[head].partners and lost(answer, [(head,)], "mean")[(head,)] > COSTS
 
 
 def check_patterns(answer):
-    """Faithful heads act through what they show; those that are misread do not."""
+    """Check that faithful heads act through their pattern, and misread heads do not."""
     for head, truth in answer.heads.items():
         if truth.truth == "faithful":
             assert lost_under_other_rows(answer, head) > COSTS, (answer.name, head)

@@ -1,4 +1,4 @@
-"""The audit of heads: right where the truth is known, the same in other clothes, careful where nothing is known."""
+"""Audit of heads: true verdicts on known answers, invariances, untrained models, other seeds, and the result."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -66,7 +66,7 @@ def test_the_planted_truth_is_found(name):
     assert all("is left out" in warning for warning in result.warnings)
 
 
-def test_these_are_all_kinds_of_truth():
+def test_the_known_answers_cover_every_verdict_and_reason():
     every = [head for name in ANSWERS for head in audited(name).heads]
     assert {head.verdict for head in every} == set(VERDICTS) - {"undecided"}
     reasons = {head.reason for head in every}
@@ -74,14 +74,14 @@ def test_these_are_all_kinds_of_truth():
     assert {"through its pattern", "through something else"} <= reasons
 
 
-def test_partners_of_a_head_that_is_cancelled_undo_it():
+def test_cancelled_heads_are_each_others_partners():
     result = audited("template same, cancelled decoys")
     cancelled = {head.place: head.partners for head in result.heads if head.reason == "cancelled"}
     assert len(cancelled) == 2
     assert all(cancelled[partners[0]] == (head,) for head, partners in cancelled.items())
 
 
-# the same model in other clothes
+# invariances
 
 
 def verdicts_of(result, place=lambda head: head):
@@ -105,7 +105,7 @@ def moved_to(orders):
 
 
 @pytest.mark.parametrize("name", ["loop of two", "template same, redundant"])
-def test_heads_in_another_order_have_the_same_verdicts(name):
+def test_verdicts_follow_permuted_heads(name):
     known, before = answer(name), audited(name)
     model = deepcopy(known.model)
     orders = [list(reversed(range(model.cfg.n_heads)))] * len(model.stored_blocks)
@@ -116,7 +116,7 @@ def test_heads_in_another_order_have_the_same_verdicts(name):
     assert np.allclose(costs_of(after), costs_of(before, place=place), rtol=0, atol=1e-9, equal_nan=True)
 
 
-def test_a_turned_stream_and_other_scales_change_no_verdict():
+def test_verdicts_do_not_depend_on_basis_and_scale():
     known, before = answer("loop of two"), audited("loop of two")
     turned = randomise(known, torch.Generator().manual_seed(3), rotate=True)
     generator = torch.Generator().manual_seed(3)
@@ -128,7 +128,7 @@ def test_a_turned_stream_and_other_scales_change_no_verdict():
     assert ((costs_of(after) == 0) == (costs_of(before, place=place) == 0)).all()
 
 
-def test_letters_have_no_say():
+def test_verdicts_do_not_depend_on_letters():
     known, before = answer("loop of two"), audited("loop of two")
     letters = torch.randperm(26, generator=torch.Generator().manual_seed(5))
     task = replace(known.task, alphabet=tuple(known.task.alphabet[letter] for letter in letters))
@@ -160,14 +160,14 @@ def test_the_seed_decides_everything():
     assert other.heads != first.heads
 
 
-def test_the_model_is_left_as_it_was():
+def test_the_model_is_not_changed():
     known = answer(SMALL)
     before = deepcopy(known.model.state_dict())
     interp.audit(known.model, known.task, n=128)
     assert all(torch.equal(value, before[name]) for name, value in known.model.state_dict().items())
 
 
-# nothing is known
+# models without knowledge
 
 
 class Shuffled(Lego):
@@ -289,7 +289,7 @@ def test_heads_by_verdict():
         result.of("good")
 
 
-def test_the_cost_is_of_the_outcome_that_suffers_most():
+def test_the_cost_is_that_of_the_worst_outcome():
     result = audited("loop of two")
     values, outcomes = result.cost("mean")
     for head, value, outcome in zip(result.heads, values, outcomes, strict=True):
@@ -300,7 +300,7 @@ def test_the_cost_is_of_the_outcome_that_suffers_most():
         result.cost("prune")
 
 
-def test_what_it_prints():
+def test_printed_audit():
     result = audited("dyck stack, redundant")
     *rows, counts, judged = str(result).split("\n")
     assert len(rows) == len(result.heads)
@@ -312,7 +312,7 @@ def test_what_it_prints():
 
 
 @pytest.mark.parametrize("name", [SMALL, "dyck stack, redundant"])
-def test_it_can_be_drawn_and_reported(name, tmp_path):
+def test_audits_are_drawn_and_reported(name, tmp_path):
     from interp.view.charts import chart_html
 
     result = audited(name)

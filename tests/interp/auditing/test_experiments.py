@@ -1,4 +1,4 @@
-"""What an audit measures, against hooks written by hand; and what it refuses to measure."""
+"""Effects of interventions on heads, compared with hand-written hooks; and errors of the audit."""
 
 import re
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ SEED = 3
 
 
 def diffuse():
-    """An untrained model with large weights, whose heads look everywhere; what they look like is made up."""
+    """An untrained model with large weights and diffuse attention; the labels of its heads are made up."""
     task = Lego(n_vars=2, sentence_format="compact")
     model = Transformer(interp.config_for(task, n_layers=2, d_model=16, n_heads=2)).double()
     with torch.no_grad():
@@ -67,7 +67,7 @@ def effects(experiments, labels):
 
 
 def right(known, batch, hooks=()):
-    """Right answers of every sequence, and where these do not hang on a tie of logits, which rounding decides."""
+    """Right answers of every sequence, and where they do not depend on how rounding breaks a tie of logits."""
     with torch.no_grad():
         logits = known.model.run_with_hooks(batch.tokens, **batch.model_inputs(), fwd_hooks=list(hooks))
     at_targets = take(logits, batch.target_positions)
@@ -78,14 +78,14 @@ def right(known, batch, hooks=()):
 
 
 def check(known, batch, hooks, found):
-    """What was found to be lost is what these hooks lose, sequence by sequence; says how many could be compared."""
+    """Compare losses with those under hooks, sequence by sequence; return the fraction that could be compared."""
     (clean, _), (after, sure) = right(known, batch), right(known, batch, hooks)
     assert np.array_equal(found[sure], (clean - after)[sure])
     return sure.mean()
 
 
 def output_hook(known, batch, head, method):
-    """Replaces what a head hands on."""
+    """Replace the output of a head."""
     layer, index = head
     point = f"blocks.{layer}.attn.hook_z"
     other = known.task.sample(N_REFERENCE, generator=derived_generator(SEED, "reference"), split="validation")
@@ -102,7 +102,7 @@ def output_hook(known, batch, head, method):
 
 
 def pattern_hook(known, batch, head, method, kind):
-    """Replaces a head's pattern, a sequence and a query at a time."""
+    """Replace the pattern of a head, one sequence and query at a time."""
     layer, index = head
     allowed = visible_keys(known.model.cfg, batch.tokens, batch.attention_mask)
     related = torch.zeros_like(allowed) if kind is None else relations_of(known.task, batch, [kind])[kind]
@@ -133,7 +133,7 @@ def pattern_hook(known, batch, head, method, kind):
 
 
 @pytest.mark.parametrize("method", ["zero", "mean", "resample"])
-def test_what_a_removal_costs_every_sequence(known, batch, effects, method):
+def test_ablation_effects_equal_those_of_hooks(known, batch, effects, method):
     compared = []
     for place, head in enumerate(every_head(known.model)):
         hook = output_hook(known, batch, head, method)
@@ -142,7 +142,7 @@ def test_what_a_removal_costs_every_sequence(known, batch, effects, method):
 
 
 @pytest.mark.parametrize("method", ["uniform", "random_rows", "ideal", "read_part"])
-def test_what_another_pattern_costs_every_sequence(known, batch, effects, labels, method):
+def test_pattern_effects_equal_those_of_hooks(known, batch, effects, labels, method):
     compared = []
     for place, head in enumerate(every_head(known.model)):
         found = effects.drop[method][:, place]
@@ -153,7 +153,7 @@ def test_what_another_pattern_costs_every_sequence(known, batch, effects, labels
     assert np.mean(compared) > 0.7
 
 
-def test_nothing_is_lost_by_what_is_asked_and_something_by_each_removal(known, batch, effects):
+def test_removing_a_head_costs_accuracy_only_if_it_is_needed(known, batch, effects):
     assert set(effects.drop) == set(INTERVENTIONS)
     for head, truth in known.heads.items() if known.name != "diffuse" else ():
         cost = effects.drop["mean"][:, every_head(known.model).index(head)].sum()
@@ -170,7 +170,7 @@ def test_effects_of_sets_of_heads(known, batch):
             check(known, batch, hooks, found[:, place])
 
 
-def test_heads_that_write_against_each_other_are_found():
+def test_heads_with_opposite_writes_are_found():
     answer = known_answer("template same, cancelled decoys", 0)
     batch = answer.task.sample(64, generator=torch.Generator().manual_seed(1), split="validation")
     experiments = HeadExperiments(answer.model, answer.task, batch, 0, keep=True)
@@ -180,12 +180,12 @@ def test_heads_that_write_against_each_other_are_found():
     assert opposed(experiments, 1.01) == []
 
 
-# what is refused
+# errors
 
 
 @dataclass(frozen=True, kw_only=True)
 class Causal(Lego):
-    """LEGO for a model that sees the past only."""
+    """LEGO for a causal model."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -204,30 +204,30 @@ def untrained(task, seed=0):
         ({"group": S3}, r"the task has d_vocab_out 2, the model 6: its answers cannot be scored"),
     ],
 )
-def test_a_model_that_does_not_fit_is_refused(tiny, other, words):
+def test_a_model_that_does_not_fit_raises(tiny, other, words):
     with pytest.raises(ValueError, match=f"{words}.*Audit it on the task that it was made for"):
         interp.audit(untrained(replace(tiny, **other)), tiny)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1])
-def test_a_level_that_is_none_is_refused(trained, tiny, alpha):
+def test_a_level_outside_0_and_1_raises(trained, tiny, alpha):
     with pytest.raises(ValueError, match=f"alpha is {alpha}; it must be strictly between 0 and 1"):
         interp.audit(trained.model, tiny, alpha=alpha)
 
 
 @pytest.mark.parametrize("n", [-1, 0, 7])
-def test_too_few_for_an_interval_are_refused(trained, tiny, n):
+def test_too_few_sequences_raise(trained, tiny, n):
     with pytest.raises(ValueError, match=f"n is {n}; at least 8 sequences"):
         interp.audit(trained.model, tiny, n=n)
 
 
-def test_an_unknown_outcome_is_refused(trained, tiny):
+def test_an_unknown_outcome_raises(trained, tiny):
     with pytest.raises(ValueError, match="outcomes has '#9'; this task has #0, #1"):
         interp.audit(trained.model, tiny, outcomes=["#0", "#9"])
 
 
 @pytest.mark.parametrize("alpha", [0.01, 0.2])
-def test_the_number_of_sequences_that_is_said_to_be_needed_is_enough(trained, tiny, alpha):
+def test_the_required_number_of_sequences_is_enough(trained, tiny, alpha):
     with pytest.raises(ValueError, match="sequences are needed to call any of the heads harmless") as told:
         interp.audit(trained.model, tiny, n=9, outcomes=["#0"], alpha=alpha)
     needed = int(re.search(r"n is 9; (\d+) sequences", str(told.value)).group(1))
@@ -236,8 +236,8 @@ def test_the_number_of_sequences_that_is_said_to_be_needed_is_enough(trained, ti
     assert interp.audit(trained.model, tiny, n=needed, outcomes=["#0"], alpha=alpha).n == needed
 
 
-def test_who_gives_what_is_said_to_be_needed_gets_there_where_not_every_sequence_is_asked():
-    """How many are asked is known of the sequences at hand only, so the first number may be a little short."""
+def test_the_required_number_converges_if_some_sequences_lack_the_outcome():
+    """The number depends on how many of the given sequences have the outcome, so the first one may be too small."""
     task = Dyck(length=4)
     model = interp.known_answers.balanced_dyck(task)
     tried = [40]
@@ -252,14 +252,14 @@ def test_who_gives_what_is_said_to_be_needed_gets_there_where_not_every_sequence
     assert tried[-1] < 1.5 * tried[1]
 
 
-def test_a_model_at_chance_is_refused_and_audited_when_asked(tiny):
+def test_a_model_at_chance_raises_unless_allowed(tiny):
     model = untrained(tiny)
     with pytest.raises(ValueError, match=r"not above chance \(0\.50\).*at_chance=True"):
         interp.audit(model, tiny, n=128)
     assert "chance" in interp.audit(model, tiny, n=128, at_chance=True).warnings[0]
 
 
-def test_outcomes_that_are_asked_for_are_the_only_ones(trained, tiny):
+def test_only_the_given_outcomes_count(trained, tiny):
     result = interp.audit(trained.model, tiny, n=256, outcomes=["#1"])
     assert result.outcomes == ("#1",)
     assert result.interventions == INTERVENTIONS
@@ -267,13 +267,13 @@ def test_outcomes_that_are_asked_for_are_the_only_ones(trained, tiny):
     assert len(result.heads) == 4
 
 
-def test_a_task_without_relations_is_refused(trained, tiny, monkeypatch):
+def test_a_task_without_relations_raises(trained, tiny, monkeypatch):
     monkeypatch.setattr("interp.heads.kinds._KINDS", {"none": lambda task, batch: None})
     with pytest.raises(ValueError, match="none of the registered kinds; register one"):
         interp.audit(trained.model, tiny)
 
 
-def test_relations_that_the_model_cannot_see_are_refused(monkeypatch):
+def test_relations_outside_the_attention_mask_raise(monkeypatch):
     def next_token(task, batch):
         pos = batch.tokens.shape[1]
         return torch.ones(len(batch), pos, pos).triu(1).bool()
@@ -284,7 +284,7 @@ def test_relations_that_the_model_cannot_see_are_refused(monkeypatch):
         interp.audit(untrained(task), task)
 
 
-def test_a_model_without_heads_is_refused(as_a_user):
+def test_a_model_without_heads_raises(as_a_user):
     task = interp.tasks.Template()
     with pytest.raises(ValueError, match="it has no attention heads"):
         interp.audit(FullyConnected(interp.config_for(task, "fully_connected")), task)

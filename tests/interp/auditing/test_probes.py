@@ -1,4 +1,4 @@
-"""The audit of probes: used from the layer on where it was planted, unused where nobody reads it."""
+"""Audit of probes: planted labels are used from their layer on, and unused in registers that nothing reads."""
 
 from dataclasses import dataclass, replace
 
@@ -21,7 +21,7 @@ SIZES = {"n_train": 400, "n_test": 200}
 
 @dataclass(frozen=True, kw_only=True)
 class WithParity(Lego):
-    """LEGO, where one may also ask whether the letter of a variable is an even one; no answer depends on that."""
+    """LEGO with a further label, the parity of a variable's letter, on which no answer depends."""
 
     def probe_labels(self, batch):
         return super().probe_labels(batch) | {"parity": batch.letters % 2, "one": torch.zeros_like(batch.letters)}
@@ -52,7 +52,7 @@ def column(result, target):
     return [row[result.targets.index(target)] for row in result.verdict]
 
 
-def test_values_are_used_from_the_layer_on_where_they_are_planted(values):
+def test_values_are_used_from_the_planted_layer_on(values):
     assert values.label == "value"
     for variable, target in enumerate(values.targets):
         first = 2 * variable + 1
@@ -61,7 +61,7 @@ def test_values_are_used_from_the_layer_on_where_they_are_planted(values):
         assert values.readable_from(target) == first
 
 
-def test_changes_say_by_how_much(values):
+def test_effects_of_interchange_and_erasure(values):
     read = np.array(values.verdict) == "used"
     for change in ("interchange", "erasure"):
         shown, low, high = (getattr(values, name) for name in (change, f"{change}_low", f"{change}_high"))
@@ -73,16 +73,16 @@ def test_changes_say_by_how_much(values):
     assert ((values.low <= values.accuracy) & (values.accuracy <= values.high)).all()
 
 
-def test_what_any_embedding_tells_is_no_finding(parity):
-    """Whether a variable's letter is an even one can be read from the embedding of an untrained model, too."""
+def test_labels_readable_from_an_untrained_embedding_are_not_readable(parity):
+    """The parity of a letter can also be read from the embedding of an untrained model."""
     assert (parity.accuracy == 1).all()
     assert (parity.baseline == 1).all()
     assert {one for row in parity.verdict for one in row} == {"not readable"}
-    assert np.isnan(parity.interchange).all()  # nothing to try
+    assert np.isnan(parity.interchange).all()  # not tested
 
 
 def with_a_copy_of_the_operation(model, task):
-    """The loop, whose second head also writes the operation of its clause where nobody reads it."""
+    """The loop with a second head that also writes the operation of its clause to unused coordinates."""
     size = len(task.group.elements)
     larger = enlarge(model, registers=size)
     out = larger.block(0).attention.o.weight
@@ -96,7 +96,7 @@ def with_a_copy_of_the_operation(model, task):
     return larger
 
 
-def test_an_operation_that_nobody_reads_is_unused(model, task):
+def test_a_copy_of_the_operation_is_unused(model, task):
     plain, copied = (
         interp.audit_probe(one, task, label="operation", **SIZES)
         for one in (model, with_a_copy_of_the_operation(model, task))
@@ -104,19 +104,19 @@ def test_an_operation_that_nobody_reads_is_unused(model, task):
     assert column(plain, "#1") == ["not readable"] * 4
     assert column(copied, "#1") == ["not readable"] + ["unused"] * 3
     assert copied.readable_from("#1") == 1
-    for result in (plain, copied):  # of the root the operation is the value
+    for result in (plain, copied):  # for the root the operation is the value
         assert column(result, "#0") == ["not readable"] + ["used"] * 3
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_nothing_is_used_by_a_model_that_was_never_trained(seed, tiny):
+def test_no_label_is_used_by_an_untrained_model(seed, tiny):
     model = Transformer(interp.config_for(tiny, n_layers=2, d_model=32, n_heads=2), seed=seed)
     result = interp.audit_probe(model, tiny, **SIZES, seed=seed)
     assert set(np.array(result.verdict).ravel()) <= {"not readable", "undecided"}
     assert [result.readable_from(target) for target in result.targets] == [None, None]
 
 
-def test_a_trained_model_uses_what_it_tells(trained, tiny):
+def test_a_trained_model_uses_its_answer(trained, tiny):
     result = interp.audit_probe(trained.model, tiny, **SIZES)
     assert [row[0] for row in result.verdict][-1] == "used"
 
@@ -128,7 +128,7 @@ def test_the_seed_decides_everything(model, task, values):
     assert not np.array_equal(other.accuracy, values.accuracy)
 
 
-def test_p_values_belong_to_the_verdicts(values):
+def test_p_values_agree_with_the_verdicts(values):
     readable, not_readable, used, unused = values.p
     assert ((values.p > 0) & (values.p <= 1)).all()
     found = np.array(values.verdict)
@@ -153,18 +153,18 @@ def test_bad_input(model, task, settings, words):
         interp.audit_probe(model, task, **(SIZES | settings))
 
 
-def test_a_task_that_does_not_fit_is_refused(model, task):
+def test_a_task_that_does_not_fit_raises(model, task):
     with pytest.raises(ValueError, match=r"the task has n_ctx 17, the model 12: it cannot read"):
         interp.audit_probe(model, replace(task, n_vars=3, supervised=None))
 
 
-def test_no_such_target(values):
+def test_an_unknown_target_raises(values):
     with pytest.raises(ValueError, match="target is '#2'; there are #0, #1"):
         values.readable_from("#2")
 
 
-def test_readable_from_looks_at_all_later_layers(values):
-    """Whether what is readable is used, too, does not matter."""
+def test_readable_from_depends_on_all_later_layers(values):
+    """Whether the label is also used does not matter."""
 
     def made(*rows):
         readable = np.array(rows)
@@ -176,7 +176,7 @@ def test_readable_from_looks_at_all_later_layers(values):
     assert made(*[(True, True)] * 4).readable_from("#0") == 0
 
 
-def test_a_result_is_saved_shown_and_printed(values, parity, tmp_path):
+def test_probe_audits_are_saved_drawn_and_printed(values, parity, tmp_path):
     from interp.view.charts import chart_html
 
     for result in (values, parity):

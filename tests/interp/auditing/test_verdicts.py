@@ -1,4 +1,4 @@
-"""From p values to verdicts: every rule, in order; one family for Holm; a sentence for every reason."""
+"""Verdict rules, the family of tests, and a sentence for every reason."""
 
 import itertools
 import re
@@ -30,7 +30,7 @@ P = {MATTERS: (SURE, 1.0), HARMLESS: (1.0, SURE), CLOSE: (OPEN, OPEN), "unknown"
 
 
 def found(mean, uniform=CLOSE, ideal=CLOSE, read_part=CLOSE):
-    """p values of one head, by what is known of each intervention."""
+    """p values of one head, by what is known about each intervention."""
     known = dict(zip(JUDGED, (mean, uniform, ideal, read_part), strict=True))
     return PValues(*({name: np.array([P[how][part]]) for name, how in known.items()} for part in (0, 1)))
 
@@ -57,7 +57,7 @@ RULES = [
 
 
 @pytest.mark.parametrize(("known", "readable", "unreadable", "reason"), RULES)
-def test_every_rule(known, readable, unreadable, reason):
+def test_every_verdict_rule(known, readable, unreadable, reason):
     assert verdict_of(found(*known)) == Judged(readable, reason)
     without = reason if reason in ("not needed", "too close") else "needed"
     assert verdict_of(found(*known[:2], "unknown", "unknown") if len(known) > 1 else found(*known), False) == Judged(
@@ -65,7 +65,7 @@ def test_every_rule(known, readable, unreadable, reason):
     )
 
 
-def test_what_lies_on_the_level_is_told_and_what_lies_above_is_not():
+def test_p_values_up_to_the_level_count():
     def p(value):
         return PValues({name: np.ones(1) for name in JUDGED}, {name: np.array([value]) for name in JUDGED})
 
@@ -75,7 +75,7 @@ def test_what_lies_on_the_level_is_told_and_what_lies_above_is_not():
 
 @pytest.mark.parametrize("readable", [True, False])
 @pytest.mark.parametrize("known", [rule[0] for rule in RULES])
-def test_partners_come_first_and_redundant_ones_before_those_that_cancel(known, readable):
+def test_redundant_partners_take_precedence_over_cancelling_ones(known, readable):
     heads, p, (one, other) = [(0, 0)], found(*known), ((1, 1), (2, 0))
     both = judge(heads, [readable], p, redundant={(0, 0): (one,)}, cancelled={(0, 0): (other,)}, alpha=ALPHA)
     assert both == [Judged("redundant", "together", (one,))]
@@ -84,7 +84,7 @@ def test_partners_come_first_and_redundant_ones_before_those_that_cancel(known, 
 
 
 @pytest.mark.parametrize("readable", [True, False])
-def test_where_nothing_is_known_no_head_is_harmless(readable):
+def test_no_head_of_a_model_at_chance_is_harmless(readable):
     for known in (rule[0] for rule in RULES):
         given = verdict_of(found(*known), readable, at_chance=True)
         if known[0] == MATTERS:
@@ -136,7 +136,7 @@ def test_both_kinds_of_p_of_all_interventions_are_one_family():
         assert getattr(result, kind)[name][head] == pytest.approx(p, rel=1e-9), (kind, name, head)
 
 
-def test_readings_that_do_not_exist_are_no_part_of_the_family():
+def test_interventions_that_were_not_tried_are_not_in_the_family():
     asked, threshold = np.ones((120, 2)), np.array([0.1, 0.08])
     ideal = drops(1)
     ideal[:, [1, 3]] = np.nan
@@ -172,7 +172,7 @@ def of_pair(matters, harmless, *, alone_matters=1.0, alone_harmless=1.0):
 
 @pytest.mark.parametrize("together", [SURE, OPEN])
 @pytest.mark.parametrize("alone", [SURE, OPEN])
-def test_heads_are_redundant_if_it_is_proven_of_the_pair_and_of_each(together, alone):
+def test_redundant_heads_need_significance_for_the_pair_and_for_each(together, alone):
     p = of_pair(together, 1.0, alone_harmless=alone)
     partners = redundant_partners([PAIR], p, heads=HEADS, alpha=ALPHA)
     assert partners == ({PAIR[0]: (PAIR[1],), PAIR[1]: (PAIR[0],)} if together == alone == SURE else {})
@@ -180,7 +180,7 @@ def test_heads_are_redundant_if_it_is_proven_of_the_pair_and_of_each(together, a
 
 @pytest.mark.parametrize("together", [SURE, OPEN])
 @pytest.mark.parametrize("alone", [SURE, OPEN])
-def test_heads_cancel_if_each_matters_and_both_do_not(together, alone):
+def test_cancelling_heads_matter_alone_and_not_together(together, alone):
     p = of_pair(1.0, together, alone_matters=alone)
     partners = cancelled_partners([PAIR], p, heads=HEADS, alpha=ALPHA)
     assert partners == ({PAIR[0]: (PAIR[1],), PAIR[1]: (PAIR[0],)} if together == alone == SURE else {})
@@ -196,7 +196,7 @@ ENOUGH = [
 
 
 @pytest.mark.parametrize(("n_tests", "threshold", "alpha"), ENOUGH)
-def test_so_many_sequences_are_enough_and_one_fewer_is_not(n_tests, threshold, alpha):
+def test_sequences_needed_is_the_smallest_sufficient_number(n_tests, threshold, alpha):
     def p_harmless(n):
         drop = np.zeros((n, n_tests // 2, 1))
         return p_values({"mean": drop}, np.ones((n, 1)), np.array([threshold])).harmless["mean"]
@@ -206,7 +206,7 @@ def test_so_many_sequences_are_enough_and_one_fewer_is_not(n_tests, threshold, a
     assert (p_harmless(n - 1) > alpha).all()
 
 
-def test_a_very_strict_level_can_be_reached_with_the_sequences_that_are_said_to_be_needed():
+def test_sequences_needed_at_a_very_strict_level():
     n = sequences_needed(100, 1e-6, 0.1)
     result = p_values({"mean": np.zeros((n, 50, 1))}, np.ones((n, 1)), np.array([0.1]))
     assert (result.harmless["mean"] <= 1e-6).all()
@@ -277,7 +277,7 @@ def test_the_sentence_gives_the_intervention_that_is_harmless():
     assert "with all other attention spread evenly by" in made_up("through its pattern").sentences()[0]
 
 
-def test_words():
+def test_words_for_heads_labels_and_costs():
     assert list_of_heads([(0, 1)]) == "0.1"
     assert list_of_heads([(0, 1), (2, 3), (4, 5)]) == "0.1, 2.3 and 4.5"
     assert look_in_words("unclassified", "self", 0.125) == "looks like no known kind (nearest: self, 0.12)"

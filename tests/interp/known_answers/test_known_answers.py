@@ -1,4 +1,4 @@
-"""Models written down by hand: exact where they should be, wrong as soon as a weight is."""
+"""Hand-written Dyck models: exact probabilities, balance, and sensitivity to wrong weights."""
 
 import dataclasses
 import itertools
@@ -63,7 +63,7 @@ def test_uniform_attention_gives_exact_probabilities(n_types, max_depth, q, leng
         assert batch.depth.max() == max_depth  # every level was visited
 
 
-def test_it_agrees_with_a_stack():
+def test_predictions_agree_with_a_stack():
     task = Dyck(n_types=3, max_depth=5, q=0.7, length=60)
     batch = sampled(task, 5)
     for tokens, given in zip(batch.tokens, predicted(uniform_dyck(task), batch), strict=True):
@@ -71,19 +71,19 @@ def test_it_agrees_with_a_stack():
 
 
 @pytest.mark.parametrize(("n_types", "max_depth"), [(1, 1), (1, 3), (3, 1), (5, 12)])
-def test_other_sizes(n_types, max_depth):
+def test_probabilities_are_exact_at_other_sizes(n_types, max_depth):
     task = Dyck(n_types=n_types, max_depth=max_depth, length=300)
     assert error(uniform_dyck(task), task, sampled(task, 4)) < EXACT
 
 
-def test_a_length_beyond_what_it_was_made_for_changes_nothing():
+def test_longer_prefixes_than_the_task_length():
     short = Dyck(length=4)
     long = dataclasses.replace(short, length=700)
     assert error(uniform_dyck(short), long, sampled(long, 2)) < EXACT
     assert uniform_dyck(Dyck(length=7000)).cfg.n_ctx == 7001
 
 
-def test_float32_is_as_good_as_float32_gets():
+def test_float32_is_exact_up_to_rounding():
     task = Dyck(n_types=3, max_depth=8, length=1000)
     assert error(uniform_dyck(task).float(), task, sampled(task, 2)) < 1e-5
 
@@ -114,7 +114,7 @@ def test_the_first_layer_is_minimal_and_the_second_shows_the_top_of_the_stack():
     assert torch.allclose(cache["resid_post", 1], top, atol=1e-12)
 
 
-def test_both_norms_tell_the_depth_whatever_the_length():
+def test_both_norms_encode_the_depth_at_any_length():
     task = Dyck(length=2000)
     model, batch = uniform_dyck(task), sampled(task, 1)
     _, cache = model.run_with_cache(batch.tokens, names_filter=lambda name: name.endswith("ln1.hook_normalized"))
@@ -142,7 +142,7 @@ def test_both_norms_tell_the_depth_whatever_the_length():
         ("unembed.bias", -2),
     ],
 )
-def test_one_wrong_weight_is_noticed(name, which):
+def test_one_wrong_weight_changes_the_probabilities(name, which):
     task = Dyck(length=450)
     model, batch = uniform_dyck(task), sampled(task, 4)
     weight = model.get_parameter(name).detach().view(-1)
@@ -150,7 +150,7 @@ def test_one_wrong_weight_is_noticed(name, which):
     assert error(model, task, batch) > 1e-3
 
 
-def test_the_usual_eps_would_break_it():
+def test_the_default_eps_breaks_exactness():
     task = Dyck(length=450)
     model = uniform_dyck(task)
     for block in model.stored_blocks:
@@ -163,7 +163,7 @@ def test_complete_words_are_refused():
         uniform_dyck(Dyck(words="complete"))
 
 
-def test_a_checkpoint_keeps_it_exact(tmp_path):
+def test_a_loaded_checkpoint_is_exact(tmp_path):
     task = Dyck(n_types=3, length=450)
     batch = sampled(task, 2)
     model = uniform_dyck(task)
@@ -211,7 +211,7 @@ def test_pairs_cancel_for_every_query(attention, n_types, max_depth):
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize("imbalance", [1e-3, 0.1, -0.2])
-def test_a_planted_imbalance_is_that_large(attention, imbalance):
+def test_balance_violation_equals_the_planted_imbalance(attention, imbalance):
     task = Dyck()
     for together, alone in imbalances(balanced_dyck(task, imbalance=imbalance, attention=attention), task):
         assert together == pytest.approx(abs(imbalance) * alone, rel=1e-9)
@@ -220,7 +220,7 @@ def test_a_planted_imbalance_is_that_large(attention, imbalance):
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize(("n_types", "max_depth"), [(2, 4), (3, 8)])
 @pytest.mark.parametrize(("length", "n"), [(28, 300), (450, 10)])
-def test_it_closes_right_at_any_length(attention, n_types, max_depth, length, n):
+def test_brackets_are_closed_correctly_at_any_length(attention, n_types, max_depth, length, n):
     task = Dyck(n_types=n_types, max_depth=max_depth, length=length)
     model = balanced_dyck(task, attention=attention, seed=3)
     batch = sampled(task, n)
@@ -230,12 +230,12 @@ def test_it_closes_right_at_any_length(attention, n_types, max_depth, length, n)
     assert (task.next_token_probabilities(batch).gather(2, likeliest[..., None]) > 0).all()  # nor opens wrongly
 
 
-def test_complete_words_are_closed_right_too():
+def test_brackets_of_complete_words_are_closed_correctly():
     task = Dyck(words="complete", length=40)
     assert interp.evaluate(balanced_dyck(task, attention="uneven"), task, n=100).accuracy.tolist() == [1, 1, 1, 1]
 
 
-def test_an_imbalanced_model_fails_where_words_are_long():
+def test_an_imbalanced_model_fails_on_long_words():
     task = Dyck()
     long = dataclasses.replace(task, length=450)
     model = balanced_dyck(task, imbalance=0.01)
@@ -245,7 +245,7 @@ def test_an_imbalanced_model_fails_where_words_are_long():
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
-def test_closed_pairs_leave_no_trace(attention):
+def test_matched_pairs_do_not_change_the_output(attention):
     task = Dyck(length=200)
     plain, padded = task.read("([["), task.read("([])" * 40 + "([[")
     for imbalance, same in ((0.0, True), (0.01, False)):
@@ -255,7 +255,7 @@ def test_closed_pairs_leave_no_trace(attention):
         assert torch.allclose(short, long, atol=1e-9, rtol=0) == same
 
 
-def test_scores_are_uniform_or_really_uneven():
+def test_scores_are_uniform_or_uneven():
     task = Dyck()
     batch = sampled(task, 5)
     for attention, spread in (("uniform", 0), ("uneven", 1)):
@@ -282,7 +282,7 @@ def test_a_balanced_checkpoint_loads(tmp_path):
 
 
 @pytest.mark.parametrize("make", [uniform_dyck, balanced_dyck, lambda task: balanced_dyck(task, attention="uneven")])
-def test_every_hook_point_of_a_known_answer_acts(make):
+def test_every_hook_point_of_a_known_answer_affects_the_logits(make):
     task = Dyck(n_types=3)
     model = make(task)
     before = model.state_dict()["unembed.weight"].clone()

@@ -1,4 +1,4 @@
-"""Dyck models written down, one head or several: they close every bracket, and each head is what it is said to be."""
+"""Hand-written Dyck models of one or several heads: accuracy, and the truth about each head."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from interp.tasks import Dyck
 
 
 @pytest.mark.parametrize("name", DYCK_ANSWERS)
-def test_each_head_is_what_it_is_said_to_be(name):
+def test_the_truth_about_each_head(name):
     answer = DYCK_ANSWERS[name](torch.Generator().manual_seed(len(name)))
     check_looks(answer)
     check_needs(answer)
@@ -19,11 +19,11 @@ def test_each_head_is_what_it_is_said_to_be(name):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_idle_heads_show_nothing(seed):
+def test_idle_heads_have_no_label(seed):
     check_looks(DYCK_ANSWERS["stack among idle heads"](torch.Generator().manual_seed(seed)))
 
 
-def test_a_head_of_several_does_what_one_does_alone():
+def test_one_of_several_heads_computes_the_same_as_a_single_head():
     task = Dyck(n_types=3, max_depth=4, length=24)
     states = bracket_states(task)
     sizes = {"n_heads": 3, "d_head": states.width, "output_projection": True}
@@ -35,19 +35,19 @@ def test_a_head_of_several_does_what_one_does_alone():
     assert torch.allclose(model.eval()(tokens), stack_dyck(task)(tokens), atol=1e-9)
 
 
-def test_either_of_two_that_cancel_is_loud():
+def test_removing_one_of_two_cancelling_heads_breaks_the_model():
     answer = dyck_decoy(torch.Generator().manual_seed(0), work="uneven", decoy="cancelled")
     assert min(lost(answer, [((0, 1),), ((0, 2),)], "mean").values()) > 0.2
 
 
-def test_the_generator_decides():
+def test_the_generator_determines_the_answer():
     first, again, other = (DYCK_ANSWERS["stack, zero decoy"](torch.Generator().manual_seed(s)) for s in (1, 1, 2))
     assert first.name == again.name != other.name
     for one, two in zip(first.model.parameters(), again.model.parameters(), strict=True):
         assert torch.equal(one, two)
 
 
-def test_it_refuses_what_it_does_not_know(as_a_user):
+def test_unknown_options_raise(as_a_user):
     with pytest.raises(ValueError, match="decoy is 'loud'"):
         dyck_decoy(torch.Generator(), decoy="loud")
     with pytest.raises(ValueError, match="work is 'hard'"):

@@ -1,4 +1,4 @@
-"""Known answers over LEGO chains: what they say of each head is what interventions find."""
+"""Known answers for LEGO: the truth about each head, compared with interventions."""
 
 import pytest
 import torch
@@ -76,16 +76,16 @@ def check(known: KnownAnswer) -> None:
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_the_truth_is_what_interventions_find(name):
+def test_the_truth_about_each_head_is_what_interventions_find(name):
     check(randomise(MAKERS[name](TASK, seeded(1)), seeded(2), rotate=True))
 
 
 @pytest.mark.parametrize("name", ["redundant", "detour"])
-def test_it_is_so_over_another_group_and_a_longer_chain(name):
+def test_the_truth_over_another_group_and_a_longer_chain(name):
     check(MAKERS[name](OTHER, seeded(3)))
 
 
-def test_faithful_heads_act_through_the_pattern_they_show():
+def test_faithful_heads_act_through_their_pattern():
     known = loop(OTHER, seeded())
     for kind in ("association", "manipulation"):
         chosen = [head for head in heads_that_are(known, "faithful") if known.heads[head].looks == kind]
@@ -101,8 +101,8 @@ def test_every_other_layer_of_a_head_is_faithful():
     assert truths == [["misleading", "faithful"], ["faithful", "misleading"]] * 2 + [["misleading", "faithful"]]
 
 
-def test_values_can_be_read_from_the_layer_that_is_told():
-    """A value stands in its own coordinates from then on, and nothing that depends on it stands there before."""
+def test_values_are_readable_from_the_stated_layer():
+    """From that layer on the value is in a register; before, the stream does not depend on it."""
     known, batch = detour(OTHER, seeded(), idle=1), batch_of(OTHER, 200)
     _, cache = known.model.run_with_cache(batch.tokens)
     for index, target in enumerate(OTHER.targets):
@@ -110,13 +110,13 @@ def test_values_can_be_read_from_the_layer_that_is_told():
         for depth in range(known.model.cfg.n_layers + 1):
             name = "blocks.0.hook_resid_pre" if depth == 0 else f"blocks.{depth - 1}.hook_resid_post"
             stream = cache[name][torch.arange(len(at)), at]
-            told = torch.linalg.lstsq(stream, torch.eye(3, dtype=torch.float64)[label], driver="gelsd").solution
-            right = ((stream @ told).argmax(-1) == label).double().mean()
+            weights = torch.linalg.lstsq(stream, torch.eye(3, dtype=torch.float64)[label], driver="gelsd").solution
+            right = ((stream @ weights).argmax(-1) == label).double().mean()
             assert right == 1 if depth >= known.readable[target] else right < 0.8, (target, depth)
 
 
 @pytest.mark.parametrize("n_vars", range(2, 7))
-def test_the_shortcut_tells_the_last_variable_and_no_other(n_vars):
+def test_the_shortcut_predicts_the_last_variable_and_no_other(n_vars):
     task, n = Lego(n_vars=n_vars), 400
     model, batch = lego_shortcut(task), task.sample(n, generator=seeded())
     logits, cache = model.run_with_cache(batch.tokens)
@@ -130,8 +130,8 @@ def test_the_shortcut_tells_the_last_variable_and_no_other(n_vars):
     torch.testing.assert_close(even, torch.full_like(even, 1 / task.n_ctx), atol=1e-12, rtol=0)
 
 
-def test_the_head_that_looks_elsewhere_does_not_act_through_where_it_looks():
-    """It tells where there is nothing to look at; on rows with a related key its pattern may be anything."""
+def test_the_association_head_of_the_shortcut_does_not_act_through_its_pattern():
+    """Only rows without a related key matter; on the others any pattern gives the same accuracy."""
     task, batch = TASK, batch_of(TASK)
     model = lego_shortcut(task)
     related = relations_of(task, batch, ["association"])["association"]
@@ -155,7 +155,7 @@ def test_the_head_that_looks_elsewhere_does_not_act_through_where_it_looks():
     assert accuracy["evened elsewhere"] < 0.8
 
 
-def test_the_shortcut_is_for_signs_in_the_format_of_the_paper():
+def test_the_shortcut_needs_signs_and_the_format_of_the_paper():
     with pytest.raises(ValueError, match="group='S3'; only for signs"):
         lego_shortcut(Lego(n_vars=2, group=S3))
     with pytest.raises(ValueError, match="sentence_format='compact'"):
@@ -165,7 +165,7 @@ def test_the_shortcut_is_for_signs_in_the_format_of_the_paper():
 
 
 @pytest.mark.parametrize("values", ["zero", "constant"])
-def test_decoys_write_nothing_that_differs(values):
+def test_decoys_write_no_information(values):
     known = decoys(TASK, seeded(), values=values)
     ours = [head for head, truth in known.heads.items() if head[1] == 2 and truth.truth == "misleading"]
     assert len(ours) == 1
@@ -176,7 +176,7 @@ def test_decoys_write_nothing_that_differs(values):
     assert (handed_on.abs().max() > 0) == (values == "constant")
 
 
-def test_the_detour_avoids_what_a_relation_points_at():
+def test_the_detour_avoids_relations():
     for seed in range(5):
         places = _places(OTHER, seeded(seed))
         assert sorted(places.tolist()) == list(range(OTHER.n_ctx))
@@ -184,7 +184,7 @@ def test_the_detour_avoids_what_a_relation_points_at():
         assert ((here - 1) // 5 == (places - 1) // 5).sum() <= 3
 
 
-def test_truth_goes_where_the_heads_go():
+def test_the_truth_follows_permuted_heads():
     known = redundant(TASK, seeded(), idle=1)
     order = [3, 2, 0, 1]  # first the idle head, then the second association head, ...
     permute_heads(known.model, [order])
@@ -199,7 +199,7 @@ def test_truth_goes_where_the_heads_go():
 
 
 @pytest.mark.parametrize("rotate", [False, True])
-def test_other_clothes_are_drawn_anew_and_change_nothing(rotate):
+def test_randomised_models_are_seeded_and_compute_the_same(rotate):
     known = decoys(TASK, seeded(), values="cancelled")
     tokens, weights = batch_of(TASK, 8).tokens, known.model.block(0).attention.q.weight.clone()
     before = known.model(tokens)
@@ -212,7 +212,7 @@ def test_other_clothes_are_drawn_anew_and_change_nothing(rotate):
     assert torch.equal(known.model.block(0).attention.q.weight, weights)  # the one that was given stays
 
 
-def test_a_stream_that_cannot_be_turned_is_refused():
+def test_a_stream_that_cannot_be_rotated_raises():
     from interp.known_answers import stack_dyck
     from interp.tasks import Dyck
 
@@ -223,7 +223,7 @@ def test_a_stream_that_cannot_be_turned_is_refused():
     assert randomise(known, seeded(), rotate=False).name == "stack, randomised"
 
 
-def test_tasks_are_drawn_at_random():
+def test_random_tasks_vary():
     drawn = [random_task(seeded(seed)) for seed in range(40)]
     assert {task.n_vars for task in drawn} == {2, 3, 4}
     assert {task.group.name for task in drawn} == {"Z2", "Z3", "S3"}

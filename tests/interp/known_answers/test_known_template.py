@@ -1,4 +1,4 @@
-"""Template models written down: exact on symbols never seen, and each head is what it is said to be."""
+"""Hand-written template models: accuracy on unseen symbols, and the truth about each head."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def accuracy(model, task, **options):
 
 
 @pytest.mark.parametrize("templates", FAMILIES)
-def test_it_tells_same_from_different_whatever_the_symbols(templates):
+def test_same_and_different_are_distinguished_for_any_symbols(templates):
     task = small(templates)
     model = template_same(task)
     for split in ("train", "validation", "test"):
@@ -43,12 +43,12 @@ def test_it_tells_same_from_different_whatever_the_symbols(templates):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_many_symbols_and_any_seed(seed):
+def test_accuracy_with_many_symbols_and_any_seed(seed):
     task = Template(templates=PAIR)  # 456 symbols
     assert accuracy(template_same(task, seed=seed), task) == 1
 
 
-def test_all_is_in_a_times_the_identity():
+def test_without_a_the_model_is_at_chance():
     task = small(FAMILIES[1])
     model = template_same(task)
     attention = model.block(0).attention
@@ -60,14 +60,14 @@ def test_all_is_in_a_times_the_identity():
     assert abs(accuracy(model, task) - task.chance) < 0.15
 
 
-def test_the_last_symbol_is_enough_where_it_decides():
+def test_gathering_from_the_previous_token():
     task = small(FAMILIES[1])
     assert accuracy(template_same(task, gather="previous"), task) == 1
     with pytest.raises(ValueError, match="do not determine its label"):
         template_same(small("match_to_sample"), gather="previous")
 
 
-def test_same_refuses_what_it_cannot_tell(as_a_user):
+def test_same_raises_on_other_tasks(as_a_user):
     with pytest.raises(ValueError, match="form='symbolic'"):
         template_same(small(("ab -> a",)))
     with pytest.raises(ValueError, match="fixed tokens X"):
@@ -78,7 +78,7 @@ def test_same_refuses_what_it_cannot_tell(as_a_user):
         same_decoy(torch.Generator(), decoy="loud")
 
 
-def test_symbols_are_kept_apart():
+def test_symbol_vectors_are_distinct():
     vectors = symbol_vectors(500)
     assert torch.allclose(vectors.norm(dim=1), torch.ones(500).double())
     assert vectors.sum(1).abs().max() < 1e-12
@@ -93,7 +93,7 @@ def test_symbols_are_kept_apart():
 )
 @pytest.mark.parametrize("cls", [False, True])
 @pytest.mark.parametrize("relative", [False, True])
-def test_it_copies_symbols_never_seen(templates, cls, relative):
+def test_unseen_symbols_are_copied(templates, cls, relative):
     task = small(templates, cls=cls)
     model = template_copy(task, relative=relative)
     assert accuracy(model, task) == 1
@@ -102,13 +102,13 @@ def test_it_copies_symbols_never_seen(templates, cls, relative):
     assert accuracy(model, task) < 0.2
 
 
-def test_it_writes_nothing_but_the_symbol_that_it_looks_at():
+def test_the_head_writes_only_the_attended_symbol():
     model = template_copy(small(("aba -> b",)))
     assert not model.block(0).attention.v.weight.any()
     assert not model.block(0).attention.o.weight.any()
 
 
-def test_copy_refuses_what_it_cannot_copy(as_a_user):
+def test_copy_raises_on_other_tasks(as_a_user):
     for templates in (("aba -> b", "aab -> b"), PAIR):
         with pytest.raises(ValueError, match="no place where every template has its label"):
             copied_from(small(templates))
@@ -121,14 +121,14 @@ def test_copy_refuses_what_it_cannot_copy(as_a_user):
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", TEMPLATE_ANSWERS)
-def test_each_head_is_what_it_is_said_to_be(name, seed):
+def test_the_truth_about_each_head(name, seed):
     answer = TEMPLATE_ANSWERS[name](torch.Generator().manual_seed(seed))
     check_looks(answer)
     check_needs(answer)
     check_patterns(answer)
 
 
-def test_the_generator_decides():
+def test_the_generator_determines_the_answer():
     first, again, other = (TEMPLATE_ANSWERS["same"](torch.Generator().manual_seed(seed)) for seed in (3, 3, 4))
     assert first.name == again.name
     assert first.task == again.task
@@ -137,7 +137,7 @@ def test_the_generator_decides():
     assert first.task != other.task
 
 
-def test_the_label_can_be_read_after_the_layer_that_is_named():
+def test_the_label_is_readable_from_the_stated_layer():
     answer = TEMPLATE_ANSWERS["same"](torch.Generator().manual_seed(0))
     batch, at = answer.task.sample(40, generator=torch.Generator().manual_seed(0)), same_registers(answer.task)
     _, cache = answer.model.run_with_cache(batch.tokens)

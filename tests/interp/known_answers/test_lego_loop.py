@@ -1,4 +1,4 @@
-"""The for-loop that was written down: it solves chains, in the layers and through the heads that it says."""
+"""The hand-written loop: accuracy, layers of resolution, labels of heads, and invariance."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def batch_of(task, n=40):
 
 
 @pytest.mark.parametrize("task", [Lego(n_vars=1), Lego(n_vars=5), Lego(n_vars=3, group=S3)], ids=["one", "five", "S3"])
-def test_it_solves_chains_of_any_length_and_group(task):
+def test_chains_of_any_length_and_group_are_solved(task):
     model, batch = lego_loop(task), batch_of(task)
     logits = model(batch.tokens)
     assert correct(task, logits, batch).all()
@@ -38,7 +38,7 @@ def test_it_solves_chains_of_any_length_and_group(task):
     assert correct(task, lego_loop(task, n_layers=2 * task.n_vars + 3)(batch.tokens), batch).all()  # nothing runs over
 
 
-def test_variable_i_is_there_after_two_i_and_one_layers_and_not_before(task, model):
+def test_variable_i_is_resolved_by_layer_two_i_and_not_before(task, model):
     batch = batch_of(task)
     for depth in range(1, 6):
         at_targets = model.at_depth(depth)(batch.tokens).gather(
@@ -49,12 +49,12 @@ def test_variable_i_is_there_after_two_i_and_one_layers_and_not_before(task, mod
         assert (~known).all(0).tolist() == [2 * i >= depth for i in range(3)]
 
 
-def test_heads_look_as_they_are_called(task, model):
+def test_heads_have_the_labels_association_and_manipulation(task, model):
     found = interp.classify_heads(model, task, n=32)
     assert [list(row) for row in found.label] == [["association", "manipulation"]] * 5
 
 
-def test_every_second_layer_of_a_head_matters_and_the_others_are_idle(task, model):
+def test_each_head_is_needed_in_every_second_layer(task, model):
     """Nothing new has come to be carried, or gathered, in the layers between: such a head looks as before."""
     drop = interp.ablate_heads(model, task, n=64).drop.mean(1).reshape(5, 2)
     matters = [[layer % 2 == (head == ASSOCIATION) for head in (ASSOCIATION, MANIPULATION)] for layer in range(5)]
@@ -62,7 +62,7 @@ def test_every_second_layer_of_a_head_matters_and_the_others_are_idle(task, mode
     assert (abs(drop[drop < 0.1]) == 0).all()
 
 
-def test_another_basis_hides_the_registers_and_changes_nothing(task):
+def test_a_rotated_stream_computes_the_same(task):
     model, batch = lego_loop(task), batch_of(task)
     logits, cache = model.run_with_cache(batch.tokens)
     rotation = mean_preserving_rotation(model.cfg.d_model, torch.Generator().manual_seed(1))
@@ -80,7 +80,7 @@ def test_another_basis_hides_the_registers_and_changes_nothing(task):
         torch.testing.assert_close(turned[name], cache[name] @ rotation, atol=1e-6, rtol=0)
 
 
-def test_norms_hand_on_what_they_get(task, model):
+def test_norms_are_the_identity(task, model):
     _, cache = model.run_with_cache(batch_of(task).tokens)
     for layer in range(5):
         stream = cache[f"blocks.{layer}.hook_resid_pre"]
@@ -88,6 +88,6 @@ def test_norms_hand_on_what_they_get(task, model):
         assert stream.mean(-1).abs().max() < 1e-12
 
 
-def test_the_compact_format_is_refused():
+def test_the_compact_format_raises():
     with pytest.raises(ValueError, match="sentence_format='compact'; the loop needs 'paper'"):
         lego_loop(Lego(n_vars=2, sentence_format="compact"))

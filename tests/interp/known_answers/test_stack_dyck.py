@@ -1,4 +1,4 @@
-"""The head that reads the stack looks like it, and acts through what it looks like."""
+"""The hand-written stack head: accuracy, pattern, and label."""
 
 from dataclasses import replace
 
@@ -14,13 +14,13 @@ LANGUAGES = [(2, 4), (3, 4), (2, 8)]
 
 @pytest.mark.parametrize(("n_types", "max_depth"), LANGUAGES)
 @pytest.mark.parametrize(("length", "n"), [(28, 60), (2000, 1)])
-def test_it_closes_every_bracket_at_any_length(n_types, max_depth, length, n):
+def test_the_stack_head_closes_every_bracket_at_any_length(n_types, max_depth, length, n):
     task = Dyck(n_types=n_types, max_depth=max_depth, length=length)
     result = interp.evaluate(stack_dyck(task), task, n=n)
     assert (result.accuracy[:2] == 1).all()
 
 
-def test_all_of_its_attention_is_on_the_top_of_the_stack():
+def test_all_attention_is_on_the_top_of_the_stack():
     task = Dyck(n_types=2, max_depth=4)
     model, batch = stack_dyck(task), task.sample(30, generator=torch.Generator().manual_seed(0), split="test")
     name = "blocks.0.attn.hook_pattern"
@@ -32,7 +32,7 @@ def test_all_of_its_attention_is_on_the_top_of_the_stack():
     assert pattern[..., 0][~open_].min() > 1 - 1e-12  # [START] where nothing is open
 
 
-def test_it_is_called_stack_like_and_nothing_is_left_without_its_pattern():
+def test_the_stack_head_is_labelled_and_acts_through_its_pattern():
     task = Dyck(n_types=2, max_depth=4)
     model = stack_dyck(task)
     assert interp.classify_heads(model, task, n=40).label[0][0] == "stack_top"

@@ -1,4 +1,4 @@
-"""The suite of known answers: named, seeded, and audited right, every head of every model."""
+"""Suite of known answers: names, seeds, and true verdicts on every head."""
 
 import pytest
 import torch
@@ -13,18 +13,18 @@ MORE = 1024
 JOBS = 2
 
 
-def test_there_are_many_and_each_has_a_name():
+def test_names_of_the_suite():
     assert len(SUITE) >= 60
     assert {name.split()[0] for name in SUITE} == {"loop", "shortcut", "dyck", "template"}
 
 
-def test_an_unknown_name_is_refused():
+def test_an_unknown_name_raises():
     with pytest.raises(ValueError, match="name is 'lego'; the suite has loop Z2 0, "):
         known_answer("lego", 0)
 
 
 @pytest.mark.parametrize("name", ["loop Z3 2", "shortcut 1", "dyck uneven, cancelled decoy", "template same"])
-def test_a_seed_decides_everything(name):
+def test_the_seed_determines_an_answer(name):
     first, again, other = (known_answer(name, seed) for seed in (4, 4, 5))
     weights, same, others = (one.model.state_dict() for one in (first, again, other))
     assert first.heads == again.heads
@@ -35,7 +35,7 @@ def test_a_seed_decides_everything(name):
     )
 
 
-def test_the_suite_gives_them_in_order():
+def test_the_suite_is_in_order():
     answers = suite(1)
     for name in list(SUITE)[:2]:
         given, wanted = next(answers), known_answer(name, 1)
@@ -46,7 +46,7 @@ def test_the_suite_gives_them_in_order():
 
 
 @pytest.mark.parametrize("name", [name for name in SUITE if not name.startswith("loop")])
-def test_every_head_has_a_truth_and_partners_that_exist(name):
+def test_every_head_has_a_truth_and_existing_partners(name):
     answer = known_answer(name, 0)
     shape = answer.model.cfg
     assert set(answer.heads) == {(layer, head) for layer in range(shape.n_layers) for head in range(shape.n_heads)}
@@ -100,7 +100,7 @@ def wrong_probes(name, seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_every_head_of_every_answer_gets_the_verdict_that_is_true(seed):
+def test_every_head_of_every_answer_gets_the_true_verdict(seed):
     """Loops, which take longest, from one seed; the audit study has three."""
     names = [name for name in SUITE if seed == 0 or not name.startswith("loop")]
     wrong = side_by_side(wrong_verdicts, seed, tuple(names))

@@ -1,4 +1,4 @@
-"""Larger models, other orders of heads and other scales: the function stays."""
+"""Enlarged models, permuted heads and rescaled weights compute the same function."""
 
 import pytest
 import torch
@@ -61,7 +61,7 @@ def test_a_larger_model_computes_the_same(options, more):
     torch.testing.assert_close(model(INPUT), before, atol=0, rtol=0)
 
 
-def test_new_registers_come_before_the_coordinate_that_balances():
+def test_new_registers_precede_the_balancing_coordinate():
     model = noisy()
     larger = enlarge(model, registers=3)
     stream = larger.run_with_cache(INPUT)[1]["blocks.1.hook_resid_post"]
@@ -70,7 +70,7 @@ def test_new_registers_come_before_the_coordinate_that_balances():
     assert (stream[..., 8:11] == 0).all()
 
 
-def test_what_cannot_be_enlarged_is_refused():
+def test_models_that_cannot_be_enlarged_raise():
     tied = lego_loop(TASK)
     with pytest.raises(ValueError, match="layers is 1, but the model is tied"):
         enlarge(tied, layers=1)
@@ -84,7 +84,7 @@ def test_what_cannot_be_enlarged_is_refused():
 
 
 @pytest.mark.parametrize("options", [*OPTIONS, {"block": "bare"}], ids=["plain", "tied", "identities", "bare"])
-def test_heads_change_places(options):
+def test_permuted_heads_compute_the_same(options):
     model = noisy(**options)
     before, seen = model.run_with_cache(INPUT)
     orders = [[1, 0]] if options.get("tied") else [[1, 0], [0, 1]]
@@ -96,7 +96,7 @@ def test_heads_change_places(options):
         torch.testing.assert_close(cache[name], seen[name][:, orders[layer % len(orders)]], atol=1e-9, rtol=0)
 
 
-def test_an_order_that_is_none_is_refused():
+def test_an_order_that_is_no_permutation_raises():
     model = noisy()
     with pytest.raises(ValueError, match="2 blocks"):
         permute_heads(model, [[0, 1]])
@@ -113,7 +113,7 @@ def test_an_order_that_is_none_is_refused():
     [*OPTIONS, {"block": "bare"}, {"d_model": 8, "output_projection": False}],
     ids=["plain", "tied", "identities", "bare", "beside"],
 )
-def test_other_scales_change_nothing(options):
+def test_rescaled_weights_compute_the_same(options):
     model = noisy(**options)
     before, seen = model.run_with_cache(INPUT)
     weights = [parameter.clone() for parameter in model.stored_blocks[0].parameters()]
@@ -128,7 +128,7 @@ def test_other_scales_change_nothing(options):
 
 
 @pytest.mark.parametrize("make", [stack_dyck, uniform_dyck])
-def test_models_of_brackets_keep_their_function(make):
+def test_dyck_models_compute_the_same_after_rescaling(make):
     task = Dyck(n_types=2, max_depth=3, length=12)
     model = make(task)
     before = model(tokens_of(task))
@@ -137,7 +137,7 @@ def test_models_of_brackets_keep_their_function(make):
     torch.testing.assert_close(model(tokens_of(task)), before, atol=1e-8, rtol=0)
 
 
-def test_the_loop_survives_all_of_it():
+def test_the_loop_computes_the_same_after_all_transforms():
     model = lego_loop(TASK)
     before = model(tokens_of(TASK))
     model = enlarge(model, heads=2, registers=5, layers=1, untie=True)

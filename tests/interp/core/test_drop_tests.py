@@ -18,7 +18,7 @@ CELLS = 4000
 
 
 def of_counts(n, lost, gained=0):
-    """One cell: `n` samples of one answer, of which some are lost and some gained."""
+    """One cell of `n` samples of one answer, of which some are lost and some gained."""
     drop = np.zeros((n, 1))
     drop[:lost], drop[n - gained :] = 1, -1 if gained else 0
     return drop, np.ones((n, 1))
@@ -29,11 +29,11 @@ def single_answers(n, lost, gained, cells=CELLS, seed=0):
     return (drawn < lost).astype(float) - (drawn > 1 - gained), np.ones((n, cells))
 
 
-def clusters(n, lost, gained, *, alike, answers=6, cells=CELLS, seed=0):
-    """Several answers per sample; what one loses the others lose too, up to all of them where `alike` is 1."""
+def clusters(n, lost, gained, *, correlation, answers=6, cells=CELLS, seed=0):
+    """Several answers per sample with a given correlation between their losses; at 1 all are lost together."""
     rng = np.random.default_rng(seed)
     lose, gain, stay = (
-        rng.standard_gamma(rate * (1 / alike - 1), (n, cells)) for rate in (lost, gained, 1 - lost - gained)
+        rng.standard_gamma(rate * (1 / correlation - 1), (n, cells)) for rate in (lost, gained, 1 - lost - gained)
     )
     asked = np.full((n, cells), answers)
     losses = rng.binomial(asked, lose / np.maximum(lose + gain + stay, 1e-300))
@@ -82,7 +82,7 @@ def test_gains_never_make_a_head_look_more_harmful():
     assert with_gains < alone
 
 
-# how likely are so many?
+# p values of counts
 
 
 @pytest.mark.parametrize(("n", "lost", "gained"), [(100, 30, 0), (100, 30, 12), (40, 9, 3)])
@@ -114,9 +114,9 @@ def test_alarms_at_the_threshold_are_as_rare_as_they_are_called(n, threshold, ga
 
 @pytest.mark.parametrize("gained", [0.0, 0.2])
 @pytest.mark.parametrize("threshold", [0.1, 0.2])
-@pytest.mark.parametrize("alike", [0.1, 0.5, 0.95])
-def test_answers_that_depend_on_one_another_raise_no_more_alarms(threshold, gained, alike):
-    drop, asked = clusters(256, threshold + gained, gained, alike=alike, cells=2000)
+@pytest.mark.parametrize("correlation", [0.1, 0.5, 0.95])
+def test_answers_that_depend_on_one_another_raise_no_more_alarms(threshold, gained, correlation):
+    drop, asked = clusters(256, threshold + gained, gained, correlation=correlation, cells=2000)
     for p in drop_tests(drop, asked, np.array(threshold)):
         for level in (0.05, 0.01):
             assert (p <= level).mean() <= rarely(level, 2000)
@@ -131,7 +131,7 @@ def test_a_first_loss_never_speaks_for_harmlessness():
 
 
 def test_rare_losses_that_come_together_raise_no_more_alarms():
-    drop, asked = clusters(64, 0.05, 0, alike=0.9)
+    drop, asked = clusters(64, 0.05, 0, correlation=0.9)
     assert (few(drop, asked, 0.05) <= 0.001).mean() <= rarely(0.001)
 
 
@@ -144,13 +144,13 @@ def test_what_is_far_from_the_threshold_is_told():
     assert few(*of_counts(n, 100), 0.1)[0] > 0.999
     assert few(*of_counts(n, 0), 0.1)[0] < 1e-6
     assert many(*of_counts(n, 0), 0.1)[0] > 0.999
-    drop, asked = clusters(n, 0.4, 0.0, alike=0.5, cells=50)
+    drop, asked = clusters(n, 0.4, 0.0, correlation=0.5, cells=50)
     assert many(drop, asked, 0.1).max() < 1e-4
-    drop, asked = clusters(n, 0.005, 0.0, alike=0.1, cells=50)
+    drop, asked = clusters(n, 0.005, 0.0, correlation=0.1, cells=50)
     assert few(drop, asked, 0.2).max() < 1e-4
 
 
-@pytest.mark.parametrize("sample", [single_answers, lambda *rates: clusters(*rates, alike=0.5)])
+@pytest.mark.parametrize("sample", [single_answers, lambda *rates: clusters(*rates, correlation=0.5)])
 def test_p_is_monotone_in_the_threshold(sample):
     drop, asked = sample(64, 0.2, 0.05)
     thresholds = np.linspace(0.01, 0.9, 12)
@@ -186,10 +186,12 @@ def test_only_samples_that_were_asked_count():
 
 @pytest.mark.parametrize("gained", [0.0, 0.2])
 @pytest.mark.parametrize("drop", [0.0, 0.1, 0.5])
-@pytest.mark.parametrize("alike", [None, 0.5])
-def test_intervals_hold_the_drop(drop, gained, alike):
+@pytest.mark.parametrize("correlation", [None, 0.5])
+def test_intervals_hold_the_drop(drop, gained, correlation):
     sizes = (100, drop + gained, gained)
-    drops, asked = single_answers(*sizes) if alike is None else clusters(*sizes, alike=alike, cells=2000)
+    drops, asked = (
+        single_answers(*sizes) if correlation is None else clusters(*sizes, correlation=correlation, cells=2000)
+    )
     shown, low, high = drop_interval(drops, asked)
     assert np.allclose(shown, drops.sum(0) / asked.sum(0))
     assert ((low <= drop) & (drop <= high)).mean() >= CONFIDENCE
@@ -228,17 +230,17 @@ def test_trials_are_the_samples_where_each_has_one_answer():
     assert (share[0], trials[0]) == (pytest.approx(30 / 80), pytest.approx(80))
 
 
-def test_answers_that_are_all_alike_are_one_trial_and_independent_ones_are_many():
-    alike = np.repeat([[6.0], [0.0]], 50, 0)
-    _, trials = effective_trials(alike, np.full((100, 1), 6.0))
+def test_effective_trials_of_equal_and_of_independent_answers():
+    correlation = np.repeat([[6.0], [0.0]], 50, 0)
+    _, trials = effective_trials(correlation, np.full((100, 1), 6.0))
     assert trials[0] == pytest.approx(100)
-    apart, asked = clusters(500, 0.3, 0.0, alike=1e-6, cells=20)
+    apart, asked = clusters(500, 0.3, 0.0, correlation=1e-6, cells=20)
     assert effective_trials(apart, asked)[1].mean() == pytest.approx(3000, rel=0.05)
 
 
-@pytest.mark.parametrize("alike", [0.1, 0.9])
-def test_trials_are_those_behind_the_pooled_interval(alike):
-    right, asked = clusters(60, 0.3, 0.0, alike=alike, cells=10)
+@pytest.mark.parametrize("correlation", [0.1, 0.9])
+def test_trials_are_those_behind_the_pooled_interval(correlation):
+    right, asked = clusters(60, 0.3, 0.0, correlation=correlation, cells=10)
     share, trials = effective_trials(right, asked)
     pooled, low, high = pooled_interval(right, asked)
     assert np.allclose(pooled, share)
