@@ -1,1 +1,1 @@
-"""Papers, one folder each, and the frame they share: what a claim is, how a study runs, resumes and reports."""
+"""Case studies, one folder per paper, and the shared code for claims, runs and reports in `frame`."""

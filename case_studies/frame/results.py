@@ -52,12 +52,7 @@ class ClaimResult:
         """Plain values, ready for JSON."""
         claim, m = self.claim, self.measurement
         return {
-            "id": claim.id,
-            "source": claim.source,
-            "statement": claim.statement,
-            "paper": claim.paper,
-            "rule": claim.rule,
-            "quantity": claim.quantity,
+            **{name: getattr(claim, name) for name in ("id", "source", "statement", "paper", "rule", "quantity")},
             "measured": m.value if m else None,
             "interval": [m.low, m.high] if m else None,
             "n": m.n if m else None,

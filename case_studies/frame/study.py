@@ -94,71 +94,67 @@ class Study:
                 lines.append(textwrap.fill(where, 100, initial_indent="    ", subsequent_indent="           "))
         return "\n".join(lines)
 
-    def run(self, **options: Any) -> StudyResult:
-        """`run_study` with this study."""
-        return run_study(self, **options)
+    def run(
+        self,
+        *,
+        size: Size = "quick",
+        only: Sequence[str] = (),
+        folder: str | Path = "runs/reproduce",
+        n_jobs: int = 2,
+        fresh: bool = False,
+        seed: int = 0,
+        device: str | None = None,
+    ) -> StudyResult:
+        """Train, measure, judge and write the page, reusing models and measurements that are still valid.
 
+        Args:
+            size: Size of the study.
+            only: Ids of the claims to run, or prefixes of ids; default: all. Other claims keep their stored
+                measurements.
+            folder: Folder of studies and models.
+            n_jobs: Number of processes, each with one torch thread; on a GPU, models are trained sequentially.
+            fresh: Whether to train and measure the chosen claims again.
+            seed: Determines the measurements; each model has its own training seed.
+            device: Device for training, such as `cuda`; default: CPU. Measuring always uses the CPU.
 
-def run_study(
-    study: Study,
-    *,
-    size: Size = "quick",
-    only: Sequence[str] = (),
-    folder: str | Path = "runs/reproduce",
-    n_jobs: int = 2,
-    fresh: bool = False,
-    seed: int = 0,
-    device: str | None = None,
-) -> StudyResult:
-    """Train, measure, judge and write the page, reusing models and measurements that are still valid.
+        Returns:
+            Every claim of the study, in its order, with its measurement and verdict.
 
-    Args:
-        study: What to run.
-        size: Size of the study.
-        only: Ids of the claims to run, or prefixes of ids; default: all. Other claims keep their stored measurements.
-        folder: Folder of studies and models.
-        n_jobs: Number of processes, each with one torch thread; on a GPU, models are trained sequentially.
-        fresh: Whether to train and measure the chosen claims again.
-        seed: Determines the measurements; each model has its own training seed.
-        device: Device for training, such as `cuda`; default: CPU. Measuring always uses the CPU.
-
-    Returns:
-        Every claim of the study, in its order, with its measurement and verdict.
-
-    Raises:
-        ValueError: an unknown size or claim, a group that the study does not have, an unavailable device, or a
-            training that fails.
-        RuntimeError: a measure or a judge raised. All other claims have been measured and written by then.
-    """
-    check_size(size)
-    chosen = study.choose(only)
-    if n_jobs < 1:
-        raise ValueError(f"n_jobs is {n_jobs}; give at least one process.")
-    if device is not None:
-        check_device(device)
-    started = time.perf_counter()
-    run = _Run(study, size, Path(folder), n_jobs, seed)
-    to_measure = run.to_measure(chosen, fresh)
-    trained = run.train(to_measure, fresh, device)
-    errors = run.measure(to_measure)
-    claims = run.results(errors)
-    manifest = environment() | {
-        "seed": seed,
-        "models": run.models_used() | {"trained_now": trained},
-        "measured_now": len(to_measure) - len(errors),
-        "seconds": round(run.training_seconds() + sum(one.seconds or 0.0 for one in claims), 1),
-        "wall_seconds": round(time.perf_counter() - started, 1),
-    }
-    result = StudyResult(study=study.name, size=size, claims=claims, manifest=manifest, page=run.folder / "report.html")
-    write_json(run.folder / "claims.json", result.to_dict())
-    write_study_page(result, title=study.title, lead=study.lead)
-    if errors:
-        claim_id, error = next(iter(errors.items()))
-        raise RuntimeError(
-            f"{len(errors)} of {len(to_measure)} claims could not be measured ({', '.join(errors)}); the others are in "
-            f"{result.page}. {claim_id}:\n{error}"
-        )
-    return result
+        Raises:
+            ValueError: an unknown size or claim, a group that the study does not have, an unavailable device, or a
+                training that fails.
+            RuntimeError: a measure or a judge raised. All other claims have been measured and written by then.
+        """
+        check_size(size)
+        chosen = self.choose(only)
+        if n_jobs < 1:
+            raise ValueError(f"n_jobs is {n_jobs}; give at least one process.")
+        if device is not None:
+            check_device(device)
+        started = time.perf_counter()
+        run = _Run(self, size, Path(folder), n_jobs, seed)
+        to_measure = run.to_measure(chosen, fresh)
+        trained = run.train(to_measure, fresh, device)
+        errors = run.measure(to_measure)
+        claims = run.results(errors)
+        manifest = environment() | {
+            "seed": seed,
+            "models": run.models_used() | {"trained_now": trained},
+            "measured_now": len(to_measure) - len(errors),
+            "seconds": round(run.training_seconds() + sum(one.seconds or 0.0 for one in claims), 1),
+            "wall_seconds": round(time.perf_counter() - started, 1),
+        }
+        page = run.folder / "report.html"
+        result = StudyResult(study=self.name, size=size, claims=claims, manifest=manifest, page=page)
+        write_json(run.folder / "claims.json", result.to_dict())
+        write_study_page(result, title=self.title, lead=self.lead)
+        if errors:
+            claim_id, error = next(iter(errors.items()))
+            raise RuntimeError(
+                f"{len(errors)} of {len(to_measure)} claims could not be measured ({', '.join(errors)}); the rest is "
+                f"in {page}. {claim_id}:\n{error}"
+            )
+        return result
 
 
 class _Run:

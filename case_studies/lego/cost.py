@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import altair as alt
 import pandas as pd
@@ -149,14 +150,12 @@ def measure_linear(evidence: Evidence) -> Measurement:
     names = list(dict.fromkeys(name for name, _ in found))
     ratios = {name: found[name, long].over(found[name, short]) for name in names}
     kept = {f"{name}, kept bytes": found[name, long].kept / found[name, short].kept for name in names}
-    value, low, high = _largest(ratios[name] for name in LINEAR)
-    return Measurement(
-        value=value, low=low, high=high, n=effort.rounds, unit="rounds",
-        numbers={**{name: ratio[0] for name, ratio in ratios.items()}, **kept, "tokens, times": long / short,
-                 "threads": torch.get_num_threads()},
-        tables=[("One head, forward and backward, batch of one sequence", _rows(found))],
+    return _measured(
+        [ratios[name] for name in LINEAR], effort.rounds,
+        numbers={**{name: ratio[0] for name, ratio in ratios.items()}, **kept, "tokens, times": long / short},
+        table=("One head, forward and backward, batch of one sequence", _rows(found)),
         charts=_charts(found, title=f"one head, forward and backward, n = {effort.rounds} rounds"),
-        note=f"{QUARTILES} Heads that need token maps compute them in every call.",
+        note="Heads that need token maps compute them in every call.",
     )  # fmt: skip
 
 
@@ -166,16 +165,14 @@ def measure_head(evidence: Evidence) -> Measurement:
     found = take_turns(heads_of_each_kind(seed=evidence.seed), rounds=rounds)
     learned = found["learned", SHORT]
     ratios = {name: one.over(learned) for (name, _), one in found.items()}
-    value, low, high = _largest(ratios[name] for name in FIXED)
     bars = {name: ratios[name][0] for name in ("learned", *FIXED)}
-    return Measurement(
-        value=value, low=low, high=high, n=rounds, unit="rounds",
-        numbers={**{f"{name} over learned": ratio[0] for name, ratio in ratios.items()},
-                 "threads": torch.get_num_threads()},
-        tables=[(f"One head, forward and backward, {HEAD_BATCH} x {SHORT} tokens", _rows(found))],
+    return _measured(
+        [ratios[name] for name in FIXED], rounds,
+        numbers={f"{name} over learned": ratio[0] for name, ratio in ratios.items()},
+        table=(f"One head, forward and backward, {HEAD_BATCH} x {SHORT} tokens", _rows(found)),
         charts=[_bars(bars, "time over a learned head's", f"one head, {SHORT} tokens, n = {rounds} rounds")],
-        note=f"{QUARTILES} Every fixed head computes its own token maps, which a model computes once for all layers; "
-        "they are also timed separately. The learned head needs none and stores no scores, as in training.",
+        note="Every fixed head computes its own token maps, which a model computes once for all layers; they are also "
+        "timed separately. The learned head needs none and stores no scores, as in training.",
     )  # fmt: skip
 
 
@@ -190,21 +187,32 @@ def measure_time(evidence: Evidence) -> Measurement:
             one, other = found[ours, SHORT], found[theirs, SHORT]
             numbers[f"{ours} over {theirs}"] = one.over(other)[0]
             numbers[f"{ours} over {theirs}, kept bytes"] = one.kept / other.kept
-    value, low, high = _largest(found[name, SHORT].over(found[PUBLISHED, SHORT]) for name in ("Hardcode", "Hybrid"))
     title = f"{LAYERS} layers, forward and backward, {effort.tokens} tokens, n = {effort.model_rounds} rounds"
-    return Measurement(
-        value=value, low=low, high=high, n=effort.model_rounds, unit="rounds",
-        numbers={**numbers, "threads": torch.get_num_threads()},
-        tables=[(f"{LAYERS} layers of base width, forward and backward of {effort.tokens} tokens", _rows(found))],
+    return _measured(
+        [found[name, SHORT].over(found[PUBLISHED, SHORT]) for name in ("Hardcode", "Hybrid")], effort.model_rounds,
+        numbers=numbers,
+        table=(f"{LAYERS} layers of base width, forward and backward of {effort.tokens} tokens", _rows(found)),
         charts=_charts(found, title=title),
-        note=f"{QUARTILES} No dropout, a vocabulary of 512, logits at every position; equal numbers of tokens at all "
-        "lengths.",
+        note="No dropout, a vocabulary of 512, logits at every position; equal numbers of tokens at all lengths.",
     )  # fmt: skip
 
 
-def _largest(found: Iterable[tuple[float, float, float]]) -> tuple[float, float, float]:
+def _measured(
+    ratios: Iterable[tuple[float, float, float]], rounds: int, *, numbers: Mapping[str, float], table: Any,
+    charts: list[alt.TopLevelMixin], note: str,
+) -> Measurement:  # fmt: skip
+    """The measurement of the largest of timed ratios."""
+    value, low, high = _largest(ratios)
+    return Measurement(
+        value=value, low=low, high=high, n=rounds, unit="rounds",
+        numbers={**numbers, "threads": torch.get_num_threads()}, tables=[table], charts=charts,
+        note=f"{QUARTILES} {note}",
+    )  # fmt: skip
+
+
+def _largest(ratios: Iterable[tuple[float, float, float]]) -> tuple[float, float, float]:
     """Maximum of the medians, of the lower and of the upper quartiles."""
-    value, low, high = (max(values) for values in zip(*found, strict=True))
+    value, low, high = (max(values) for values in zip(*ratios, strict=True))
     return value, low, high
 
 

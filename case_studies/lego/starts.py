@@ -5,7 +5,6 @@ from typing import Any
 
 import altair as alt
 import numpy as np
-import torch
 from jaxtyping import Float
 
 from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, above, rule_text, t_interval, within
@@ -13,14 +12,14 @@ from case_studies.frame.evidence import Evidence, ModelSpec
 from case_studies.lego.curves import accuracy_rows, depth_curves, learning_chart
 from case_studies.lego.generalisation import LARGE
 from hooks import TransformerStack, make_model
+from interp.core.activations import patterns_on
 from interp.core.randomness import derived_generator
 from interp.heads.classify import HeadPatterns, classify_heads
 from interp.tasks import Lego
 from interp.training.pretrained import pretrained
+from interp.view.points import small_maps
 
 FIGURE = "LEGO, Section 4.2 and Figure 6"
-FAINT = 0.03
-"""Smallest attention weight drawn in the gallery."""
 SAME = 0.05
 """Margin within which accuracies count as equal."""
 NO_TIME = "Pretraining on text takes longer than the whole study at this size."
@@ -98,38 +97,17 @@ def measure_emergence(evidence: Evidence, *, start: str) -> Measurement:
     )  # fmt: skip
 
 
-@torch.no_grad()
-def gallery(model, task: Lego, found: HeadPatterns, *, seed: int) -> alt.TopLevelMixin:
+def gallery(model: TransformerStack, task: Lego, found: HeadPatterns, *, seed: int) -> alt.TopLevelMixin:
     """Attention patterns of every head on one sentence, with their labels: Figure 7."""
     batch = task.sample(1, generator=derived_generator(seed, "gallery"), split="test")
     words = task.vocab.words(batch.tokens[0])
-    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
-    _, cache = model.eval().run_with_cache(batch.tokens, **batch.model_inputs(), names_filter=names)
-    rows = []
-    for layer, name in enumerate(names):
-        for head, pattern in enumerate(cache[name][0].numpy()):
-            title = f"{layer}.{head} {found.label[layer][head]}"
-            rows += [
-                {"head": title, "query": query, "key": key, "attention": round(float(value), 3),
-                 "from": words[query], "to": words[key]}
-                for (query, key), value in np.ndenumerate(pattern) if value >= FAINT
-            ]  # fmt: skip
-    size = len(words)
-    axis = alt.Axis(
-        values=list(range(size)), labelExpr=f"{words!r}[datum.value]", labelAngle=0, labelFontSize=7, title=None
-    )
-    position = alt.Scale(domain=list(range(size)))
-    chart = alt.Chart(alt.InlineData(values=rows)).mark_rect().encode(
-        alt.X("key:O", scale=position, axis=axis), alt.Y("query:O", scale=position, axis=axis),
-        alt.Color("attention:Q", scale=alt.Scale(range=["#ffffff", "#08306b"], domain=[0, 1])),
-        tooltip=["head:N", "from:N", "to:N", "attention:Q"],
-    ).properties(width=8 * size, height=8 * size)  # fmt: skip
-    heads = list(dict.fromkeys(row["head"] for row in rows))
-    return chart.facet(
-        facet=alt.Facet("head:N", title=None, sort=heads), columns=model.cfg.n_heads,
-        title=f"one sentence, n = 1; rows are queries, columns are keys; weights below {FAINT:.0%} not shown: "
-        f"{' '.join(words)}",
-    )  # fmt: skip
+    patterns = patterns_on([model], batch)[:, 0, 0].numpy()
+    maps = {
+        f"{layer}.{head} {found.label[layer][head]}": patterns[layer, head]
+        for layer, head in np.ndindex(patterns.shape[:2])
+    }
+    title = f"one sentence, n = 1; rows are queries, columns are keys: {' '.join(words)}"
+    return small_maps(maps, tokens=words, columns=model.cfg.n_heads, title=title)
 
 
 def judge_emergence(m: Measurement) -> ClaimVerdict:

@@ -7,7 +7,6 @@ import pytest
 import toys
 
 import interp.training.sweeps
-from case_studies.frame.study import run_study
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ def reproduce(tmp_path, trained):
     def run(study=toys.STUDY, **options):
         trained.clear()
         toys.MEASURED.clear()
-        result = run_study(study, folder=tmp_path, n_jobs=1, **options)
+        result = study.run(folder=tmp_path, n_jobs=1, **options)
         folder = tmp_path / study.name / result.size
         return SimpleNamespace(
             result=result,

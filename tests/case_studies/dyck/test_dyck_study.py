@@ -16,7 +16,6 @@ from case_studies.dyck.models import SEEDS
 from case_studies.dyck.study import STUDY
 from case_studies.frame.claims import correlation
 from case_studies.frame.evidence import SIZES
-from case_studies.frame.study import run_study
 from interp.training.settings import TrainSettings
 
 groups = cache(STUDY.groups)
@@ -170,7 +169,7 @@ def test_study_runs_on_nearly_untrained_models(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("case_studies.dyck.heads.N_ABLATE", {"quick": 8})
     for name, small in (("DRAWS", 2), ("CANDIDATES", (6, 9)), ("PER_WEIGHT", 8), ("N_SEQUENCES", {"quick": 8})):
         monkeypatch.setattr(f"case_studies.dyck.pruning.{name}", small)
-    result = run_study(tiny, folder=tmp_path, n_jobs=1)
+    result = tiny.run(folder=tmp_path, n_jobs=1)
     results = check_measured(STUDY, result)
     assert results["learned.no-positions"].label == "not reproduced"
     assert results["variation.no-positions.last-layer"].label == "inconclusive"

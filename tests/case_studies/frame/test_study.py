@@ -19,7 +19,7 @@ from toys import CLAIMS, FAILING, PASSING, STUDY, specs
 from case_studies.frame import measuring
 from case_studies.frame.claims import Measurement
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.study import Study, run_study
+from case_studies.frame.study import Study
 
 
 def by_id(run):
@@ -189,7 +189,7 @@ def test_a_study_refuses():
         with pytest.raises(ValueError, match=words):
             replace(STUDY, **changes)
     with pytest.raises(ValueError, match="n_jobs is 0"):
-        run_study(STUDY, n_jobs=0)
+        STUDY.run(n_jobs=0)
 
 
 def test_a_group_that_is_not_there_is_named(reproduce):
@@ -345,7 +345,7 @@ def test_what_goes_to_another_process_can_go_there():
 def test_two_processes_give_what_one_gives(reproduce, tmp_path, capsys):
     one = reproduce()
     threads = torch.get_num_threads()
-    result = run_study(STUDY, folder=tmp_path / "two", n_jobs=2)
+    result = STUDY.run(folder=tmp_path / "two", n_jobs=2)
     two = json.loads((tmp_path / "two/toy/quick/claims.json").read_text())
     assert without(two) == without(one.content)
     assert toys.MEASURED == ["constant", "accuracy", "drawn"]  # of the one process alone
@@ -361,11 +361,10 @@ import os, signal, sys
 sys.path[:0] = [{tests!r}]
 import toys
 from dataclasses import replace
-from case_studies.frame.study import run_study
 def killed(evidence):
     os.kill(os.getpid(), signal.SIGKILL)
 claims = [toys.PASSING, replace(toys.FAILING, measure=killed), toys.DRAWN]
-run_study(replace(toys.STUDY, claims=claims), folder={folder!r}, n_jobs=1)
+replace(toys.STUDY, claims=claims).run(folder={folder!r}, n_jobs=1)
 """
 
 

@@ -5,7 +5,7 @@ import pytest
 import interp
 from case_studies.frame.claims import Claim, Measurement
 from case_studies.frame.evidence import ModelSpec
-from case_studies.frame.study import Study, run_study
+from case_studies.frame.study import Study
 from interp import TrainSettings
 from interp.tasks import Lego
 
@@ -26,10 +26,10 @@ def test_a_study_trains_on_the_device_and_keys_do_not_depend_on_it(tmp_path, mon
     study = Study(name="toy", title="Toy", lead="Nothing.", claims=[claim], groups=lambda size: {"all": [spec]})
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(ValueError, match="device is 'cuda', not available; choose one of cpu"):
-        run_study(study, folder=tmp_path / "none", device="cuda")
+        study.run(folder=tmp_path / "none", device="cuda")
     assert not (tmp_path / "none").exists()
     monkeypatch.setattr("interp.core.devices.devices", lambda: ("cpu", "cuda:0"))
     for device in ("cuda", None):
-        run_study(study, folder=tmp_path, n_jobs=2 if device else 1, device=device, fresh=True)
+        study.run(folder=tmp_path, n_jobs=2 if device else 1, device=device, fresh=True)
     assert jobs == ["cuda", None]
     assert "device" not in json.dumps(spec.description)

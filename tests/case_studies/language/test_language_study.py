@@ -14,7 +14,6 @@ from scipy import stats
 from toys import check_measured
 
 from case_studies.frame.evidence import SIZES, Evidence
-from case_studies.frame.study import run_study
 from case_studies.language import finetuning, models, perplexity
 from case_studies.language.finetuning import STRINGS, pretrained_for, untrained_for
 from case_studies.language.models import BOTH, FAMILIES, PLAIN, SCALES, group, groups
@@ -103,7 +102,7 @@ def test_the_whole_study_runs_on_models_that_know_nothing(few_words, tmp_path, m
     monkeypatch.setattr(finetuning, "HELD_OUT", 50)
     monkeypatch.setattr(finetuning, "SETTINGS", replace(finetuning.SETTINGS, steps=2, n_eval=10, eval_every=2))
     monkeypatch.setattr(finetuning, "Template", lambda train: Template(train=min(train, 60), validation=20, test=20))
-    result = run_study(replace(STUDY, groups=groups), folder=tmp_path, n_jobs=1)
+    result = replace(STUDY, groups=groups).run(folder=tmp_path, n_jobs=1)
     said = check_measured(STUDY, result)
     for family in FAMILIES:
         found = said[f"perplexity.{family}"].measurement

@@ -329,7 +329,7 @@ def test_measures_give_the_largest_ratio_with_its_quartiles_tables_and_charts(ti
         assert {scale["type"] for scale in scales} == {"log"}
 
 
-def test_the_largest_is_of_every_number_by_itself():
+def test_largest_is_taken_separately_for_median_and_quartiles():
     assert cost._largest([(1.0, 0.5, 4.0), (2.0, 0.2, 3.0)]) == (2.0, 0.5, 4.0)
 
 

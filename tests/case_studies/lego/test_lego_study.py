@@ -14,7 +14,6 @@ from scipy import stats
 
 from case_studies.frame.claims import Measurement, difference_interval, within
 from case_studies.frame.evidence import SIZES, Evidence
-from case_studies.frame.study import run_study
 from case_studies.lego import (
     cost,
     curves,
@@ -270,7 +269,7 @@ def tiny(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 def test_the_whole_study_runs_on_untrained_models(tiny, tmp_path):
-    result = run_study(STUDY, size="standard", folder=tmp_path, n_jobs=1)
+    result = STUDY.run(size="standard", folder=tmp_path, n_jobs=1)
     for one in result.claims:
         found = one.measurement
         assert found is not None, one.claim.id

@@ -13,7 +13,6 @@ from toys import check_measured, measured
 
 from case_studies.frame.claims import t_interval
 from case_studies.frame.evidence import SIZES
-from case_studies.frame.study import run_study
 from case_studies.frame.template_models import BOTH, MIMETIC, PLAIN, SCALES, A, B
 from case_studies.template.measures import (
     Scored,
@@ -225,7 +224,7 @@ def test_study_runs_on_nearly_untrained_models(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("case_studies.template.reading.N_READ", {"quick": 30})
     monkeypatch.setattr("case_studies.template.kernel.N", {"quick": 32})
     monkeypatch.setattr("case_studies.template.kernel.REPEATS", {"quick": 4})
-    result = run_study(tiny, folder=tmp_path, n_jobs=1)
+    result = tiny.run(folder=tmp_path, n_jobs=1)
     results = check_measured(STUDY, result)
     assert all(found.measurement.charts for found in results.values() if found.measurement)
     assert results["copying.identity"].verdict != "reproduced"
