@@ -89,8 +89,8 @@ def report_run(
     heads = "1 head" if cfg.n_heads == 1 else f"{cfg.n_heads} heads"
     lead = (
         f"A transformer with {cfg.n_layers} layers and {heads} per layer was trained on "
-        f"{NAMES[run.manifest['task']['task']]} with seed {run.manifest['seed']}. On {n_test} held-out examples, the "
-        f"accuracy of its weakest target, {target}, is {accuracy:.2%}."
+        f"{NAMES[run.manifest['task']['task']]} with seed {run.manifest['seed']}. On {n_test} held-out examples, its "
+        f"lowest accuracy on any target is {accuracy:.2%} ({target})."
     )
     return report(sections, path, title=title, lead=lead), tested
 

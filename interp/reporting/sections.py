@@ -235,7 +235,7 @@ def variations(result: VariationResult) -> Section:
         "pairs, since pairs share models. Sharp patterns are at larger distances than flat ones regardless of their "
         "meaning; for comparison, the table has the relative entropy (0 for a single key, 1 for uniform) and the ratio "
         "to the distance after shuffling the keys of each row. Expected distances of random patterns: "
-        f"{', '.join(f'{name} {mean:.2f}' for name, mean in fixed)}."
+        f"{'; '.join(f'{name} {mean:.2f}' for name, mean in fixed)}."
     )
     return Section(title="Attention variation between models", text=text, chart=result.plot(), table=rows)
 
