@@ -15,6 +15,7 @@ from hooks.interventions.replacements import Pattern, Replacement
 from interp.core.activations import chunks
 from interp.core.statistics import drop_tests
 from interp.core.verbs import visible_keys
+from interp.heads.ablate import every_head
 from interp.heads.kinds import relations_of
 from interp.heads.methods import REMOVALS, ReplacementOf, normalised, random_weights, replacements
 from interp.tasks.base import Batch, Score, Task
@@ -42,11 +43,6 @@ class Effects:
     def on(self, outcomes: Sequence[int]) -> "Effects":
         """The effects on some of the outcomes."""
         return Effects(self.total[:, outcomes], {name: drop[:, :, outcomes] for name, drop in self.drop.items()})
-
-
-def every_head(model: Net) -> list[Head]:
-    """All (layer, head), layer by layer."""
-    return [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
 
 
 @dataclass
