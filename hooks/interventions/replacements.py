@@ -170,11 +170,9 @@ def _hook(replace: Callable[[Tensor, int | None], Tensor], head: int | None) -> 
         if head is None:
             return edited
         axis = _head_axis(hook.name, activation, head)
-        keep = torch.ones(activation.shape[axis], dtype=torch.bool, device=activation.device)
-        keep[head] = False
-        shape = [1] * activation.ndim
-        shape[axis] = -1
-        return torch.where(keep.view(shape), activation, edited)
+        mixed = activation.clone()
+        mixed.select(axis, head).copy_(edited.select(axis, head))
+        return mixed
 
     # read by check_hook: an edit of a hard-coded head's query would do nothing
     hook.head = head  # pyright: ignore[reportFunctionMemberAccess]

@@ -18,8 +18,7 @@ from interp.heads.kinds import known_kinds, relations_of
 from interp.tasks.base import Batch, Task
 
 REMOVALS = ("zero", "mean", "resample")
-PATTERNS = ("uniform", "random_rows")
-METHODS = (*REMOVALS, *PATTERNS)
+METHODS = (*REMOVALS, "uniform", "random_rows")
 """The registered kinds are methods too: the pattern becomes the ideal map of that relation."""
 N_REFERENCE = 256
 

@@ -108,7 +108,7 @@ class BridgeModel(ReadsText, CheckedHooks):
         self.tokenizer: Any = bridge.tokenizer
         self.blocks = nn.ModuleList(LayerPoints(HeadWeights(bridge, layer)) for layer in range(self.cfg.n_layers))
         self.ln_final = nn.Module()
-        add_points(self, self.blocks, capabilities)
+        add_points(self, self.cfg.n_layers, capabilities)
         self.setup()
 
     @property
@@ -217,8 +217,7 @@ class BridgeModel(ReadsText, CheckedHooks):
         values: dict[str, Tensor],
         muted: Callable[[str], bool],
     ) -> Tensor:
-        hooks = list(bridge_hooks(self.hook_dict, self.capabilities, self.cfg.n_heads, values, muted))  # pyright: ignore[reportArgumentType]
-        with self.bridge.hooks(fwd_hooks=hooks):
+        with self.bridge.hooks(fwd_hooks=list(bridge_hooks(self, values, muted))):
             return self.bridge(tokens, **inputs)
 
     def _inputs(self, tokens: Tensor, mask: Tensor | None, positions: Tensor | None) -> dict[str, Tensor]:

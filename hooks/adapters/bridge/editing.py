@@ -17,7 +17,6 @@ Values = dict[int, Tensor]
 """One tensor per layer."""
 Seen = Mapping[str, Tensor]
 """Recorded activations by hook point."""
-NO_FIXED_INPUT = "it cannot be tested layer by layer: hook_resid_pre cannot be set"
 
 
 def _rolled(x: Tensor) -> Tensor:
@@ -42,7 +41,8 @@ class EditTests:
         self._test_streams()
         streams = [[f"blocks.{i}.hook_resid_{end}" for i in self.layers] for end in ("pre", "post")]
         if not all(self.cells[name].ok for names in streams for name in names):
-            self.cells = {name: self.cells.get(name, Cell("misleading", why=NO_FIXED_INPUT)) for name in reads.points}
+            other = Cell("misleading", why="it cannot be tested layer by layer: hook_resid_pre cannot be set")
+            self.cells = {name: self.cells.get(name, other) for name in reads.points}
             return
         self.fixed = {self.cells[name].point: reads.value[name] for name in streams[0]}
         self._test_attention()

@@ -1,6 +1,6 @@
 """Canonical hook points of a bridge, and the hooks that pass the bridge's activations through them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -36,25 +36,13 @@ class LayerPoints(nn.Module):
         self.attn, self.mlp = weights, nn.Module()
 
 
-def add_points(model: nn.Module, blocks: nn.ModuleList, capabilities: Capabilities) -> None:
+def add_points(model: nn.Module, n_layers: int, capabilities: Capabilities) -> None:
     """Give a model a hook point for every site that can be read."""
-    names = [*GLOBAL_SITES, *(f"blocks.{layer}.{site}" for layer in range(len(blocks)) for site in LAYER_SITES)]
+    names = [*GLOBAL_SITES, *(f"blocks.{layer}.{site}" for layer in range(n_layers) for site in LAYER_SITES)]
     for name in names:
         if capabilities.cell(name, "read").ok:
             path, _, last = name.rpartition(".")
             model.get_submodule(path).add_module(last, HookPoint())
-
-
-def instead_of(name: str, capabilities: Capabilities) -> str:
-    """The hook point to edit instead of another; empty if there is none."""
-    layer = ".".join(name.split(".")[:2]) + "." if name.startswith("blocks.") else ""
-    site = name.removeprefix(layer)
-    while site in INSTEAD:
-        site = INSTEAD[site]
-        other = site if site.startswith("blocks.") else layer + site
-        if (other, "edit") in capabilities.cells and capabilities.cell(other, "edit").ok:
-            return other
-    return ""
 
 
 def refusal(name: str, use: Use, capabilities: Capabilities) -> str:
@@ -63,49 +51,46 @@ def refusal(name: str, use: Use, capabilities: Capabilities) -> str:
     fault = "would be ignored by this model" if cell.state == "ignored" else f"is refused: {cell}"
     if use == "read":
         return f"reading {name} {fault}."
-    other = instead_of(name, capabilities)
-    return f"an edit of {name} {fault}." + (f" Edit {other} instead." if other else "")
+    layer = ".".join(name.split(".")[:2]) + "." if name.startswith("blocks.") else ""
+    site = name.removeprefix(layer)
+    while site in INSTEAD:
+        site = INSTEAD[site]
+        other = site if site.startswith("blocks.") else layer + site
+        if (other, "edit") in capabilities.cells and capabilities.cell(other, "edit").ok:
+            return f"an edit of {name} {fault}. Edit {other} instead."
+    return f"an edit of {name} {fault}."
 
 
 def bridge_hooks(
-    points: dict[str, HookPoint],
-    capabilities: Capabilities,
-    n_heads: int,
-    values: dict[str, Tensor],
-    muted: Callable[[str], bool],
+    model: Any, values: Mapping[str, Tensor], muted: Callable[[str], bool]
 ) -> Iterator[tuple[str, Callable]]:
-    """Hooks for the bridge: one for each hook point that has hooks or a value to set.
+    """Hooks for the bridge: one for each hook point of ours that has hooks or a value to set.
 
     Args:
-        points: Our hook points, by name.
-        capabilities: Gives the bridge's hook point behind each of ours.
-        n_heads: Query heads per layer.
+        model: The `BridgeModel`.
         values: Activations to set before any hook runs, by name.
         muted: True for names whose hooks must not run in this pass.
     """
-    for name, point in points.items():
+    for name, point in model.hook_dict.items():
         active = point if has_hooks(point) and not muted(name) else None
         if name in values or active is not None:
-            hook = _bridge_hook(name, active, capabilities, n_heads, values.get(name))
-            yield capabilities.cell(name, "read").point, hook
+            yield model.capabilities.cell(name, "read").point, _bridge_hook(model, name, active, values.get(name))
 
 
-def _bridge_hook(
-    name: str, point: HookPoint | None, capabilities: Capabilities, n_heads: int, value: Tensor | None
-) -> Callable[..., Tensor | None]:
+def _bridge_hook(model: Any, name: str, point: HookPoint | None, value: Tensor | None) -> Callable[..., Tensor | None]:
     def bridge_hook(activation: Tensor, hook: Any) -> Tensor | None:
         if value is not None:
             activation = value
         if point is None:
             return activation
-        shared = n_heads // activation.shape[2] if name.endswith(("hook_k", "hook_v")) else 1
+        shared = model.cfg.n_heads // activation.shape[2] if name.endswith(("hook_k", "hook_v")) else 1
         given = activation.repeat_interleave(shared, 2) if shared > 1 else activation
         version = given._version
         result = point(given)
         if result is given and given._version == version:  # not edited
             return activation if value is not None else None
-        if not capabilities.cell(name, "edit").ok:
-            raise ValueError(refusal(name, "edit", capabilities))
+        if not model.capabilities.cell(name, "edit").ok:
+            raise ValueError(refusal(name, "edit", model.capabilities))
         return _per_key_value_head(result, shared, name) if shared > 1 else result
 
     return bridge_hook

@@ -9,8 +9,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-State = Literal["works", "through", "ignored", "missing", "misleading"]
-
 CANDIDATES = {
     "hook_embed": ("hook_embed", "embed.hook_out"),
     "hook_pos_embed": ("hook_pos_embed", "pos_embed.hook_out"),
@@ -45,7 +43,7 @@ ALSO_RECORDED = (
 class Cell:
     """Whether one site can be read, or edited."""
 
-    state: State
+    state: Literal["works", "through", "ignored", "missing", "misleading"]
     """`works`; works `through` another hook point; an edit is `ignored`; the site is `missing`; or the hook point is
     `misleading`: it has another quantity than its name says."""
     point: str = ""

@@ -51,7 +51,9 @@ def save_huggingface(model: TransformerStack, folder: str | Path, *, tokenizer: 
             theirs.save_pretrained(temporary, safe_serialization=True)
             if tokenizer is not None:
                 tokenizer.save_pretrained(temporary)
-        _flush(temporary)
+        for path in temporary.iterdir():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
         os.chmod(temporary, 0o755)
         os.replace(temporary, folder)
     except BaseException:
@@ -71,8 +73,10 @@ def _converted(model: TransformerStack, tokenizer: Any) -> Any:
         )
     make = getattr(transformers, architecture.name)
     pooling = {"add_pooling_layer": model.cfg.pooler} if architecture.head == "none" else {}  # type: ignore[attr-defined]
+    ids = {name: getattr(tokenizer, name, None) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    special = {name: value for name, value in ids.items() if value is not None}
     with quiet(), torch.random.fork_rng(devices=[]):  # the random initial weights are overwritten
-        config = make.config_class(**{**settings_for(cfg), **_special(tokenizer)})
+        config = make.config_class(**{**settings_for(cfg), **special})
         theirs = make(config, **pooling).to(next(iter(ours.values())))
     weights = dict(theirs.named_parameters(remove_duplicate=False))
     with torch.no_grad():
@@ -86,16 +90,3 @@ def _converted(model: TransformerStack, tokenizer: Any) -> Any:
             f"converted to a {architecture.name}, the model's logits differ by more than {TOLERANCE:g}:\n{report}"
         )
     return theirs
-
-
-def _special(tokenizer: Any) -> dict[str, int]:
-    """Token ids that the config has from the tokenizer."""
-    names = ("pad_token_id", "bos_token_id", "eos_token_id")
-    ids = {name: getattr(tokenizer, name, None) for name in names}
-    return {name: value for name, value in ids.items() if value is not None}
-
-
-def _flush(folder: Path) -> None:
-    for path in folder.iterdir():
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())
