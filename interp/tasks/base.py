@@ -75,8 +75,41 @@ class Score:
     """Number of scored answers; an example may have several, or none."""
 
 
+class TaskDefaults(Protocol):
+    """Vocabulary and answers of a task, as for tasks that predict a token at every target."""
+
+    @property
+    def vocab(self) -> "Vocab": ...
+    @property
+    def targets(self) -> tuple[str, ...]: ...
+
+    @property
+    def d_vocab(self) -> int:
+        """Number of tokens."""
+        return len(self.vocab)
+
+    @property
+    def d_vocab_out(self) -> int:
+        """Number of possible answers."""
+        return self.d_vocab
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """What accuracy is reported for: each target."""
+        return self.targets
+
+    @property
+    def chance(self) -> float:
+        """Accuracy of uniform guessing."""
+        return 1 / self.d_vocab_out
+
+    def answers(self, at_targets: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:
+        """The most likely answer at each target."""
+        return at_targets.argmax(-1)
+
+
 @runtime_checkable
-class Task(Protocol):
+class Task(TaskDefaults, Protocol):
     """The interface that training and every analysis use.
 
     `targets` names the predictions of an example. `outcomes` names what accuracy is reported for: each variable of a
@@ -85,24 +118,11 @@ class Task(Protocol):
     """
 
     @property
-    def vocab(self) -> "Vocab": ...
-    @property
-    def d_vocab(self) -> int: ...
-    @property
-    def d_vocab_out(self) -> int: ...
-    @property
     def n_ctx(self) -> int: ...
     @property
     def attention(self) -> AttentionKind: ...
-    @property
-    def targets(self) -> tuple[str, ...]: ...
-    @property
-    def outcomes(self) -> tuple[str, ...]: ...
-    @property
-    def chance(self) -> float: ...
     def sample(self, n: int, *, generator: torch.Generator, split: Split = "train") -> Batch: ...
     def loss(self, logits: Tensor, batch: Any) -> Float[Tensor, ""]: ...
-    def answers(self, at_targets: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]: ...
     def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: Any) -> Score: ...
     def probe_labels(self, batch: Any) -> dict[str, Int[Tensor, "batch target"]]: ...
     def control_types(self, batch: Any) -> Int[Tensor, "batch target"]: ...

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.tasks.base import AttentionKind, Batch, Score, Split, Vocab, check_split, vocab_of
+from interp.tasks.base import AttentionKind, Batch, Score, Split, TaskDefaults, Vocab, check_split, vocab_of
 from interp.tasks.dyck import brackets
 from interp.tasks.dyck.brackets import END, PAD, START, Nesting, bracket_names, closer, is_closer, nesting
 from interp.tasks.dyck.words import StepChances, prefix_chances, sample_words, word_chances
@@ -35,7 +35,7 @@ class DyckBatch(Batch):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dyck:
+class Dyck(TaskDefaults):
     """Next-token prediction on words of nested brackets of several types, at most `max_depth` deep.
 
     At depth 0 a bracket opens, at the maximal depth the innermost one closes; in between a bracket opens with
@@ -96,14 +96,6 @@ class Dyck:
     def vocab(self) -> Vocab:
         """Special tokens, then the opener and closer of each type."""
         return vocab_of(("[PAD]", "[START]", "[END]", *bracket_names(self.n_types)))
-
-    @property
-    def d_vocab(self) -> int:
-        return len(self.vocab)
-
-    @property
-    def d_vocab_out(self) -> int:
-        return len(self.vocab)
 
     @property
     def n_ctx(self) -> int:
@@ -202,10 +194,6 @@ class Dyck:
         """
         counted = is_closer(batch.labels) if self.loss_on == "closers" else batch.labels != PAD
         return F.cross_entropy(logits.flatten(0, 1), torch.where(counted, batch.labels, -100).flatten())
-
-    def answers(self, at_targets: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:
-        """The most likely next token."""
-        return at_targets.argmax(-1)
 
     def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: DyckBatch) -> Score:
         """Correct closers and cross entropy among closers, over `hard` and `all` positions."""

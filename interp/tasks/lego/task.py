@@ -13,6 +13,7 @@ from interp.tasks.base import (
     Batch,
     Score,
     Split,
+    TaskDefaults,
     Vocab,
     check_split,
     supervised_cross_entropy,
@@ -38,7 +39,7 @@ class LegoBatch(Batch):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lego:
+class Lego(TaskDefaults):
     """Sentences like `a=+1;b=-a;` with shuffled clauses; the value of every variable is predicted.
 
     Variable i is `v_i = g_i . v_{i-1}` with `v_0 = g_0 . root`. Each sentence draws letters without replacement, and
@@ -102,10 +103,6 @@ class Lego:
         return vocab_of((*marks, self.group.root_token, *self.group.elements, *self.alphabet))
 
     @property
-    def d_vocab(self) -> int:
-        return len(self.vocab)
-
-    @property
     def d_vocab_out(self) -> int:
         """Number of values of a variable."""
         return len(self.group.points)
@@ -122,15 +119,6 @@ class Lego:
     def targets(self) -> tuple[str, ...]:
         """Names of the variables in chain order: #0, #1, ..."""
         return tuple(f"#{i}" for i in range(self.n_vars))
-
-    @property
-    def outcomes(self) -> tuple[str, ...]:
-        """One outcome per variable."""
-        return self.targets
-
-    @property
-    def chance(self) -> float:
-        return 1 / self.d_vocab_out
 
     def describe(self) -> dict:
         """Settings as plain values, for a manifest."""
@@ -252,10 +240,6 @@ class Lego:
         Source: LEGO released code. Differs: two logits and cross entropy for Z2, instead of one logit and BCE.
         """
         return supervised_cross_entropy(logits, batch)
-
-    def answers(self, at_targets: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:
-        """The most likely value of every variable."""
-        return at_targets.argmax(-1)
 
     def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: Batch) -> Score:
         """Correct answers and cross entropy of every variable."""

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.tasks.base import AttentionKind, Batch, Score, Split, check_split, logits_at_targets
+from interp.tasks.base import AttentionKind, Batch, Score, Split, TaskDefaults, check_split, logits_at_targets
 from interp.tasks.text.corpus import Corpus
 from interp.tasks.text.streams import (
     Marks,
@@ -34,7 +34,7 @@ NOTHING = -100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text:
+class Text(TaskDefaults):
     """Next-token or masked-token prediction on windows of a corpus.
 
     `next_token`: every position but the last predicts the next token. A window begins anywhere in the concatenated
@@ -123,14 +123,6 @@ class Text:
         return self._streams.tokens.vocab
 
     @property
-    def d_vocab(self) -> int:
-        return len(self.vocab)
-
-    @property
-    def d_vocab_out(self) -> int:
-        return len(self.vocab)
-
-    @property
     def attention(self) -> AttentionKind:
         """Causal for next-token prediction."""
         return "causal" if self.objective == "next_token" else "bidirectional"
@@ -154,10 +146,6 @@ class Text:
         if self.objective == "next_token":
             return ("token",)
         return ("masked", "next_sentence") if self.next_sentence else ("masked",)
-
-    @property
-    def chance(self) -> float:
-        return 1 / self.d_vocab
 
     @property
     def chances(self) -> tuple[float, ...]:
@@ -245,10 +233,6 @@ class Text:
         if self.next_sentence:
             return loss[:, :-1].mean() + loss[:, -1].mean()
         return loss.mean()
-
-    def answers(self, at_targets: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:
-        """The most likely token."""
-        return at_targets.argmax(-1)
 
     def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: Batch) -> Score:
         """Correct answers and cross entropy, summed over target tokens; the next sentence is a separate outcome."""
