@@ -1,4 +1,4 @@
-"""A toy study run in this process, with a count of what it trained and measured."""
+"""Fixtures that run a toy study in this process and count trainings and measurements."""
 
 import json
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ def trained(monkeypatch):
 
 @pytest.fixture
 def reproduce(tmp_path, trained):
-    """Runs a study, the toy one if none is given, and says what it trained and measured anew."""
+    """Run a study (default: the toy study); returns its result, files, and what was trained and measured."""
 
     def run(study=toys.STUDY, **options):
         trained.clear()

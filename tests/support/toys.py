@@ -1,4 +1,4 @@
-"""Toy claims about models that were trained for two steps."""
+"""Toy claims about models trained for two steps."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ TASK = Lego(n_vars=2, sentence_format="compact")
 CONFIG = interp.config_for(TASK, n_layers=1, d_model=16, n_heads=2)
 SETTINGS = interp.TrainSettings(steps=2, batch_size=8, warmup_steps=1, eval_every=1, n_eval=20)
 MEASURED = []
-"""Every measure adds its name when called in this process."""
+"""Names of the measures called in this process."""
 
 
 def specs(n, first=0, **changes):

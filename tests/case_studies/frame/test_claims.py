@@ -1,4 +1,4 @@
-"""A measurement is plain and finite, a claim checks itself, a number shows as many digits as it has."""
+"""Measurements are plain and finite, claims are validated, digits follow the interval."""
 
 import json
 from dataclasses import replace
@@ -14,7 +14,7 @@ from case_studies.frame.claims import Measurement, shown
 GOOD = {"value": 0.5, "low": 0.4, "high": 0.6, "n": 3, "unit": "seeds"}
 
 
-def test_a_measurement_survives_json():
+def test_measurements_round_trip_through_json():
     chart = alt.Chart(pd.DataFrame({"x": [1.0, np.nan]})).mark_point().encode(x="x:Q")
     given = Measurement(
         **GOOD,
@@ -41,7 +41,7 @@ def test_a_measurement_survives_json():
         ({"numbers": {"models": [object()]}}, r"numbers\['models\[0\]'\] is a object"),
     ],
 )
-def test_a_measurement_refuses(changes, words):
+def test_invalid_measurements_are_refused(changes, words):
     with pytest.raises(ValueError, match=words):
         Measurement(**{**GOOD, **changes})
 
@@ -57,12 +57,12 @@ def test_a_measurement_refuses(changes, words):
         (PASSING, {"sizes": ()}, "measured at no size"),
     ],
 )
-def test_a_claim_refuses(claim, changes, words):
+def test_invalid_claims_are_refused(claim, changes, words):
     with pytest.raises(ValueError, match=words):
         replace(claim, **changes)
 
 
-def test_the_rule_gives_one_of_three_verdicts():
+def test_judges_return_one_of_three_verdicts():
     measurement = Measurement(**GOOD)
     for verdict in ("reproduced", "not reproduced", "inconclusive"):
         assert replace(PASSING, judge=lambda m, said=verdict: said).verdict(measurement) == verdict

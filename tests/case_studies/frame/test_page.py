@@ -94,7 +94,7 @@ def test_each_claim_shows_verdict_source_and_rule(page):
     assert "It takes a GPU." in page
 
 
-def test_text_is_escaped_and_links_lead_somewhere(page):
+def test_text_is_escaped_and_links_have_targets(page):
     assert "<title>Toys &amp; &lt;others&gt;</title>" in page
     assert "It is sometimes &lt;right&gt;." in page
     parsed = Verdicts(page)
@@ -104,7 +104,7 @@ def test_text_is_escaped_and_links_lead_somewhere(page):
     assert all(link.startswith("#") for link in parsed.links)  # nothing to fetch
 
 
-def test_provenance_names_what_made_it(page):
+def test_provenance_lists_versions_and_models(page):
     part = page[page.index('<section id="provenance">') :]
     for words in (
         "toy, quick, 0",
@@ -126,12 +126,12 @@ def test_claims_without_a_measurement_keep_their_place(reproduce):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_the_page_names_its_size(reproduce, size):
+def test_the_page_shows_its_size(reproduce, size):
     study = toys.Study(name="one", title="One", lead="Nothing.", claims=[PASSING])
     assert f"1 claim at size {size}: 1 reproduced" in reproduce(study, size=size).page
 
 
-def test_no_script_where_nothing_is_drawn(reproduce):
+def test_no_script_without_charts(reproduce):
     page = reproduce(toys.Study(name="one", title="One", lead="Nothing.", claims=[PASSING])).page
     assert "<script" not in page
     assert "<details" not in page  # no models, no settings

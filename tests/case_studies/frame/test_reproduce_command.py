@@ -1,4 +1,4 @@
-"""`interp reproduce`: finds studies of any package, says what is wrong in one line, runs none by listing them."""
+"""`interp reproduce` finds studies through entry points, reports errors in one line, and lists without running."""
 
 import importlib.metadata
 import json
@@ -21,7 +21,7 @@ def absent():
 
 @pytest.fixture
 def points(monkeypatch):
-    """The entry points that are installed, to be changed by a test."""
+    """The installed entry points, for a test to change."""
     found = [
         entry("toy", "toys:STUDY", lambda: toys.STUDY),
         entry("gone", "elsewhere.study:STUDY", absent),
@@ -50,7 +50,7 @@ def reproduce_command(points, tmp_path, monkeypatch, capsys):
     return run
 
 
-def test_alone_it_lists_the_studies(reproduce_command, points):
+def test_without_arguments_it_lists_the_studies(reproduce_command, points):
     done = reproduce_command()
     assert done.code == 0
     lines = done.out.splitlines()
@@ -76,7 +76,7 @@ def test_list_prints_claims_and_runs_nothing(reproduce_command, tmp_path, traine
     assert "figure-1.some" not in some.out
 
 
-def test_it_runs_and_says_where_the_page_is(reproduce_command, tmp_path):
+def test_it_runs_and_prints_the_path_of_the_page(reproduce_command, tmp_path):
     done = reproduce_command("toy", "--jobs", 1, "--only", "figure-1.some", "--only", "table-3", "--seed", 3)
     assert done.code == 0, done.err
     assert "figure-1.some  reproduced " in done.out
@@ -123,6 +123,6 @@ def test_two_studies_of_one_name_are_refused(reproduce_command, points):
     assert "two studies are called toy: toys:STUDY and others:STUDY" in reproduce_command("toy", "--list").err
 
 
-def test_this_package_registers_its_own():
+def test_this_package_registers_its_studies():
     found = importlib.metadata.entry_points(group="interp.studies")
     assert {point.name: point.value for point in found}["dyck"] == "case_studies.dyck.study:STUDY"

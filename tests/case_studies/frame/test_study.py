@@ -1,4 +1,4 @@
-"""A study trains and measures what is missing and nothing else, and loses nothing that it has."""
+"""A study trains and measures only what is missing, and resumes."""
 
 import functools
 import importlib
@@ -27,7 +27,7 @@ def by_id(run):
 
 
 def without(content, *names):
-    """claims.json without what differs between two runs that agree."""
+    """claims.json without times and provenance."""
     return {"study": content["study"], "size": content["size"]} | {
         claim["id"]: {name: value for name, value in claim.items() if name not in ("seconds", "made", *names)}
         for claim in content["claims"]
@@ -73,7 +73,7 @@ def test_a_run_trains_measures_judges_and_writes(reproduce):
     assert frame["n"].isna().tolist() == [False, False, False, True]
 
 
-def test_a_second_run_does_nothing_and_says_the_same(reproduce):
+def test_a_second_run_does_nothing_and_has_the_same_result(reproduce):
     first, second = reproduce(), reproduce()
     assert (second.trained, second.measured) == ([], [])
     assert without(first.content) == without(second.content)
@@ -81,7 +81,7 @@ def test_a_second_run_does_nothing_and_says_the_same(reproduce):
     assert second.content["manifest"]["measured_now"] == 0
 
 
-def test_what_lies_ready_is_not_trained_for(reproduce, tmp_path):
+def test_measured_claims_need_no_models(reproduce, tmp_path):
     reproduce()
     (tmp_path / "models").rename(tmp_path / "elsewhere")
     assert reproduce().trained == []
@@ -103,7 +103,7 @@ def test_the_same_seed_gives_the_same_numbers_and_fresh_makes_them_again(reprodu
     assert by_id(other)["table-3.drawn"]["measured"] != by_id(first)["table-3.drawn"]["measured"]
 
 
-def test_a_run_stopped_between_claims_goes_on_there(reproduce, tmp_path):
+def test_an_interrupted_run_resumes_between_claims(reproduce, tmp_path):
     def stopped(evidence):
         raise KeyboardInterrupt
 
@@ -116,7 +116,7 @@ def test_a_run_stopped_between_claims_goes_on_there(reproduce, tmp_path):
     assert run.result.verdicts["figure-1.some"] == "reproduced"
 
 
-def test_a_file_cut_short_is_measured_again(reproduce, tmp_path):
+def test_a_truncated_measurement_is_measured_again(reproduce, tmp_path):
     reproduce()
     path = tmp_path / "toy/quick/measured/figure-1.some.json"
     path.write_text(path.read_text()[:100])
@@ -131,7 +131,7 @@ def test_changed_settings_train_only_what_changed(reproduce):
     run = reproduce(changed)
     assert (run.trained, run.measured) == ([2], ["drawn"])
     assert by_id(run)["table-3.drawn"]["settings"]["more"]["settings"]["clip_norm"] == {"varies": [1.0, 2.0]}
-    assert reproduce().trained == []  # both lie ready now
+    assert reproduce().trained == []  # both are trained now
 
 
 def test_sizes_share_models_but_no_measurement(reproduce):
@@ -142,7 +142,7 @@ def test_sizes_share_models_but_no_measurement(reproduce):
     assert run.result.verdicts["table-4.large"] == "not reproduced"
 
 
-def test_only_the_chosen_are_run_and_the_others_kept(reproduce):
+def test_only_chosen_claims_run_and_others_are_kept(reproduce):
     first = reproduce(only=["table-3.drawn"])
     assert (first.trained, first.measured) == ([0, 1, 2], ["drawn"])
     assert first.result.verdicts == {
@@ -173,13 +173,13 @@ def test_claims_without_models_train_nothing(reproduce):
         ({"only": ["table-4.large"], "size": "enormous"}, "size is 'enormous'"),
     ],
 )
-def test_what_is_not_there_is_refused_before_anything_runs(reproduce, tmp_path, options, words):
+def test_unknown_sizes_and_claims_are_refused_before_anything_runs(reproduce, tmp_path, options, words):
     with pytest.raises(ValueError, match=words):
         reproduce(**options)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_study_refuses():
+def test_invalid_studies_are_refused():
     for changes, words in (
         ({"claims": [PASSING, PASSING]}, "two claims of the study toy are called 'figure-1.some'"),
         ({"claims": []}, "the study toy has no claims"),
@@ -192,13 +192,13 @@ def test_a_study_refuses():
         STUDY.run(n_jobs=0)
 
 
-def test_a_group_that_is_not_there_is_named(reproduce):
+def test_an_unknown_group_is_named(reproduce):
     study = replace(STUDY, groups=lambda size: {"few": specs(1)})
     with pytest.raises(ValueError, match=r"claim table-3\.drawn needs the group 'more'.*size quick; it has few"):
         reproduce(study)
 
 
-def test_a_measure_that_raises_takes_no_other_with_it(reproduce, tmp_path):
+def test_a_measure_that_raises_does_not_stop_the_others(reproduce, tmp_path):
     study = replace(STUDY, claims=[replace(PASSING, measure=broken), *CLAIMS[1:]])
     with pytest.raises(RuntimeError, match=r"1 of 3 claims could not be measured \(figure-1.some\)") as raised:
         reproduce(study)
@@ -220,13 +220,13 @@ def test_a_measure_that_raises_takes_no_other_with_it(reproduce, tmp_path):
         ({"measure": lambda evidence: evidence.runs("few")}, r"'few' is not among those that the claim needs \(none\)"),
     ],
 )
-def test_a_claim_that_breaks_the_contract_is_named(reproduce, changes, words):
+def test_measures_and_judges_with_wrong_results_are_named(reproduce, changes, words):
     with pytest.raises(RuntimeError, match=words) as raised:
         reproduce(replace(STUDY, claims=[replace(PASSING, **changes), *CLAIMS[1:]]))
     assert "(figure-1.some)" in str(raised.value)
 
 
-def test_evidence_has_one_task_per_group_or_says_so():
+def test_a_group_with_two_tasks_is_refused():
     longer = replace(toys.TASK, n_vars=3)
     two = (*specs(1), replace(specs(1)[0], task=longer))
     evidence = Evidence(size="quick", seed=0, groups={"one": tuple(specs(2)), "two": two}, folder=Path("nowhere"))
@@ -259,12 +259,12 @@ def test_a_failed_training_names_the_model(reproduce):
         reproduce(study, only=["figure-1.all"])
 
 
-# what a measurement is kept under
+# keys of measurements
 
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package of two files, imported; gives the measure in it."""
+    """A package of two files, imported: its folder and the module with the measure."""
     folder = tmp_path / "a_study_package"
     folder.mkdir()
     (folder / "__init__.py").write_text("")
@@ -285,7 +285,7 @@ def test_changed_code_is_measured_again(package, monkeypatch):
     folder, module = package
     before = key_of(module.measure)
     assert key_of(module.measure) == before
-    (folder / "other.py").write_text("FACTOR = 2\n")  # beside the measure, in its package
+    (folder / "other.py").write_text("FACTOR = 2\n")  # in the package of the measure
     after = key_of(module.measure)
     assert after != before
     digest = measuring._source_digest
@@ -295,7 +295,7 @@ def test_changed_code_is_measured_again(package, monkeypatch):
     monkeypatch.undo()
 
 
-def test_everything_that_decides_a_number_is_in_its_key(package):
+def test_the_key_covers_everything_that_determines_a_number(package):
     measure, made = package[1].measure, package[1].made
     keys = [
         key_of(measure),
@@ -314,7 +314,7 @@ def test_everything_that_decides_a_number_is_in_its_key(package):
     assert key_of(functools.partial(measure, x=2)) == keys[9]
 
 
-def test_a_measure_that_holds_itself_has_a_key():
+def test_a_self_referential_measure_has_a_key():
     def measure(evidence):
         return measure
 
@@ -328,10 +328,10 @@ def test_a_changed_rule_needs_no_new_measurement(reproduce):
     assert (run.measured, run.result.verdicts["figure-1.some"]) == ([], "not reproduced")
 
 
-# both cores
+# several processes
 
 
-def test_what_goes_to_another_process_can_go_there():
+def test_measures_and_evidence_can_be_pickled():
     cloudpickle = pytest.importorskip("cloudpickle")  # what joblib packs with
     evidence = Evidence(size="quick", seed=0, groups={"few": tuple(specs(2))}, folder=Path("x"))
     for measure in (toys.accuracy, lambda evidence: Measurement(value=1, low=1, high=1, n=evidence.seed + 1, unit="x")):
@@ -342,7 +342,7 @@ def test_what_goes_to_another_process_can_go_there():
 
 
 @pytest.mark.slow
-def test_two_processes_give_what_one_gives(reproduce, tmp_path, capsys):
+def test_two_processes_have_the_result_of_one(reproduce, tmp_path, capsys):
     one = reproduce()
     threads = torch.get_num_threads()
     result = STUDY.run(folder=tmp_path / "two", n_jobs=2)
@@ -369,7 +369,7 @@ replace(toys.STUDY, claims=claims).run(folder={folder!r}, n_jobs=1)
 
 
 @pytest.mark.slow
-def test_a_killed_run_leaves_what_it_measured(reproduce, tmp_path):
+def test_a_killed_run_keeps_its_measurements(reproduce, tmp_path):
     script = KILLED.format(tests=str(Path(toys.__file__).parent), folder=str(tmp_path))
     done = subprocess.run([sys.executable, "-c", script], check=False, cwd=Path(__file__).parents[3], env=os.environ)
     assert done.returncode == -signal.SIGKILL
@@ -377,7 +377,7 @@ def test_a_killed_run_leaves_what_it_measured(reproduce, tmp_path):
     assert (run.trained, run.measured) == ([], ["accuracy", "drawn"])
 
 
-def test_measurements_are_given_back_as_they_were(reproduce):
+def test_results_contain_the_measurements(reproduce):
     run = reproduce()
     found = run.result.claims[1]
     assert isinstance(found.measurement, Measurement)

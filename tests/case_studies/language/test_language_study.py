@@ -1,4 +1,4 @@
-"""The language study: its claims are stated, what it compares differs in nothing else, and it runs end to end."""
+"""The language study: claims are complete, variants differ only in the scalars, the study runs."""
 
 import json
 import random
@@ -32,7 +32,7 @@ def documents() -> Corpus:
 
 @pytest.fixture
 def few_words(monkeypatch, tmp_path):
-    """The study on a few made-up documents and with small models: nothing is learned, everything runs."""
+    """The study with made-up documents and small models."""
     monkeypatch.setenv("UNMYOPIC_CACHE", str(tmp_path / "cache"))
     corpus = documents()
     monkeypatch.setattr(models, "Text", lambda **settings: Text(corpus=corpus, **settings))
@@ -50,7 +50,7 @@ def test_every_claim_is_stated_with_source_and_rule():
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_variants_differ_in_nothing_but_the_scalars(few_words, size):
+def test_variants_differ_only_in_the_scalars(few_words, size):
     found = groups(size)
     assert all(set(claim.needs) <= set(found) for claim in STUDY.claims)
     for family in FAMILIES:
@@ -97,7 +97,7 @@ def test_a_lower_loss_with_the_scalars_is_a_gain(few_words, monkeypatch):
     assert said.tables[0][1][1][1] == "7.39 [7.39, 7.39]"
 
 
-def test_the_whole_study_runs_on_models_that_know_nothing(few_words, tmp_path, monkeypatch):
+def test_the_whole_study_runs_on_nearly_untrained_models(few_words, tmp_path, monkeypatch):
     monkeypatch.setattr(finetuning, "STRINGS", {"quick": (8, finetuning.JUDGED)})
     monkeypatch.setattr(finetuning, "HELD_OUT", 50)
     monkeypatch.setattr(finetuning, "SETTINGS", replace(finetuning.SETTINGS, steps=2, n_eval=10, eval_every=2))
@@ -118,8 +118,8 @@ def test_the_whole_study_runs_on_models_that_know_nothing(few_words, tmp_path, m
 
 
 @pytest.mark.slow
-def test_the_quick_study_as_a_reviewer_runs_it(tmp_path):
-    """The command of the README; what the project promises of it, and nothing that seeds could overturn."""
+def test_the_quick_study_from_the_command_line(tmp_path):
+    """The README's command; only results that do not depend on the seed."""
     command = [str(Path(sys.executable).with_name("interp")), "reproduce", "language", "--out", str(tmp_path)]
     subprocess.run(command, check=True, timeout=3600)
     said = {claim["id"]: claim for claim in json.loads((tmp_path / "language/quick/claims.json").read_text())["claims"]}

@@ -123,7 +123,7 @@ def test_torch_overcounts_the_backward_pass_of_a_depthwise_convolution():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_parameters_are_those_of_real_models(name):
+def test_parameters_equal_those_of_real_models(name):
     cfg = small(name)
     assert count_parameters(cfg) == parameters_from_sizes(cfg) == sum(p.numel() for p in Encoder(cfg).parameters())
 
@@ -281,13 +281,13 @@ def test_models_that_are_compared_have_the_same_sizes():
     assert all(run[name].training for name in OURS)
 
 
-def test_models_keep_what_does_not_depend_on_the_length_but_for_scores_of_eager_attention():
+def test_stored_bytes_of_models_depend_on_the_length_only_through_eager_scores():
     lengths = (16, 64, 128)
     candidates = whole_models(MODELS, lengths=lengths, tokens=128, seed=0, sizes=TINY)
     held = {(one.name, one.length): kept_bytes(one, apart=one.apart) for one in candidates}
     for name in MODELS:
         growth = held[name, 128] - held[name, 64]
-        patterns = 4 * 8 * 128 * (128 - 64)  # floats of 8 heads, for 128 tokens so many more keys each
+        patterns = 4 * 8 * 128 * (128 - 64)  # floats of 8 heads: 128 tokens with 64 more keys each
         assert growth == pytest.approx(patterns if name == "Hugging Face, eager" else 0, abs=0.02 * held[name, 64]), (
             name
         )
@@ -304,7 +304,7 @@ def tiny(monkeypatch):
     monkeypatch.setattr(cost, "whole_models", partial(whole_models, sizes=TINY))
 
 
-def test_measures_give_the_largest_ratio_with_its_quartiles_tables_and_charts(tiny):
+def test_measures_return_the_largest_ratio_with_quartiles_tables_and_charts(tiny):
     found = {name: claim(name).measure(evidence("standard")) for name in ("linear", "head", "time")}
     for name, said in found.items():
         assert said.low <= said.value <= said.high, name
@@ -334,7 +334,7 @@ def test_largest_is_taken_separately_for_median_and_quartiles():
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_every_size_measures_what_the_rules_name(size):
+def test_every_size_measures_the_lengths_of_the_rules(size):
     effort = EFFORT[size]
     assert (effort.lengths[0], effort.lengths[-1]) == (SHORT, LONG) == (512, 4096)
     assert SHORT in effort.model_lengths
@@ -373,7 +373,7 @@ def test_claims_are_stated_with_source_and_rule():
         assert (stated.needs, set(stated.sizes)) == ((), set(SIZES))
 
 
-def test_the_benchmark_states_the_bars(monkeypatch):
+def test_the_benchmark_has_the_bars_of_the_claims(monkeypatch):
     def instant(candidates, *, rounds):
         return {(one.name, one.length): SimpleNamespace(seconds=(1.0,) * rounds) for one in candidates}
 

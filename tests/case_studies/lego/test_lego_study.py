@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from lego_curves import curve, evidence_of
 from scipy import stats
+from toys import measured
 
-from case_studies.frame.claims import Measurement, difference_interval, within
+from case_studies.frame.claims import difference_interval, within
 from case_studies.frame.evidence import SIZES, Evidence
 from case_studies.lego import (
     cost,
@@ -33,10 +34,6 @@ from interp.evaluation.extrapolate import first_for_good
 from interp.known_answers import lego_loop, lego_shortcut
 from interp.tasks import Corpus, Lego, Text
 from interp.training.settings import Mimicking
-
-
-def measurement(value, low, high, **numbers):
-    return Measurement(value=value, low=low, high=high, n=3, unit="seeds", numbers=numbers)
 
 
 def test_every_claim_is_stated_with_source_and_rule():
@@ -148,7 +145,7 @@ def test_difference_interval_is_welchs():
      (-0.06, 0.01, "inconclusive"), (-0.01, 0.06, "inconclusive")],
 )  # fmt: skip
 def test_within_requires_the_whole_interval(low, high, verdict):
-    assert within(measurement((low + high) / 2, low, high), margin=0.05) == verdict
+    assert within(measured((low + high) / 2, low, high), margin=0.05) == verdict
 
 
 def test_contrast_is_over_the_worst_untrained_variable(monkeypatch):
@@ -207,9 +204,7 @@ def test_parity_separates_counting_from_following_the_chain(monkeypatch, known, 
 
 
 def test_parity_is_inconclusive_with_one_seed_that_learned():
-    assert (
-        shortcut.judge_parity(measurement(1.0, 0.9, 1.1, **{"seeds that know the last variable": 1})) == "inconclusive"
-    )
+    assert shortcut.judge_parity(measured(1.0, 0.9, 1.1, **{"seeds that know the last variable": 1})) == "inconclusive"
 
 
 def test_a_property_correlated_with_extrapolation_is_found(monkeypatch):

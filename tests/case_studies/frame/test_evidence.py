@@ -1,4 +1,4 @@
-"""Models that start from others: trained in stages, counted, resumed; keys of all the others stay as they were."""
+"""Models with pretrained sources: trained in stages, counted, resumed; keys of other models are unchanged."""
 
 import json
 from dataclasses import replace
@@ -40,7 +40,7 @@ def first_group(evidence):
 
 @pytest.fixture
 def counted(monkeypatch):
-    """Every total that progress was told."""
+    """Totals of all progress bars."""
     totals = []
     start = Count.__init__
 
@@ -52,7 +52,7 @@ def counted(monkeypatch):
     return totals
 
 
-def test_keys_of_specs_that_start_afresh_are_what_they_were():
+def test_keys_of_specs_without_a_source_are_unchanged():
     plain = ModelSpec(task=TASK, config=CONFIG, settings=SETTINGS, seed=0)
     assert plain.key == "3df56813c8bf7e5bd4bd"
     assert set(plain.description) == {"task", "config", "settings", "seed"}
@@ -61,7 +61,7 @@ def test_keys_of_specs_that_start_afresh_are_what_they_were():
     assert settings_of([plain]).keys() == {"models", "seeds", "task", "config", "settings"}
 
 
-def test_what_a_spec_starts_from_decides_its_key():
+def test_the_source_is_part_of_the_key():
     symbols = (("+", "-"), ("-", "+"))
     specs = [
         ModelSpec(task=TASK, config=TUNED, settings=SETTINGS, seed=0),
@@ -114,13 +114,13 @@ def test_a_chain_of_sources(reproduce):
     assert run.content["manifest"]["models"]["used"] == 3
 
 
-def test_a_source_that_a_claim_needs_too_is_one_model(reproduce):
+def test_a_source_that_a_claim_also_needs_is_trained_once(reproduce):
     run = reproduce(study(tuned(0), extra=[SOURCE]))
     assert run.trained == [0, 7]
     assert run.content["manifest"]["models"]["used"] == 2
 
 
-def test_training_that_was_stopped_goes_on_in_its_stage(reproduce, tmp_path, monkeypatch):
+def test_interrupted_training_resumes_in_its_stage(reproduce, tmp_path, monkeypatch):
     steps = []
     train = interp.training.sweeps.train
 
@@ -141,7 +141,7 @@ def test_training_that_was_stopped_goes_on_in_its_stage(reproduce, tmp_path, mon
 
 
 @pytest.mark.slow
-def test_a_source_that_is_gone_is_trained_again_only_where_it_is_needed(reproduce, tmp_path):
+def test_a_missing_source_is_trained_again_only_if_needed(reproduce, tmp_path):
     reproduce(study(tuned(0)))
     source = RunFolder(tmp_path / "models" / SOURCE.key)
     source.clear()
@@ -153,7 +153,7 @@ def test_a_source_that_is_gone_is_trained_again_only_where_it_is_needed(reproduc
     assert reproduce(study(tuned(0), tuned(1)), fresh=True).trained == [0, 1, 7]
 
 
-def test_the_settings_say_what_was_started_from(reproduce):
+def test_settings_describe_the_source(reproduce):
     symbols = (("+", "-"), ("-", "+"))
     run = reproduce(study(tuned(0, symbols=symbols), tuned(1, symbols=symbols)))
     said = run.content["claims"][0]["settings"]["tuned"]["pretrained"]
@@ -166,7 +166,7 @@ def test_the_settings_say_what_was_started_from(reproduce):
     json.dumps(mixed)
 
 
-def test_a_config_that_is_not_the_sources_is_refused(reproduce):
+def test_a_config_different_from_the_source_is_refused(reproduce):
     wrong = replace(tuned(0), config=interp.config_for(TASK, n_layers=2, d_model=16, n_heads=2))
     with pytest.raises(ValueError, match=r"seed 0\): config is not that of the pretrained model.*n_layers is 2, not 1"):
         reproduce(study(wrong))
