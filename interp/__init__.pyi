@@ -1,29 +1,13 @@
 # The public names, each imported on first use. Results and secondary functions are in the packages below.
 from . import (
     auditing as auditing,
-)
-from . import (
     comparison as comparison,
-)
-from . import (
     evaluation as evaluation,
-)
-from . import (
     heads as heads,
-)
-from . import (
     known_answers as known_answers,
-)
-from . import (
     probing as probing,
-)
-from . import (
     tasks as tasks,
-)
-from . import (
     theory as theory,
-)
-from . import (
     training as training,
 )
 from .auditing.audit import audit as audit

@@ -12,7 +12,7 @@ from hooks.model.architectures import Model
 from interp.core.activations import CHUNK, SHORT, chunks
 from interp.core.devices import device_of
 from interp.core.randomness import derived_generator
-from interp.core.results import Result
+from interp.core.results import Result, with_interval
 from interp.core.statistics import pooled_interval
 from interp.core.verbs import AnyModel, prepare_model
 from interp.tasks.base import Batch, Score, Split, Task, logits_at_targets
@@ -136,5 +136,5 @@ def lines_with_intervals(
     """A title, then one line per name: value and interval."""
     wide = max(4, *(len(name) for name in names))
     rows = zip(names, values, low, high, strict=True)
-    lines = [f"  {name:>{wide}}  {v:.{digits}f}  [{lo:.{digits}f}, {hi:.{digits}f}]" for name, v, lo, hi in rows]
+    lines = [f"  {name:>{wide}}  {with_interval(v, lo, hi, digits)}" for name, v, lo, hi in rows]
     return "\n".join([title, *lines])

@@ -80,7 +80,7 @@ class ExtrapolationResult(Result):
         """Accuracy against applied layers, as in the LEGO paper's Figure 5; unsupervised targets are dashed."""
         import altair as alt
 
-        from interp.view.charts import HEIGHT, WIDTH
+        from interp.view.charts import HEIGHT, WIDTH, numbers
 
         ends = (min(self.depths[0], self.trained_depth), max(self.depths[-1], self.trained_depth))
         x_scale = alt.Scale(domain=[ends[0] - 0.5, ends[1] + 0.5], nice=False)
@@ -105,8 +105,7 @@ class ExtrapolationResult(Result):
         table = self.to_dataframe()
         table["loss"] = np.where(table["supervised"], *words)
         base = alt.Chart(table)
-        tooltip = ["target:N", "loss:N", "depth:Q"]
-        tooltip += [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("accuracy", "low", "high")]
+        tooltip = ["target:N", "loss:N", "depth:Q", *numbers("accuracy", "low", "high")]
         chance, made = alt.YDatum(self.chance, **y), alt.XDatum(self.trained_depth, scale=x_scale)
         grey = {"color": "#888", "strokeDash": [2, 3]}
         small = {"color": "#666", "fontSize": 10}

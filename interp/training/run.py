@@ -221,18 +221,11 @@ class TrainingRun:
 
         n = self.manifest["settings"]["n_eval"]
         rows = [
-            {
-                "step": record["steps_done"],
-                "phase": record["phase"],
-                "target": name,
-                "accuracy": accuracy,
-                "loss": record["loss"],
-                "n": n,
-            }
+            (record["steps_done"], record["phase"], name, accuracy, record["loss"], n)
             for record in self.history
             for name, accuracy in zip(self.manifest["outcomes"], record["accuracy"], strict=True)
         ]
-        frame = pd.DataFrame(rows)
+        frame = pd.DataFrame(rows, columns=["step", "phase", "target", "accuracy", "loss", "n"])
         accuracy = frame["accuracy"].to_numpy(dtype=float)
         scored = np.isfinite(accuracy)  # an outcome without answers has no accuracy
         ends = proportion_interval(np.rint(np.where(scored, accuracy, 0) * n).astype(int), n)
@@ -244,8 +237,8 @@ class TrainingRun:
         from interp.view.charts import curves
 
         title = f"n = {self.manifest['settings']['n_eval']} per point"
-        axes = {"x": "step", "y": "accuracy", "series": "target"}
-        return curves(self.to_dataframe(), **axes, rule=self.manifest["chance"], title=title)
+        rule = self.manifest["chance"]
+        return curves(self.to_dataframe(), x="step", y="accuracy", series="target", rule=rule, title=title)
 
     def _repr_html_(self) -> str:
         from interp.view.charts import chart_html
