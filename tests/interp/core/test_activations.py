@@ -1,5 +1,3 @@
-"""Residuals where targets are read, against a cache of everything."""
-
 import pytest
 import torch
 
@@ -11,7 +9,7 @@ from interp.tasks import Lego
 
 @pytest.mark.parametrize("n_vars", [2, 3])
 @pytest.mark.parametrize("tied", [False, True])
-def test_equals_what_the_cache_holds_there(n_vars, tied, generator):
+def test_residuals_at_targets_equal_the_full_cache(n_vars, tied, generator):
     task = Lego(n_vars=3)
     model = Transformer(interp.config_for(task, n_layers=3, d_model=16, n_heads=2, tied=tied))
     batch = task.sample(520, generator=generator, n_vars=n_vars)  # more than one chunk
@@ -25,7 +23,7 @@ def test_equals_what_the_cache_holds_there(n_vars, tied, generator):
     assert torch.allclose(found[0, 0], cache["resid_pre", 0][torch.arange(520), batch.target_positions[:, 0]])
 
 
-def test_a_value_that_is_not_finite_is_named(tiny, generator):
+def test_a_value_that_is_not_finite_raises(tiny, generator):
     model = Transformer(interp.config_for(tiny, n_layers=2, d_model=16, n_heads=2))
     with torch.no_grad():
         model.stored_blocks[1].mlp.w_out.weight[3, 3] = float("nan")

@@ -1,4 +1,4 @@
-"""An engineer's own language model: a folder of Hugging Face's, its tokenizer, some text, and every question."""
+"""Every verb on a Hugging Face model loaded from a folder with its tokenizer."""
 
 import pytest
 import torch
@@ -43,7 +43,7 @@ def bert(tokenizer):
 
 
 @pytest.mark.parametrize(("make", "objective"), [(gpt2, "next_token"), (bert, "masked")])
-def test_a_folder_of_hugging_faces_is_asked_everything(make, objective, tokenizer, tmp_path, monkeypatch):
+def test_every_verb_on_a_huggingface_folder(make, objective, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setenv("UNMYOPIC_CACHE", str(tmp_path / "cache"))
     torch.manual_seed(0)
     theirs = make(tokenizer).eval()

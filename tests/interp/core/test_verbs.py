@@ -1,4 +1,4 @@
-"""The verbs on TransformerLens bridges, against the same figures worked out on the bridge by hand."""
+"""Verbs on TransformerLens bridges, compared with the same results computed from the bridge directly."""
 
 import dataclasses
 from functools import cache
@@ -68,7 +68,7 @@ def accuracy_and_loss(task, bridge, batch, fwd_hooks=()):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_heads_set_to_zero_cost_what_they_cost_by_hand(kind):
+def test_zero_ablation_matches_hooks_on_the_bridge(kind):
     bridge, batch = bridge_for(kind), batch_of(PADDED, "ablate")
     assert batch.attention_mask is not None
     found = interp.ablate_heads(bridge, PADDED, n=N)
@@ -82,7 +82,7 @@ def test_heads_set_to_zero_cost_what_they_cost_by_hand(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("task", [PADDED, WHOLE], ids=["padded", "whole"])
-def test_sets_of_heads_in_several_layers_cost_what_they_cost_by_hand(kind, task):
+def test_ablation_of_sets_matches_hooks_on_the_bridge(kind, task):
     bridge, batch = bridge_for(kind), batch_of(task, "ablate")
     sets = {"far": [(0, 1), (1, 2)], "near": [(1, 0), (1, 3)], "many": [(0, 0), (0, 3), (1, 1)]}
     _, before = accuracy_and_loss(task, bridge, batch)
@@ -103,8 +103,8 @@ def test_sets_of_heads_in_several_layers_cost_what_they_cost_by_hand(kind, task)
 
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_a_replacement_sees_what_earlier_edits_did(kind):
-    """Patterns turned round in both layers; the second layer's values and pattern are those under the first edit."""
+def test_a_replacement_sees_the_effects_of_earlier_edits(kind):
+    """Patterns are reversed in both layers; values and pattern of the second layer are those under the first edit."""
     bridge, batch = bridge_for(kind), batch_of(PADDED, "engine")
     model, mask = hooks.from_bridge(bridge), batch.attention_mask
 
@@ -132,7 +132,7 @@ def test_a_replacement_sees_what_earlier_edits_did(kind):
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "roberta"])
 @torch.no_grad()
-def test_positions_given_reach_every_pass(kind):
+def test_position_ids_are_passed_to_every_forward_pass(kind):
     model, batch = hooks.from_bridge(bridge_for(kind)), batch_of(WHOLE, "engine")
     positions = torch.arange(9).expand(N, -1) * 3
     engine = AblationEngine(model, batch.tokens, position_ids=positions)
@@ -144,7 +144,7 @@ def test_positions_given_reach_every_pass(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_attention_mass_is_that_of_the_cached_patterns(kind):
+def test_head_scores_match_the_cached_patterns(kind):
     bridge = bridge_for(kind)
     found = interp.classify_heads(bridge, PADDED, n=N)
     batch = batch_of(PADDED, "classify")
@@ -169,7 +169,7 @@ def test_attention_mass_is_that_of_the_cached_patterns(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_probes_read_the_bridges_streams_and_those_of_a_twin(kind):
+def test_probes_match_residual_streams_of_the_bridge_and_of_an_untrained_copy(kind):
     bridge, task = bridge_for(kind), SHORT
     batch = batch_of(task, "probe")
     seen = cache_of(bridge, batch)
@@ -191,7 +191,7 @@ def test_probes_read_the_bridges_streams_and_those_of_a_twin(kind):
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
-def test_accuracy_is_that_of_the_bridges_logits(kind):
+def test_accuracy_matches_the_logits_of_the_bridge(kind):
     bridge = bridge_for(kind)
     found = interp.evaluate(bridge, PADDED, n=N)
     batch = PADDED.sample(N, generator=derived_generator(0, "evaluate", "test"), split="test")
@@ -201,7 +201,7 @@ def test_accuracy_is_that_of_the_bridges_logits(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_variation_is_that_of_the_bridges_patterns(kind):
+def test_variation_matches_the_patterns_of_the_bridge(kind):
     first, second = bridge_for(kind), bridge_for(kind, 1)
     text = WHOLE.staircase()
     found = interp.attention_variation([first, second], WHOLE, prefixes=text, n_baseline=10, resamples=10)
@@ -212,7 +212,7 @@ def test_variation_is_that_of_the_bridges_patterns(kind):
     np.testing.assert_allclose(found.variation, wanted, rtol=1e-4)
 
 
-def test_a_bridge_is_compared_with_others_once(as_a_user):
+def test_variation_refuses_a_repeated_or_different_bridge_and_a_single_model(as_a_user):
     first, second = bridge_for("gpt2"), bridge_for("bert")
     with pytest.raises(ValueError, match=r"models\[1\] is models\[0\] again"):
         interp.attention_variation([first, hooks.from_bridge(first)], WHOLE)
@@ -223,7 +223,7 @@ def test_a_bridge_is_compared_with_others_once(as_a_user):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_page_shows_the_bridges_patterns(kind, monkeypatch):
+def test_an_attention_page_shows_the_patterns_of_the_bridge(kind, monkeypatch):
     bridge, shown = bridge_for(kind), []
 
     def kept(examples, **settings):
@@ -240,7 +240,7 @@ def test_a_page_shows_the_bridges_patterns(kind, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_diagonals_are_those_of_the_bridges_matrices(kind):
+def test_diagonals_match_the_matrices_of_the_bridge(kind):
     bridge = bridge_for(kind)
     found = interp.diagonals(bridge, n_null=5)
     attn = bridge.blocks[1].attn
@@ -254,7 +254,7 @@ def test_diagonals_are_those_of_the_bridges_matrices(kind):
 
 
 @pytest.mark.parametrize("kind", ["llama", "neox", "bert"])
-def test_the_audit_takes_a_bridge(kind):
+def test_audit_accepts_a_bridge(kind):
     found = interp.audit(bridge_for(kind), PADDED, n=16, at_chance=True)
     assert len(found.heads) == 8
     assert found.interventions[0] == "zero"
@@ -267,12 +267,12 @@ def test_the_audit_takes_a_bridge(kind):
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "roberta", "native"])
-def test_the_audit_of_probes_takes_a_bridge(kind):
+def test_audit_probe_accepts_a_bridge(kind):
     found = interp.audit_probe(bridge_for(kind), SHORT, n_train=60, n_test=32)
     assert len(found.verdict) == 3
 
 
-def test_the_causal_half_of_a_probe_takes_a_bridge():
+def test_probe_with_verify_accepts_a_bridge():
     task = Lego(n_vars=2, sentence_format="compact")
     bridge = bridge_of("bert", d_vocab=task.d_vocab)
     found = interp.probe(bridge, task, n_train=200, n_test=60, verify=True)
@@ -280,7 +280,7 @@ def test_the_causal_half_of_a_probe_takes_a_bridge():
     assert found.causal["n"].max() > 0
 
 
-def test_shapes_and_masks_are_the_bridges():
+def test_visible_keys_match_the_patterns_of_the_bridge():
     for kind in KINDS:
         model, batch = hooks.from_bridge(bridge_for(kind)), batch_of(PADDED, "keys")
         allowed = visible_keys(model, batch.tokens, batch.attention_mask)
@@ -295,13 +295,13 @@ WORKING += ("classify_heads", "ablate_heads", "audit", "diagonals")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_all_verbs_but_ours_alone_work_on_all_six(kind):
+def test_all_verbs_but_transformer_only_ones_accept_every_bridge(kind):
     found = supported_verbs(bridge_for(kind)).obstacles
     assert [verb for verb, why in found.items() if not why] == list(WORKING)
     assert {verb: why for verb, why in found.items() if why} == TRANSFORMER_ONLY
 
 
-def test_a_bridge_without_patterns_serves_the_rest():
+def test_a_bridge_without_patterns_supports_the_other_verbs():
     bridge = bridge_of("bert", attention="sdpa", d_vocab=PADDED.d_vocab)
     found = supported_verbs(bridge).obstacles
     lacking = {verb for verb, why in found.items() if why} - set(TRANSFORMER_ONLY)
@@ -315,7 +315,7 @@ def test_a_bridge_without_patterns_serves_the_rest():
     assert interp.probe(bridge, WHOLE, n_train=100, n_test=50).accuracy.shape[0] == 3
 
 
-def test_verbs_for_our_models_alone_say_so(as_a_user):
+def test_transformer_only_verbs_refuse_a_bridge(as_a_user):
     bridge = bridge_for("gpt2")
     for model in (bridge, hooks.from_bridge(bridge)):
         with pytest.raises(
@@ -330,7 +330,7 @@ def test_verbs_for_our_models_alone_say_so(as_a_user):
             prepare_model(model, "train")
 
 
-def test_other_things_are_refused_at_every_door(as_a_user):
+def test_objects_that_are_no_model_are_refused(as_a_user):
     linear = torch.nn.Linear(2, 2)
     for verb in (interp.probe, interp.classify_heads, interp.ablate_heads, interp.audit, interp.audit_probe):
         with pytest.raises(
@@ -346,7 +346,7 @@ def test_other_things_are_refused_at_every_door(as_a_user):
         interp.probe(hugging_face("bert"), PADDED)
 
 
-def test_our_own_models_come_through_as_they_are():
+def test_a_transformer_is_returned_unchanged():
     model = hooks.Transformer(hooks.TransformerConfig(d_vocab=5, d_model=8, n_heads=2))
     assert prepare_model(model, "audit") is model
     assert set(supported_verbs(model).obstacles.values()) == {""}
@@ -366,7 +366,7 @@ def test_twins_and_untrained_models_of_an_audit_may_be_bridges():
     np.testing.assert_allclose(read.untrained, wanted.score)
 
 
-def test_a_bridge_and_our_own_model_of_the_same_weights_agree():
+def test_a_bridge_and_a_transformer_with_the_same_weights_agree():
     theirs = hugging_face("gpt2", d_vocab=PADDED.d_vocab)
     ours = hooks.from_huggingface(theirs, with_tokenizer=False)
     bridge = build_bridge_from_module(theirs, "GPT2LMHeadModel", hf_config=theirs.config)
@@ -378,6 +378,6 @@ def test_a_bridge_and_our_own_model_of_the_same_weights_agree():
     np.testing.assert_allclose(one.value_weighted, two.value_weighted, atol=1e-4)
 
 
-def test_a_bridge_is_not_trained(as_a_user):
+def test_train_refuses_a_bridge(as_a_user):
     with pytest.raises(ValueError, match="train does not accept a TransformerLens bridge: a run is saved"):
         interp.train(bridge_for("gpt2"), WHOLE)
