@@ -5,7 +5,7 @@ import pytest
 from interp.cli.main import main
 
 
-def test_the_commands_hand_the_device_on(tmp_path, monkeypatch):
+def test_commands_pass_the_device_on(tmp_path, monkeypatch):
     asked = []
     study = SimpleNamespace(
         title="Toy", listing=None, run=lambda **options: asked.append(options["device"]) or SimpleNamespace(page="page")
@@ -21,7 +21,7 @@ def test_the_commands_hand_the_device_on(tmp_path, monkeypatch):
     assert asked == ["cuda:1", "cuda:1", None, None]
 
 
-def test_a_command_says_in_one_line_that_there_is_no_gpu(tmp_path, monkeypatch, capsys):
+def test_a_missing_gpu_is_a_one_line_error(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("sys.argv", ["interp", "train", "lego", "--out", str(tmp_path / "run"), "--device", "cuda"])
     with pytest.raises(SystemExit) as stopped:

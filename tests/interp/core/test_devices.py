@@ -12,7 +12,7 @@ from interp.tasks import Lego
 LEGO = Lego(n_vars=3)
 
 
-def test_a_batch_moves_as_a_whole(pretended, generator):
+def test_a_batch_moves_with_all_fields(pretended, generator):
     batch = LEGO.sample(3, generator=generator, n_vars=2)
     there = batch.to(pretended)
     assert type(there) is type(batch)
@@ -52,14 +52,14 @@ def test_a_model_comes_back_from_its_device(pretended):
         ("", "device is '', not a device name"),
     ],
 )
-def test_a_device_that_is_not_there_is_refused(device, text, monkeypatch, tmp_path):
+def test_an_unavailable_device_is_refused(device, text, monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match=text):
         interp.train(new_model(LEGO), LEGO, SHORT, folder=tmp_path, device=device)
     assert not list(tmp_path.iterdir())
 
 
-def test_which_devices_there_are(monkeypatch):
+def test_available_devices(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert devices() == ("cpu",)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -60,7 +60,7 @@ def test_invalid_arguments_of_evaluate_are_refused(trained, tiny, as_a_user):
         interp.config_for(tiny, "gpt9")
 
 
-def test_a_result_in_words_table_chart_and_file(trained, tiny, tmp_path):
+def test_text_table_chart_and_file_of_a_result(trained, tiny, tmp_path):
     result = evaluate(trained.model, tiny, n=100)
     assert str(result).startswith("accuracy on 100 test examples, chance 0.50\n    #0  ")
     table = result.to_dataframe()
@@ -77,7 +77,7 @@ def test_a_result_in_words_table_chart_and_file(trained, tiny, tmp_path):
     assert np.array_equal(again.high, result.high)
 
 
-def test_streams_have_names_and_mean_the_same_everywhere():
+def test_derived_seeds_are_fixed_and_distinct():
     # constants: a run resumed on another machine or under a later version must draw the same examples
     assert derived_seed(0, "step", 3) == 8082029764619972999
     assert derived_seed(7, "x") == 7149076045963795434

@@ -209,7 +209,7 @@ def test_a_residual_stream_that_is_not_finite_raises():
         interp.extrapolate(model, TASK, n=5, depths=range(1, 10))
 
 
-def test_a_result_in_words_table_chart_and_file(loop, tmp_path):
+def test_text_table_chart_and_file_of_a_result(loop, tmp_path):
     result = interp.extrapolate(loop, TASK, n=100, depths=[1, 3, 5], split="validation")
     lines = str(result).splitlines()
     assert lines[0] == "depth     #0    #1*    #2*"

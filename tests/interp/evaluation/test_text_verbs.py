@@ -48,7 +48,7 @@ def learned(request):
     return task, interp.train(model, task, SETTINGS)
 
 
-def test_training_makes_the_text_less_surprising(learned):
+def test_training_lowers_perplexity(learned):
     task, run = learned
     before = perplexity(make_model(run.model.cfg, seed=1), task, n=64)
     after = perplexity(run.model, task, n=64)
@@ -78,7 +78,7 @@ def test_perplexity_is_exp_of_the_mean_loss(learned, tmp_path):
     assert found.plot().to_dict()
 
 
-def test_perplexity_of_a_model_that_knows_nothing():
+def test_perplexity_of_an_untrained_model():
     model = make_model(interp.config_for(NEXT, n_layers=1, n_heads=1, d_model=8))
     with torch.no_grad():
         model.norm_final.weight.zero_()
@@ -87,7 +87,7 @@ def test_perplexity_of_a_model_that_knows_nothing():
     assert found.low == pytest.approx(found.high, rel=1e-4)
 
 
-def test_perplexity_of_what_has_none(learned):
+def test_invalid_arguments_of_perplexity_are_refused(learned):
     task, run = learned
     with pytest.raises(ValueError, match=r"task is a Lego; perplexity is defined for Text\. Use interp\.evaluate"):
         perplexity(run.model, Lego(n_vars=2))
@@ -149,7 +149,7 @@ def planted(task):
 
 
 @pytest.mark.parametrize("task", [NEXT, MASKED], ids=["next token", "masked"])
-def test_planted_heads_get_their_names(task):
+def test_planted_heads_get_their_labels(task):
     # few words and short documents: most windows have a token again, and the end of a document
     draw = random.Random(0)
     texts = {str(index): " ".join(draw.choices(NAMES[:3], k=8)) for index in range(120)}
@@ -164,7 +164,7 @@ def test_an_untrained_model_gets_no_label(learned):
     assert set(sum(found.label, ())) <= {"unclassified", "uniform"}
 
 
-def test_ablation_is_what_forward_hooks_give(learned):
+def test_ablation_matches_forward_hooks(learned):
     task, run = learned
     batch = task.sample(16, generator=derived_generator(0, "ablate"), split="test")
 
@@ -181,7 +181,7 @@ def test_ablation_is_what_forward_hooks_give(learned):
     assert np.allclose(ablated.loss_rise[0], wanted.numpy(), atol=1e-4)
 
 
-def test_runs_side_by_side_and_from_their_folder(tmp_path):
+def test_runs_in_parallel_and_loaded_from_their_folder(tmp_path):
     path = tmp_path / "texts"
     path.mkdir()
     for name, text in documents(40).items():
@@ -229,10 +229,10 @@ def test_the_command_line_trains_on_text(more, tmp_path, monkeypatch, capsys):
     assert run.model.cfg.qk_identity
     assert run.model.cfg.vo_identity
     assert run.manifest["settings"]["tokens_per_step"] == recipe_for(NEXT).tokens_per_step
-    assert type(run.model) is (Encoder if "masked" in more else Transformer)
+    assert type(run.model) is (Encoder if "--next-sentence" in more else Transformer)
 
 
-def test_an_audit_of_a_probe_passes_over_kinds_that_a_target_does_not_have(monkeypatch):
+def test_audit_probe_skips_kinds_without_examples(monkeypatch):
     """Words and spaces only: most kinds have no example at all, and so no mean."""
     every = np.ones((2, 7))
     monkeypatch.setattr("interp.auditing.probes._readable", lambda read, baseline: (every, every))
@@ -243,7 +243,7 @@ def test_an_audit_of_a_probe_passes_over_kinds_that_a_target_does_not_have(monke
     assert len(found.verdict) == 2
 
 
-def test_the_next_sentence_is_known_only_above_a_half():
+def test_the_next_sentence_is_judged_only_above_one_half():
     task = Text(corpus=corpus(), n_ctx=16, vocab_size=300, objective="masked", next_sentence=True)
     assert task.chances == (1 / task.d_vocab, 0.5)
     right = torch.stack([torch.ones(400), (torch.arange(400) % 2).float()], 1)
@@ -258,7 +258,7 @@ def test_the_next_sentence_is_known_only_above_a_half():
     assert anyway.warnings[0].startswith("With 16 sequences, where ")
 
 
-def test_few_logits_are_held_at_the_same_time(monkeypatch):
+def test_the_number_of_logits_per_chunk_is_limited(monkeypatch):
     task = Text(corpus=corpus(), n_ctx=16, vocab_size=300)
     model = make_model(interp.config_for(task, d_model=16, n_heads=2, n_layers=1), seed=0)
     sizes: list[int] = []

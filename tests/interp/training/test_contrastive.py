@@ -58,7 +58,7 @@ def written_out(model, task, batch, r, kind):
     return sum(found) / len(found)
 
 
-def test_nested_pairs_are_a_nest_of_one_type():
+def test_nested_pairs_have_one_type():
     task = Dyck(n_types=3, max_depth=4)
     for r in range(1, 5):
         for kind, (left, right) in enumerate(("()", "[]", "{}")):
@@ -67,7 +67,7 @@ def test_nested_pairs_are_a_nest_of_one_type():
             assert first_fault(pairs, 3, 4) is None
 
 
-def test_they_stand_after_the_start_and_before_the_rest():
+def test_pairs_are_inserted_after_the_start():
     tokens = torch.tensor([[START, 3, 4, PAD], [START, 5, 3, 4]])
     longer = insert_after_start(tokens, torch.tensor([7, 8]))
     assert longer.tolist() == [[START, 7, 8, 3, 4, PAD], [START, 7, 8, 5, 3, 4]]
@@ -76,7 +76,7 @@ def test_they_stand_after_the_start_and_before_the_rest():
 
 
 @pytest.mark.parametrize("length", [12, 60])
-def test_zero_for_a_model_that_forgets_what_was_closed(length):
+def test_the_loss_is_zero_for_a_balanced_model(length):
     task = dataclasses.replace(TASK, length=length)
     batch = task.sample(50, generator=seeded())
     for model in (uniform_dyck(task), balanced_dyck(task)):
@@ -84,7 +84,7 @@ def test_zero_for_a_model_that_forgets_what_was_closed(length):
             assert loss_of(model, task, batch, seeded(seed)) < 1e-20
 
 
-def test_positive_for_a_random_model_and_for_a_small_imbalance():
+def test_the_loss_is_positive_for_a_random_model_and_a_small_imbalance():
     batch = TASK.sample(50, generator=seeded())
     small, large = (loss_of(balanced_dyck(TASK, imbalance=eps), TASK, batch, seeded()) for eps in (0.01, 0.1))
     assert 1e-9 < small < large
@@ -97,7 +97,7 @@ def test_positive_for_a_random_model_and_for_a_small_imbalance():
     "task", [TASK, WORDS, Dyck(n_types=3, max_depth=2, length=9)], ids=["prefixes", "complete", "three"]
 )
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_equals_the_loop_over_words_and_positions(task, family, seed):
+def test_the_loss_equals_a_loop_over_words_and_positions(task, family, seed):
     model, batch = random_model(task, family), task.sample(6, generator=seeded(seed))
     if task is WORDS:
         lengths = batch.attention_mask.sum(1)
@@ -108,7 +108,7 @@ def test_equals_the_loop_over_words_and_positions(task, family, seed):
     assert found.item() == pytest.approx(written_out(model, task, batch, r, kind), rel=1e-10)
 
 
-def test_padding_does_not_count_however_wide():
+def test_padding_does_not_change_the_contrastive_loss():
     model, batch = random_model(WORDS), WORDS.sample(6, generator=seeded())
     wider = dataclasses.replace(
         batch,
@@ -119,7 +119,7 @@ def test_padding_does_not_count_however_wide():
     torch.testing.assert_close(one, other, rtol=1e-12, atol=0)
 
 
-def test_both_branches_get_gradient():
+def test_both_branches_have_gradients():
     model, batch = random_model(), TASK.sample(5, generator=seeded())
     logits = model(batch.tokens)
     weight = model.unembed.weight
@@ -137,7 +137,7 @@ def test_both_branches_get_gradient():
     torch.testing.assert_close(of_longer + of_shorter, both)
 
 
-def test_only_the_generator_is_drawn_from():
+def test_draws_use_only_the_generator():
     model, batch = random_model(), TASK.sample(5, generator=seeded())
     generator = seeded(3)
     state = generator.get_state()
@@ -152,7 +152,7 @@ def test_only_the_generator_is_drawn_from():
         assert len({float(loss_of(model, TASK, batch, generator)) for _ in range(200)}) == 4 * 2
 
 
-def test_every_depth_and_type_comes_up_evenly():
+def test_depths_and_types_are_uniform():
     task, seen, n = Dyck(n_types=3, max_depth=4, length=3), {}, 2400
     batch, generator = task.sample(1, generator=seeded()), seeded()
 
@@ -171,7 +171,7 @@ def test_every_depth_and_type_comes_up_evenly():
     assert all(abs(count - n / 12) < band for count in seen.values())
 
 
-def test_the_training_loss_is_the_tasks_and_the_weighted_regulariser():
+def test_the_training_loss_is_the_task_loss_plus_the_weighted_regulariser():
     model, batch = random_model(), TASK.sample(5, generator=seeded())
     for weight in (0.0, 0.3, 2.0):
         trainer = _Trainer(model, TASK, dataclasses.replace(SHORT, contrastive=weight), 0, None, None)
@@ -195,7 +195,7 @@ def test_both_branches_have_the_same_depth(monkeypatch):
     assert set(training) == {1, 2, 3}
 
 
-def test_training_with_it_lowers_it():
+def test_training_with_the_contrastive_loss_lowers_it():
     """Paired seeds: the same weights, batches and steps, with and without."""
     task = Dyck(length=16)
     settings = TrainSettings(steps=60, batch_size=24, learning_rate=6e-3, weight_decay=0.0, eval_every=60, n_eval=20)
@@ -232,7 +232,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(task, tmp_path):
     assert all(torch.equal(weight, weights[name]) for name, weight in loaded.model.state_dict().items())
 
 
-def test_what_cannot_be_regularised_is_refused():
+def test_other_tasks_and_short_models_are_refused():
     lego = Lego(n_vars=2)
     with pytest.raises(ValueError, match=r"contrastive is 0\.3; only bracket languages have this loss, not Lego"):
         interp.train(Transformer(interp.config_for(lego, n_layers=1)), lego, SHORT)

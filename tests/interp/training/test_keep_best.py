@@ -57,7 +57,7 @@ def best(run):
     return run[0].history[index]
 
 
-def test_the_model_is_that_of_the_lowest_validation_loss(run, best):
+def test_the_model_has_the_lowest_validation_loss(run, best):
     loss, accuracy = validation_of(run[0].model)
     assert loss == pytest.approx(best["validation_loss"][0], rel=1e-5)
     assert accuracy == pytest.approx(best["accuracy"][0])
@@ -67,7 +67,7 @@ def test_the_model_is_that_of_the_lowest_validation_loss(run, best):
     assert same_weights(interp.train(new_model(), TASK, shorter).model, run[0].model)
 
 
-def test_the_last_model_is_kept_unless_told(run, best):
+def test_the_last_model_is_kept_by_default(run, best):
     last = interp.train(new_model(), TASK, dataclasses.replace(SETTINGS, keep="last"))
     assert TrainSettings().keep == "last"
     assert [r["validation_loss"] for r in last.history] == [r["validation_loss"] for r in run[0].history]
@@ -76,7 +76,7 @@ def test_the_last_model_is_kept_unless_told(run, best):
     assert last.final_accuracy == last.history[-1]["accuracy"]
 
 
-def test_a_folder_holds_the_best_model_and_nothing_more(run):
+def test_a_finished_folder_has_only_the_best_model(run):
     trained, folder = run
     assert sorted(path.name for path in folder.iterdir()) == ["manifest.json", "metrics.jsonl", "model.safetensors"]
     assert same_weights(load_checkpoint(folder / "model.safetensors"), trained.model)
@@ -103,7 +103,7 @@ def test_an_interrupted_run_ends_with_the_same_best(run, tmp_path, step):
 @pytest.mark.parametrize(
     ("name", "call"), [("save_best", 2), ("append_metrics", "best"), ("save_state", 2), ("finish", 1)]
 )
-def test_a_crash_in_the_middle_of_writing_changes_nothing(run, best, tmp_path, monkeypatch, name, call):
+def test_a_crash_while_writing_does_not_change_the_result(run, best, tmp_path, monkeypatch, name, call):
     """A crash between writing the best model and writing its metrics record."""
     write, calls = getattr(RunFolder, name), []
 
@@ -122,7 +122,7 @@ def test_a_crash_in_the_middle_of_writing_changes_nothing(run, best, tmp_path, m
     assert resumed.final_accuracy == run[0].final_accuracy
 
 
-def test_the_best_so_far_is_on_disk_whenever_the_run_stops(run, tmp_path):
+def test_the_best_model_so_far_is_on_disk_after_an_interruption(run, tmp_path):
     with pytest.raises(Stopped):
         interp.train(new_model(), TASK, SETTINGS, folder=tmp_path, on_record=stop_at(10))
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -133,7 +133,7 @@ def test_the_best_so_far_is_on_disk_whenever_the_run_stops(run, tmp_path):
     assert not same_weights(again.model, run[0].model)
 
 
-def test_the_best_of_several_is_the_first_and_outcomes_are_averaged():
+def test_best_record_averages_outcomes_and_takes_the_first_of_ties():
     records = [
         {"validation_loss": loss, "at": index} for index, loss in enumerate(([3, 1], [0, 2.5], [1, 1.5], [9, 0]))
     ]
@@ -143,7 +143,7 @@ def test_the_best_of_several_is_the_first_and_outcomes_are_averaged():
     assert best_record(unasked[::-1])["at"] == 1
 
 
-def test_validation_loss_is_told_per_outcome(run):
+def test_validation_loss_is_reported_per_outcome(run):
     task = interp.tasks.Lego(n_vars=2, sentence_format="compact")
     settings = TrainSettings(steps=2, batch_size=4, eval_every=1, n_eval=30)
     model = make_model(interp.config_for(task, n_layers=1, d_model=8, n_heads=2))
@@ -174,7 +174,7 @@ def one_step(**rates):
         ({"qk_identity_rate": 3.0, "vo_identity_rate": 3.0}, {"attention.a": 3.0, "attention.b": 3.0}),
     ],
 )
-def test_rates_of_identity_scalars_are_theirs_alone(rates, faster):
+def test_identity_rates_affect_only_the_identity_scalars(rates, faster):
     alike, found = one_step(), one_step(**rates)
     scaled = 0
     for name, moved in found.items():
@@ -185,7 +185,7 @@ def test_rates_of_identity_scalars_are_theirs_alone(rates, faster):
     assert all(alike[name].abs().max() > 1e-3 for name in found if name.endswith(("attention.a", "attention.b")))
 
 
-def test_one_step_by_hand():
+def test_one_step_equals_adamw_by_hand():
     model, twin = new_model(qk_identity=True, vo_identity=True), new_model(qk_identity=True, vo_identity=True)
     settings = dataclasses.replace(
         SETTINGS, steps=1, warmup_steps=0, keep="last", vo_identity_rate=4.0, weight_decay=0.1, clip_norm=0.01
@@ -204,7 +204,7 @@ def test_one_step_by_hand():
             torch.testing.assert_close(dict(model.named_parameters())[name], parameter, rtol=1e-4, atol=1e-6)
 
 
-def test_rates_are_resumed_too(tmp_path):
+def test_identity_rates_are_kept_on_resume(tmp_path):
     rates = dataclasses.replace(SETTINGS, qk_identity_rate=3.0, vo_identity_rate=0.5)
     model, twin = (new_model(qk_identity=True, vo_identity=True) for _ in range(2))
     whole = interp.train(model, TASK, rates)
@@ -214,7 +214,7 @@ def test_rates_are_resumed_too(tmp_path):
     assert same_weights(interp.train(twin, TASK, rates, folder=tmp_path).model, whole.model)
 
 
-def test_a_report_says_which_templates(run):
+def test_a_report_lists_the_templates(run):
     assert _task_line(run[0]) == "templates: aba -> +1, abb -> -1; real labels, 6 training symbols"
     stored = TrainingRun.load(run[1])  # lists where tuples were
     assert _task_line(stored) == _task_line(run[0])
@@ -231,7 +231,7 @@ def test_a_report_says_which_templates(run):
     ],
     ids=["numbers", "a symbol", "every token"],
 )
-def test_every_sort_of_model_trains_and_resumes(task, family, sizes, tmp_path):
+def test_models_of_every_family_train_and_resume(task, family, sizes, tmp_path):
     settings = dataclasses.replace(SETTINGS, steps=6)
     whole = interp.train(make_model(interp.config_for(task, family, **sizes)), task, settings)
     untrained = make_model(whole.model.cfg)
@@ -249,7 +249,7 @@ def flat():
 
 
 @pytest.mark.parametrize("association", ["mimic", "query_key"])
-def test_a_bias_of_attention_is_refused_where_there_is_none(flat, association):
+def test_association_is_refused_without_attention(flat, association):
     words = f"association is '{association}', but this model has no attention; leave it 'none'"
     with pytest.raises(ValueError, match=words):
         interp.train(flat, TASK, dataclasses.replace(SETTINGS, association=association))
@@ -257,7 +257,7 @@ def test_a_bias_of_attention_is_refused_where_there_is_none(flat, association):
 
 @pytest.mark.parametrize("verb", ["ablate_heads", "classify_heads", "probe", "show_attention"])
 @pytest.mark.usefixtures("as_a_user")
-def test_verbs_that_need_attention_say_so(flat, verb):
+def test_verbs_refuse_a_model_without_attention(flat, verb):
     words = "this model is a fully connected network: it has no attention heads and no residual stream to read. Train a"
     with pytest.raises(ValueError, match=words):
         getattr(interp, verb)(flat, TASK)
@@ -267,7 +267,7 @@ def test_a_model_without_attention_is_evaluated(flat):
     assert interp.evaluate(flat, TASK, n=40).n == 40
 
 
-def test_what_was_best_while_mimicking_is_not_kept():
+def test_records_during_mimicking_are_not_kept_as_best():
     def record(phase, loss):
         return {"phase": phase, "validation_loss": [loss]}
 

@@ -34,7 +34,7 @@ def test_the_rows_of_both_maps_sum_to_one(sentence, local_target):
     assert torch.allclose(maps.sum(-1), torch.ones(()), atol=1e-6)
 
 
-def test_the_association_map_is_the_papers(sentence):
+def test_the_association_map_matches_the_paper(sentence):
     task, batch = sentence
     association = mimic_targets(task, batch, Mimicking())[1, 0]
     row = [0.0] * 12
@@ -45,7 +45,7 @@ def test_the_association_map_is_the_papers(sentence):
     assert (off.sum(-1)[[1, 2, 5, 7, 9, 10]] > 0.95).all()
 
 
-def test_the_local_maps_are_the_papers_kernel_or_the_clause(sentence):
+def test_the_local_maps_are_the_kernel_of_the_paper_or_the_clause(sentence):
     task, batch = sentence
     band = mimic_targets(task, batch, Mimicking())[0, 0]
     assert band[5].tolist() == pytest.approx(normalised([0.0, 0, 0, 1, 2, 4, 2, 1, 0, 0, 0, 0]))
@@ -54,7 +54,7 @@ def test_the_local_maps_are_the_papers_kernel_or_the_clause(sentence):
     assert clause[5].tolist() == pytest.approx(normalised([0.0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0]))
 
 
-def test_causal_maps_keep_only_what_a_query_may_see(sentence):
+def test_causal_maps_keep_only_visible_keys(sentence):
     _, batch = sentence
     causal = Lego(n_vars=2)
     object.__setattr__(causal, "attention", "causal")
@@ -88,7 +88,7 @@ def test_the_loss_leaves_no_hook_behind_and_reaches_only_queries_and_keys_of_the
     assert not any(point.fwd_hooks for point in model.hook_dict.values())
 
 
-def test_taught_heads_look_where_they_were_taught(generator):
+def test_mimicking_heads_learn_their_maps(generator):
     task = Lego(n_vars=3, sentence_format="compact")
     model = Transformer(interp.config_for(task, n_layers=2, d_model=36, n_heads=3))
     batch = task.sample(64, generator=generator, split="validation")
@@ -156,7 +156,7 @@ def test_query_key_copies_every_block_before_the_first_step(tiny):
         assert torch.equal(ours, theirs)
 
 
-def test_random_tokens_keep_the_shape_and_lose_the_sentence(tiny, generator):
+def test_random_tokens_keep_only_the_shape(tiny, generator):
     batch = mimic_batch(tiny, Mimicking(batch_size=64, tokens="random"), generator)
     assert batch.tokens.shape == (64, 6)
     # among examples the second token of a clause is always an operation; among random ones seldom

@@ -66,7 +66,7 @@ def test_a_task_is_learned(model):
     assert result.low[0] > 0.5 == result.chance
 
 
-def test_heads_look_like_what_is_written_down(model):
+def test_hard_coded_heads_are_classified_as_their_kind(model):
     planted = copy.deepcopy(model)
     with torch.no_grad():
         for layer, block in enumerate(planted.stored_blocks):
@@ -129,11 +129,11 @@ def test_biases_towards_equal_tokens_are_refused(model, association):
         interp.train(copy.deepcopy(model), TASK, settings)
 
 
-def test_what_is_for_learned_heads_alone_is_refused(model, tmp_path):
+def test_verbs_for_learned_heads_refuse_hard_coded_ones(model, tmp_path):
     with pytest.raises(ValueError, match=r"does not fit Hugging Face's .*: head_patterns holds hard-coded heads, and"):
         save_huggingface(model, tmp_path / "theirs")
     assert not (tmp_path / "theirs").exists()
-    with pytest.raises(ValueError, match="heads that are hard-coded, or have no output matrix, cannot change places"):
+    with pytest.raises(ValueError, match="heads that are hard-coded, or have no output matrix, cannot be permuted"):
         permute_heads(model, [[1, 0, 2, 3, 4, 5, 6]] * 2)
     sizes = {"d_vocab": TASK.d_vocab, "d_model": 28, "n_heads": 7, "head_patterns": model.cfg.pathways}
     with pytest.raises(ValueError, match="the model has hard-coded heads, which cannot be enlarged; write them as"):

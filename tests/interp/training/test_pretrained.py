@@ -159,7 +159,7 @@ def test_bert_from_a_folder(folder):
     assert run.history[-1]["steps_done"] == 2
 
 
-def test_gpt2_begins_and_ends_a_text_with_one_token(folder):
+def test_gpt2_has_one_row_for_begin_and_end(folder):
     tokenizer = byte_level()
     path = folder(gpt2(tokenizer), tokenizer)
     model = interp.pretrained(CHAINS, str(path))
@@ -171,7 +171,7 @@ def test_gpt2_begins_and_ends_a_text_with_one_token(folder):
     assert rows_of(CHAINS, tokenizer, symbols={"=": " ="}, d_vocab=300)[3] == tokenizer.convert_tokens_to_ids("Ġ=")
 
 
-def test_albert_takes_words_and_else_the_piece_of_that_name(folder):
+def test_albert_rows_are_words_or_pieces_of_the_same_name(folder):
     tokenizer = unigrams()
     sizes = {"vocab_size": len(tokenizer), "embedding_size": 10, "max_position_embeddings": 30, **SIZES}
     path = folder(shaken(transformers.AlbertForMaskedLM(transformers.AlbertConfig(**sizes))), tokenizer)
@@ -183,7 +183,7 @@ def test_albert_takes_words_and_else_the_piece_of_that_name(folder):
     assert same_hidden(model, from_huggingface(path), rows, CHAINS)
 
 
-def test_a_model_of_theirs_in_memory(folder):
+def test_a_huggingface_model_in_memory(folder):
     theirs = bert()
     model = interp.pretrained(CHAINS, theirs, tokenizer=word_pieces())
     assert torch.equal(
@@ -208,7 +208,7 @@ def text_run(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", [transformers.BertModel, transformers.BertForTokenClassification])
-def test_heads_and_poolers_are_left_behind(kind):
+def test_heads_and_poolers_are_dropped(kind):
     theirs = shaken(kind(transformers.BertConfig(vocab_size=len(WORDS), max_position_embeddings=30, **SIZES)))
     model = interp.pretrained(CHAINS, theirs, tokenizer=word_pieces())
     assert (model.cfg.head, model.cfg.pooler, model.pooler, model.cfg.d_vocab_out) == ("linear", False, None, 2)
@@ -216,7 +216,7 @@ def test_heads_and_poolers_are_left_behind(kind):
     assert same_hidden(model, from_huggingface(theirs), rows, CHAINS)
 
 
-def test_our_own_text_model_from_its_run(text_run):
+def test_a_text_model_from_its_run(text_run):
     path, task, source = text_run
     model = interp.pretrained(CHAINS, path)
     ids = task.vocab.ids
@@ -229,7 +229,7 @@ def test_our_own_text_model_from_its_run(text_run):
     assert torch.equal(by_hand.W_E, model.W_E)
 
 
-def test_a_run_on_symbols_starts_another(tmp_path):
+def test_a_run_on_symbols_as_source(tmp_path):
     long = Lego(n_vars=4)
     source = interp.train(make_model(interp.config_for(long, n_layers=1, d_model=16)), long, SETTINGS, folder=tmp_path)
     model = interp.pretrained(CHAINS, tmp_path)
@@ -239,7 +239,7 @@ def test_a_run_on_symbols_starts_another(tmp_path):
     assert torch.equal(brackets.W_E[1:3], ours().W_E[[WORDS.index("[CLS]"), WORDS.index("[SEP]")]])
 
 
-def test_the_read_out_is_fresh_and_the_sources_weights_are_copies():
+def test_the_read_out_is_new_and_other_weights_are_copies():
     source = ours()
     before = {name: value.clone() for name, value in source.state_dict().items()}
     one, same, other = (interp.pretrained(CHAINS, source, seed=seed) for seed in (1, 1, 2))
@@ -266,7 +266,7 @@ def test_the_read_out_is_fresh_and_the_sources_weights_are_copies():
     ],
     ids=lambda wiring: next(iter(wiring)),
 )
-def test_every_wiring_computes_what_the_source_does(wiring):
+def test_activations_equal_those_of_the_source(wiring):
     source = ours(**wiring)
     model = interp.pretrained(CHAINS, source)
     rows = rows_of(CHAINS, source.tokenizer, d_vocab=len(WORDS))
@@ -281,7 +281,7 @@ def test_every_wiring_computes_what_the_source_does(wiring):
 
 @settings(max_examples=10, deadline=None)
 @given(chosen=st.permutations(["is", "not", "val", "plus", "##a", "[unused1]", "[MASK]"]), seed=st.integers(0, 99))
-def test_symbols_change_rows_and_nothing_else(chosen, seed):
+def test_symbols_change_only_their_rows(chosen, seed):
     source = ours()
     symbols = dict(zip(("=", "+", "-", ";", "1", "a", "[EOS]"), chosen, strict=True))
     model, plain = interp.pretrained(CHAINS, source, symbols=symbols), interp.pretrained(CHAINS, source)
@@ -295,7 +295,7 @@ def test_symbols_change_rows_and_nothing_else(chosen, seed):
 
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**32), n=st.integers(0, 4))
-def test_arbitrary_symbols_are_ordinary_and_new(seed, n):
+def test_arbitrary_symbols_are_ordinary_and_unused(seed, n):
     tokens = ("=", "+", "-", ";")[:n]
     drawn = arbitrary_symbols(tokens, word_pieces(), seed=seed, task=CHAINS)
     assert drawn == arbitrary_symbols(tokens, word_pieces(), seed=seed, task=CHAINS)
@@ -318,7 +318,7 @@ def test_arbitrary_symbols_of_other_vocabularies(text_run):
         rows_of(CHAINS, tokenizer, symbols=found, d_vocab=10_000)
 
 
-def test_arbitrary_symbols_refuse():
+def test_invalid_arguments_of_arbitrary_symbols_are_refused():
     with pytest.raises(ValueError, match="task_tokens has a token twice: '=', '='"):
         arbitrary_symbols(("=", "="), word_pieces(), seed=0)
     with pytest.raises(ValueError, match=r"task_tokens has '\?', not a token of the task; it has \[PAD\] \[BOS\]"):
@@ -400,7 +400,7 @@ def test_sources_that_are_refused(tmp_path, as_a_user, text_run):
         interp.pretrained(text, path)
 
 
-def test_jobs_start_from_what_they_name(tmp_path, text_run):
+def test_jobs_start_from_their_pretrained_model(tmp_path, text_run):
     path, _, source = text_run
     symbols = (("=", "("), ("+", ")"))
     config = pretrained_config(CHAINS, source.cfg)

@@ -24,7 +24,7 @@ def spied(monkeypatch, owner, name):
     return calls
 
 
-def test_a_folder_changes_nothing_in_the_weights(tiny, tmp_path):
+def test_weights_do_not_depend_on_the_folder(tiny, tmp_path):
     with_folder = interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
     assert same_weights(with_folder.model, interp.train(new_model(tiny), tiny, SHORT).model)
 
@@ -46,7 +46,7 @@ def test_a_finished_run_is_loaded_without_training(tiny, tmp_path, monkeypatch):
     assert TrainSettings.from_dict(loaded.manifest["settings"]) == SHORT
 
 
-def test_fresh_forgets_what_the_folder_holds(tiny, tmp_path):
+def test_fresh_replaces_a_finished_run(tiny, tmp_path):
     note = tmp_path / "note.txt"
     note.write_text("mine")
     interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
@@ -85,7 +85,7 @@ def test_a_folder_of_another_run_is_refused(tiny, tmp_path, change, words):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_fresh_does_not_go_on_from_a_state(tiny, tmp_path):
+def test_fresh_does_not_resume_from_a_state(tiny, tmp_path):
     interrupted(tiny, tmp_path)
     seen = []
     run = interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path, fresh=True, on_record=seen.append)
@@ -118,7 +118,7 @@ def test_a_run_that_did_not_finish_cannot_be_loaded(tiny, tmp_path):
         TrainingRun.load(tmp_path)
 
 
-def test_a_run_in_words_table_and_chart(trained):
+def test_text_table_and_chart_of_a_run(trained):
     table = trained.to_dataframe()
     assert list(table.columns) == ["step", "phase", "target", "accuracy", "loss", "n", "low", "high"]
     assert len(table) == 3 * 2

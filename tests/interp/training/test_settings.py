@@ -109,7 +109,7 @@ def test_the_rate_rises_stays_and_falls(steps, warmup, share, decay):
         assert settings.learning_rate_at(int(middle)) == pytest.approx(0.5)
 
 
-def test_descriptions_and_keys_of_earlier_runs_stay_as_they_were():
+def test_descriptions_and_keys_of_earlier_runs_are_unchanged():
     """These keys were computed before the two settings existed."""
     for task, settings, key in [
         (Lego(n_vars=3), TrainSettings(), "c6be01553d9d2981e0cd"),
@@ -122,14 +122,14 @@ def test_descriptions_and_keys_of_earlier_runs_stay_as_they_were():
 
 
 @given(precision=st.sampled_from(["float32", "bfloat16"]), decay=st.sampled_from(["linear", "cosine"]))
-def test_settings_survive_their_description(precision, decay):
+def test_precision_and_decay_survive_json(precision, decay):
     settings = TrainSettings(precision=precision, decay=decay, betas=(0.8, 0.9))
     described = json.loads(json.dumps(settings.to_dict()))
     assert TrainSettings.from_dict(described) == settings
     assert ("precision" in described, "decay" in described) == (precision != "float32", decay != "linear")
 
 
-def test_other_precision_or_decay_is_another_model():
+def test_precision_and_decay_change_the_key():
     config = new_model(Lego(n_vars=3)).cfg
     changes = [{}, {"precision": "bfloat16"}, {"decay": "cosine"}]
     keys = {ModelSpec(task=Lego(n_vars=3), config=config, settings=TrainSettings(**one), seed=0).key for one in changes}

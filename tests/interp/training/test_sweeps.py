@@ -8,7 +8,7 @@ from interp.training import TrainingRun
 from interp.training.sweeps import TrainJob, train_to_disk
 
 
-def test_jobs_for_a_gpu_run_one_after_the_other(pretended, tmp_path, monkeypatch):
+def test_jobs_on_a_gpu_run_in_one_process(pretended, tmp_path, monkeypatch):
     requested, task = [], Lego(n_vars=3)
     parallel = interp.training.sweeps.Parallel
     monkeypatch.setattr(

@@ -36,7 +36,7 @@ def test_a_tiny_model_learns_the_task(trained, tiny):
     assert not trained.model.training
 
 
-def test_the_seeds_decide_the_weights(tiny):
+def test_weights_depend_on_both_seeds(tiny):
     def weights(model_seed, seed):
         return interp.train(new_model(tiny, seed=model_seed), tiny, SHORT, seed=seed).model
 
@@ -46,7 +46,7 @@ def test_the_seeds_decide_the_weights(tiny):
     assert not same_weights(one, weights(1, 0))
 
 
-def test_training_leaves_the_global_generator_alone(tiny):
+def test_training_does_not_use_the_global_generator(tiny):
     torch.manual_seed(0)
     before = torch.get_rng_state()
     interp.train(new_model(tiny), tiny, SHORT)
@@ -78,7 +78,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(tiny, tmp_path, step):
 
 
 @pytest.mark.parametrize("settings", [{"n_train": 40}, {"association": "query_key"}], ids=str)
-def test_other_settings_resume_to_the_same_bits_too(tiny, tmp_path, settings):
+def test_runs_with_a_fixed_set_or_query_key_resume_to_the_same_bits(tiny, tmp_path, settings):
     chosen = dataclasses.replace(SHORT, **{"association": "none", **settings})
     whole = interp.train(new_model(tiny), tiny, chosen)
     with pytest.raises(Stopped):
@@ -86,7 +86,7 @@ def test_other_settings_resume_to_the_same_bits_too(tiny, tmp_path, settings):
     assert same_weights(whole.model, interp.train(new_model(tiny), tiny, chosen, folder=tmp_path).model)
 
 
-def test_the_optimizer_starts_anew_with_the_task(tiny, tmp_path):
+def test_the_optimizer_is_reset_after_mimicking(tiny, tmp_path):
     for at, state, steps in ((8, 6, 6), (12, 9, 2)):  # seven steps of mimicking come first
         interrupted(tiny, tmp_path / str(at), at=at)
         tensors, description = read_tensors(tmp_path / str(at) / "state.safetensors", kind="training state")
@@ -94,7 +94,7 @@ def test_the_optimizer_starts_anew_with_the_task(tiny, tmp_path):
         assert float(tensors["optimizer/0/step"]) == steps
 
 
-def test_a_fixed_set_is_all_there_is(tiny, monkeypatch):
+def test_a_fixed_set_is_the_only_training_data(tiny, monkeypatch):
     drawn = spied(monkeypatch, Lego, "sample")
     seen = spied(monkeypatch, Transformer, "forward")
     settings = dataclasses.replace(SHORT, association="none", n_train=40, eval_every=100)
@@ -123,7 +123,7 @@ def test_fresh_examples_are_new_at_every_step_and_never_held_out(tiny, monkeypat
     assert all(one != other for index, one in enumerate(texts) for other in texts[:index])
 
 
-def test_a_curriculum_gives_each_stage_its_lengths(monkeypatch):
+def test_batches_of_a_curriculum_have_the_lengths_of_their_stage(monkeypatch):
     task = Lego(n_vars=4, sentence_format="compact")
     settings = TrainSettings(
         curriculum=((2, 10), (4, 200)), current_share=0.6, tokens_per_step=120, eval_every=1000, n_eval=10
@@ -142,7 +142,7 @@ def test_a_curriculum_gives_each_stage_its_lengths(monkeypatch):
 
 
 @pytest.mark.parametrize("objective", ["next_token", "masked"])
-def test_a_curriculum_of_text_grows_its_windows(monkeypatch, tmp_path, objective):
+def test_windows_of_a_text_curriculum_have_the_length_of_their_stage(monkeypatch, tmp_path, objective):
     monkeypatch.setenv("UNMYOPIC_CACHE", str(tmp_path / "cache"))
     task = Text(corpus=corpus(), objective=objective, n_ctx=40, vocab_size=300)
     settings = TrainSettings(curriculum=((16, 3), (32, 2)), tokens_per_step=96, eval_every=5, n_eval=10)
@@ -222,14 +222,14 @@ def test_a_model_that_does_not_fit_is_refused(tiny, tmp_path, sizes, settings, w
     assert not list(tmp_path.iterdir())
 
 
-def test_a_model_that_would_see_the_answers_is_refused(tmp_path):
+def test_a_bidirectional_model_is_refused_for_a_causal_task(tmp_path):
     task = Dyck(length=6, max_depth=2)
     model = Transformer(interp.config_for(task, d_model=8, n_layers=1, attention="bidirectional"))
     with pytest.raises(ValueError, match="bidirectional; it would see the answers of a causal task"):
         interp.train(model, task, SHORT, folder=tmp_path)
 
 
-def test_a_causal_model_may_learn_a_task_whose_answer_comes_last():
+def test_a_causal_model_is_accepted_for_a_bidirectional_task():
     task = Template(train=8, validation=4, test=4)
     model = Transformer(interp.config_for(task, d_model=8, n_heads=2, d_head=4, n_layers=1, attention="causal"))
     run = interp.train(model, task, interp.TrainSettings(steps=2, batch_size=4, n_eval=8, eval_every=1))

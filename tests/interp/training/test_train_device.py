@@ -77,7 +77,7 @@ def new_model(task, sizes, seed=0):
 @pytest.mark.parametrize(
     "case", [next(iter(CASES)), *(pytest.param(name, marks=pytest.mark.slow) for name in [*CASES][1:])]
 )
-def test_training_elsewhere_is_the_same_and_ends_on_the_cpu(case, pretended):
+def test_training_on_a_device_gives_the_same_model_on_the_cpu(case, pretended):
     task, sizes, more = CASES[case]
     settings = TrainSettings(**{**SHORT, **({} if "curriculum" not in more else {"steps": 1}), **more})
     here = interp.train(new_model(task, sizes), task, settings)
@@ -92,7 +92,7 @@ def test_training_elsewhere_is_the_same_and_ends_on_the_cpu(case, pretended):
     assert not same_weights(there.model, new_model(task, sizes))
 
 
-def test_a_hidden_tensor_of_the_cpu_would_be_noticed(pretended, monkeypatch):
+def test_the_fake_device_refuses_cpu_tensors(pretended, monkeypatch):
     hidden = torch.full((len(LEGO.targets),), 2.0)
     loss = Lego.loss
     monkeypatch.setattr(Lego, "loss", lambda self, logits, batch: loss(self, logits, batch) * hidden.sum(0))
@@ -106,7 +106,7 @@ def test_a_hidden_tensor_of_the_cpu_would_be_noticed(pretended, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:for .*copying from a non-meta parameter")
 @pytest.mark.parametrize("keep", ["last", pytest.param("best", marks=pytest.mark.slow)])
-def test_a_run_resumes_there_to_the_same_bits(keep, pretended, tmp_path):
+def test_a_run_resumes_on_a_device_to_the_same_bits(keep, pretended, tmp_path):
     settings = TrainSettings(**{**SHORT, **MIMIC, "steps": 3, "keep": keep})
     whole = interp.train(new_model(LEGO, SMALL), LEGO, settings)
     model = new_model(LEGO, SMALL)
@@ -125,7 +125,7 @@ def test_a_run_resumes_there_to_the_same_bits(keep, pretended, tmp_path):
     assert device_of(loaded.model).type == "cpu"
 
 
-def test_without_a_device_training_happens_where_the_model_is(pretended):
+def test_training_without_a_device_uses_that_of_the_model(pretended):
     here = interp.train(new_model(LEGO, SMALL), LEGO, TrainSettings(**SHORT))
     model = new_model(LEGO, SMALL).to(pretended)
     run = interp.train(model, LEGO, TrainSettings(**SHORT))
@@ -134,7 +134,7 @@ def test_without_a_device_training_happens_where_the_model_is(pretended):
     assert same_weights(here.model, model.to("cpu"))
 
 
-def test_evaluation_follows_the_model_and_answers_on_the_cpu(pretended, generator):
+def test_evaluation_runs_on_the_device_of_the_model(pretended, generator):
     model = new_model(LEGO, SMALL)
     batch = LEGO.sample(20, generator=generator)
     here = score_batch(model, LEGO, batch)
@@ -146,7 +146,7 @@ def test_evaluation_follows_the_model_and_answers_on_the_cpu(pretended, generato
     assert str(interp.evaluate(model, LEGO, n=50)) == str(whole)
 
 
-def test_bfloat16_trains_and_the_weights_stay_float32():
+def test_weights_stay_float32_in_bfloat16_training():
     task = Lego(n_vars=2, sentence_format="compact")
     settings = TrainSettings(
         steps=50, warmup_steps=5, learning_rate=4e-3, batch_size=64, eval_every=25, n_eval=100, precision="bfloat16"
