@@ -1,0 +1,34 @@
+"""Long tables of results, and numbers with intervals as text."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from interp.core.results import Result, with_interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores(Result):
+    score: np.ndarray
+    name: tuple[str, ...]
+
+    def to_dataframe(self):
+        return self._table(
+            {"layer": range(2), "kind": ("a", "b", "c")}, "name", "score", last=np.broadcast_to([7, 8, 9], (2, 3)), n=5
+        )
+
+
+def test_a_table_has_a_row_per_cell_and_repeats_values_along_later_axes():
+    table = Scores(score=np.arange(6.0).reshape(2, 3), name=("first", "second")).to_dataframe()
+    assert list(table.columns) == ["layer", "kind", "name", "score", "last", "n"]
+    assert table["layer"].tolist() == [0, 0, 0, 1, 1, 1]
+    assert table["kind"].tolist() == ["a", "b", "c"] * 2
+    assert table["name"].tolist() == ["first"] * 3 + ["second"] * 3
+    assert table["score"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert table["last"].tolist() == [7, 8, 9] * 2
+    assert table["n"].tolist() == [5] * 6
+
+
+def test_a_number_with_its_interval():
+    assert with_interval(0.5, 0.25, 1.0) == "0.500 [0.250, 1.000]"
+    assert with_interval(-0.123, -0.2, 0.0, 1) == "-0.1 [-0.2, 0.0]"
