@@ -1,4 +1,4 @@
-"""Transformers as values and modules: config, blocks, attention, embeddings, hook points."""
+"""Transformers as values and modules: config, blocks, embeddings, hook points."""
 
 import lazy_loader
 

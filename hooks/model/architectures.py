@@ -1,4 +1,4 @@
-"""Which class a config is of: make a model from its settings, or settings from a file."""
+"""Models from configs, and configs from their descriptions, of any architecture."""
 
 from typing import Any
 
@@ -13,14 +13,14 @@ Model = TransformerStack | FullyConnected
 
 
 def make_model(cfg: Config, *, seed: int = 0) -> Any:
-    """An untrained model of these settings; its class follows from theirs."""
+    """An untrained model of the class that the config belongs to."""
     if isinstance(cfg, FullyConnectedConfig):
         return FullyConnected(cfg, seed=seed)
     return Encoder(cfg, seed=seed) if isinstance(cfg, EncoderConfig) else Transformer(cfg, seed=seed)
 
 
 def config_from_dict(values: dict[str, Any]) -> Config:
-    """Settings from their `to_dict`.
+    """A config from its `to_dict`.
 
     Raises:
         ValueError: an architecture or a field that this version does not know.

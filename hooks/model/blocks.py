@@ -1,7 +1,7 @@
-"""One layer of a transformer: six ways to wire attention, MLP and norm, one short class each.
+"""Transformer blocks: six ways to wire attention, MLP and LayerNorm, one class each.
 
-`read` is what attention sees of the residual stream; `write` carries the stream on from what attention wrote.
-The two halves are apart so that an ablation can start in the middle of a layer.
+A block has two halves, so that an ablation can start in the middle of a layer: `read` maps the residual stream to the
+input of attention, `write` maps the stream and the output of attention to the next stream.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class MLP(Module):
         self.w_out = Linear(cfg.d_mlp or 0, cfg.d_model)
 
     def forward(self, x: Float[Tensor, "batch pos d_model"], at: MLPSites) -> Float[Tensor, "batch pos d_model"]:
-        """What the MLP writes."""
+        """The output of the MLP."""
         pre = at.hook_pre(self.w_in(x))
         if self.activation == "relu":
             post = F.relu(pre)
@@ -49,7 +49,7 @@ class DeepMLP(Module):
         self.w_out = Linear(width, cfg.d_model, bias=False)
 
     def forward(self, x: Float[Tensor, "batch pos d_model"], at: MLPSites) -> Float[Tensor, "batch pos d_model"]:
-        """What the MLP writes."""
+        """The output of the MLP."""
         hidden = at.hook_post(F.relu(at.hook_pre(self.w_in(x))))
         return self.w_out(F.relu(self.w_3(F.relu(self.w_2(hidden)))))
 
@@ -81,11 +81,11 @@ class Block(Module):
         return self.write(context.query_rows(resid), at.hook_attn_out(attn_out), at)
 
     def read(self, resid: Tensor, at: LayerSites) -> Tensor:
-        """What attention sees."""
+        """The input of attention."""
         raise NotImplementedError
 
     def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
-        """The residual stream after this layer, given what attention wrote."""
+        """The residual stream after this layer, given the output of attention."""
         raise NotImplementedError
 
 
@@ -137,8 +137,8 @@ class DyckBlock(Block):
 class MinimalBlock(Block):
     """mid = LN(Attn(x));  out = MLP(mid).
 
-    Source: the layer that follows a minimal first layer in the bounded-Dyck paper's released code. Unlike Eq. 6 nothing
-    of the layer's input passes by attention.
+    Source: the layer after a minimal first layer in the bounded-Dyck paper's released code. Unlike in Eq. 6 there is no
+    residual connection around attention.
     """
 
     def read(self, resid: Tensor, at: LayerSites) -> Tensor:
@@ -154,8 +154,7 @@ class MinimalBlock(Block):
 class BareBlock(Block):
     """mid = Attn(x);  out = MLP(mid).
 
-    Source: template paper (arXiv:2310.09753) Section 3, the model of its theory: no norm, and nothing of the layer's
-    input passes by attention.
+    Source: template paper (arXiv:2310.09753) Section 3, the model of its theory: no norm and no residual connection.
     """
 
     def read(self, resid: Tensor, at: LayerSites) -> Tensor:
@@ -172,7 +171,7 @@ class ExtendedBlock(DyckBlock):
     """mid = W_R x + LN(Attn(x));  out = DeepMLP(mid).
 
     Source: bounded-Dyck paper (arXiv:2312.01429) Theorem 3, the layers of its large random network: a weight on the
-    residual beside the norm, and a projection of four matrices. Differs: as `DyckBlock`, whose norm keeps its gain at
+    residual connection, and a projection of four matrices. Differs: as `DyckBlock`, whose norm keeps its gain at
     one and its bias at zero here; heads have an output matrix.
     """
 

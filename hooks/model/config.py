@@ -1,4 +1,4 @@
-"""What a transformer is, as a value: checked when made, JSON both ways."""
+"""Transformer configs: frozen, validated on construction, to and from JSON."""
 
 import json
 from dataclasses import dataclass, field, fields, replace
@@ -28,8 +28,8 @@ class TransformerConfig(LensConfig):
     """Settings of a `hooks.Transformer`. Every field but the first three has a default.
 
     Raises:
-        ValueError: a size below one, an unknown choice, heads that do not divide the width, or
-            `head_patterns` that do not fit the heads and layers.
+        ValueError: a size below one, an unknown choice, heads that do not divide the width, or `head_patterns` that do
+            not fit the heads and layers.
     """
 
     d_vocab: int
@@ -53,21 +53,21 @@ class TransformerConfig(LensConfig):
     attention: Attention = "bidirectional"
     """Whether a query sees later positions."""
     tied_embedding: bool = False
-    """The read-out is the token embedding's transpose (logits = x W_E^T), without weights or bias of its own."""
+    """The read-out is the transpose of the token embedding (logits = x W_E^T), without a bias."""
     embedding: BracketStates | None = None
-    """Frozen vectors of bracket and depth (a minimal first layer) instead of a learned vector per token."""
+    """Frozen vectors of bracket and depth (a minimal first layer) instead of one learned vector per token."""
     positions: Positions = "learned"
     """`linear` adds i / n_ctx to the last coordinate of the residual stream."""
     tied: bool = False
     """One block applied `n_layers` times (ALBERT) instead of `n_layers` blocks (BERT)."""
     activation: Activation = "gelu"
-    """Non-linearity of the MLP."""
+    """Nonlinearity of the MLP."""
     attn_scale: float = 0.0
     """Scores are divided by this; 0 means sqrt(d_head)."""
     attn_bias: bool = True
     """Biases on queries, keys, values and the output projection."""
     output_projection: bool = True
-    """False: what the heads mix is written as it is, side by side; they must then be as wide as the stream."""
+    """False: the output of attention is z of all heads, concatenated; they must then fill `d_model`."""
     layer_norm_eps: float = 1e-5
     """Added to the variance inside every LayerNorm."""
     head_patterns: tuple[tuple[HeadPattern, ...], ...] | Pathways = ()
@@ -96,7 +96,7 @@ class TransformerConfig(LensConfig):
         if not self.d_head and self.d_model % self.n_heads:
             raise ValueError(
                 f"n_heads is {self.n_heads}, which does not divide d_model {self.d_model}; "
-                f"choose another number of heads or set d_head yourself."
+                f"choose another number of heads or set d_head."
             )
         if min(self.d_head, self.d_vocab_out, self.d_mlp or 0, self.attn_scale, self.embedding_std) < 0:
             raise ValueError("d_head, d_vocab_out, d_mlp, attn_scale and embedding_std must not be negative.")
@@ -133,7 +133,7 @@ class TransformerConfig(LensConfig):
         if self.tied_embedding and (self.embedding is not None or self.d_vocab_out != self.d_vocab):
             raise ValueError(
                 f"tied_embedding reads out with the embedding of {self.d_vocab} learned tokens, but d_vocab_out is "
-                f"{self.d_vocab_out} and embedding {self.embedding}; leave them out."
+                f"{self.d_vocab_out} and embedding {self.embedding}; remove these."
             )
         if self.embedding is None:
             return

@@ -1,8 +1,7 @@
-"""What a token becomes first: a learned vector, or a fixed one for its bracket type and depth.
+"""Token embeddings: a learned vector per token, or a frozen one for each bracket type and depth.
 
-The second stands for a *minimal first layer* (bounded-Dyck paper, Assumption 1): one whose output at a bracket depends
-on nothing but the bracket's type and depth. A model that starts there is one layer, and every one of its terms can
-be written down.
+The frozen one replaces a *minimal first layer* (bounded-Dyck paper, Assumption 1), whose output at a bracket depends
+only on the bracket's type and depth. A model with it has a single layer, whose terms have closed forms.
 """
 
 from dataclasses import dataclass
@@ -19,10 +18,10 @@ Encoding = Literal["pair", "type_and_depth", "type_and_angle"]
 
 @dataclass(frozen=True, kw_only=True)
 class BracketStates:
-    """Frozen embeddings of (bracket, depth). Other tokens have a coordinate of their own.
+    """Frozen embeddings of (bracket, depth). Every other token has a separate coordinate.
 
-    Openers and closers alternate from id `first_bracket` on, type by type. Depth is counted after the bracket: an
-    opener of a pair has depth d, its closer d - 1.
+    Openers and closers alternate from id `first_bracket`, type by type. Depth is counted after the bracket: the opener
+    of a pair has depth d, its closer d - 1.
 
     Source: bounded-Dyck paper (arXiv:2312.01429). `pair`: one-hot of (bracket, depth), Eq. 19. `type_and_depth`:
     one-hot of the bracket, one-hot of its pair's depth, Eq. 20. `type_and_angle`: one-hot of the bracket, and cosine
@@ -50,7 +49,7 @@ class BracketStates:
 
     @property
     def width(self) -> int:
-        """Coordinates in use; the rest of the residual stream starts at zero."""
+        """Number of coordinates used; the rest of the residual stream starts at zero."""
         of_bracket = {
             "pair": 2 * self.n_types * self.max_depth,
             "type_and_depth": 2 * self.n_types + self.max_depth,
@@ -59,11 +58,11 @@ class BracketStates:
         return self.first_bracket + of_bracket[self.encoding]
 
     def row(self, token: int | Tensor, depth: int | Tensor) -> Any:
-        """Where the state of a token at a depth stands in the table."""
+        """The row of the table for a token at a depth."""
         return token * (self.max_depth + 1) + depth
 
     def table(self, d_model: int) -> Float[Tensor, "state d_model"]:
-        """The vector of every token at every depth, 0 to `max_depth`; zero where a bracket cannot have that depth."""
+        """The vector of every token at every depth from 0 to `max_depth`; zero if a bracket cannot have that depth."""
         table = torch.zeros(self.d_vocab, self.max_depth + 1, d_model)
         for token in range(self.first_bracket):
             table[token, :, token] = 1
@@ -115,22 +114,22 @@ class BracketEmbedding(Module):
         self.register_buffer("weight", states.table(d_model), persistent=False)
 
     def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
-        """The vectors of these tokens where they stand.
+        """The vectors of these tokens at their depths.
 
         Raises:
-            ValueError: tokens that are no prefix of a word, or outside the vocabulary.
+            ValueError: tokens that are not a prefix of a word, or outside the vocabulary.
         """
         check_ids(tokens, self.states.d_vocab, "tokens", "d_vocab")
         bracket = tokens - self.states.first_bracket
         depth = torch.where(bracket >= 0, 1 - 2 * (bracket % 2), 0).cumsum(1)
         if depth.numel() and not 0 <= int(depth.min()) <= int(depth.max()) <= self.states.max_depth:
             raise ValueError(
-                f"tokens go from depth {int(depth.min())} to {int(depth.max())}; a minimal first layer knows depths 0 "
+                f"tokens go from depth {int(depth.min())} to {int(depth.max())}; a minimal first layer has depths 0 "
                 f"to {self.states.max_depth}. Is every row a prefix of a word of the language?"
             )
         return look_up(self.weight, self.states.row(tokens, depth), "tokens", "d_vocab")
 
     def example(self, n: int, pos: int, generator: torch.Generator) -> Int[Tensor, "n pos"]:
-        """Tokens that the model reads: pairs that open and close again, of random types."""
+        """Valid tokens: pairs of brackets of random types, each closed right after it opens."""
         kinds = torch.randint(self.states.n_types, (n, (pos + 1) // 2), generator=generator).repeat_interleave(2, 1)
         return self.states.first_bracket + 2 * kinds[:, :pos] + torch.arange(pos) % 2

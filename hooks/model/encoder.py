@@ -1,4 +1,4 @@
-"""BERT and ALBERT as published: token types, a LayerNorm on the embeddings, and a head of their own."""
+"""BERT and ALBERT as published: token types, LayerNorm on the embeddings, masked-LM head, pooler."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
@@ -18,18 +18,18 @@ Head = Literal["masked_lm", "linear", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig(TransformerConfig):
-    """Settings of a `hooks.Encoder`: those of a transformer, and what BERT and ALBERT add.
+    """Settings of a `hooks.Encoder`: those of a transformer, and those that BERT and ALBERT add.
 
     Raises:
-        ValueError: as `TransformerConfig`; an unknown head, a read-out that the head does not have, or bracket states.
+        ValueError: as `TransformerConfig`; an unknown head, a read-out that does not fit the head, or bracket states.
     """
 
     block: Block = "post_ln"
     init: Initialisation = "normal"
     n_token_types: int = 0
-    """Kinds of token (first text, second text), each with a learned vector; 0: none."""
+    """Number of token types (first text, second text), each with a learned vector; 0: none."""
     d_embedding: int = 0
-    """Width of token, position and type embeddings, brought to `d_model` by a Linear (ALBERT); 0: `d_model`, and no
+    """Width of token, position and type embeddings, projected to `d_model` by a Linear (ALBERT); 0: `d_model`, and no
     Linear."""
     embedding_norm: bool = True
     """A LayerNorm on the sum of the embeddings."""
@@ -37,9 +37,9 @@ class EncoderConfig(TransformerConfig):
     """`masked_lm`: dense, activation, LayerNorm, then one row per token and a bias. `linear`: one Linear. `none`: the
     logits are the last hidden states."""
     tied_embedding: bool | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
-    """The masked-LM head's rows are the token embedding. None: they are, where that head is."""
+    """The rows of the masked-LM head are the token embedding. None: yes, if the head is `masked_lm`."""
     pooler: bool = False
-    """Holds the weights of `Encoder.pool`."""
+    """Has the weights of `Encoder.pool`."""
 
     def __post_init__(self):
         if self.head not in get_args(Head):
@@ -47,7 +47,7 @@ class EncoderConfig(TransformerConfig):
         if min(self.n_token_types, self.d_embedding) < 0:
             raise ValueError("n_token_types and d_embedding must not be negative.")
         if self.embedding is not None:
-            raise ValueError("embedding holds bracket states; an encoder learns a vector per token. Leave it out.")
+            raise ValueError("embedding holds bracket states; an encoder learns a vector per token. Remove it.")
         if self.tied_embedding and self.head != "masked_lm":
             raise ValueError(
                 f"tied_embedding is on, but head is {self.head!r}; only masked_lm reads out with an embedding."
@@ -56,7 +56,7 @@ class EncoderConfig(TransformerConfig):
         if self.d_vocab_out not in (0, wanted):
             name = "d_vocab" if self.head == "masked_lm" else "d_model"
             raise ValueError(
-                f"d_vocab_out is {self.d_vocab_out}; with head {self.head!r} it is {name}, {wanted}. Leave it out."
+                f"d_vocab_out is {self.d_vocab_out}; with head {self.head!r} it is {name}, {wanted}. Remove it."
             )
         object.__setattr__(self, "d_vocab_out", wanted)
         if self.tied_embedding is None:
@@ -87,7 +87,7 @@ class EncoderConfig(TransformerConfig):
 
 
 class MaskedLMHead(Module):
-    """y = LN(act(x W + b)) E^T + c, where E is the token embedding or a matrix of the head's own."""
+    """y = LN(act(x W + b)) E^T + c, where E is the token embedding or a separate matrix."""
 
     def __init__(self, cfg: EncoderConfig, embed: TokenEmbedding):
         super().__init__()
@@ -102,7 +102,7 @@ class MaskedLMHead(Module):
     def forward(
         self, x: Float[Tensor, "*batch d_model"], at: NormSites | None = None
     ) -> Float[Tensor, "*batch d_vocab"]:
-        """Logits; without sites, as a logit lens asks for them, nothing can be hooked."""
+        """Logits; without sites (for a logit lens) there are no hook points."""
         hidden = self.dense(x)
         if self.activation == "relu":
             hidden = F.relu(hidden)
@@ -113,7 +113,7 @@ class MaskedLMHead(Module):
 
     @property
     def weight(self) -> Float[Tensor, "d_vocab width"]:
-        """The rows that the normalised values are compared with."""
+        """One row per token."""
         return self._embed[0].weight if self.rows is None else self.rows
 
     @property
@@ -123,16 +123,16 @@ class MaskedLMHead(Module):
 
 
 class Encoder(TransformerStack):
-    """A `Transformer` with BERT's and ALBERT's inputs and heads.
+    """A transformer with BERT's and ALBERT's inputs and heads.
 
-    Hook points beside those of a `Transformer`: `hook_token_type_embed`, `ln_embed` (LayerNorm on the embeddings) and
-    `ln_head` (LayerNorm inside the masked-LM head). `hook_embed`, `hook_pos_embed` and `hook_token_type_embed` are
-    (batch, pos, d_embedding) where the embedding is factorised; `blocks.0.hook_resid_pre` comes after the Linear.
-    `W_E` then has that width too.
+    Hook points, in addition to those of a `Transformer`: `hook_token_type_embed`, `ln_embed` (LayerNorm on the
+    embeddings) and `ln_head` (LayerNorm inside the masked-LM head). If the embedding is factorised, `hook_embed`,
+    `hook_pos_embed` and `hook_token_type_embed` are (batch, pos, d_embedding), `W_E` is (d_vocab, d_embedding), and
+    `blocks.0.hook_resid_pre` comes after the Linear.
 
     Args:
         cfg: Architecture and sizes.
-        seed: Decides the initial weights; torch's global generator is neither read nor moved.
+        seed: Decides the initial weights, without torch's global generator.
 
     Source: Devlin et al. 2018 (arXiv:1810.04805); Lan et al. 2019 (arXiv:1909.11942). Differs: no dropout.
     """
@@ -174,13 +174,14 @@ class Encoder(TransformerStack):
 
         Args:
             tokens: Token ids.
-            attention_mask: True or 1 for real tokens; padding is seen by no real token.
-            position_ids: Where each token stands; 0, 1, 2 ... when left out.
-            token_type_ids: Kind of each token, 0 to `n_token_types` - 1; all 0 when left out.
+            attention_mask: True or 1 for real tokens; no real token attends to padding.
+            position_ids: Position of each token; default: 0, 1, 2 ...
+            token_type_ids: Type of each token, 0 to `n_token_types` - 1; default: all 0.
             depth: As in `Transformer.forward`.
 
         Raises:
-            ValueError: as `Transformer.forward`; token types of another shape, out of range, or for a model without.
+            ValueError: as `Transformer.forward`; token types of another shape, out of range, or for
+                a model without them.
         """
         self._check_input(tokens, attention_mask, depth)
         context = self._context(tokens, attention_mask)
@@ -195,7 +196,7 @@ class Encoder(TransformerStack):
             vectors = look_up(self.token_types.weight, kinds, "token_type_ids", "n_token_types")
             resid = resid + self.hook_token_type_embed(vectors)
         elif token_type_ids is not None:
-            raise ValueError("token_type_ids is given, but n_token_types of this model is 0; leave it out.")
+            raise ValueError("token_type_ids is given, but n_token_types of this model is 0; remove it.")
         if self.norm_embed is not None:
             resid = self.norm_embed(resid, self.ln_embed)
         return resid if self.embed_up is None else self.embed_up(resid)
@@ -206,7 +207,7 @@ class Encoder(TransformerStack):
         return self.unembed(hidden) if self.ln_head is None else self.unembed(hidden, self.ln_head)
 
     def pool(self, hidden: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch d_model"]:
-        """One vector per text, tanh(W h_0 + b), from the last hidden states (the last layer's `hook_resid_post`).
+        """One vector per text, tanh(W h_0 + b), from the last hidden states (`hook_resid_post` of the last layer).
 
         Raises:
             ValueError: this model has no pooler.
@@ -216,7 +217,7 @@ class Encoder(TransformerStack):
         return self.pooler(hidden[:, 0]).tanh()
 
     def to_single_token(self, text: str) -> int:
-        """The id of a text that is one token, without what a tokenizer puts around a text.
+        """The id of a text that is one token, without special tokens.
 
         Raises:
             ValueError: the text is not exactly one token.

@@ -1,4 +1,4 @@
-"""A fully connected network on strings: what the template paper says cannot know unseen symbols, and two that can."""
+"""Fully connected networks on strings, the baselines of the template paper: one-hot inputs, equalities, embeddings."""
 
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -26,21 +26,21 @@ class FullyConnectedConfig:
     d_vocab: int
     """Number of token ids the model reads."""
     n_ctx: int
-    """Length of its strings: it reads no shorter ones."""
+    """Length of the strings; no other length is accepted."""
     d_vocab_out: int = 1
-    """Numbers it answers with."""
+    """Number of outputs."""
     inputs: Inputs = "one_hot"
-    """`one_hot`: a column of its own for each token at each position. `one_hot_and_equality`: beside it, which
-    positions hold equal tokens (X X^T). `shared_embedding`: one learned vector per token, the same everywhere."""
+    """`one_hot`: one column for each token at each position. `one_hot_and_equality`: also which positions hold equal
+    tokens (X X^T). `shared_embedding`: one learned vector per token, the same at all positions."""
     width: int = 1024
     """Hidden units per layer."""
     depth: int = 3
-    """Affine maps, with ReLU between them."""
+    """Number of affine maps, with ReLU between them."""
     d_embed: int = 64
     """Width of a shared embedding."""
 
     attention = "bidirectional"
-    """It sees the whole string, as a bidirectional transformer does."""
+    """Every output depends on the whole string, as in a bidirectional transformer."""
     n_layers = 0
     n_heads = 0
     head_patterns = ()
@@ -76,13 +76,13 @@ class FullyConnectedConfig:
 
 
 class FullyConnected(Module, HookedRootModule):
-    """A multi-layer perceptron on a string of tokens; its answer stands at every position.
+    """A multi-layer perceptron on a string of tokens, with the same output at every position.
 
-    `model(tokens)` gives (batch, pos, d_vocab_out), as a transformer does, so that it trains and is scored alike. Hook
-    points: `hook_pre.{i}`, what enters each ReLU.
+    `model(tokens)` gives (batch, pos, d_vocab_out), like a transformer, and is trained and scored in the same way. Hook
+    points: `hook_pre.{i}`, the input of each ReLU.
 
-    Source: template paper (arXiv:2310.09753), released code: depth 3, ReLU, one-hot inputs side by side, and the same
-    with X X^T. Differs: a width of 1024 is our choice, none being given.
+    Source: template paper (arXiv:2310.09753), released code: depth 3, ReLU, concatenated one-hot inputs,
+    with or without X X^T. Differs: the width of 1024 is our choice; the paper gives none.
 
     Args:
         cfg: Inputs and sizes.
@@ -118,7 +118,7 @@ class FullyConnected(Module, HookedRootModule):
     def forward(
         self, tokens: Int[Tensor, "batch pos"], attention_mask: None = None, *, depth: None = None
     ) -> Float[Tensor, "batch pos d_vocab_out"]:
-        """The answer, the same at every position. There is no padding and no depth to choose.
+        """The output, the same at every position; there is no padding and no choice of depth.
 
         Raises:
             ValueError: strings of another length than `n_ctx`, or tokens outside the vocabulary.

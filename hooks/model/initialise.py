@@ -1,4 +1,4 @@
-"""Initial weights, drawn from one seed without touching torch's global generator."""
+"""Initial weights, drawn from one seed without torch's global generator."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ NORMAL_STD = 0.02
 def initialise(model: Any, cfg: TransformerConfig, seed: int) -> None:
     """Fill every weight matrix and embedding; biases and identity scalars stay 0, norm gains stay 1.
 
-    Matrices are drawn in the order of `named_parameters`, so a seed means the same weights everywhere.
+    Matrices are drawn in the order of `named_parameters`, so that a seed gives the same weights on every device.
     """
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
@@ -36,13 +36,13 @@ def _drawn(name: str, parameter: Tensor, cfg: TransformerConfig, generator: torc
     if name in ("embed.weight", "positions.weight"):
         return torch.randn(parameter.shape, generator=generator) * (cfg.embedding_std or EMBEDDING_STD[cfg.init])
     fan_in = parameter.shape[1] ** -0.5
-    if name.endswith("attention.kernel"):  # a mixture about as large as what it mixes
+    if name.endswith("attention.kernel"):  # the output is about as large as the values
         return torch.randn(parameter.shape, generator=generator) * fan_in
     if cfg.init in ("template", "mimetic", "uniform"):
         return (2 * torch.rand(parameter.shape, generator=generator) - 1) * (1.0 if cfg.init == "uniform" else fan_in)
     std = fan_in if cfg.init == "fan_in" else NORMAL_STD
     if cfg.init == "gpt2" and name.endswith(("attention.o.weight", "mlp.w_out.weight")):
-        std /= (2 * cfg.n_layers) ** 0.5  # the projections into the stream
+        std /= (2 * cfg.n_layers) ** 0.5  # the projections into the residual stream
     return torch.randn(parameter.shape, generator=generator) * std
 
 
@@ -56,26 +56,26 @@ def mimetic_query_key(
     beta: float = 0.7,
     generator: torch.Generator,
 ) -> tuple[Float[Tensor, "head d_model d_head"], Float[Tensor, "head d_model d_head"]]:
-    """W_Q and W_K whose product is the best one of rank d_head to sqrt(alpha) Z_1^T Z_2 + sqrt(beta) I.
+    """W_Q and W_K whose product is the best approximation of rank d_head to sqrt(alpha) Z_1^T Z_2 + sqrt(beta) I.
 
     Z_1 and Z_2 are (d_head, d_model), uniform within 1 / sqrt(d_model), so that an entry of their product has variance
-    d_head / (3 d_model)^2; alpha = 1 and beta = 0 give the product of queries and keys as torch draws them. Each factor
-    takes the root of the singular values: W_Q = U sqrt(S), W_K = V sqrt(S), the d_head largest.
+    d_head / (3 d_model)^2; alpha = 1 and beta = 0 give the product of torch's default queries and keys. Each factor has
+    the square root of the d_head largest singular values: W_Q = U sqrt(S), W_K = V sqrt(S).
 
     Args:
         d_model: Width of the residual stream.
-        n_heads: Heads, each with a Z_1 and Z_2 of its own.
+        n_heads: Number of heads, each with its Z_1 and Z_2.
         d_head: Width of a head.
-        alpha: Weight of the noise; its root multiplies it.
-        beta: Weight of the identity, likewise.
+        alpha: Square of the factor of the noise.
+        beta: Square of the factor of the identity.
         generator: Decides Z_1 and Z_2; the only randomness.
 
     Raises:
-        ValueError: a negative weight, or heads wider than the stream, whose product has no such rank.
+        ValueError: a negative alpha or beta, or heads wider than the residual stream.
 
     Source: Trockman & Kolter 2023 (arXiv:2305.09828); template paper (arXiv:2310.09753), released model. Differs: the
-    alpha and beta of the template paper's figure are not known; 0.7 is remembered of the former paper, which
-    multiplies by them and not by their roots, and whose Z is a full matrix of N(0, 1 / d_model).
+    alpha and beta of the template paper's figure are not known; 0.7 is that of the former paper, as far as we remember,
+    which multiplies by alpha and beta, not by their roots, and whose Z is a full matrix of N(0, 1 / d_model).
     """
     if min(alpha, beta) < 0:
         raise ValueError(f"alpha is {alpha} and beta {beta}; neither may be negative, their roots are taken.")

@@ -1,8 +1,5 @@
-"""What TransformerLens's own tools ask of a model and of its config, and nothing else.
-
-`ActivationCache`, `patching`, `head_detector` and `tools.analysis` read these names. Keeping them here leaves
-`config` and `transformer` free of another project's vocabulary.
-"""
+"""Names of models and configs that TransformerLens's tools read: `ActivationCache`, `patching`, `head_detector` and
+`tools.analysis`."""
 
 from typing import Any
 
@@ -34,23 +31,23 @@ class LensConfig:
 
     @property
     def normalization_type(self) -> str | None:
-        """`LN` when a final LayerNorm stands before the logits, else None."""
+        """`LN` if there is a final LayerNorm before the read-out, else None."""
         return "LN" if self.block == "pre_ln" else None
 
 
 class ReadsText:
-    """Texts as token ids, by whatever tokenizer is attached."""
+    """Texts to token ids, with the tokenizer that is attached."""
 
     tokenizer: Any
     """Anything with `encode(text) -> list[int]`; None until a task or tokenizer is attached."""
 
     @property
     def _device(self) -> Any:
-        """Where the model's weights are."""
+        """The device of the model's weights."""
         raise NotImplementedError
 
     def to_tokens(self, text: Any, **_: Any) -> Int[Tensor, "batch pos"]:
-        """Token ids of a text, a list of texts of one length, or ids that are already there."""
+        """Token ids of a text or of texts with the same number of tokens; ids are returned as they are."""
         if isinstance(text, Tensor):
             tokens = text
         else:
@@ -66,7 +63,7 @@ class ReadsText:
 
 
 class LensModel(ReadsText):
-    """The model methods that TransformerLens's tools call: tokens, and directions in the residual stream."""
+    """Model methods that TransformerLens's tools call: token ids, and directions in the residual stream."""
 
     cfg: Any
     W_E: Any
@@ -90,10 +87,10 @@ class LensModel(ReadsText):
         return ids[0]
 
     def tokens_to_residual_directions(self, tokens: Any) -> Float[Tensor, "*tokens d_model"]:
-        """The direction in the normalised residual stream that raises each output's logit.
+        """The direction in the normalised residual stream that increases the logit of each token.
 
-        The final LayerNorm's gain is folded in, so that a component's dot product with this direction
-        is its exact share of the logit; the norm's bias and `b_U` are constants that no component writes.
+        The gain of the final LayerNorm is folded in, so that the dot product of a component with this direction is
+        exactly its contribution to the logit; the norm's bias and `b_U` are constants that no component writes.
         """
         ids = self.to_single_token(tokens) if isinstance(tokens, str) else tokens
         ids = torch.as_tensor(ids, device=self.W_U.device)

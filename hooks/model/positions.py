@@ -1,4 +1,4 @@
-"""What tells a position from its neighbours: a learned vector, one linear coordinate, sinusoids, or nothing."""
+"""Position embeddings: learned, linear, sinusoidal."""
 
 import torch
 from jaxtyping import Float, Int
@@ -20,7 +20,7 @@ class LearnedPositions(nn.Module):
 
 
 class FixedPositions(nn.Module):
-    """Positions that are a formula: a table that is not trained and not saved."""
+    """Positions from a formula: a table that is neither trained nor saved."""
 
     table: Tensor
 

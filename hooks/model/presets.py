@@ -1,4 +1,4 @@
-"""Configs of the papers' models, by family. Sizes are keyword arguments of `TransformerConfig`."""
+"""Configs of the papers' models. `sizes` are fields of `TransformerConfig`, or of `EncoderConfig`."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ DYCK_POSITIONS = 6000
 
 
 def bert(**sizes: Any) -> TransformerConfig:
-    """BERT's encoder: post-LN, bidirectional, learned positions, N(0, 0.02^2). Base sizes unless given.
+    """BERT's encoder: post-LN, bidirectional, learned positions, N(0, 0.02^2). Default: base sizes.
 
     Source: Devlin et al. 2018; LEGO (arXiv:2206.04301) Section 3. Differs: no segment embedding, no LayerNorm
     on the embeddings and no dropout.
@@ -30,7 +30,7 @@ def albert(**sizes: Any) -> TransformerConfig:
 
 
 def bert_encoder(**sizes: Any) -> EncoderConfig:
-    """BERT as it was published: token types, LayerNorm on the embeddings, masked-LM head. Base sizes unless given.
+    """BERT as published: token types, LayerNorm on the embeddings, masked-LM head. Default: base sizes.
 
     Source: Devlin et al. 2018. Differs: no dropout.
     """
@@ -48,24 +48,24 @@ def albert_encoder(**sizes: Any) -> EncoderConfig:
 
 
 def hardcode(*, cls_token: int = 101, sep_token: int = 102, **sizes: Any) -> EncoderConfig:
-    """`bert_encoder` without learned attention: one head for equal tokens, one each for [CLS] and [SEP], and the rest
-    convolutions of width 21.
+    """`bert_encoder` without learned attention: one association head, one each for [CLS] and [SEP], and convolutions of
+    width 21 for the rest.
 
     Args:
-        cls_token: Id of [CLS]; bert-base-uncased's unless given.
+        cls_token: Id of [CLS]; default: that of bert-base-uncased.
         sep_token: Id of [SEP].
         sizes: Any field of `EncoderConfig`. `head_patterns` changes the mixture.
 
     Raises:
-        ValueError: fewer than three heads, or what `EncoderConfig` refuses.
+        ValueError: fewer than three heads, or as `EncoderConfig`.
 
-    Source: LEGO (arXiv:2206.04301) Section 5, Hardcode. Differs: it does not say how many heads are of which kind.
+    Source: LEGO (arXiv:2206.04301) Section 5, Hardcode. Differs: the number of heads of each kind is our choice.
     """
     return _with_pathways(0, cls_token, sep_token, sizes)
 
 
 def hybrid(*, cls_token: int = 101, sep_token: int = 102, **sizes: Any) -> EncoderConfig:
-    """`hardcode` with learned heads for half of all, in place of as many convolutions.
+    """`hardcode` in which half of all heads are learned, in place of convolutions.
 
     Args:
         cls_token: As in `hardcode`.
@@ -73,7 +73,7 @@ def hybrid(*, cls_token: int = 101, sep_token: int = 102, **sizes: Any) -> Encod
         sizes: Any field of `EncoderConfig`. `head_patterns` changes the mixture.
 
     Raises:
-        ValueError: fewer than five heads, or what `EncoderConfig` refuses.
+        ValueError: fewer than five heads, or as `EncoderConfig`.
 
     Source: LEGO (arXiv:2206.04301) Section 5, Hybrid. Differs: as `hardcode`.
     """
@@ -81,14 +81,14 @@ def hybrid(*, cls_token: int = 101, sep_token: int = 102, **sizes: Any) -> Encod
 
 
 def _with_pathways(learned: int, cls_token: int, sep_token: int, sizes: dict[str, Any]) -> EncoderConfig:
-    """A BERT with one head in so many learned (0: none), one of each fixed kind, the rest convolutions."""
+    """A BERT with one learned head in `learned` (0: none), one head of each other kind, and convolutions."""
     chosen = {"d_model": 768, "n_heads": 12, **sizes}
     n_heads = chosen["n_heads"]
     d_head = chosen.get("d_head") or chosen["d_model"] // n_heads
     n_learned = n_heads // learned if learned else 0
     if n_heads - n_learned < 3:
         raise ValueError(
-            f"n_heads is {n_heads}; with {n_learned} learned ones there is no room for association, [CLS] and [SEP]."
+            f"n_heads is {n_heads}; with {n_learned} learned ones none are left for association, [CLS] and [SEP]."
         )
     rest = n_heads - n_learned - 3
     pathways = Pathways(
@@ -99,7 +99,7 @@ def _with_pathways(learned: int, cls_token: int, sep_token: int, sizes: dict[str
 
 
 def gpt(**sizes: Any) -> TransformerConfig:
-    """GPT-2: pre-LN, causal, learned positions. Small sizes (117M) unless given.
+    """GPT-2: pre-LN, causal, learned positions. Default: small sizes (117M).
 
     Source: Radford et al. 2019. Differs: the read-out is not tied to the embedding; no dropout.
     """
@@ -110,18 +110,20 @@ def gpt(**sizes: Any) -> TransformerConfig:
 def template(**sizes: Any) -> TransformerConfig:
     """The template paper's transformer: pre-LN, bidirectional, attention without biases, 16 heads of 64.
 
-    Source: arXiv:2310.09753, base model of the experiments and released code. Differs: the final LayerNorm has gain and
-    bias, biases start at 0. Add `qk_identity=True`, `vo_identity=True` for its a I and b I; for symbolic labels it has
+    For a I and b I add `qk_identity=True` and `vo_identity=True`; for symbolic labels the paper has
     `tied_embedding=True`.
+
+    Source: arXiv:2310.09753, base model of the experiments and released code. Differs: the final LayerNorm has gain and
+    bias, biases start at 0.
     """
     base = {"d_model": 128, "n_heads": 16, "d_head": 64, "d_mlp": 256, "n_layers": 2, "init": "template"}
     return TransformerConfig(**{**base, "attn_bias": False, **sizes})
 
 
 def template_copy(**sizes: Any) -> TransformerConfig:
-    """The template paper's copying model: one layer of attention and nothing else, read out by the embedding.
+    """The template paper's copying model: one layer of attention only, read out by the embedding.
 
-    Embeddings are N(0, 1/d_model). Source: arXiv:2310.09753 Section 6. Add `vo_identity=True` for its b I.
+    Embeddings are N(0, 1/d_model). For b I add `vo_identity=True`. Source: arXiv:2310.09753 Section 6.
     """
     width = sizes.get("d_model", 128)
     base = {"d_model": width, "n_heads": 8, "d_head": 32, "d_mlp": 0, "n_layers": 1, "tied_embedding": True}
@@ -132,7 +134,7 @@ def template_copy(**sizes: Any) -> TransformerConfig:
 def lego(**sizes: Any) -> TransformerConfig:
     """A small pre-LN encoder that learns LEGO chains of four within a minute on a CPU.
 
-    Ours, not the paper's: `bert` and `albert` are the paper's architectures.
+    Not from the paper, whose architectures are `bert` and `albert`.
     """
     return TransformerConfig(**{"d_model": 64, "n_heads": 4, "n_layers": 6, **sizes})
 
@@ -154,7 +156,7 @@ def dyck_eq6(**sizes: Any) -> TransformerConfig:
 
 
 def dyck_uniform(**sizes: Any) -> TransformerConfig:
-    """`dyck_gpt` with every head uniform over the past: Corollary 1 says that this can be enough."""
+    """`dyck_gpt` with uniform attention in every head, which can suffice by Corollary 1 of the bounded-Dyck paper."""
     chosen = {"n_heads": 1, **sizes}
     return dyck_gpt(head_patterns=((HeadPattern(kind="uniform"),) * chosen["n_heads"],), **chosen)
 
@@ -162,13 +164,13 @@ def dyck_uniform(**sizes: Any) -> TransformerConfig:
 def dyck_minimal(
     *, n_types: int = 2, max_depth: int = 4, encoding: Encoding = "pair", mlp_head: bool = False, **sizes: Any
 ) -> TransformerConfig:
-    """One layer on top of a minimal first layer: frozen vectors of bracket and depth, then out = g(LN(Attn(x))).
+    """One layer on a minimal first layer: frozen vectors of bracket and depth, then out = g(LN(Attn(x))).
 
     Args:
         n_types: Types of bracket.
         max_depth: Greatest depth.
         encoding: `pair` (Eq. 19), `type_and_depth` (Eq. 20) or `type_and_angle` (Eq. 21).
-        mlp_head: g is an MLP of the same width and then the read-out; else the read-out alone.
+        mlp_head: g is an MLP of the same width followed by the read-out; if False, the read-out only.
         sizes: Any field of `TransformerConfig`.
 
     Source: arXiv:2312.01429 Section 4.2 and released settings: width 50, no output projection, no residual,

@@ -1,8 +1,8 @@
-"""The hook points of one applied layer, and the weights that layer uses under TransformerLens's names.
+"""The hook points of one applied layer, and its weights under TransformerLens's names.
 
-Weights belong to a stored block, hook points to an applied layer: a tied model has one block and a set of
-hook points for each time it is applied. Sites hold their block in a tuple, so that torch does not register
-the same parameters twice.
+Weights belong to a stored block, hook points to an applied layer: a tied model has one block, and one set of hook
+points for each time it is applied. Sites keep their block in a tuple, so that torch does not register its parameters
+twice.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ class AttentionSites(Module):
         self.hook_pattern = HookPoint()  # (batch, head, query, key), rows sum to one
         self.hook_z = HookPoint()  # (batch, pos, head, d_head)
         if cfg.vo_identity:
-            self.hook_result = HookPoint()  # (batch, pos, head, d_model): z does not tell it all here
+            self.hook_result = HookPoint()  # (batch, pos, head, d_model): z lacks b I
 
     def _input_weight(self, name: str) -> Float[Tensor, "head d_model d_head"]:
         return rearrange(self._of_all(getattr(self._attention[0], name).weight), "(h e) d -> h d e", h=self._heads)
@@ -42,7 +42,7 @@ class AttentionSites(Module):
         return rearrange(self._of_all(getattr(self._attention[0], name).bias_or_zero), "(h e) -> h e", h=self._heads)
 
     def _of_all(self, rows: Shaped[Tensor, "row *width"]) -> Shaped[Tensor, "all_rows *width"]:
-        """Rows of all heads: zeros for those, the last ones, that have no queries and keys."""
+        """Rows of all heads: zeros for the last ones, if these have no queries and keys."""
         lacking = self._attention[0].v.weight.shape[0] - len(rows)
         return torch.cat([rows, rows.new_zeros(lacking, *rows.shape[1:])]) if lacking else rows
 
@@ -60,7 +60,7 @@ class AttentionSites(Module):
 
 
 class MLPSites(Module):
-    """Hook points before and after the MLP's non-linearity."""
+    """Hook points before and after the nonlinearity of the MLP."""
 
     def __init__(self, mlp: Any):
         super().__init__()
@@ -75,9 +75,9 @@ class MLPSites(Module):
 
 
 class LayerSites(Module):
-    """All hook points of one applied layer, (batch, pos, d_model) unless said otherwise."""
+    """All hook points of one applied layer, (batch, pos, d_model) unless noted."""
 
-    hook_out_is_single_residual_stream = True  # TransformerLens's logit lens asks
+    hook_out_is_single_residual_stream = True  # TransformerLens's logit lens reads this
 
     def __init__(self, cfg: TransformerConfig, block: Any, patterns: tuple[HeadPattern, ...]):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The layers of a transformer: run, resumed, hooked, cached, applied another number of times."""
+"""The stack of layers that `Transformer` and `Encoder` share: resuming, hooks, caching, depth."""
 
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from hooks.modules import (
 
 
 class TransformerStack(LensModel, Module, CheckedHooks):
-    """The layers of a transformer and all that does not depend on its inputs and its read-out.
+    """The layers of a transformer, without its embedding and read-out.
 
     `Transformer` and `Encoder` add an embedding and a read-out. Hook points have TransformerLens's canonical names for
     every applied layer, also if layers share weights.
@@ -106,16 +106,16 @@ class TransformerStack(LensModel, Module, CheckedHooks):
         attention_mask: Bool[Tensor, "batch pos"] | Int[Tensor, "batch pos"] | None = None,
         read_at: Int[Tensor, "batch read"] | None = None,
     ) -> Float[Tensor, "batch read d_vocab_out"]:
-        """Logits, going on from a residual stream instead of from tokens.
+        """Logits, computed from a residual stream instead of from tokens.
 
         Args:
-            resid: What enters `layer` (`hook_resid_pre`); with `layer == n_layers`, what enters the read-out.
+            resid: The input of `layer` (`hook_resid_pre`); with `layer == n_layers`, the input of the read-out.
             layer: First layer to apply.
-            attn_out: What attention of `layer` is to write, instead of computing it from `resid`.
-            tokens: Needed only where heads are hard-coded.
+            attn_out: Output of attention in `layer`; if None, it is computed from `resid`.
+            tokens: Token ids; only models with hard-coded heads need them.
             attention_mask: As in `forward`.
-            read_at: Positions to read out; all when left out. The last layer then asks at those only, and its hook
-                points see only them.
+            read_at: Positions to read out; default: all. They are the only query positions of the last layer, and the
+                only ones that its hook points see.
 
         Raises:
             ValueError: a layer outside 0 to n_layers, or hard-coded heads without tokens.
@@ -171,10 +171,10 @@ class TransformerStack(LensModel, Module, CheckedHooks):
             )
 
     def at_depth(self, n_layers: int) -> "TransformerStack":
-        """The same weights (shared, not copied) applied another number of times, with their own hook points.
+        """A model with the same weights (shared, not copied) and another number of layers, with separate hook points.
 
         Raises:
-            ValueError: more layers asked of a model that is not tied.
+            ValueError: more layers than an untied model has.
         """
         if not self.cfg.tied and n_layers > self.cfg.n_layers:
             raise ValueError(f"n_layers is {n_layers}; an untied model has only its own {self.cfg.n_layers} layers.")

@@ -44,14 +44,14 @@ class Transformer(TransformerStack):
 
         Args:
             tokens: Token ids.
-            attention_mask: True or 1 for real tokens; padding is seen by no real token.
-            position_ids: Where each token stands; 0, 1, 2 ... when left out.
-            depth: Number of layers to apply, for stochastic depth; all of them when left out. See `at_depth`
-                for more layers than the model was made with.
+            attention_mask: True or 1 for real tokens; no real token attends to padding.
+            position_ids: Position of each token; default: 0, 1, 2 ...
+            depth: Number of layers to apply, for stochastic depth; default: all. For more layers than the model has,
+                see `at_depth`.
 
         Raises:
-            ValueError: tokens without a batch axis, tokens or positions out of range, a sequence longer than
-                `n_ctx`, a mask of another shape, or a depth that the model does not have.
+            ValueError: tokens without a batch axis, tokens or positions out of range, a sequence longer than `n_ctx`, a
+                mask of another shape, or a depth that the model does not have.
         """
         self._check_input(tokens, attention_mask, depth)
         context = self._context(tokens, attention_mask)

@@ -54,7 +54,7 @@ class Linear(nn.Module):
 
 
 class Identity(nn.Module):
-    """y = x: stands where a `Linear` could, with the weight that it would need for that."""
+    """y = x: takes the place of a `Linear`, with the identity matrix as its weight."""
 
     weight: Tensor
 
@@ -63,7 +63,7 @@ class Identity(nn.Module):
         self.register_buffer("weight", torch.eye(width), persistent=False)
 
     def forward(self, x: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
-        """Hand on."""
+        """Return x."""
         return x
 
     @property
@@ -73,14 +73,14 @@ class Identity(nn.Module):
 
 
 class TiedReadOut(nn.Module):
-    """y = x W_E^T, with the rows of an embedding; it holds no weights of its own."""
+    """y = x W_E^T, with the rows of an embedding; it has no other weights."""
 
     def __init__(self, embedding: nn.Module):
         super().__init__()
         self._embedding = (embedding,)  # in a tuple, so that its parameters are not registered twice
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_vocab"]:
-        """Products with every token's vector."""
+        """Dot products with the vector of every token."""
         return F.linear(x, self.weight)
 
     @property
@@ -128,8 +128,8 @@ class LayerNorm(nn.Module):
     def forward(self, x: Float[Tensor, "*batch d_model"], at: NormSites) -> Float[Tensor, "*batch d_model"]:
         """Normalise.
 
-        The scale is materialised only when somebody hooks it; an edit of it then rescales the result.
-        Written so that an unedited scale leaves every bit of the result as it was.
+        The scale is computed only if it is hooked; an edit of it rescales the result. An unedited scale leaves every
+        bit of the result as it is.
         """
         y = F.layer_norm(x, (x.shape[-1],), self.weight, self.bias, self.eps)
         if has_hooks(at.hook_scale):
@@ -158,10 +158,10 @@ def look_up(table: Tensor, ids: Int[Tensor, "*batch pos"], name: str, limit: str
 
 
 def check_ids(ids: Int[Tensor, "*batch pos"], size: int, name: str, limit: str) -> None:
-    """Refuse ids outside a table.
+    """Check that ids are inside a table.
 
     Raises:
-        ValueError: with the ids and the size.
+        ValueError: an id below 0, or not below the size.
     """
     if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < size:
         raise ValueError(

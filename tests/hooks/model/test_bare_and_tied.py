@@ -150,7 +150,7 @@ def test_presets_of_the_template_paper():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"d_vocab_out": 3}, "embedding of 9 learned tokens, but d_vocab_out is 3 and embedding None; leave them out"),
+        ({"d_vocab_out": 3}, "embedding of 9 learned tokens, but d_vocab_out is 3 and embedding None; remove these"),
         (
             {"d_vocab": 5, "embedding": BracketStates(n_types=1, max_depth=2)},
             "tied_embedding reads out with the embedding of 5 learned tokens, but d_vocab_out is 5 and embedding Br",

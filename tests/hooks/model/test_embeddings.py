@@ -181,7 +181,7 @@ def test_an_earlier_bracket_matters_only_through_the_depth():
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ([START, OPEN, CLOSE, CLOSE_2], "tokens go from depth -1 to 1; a minimal first layer knows depths 0 to 4"),
+        ([START, OPEN, CLOSE, CLOSE_2], "tokens go from depth -1 to 1; a minimal first layer has depths 0 to 4"),
         ([START] + [OPEN] * 5, r"tokens go from depth 0 to 5; .* Is every row a prefix of a word of the language\?"),
         ([CLOSE] + [OPEN] * 4, "tokens go from depth -1 to 3"),
     ],
