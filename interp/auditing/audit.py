@@ -178,12 +178,12 @@ def _costs(effects: Effects, p: PValues) -> list[dict[str, Cost]]:
     costs: list[dict[str, Cost]] = [{} for _ in effects.drop["mean"][0]]
     for name in INTERVENTIONS:
         ends = drop_interval(effects.drop[name], effects.total[:, None])
-        for head, values in enumerate(zip(*(end.tolist() for end in ends), strict=True)):
-            if not np.isnan(values).any():
+        for head, (drop, low, high) in enumerate(zip(*(end.tolist() for end in ends), strict=True)):
+            if not np.isnan(drop).any():
                 tests = {}
                 if name in JUDGED:
                     tests = {"p_matters": float(p.matters[name][head]), "p_harmless": float(p.harmless[name][head])}
-                costs[head][name] = Cost(**dict(zip(("drop", "low", "high"), map(tuple, values), strict=True)), **tests)
+                costs[head][name] = Cost(drop=tuple(drop), low=tuple(low), high=tuple(high), **tests)
     return costs
 
 

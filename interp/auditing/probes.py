@@ -17,7 +17,7 @@ from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import check_level, drop_interval, drop_tests, holm
 from interp.core.verbs import AnyModel, prepare_model
-from interp.probing.interchange import Directions, Edit, edited_answers
+from interp.probing.interchange import Directions, edited_answers
 from interp.probing.probe import ProbeResult, probe
 from interp.tasks.base import Batch, Task
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ProbeVerdict = Literal["used", "unused", "not readable", "undecided"]
 PROBE_VERDICTS: tuple[str, ...] = get_args(ProbeVerdict)
-EDITS: dict[Edit, Edit] = {"interchange": "placebo", "erasure": "erasure placebo"}
+EDITS = {"interchange": "placebo", "erasure": "erasure placebo"}
 """The edits that show whether a label is used, each with its placebo."""
 
 
@@ -212,7 +212,7 @@ def _changed(
     columns: list[int],
     *,
     seed: int,
-) -> dict[Edit, Float[np.ndarray, "sample layer target 2"]]:
+) -> dict[str, Float[np.ndarray, "sample layer target 2"]]:
     """For each example and cell: whether an edit changes an answer minus whether its placebo does; and if it counts.
 
     Every example takes its value from the next one. It counts for the interchange only if their labels differ.

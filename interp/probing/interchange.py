@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from interp.tasks.base import Batch, Task
 
 MAX_PAIRS = 512
 
-Edit = Literal["interchange", "placebo", "erasure", "erasure placebo", "weights"]
+EDITS = ("interchange", "placebo", "erasure", "erasure placebo", "weights")
 """`interchange`: the component along the class means is set to the source's; `erasure`: to the mean of all examples;
 `weights`: the component along the probe's weights is set to the source's. A placebo moves each activation by the same
 distance as the interchange or the erasure, in a random direction."""
@@ -52,7 +52,7 @@ class EditedAnswers:
     rows: Int[Tensor, " row"]
     """Places of the examples in the batch."""
     before: Int[Tensor, "row answer"]
-    after: Mapping[Edit, Int[Tensor, "row answer"]]
+    after: Mapping[str, Int[Tensor, "row answer"]]
 
 
 @torch.no_grad()
@@ -63,7 +63,7 @@ def edited_answers(
     pairs: Mapping[int, tuple[Int[Tensor, " pair"], Int[Tensor, " pair"]]],
     directions: Mapping[tuple[int, int], Directions],
     *,
-    edits: Sequence[Edit],
+    edits: Sequence[str],
     seed: int,
 ) -> Iterator[EditedAnswers]:
     """Edit the residual stream at one layer and target position, for each of several cells, and collect the answers.
@@ -74,7 +74,7 @@ def edited_answers(
         batch: Examples.
         pairs: For each target, the examples to edit, ascending, and the example that each takes its value from.
         directions: For each (layer, target) to edit. Layer 0 is the embedding's output.
-        edits: Edits to make, each in a separate run.
+        edits: Some of `EDITS`, each made in a separate run.
         seed: Determines the placebo's directions.
 
     Yields:
@@ -104,10 +104,10 @@ def edited_answers(
 
 def _edits(
     along: Directions, base: Float[Tensor, "row d_model"], source: Float[Tensor, "row d_model"], seed: int
-) -> dict[Edit, Callable[[], Float[Tensor, "row d_model"]]]:
+) -> dict[str, Callable[[], Float[Tensor, "row d_model"]]]:
     means = SubspaceInterchange(probe_basis(along.means))
     basis = cast(Tensor, means.basis)
-    placebo = NormMatchedPlacebo(means, random_basis(*basis.shape, seed % 2**31))
+    placebo = NormMatchedPlacebo(means, random_basis(basis.shape[0], basis.shape[1], seed % 2**31))
     return {
         "interchange": lambda: means(base, source),
         "placebo": lambda: placebo(base, source),
@@ -186,7 +186,7 @@ def interchange_map(
         pairs[target] = base[different], source[different]
     cells = list(np.ndindex(*means.shape[:2]))
     directions = {cell: Directions(means=means[cell], weights=weights[cell]) for cell in cells}
-    edits: dict[str, Edit] = {"follows": "interchange", "weights": "weights", "placebo": "placebo"}
+    edits = {"follows": "interchange", "weights": "weights", "placebo": "placebo"}
     found = {name: np.zeros(means.shape[:2]) for name in (*edits, "low", "high", "n")}
     for one in edited_answers(model, task, batch, pairs, directions, edits=tuple(edits.values()), seed=seed):
         wanted = labels[one.rows + 1, one.target]
