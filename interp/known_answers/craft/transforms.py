@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -68,54 +68,41 @@ def enlarge(
     )
     larger = Transformer(cfg).to(model.embed.weight.dtype)
     clear(larger)
-    kept = _kept(old.d_model, registers)
+    kept = torch.arange(old.d_model)
+    kept[-1] += registers
     larger.embed.weight[:, kept] = model.embed.weight
     if model.positions is not None and larger.positions is not None:
         cast(Tensor, larger.positions.weight)[:, kept] = cast(Tensor, model.positions.weight)
     if not cfg.tied_embedding:
-        read_out, before = cast(Linear, larger.unembed), cast(Linear, model.unembed)
-        read_out.weight[:, kept] = before.weight
-        _copy_bias(read_out, before)
+        _copy(larger.unembed, model.unembed, columns=kept)
     for layer in range(old.n_layers):  # in a tied model this writes the same block several times
         _copy_block(larger.block(layer), model.block(layer), kept)
     set_identity_norms(larger)
     return larger.eval()
 
 
-def _kept(d_model: int, registers: int) -> Int[Tensor, " old_d_model"]:
-    """Places of the old coordinates in the new stream."""
-    at = torch.arange(d_model)
-    at[-1] += registers
-    return at
-
-
 def _copy_block(new: Block, old: Block, kept: Int[Tensor, " old_d_model"]) -> None:
-    width = old.attention.v.weight.shape[0]
     for name in "qkv":
-        into, source = cast(Linear, getattr(new.attention, name)), cast(Linear, getattr(old.attention, name))
-        into.weight[:width, kept] = source.weight
-        if into.bias is not None and source.bias is not None:
-            into.bias[:width] = source.bias
-    _copy_writer(cast(Linear, new.attention.o), cast(Linear, old.attention.o), kept)
+        _copy(getattr(new.attention, name), getattr(old.attention, name), columns=kept)
+    _copy(new.attention.o, old.attention.o, rows=kept)
     for name in "ab":
         into, source = getattr(new.attention, name), getattr(old.attention, name)
         if source is not None:
             into[: len(source)] = source
     if isinstance(new.mlp, MLP) and isinstance(old.mlp, MLP):
-        new.mlp.w_in.weight[:, kept] = old.mlp.w_in.weight
-        _copy_bias(new.mlp.w_in, old.mlp.w_in)
-        _copy_writer(new.mlp.w_out, old.mlp.w_out, kept)
+        _copy(new.mlp.w_in, old.mlp.w_in, columns=kept)
+        _copy(new.mlp.w_out, old.mlp.w_out, rows=kept)
 
 
-def _copy_writer(new: Linear, old: Linear, kept: Int[Tensor, " old_d_model"]) -> None:
-    new.weight[kept, : old.weight.shape[1]] = old.weight
+def _copy(
+    new: Any, old: Any, *, rows: Int[Tensor, " row"] | None = None, columns: Int[Tensor, " column"] | None = None
+) -> None:
+    """Copy a linear map into a larger one, to these rows and columns; default: the first ones."""
+    rows = torch.arange(old.weight.shape[0]) if rows is None else rows
+    columns = torch.arange(old.weight.shape[1]) if columns is None else columns
+    new.weight[rows[:, None], columns] = old.weight
     if new.bias is not None and old.bias is not None:
-        new.bias[kept] = old.bias
-
-
-def _copy_bias(new: Linear, old: Linear) -> None:
-    if new.bias is not None and old.bias is not None:
-        new.bias.copy_(old.bias)
+        new.bias[rows] = old.bias
 
 
 @torch.no_grad()

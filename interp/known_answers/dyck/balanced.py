@@ -6,7 +6,7 @@ cancel, so that matched pairs do not change the output.
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from hooks import BracketStates, Transformer
 from hooks.model.blocks import Block
+from interp.known_answers.answers import check_choice
 from interp.known_answers.craft.weights import head_rows
 from interp.known_answers.dyck.one_hot import (
     bracket_states,
@@ -99,8 +100,7 @@ def balance_head(
     """
     if not math.isfinite(imbalance):
         raise ValueError(f"imbalance is {imbalance}; give a finite number, 0 for exact balance.")
-    if attention not in get_args(BalancedAttention):
-        raise ValueError(f"attention is {attention!r}; choose one of {', '.join(get_args(BalancedAttention))}.")
+    check_choice("attention", attention, BalancedAttention)
     scores = _uneven(states, seed) if attention == "uneven" else _even(states)
     _write_scores(model, states, scores, head)
     _write_values(model.block(0), states, scores.gap, 1 + imbalance, head)

@@ -13,7 +13,7 @@ import torch
 from hooks import BracketStates, Transformer
 from hooks.interventions.ablation_engine import Head
 from hooks.modules import Linear
-from interp.known_answers.answers import HeadTruth, KnownAnswer, all_heads, draw, group_truth
+from interp.known_answers.answers import HeadTruth, KnownAnswer, all_heads, check_choice, draw, group_truth
 from interp.known_answers.craft.weights import SHARP, head_rows, write_idle_head
 from interp.known_answers.dyck.balanced import balance_head, balanced_dyck
 from interp.known_answers.dyck.one_hot import bracket_states, empty_minimal, write_closers
@@ -43,14 +43,9 @@ def dyck_uniform(generator: torch.Generator) -> KnownAnswer:
 def dyck_alone(generator: torch.Generator, *, work: Work = "stack") -> KnownAnswer:
     """One head: `stack_dyck`, or `balanced_dyck` with uniform or uneven attention.
 
-    Args:
-        generator: Determines the language and uneven scores.
-        work: Algorithm of the head.
-
-    Raises:
-        ValueError: an unknown algorithm.
+    `work` is the algorithm of the head.
     """
-    _check(work)
+    check_choice("work", work, Work)
     task, seed = _task(generator), draw(generator, 0, 2**30)
     model = stack_dyck(task) if work == "stack" else balanced_dyck(task, attention=work, seed=seed)
     return _answer(f"one head, {work}", model, task, {(0, 0): _worker(work)})
@@ -69,9 +64,8 @@ def dyck_decoy(generator: torch.Generator, *, work: Work = "uniform", decoy: Dec
     Raises:
         ValueError: an unknown algorithm or decoy.
     """
-    _check(work)
-    if decoy not in get_args(Decoy):
-        raise ValueError(f"decoy is {decoy!r}; choose one of {', '.join(get_args(Decoy))}.")
+    check_choice("work", work, Work)
+    check_choice("decoy", decoy, Decoy)
     decoys = (1, 2) if decoy == "cancelled" else (1,)
     model, task, states = _start(generator, n_heads=1 + len(decoys))
     _close_brackets(model, states, work, seed=draw(generator, 0, 2**30))
@@ -103,15 +97,9 @@ def dyck_redundant(generator: torch.Generator) -> KnownAnswer:
 def dyck_among_idle(generator: torch.Generator, *, work: Work = "stack", n_idle: int = 3) -> KnownAnswer:
     """One head closes the brackets; others have random weights and write to coordinates that only the norm reads.
 
-    Args:
-        generator: Determines everything else.
-        work: Algorithm of head 0.0.
-        n_idle: Smallest number of other heads.
-
-    Raises:
-        ValueError: an unknown algorithm.
+    `work` is the algorithm of head 0.0, `n_idle` the smallest number of other heads.
     """
-    _check(work)
+    check_choice("work", work, Work)
     model, task, states = _start(generator, n_heads=1, n_idle=n_idle)
     _close_brackets(model, states, work, seed=draw(generator, 0, 2**30))
     return _finish(f"{work} head among idle ones", model, task, {(0, 0): _worker(work)})
@@ -132,11 +120,6 @@ DYCK_ANSWERS: Mapping[str, Callable[[torch.Generator], KnownAnswer]] = {
     },
 }
 """Every variant by name."""
-
-
-def _check(work: str) -> None:
-    if work not in get_args(Work):
-        raise ValueError(f"work is {work!r}; choose one of {', '.join(get_args(Work))}.")
 
 
 def _task(generator: torch.Generator) -> Dyck:

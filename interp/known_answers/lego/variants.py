@@ -6,7 +6,7 @@ must be in the paper's format; the compact one raises ValueError.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from jaxtyping import Int
@@ -15,7 +15,7 @@ from torch import Tensor
 from hooks import Transformer
 from hooks.interventions.ablation_engine import Head
 from hooks.model.blocks import Block
-from interp.known_answers.answers import HeadTruth, KnownAnswer, all_heads, draw, group_truth
+from interp.known_answers.answers import HeadTruth, KnownAnswer, all_heads, check_choice, draw, group_truth
 from interp.known_answers.craft.transforms import enlarge
 from interp.known_answers.craft.weights import SHARP, Registers, balance, bias_of, head_rows, write_idle_head
 from interp.known_answers.lego.loop import ASSOCIATION, CONFIDENCE, MANIPULATION, lego_loop, loop_registers
@@ -128,8 +128,7 @@ def decoys(task: Lego, generator: torch.Generator, *, values: Values, idle: int 
     Raises:
         ValueError: unknown values.
     """
-    if values not in get_args(Values):
-        raise ValueError(f"values is {values!r}; choose one of {', '.join(get_args(Values))}.")
+    check_choice("values", values, Values)
     heads = (2, 3) if values == "cancelled" else (2,)
     model = enlarged_loop(task, generator, idle=idle, heads=len(heads), registers=CONSTANT_REGISTERS, untie=True)
     layer = draw(generator, 0, model.cfg.n_layers - 1)

@@ -6,13 +6,14 @@ weight depends on a particular symbol, so the model works for unseen ones.
 """
 
 from collections.abc import Sequence
-from typing import Literal, cast, get_args
+from typing import Literal, cast
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hooks import Transformer, presets
+from interp.known_answers.answers import check_choice
 from interp.known_answers.craft.weights import (
     LINEAR_EPS,
     SHARP,
@@ -211,8 +212,7 @@ def finish_same(model: Transformer, task: Template, *, gather: Gather = "uniform
     Raises:
         ValueError: an unknown `gather`, or `previous` where the last symbol does not determine the label.
     """
-    if gather not in get_args(Gather):
-        raise ValueError(f"gather is {gather!r}; choose one of {', '.join(get_args(Gather))}.")
+    check_choice("gather", gather, Gather)
     at, block = same_registers(task), model.block(1)
     rows, pairs = head_rows(block, GATHER), _pairs(task)
     if gather == "previous":

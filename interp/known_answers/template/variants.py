@@ -6,13 +6,13 @@ heads, and whatever its arguments do not.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 
 from hooks import Transformer
 from hooks.interventions.ablation_engine import Head
-from interp.known_answers.answers import HeadTruth, KnownAnswer, all_heads, draw, group_truth
+from interp.known_answers.answers import HeadTruth, KnownAnswer, all_heads, check_choice, draw, group_truth
 from interp.known_answers.craft.weights import Registers, balance, write_idle_head
 from interp.known_answers.template.copy import (
     CONFIDENCE,
@@ -87,8 +87,7 @@ def same_decoy(generator: torch.Generator, *, decoy: SameDecoy = "zero") -> Know
     Raises:
         ValueError: an unknown decoy.
     """
-    if decoy not in get_args(SameDecoy):
-        raise ValueError(f"decoy is {decoy!r}; choose one of {', '.join(get_args(SameDecoy))}.")
+    check_choice("decoy", decoy, SameDecoy)
     decoys = (1, 2) if decoy == "cancelled" else (1,)
     model, task, gather = _start_same(generator, extra=len(decoys))
     length = len(task.labelled[0].tokens)
@@ -127,9 +126,7 @@ def copy_redundant(generator: torch.Generator) -> KnownAnswer:
 def copy_hidden(generator: torch.Generator, *, decoy: bool = False) -> KnownAnswer:
     """A b I head copies the first symbol; every token attends to it, which is no relation between tokens.
 
-    Args:
-        generator: Determines everything else.
-        decoy: Add a head that attends to the previous token and writes nothing.
+    With `decoy`, another head attends to the previous token and writes nothing.
     """
     model, task = _start_copy(generator, COPY_AFAR, extra=int(decoy))
     attend_to(model, task, 0, copied_from(task, relative=False))
@@ -160,8 +157,7 @@ def copy_decoy(generator: torch.Generator, *, decoy: CopyDecoy = "zero") -> Know
     Raises:
         ValueError: an unknown decoy.
     """
-    if decoy not in get_args(CopyDecoy):
-        raise ValueError(f"decoy is {decoy!r}; choose one of {', '.join(get_args(CopyDecoy))}.")
+    check_choice("decoy", decoy, CopyDecoy)
     decoys = (1, 2) if decoy == "cancelled" else (1,)
     model, task = _start_copy(generator, COPY_PREVIOUS, extra=len(decoys))
     strengths = (CONFIDENCE, LOUD * CONFIDENCE, -LOUD * CONFIDENCE) if decoy == "cancelled" else (CONFIDENCE, 0.0)
