@@ -223,12 +223,7 @@ def random_orders(model: Transformer, generator: torch.Generator) -> list[list[i
 
 
 def reordered(known: KnownAnswer, orders: Sequence[Sequence[int]]) -> KnownAnswer:
-    """Move the truth about each head, and its partners, to where `permute_heads` puts the head.
-
-    Args:
-        known: Known answer, whose model is kept as it is.
-        orders: For each stored block, its present heads in their new order.
-    """
+    """Move the truth about each head, and its partners, to where `permute_heads` puts the head."""
     place = {
         (layer, head): (layer, orders[layer % len(orders)].index(head))
         for layer in range(known.model.cfg.n_layers)

@@ -76,11 +76,9 @@ def balance(model: Transformer) -> None:
 
 @torch.no_grad()
 def rotate(model: Transformer, rotation: Float[Tensor, "d_model d_model"]) -> None:
-    """Rotate the residual stream, in every matrix that reads or writes it; the function is unchanged.
+    """Rotate the residual stream of a model with identity norms; the function is unchanged.
 
-    Args:
-        model: Model with identity norms (`set_identity_norms`); changed in place.
-        rotation: Orthogonal matrix that maps the vector of ones to itself (`mean_preserving_rotation`).
+    The rotation must map the vector of ones to itself (`mean_preserving_rotation`).
     """
     model.embed.weight.copy_(model.embed.weight @ rotation)
     if model.positions is not None:
@@ -134,13 +132,7 @@ def write_idle_head(
 ) -> None:
     """Random weights for a head whose output sums to zero, in coordinates that nothing reads.
 
-    Args:
-        block: Block with an output projection; changed in place.
-        head: Which head.
-        reads: Coordinates of the stream that queries, keys and values are computed from.
-        writes: Coordinates that the head writes to.
-        generator: Determines the weights.
-        strength: Standard deviation of scores between unit vectors, and scale of the output.
+    `strength` is the standard deviation of scores between unit vectors, and the scale of the output.
     """
     rows, width = head_rows(block, head), reads.stop - reads.start
     size = rows.stop - rows.start

@@ -85,18 +85,9 @@ def balance_head(
     attention: BalancedAttention = "uniform",
     seed: int = 0,
 ) -> None:
-    """Let one head satisfy the balance condition, and write the share of each type.
+    """Let one head of a layer over `states` satisfy the balance condition, and write the share of each type.
 
-    Args:
-        model: One layer over `bracket_states`; changed in place.
-        states: Its embedding.
-        head: Which head.
-        imbalance: As in `balanced_dyck`, like the next two.
-        attention: `uniform` or `uneven`.
-        seed: Determines uneven scores.
-
-    Raises:
-        ValueError: an imbalance that is not finite, or an unknown attention.
+    The options are those of `balanced_dyck`.
     """
     if not math.isfinite(imbalance):
         raise ValueError(f"imbalance is {imbalance}; give a finite number, 0 for exact balance.")

@@ -72,11 +72,7 @@ def write_type(
 ) -> None:
     """Write the values of a head: dimension i is openers of type i, the dimension after the last type is [START].
 
-    Args:
-        model: One layer over `bracket_states`; changed in place.
-        states: Its embedding.
-        head: Which head.
-        share: Value of an opener, one number or one per level; [START] has the mean.
+    `share` is the value of an opener, one number or one per level; [START] has the mean.
     """
     block, (opens, _) = model.block(0), pair_coordinates(states)
     value = block.attention.v.weight[head_rows(block, head)]

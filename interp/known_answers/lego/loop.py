@@ -79,13 +79,7 @@ def lego_loop(task: Lego, *, n_layers: int | None = None) -> Transformer:
 
 
 def empty_chain(task: Lego, at: Registers, **sizes: Any) -> Transformer:
-    """A model of two heads whose queries and keys are wide enough for tokens and positions; float64, weights zero.
-
-    Args:
-        task: Task of the model.
-        at: Registers of its stream.
-        sizes: `n_layers`, `d_mlp`, `tied`.
-    """
+    """A model of two heads whose queries and keys are wide enough for tokens and positions; float64, weights zero."""
     cfg = TransformerConfig(
         d_vocab=task.d_vocab,
         d_vocab_out=task.d_vocab_out,
@@ -130,11 +124,7 @@ def embed_tokens(model: Transformer, task: Lego, at: Registers) -> None:
 def attend_to_same_token(block: Block, rows: slice, task: Lego, at: Registers) -> None:
     """Let a head attend to the same token elsewhere, or to [BOS] if there is none.
 
-    Args:
-        block: Block with biases; changed in place.
-        rows: Rows of the head (`head_rows`), at least d_vocab + n_ctx + 1.
-        task: Gives the tokens.
-        at: Registers `token` and `position`, as written by `embed_tokens`.
+    `rows` are the rows of the head (`head_rows`), at least d_vocab + n_ctx + 1.
     """
     tokens, places = slice(0, task.d_vocab), slice(task.d_vocab, task.d_vocab + task.n_ctx)
     query, key = block.attention.q.weight[rows], block.attention.k.weight[rows]

@@ -40,14 +40,9 @@ KINDS = {ASSOCIATION: "association", MANIPULATION: "manipulation"}
 
 
 def random_task(generator: torch.Generator, *, group: GroupAction | None = None, longest: int = 4) -> Lego:
-    """Chains of 2 to `longest` variables with 8 to 26 letters, over Z2, S3 or Z3.
+    """Chains of 2 to `longest` variables with 8 to 26 letters, over a group or else Z2, S3 or Z3.
 
     Chains of 2 variables have at least 16 letters: fewer give so few sentences that a split is not representative.
-
-    Args:
-        generator: Determines the task.
-        group: Group to use; if None, a random one.
-        longest: Largest number of variables.
     """
     n_vars = draw(generator, 2, longest)
     letters = LETTERS[: draw(generator, 16 if n_vars == 2 else 8, 26)]
@@ -222,16 +217,9 @@ def enlarged_loop(
     layers: int = 0,
     untie: bool = False,
 ) -> Transformer:
-    """The loop with idle heads, and with empty heads, coordinates and layers.
+    """The loop with idle heads, which come last, and empty heads, coordinates and layers.
 
-    Args:
-        task: Task of any length and group.
-        generator: Determines idle heads.
-        idle: Number of idle heads in each block; they come last.
-        heads: Number of empty heads in each block, with indices 2, 3, ...
-        registers: Number of new coordinates of the stream, from `loop_registers(task).d_model - 1` on.
-        layers: Number of empty layers at the end.
-        untie: Give each layer a separate block.
+    Empty heads have indices 2, 3, ...; new coordinates begin at `loop_registers(task).d_model - 1`.
     """
     more = registers + (IDLE_REGISTERS if idle else 0)
     model = enlarge(lego_loop(task), heads=heads + idle, registers=more, layers=layers, untie=untie)
@@ -242,11 +230,7 @@ def enlarged_loop(
 def add_idle_heads(model: Transformer, task: Lego, generator: torch.Generator, heads: Iterable[int]) -> None:
     """Write idle heads into every block. They read letters and positions, which carry no information about values.
 
-    Args:
-        model: Model with `IDLE_REGISTERS` unused coordinates just before its last one; changed in place.
-        task: Gives the tokens, whose register comes first, positions second.
-        generator: Determines the weights.
-        heads: Indices of the heads, the same in every block.
+    The model has `IDLE_REGISTERS` unused coordinates just before its last one.
     """
     reads = slice(task.vocab.ids[task.alphabet[0]], task.d_vocab + task.n_ctx)
     last = model.cfg.d_model - 1
@@ -273,14 +257,7 @@ def is_needed(task: Lego, layer: int, head: int) -> bool:
 
 
 def loop_answer(name: str, task: Lego, model: Transformer, others: Mapping[Head, HeadTruth]) -> KnownAnswer:
-    """Known answer of a loop whose first two heads are association and manipulation.
-
-    Args:
-        name: Name of the variant.
-        task: Task that the loop solves.
-        model: The enlarged loop.
-        others: Truth about further heads, or heads that differ from the loop's; the rest are idle.
-    """
+    """Known answer of an enlarged loop; heads that are neither the loop's own nor among the others are idle."""
     truths: dict[Head, HeadTruth] = {}
     for layer in range(2 * task.n_vars - 1):
         for head, kind in KINDS.items():

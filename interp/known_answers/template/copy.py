@@ -70,13 +70,7 @@ def copy_registers(task: Template) -> Registers:
 
 @torch.no_grad()
 def empty_copy(task: Template, *, n_heads: int, seed: int = 0) -> Transformer:
-    """A model in float64 that embeds and reads out tokens, with heads of zero weights.
-
-    Args:
-        task: As in `template_copy`.
-        n_heads: Number of heads.
-        seed: Determines the vectors of the symbols.
-    """
+    """A model of `template_copy` in float64 that embeds and reads out tokens, with heads of zero weights."""
     at = copy_registers(task)
     cfg = presets.template_copy(
         d_vocab=task.d_vocab,

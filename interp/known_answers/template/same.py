@@ -73,12 +73,7 @@ def same_registers(task: Template) -> Registers:
 
 @torch.no_grad()
 def empty_same(task: Template, *, n_heads: int, seed: int = 0) -> Transformer:
-    """A model in float64 that embeds tokens, with zero weights otherwise.
-
-    Args:
-        task: As in `template_same`.
-        n_heads: Number of heads in each layer.
-        seed: Determines the vectors of the symbols.
+    """A model of `template_same` in float64 that embeds tokens, with zero weights otherwise.
 
     Raises:
         ValueError: labels that are tokens, or fixed tokens in strings.
@@ -166,15 +161,7 @@ def write_position(
     gains: Sequence[float] | Float[Tensor, " place"] | None = None,
     constant: float = 0.0,
 ) -> None:
-    """Let a head of layer 0 write its attention to each position of the string.
-
-    Args:
-        model: Model from `empty_same`; changed in place.
-        task: Its task.
-        head: Which head.
-        gains: Factor for each position; default: 1.
-        constant: Added to the output, whatever the pattern.
-    """
+    """Let a head of layer 0 write its attention to each position, times `gains` (default: 1), plus a constant."""
     at, block, length = same_registers(task), model.block(0), _length(task)
     rows, start = head_rows(block, head), at["position"].start
     gains = torch.ones(length) if gains is None else torch.as_tensor(gains)
@@ -187,11 +174,8 @@ def write_position(
 def mark_pairs(model: Transformer, task: Template, *, between: tuple[float, float] | None = None) -> None:
     """MLP of layer 0: at position i, a mark for (i, j) if symbol j is equal.
 
-    Args:
-        model: Model from `empty_same`; changed in place.
-        task: Its task.
-        between: The mark rises from 0 to 1 between these amounts of attention to j. Default: 1 / length, under uniform
-            attention, and 1 / (length - 1), if all other symbols are equal.
+    The mark rises from 0 to 1 `between` two amounts of attention to j. Default: 1 / length, as under uniform attention,
+    and 1 / (length - 1), as if all other symbols are equal.
     """
     at, mlp, length = same_registers(task), mlp_of(model.block(0)), _length(task)
     low, high = between or (1 / length, 1 / max(1, length - 1))
