@@ -75,7 +75,7 @@ def measure_why(evidence: Evidence, *, name: str) -> Measurement:
             rows.append([group, spec.seed, f"{far[-1]:.3f}", f"{has[-1]:.3f}", resolved])
     table = pd.DataFrame({words: has, FAR: far, "arm": arms})
     centred = table[[words, FAR]] - table.groupby("arm")[[words, FAR]].transform("mean")
-    value, low, high = correlation(centred[words].to_numpy(), centred[FAR].to_numpy(), seed=evidence.seed)
+    value, low, high = correlation(np.asarray(centred[words]), np.asarray(centred[FAR]), seed=evidence.seed)
     return Measurement(
         value=value, low=low, high=high, n=len(far), unit="models", tables=[("Every tied model", rows)],
         charts=[scatter(table, x=words, y=FAR, series="arm",

@@ -144,13 +144,15 @@ def test_chains_are_judged_by_trained_variables_or_the_worst_untrained_one(monke
 
 def test_share_of_needed_heads_that_are_hard_coded(monkeypatch):
     config = pathway_groups("quick")["chains-hybrid"][0].config
-    heads = tuple((layer, head) for layer in range(2) for head in range(12))
     essential = {(0, 0), (0, 6), (1, 7), (1, 11)}  # one of them learned
-    result = SimpleNamespace(
-        heads=heads,
-        verdict=tuple("faithful" if head in essential else "idle" for head in heads),
-        because=tuple("needed" if head in essential else "not needed" for head in heads),
-    )
+    heads = [
+        SimpleNamespace(head=head, verdict="faithful", reason="needed")
+        if (layer, head) in essential
+        else SimpleNamespace(head=head, verdict="idle", reason="not needed")
+        for layer in range(2)
+        for head in range(12)
+    ]
+    result = SimpleNamespace(heads=heads)
     vocab = SimpleNamespace(names=[f"<{index}>" for index in range(100)])
     spec = SimpleNamespace(config=config, task=SimpleNamespace(vocab=vocab))
     monkeypatch.setattr(hardcoded, "audits", lambda *given, **named: [SimpleNamespace(spec=spec, result=result)] * 9)
