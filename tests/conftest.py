@@ -1,10 +1,10 @@
 import os
 import shutil
 
-# Before torch is loaded: what the tests start (kernels, commands) inherits it, and two workers with two threads each on
-# two cores wait for each other many times longer than they compute.
+# Set before torch is loaded and inherited by subprocesses: with two workers on two cores, two threads each are many
+# times slower than one.
 os.environ["OMP_NUM_THREADS"] = "1"
-os.environ["HF_HUB_OFFLINE"] = "1"  # nothing leaves the machine
+os.environ["HF_HUB_OFFLINE"] = "1"  # no network access
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ import torch
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """One torch thread: the same numbers everywhere, and no fight over cores."""
+    """One torch thread, for the same results everywhere."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
