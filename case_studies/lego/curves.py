@@ -12,6 +12,7 @@ from hooks import Transformer
 from interp.core.randomness import derived_generator
 from interp.core.statistics import proportion_interval
 from interp.evaluation.extrapolate import ExtrapolationResult, accuracy_by_depth
+from interp.view import charts
 
 SENTENCES = {"quick": 2000, "standard": 4000, "paper": 12_000}
 """Held-out sentences per model; at size `paper`, the paper's number."""
@@ -61,17 +62,14 @@ def accuracy_rows(evidence: Evidence, group: str) -> list[list]:
 
 def depth_chart(curves: Sequence[ExtrapolationResult], title: str) -> alt.TopLevelMixin:
     """Accuracy by depth, a line per variable, a panel per model; bands are 95 % over sentences."""
-    trained = curves[0].supervised
-    names = [_name(index, known) for index, known in enumerate(trained)]
     rows = [
-        {"x": depth, "variable": names[i], "seed": f"seed {seed}",
+        {"layers applied": depth, "variable": _name(i, known), "dashed": not known, "seed": f"seed {seed}",
          "accuracy": curve.accuracy[d, i], "low": curve.low[d, i], "high": curve.high[d, i]}
         for seed, curve in enumerate(curves)
         for d, depth in enumerate(curve.depths)
-        for i in range(len(names))
+        for i, known in enumerate(curves[0].supervised)
     ]  # fmt: skip
-    heading = f"{title}; n = {curves[0].n} sentences per point, bands 95 %"
-    return _lines(pd.DataFrame(rows), names, trained, across="layers applied", title=heading)
+    return _panels(rows, "layers applied", f"{title}; n = {curves[0].n} sentences per point, bands 95 %")
 
 
 def learning_chart(evidence: Evidence, group: str) -> alt.TopLevelMixin:
@@ -83,36 +81,16 @@ def learning_chart(evidence: Evidence, group: str) -> alt.TopLevelMixin:
         for record in evidence.history(spec):
             low, high = proportion_interval(np.rint(np.array(record["accuracy"]) * n).astype(int), n)
             rows += [
-                {"x": record["steps_done"], "variable": _name(i, i in supervised),
+                {"steps": record["steps_done"], "variable": _name(i, i in supervised), "dashed": i not in supervised,
                  "seed": f"seed {spec.seed}", "accuracy": value, "low": float(low[i]), "high": float(high[i])}
                 for i, value in enumerate(record["accuracy"])
             ]  # fmt: skip
-    names = list(dict.fromkeys(row["variable"] for row in rows))
-    heading = f"{group}: accuracy over training; n = {n} sentences, bands 95 %"
-    trained = [i in supervised for i in range(len(names))]
-    return _lines(pd.DataFrame(rows), names, trained, across="steps", title=heading)
+    return _panels(rows, "steps", f"{group}: accuracy over training; n = {n} sentences, bands 95 %")
 
 
 def _name(index: int, trained: bool) -> str:
     return f"#{index}" + ("" if trained else " not trained")
 
 
-def _lines(
-    table: pd.DataFrame, names: Sequence[str], trained: Sequence[bool], *, across: str, title: str
-) -> alt.TopLevelMixin:
-    """A line with its band per variable, dashed if the variable is not trained, a panel per seed."""
-    up, along = alt.Scale(domain=[0, 1]), alt.X("x:Q", title=across)
-    colour = alt.Color("variable:N", sort=names, scale=alt.Scale(domain=names, scheme="viridis"))
-    colour = colour.legend(symbolOpacity=1)
-    dashes = [[1, 0] if known else [4, 3] for known in trained]
-    dash = alt.StrokeDash("variable:N", sort=names, legend=None, scale=alt.Scale(domain=names, range=dashes))
-    base = alt.Chart(table)
-    band = base.mark_area(opacity=0.2).encode(
-        along, alt.Y("low:Q", title="accuracy", scale=up), alt.Y2("high:Q"), colour
-    )
-    line = base.mark_line().encode(
-        along, alt.Y("accuracy:Q", scale=up), colour, dash,
-        tooltip=["seed:N", "variable:N", alt.Tooltip("x:Q", title=across), alt.Tooltip("accuracy:Q", format=".3f")],
-    )  # fmt: skip
-    chart = alt.layer(band, line).properties(width=190, height=140)
-    return chart.facet(facet=alt.Facet("seed:N", title=None), columns=3, title=title)
+def _panels(rows: list[dict], x: str, title: str) -> alt.TopLevelMixin:
+    return charts.curves(pd.DataFrame(rows), x=x, y="accuracy", series="variable", panel="seed", title=title)

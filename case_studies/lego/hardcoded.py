@@ -4,6 +4,7 @@ from functools import partial
 
 import altair as alt
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
 from case_studies.frame.audits import FEWEST, audits, needed, share_claim
@@ -14,13 +15,14 @@ from case_studies.lego.generalisation import LARGE
 from case_studies.lego.loops import SEQUENCES
 from interp.auditing.verdicts import VERDICTS
 from interp.evaluation.perplexity import perplexity
+from interp.view.charts import curves
 
 FIGURE_9 = "LEGO, Section 5 and Figure 9"
 OURS = "ours, after LEGO, Section 5"
 WINDOWS = {"quick": 200, "standard": 400, "paper": 2000}
 """Number of held-out windows for a validation loss."""
 NAMES = {"bert": "BERT", "hardcode": "Hardcode", "hybrid": "Hybrid"}
-COLOURS = ["#4c78a8", "#f58518", "#54a24b"]
+LOSS = "nats per masked token"
 
 LONGER = "Audits of twelve heads per layer take longer than this size allows."
 TEXTS = tuple(f"text-{name}" for name in NAMES)
@@ -74,54 +76,36 @@ def measure_steps(evidence: Evidence, *, ours: str, other: str) -> Measurement:
 
 
 def loss_chart(evidence: Evidence) -> alt.TopLevelMixin:
-    """Figure 9: loss by step, mean over seeds with its band; a vertical rule where windows become longer."""
+    """Figure 9: validation and training loss by step, mean over seeds with its band."""
     rows, names = [], [name for name in NAMES if f"text-{name}" in evidence.groups]
     for name in names:
-        specs = evidence.specs(f"text-{name}")
-        histories = [evidence.history(spec) for spec in specs]
+        histories = [evidence.history(spec) for spec in evidence.specs(f"text-{name}")]
         for records in zip(*histories, strict=True):
             for kind in ("validation", "training"):
                 losses = [one["validation_loss"][0] if kind == "validation" else one["loss"] for one in records]
                 mean, low, high = t_interval(np.array(losses))
-                rows.append({"step": records[0]["steps_done"], "loss": mean, "low": low, "high": high,
+                rows.append({"step": records[0]["steps_done"], LOSS: mean, "low": low, "high": high,
                              "model": NAMES[name], "kind": kind})  # fmt: skip
-    spec = evidence.specs(f"text-{names[0]}")[0]
-    (first, raised), (last, _) = spec.settings.curriculum[0], spec.settings.curriculum[-1]
-    data = alt.InlineData(values=rows)
-    shown = [NAMES[name] for name in names]
-    scale = alt.Scale(domain=shown, range=[COLOURS[list(NAMES.values()).index(name)] for name in shown])
-    colour = alt.Color("model:N", scale=scale, title="model")
-    top = max(row["loss"] for row in rows)
-    up = alt.Scale(domain=[max(0.0, min(row["loss"] for row in rows) - 0.3), top + 0.2], clamp=True, zero=False)
-    along = alt.X("step:Q", title="steps of pretraining")
-    dashes = alt.Scale(domain=["validation", "training"], range=[[1, 0], [2, 3]])
-    base = alt.Chart(data)
-    band = base.transform_filter("datum.kind == 'validation'").mark_area(opacity=0.2).encode(
-        along, alt.Y("low:Q", scale=up, title="nats per masked token"), alt.Y2("high:Q"), colour
-    )  # fmt: skip
-    line = base.mark_line().encode(
-        along, alt.Y("loss:Q", scale=up), colour,
-        alt.StrokeDash("kind:N", scale=dashes, title=None),
-        tooltip=["model:N", "kind:N", "step:Q", alt.Tooltip("loss:Q", format=".3f")],
-    )  # fmt: skip
-    rule = alt.Chart(alt.InlineData(values=[{"step": raised}])).mark_rule(color="#999").encode(alt.X("step:Q"))
-    n, windows = len(evidence.specs(f"text-{names[0]}")), spec.settings.n_eval
-    return alt.layer(band, line, rule).properties(
-        width=460, height=240,
-        title=f"mean of n = {n} seeds, {windows} windows each, bands 95 % over seeds; windows grow from {first} to "
-        f"{last} tokens at the vertical rule",
-    )  # fmt: skip
+    specs = evidence.specs(f"text-{names[0]}")
+    (first, raised), (last, _) = specs[0].settings.curriculum[0], specs[0].settings.curriculum[-1]
+    table = pd.DataFrame(rows)
+    bottom, top = max(0.0, table[LOSS].min() - 0.3), table[LOSS].max() + 0.2
+    table[["low", "high"]] = table[["low", "high"]].clip(bottom, top)
+    title = [
+        f"mean of n = {len(specs)} seeds, {specs[0].settings.n_eval} windows each, bands 95 % over seeds",
+        f"windows grow from {first} to {last} tokens at step {raised}",
+    ]
+    return curves(table, x="step", y=LOSS, series="model", panel="kind", title=title, domain=(bottom, top))
 
 
 def measure_chains(evidence: Evidence, *, ours: str, other: str, trained: bool) -> Measurement:
     """Accuracy after fine-tuning on chains, of one family minus another, paired by seed."""
-    curves = {name: depth_curves(evidence, f"chains-{name}") for name in (ours, other)}
     a, b = (
         np.array([
             curve.accuracy[-1][np.array(curve.supervised)][1:].mean()
             if trained
             else worst_untrained(curve, curve.depths[-1])
-            for curve in curves[name]
+            for curve in depth_curves(evidence, f"chains-{name}")
         ])
         for name in (ours, other)
     )  # fmt: skip

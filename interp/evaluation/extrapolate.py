@@ -80,55 +80,17 @@ class ExtrapolationResult(Result):
         """Accuracy against applied layers, as in the LEGO paper's Figure 5; unsupervised targets are dashed."""
         import altair as alt
 
-        from interp.view.charts import HEIGHT, WIDTH, numbers
+        from interp.view.charts import GREY, curves
 
-        ends = (min(self.depths[0], self.trained_depth), max(self.depths[-1], self.trained_depth))
-        x_scale = alt.Scale(domain=[ends[0] - 0.5, ends[1] + 0.5], nice=False)
-        y_scale = alt.Scale(domain=[0, 1])
-        y: dict[str, Any] = {"scale": y_scale, "title": "accuracy"}
-        across = alt.X(
-            "depth:Q", scale=x_scale, axis=alt.Axis(format="d", tickMinStep=1, grid=False), title="layers applied"
-        )
-        colour = alt.Color(
-            "target:N",
-            sort=list(self.targets),
-            scale=alt.Scale(domain=list(self.targets), scheme=alt.SchemeParams(name="viridis", extent=[0.0, 0.85])),
-            legend=alt.Legend(symbolOpacity=1, symbolType="stroke", symbolStrokeWidth=3),
-        )
-        words = ["supervised", "not supervised"]
-        dash = alt.StrokeDash(
-            "loss:N",
-            sort=words,
-            scale=alt.Scale(domain=words, range=[[1, 0], [5, 3]]),
-            legend=alt.Legend(title=None, symbolType="stroke", symbolStrokeColor="#444", symbolSize=400),
-        )
-        table = self.to_dataframe()
-        table["loss"] = np.where(table["supervised"], *words)
-        base = alt.Chart(table)
-        tooltip = ["target:N", "loss:N", "depth:Q", *numbers("accuracy", "low", "high")]
-        chance, made = alt.YDatum(self.chance, **y), alt.XDatum(self.trained_depth, scale=x_scale)
-        grey = {"color": "#888", "strokeDash": [2, 3]}
-        small = {"color": "#666", "fontSize": 10}
-        side = {"align": "left", "dx": 4} if 2 * self.trained_depth <= sum(ends) else {"align": "right", "dx": -4}
-        once = alt.Chart(table.head(1))  # one mark, not one per row
-        spread = base.mark_area(opacity=0.12) if len(self.depths) > 1 else base.mark_rule(opacity=0.3)
-        layers: list[Any] = [
-            once.mark_rule(**grey).encode(y=chance),
-            once.mark_rule(**grey).encode(x=made),
-            spread.encode(across, alt.Y("low:Q", **y), alt.Y2("high:Q"), colour),
-            base.mark_line().encode(across, alt.Y("accuracy:Q", **y), colour, dash),
-            base.mark_point(size=18, filled=True, opacity=1).encode(
-                across, alt.Y("accuracy:Q", **y), colour, tooltip=tooltip
-            ),
-            once.mark_text(text="chance", align="right", dx=-4, dy=8, **small).encode(
-                x=alt.XDatum(ends[1] + 0.5, scale=x_scale), y=chance
-            ),
-            once.mark_text(text=f"n_layers = {self.trained_depth}", dy=-6, **side, **small).encode(
-                x=made, y=alt.YDatum(0, **y)
-            ),
+        table = self.to_dataframe().rename(columns={"depth": "layers applied"})
+        table["dashed"] = ~table["supervised"]
+        title = [
+            f"accuracy by layers applied, n = {self.n} per point; dashed: not supervised",
+            f"horizontal line: chance; vertical line: n_layers = {self.trained_depth}",
         ]
-        title = f"accuracy by layers applied, n = {self.n} per point"
-        return alt.layer(*layers).properties(title=title, width=WIDTH, height=HEIGHT)
+        lines = curves(table, x="layers applied", y="accuracy", series="target", title=title, rule=self.chance)
+        trained = alt.Chart(table.head(1)).mark_rule(strokeDash=[4, 4], color=GREY)
+        return alt.layer(lines, trained.encode(x=alt.datum(self.trained_depth)))
 
     def __str__(self) -> str:
         names = [name if seen else name + "*" for name, seen in zip(self.targets, self.supervised, strict=True)]

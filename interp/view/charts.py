@@ -14,13 +14,14 @@ from jaxtyping import Float
 WIDTH, HEIGHT = 300, 220
 MAX_LABELLED_CELLS = 400
 COLOURS = ["#0b6e8a", "#d1495b", "#66a182", "#edae49", "#5b4b8a", "#8d6a4f", "#2e4057", "#9a031e"]
+COLOURS += ["#5fa8d3", "#f28482", "#7a9e3a", "#b79ced"]
 GREY = "#888"
 LOWEST = 1e-4
 """Lower end of a logarithmic y axis, where values that are not positive are drawn."""
 
 
 def palette(n: int) -> list[str]:
-    """The first n colours, starting over after eight."""
+    """The first n colours, starting over after the last."""
     return [COLOURS[index % len(COLOURS)] for index in range(n)]
 
 
@@ -50,7 +51,7 @@ def curves(
     x: str,
     y: str,
     series: str,
-    title: str,
+    title: str | list[str],
     rule: float | None = None,
     panel: str | None = None,
     domain: tuple[float, float] | None = (0.0, 1.0),
@@ -58,21 +59,25 @@ def curves(
     """One line per series, with its interval (`low`, `high`) as a band.
 
     Args:
-        table: Columns x, y, series, `low`, `high`, and panel.
+        table: Columns x, y, series, `low`, `high`, and panel; and `dashed`, true for the series to draw dashed, if any.
         y: Column of numbers.
         rule: y value of a dashed line, such as chance.
-        panel: Column that splits the chart into panels, side by side.
+        panel: Column that splits the chart into panels, three in a row.
         domain: Range of the y axis. If None, the range of the data.
     """
     colour = colour_by(series, table[series], title=series)
     across = alt.X(f"{x}:Q", title=x)
     base = alt.Chart(table)
     up = alt.Scale(zero=False) if domain is None else alt.Scale(domain=list(domain))
-    band = base.mark_area(opacity=0.18).encode(across, alt.Y("low:Q", title=y, scale=up), alt.Y2("high:Q"), colour)
+    spread = base.mark_area(opacity=0.18) if table[x].nunique() > 1 else base.mark_rule()
+    band = spread.encode(across, alt.Y("low:Q", title=y, scale=up), alt.Y2("high:Q"), colour)
     tooltip = [alt.Tooltip(f"{series}:N"), alt.Tooltip(f"{x}:Q"), *numbers(y, "low", "high")]
     line = base.mark_line(point=alt.OverlayMarkDef(size=18)).encode(
         across, alt.Y(f"{y}:Q", title=y), colour, tooltip=tooltip
     )
+    if "dashed" in table:
+        dashes = alt.Scale(domain=[False, True], range=[[1, 0], [4, 3]])
+        line = line.encode(alt.StrokeDash("dashed:N", scale=dashes, legend=None))
     layers: list[Any] = [band, line]
     if rule is not None:
         layers.insert(0, base.mark_rule(strokeDash=[4, 4], color=GREY).encode(y=alt.datum(rule)))
@@ -80,7 +85,7 @@ def curves(
     if panel is None:
         return chart.properties(title=title)
     panels = list(dict.fromkeys(table[panel]))
-    return chart.facet(column=alt.Column(f"{panel}:N", title=None, sort=panels), title=title)
+    return chart.facet(facet=alt.Facet(f"{panel}:N", title=None, sort=panels), columns=3, title=title)
 
 
 def scaling_curves(
