@@ -9,7 +9,7 @@ SIZES = {"d_vocab": 11, "d_model": 12, "n_heads": 3, "n_layers": 3, "n_ctx": 10}
 
 @pytest.fixture
 def make():
-    """Builds small models without a single zero or one among their parameters, so that a forgotten one shows."""
+    """Builds small models in which no parameter is 0 or 1, so that an omitted one changes the output."""
 
     def build(*, seed=1, dtype=torch.float64, **settings):
         model = Transformer(TransformerConfig(**{**SIZES, **settings})).to(dtype).eval()
@@ -28,7 +28,7 @@ def tokens():
 
 @pytest.fixture
 def as_users_run_it():
-    """Without the shape checks that tests have and users do not, so that our own checks are reached."""
+    """Disables jaxtyping, as for users, so that our own checks are reached."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)

@@ -1,4 +1,4 @@
-"""Attention that is written down: each map against loops over queries and keys, and what it leaves alone."""
+"""Hard-coded patterns: each map against loops over queries and keys; learned heads of the layer are unaffected."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Written-down pathways against plain matrices: the same outputs, gradients and patterns, whoever watches."""
+"""LegoAttention against dense matrices: outputs, gradients, patterns, hooks."""
 
 from dataclasses import replace
 
@@ -135,7 +135,7 @@ def test_padding_changes_nothing_and_neither_does_the_batch(mixture, train):
     attention = attention_of(MIXTURES[mixture]).train(train)
     x, tokens, mask = batch_of(FUSED_FROM + 2, padded=True)
     mask[2] = True
-    mask[2, -5:] = False  # at the ends only: a convolution sees who stands where
+    mask[2, -5:] = False  # at the ends only: a convolution depends on positions
     out = attention(x, maps_of(attention, tokens, mask))
     other, ids, _ = batch_of(FUSED_FROM + 2, padded=True, seed=9)
     other, ids = torch.where(mask[..., None], x, other), torch.where(mask, tokens, ids)
@@ -181,7 +181,7 @@ def watched(request):
     return model, x, maps_of(model.attention, tokens, mask), mask
 
 
-def test_hook_points_are_a_users_too(watched):
+def test_hook_points_in_a_users_module(watched):
     model, x, maps, _ = watched
     names = {f"attention.hook_{name}" for name in ("q", "k", "v", "z", "attn_scores", "pattern")}
     assert set(model.hook_dict) == names
@@ -211,7 +211,7 @@ def test_shown_patterns_are_the_matrices(watched):
 
 
 @pytest.mark.parametrize("name", ["hook_pattern", "hook_attn_scores"])
-def test_watching_changes_no_output_and_no_gradient(watched, name):
+def test_hooks_that_only_read_change_no_output_and_no_gradient(watched, name):
     model, x, maps, mask = watched
     looked = []
     for dtype in (torch.float32, torch.float64):
@@ -226,7 +226,7 @@ def test_watching_changes_no_output_and_no_gradient(watched, name):
     assert looked == [(3, 10, 9, 9)] * 2
 
 
-def test_watching_while_training_gives_the_same_to_rounding():
+def test_hooks_in_training_change_the_output_only_by_rounding():
     model = Watched(ALL).train()
     x, tokens, mask = batch_of(FUSED_FROM, padded=True)
     maps = maps_of(model.attention, tokens, mask)
@@ -339,7 +339,7 @@ def test_an_edit_of_values_passes_the_maps(watched):
         torch.testing.assert_close(out, model(x, maps), rtol=0, atol=1e-12)
 
 
-def test_some_queries_ask_alone(watched):
+def test_output_at_some_queries_is_that_part_of_the_whole(watched):
     model, x, maps, _ = watched
     at = torch.tensor([[8, 0], [3, 3], [1, 5]])
     row = torch.arange(3)[:, None]
@@ -449,7 +449,7 @@ def test_it_trains_inside_a_users_module():
             assert (parameter - before[name]).abs().max() > 1e-3, name
 
 
-def test_it_may_be_passed_hook_points_instead():
+def test_hook_points_may_be_those_of_another_module():
     own = attention_of(ALL)
     sizes = {"d_model": D_MODEL, "n_heads": 10, "d_head": D_HEAD, "d_vocab": D_VOCAB}
     bare = HardcodedAttention(TransformerConfig(**sizes, head_patterns=ALL), ALL).double()

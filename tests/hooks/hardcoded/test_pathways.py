@@ -1,4 +1,4 @@
-"""Models whose attention has pathways: config, hook points, resuming, presets, and no map that is quadratic."""
+"""Models with Pathways: configs, hook points, resuming, presets, and no quadratic map."""
 
 from dataclasses import replace
 
@@ -83,7 +83,7 @@ class Shapes(TorchDispatchMode):
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("train", [False, True])
-def test_nothing_is_quadratic_but_what_is_learned(train, padded):
+def test_only_learned_heads_compute_quadratic_maps(train, padded):
     tokens, mask = batch_of(97, rows=2)
     mask[1, 50:] = not padded
     given = mask if padded else None
@@ -97,11 +97,11 @@ def test_nothing_is_quadratic_but_what_is_learned(train, padded):
         assert all(torch.Size(shape).numel() <= 2 * n_learned * 97**2 for shape in found)
     with Shapes() as shapes:
         model.run_with_cache(tokens, given, names_filter="blocks.1.attn.hook_pattern")
-    assert (2, 6, 97, 97) in shapes.square(97)  # it is made where somebody looks
+    assert (2, 6, 97, 97) in shapes.square(97)  # computed if hooked
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_maps_are_made_once_per_batch(monkeypatch, tied):
+def test_maps_are_computed_once_per_batch(monkeypatch, tied):
     calls, original = [], hooks.model.stack.token_maps
 
     def counted(*args, **kwargs):
@@ -133,7 +133,7 @@ def test_every_hook_point_fires_and_acts(wiring):
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("wiring", WIRINGS)
-def test_watching_changes_nothing_and_tells_the_truth(wiring, padded):
+def test_caching_changes_no_logits_and_cached_values_are_consistent(wiring, padded):
     model = model_of(**WIRINGS[wiring])
     tokens, mask = batch_of(padded=padded)
     logits, cache = model.run_with_cache(tokens, mask)
@@ -213,7 +213,7 @@ def test_a_pattern_may_be_replaced_in_any_head(head):
     assert torch.equal(cache["z", 0][:, :, others], before["z", 0][:, :, others])
 
 
-def test_queries_of_heads_that_have_none_cannot_be_edited():
+def test_queries_of_hard_coded_heads_cannot_be_edited():
     model = model_of(head_patterns=HYBRID)
     tokens, _ = batch_of()
     clean = model(tokens)
@@ -299,7 +299,7 @@ def test_a_config_survives_json():
 
 
 @pytest.mark.parametrize("make", [presets.hybrid, presets.hardcode, None], ids=["hybrid", "hardcode", "plain"])
-def test_a_checkpoint_holds_it_all(tmp_path, make):
+def test_checkpoint_round_trip_with_pathways(tmp_path, make):
     sizes = {**SIZES, "d_model": 24}
     cfg = config(head_patterns=HYBRID) if make is None else make(**sizes, **MARKERS)
     model = make_model(cfg, seed=5).eval()

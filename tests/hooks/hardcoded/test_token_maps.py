@@ -1,4 +1,4 @@
-"""Equal tokens and markers, found by one sort: against comparing every token with every other."""
+"""Token maps against comparisons of all pairs of tokens."""
 
 import pytest
 import torch
@@ -61,7 +61,7 @@ def test_classes_are_those_of_comparing_every_pair(given_batch):
 
 @settings(max_examples=60, deadline=None)
 @given(batches(), st.integers(1, 5), st.integers(0, 99))
-def test_some_queries_ask_what_all_would(given_batch, n, seed):
+def test_maps_at_some_queries_are_rows_of_the_whole_maps(given_batch, n, seed):
     tokens, mask, d_vocab, values = given_batch
     maps = token_maps(tokens, mask, heads=BOTH, d_vocab=d_vocab)
     at = torch.randint(tokens.shape[1], (len(tokens), n), generator=torch.Generator().manual_seed(seed))
@@ -111,7 +111,7 @@ def test_an_example_by_hand():
     assert token_maps(tokens, heads=BOTH, d_vocab=6).allowed is None
 
 
-def test_markers_are_looked_for_only_where_they_are_broadcast():
+def test_only_broadcast_markers_have_to_be_present():
     tokens = torch.tensor([[4, 5, 2]])
     only = Pathways(association=4, sep=4, cls_token=CLS, sep_token=SEP)
     maps = token_maps(tokens, heads=only, d_vocab=6)

@@ -1,4 +1,4 @@
-"""The template paper's wiring: a block of attention and MLP alone, and a read-out by the embedding."""
+"""Blocks without norm and residual connection, and read-outs tied to the embedding."""
 
 import copy
 
@@ -43,7 +43,7 @@ def test_bare_block_has_no_norm_at_all(make, tokens):
     assert model.norm_final is None
 
 
-def test_nothing_passes_by_bare_attention(make, tokens):
+def test_bare_block_has_no_residual_connection(make, tokens):
     """Without what attention writes, logits are those of the MLP's biases whatever was read."""
     model = make(block="bare", n_layers=1)
     logits = model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.hook_attn_out", Zero().hook())])
@@ -72,7 +72,7 @@ def test_tied_read_out_is_the_embedding_transposed(make, tokens, block):
     assert model.b_U.shape == (11,)
 
 
-def test_tied_read_out_has_no_parameters_of_its_own(make):
+def test_tied_read_out_adds_no_parameters(make):
     tied, own = make(tied_embedding=True), make()
     missing = set(own.state_dict()) - set(tied.state_dict())
     assert missing == {"unembed.weight", "unembed.bias"}

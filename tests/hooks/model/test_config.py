@@ -1,4 +1,4 @@
-"""A config is checked when made, fills in what follows, and survives JSON."""
+"""Transformer configs: validation, derived fields, JSON round trips."""
 
 import json
 from dataclasses import FrozenInstanceError

@@ -1,4 +1,4 @@
-"""Running fewer layers, more layers, or from the middle on."""
+"""Running fewer layers, more layers, or from the middle."""
 
 import pytest
 import torch
@@ -95,7 +95,7 @@ def test_attn_out_given_is_what_attention_writes(make, tokens):
     assert torch.equal(model.resume(cache["resid_pre", 1], 1, attn_out=other), edited)
 
 
-def test_resuming_minds_the_mask_and_hard_coded_heads(make, tokens):
+def test_resuming_uses_the_mask_and_hard_coded_heads(make, tokens):
     mask = torch.arange(8) < torch.tensor([8, 5, 1, 3])[:, None]
     model = make(head_patterns=FIXED)
     logits, cache = model.run_with_cache(tokens, mask)

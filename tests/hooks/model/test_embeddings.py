@@ -1,4 +1,4 @@
-"""A minimal first layer: each row of its table by the paper's equations, the depth from the tokens, nothing trained."""
+"""Bracket embeddings: the table against the paper's equations, depths from tokens, no trained parameters."""
 
 import json
 import math
@@ -152,7 +152,7 @@ def test_the_least_width_is_wide_enough():
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_depth_is_counted_from_the_tokens_and_marks_leave_it(encoding):
+def test_depth_is_counted_from_the_tokens_and_unchanged_by_marks(encoding):
     states = states_of(encoding)
     embedding, table = BracketEmbedding(states, 25), states.table(25)
     rows = [

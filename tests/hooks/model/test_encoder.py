@@ -1,4 +1,4 @@
-"""Encoders: their equations written out, hook points for every part, and what they refuse."""
+"""Encoders: equations, hook points, invalid input."""
 
 import math
 
@@ -75,7 +75,7 @@ def activated(x, activation):
 
 
 def by_equations(model, tokens, kinds):
-    """Embed, layer by layer, head: every term of its own."""
+    """Embed, layer by layer, head: every term written out."""
     cfg = model.cfg
     x = model.embed.weight[tokens] + model.positions.weight[: tokens.shape[1]]
     if cfg.n_token_types:
@@ -105,7 +105,7 @@ def test_logits_are_the_equations(build, tokens, kinds, variant):
     assert torch.allclose(model(tokens, token_type_ids=types), by_equations(model, tokens, kinds), atol=1e-10)
 
 
-def test_token_types_left_out_are_all_the_first(build, tokens, kinds):
+def test_token_types_default_to_the_first(build, tokens, kinds):
     model = build()
     assert torch.equal(model(tokens), model(tokens, token_type_ids=torch.zeros_like(tokens)))
     assert not torch.allclose(model(tokens), model(tokens, token_type_ids=kinds), atol=1e-2)
@@ -156,7 +156,7 @@ def test_a_checkpoint_of_another_class_says_so(build, tmp_path):
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("variant", ["bert", "albert", "labels"])
-def test_going_on_from_the_middle(build, tokens, kinds, variant, tied):
+def test_resuming_from_the_middle(build, tokens, kinds, variant, tied):
     model = build(**{**VARIANTS[variant], "tied": tied})
     logits, cache = model.run_with_cache(tokens, token_type_ids=kinds)
     assert torch.equal(model.resume(cache["resid_pre", 1], 1), logits)

@@ -1,4 +1,4 @@
-"""The layers of a large random network: a weight on the residual, and a projection of four matrices."""
+"""Extended blocks: a weight matrix on the residual connection and an MLP of four matrices."""
 
 import pytest
 import torch
@@ -48,7 +48,7 @@ def test_it_resumes_and_comes_back_from_disk(make, tokens, tmp_path):
     assert torch.equal(load_checkpoint(tmp_path / "model.safetensors")(tokens), logits)
 
 
-def test_without_attention_the_norm_hands_on_nothing(make, tokens):
+def test_norm_of_zero_attention_is_zero(make, tokens):
     model = make(**WIRING)
     for block in model.weights:
         block.attention.o.weight.data.zero_()

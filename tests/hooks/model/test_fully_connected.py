@@ -1,4 +1,4 @@
-"""The fully connected network is plain matrices on one-hot strings; it is saved, loaded, watched and refused alike."""
+"""Fully connected networks: against matrices on one-hot strings, checkpoints, hook points, invalid input."""
 
 import json
 
@@ -69,7 +69,7 @@ def test_equals_its_matrices(strings, inputs, depth):
         for position in range(4):
             torch.testing.assert_close(row[position], expected, atol=1e-10, rtol=0)
     assert len(list(model.later)) == depth - 1
-    assert answers.std(0).min() > 1e-3  # strings are told apart
+    assert answers.std(0).min() > 1e-3  # different strings have different outputs
 
 
 def test_every_parameter_is_trained(strings):
@@ -102,7 +102,7 @@ def test_initial_weights(inputs):
         assert torch.equal(weight, again.state_dict()[name])
         if weight.ndim == 1:
             assert (weight == 0).all()
-        elif weight.numel() > 1000:  # enough to tell its spread
+        elif weight.numel() > 1000:  # enough to estimate its spread
             assert not torch.equal(weight, other.state_dict()[name])
             std = 1.0 if name == "embed" else (3 * fan_ins.get(name, 300)) ** -0.5
             assert abs(weight.std() / std - 1) < 5 / (2 * weight.numel()) ** 0.5, name
@@ -128,7 +128,7 @@ def test_checkpoint_gives_the_same_model_back(strings, tmp_path, inputs, dtype):
         load_checkpoint(tmp_path / "model", cfg=transformer)
 
 
-def test_a_config_says_what_it_is_of(tmp_path):
+def test_a_config_names_its_architecture(tmp_path):
     cfg = FullyConnectedConfig(**SIZES, inputs="shared_embedding", depth=4)
     stored = json.loads(json.dumps(cfg.to_dict()))
     assert config_from_dict(stored) == cfg
@@ -156,7 +156,7 @@ def test_a_config_says_what_it_is_of(tmp_path):
         ({"architecture": "fully_connected", **SIZES, "n_ctx": 0}, "n_ctx is 0; it must be at least 1"),
     ],
 )
-def test_configs_that_nobody_knows_are_refused(values, words):
+def test_unknown_architectures_are_refused(values, words):
     with pytest.raises(ValueError, match=words):
         config_from_dict(values)
 
@@ -206,7 +206,7 @@ def test_hook_points_fire_once_and_act(strings, inputs):
     assert torch.equal(model(strings), clean)
 
 
-def test_it_stands_for_a_model_without_attention():
+def test_it_has_the_config_fields_of_a_model_without_attention():
     cfg = FullyConnectedConfig(**SIZES)
     assert (cfg.attention, cfg.n_layers, cfg.n_heads, cfg.head_patterns) == ("bidirectional", 0, 0, ())
     assert cfg.d_model == 10

@@ -1,4 +1,4 @@
-"""Training on long sequences leaves scores and patterns out: the same numbers, and nobody who watches is passed by."""
+"""Fused attention in training on long sequences: the same logits and gradients, and hooks still take effect."""
 
 import pytest
 import torch

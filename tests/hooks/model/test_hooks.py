@@ -1,4 +1,4 @@
-"""Watching and editing: every name is there, every edit acts or is refused, and nothing stays behind."""
+"""Hook points: canonical names, every edit takes effect or raises, no hook is left behind."""
 
 import pytest
 import torch
@@ -161,7 +161,7 @@ def test_query_of_a_hard_coded_head_cannot_be_edited(make, tokens, name):
         assert not torch.allclose(edited, model(tokens), atol=1e-3)
 
 
-def test_head_that_does_not_exist_is_refused_beside_hard_coded_ones(make, tokens):
+def test_head_that_does_not_exist_is_refused_next_to_hard_coded_ones(make, tokens):
     with pytest.raises(ValueError, match=r"head is 3; blocks.1.attn.hook_q has heads 0 to 2"):
         make(head_patterns=FIXED_FIRST).run_with_hooks(
             tokens, fwd_hooks=[("blocks.1.attn.hook_q", Zero().hook(head=3))]

@@ -1,4 +1,4 @@
-"""What a token may see: nothing later in a causal model, no padding anywhere, no neighbour in the batch."""
+"""Masking: causality, padding, independence of the other sequences in a batch."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Layers of the bounded-Dyck models, each against its equation written out; heads without an output projection."""
+"""Blocks of the bounded-Dyck models against their equations; heads without an output projection."""
 
 import pytest
 import torch
@@ -261,8 +261,8 @@ def test_linear_positions_are_divided_by_6000(tokens):
     close(ramp, torch.tensor([1 / 6000, 0.5, 5999 / 6000]), within=1e-7)
 
 
-def test_no_part_of_the_input_passes_by_attention(tokens):
-    """With the same z everywhere, every token looks the same; Eq. 6 still tells them apart."""
+def test_minimal_block_has_no_residual_connection(tokens):
+    """With the same z everywhere, every token looks the same; Eq. 6 still distinguishes them."""
     model = minimal()
     hooks = [("blocks.0.attn.hook_z", lambda z, hook: torch.ones_like(z))]
     same = model.run_with_hooks(tokens, fwd_hooks=hooks)

@@ -1,4 +1,4 @@
-"""The presets are the architectures that they are named after."""
+"""Presets: sizes, wiring, initial weights."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The model computes its equations: against torch's own encoder, and against each equation written out plainly."""
+"""Transformers against torch's encoder, and against each equation written out."""
 
 import pytest
 import torch
@@ -281,8 +281,8 @@ def test_formula_positions_are_neither_trained_nor_saved(make):
 
 
 @pytest.mark.parametrize("positions", ["learned", "linear", "sinusoidal"])
-def test_position_ids_say_where_a_token_stands(make, tokens, positions):
-    """Attention has no order of its own: tokens in another order, with their position ids, are the same tokens."""
+def test_position_ids_are_the_positions_of_tokens(make, tokens, positions):
+    """Attention alone has no order: permuted tokens with their position ids are the same tokens."""
     model = make(positions=positions)
     order = torch.tensor([3, 0, 7, 1, 6, 2, 5, 4])
     close(model(tokens[:, order], position_ids=order[None]), model(tokens)[:, order])

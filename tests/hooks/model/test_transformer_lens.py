@@ -1,4 +1,4 @@
-"""TransformerLens's own tools, run on our model, give the numbers that we compute by hand."""
+"""TransformerLens's tools on our models, against values computed by hand."""
 
 import pytest
 import torch
