@@ -19,43 +19,31 @@ BAR = 20_000
 START, END, FIRST = 1, 2, 3
 
 
-def plain_prefix(task: Dyck, rng: random.Random) -> list[int]:
-    """One prefix, bracket by bracket with a stack."""
-    stack: list[int] = []
-    tokens = [START]
-    while len(tokens) <= task.length:
-        opens = not stack or (len(stack) < task.max_depth and rng.random() < task.q)
-        if opens:
-            stack.append(rng.randrange(task.n_types))
-            tokens.append(FIRST + 2 * stack[-1])
-        else:
-            tokens.append(FIRST + 2 * stack.pop() + 1)
-    return tokens
-
-
 def plain_word(task: Dyck, rng: random.Random) -> list[int]:
-    """One complete word, by rejection of words that are too long."""
+    """One prefix or complete word, bracket by bracket with a stack; complete words that are too long are rejected."""
+    complete = task.words == "complete"
     while True:
         stack: list[int] = []
         tokens = [START]
         while len(tokens) <= task.length:
-            if not stack and len(tokens) > task.min_length and rng.random() < 0.5:
+            if complete and not stack and len(tokens) > task.min_length and rng.random() < 0.5:
                 return [*tokens, END]
             if not stack or (len(stack) < task.max_depth and rng.random() < task.q):
                 stack.append(rng.randrange(task.n_types))
                 tokens.append(FIRST + 2 * stack[-1])
             else:
                 tokens.append(FIRST + 2 * stack.pop() + 1)
+        if not complete:
+            return tokens
         if not stack and rng.random() < 0.5:
             return [*tokens, END]
 
 
 def plain_batch(task: Dyck, n: int, rng: random.Random) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Tokens of n words, with depth and type of the innermost open bracket at every position."""
-    one = plain_word if task.words == "complete" else plain_prefix
     tokens, depths, due = [], [], []
     for _ in range(n):
-        word = one(task, rng)
+        word = plain_word(task, rng)
         word += [0] * (task.n_ctx + 1 - len(word))
         stack: list[int] = []
         depth, top = [], []

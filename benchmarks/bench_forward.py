@@ -38,9 +38,8 @@ def plain(w: dict[str, Tensor], tokens: Tensor, cfg: TransformerConfig) -> Tenso
     for layer in range(cfg.n_layers):
         block = f"weights.{layer}"
         y = layer_norm(w, f"{block}.norm_1", x, eps)
-        q = linear(w, f"{block}.attention.q", y).view(batch, pos, heads, -1).transpose(1, 2)
-        k = linear(w, f"{block}.attention.k", y).view(batch, pos, heads, -1).transpose(1, 2)
-        v = linear(w, f"{block}.attention.v", y).view(batch, pos, heads, -1).transpose(1, 2)
+        inputs = (linear(w, f"{block}.attention.{name}", y) for name in "qkv")
+        q, k, v = (each.view(batch, pos, heads, -1).transpose(1, 2) for each in inputs)
         pattern = F.softmax((q @ k.transpose(-2, -1)) / scale, dim=-1)
         z = (pattern @ v).transpose(1, 2).contiguous().view(batch, pos, -1)
         x = x + linear(w, f"{block}.attention.o", z)

@@ -12,6 +12,7 @@ from benchmarks.timing import Result, compare
 from hooks import Transformer, from_huggingface, presets
 from interp.core.randomness import derived_generator
 from interp.tasks import Text
+from interp.tasks.base import Batch
 
 SIZES = ((4, 128, 8, 8, 64), (6, 256, 8, 8, 128))
 """Layers, width, heads, batch, positions."""
@@ -71,35 +72,30 @@ def forward(model: Any, tokens: Tensor) -> Any:
     return model(tokens)
 
 
-def our_step() -> Callable[[], None]:
-    """A training step of `interp.train`, including sampling of text."""
-    task = Text(n_ctx=128, vocab_size=VOCAB)
-    sizes: dict[str, Any] = {"d_vocab": task.d_vocab, "n_ctx": task.n_ctx, **TRAINED}
-    model = Transformer(presets.gpt(tied_embedding=True, **sizes)).train()
+def training_step(model: Any, task: Text, loss_of: Callable[[Batch], Tensor]) -> Callable[[], None]:
+    """A training step of a model with this loss, including sampling of text."""
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
 
     def step() -> None:
-        batch = task.sample(BATCH, generator=derived_generator(0, "bench"))
-        optimise(model, optimizer, task.loss(model(batch.tokens, **batch.model_inputs()), batch))
+        loss = loss_of(task.sample(BATCH, generator=derived_generator(0, "bench")))
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
 
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     return step
+
+
+def our_step() -> Callable[[], None]:
+    """The training step of `interp.train`."""
+    task = Text(n_ctx=128, vocab_size=VOCAB)
+    sizes: dict[str, Any] = {"d_vocab": task.d_vocab, "n_ctx": task.n_ctx, **TRAINED}
+    model = Transformer(presets.gpt(tied_embedding=True, **sizes))
+    return training_step(model, task, lambda batch: task.loss(model(batch.tokens, **batch.model_inputs()), batch))
 
 
 def their_step(model: Any) -> Callable[[], None]:
     """The same step on their model, with their loss."""
     task = Text(n_ctx=128, vocab_size=VOCAB)
-    model.train()
-
-    def step() -> None:
-        tokens = task.sample(BATCH, generator=derived_generator(0, "bench")).tokens
-        optimise(model, optimizer, model(input_ids=tokens, labels=tokens).loss)
-
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    return step
-
-
-def optimise(model: Any, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
+    return training_step(model, task, lambda batch: model(input_ids=batch.tokens, labels=batch.tokens).loss)

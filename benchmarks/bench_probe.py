@@ -17,6 +17,7 @@ from interp.probing.ridge import factorise, fit
 from interp.tasks import S3, Lego
 
 N, WIDTH, CLASSES, DRAWS = 2000, 64, 6, 50
+TRAIN, TEST = slice(0, N // 2), slice(N // 2, N)
 TASK = Lego(n_vars=8, group=S3, sentence_format="compact")
 LAYERS = 4  # with the embedding's output and 8 variables: 40 sites
 
@@ -44,15 +45,14 @@ def comparisons() -> Iterator[Result]:
 
 
 def probe_map(inputs: torch.Tensor, labels: torch.Tensor, model: str) -> Result:
-    train, test = slice(0, N // 2), slice(N // 2, N)
 
     def ours() -> np.ndarray:
-        classifier = fit(factorise(inputs[:, train]), labels[:, None, train], CLASSES)
-        return classifier.accuracy(inputs[:, test], labels[:, None, test])[:, 0].numpy()
+        classifier = fit(factorise(inputs[:, TRAIN]), labels[:, None, TRAIN], CLASSES)
+        return classifier.accuracy(inputs[:, TEST], labels[:, None, TEST])[:, 0].numpy()
 
     def theirs() -> np.ndarray:
         x, y = inputs.numpy(), labels.numpy()
-        return np.array([logistic().fit(a[train], b[train]).score(a[test], b[test]) for a, b in zip(x, y, strict=True)])
+        return np.array([logistic().fit(a[TRAIN], b[TRAIN]).score(a[TEST], b[TEST]) for a, b in zip(x, y, strict=True)])
 
     gap = ours() - theirs()
     name = f"probe map, {model}, gap {np.abs(gap).mean():.4f} (ours {gap.mean():+.4f})"
@@ -62,15 +62,14 @@ def probe_map(inputs: torch.Tensor, labels: torch.Tensor, model: str) -> Result:
 def relabellings(inputs: torch.Tensor) -> Result:
     one = inputs[-1:]
     controls = torch.randint(CLASSES, (DRAWS, N), generator=torch.Generator().manual_seed(1))
-    train, test = slice(0, N // 2), slice(N // 2, N)
 
     def ours() -> np.ndarray:
-        classifier = fit(factorise(one[:, train]), controls[None, :, train], CLASSES)
-        return classifier.accuracy(one[:, test], controls[None, :, test])[0].numpy()
+        classifier = fit(factorise(one[:, TRAIN]), controls[None, :, TRAIN], CLASSES)
+        return classifier.accuracy(one[:, TEST], controls[None, :, TEST])[0].numpy()
 
     def theirs() -> np.ndarray:
         x = one[0].numpy()
-        return np.array([logistic().fit(x[train], y[train]).score(x[test], y[test]) for y in controls.numpy()])
+        return np.array([logistic().fit(x[TRAIN], y[TRAIN]).score(x[TEST], y[TEST]) for y in controls.numpy()])
 
     gap = abs(ours().mean() - theirs().mean())
     return compare(f"{DRAWS} control relabellings, gap of means {gap:.4f}", ours, theirs, bar=0.05, rounds=5)

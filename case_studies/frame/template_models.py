@@ -104,10 +104,10 @@ def template_models(
     variant: str = PLAIN,
     *,
     seeds: int | None = None,
-    rate: float | None = None,
+    rates: Sequence[float | None] = (None,),
     **sizes: Any,
 ) -> list[ModelSpec]:
-    """Transformers for each number of training strings and each seed.
+    """Transformers for each number of training strings, learning rate and seed.
 
     Args:
         size: Size of the study.
@@ -115,14 +115,15 @@ def template_models(
         ns: Numbers of training strings.
         variant: One of `VARIANTS`.
         seeds: Models per n; default: the seeds of paired variants.
-        rate: Learning rate; default: that of the size.
+        rates: Learning rates; None is that of the size.
         **sizes: Config fields that differ from the size's.
     """
     scale = SCALES[size]
-    changes = {} if rate is None else {"learning_rate": rate}
     found = []
     for n in ns:
         task = Template(templates=templates, train=n)
         config = config_for(task, "template", **{**scale.sizes, **VARIANTS[variant], **sizes})
-        found += seeded(task, config, template_settings(size, n, **changes), scale.seeds if seeds is None else seeds)
+        for rate in rates:
+            settings = template_settings(size, n, **({} if rate is None else {"learning_rate": rate}))
+            found += seeded(task, config, settings, scale.seeds if seeds is None else seeds)
     return found

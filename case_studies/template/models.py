@@ -48,12 +48,7 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
         f"aba-abb {A}": template_models(size, "aba_abb", scale.grid, A),
         f"aba-abb {B}": template_models(size, "aba_abb", () if quick else scale.grid, B, seeds=scale.fewer_seeds),
         f"aba-abb {MIMETIC}": template_models(size, "aba_abb", scale.mimetic, MIMETIC),
-        "aba-abb other rates": [
-            spec
-            for n in scale.controlled
-            for rate in scale.rates
-            for spec in template_models(size, "aba_abb", [n], rate=rate)
-        ],
+        "aba-abb other rates": template_models(size, "aba_abb", scale.controlled, rates=scale.rates),
     }
     for variant in (PLAIN, A):
         found[f"same-different {variant}"] = template_models(size, "same_different", scale.same_different, variant)
@@ -113,14 +108,11 @@ def _sweeps(size: Size) -> dict[str, list[ModelSpec]]:
         f"sweep {name}": [
             spec
             for value in values
-            for rate in SWEEP_RATES
-            for spec in template_models(size, "aba_abb", [SWEEP_N], seeds=few, rate=rate, **{field: value})
+            for spec in template_models(size, "aba_abb", [SWEEP_N], seeds=few, rates=SWEEP_RATES, **{field: value})
         ]
         for name, (field, values) in SWEEPS.items()
     }
-    found["sweep learning rate"] = [
-        spec for rate in RATE_SWEEP for spec in template_models(size, "aba_abb", [SWEEP_N], seeds=few, rate=rate)
-    ]
+    found["sweep learning rate"] = template_models(size, "aba_abb", [SWEEP_N], seeds=few, rates=RATE_SWEEP)
     found["random templates"] = [
         spec
         for count in TEMPLATE_COUNTS
