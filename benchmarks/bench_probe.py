@@ -45,7 +45,6 @@ def comparisons() -> Iterator[Result]:
 
 
 def probe_map(inputs: torch.Tensor, labels: torch.Tensor, model: str) -> Result:
-
     def ours() -> np.ndarray:
         classifier = fit(factorise(inputs[:, TRAIN]), labels[:, None, TRAIN], CLASSES)
         return classifier.accuracy(inputs[:, TEST], labels[:, None, TEST])[:, 0].numpy()

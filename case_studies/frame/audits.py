@@ -145,14 +145,11 @@ def _chart(found: Sequence[Audited]):
                    title=f"every head, n = {len(rows)} heads of {len(found)} models")  # fmt: skip
 
 
-def judge_most(m: Measurement) -> ClaimVerdict:
-    """Above one half, with at least `FEWEST` heads."""
-    return more_than_half(m) if m.numbers["heads"] >= FEWEST else "inconclusive"
-
-
-def judge_fewest(m: Measurement) -> ClaimVerdict:
-    """Below one half, with at least `FEWEST` heads."""
-    return below(m, 0.5) if m.numbers["heads"] >= FEWEST else "inconclusive"
+def judge_share(m: Measurement, *, most: bool) -> ClaimVerdict:
+    """Above one half if `most`, else below; inconclusive with fewer than `FEWEST` heads."""
+    if m.numbers["heads"] < FEWEST:
+        return "inconclusive"
+    return more_than_half(m) if most else below(m, 0.5)
 
 
 def share_claim(
@@ -186,5 +183,5 @@ def share_claim(
         f"{FEWEST} such heads.",
         quantity=f"share of {among} heads that are {'faithful' if among == 'readable' else 'hidden'}",
         measure=partial(measure_share, groups=groups, among=among, n=n),
-        judge=judge_most if above else judge_fewest, **more,
+        judge=partial(judge_share, most=above), **more,
     )  # fmt: skip

@@ -136,7 +136,7 @@ class Study:
         to_measure = run.to_measure(chosen, fresh)
         trained = run.train(to_measure, fresh, device)
         errors = run.measure(to_measure)
-        claims = run.results(errors)
+        claims = tuple(run.result(claim, errors) for claim in self.claims)
         manifest = environment() | {
             "seed": seed,
             "models": run.models_used() | {"trained_now": trained},
@@ -240,15 +240,12 @@ class _Run:
             for claim, error in measure_claims(tasks, self.cache, n_jobs=self.n_jobs):
                 if error is not None:
                     errors[claim.id] = error
-                result = self._result(claim, dict(errors))
+                result = self.result(claim, dict(errors))
                 count.one(f"{claim.id}: {result.label if error is None else 'could not be measured'}")
         return errors
 
-    def results(self, errors: dict[str, str]) -> tuple[ClaimResult, ...]:
-        """The result of every claim; adds a judge that raises to the errors."""
-        return tuple(self._result(claim, errors) for claim in self.study.claims)
-
-    def _result(self, claim: Claim, errors: dict[str, str]) -> ClaimResult:
+    def result(self, claim: Claim, errors: dict[str, str]) -> ClaimResult:
+        """The result of a claim; adds a judge that raises to the errors."""
         settings = {name: settings_of(specs) for name, specs in self.evidence[claim.id].groups.items()}
         if self.size not in claim.sizes:
             return ClaimResult(claim=claim, note=claim.why_not)
@@ -262,7 +259,7 @@ class _Run:
             verdict = claim.verdict(measured.measurement)
         except Exception as error:
             errors[claim.id] = f"{type(error).__name__}: {error}"
-            return self._result(claim, errors)
+            return self.result(claim, errors)
         return ClaimResult(
             claim=claim,
             verdict=verdict,

@@ -1,7 +1,7 @@
 """Operations and parameters of models with pathways, counted on the meta device and from the sizes."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Int
@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from hooks import Encoder, EncoderConfig, token_maps
 from hooks.hardcoded.token_maps import PathwayMaps, Segments
 from hooks.modules import Context
+from hooks.modules.basic import check_choice
 
 Part = Literal["layers", "head"]
 
@@ -53,8 +54,7 @@ def count_operations(
     Source: `torch.utils.flop_counter`. Differs: the gradient of a grouped convolution's weights, where torch's rule
     ignores groups.
     """
-    if part not in get_args(Part):
-        raise ValueError(f"part is {part!r}; choose one of {', '.join(get_args(Part))}.")
+    check_choice("part", part, Part)
     if tokens.shape[1] > cfg.n_ctx:
         raise ValueError(f"tokens has {tokens.shape[1]} positions; n_ctx of this model is {cfg.n_ctx}.")
     with torch.device(device):

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from jaxtyping import Int
 from torch import Tensor
+
+from hooks.modules.basic import check_choice
 
 PatternKind = Literal["learned", "uniform", "association", "local", "broadcast", "convolution"]
 ORDER = ("learned", "association", "cls", "sep", "convolution")
@@ -32,8 +34,7 @@ class HeadPattern:
     """`broadcast` only: the token id attended to."""
 
     def __post_init__(self):
-        if self.kind not in get_args(PatternKind):
-            raise ValueError(f"kind is {self.kind!r}; choose one of {', '.join(get_args(PatternKind))}.")
+        check_choice("kind", self.kind, PatternKind)
         if (self.kind == "local") != bool(self.kernel):
             raise ValueError(f"kernel is {self.kernel!r} for kind {self.kind!r}; give it for 'local' and only there.")
         if self.kernel and (len(self.kernel) % 2 == 0 or min(self.kernel) < 0 or sum(self.kernel) <= 0):

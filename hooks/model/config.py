@@ -2,11 +2,12 @@
 
 import json
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from hooks.hardcoded.head_patterns import HeadPattern, Pathways, check_patterns
 from hooks.model.embeddings import BracketStates
 from hooks.model.lens import LensConfig
+from hooks.modules.basic import check_choice
 
 Block = Literal["pre_ln", "post_ln", "dyck", "minimal", "bare", "extended"]
 Attention = Literal["causal", "bidirectional"]
@@ -91,8 +92,7 @@ class TransformerConfig(LensConfig):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
         for name, choices in _CHOICES.items():
-            if getattr(self, name) not in get_args(choices):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(get_args(choices))}.")
+            check_choice(name, getattr(self, name), choices)
         if not self.d_head and self.d_model % self.n_heads:
             raise ValueError(
                 f"n_heads is {self.n_heads}, which does not divide d_model {self.d_model}; "

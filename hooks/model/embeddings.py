@@ -5,13 +5,14 @@ only on the bracket's type and depth. A model with it has a single layer, whose 
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from hooks.modules import Module, check_ids, look_up
+from hooks.modules.basic import check_choice
 
 Encoding = Literal["pair", "type_and_depth", "type_and_angle"]
 
@@ -37,8 +38,7 @@ class BracketStates:
     first_bracket: int = 3
 
     def __post_init__(self):
-        if self.encoding not in get_args(Encoding):
-            raise ValueError(f"encoding is {self.encoding!r}; choose one of {', '.join(get_args(Encoding))}.")
+        check_choice("encoding", self.encoding, Encoding)
         if min(self.n_types, self.max_depth, self.first_bracket) < 1:
             raise ValueError("n_types, max_depth and first_bracket must be at least 1.")
 

@@ -1,7 +1,7 @@
 """BERT and ALBERT as published: token types, LayerNorm on the embeddings, masked-LM head, pooler."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,7 @@ from hooks.model.config import Block, Initialisation, TransformerConfig
 from hooks.model.embeddings import TokenEmbedding
 from hooks.model.stack import TransformerStack
 from hooks.modules import HookPoint, Identity, LayerNorm, Linear, Module, NormSites, look_up
+from hooks.modules.basic import check_choice
 
 Head = Literal["masked_lm", "linear", "none"]
 
@@ -42,8 +43,7 @@ class EncoderConfig(TransformerConfig):
     """Has the weights of `Encoder.pool`."""
 
     def __post_init__(self):
-        if self.head not in get_args(Head):
-            raise ValueError(f"head is {self.head!r}; choose one of {', '.join(get_args(Head))}.")
+        check_choice("head", self.head, Head)
         if min(self.n_token_types, self.d_embedding) < 0:
             raise ValueError("n_token_types and d_embedding must not be negative.")
         if self.embedding is not None:

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformer_lens.HookedRootModule import HookedRootModule
 
 from hooks.modules import HookPoint, Linear, Module, check_ids
+from hooks.modules.basic import check_choice
 
 Inputs = Literal["one_hot", "one_hot_and_equality", "shared_embedding"]
 
@@ -49,8 +50,7 @@ class FullyConnectedConfig:
         for name in ("d_vocab", "n_ctx", "d_vocab_out", "width", "depth", "d_embed"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
-        if self.inputs not in get_args(Inputs):
-            raise ValueError(f"inputs is {self.inputs!r}; choose one of {', '.join(get_args(Inputs))}.")
+        check_choice("inputs", self.inputs, Inputs)
 
     @property
     def d_model(self) -> int:

@@ -1,11 +1,12 @@
 """Attention pages: the patterns of heads on a few sequences."""
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
 from hooks.interventions.ablation_engine import Head
+from hooks.modules.basic import check_choice
 from interp.core.activations import patterns_on
 from interp.core.randomness import derived_generator
 from interp.core.verbs import AnyModel, prepare_model
@@ -46,8 +47,7 @@ def show_attention(
         ValueError: an unknown viewer, a head that does not exist, no examples, or several for circuitsvis.
     """
     model = prepare_model(model, "show_attention")
-    if viewer not in get_args(Viewer):
-        raise ValueError(f"viewer is {viewer!r}; choose one of {', '.join(get_args(Viewer))}.")
+    check_choice("viewer", viewer, Viewer)
     if isinstance(examples, int):
         examples = task.sample(examples, generator=derived_generator(seed, "show"), split="test")
     if not len(examples):

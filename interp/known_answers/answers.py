@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Literal
 
 import torch
 
@@ -63,13 +63,3 @@ def group_truth(
 def draw(generator: torch.Generator, low: int, high: int) -> int:
     """A random integer from `low` to `high`."""
     return int(torch.randint(low, high + 1, (1,), generator=generator))
-
-
-def check_choice(name: str, value: str, options: Any) -> None:
-    """Check that an argument is one of the options of a `Literal` type.
-
-    Raises:
-        ValueError: an unknown option (lists the known ones).
-    """
-    if value not in get_args(options):
-        raise ValueError(f"{name} is {value!r}; choose one of {', '.join(get_args(options))}.")

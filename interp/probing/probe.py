@@ -1,7 +1,7 @@
 """Linear probes of the residual stream, with a control task, shuffled labels and an untrained model."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
+from hooks.modules.basic import check_choice
 from interp.core.activations import class_means, residuals_at_targets
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.results import Result
@@ -139,8 +140,7 @@ def probe(
     has one per layer.
     """
     model = prepare_model(model, "probe with verify=True" if verify else "probe")
-    if solver not in get_args(Solver):
-        raise ValueError(f"solver is {solver!r}; choose one of {', '.join(get_args(Solver))}.")
+    check_choice("solver", solver, Solver)
     if n_test < 1:
         raise ValueError(f"n_test is {n_test}; at least 1 example is needed.")
     batches = fitting, testing = (

@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, get_args, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -202,24 +201,8 @@ def vocab_of(names: tuple[str, ...]) -> Vocab:
     return Vocab(names)
 
 
-def check_split(split: str) -> None:
-    """Check the name of a split.
-
-    Raises:
-        ValueError: an unknown split; the message lists the known ones.
-    """
-    if split not in get_args(Split):
-        raise ValueError(f"split is {split!r}; choose one of {', '.join(get_args(Split))}.")
-
-
 def logits_at_targets(
     logits: Float[Tensor, "batch pos d_vocab_out"], batch: Batch
 ) -> Float[Tensor, "batch target d_vocab_out"]:
     """Logits at the target positions."""
     return logits.gather(1, batch.target_positions[..., None].expand(-1, -1, logits.shape[-1]))
-
-
-def supervised_cross_entropy(logits: Float[Tensor, "batch pos d_vocab_out"], batch: Batch) -> Float[Tensor, ""]:
-    """Cross entropy in nats, mean over supervised targets and examples."""
-    chosen = logits_at_targets(logits, batch)[:, batch.supervised]
-    return F.cross_entropy(chosen.flatten(0, 1), batch.labels[:, batch.supervised].flatten())

@@ -1,7 +1,7 @@
 """Balance condition of bounded Dyck: how far matched brackets are from cancelling in attention."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hooks import Transformer
+from hooks.modules.basic import check_choice
 from interp.core.results import Result
 from interp.core.verbs import prepare_model
 from interp.tasks.dyck.brackets import START, closer, opener
@@ -119,8 +120,7 @@ def balance_violation(model: Transformer, task: Dyck, *, pairing: Pairing = "mir
     Source: bounded Dyck (arXiv:2312.01429) Eq. 12-17, Theorem 2; released averaging from its code. Differs: the mean is
     over all queries and pairs; `bounded` and `decision` are ours.
     """
-    if pairing not in get_args(Pairing):
-        raise ValueError(f"pairing is {pairing!r}; choose one of {', '.join(get_args(Pairing))}.")
+    check_choice("pairing", pairing, Pairing)
     prepare_model(model, "balance_violation")
     _check(model, task)
     terms = _terms(model, task)

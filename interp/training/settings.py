@@ -2,7 +2,9 @@
 
 import math
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, get_args
+from typing import Any, Literal
+
+from hooks.modules.basic import check_choice
 
 Association = Literal["none", "mimic", "query_key"]
 LocalTarget = Literal["band", "clause"]
@@ -46,8 +48,7 @@ class Mimicking:
 def _check_choices(settings: Any, prefix: str = "", **choices: Any) -> None:
     """Raise ValueError for a field whose value is not one of its choices."""
     for name, allowed in choices.items():
-        if (value := getattr(settings, name)) not in get_args(allowed):
-            raise ValueError(f"{prefix}{name} is {value!r}; choose one of {', '.join(get_args(allowed))}.")
+        check_choice(f"{prefix}{name}", getattr(settings, name), allowed)
 
 
 def curriculum_to(n_vars: int) -> tuple[tuple[int, int], ...]:

@@ -13,7 +13,8 @@ import torch
 from hooks import BracketStates, Transformer
 from hooks.interventions.ablation_engine import Head
 from hooks.modules import Linear
-from interp.known_answers.answers import HeadTruth, KnownAnswer, all_heads, check_choice, draw, group_truth
+from hooks.modules.basic import check_choice
+from interp.known_answers.answers import HeadTruth, KnownAnswer, all_heads, draw, group_truth
 from interp.known_answers.craft.weights import SHARP, head_rows, write_idle_head
 from interp.known_answers.dyck.balanced import balance_head, balanced_dyck
 from interp.known_answers.dyck.one_hot import bracket_states, empty_minimal, write_closers

@@ -15,7 +15,8 @@ from torch import Tensor
 from hooks import Transformer
 from hooks.interventions.ablation_engine import Head
 from hooks.model.blocks import Block
-from interp.known_answers.answers import HeadTruth, KnownAnswer, all_heads, check_choice, draw, group_truth
+from hooks.modules.basic import check_choice
+from interp.known_answers.answers import HeadTruth, KnownAnswer, all_heads, draw, group_truth
 from interp.known_answers.craft.transforms import enlarge
 from interp.known_answers.craft.weights import SHARP, Registers, balance, bias_of, head_rows, write_idle_head
 from interp.known_answers.lego.loop import ASSOCIATION, CONFIDENCE, MANIPULATION, lego_loop, loop_registers

@@ -12,7 +12,8 @@ import torch
 
 from hooks import Transformer
 from hooks.interventions.ablation_engine import Head
-from interp.known_answers.answers import HeadTruth, KnownAnswer, all_heads, check_choice, draw, group_truth
+from hooks.modules.basic import check_choice
+from interp.known_answers.answers import HeadTruth, KnownAnswer, all_heads, draw, group_truth
 from interp.known_answers.craft.weights import Registers, balance, write_idle_head
 from interp.known_answers.template.copy import (
     CONFIDENCE,

@@ -1,15 +1,15 @@
 """The bounded Dyck task: predict the next bracket in nested brackets of bounded depth."""
 
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.tasks.base import AttentionKind, Batch, Score, Split, TaskDefaults, Vocab, check_split, vocab_of
+from hooks.modules.basic import check_choice
+from interp.tasks.base import AttentionKind, Batch, Score, Split, TaskDefaults, Vocab, vocab_of
 from interp.tasks.dyck import brackets
 from interp.tasks.dyck.brackets import END, PAD, START, Nesting, bracket_names, closer, is_closer, nesting
 from interp.tasks.dyck.words import StepChances, prefix_chances, sample_words, word_chances
@@ -81,8 +81,7 @@ class Dyck(TaskDefaults):
         if not 0 < self.q < 1:
             raise ValueError(f"q is {self.q}; it must be strictly between 0 and 1.")
         for name, choices in (("words", Words), ("loss_on", LossOn)):
-            if getattr(self, name) not in get_args(choices):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(get_args(choices))}.")
+            check_choice(name, getattr(self, name), choices)
         if self.words == "complete" and (self.length % 2 or self.min_length % 2):
             raise ValueError(
                 f"length is {self.length} and min_length {self.min_length}; complete words have even lengths."
@@ -137,7 +136,7 @@ class Dyck(TaskDefaults):
         Raises:
             ValueError: an unknown split.
         """
-        check_split(split)
+        check_choice("split", split, Split)
         words = sample_words(n, self.n_types, self._chances, generator=generator, length=self.length + 1)
         return self._batch(words[:, :-1], words[:, 1:])
 
@@ -174,7 +173,7 @@ class Dyck(TaskDefaults):
     def _chances(self) -> StepChances:
         if self.words == "prefixes":
             return prefix_chances(self.q, self.max_depth, self.length)
-        return _word_chances(self.q, self.max_depth, self.length, self.min_length)
+        return word_chances(self.q, self.max_depth, self.length, self.min_length)
 
     def next_token_probabilities(self, batch: DyckBatch) -> Float[Tensor, "batch pos d_vocab"]:
         """Exact probability of every next token given the prefix, in float64; zero at padding."""
@@ -255,8 +254,3 @@ class Dyck(TaskDefaults):
         """Names of the opener and the closer of a type (0-based)."""
         names = bracket_names(self.n_types)
         return names[2 * kind], names[2 * kind + 1]
-
-
-@lru_cache
-def _word_chances(q: float, max_depth: int, length: int, min_length: int) -> StepChances:
-    return word_chances(q, max_depth, length, min_length)

@@ -4,6 +4,7 @@ Axes: `step` brackets read so far, `depth` open brackets.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ def prefix_chances(q: float, max_depth: int, length: int) -> StepChances:
     return StepChances(opens.expand(length + 1, -1), torch.zeros(length + 1, max_depth + 1, dtype=torch.float64))
 
 
+@lru_cache
 def word_chances(q: float, max_depth: int, length: int, min_length: int) -> StepChances:
     """Step probabilities of complete words.
 

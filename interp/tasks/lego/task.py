@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hooks.modules.basic import check_choice
 from interp.tasks.base import (
     AttentionKind,
     Batch,
@@ -15,8 +16,7 @@ from interp.tasks.base import (
     Split,
     TaskDefaults,
     Vocab,
-    check_split,
-    supervised_cross_entropy,
+    logits_at_targets,
     vocab_of,
 )
 from interp.tasks.lego.groups import Z2, GroupAction
@@ -81,10 +81,8 @@ class Lego(TaskDefaults):
                 f"n_vars is {self.n_vars}, more than the {len(self.alphabet)} letters of the alphabet; "
                 f"give a longer alphabet or fewer variables."
             )
-        if self.sentence_format not in ("paper", "compact"):
-            raise ValueError(f"sentence_format is {self.sentence_format!r}; choose 'paper' or 'compact'.")
-        if self.clause_order not in ("random", "chain"):
-            raise ValueError(f"clause_order is {self.clause_order!r}; choose 'random' or 'chain'.")
+        check_choice("sentence_format", self.sentence_format, SentenceFormat)
+        check_choice("clause_order", self.clause_order, ClauseOrder)
         if self.n_supervised is not None and self.supervised is not None:
             raise ValueError("n_supervised and supervised are both given; give one of them.")
         first = self.n_vars if self.n_supervised is None else self.n_supervised
@@ -152,7 +150,7 @@ class Lego(TaskDefaults):
         Raises:
             ValueError: an unknown split, a chain length out of range, or a split with too few sentences.
         """
-        check_split(split)
+        check_choice("split", split, Split)
         length = self.n_vars if n_vars is None else n_vars
         if not 1 <= length <= self.n_vars:
             raise ValueError(f"n_vars is {length}; this task has chains of 1 to {self.n_vars}.")
@@ -239,7 +237,8 @@ class Lego(TaskDefaults):
 
         Source: LEGO released code. Differs: two logits and cross entropy for Z2, instead of one logit and BCE.
         """
-        return supervised_cross_entropy(logits, batch)
+        chosen = logits_at_targets(logits, batch)[:, batch.supervised]
+        return F.cross_entropy(chosen.flatten(0, 1), batch.labels[:, batch.supervised].flatten())
 
     def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: Batch) -> Score:
         """Correct answers and cross entropy of every variable."""

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.tasks.base import AttentionKind, Batch, Score, Split, Vocab, check_split, logits_at_targets, vocab_of
+from hooks.modules.basic import check_choice
+from interp.tasks.base import AttentionKind, Batch, Score, Split, Vocab, logits_at_targets, vocab_of
 from interp.tasks.template.families import ready_templates
 from interp.tasks.template.language import (
     Alphabet,
@@ -81,8 +82,7 @@ class Template:
         if not templates:
             raise ValueError("templates is empty; give at least one.")
         form = self.form or ("real" if isinstance(templates[0].label, float) else "symbolic")
-        if form not in get_args(Form):
-            raise ValueError(f"form is {form!r}; choose one of {', '.join(get_args(Form))}.")
+        check_choice("form", form, Form)
         derived: dict[str, Any] = {
             "templates": templates,
             "form": form,
@@ -203,7 +203,7 @@ class Template:
         Raises:
             ValueError: an unknown split.
         """
-        check_split(split)
+        check_choice("split", split, Split)
         weights = torch.tensor(self.weights or (1.0,) * len(self.labelled))
         template = torch.multinomial(weights, n, replacement=True, generator=generator)
         first = len(self.fixed) + sum(size_of(getattr(self, name)) for name in SPLITS[: SPLITS.index(split)])

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
+from hooks.modules.basic import check_choice
 from interp.tasks.base import Split
 
 HELD_OUT = 0.05
@@ -178,8 +179,7 @@ class Corpus:
         Raises:
             ValueError: an unknown split.
         """
-        if split not in self.split:
-            raise ValueError(f"split is {split!r}; choose one of {', '.join(get_args(Split))}.")
+        check_choice("split", split, Split)
         return [self.documents[name] for name in self.split[split]]
 
     def describe(self) -> dict:

@@ -1,14 +1,15 @@
 """Language modelling: next-token or masked-token prediction on a corpus, with a byte-pair tokenizer."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.tasks.base import AttentionKind, Batch, Score, Split, TaskDefaults, check_split, logits_at_targets
+from hooks.modules.basic import check_choice
+from interp.tasks.base import AttentionKind, Batch, Score, Split, TaskDefaults, logits_at_targets
 from interp.tasks.text.corpus import Corpus
 from interp.tasks.text.streams import (
     Marks,
@@ -74,8 +75,7 @@ class Text(TaskDefaults):
             raise ValueError(f"corpus is {self.corpus!r}; give 'python', or a Corpus: Corpus.from_folder(...).")
         if not isinstance(self.corpus, Corpus | str):
             raise ValueError(f"corpus is a {type(self.corpus).__name__}; give a Corpus: Corpus(documents=...).")
-        if self.objective not in get_args(Objective):
-            raise ValueError(f"objective is {self.objective!r}; choose one of {', '.join(get_args(Objective))}.")
+        check_choice("objective", self.objective, Objective)
         if self.next_sentence and self.objective != "masked":
             raise ValueError(f"next_sentence needs objective 'masked'; the objective is {self.objective!r}.")
         if self.n_ctx < self._frame + 2:
@@ -191,7 +191,7 @@ class Text(TaskDefaults):
         Raises:
             ValueError: an unknown split, one with too little text, or too short an n_ctx.
         """
-        check_split(split)
+        check_choice("split", split, Split)
         if n_ctx not in (None, self.n_ctx):
             return replace(self, n_ctx=n_ctx).sample(n, generator=generator, split=split)
         stream, length = self._streams.split[split], self.n_ctx - self._frame

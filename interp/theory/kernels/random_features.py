@@ -6,12 +6,13 @@ Axes: `string` and `other` strings, `pos` positions, `draw` random features.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from hooks.modules.basic import check_choice
 from interp.core.randomness import derived_seed
 
 Activation = Literal["relu", "cosine"]
@@ -96,8 +97,7 @@ class TransformerKernel(Kernel):
     """Seed of the draws, which depend on nothing else but token id and position."""
 
     def __post_init__(self):
-        if self.activation not in get_args(Activation):
-            raise ValueError(f"activation is {self.activation!r}; choose one of {', '.join(get_args(Activation))}.")
+        check_choice("activation", self.activation, Activation)
         for name in ("beta", "gamma"):
             if not 0 <= getattr(self, name) < np.inf:
                 raise ValueError(f"{name} is {getattr(self, name)}; choose a number, 0 or more.")

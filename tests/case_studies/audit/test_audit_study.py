@@ -105,15 +105,15 @@ def test_share_without_models_is_inconclusive(monkeypatch):
     monkeypatch.setattr(audits, "audits", lambda evidence, names, n: iter(()))
     nothing = audits.measure_share(EVIDENCE, groups=["lego-tied"], among="readable")
     assert (nothing.low, nothing.high) == (0, 1)
-    assert audits.judge_most(nothing) == "inconclusive"
+    assert audits.judge_share(nothing, most=True) == "inconclusive"
 
 
 def test_share_of_few_heads_is_inconclusive():
-    assert audits.judge_most(measured(0.9, 0.8, 1.0, heads=audits.FEWEST)) == "reproduced"
-    assert audits.judge_most(measured(0.9, 0.8, 1.0, heads=audits.FEWEST - 1)) == "inconclusive"
-    assert audits.judge_fewest(measured(0.1, 0.0, 0.2, heads=50)) == "reproduced"
-    assert audits.judge_fewest(measured(0.9, 0.8, 1.0, heads=50)) == "not reproduced"
-    assert audits.judge_fewest(measured(0.5, 0.2, 0.8, heads=50)) == "inconclusive"
+    assert audits.judge_share(measured(0.9, 0.8, 1.0, heads=audits.FEWEST), most=True) == "reproduced"
+    assert audits.judge_share(measured(0.9, 0.8, 1.0, heads=audits.FEWEST - 1), most=True) == "inconclusive"
+    assert audits.judge_share(measured(0.1, 0.0, 0.2, heads=50), most=False) == "reproduced"
+    assert audits.judge_share(measured(0.9, 0.8, 1.0, heads=50), most=False) == "not reproduced"
+    assert audits.judge_share(measured(0.5, 0.2, 0.8, heads=50), most=False) == "inconclusive"
 
 
 def test_misleading_head_is_found_and_confirmed(monkeypatch):
