@@ -66,7 +66,9 @@ def count_operations(
         context = _moved(cast(PathwayMaps, maps), device)
     forward = FlopCounterMode(display=False)
     with forward:
-        out = model.read_out(resid) if part == "head" else _through_layers(model, resid, context)
+        for layer in range(cfg.n_layers if part == "layers" else 0):
+            resid = model.block(layer)(resid, cast(Any, model.blocks[layer]), context)
+        out = model.read_out(resid) if part == "head" else resid
     theirs = FlopCounterMode(display=False)
     ours = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward})
     with theirs, ours:
@@ -76,12 +78,6 @@ def count_operations(
         backward=ours.get_total_flops(),
         backward_by_torch=theirs.get_total_flops(),
     )
-
-
-def _through_layers(model: Encoder, resid: Tensor, context: Context) -> Tensor:
-    for layer in range(model.cfg.n_layers):
-        resid = model.block(layer)(resid, cast(Any, model.blocks[layer]), context)
-    return resid
 
 
 def count_parameters(cfg: EncoderConfig) -> int:
@@ -102,7 +98,7 @@ def multiplications(cfg: EncoderConfig, pos: int) -> dict[str, int]:
         "queries and keys": 2 * cfg.d_model * sizes["learned"],
         "values and output": 2 * cfg.d_model * width,
         "scores and mixing": 2 * pos * sizes["learned"],
-        "convolution": _kernel_width(cfg) * sizes["convolution"],
+        "convolution": sizes["kernels"],
         "MLP": 2 * cfg.d_model * (cfg.d_mlp or 0),
     }
 
@@ -125,21 +121,18 @@ def parameters_from_sizes(cfg: EncoderConfig) -> int:
     d, mlp = cfg.d_model, cfg.d_mlp or 0
     width, sizes = _sizes(cfg)
     attention = 2 * (d + 1) * sizes["learned"] + (d + 1) * width + (width + 1) * d
-    layer = attention + _kernel_width(cfg) * sizes["convolution"] + (d + 1) * mlp + (mlp + 1) * d + 4 * d
+    layer = attention + sizes["kernels"] + (d + 1) * mlp + (mlp + 1) * d + 4 * d
     embeddings = (cfg.d_vocab + cfg.n_ctx + cfg.n_token_types) * d + 2 * d
     return embeddings + cfg.n_layers * layer + (d + 1) * d + 2 * d + cfg.d_vocab
 
 
 def _sizes(cfg: EncoderConfig) -> tuple[int, dict[str, int]]:
-    """Width of all heads, and of each pathway; without pathways, all are learned."""
+    """Width of all heads and of each pathway, and the weights of all kernels; without pathways, all are learned."""
     width = cfg.n_heads * cfg.d_head
     if cfg.pathways is None:
-        return width, {"learned": width, "association": 0, "convolution": 0}
-    return width, cfg.pathways.sizes
-
-
-def _kernel_width(cfg: EncoderConfig) -> int:
-    return 0 if cfg.pathways is None else cfg.pathways.kernel_width
+        return width, {"learned": width, "association": 0, "kernels": 0}
+    sizes = cfg.pathways.sizes
+    return width, {**sizes, "kernels": cfg.pathways.kernel_width * sizes["convolution"]}
 
 
 def _moved(maps: PathwayMaps, device: str) -> PathwayMaps:

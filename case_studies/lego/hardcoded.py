@@ -1,5 +1,6 @@
 """Claims about models with hard-coded attention: pretraining (Figure 9), chains, extrapolation, and an audit."""
 
+from collections import Counter
 from functools import partial
 
 import altair as alt
@@ -125,7 +126,7 @@ def measure_chains(evidence: Evidence, *, ours: str, other: str, trained: bool) 
 def measure_written(evidence: Evidence, *, group: str) -> Measurement:
     """Share of hard-coded heads among needed heads."""
     found = list(audits(evidence, [group], n=SEQUENCES))
-    hits, of, counts = [], [], {}
+    hits, of, counts = [], [], Counter()
     for one in found:
         patterns = one.spec.config.patterns_of(0)  # type: ignore[union-attr]  # these models have heads
         mask = needed(one.result)
@@ -136,11 +137,11 @@ def measure_written(evidence: Evidence, *, group: str) -> Measurement:
             pattern = patterns[head.head]
             marker = "" if pattern.token is None else f" of {one.spec.task.vocab.names[pattern.token]}"
             name = pattern.kind + marker
-            counts[name, head.verdict] = counts.get((name, head.verdict), 0) + 1
+            counts[name, head.verdict] += 1
     shares = np.array([hit / of_one for hit, of_one in zip(hits, of, strict=True) if of_one])
     value, low, high = t_interval(shares) if len(shares) > 1 else (float(shares.sum()), 0.0, 1.0)
     kinds = list(dict.fromkeys(name for name, _ in counts))
-    rows = [["kind of head", *VERDICTS], *([kind, *(counts.get((kind, v), 0) for v in VERDICTS)] for kind in kinds)]
+    rows = [["kind of head", *VERDICTS], *([kind, *(counts[kind, v] for v in VERDICTS)] for kind in kinds)]
     return Measurement(
         value=value, low=low, high=high, n=max(1, len(found)), unit="models",
         numbers={"heads": sum(of), "models left out": len(evidence.specs(group)) - len(found)},

@@ -15,14 +15,7 @@ EVERY = (
 """Every group of the study."""
 WHOLE = tuple(name for name in EVERY if name.startswith(("classical", "start", "group")))
 """Groups trained on every variable."""
-UNTAUGHT = (
-    "start-random",
-    "start-query-key",
-    "start-pretrained",
-    "start-symbols",
-    "shortcut-random",
-    "shortcut-pretrained",
-)
+UNTAUGHT = tuple(name for name in EVERY if name.startswith(("start", "shortcut")) and not name.endswith("mimic"))
 """Groups without mimicking."""
 
 

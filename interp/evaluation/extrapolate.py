@@ -139,7 +139,8 @@ def extrapolate(
     against applied layers). Differs: untied models are also read early, with the read-out of the last layer.
     """
     prepare_model(model, "extrapolate")
-    tested = range(1, _deepest(model) + 1) if depths is None else depths
+    most = model.cfg.n_layers * (FURTHER if _has_more_layers(model) else 1)
+    tested = range(1, most + 1) if depths is None else depths
     _check_depths(model, tested)
     tested = sorted(int(depth) for depth in tested)
     if n < 1:
@@ -230,11 +231,6 @@ def right_by_depth(
         _check_finite(streams, depths)
         parts.append(torch.stack([task.answers(net.read_out(stream)) == part.labels for stream in streams]))
     return torch.cat(parts, 1).cpu()
-
-
-def _deepest(model: TransformerStack) -> int:
-    """Default greatest depth."""
-    return model.cfg.n_layers * (FURTHER if _has_more_layers(model) else 1)
 
 
 def _has_more_layers(model: TransformerStack) -> bool:

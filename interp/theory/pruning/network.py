@@ -119,11 +119,7 @@ def random_network(
 
 
 def check_network(network: Transformer, cfg: TransformerConfig, candidates: int, n_layers: int) -> Layout:
-    """Check that a target fits in a random network, and return its layout there.
-
-    Raises:
-        ValueError: the network is too small, with the size needed, or of another shape.
-    """
+    """Layout of a target in a random network. Raises ValueError if it is too small or of another shape."""
     layout, has = layout_of(cfg, candidates), network.cfg
     needed = {
         "n_layers": n_layers,

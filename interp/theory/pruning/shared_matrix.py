@@ -164,13 +164,11 @@ def indistinguishable(
     for target in targets.values():
         check_target(target)
     _check_same_shape(target_a, target_b)
-    if n < 2:
-        raise ValueError(f"n is {n}; at least 2 sequences are needed.")
     n_layers = LAYERS_PER_LAYER * target_a.cfg.n_layers
     names = _chosen(shared, n_layers)
     scale = scale_for(norms_of(targets), rescale=rescale)
-    source = random_network(target_a.cfg, candidates=candidates, scale=scale, seed=seed)
     tokens = sequences(target_a, task, n, seed)
+    source = random_network(target_a.cfg, candidates=candidates, scale=scale, seed=seed)
     found: dict[str, dict] = {}
     for last in (False, True):
         here = [name for name in names if (_layer(name) < n_layers // 2) == last]

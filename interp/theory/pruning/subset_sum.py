@@ -168,11 +168,7 @@ def mask_pair(
 
 
 def rows_needed(n_slots: int, candidates: int) -> int:
-    """Number of rows that give every slot (an input, or an input and a sign) its candidates, with 20 % to spare.
-
-    Raises:
-        ValueError: fewer than one candidate.
-    """
+    """Number of rows that give every slot (an input, or an input and a sign) its candidates, with 20 % to spare."""
     if candidates < 1:
         raise ValueError(f"candidates is {candidates}; each weight needs at least 1.")
     return -(-n_slots * candidates * 6 // 5)

@@ -53,11 +53,7 @@ def spectral_norm(matrix: Float[Tensor, "output input"]) -> float:
 
 @torch.no_grad()
 def layer_maps(model: Transformer, layer: int) -> LayerMaps:
-    """The maps of one applied layer.
-
-    Raises:
-        ValueError: the model has no such layer.
-    """
+    """The maps of one applied layer. Raises ValueError if the model has no such layer."""
     if not 0 <= layer < model.cfg.n_layers:
         raise ValueError(f"layer is {layer}; this model has layers 0 to {model.cfg.n_layers - 1}.")
     block, at = model.block(layer), model.blocks[layer].attn
@@ -90,11 +86,7 @@ def in_float64(target: Transformer) -> Transformer:
 
 
 def check_target(target: Transformer) -> None:
-    """Check that a target is a transformer with layers of Eq. 6.
-
-    Raises:
-        ValueError: another kind of model, or a setting that Theorem 3 does not cover.
-    """
+    """Raise ValueError unless a target is a transformer with layers of Eq. 6, with settings that Theorem 3 covers."""
     if not isinstance(target, TransformerStack):
         if isinstance(target, AnyModel):
             prepare_model(target, "indistinguishable")

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks import Transformer, TransformerConfig
+from hooks import Transformer
 from interp.core.randomness import derived_generator
 from interp.tasks.base import Task
 from interp.theory.pruning.layers import (
@@ -94,8 +94,6 @@ def prune_to_transformer(
     Source: bounded Dyck (arXiv:2312.01429) Theorem 3. Differs: sizes follow from the candidates per weight, subsets are
     the best ones, and the error is the largest found, a lower bound on the true one.
     """
-    if n < 2:
-        raise ValueError(f"n is {n}; at least 2 sequences are needed.")
     check_target(target)
     scale = scale_for(norms_of({"the target": target}), rescale=rescale)
     exact, tokens = in_float64(target), sequences(target, task, n, seed)
@@ -186,7 +184,9 @@ def _pruned(
 ) -> Pruned:
     network = copy.deepcopy(network)
     copy_embeddings(network, target)
-    points, blocks = _stages(target.cfg, layers), random_layers(network)
+    mid = "hook_resid_post" if target.cfg.attn_only else "hook_resid_mid"  # after attention and norm
+    points = [f"blocks.{layer}.{name}" for layer in layers for name in (mid, "hook_resid_post")]
+    blocks = random_layers(network)
     last = first + len(points)
     halves = [(mask, one) for one in maps for mask in (mask_attention_layer, mask_projection_layer)]
     kept = [mask_identity_layer(block, layout, idle_heads=idle_heads) for block in (*blocks[:first], *blocks[last:])]
@@ -204,12 +204,6 @@ def _pruned(
         names=("identity",) * first + tuple(names) + ("identity",) * after,
         stages=(f"blocks.{layers[0]}.hook_resid_pre",) * first + tuple(points) + tuple(points[-1:]) * after,
     )
-
-
-def _stages(cfg: TransformerConfig, layers: Sequence[int]) -> list[str]:
-    """Hook points of the target after both halves of these layers: attention and norm, then the MLP."""
-    mid = "hook_resid_post" if cfg.attn_only else "hook_resid_mid"
-    return [f"blocks.{layer}.{name}" for layer in layers for name in (mid, "hook_resid_post")]
 
 
 def _result(
@@ -265,7 +259,13 @@ def logit_errors(
 
 
 def sequences(target: Transformer, task: Task | None, n: int, seed: int) -> Int[Tensor, "n pos"]:
-    """Sequences of which half are the task's and half random tokens; all random without a task."""
+    """Sequences of which half are the task's and half random tokens; all random without a task.
+
+    Raises:
+        ValueError: fewer than two sequences.
+    """
+    if n < 2:
+        raise ValueError(f"n is {n}; at least 2 sequences are needed.")
     generator = derived_generator(seed, "random tokens")
     if task is None:
         return target.embed.example(n, min(target.cfg.n_ctx, 32), generator)
