@@ -35,6 +35,8 @@ GRID = [(types, depth, layers) for types in (2, 3) for depth in (4, 8) for layer
 """Table 1: bracket types, maximal depth, layers."""
 ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
 """Eq. 19, 20 and 21."""
+EPOCHS: dict[Encoding, int] = {"pair": 10, "type_and_depth": 20, "type_and_angle": 40}
+"""The paper's, for each."""
 
 
 def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
@@ -50,8 +52,9 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     }
     for loss_on, language in (("closers", "words"), ("all", "words"), ("closers", "prefixes")):
         task = replace(LANGUAGES[language], loss_on=loss_on)
+        plain = _minimal(size, task, epochs=10, steps=600, batch_size=32 if size == "quick" else 48)
         for name, weight in (("", 0.0), ("-contrastive", CONTRASTIVE)):
-            settings = replace(_minimal(size, task), contrastive=weight)
+            settings = replace(plain, contrastive=weight)
             found[f"minimal-{language}-{loss_on}{name}"] = _specs(n["minimal"], task, "dyck_minimal", settings)
     for types, depth, layers in GRID:
         task = replace(WORDS, n_types=types, max_depth=depth)
@@ -59,7 +62,8 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
         found[grid_name(types, depth, layers)] = _specs(n["grid"], task, "dyck_gpt", settings, n_layers=layers)
     for encoding in ENCODINGS:
         for head in ("linear", "mlp"):
-            settings, sizes = _encodings(size, encoding), {"encoding": encoding, "mlp_head": head == "mlp"}
+            settings = _minimal(size, WORDS, epochs=EPOCHS[encoding], steps=1500)
+            sizes = {"encoding": encoding, "mlp_head": head == "mlp"}
             found[f"encoding-{encoding}-{head}"] = _specs(n["encodings"], WORDS, "dyck_minimal", settings, **sizes)
     for name, layers in (("one", 1), ("two", 2)):
         sizes = {"n_layers": layers, "d_model": 8, "d_mlp": 16}
@@ -76,15 +80,6 @@ def _specs(seeds: int, task: Dyck, family: str, settings: TrainSettings, **sizes
     return seeded(task, config_for(task, family, **sizes), settings, seeds)
 
 
-def _minimal(size: Size, task: Dyck) -> TrainSettings:
-    """The paper uses 10 epochs at 1e-2."""
-    if size == "paper":
-        return paper_settings(task, 10, 1e-2)
-    return dyck_settings(600, 32 if size == "quick" else 48, 1e-2)
-
-
-def _encodings(size: Size, encoding: Encoding) -> TrainSettings:
-    """The paper uses 10 epochs for Eq. 19, 20 for Eq. 20 and 40 for Eq. 21."""
-    if size == "paper":
-        return paper_settings(WORDS, {"pair": 10, "type_and_depth": 20, "type_and_angle": 40}[encoding], 1e-2)
-    return dyck_settings(1500, 48, 1e-2)
+def _minimal(size: Size, task: Dyck, *, epochs: int, steps: int, batch_size: int = 48) -> TrainSettings:
+    """Settings of minimal models: the paper's epochs at size paper, else a number of steps."""
+    return paper_settings(task, epochs, 1e-2) if size == "paper" else dyck_settings(steps, batch_size, 1e-2)

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -44,17 +43,11 @@ BAR = 0.1
 DISTANCE = "score's distance from 0"
 
 
-@dataclass(frozen=True)
-class Solved:
-    """Models to analyse."""
+def solved(evidence: Evidence, variant: str) -> tuple[list[tuple[ModelSpec, Transformer]], int]:
+    """The models of a variant that are right on unseen validation symbols, largest n first, and their number.
 
-    models: list[tuple[ModelSpec, Transformer]]
-    count: int
-    """Number of solved models. With fewer than two, the most accurate others are added, shown and not judged."""
-
-
-def solved(evidence: Evidence, variant: str) -> Solved:
-    """The models of a variant that are right on unseen validation symbols, largest n first, at most `MOST_MODELS`."""
+    At most `MOST_MODELS`. With fewer than two, the most accurate others are added, shown and not judged.
+    """
     good: list[tuple[ModelSpec, Transformer]] = []
     others: list[tuple[float, ModelSpec, Transformer]] = []
     for spec in sorted(evidence.specs(GROUPS[variant]), key=lambda spec: (-n_train(spec), spec.seed)):
@@ -69,24 +62,20 @@ def solved(evidence: Evidence, variant: str) -> Solved:
             break
     missing = max(FEWEST - len(good), 0)
     best = sorted(others, key=lambda one: -one[0])[:missing]
-    return Solved([*good, *((spec, model) for _, spec, model in best)], len(good))
+    return [*good, *((spec, model) for _, spec, model in best)], len(good)
 
 
-def unless_unsolved(judge: Callable[[Measurement], ClaimVerdict]) -> Callable[[Measurement], ClaimVerdict]:
-    """A rule that is inconclusive with fewer than `FEWEST` solved models."""
-
-    def judged(m: Measurement) -> ClaimVerdict:
-        return "inconclusive" if m.numbers["solved models"] < FEWEST else judge(m)
-
-    return judged
+def judge_solved(m: Measurement, judge: Callable[[Measurement], ClaimVerdict]) -> ClaimVerdict:
+    """The rule `judge`; inconclusive with fewer than `FEWEST` solved models."""
+    return "inconclusive" if m.numbers["solved models"] < FEWEST else judge(m)
 
 
 def measure_same_symbol(evidence: Evidence, *, variant: str) -> Measurement:
     """Share of solved models with a head labelled association: it attends to the same symbol elsewhere."""
     rows: list[list] = [["n", "seed", "head", "label", "association", "95 %", "a"]]
     points, found, maps = [], [], {}
-    chosen = solved(evidence, variant)
-    for spec, model in chosen.models:
+    models, count = solved(evidence, variant)
+    for spec, model in models:
         task = template_task(spec)
         heads = classify_heads(model, task, n=N_READ[evidence.size], seed=evidence.seed)
         kind = heads.kinds.index("association")
@@ -106,7 +95,7 @@ def measure_same_symbol(evidence: Evidence, *, variant: str) -> Measurement:
     value, low, high = proportion(sum(found), len(found))
     first = [one for one in points if one["layer"] == "layer 0"]
     numbers = {
-        "solved models": chosen.count,
+        "solved models": count,
         "heads of the first layer": len(first),
         "of these, score below 0": sum(one["association score"] < 0 for one in first),
     }
@@ -133,8 +122,8 @@ def measure_identity_used(evidence: Evidence) -> Measurement:
     """Accuracy on unseen symbols that solved models lose when their scalars a are set to 0."""
     rows: list[list] = [["model", "n", "seed", "accuracy", "a = 0", "|a|, mean"]]
     points, lost = [], []
-    chosen, n = solved(evidence, A), N_READ[evidence.size]
-    for index, (spec, model) in enumerate(chosen.models, start=1):
+    n, (models, count) = N_READ[evidence.size], solved(evidence, A)
+    for index, (spec, model) in enumerate(models, start=1):
         without = copy.deepcopy(model)
         scalars = [block.attention.a for block in without.stored_blocks if block.attention.a is not None]
         size = torch.cat([*scalars]).abs().mean().item()
@@ -154,7 +143,7 @@ def measure_identity_used(evidence: Evidence) -> Measurement:
         ]
     mean, low, high = t_interval(np.array(lost))
     return Measurement(
-        value=mean, low=low, high=high, n=len(lost), unit="solved models", numbers={"solved models": chosen.count},
+        value=mean, low=low, high=high, n=len(lost), unit="solved models", numbers={"solved models": count},
         tables=[("Accuracy on unseen symbols", rows)],
         charts=[dots(pd.DataFrame(points), x="model", y="accuracy", series="with", rule=0.5,
                      title=f"{n} unseen strings per point")],
@@ -165,8 +154,8 @@ def measure_agreement(evidence: Evidence) -> Measurement:
     """Rank correlation over heads: distance of the association score from 0, and accuracy lost by ablating the head."""
     rows, within, count, n = [], {}, 0, N_READ[evidence.size]
     for variant in GROUPS:
-        start, chosen = len(rows), solved(evidence, variant)
-        for spec, model in chosen.models:
+        start, (models, n_solved) = len(rows), solved(evidence, variant)
+        for spec, model in models:
             task = template_task(spec)
             heads = classify_heads(model, task, n=n, seed=evidence.seed)
             found = ablate_heads(model, task, method="mean", n=n, seed=evidence.seed)
@@ -175,7 +164,7 @@ def measure_agreement(evidence: Evidence) -> Measurement:
                 rows.append({DISTANCE: abs(float(score)), "accuracy lost": float(found.drop[index, 0]),
                              "models": f"{variant}, layer {layer}"})  # fmt: skip
         within[variant] = [round(end, 3) for end in _agreement(rows[start:], evidence.seed)]
-        count += chosen.count
+        count += n_solved
     value, low, high = _agreement(rows, evidence.seed)
     return Measurement(
         value=value, low=low, high=high, n=len(rows), unit="heads",
@@ -199,8 +188,8 @@ def measure_where_readable(evidence: Evidence, *, variant: str) -> Measurement:
     ]
     where = {"embedding": 0, "after layer 1": 1, "after layer 2": -1}
     points, first, last = [], [], []
-    chosen = solved(evidence, variant)
-    for index, (spec, model) in enumerate(chosen.models, start=1):
+    models, count = solved(evidence, variant)
+    for index, (spec, model) in enumerate(models, start=1):
         result = probe(model, template_task(spec), label="label", n_train=600, n_test=600, seed=evidence.seed)
         cells = result.accuracy[:, 0]
         rows.append([index, n_train(spec), spec.seed, *(f"{cells[i]:.3f}" for i in where.values()),
@@ -215,7 +204,7 @@ def measure_where_readable(evidence: Evidence, *, variant: str) -> Measurement:
     mean, low, high = t_interval(np.array(first))
     return Measurement(
         value=mean, low=low, high=high, n=len(first), unit="solved models",
-        numbers={"solved models": chosen.count, "mean after the last layer": float(np.mean(last))},
+        numbers={"solved models": count, "mean after the last layer": float(np.mean(last))},
         tables=[("Probes at [CLS], fitted on validation symbols, scored on test symbols", rows)],
         charts=[dots(pd.DataFrame(points), x="model", y="probe accuracy", series="where", rule=0.5,
                      title="probes for the template at [CLS], unseen symbols; 600 strings per point")],
@@ -230,9 +219,9 @@ def judge_not_yet(m: Measurement) -> ClaimVerdict:
 def measure_diagonals(evidence: Evidence, *, variant: str, matrix: int) -> Measurement:
     """Share of solved models with a strong positive diagonal in some head's matrix; untrained models as a control."""
     rows: list[list] = [["n", "seed", "head", "cosine with I", "z", "p, Holm", "scalar", "untrained cosine"]]
-    chosen = solved(evidence, variant)
+    models, count = solved(evidence, variant)
     results, strong, untrained_strong = [], [], []
-    for spec, model in chosen.models:
+    for spec, model in models:
         found = diagonals(model, seed=evidence.seed)
         untrained = diagonals(make_model(spec.config, seed=spec.seed), seed=evidence.seed)
         strong.append(bool(found.heads(matrix)))
@@ -246,7 +235,7 @@ def measure_diagonals(evidence: Evidence, *, variant: str, matrix: int) -> Measu
     value, low, high = proportion(sum(strong), len(strong))
     return Measurement(
         value=value, low=low, high=high, n=len(strong), unit="solved models",
-        numbers={"solved models": chosen.count, "the same share before training": float(np.mean(untrained_strong)),
+        numbers={"solved models": count, "the same share before training": float(np.mean(untrained_strong)),
                  "null sd of the cosine": results[0].null_sd, "largest cosine of that rank": results[0].largest},
         tables=[("Every head", rows)], charts=[results[0].plot()],
         note="Strong: the cosine is in the upper tail among random matrices with the same singular values, Holm over "
@@ -256,7 +245,7 @@ def measure_diagonals(evidence: Evidence, *, variant: str, matrix: int) -> Measu
 
 def _claim(name: str, variants: tuple[str, ...], judge: Callable[[Measurement], ClaimVerdict], **fields) -> Claim:
     needs = tuple(GROUPS[variant] for variant in variants)
-    return Claim(id=name, judge=unless_unsolved(judge), needs=needs, **fields)
+    return Claim(id=name, judge=partial(judge_solved, judge=judge), needs=needs, **fields)
 
 
 def _looking_claim(name: str, variant: str, models: str) -> Claim:

@@ -161,13 +161,8 @@ def head_table(patterns: HeadPatterns) -> Section:
             nearest = f" (nearest {patterns.kinds[kind]})" if label == "unclassified" else ""
             score = with_interval(patterns.score[cell], patterns.low[cell], patterns.high[cell], 2)
             p = f"{patterns.p_holm[cell]:.1e}" if patterns.p_holm[cell] > 0 else "< 1e-300"
-            untrained = patterns.untrained[..., kind].max()
-            more = (
-                patterns.value_weighted[cell],
-                untrained,
-                patterns.entropy[layer, head],
-                patterns.moved[layer, head],
-            )
+            more = [patterns.value_weighted[cell], patterns.untrained[..., kind].max()]
+            more += [patterns.entropy[layer, head], patterns.moved[layer, head]]
             rows.append((f"{layer}.{head}", label + nearest, score, p, *(f"{value:.2f}" for value in more)))
     text = (
         "The score of a head on a kind is its attention to related keys, scaled so that 0 is chance and 1 is all of "

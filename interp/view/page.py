@@ -55,7 +55,7 @@ def write_page(path: str | Path, *, title: str, lead: str, sections: Sequence[Se
     if not sections:
         raise ValueError("sections is empty; a page needs at least one.")
     environment = Environment(loader=PackageLoader("interp.view", "."), autoescape=True, trim_blocks=True)
-    specs = [[_spec(chart) for chart in _charts(section)] for section in sections]
+    specs = [_specs(section) for section in sections]
     numbers = iter(range(1, sum(map(len, specs)) + 1))
     parts = [
         {
@@ -73,12 +73,9 @@ def write_page(path: str | Path, *, title: str, lead: str, sections: Sequence[Se
     return Path(path)
 
 
-def _charts(section: Section) -> list[Any]:
-    return [*([section.chart] if section.chart is not None else []), *section.charts]
-
-
-def _spec(chart: Any) -> dict[str, Any]:
-    return dict(chart) if isinstance(chart, Mapping) else json.loads(chart.to_json())
+def _specs(section: Section) -> list[dict[str, Any]]:
+    charts = [*([section.chart] if section.chart is not None else []), *section.charts]
+    return [dict(chart) if isinstance(chart, Mapping) else json.loads(chart.to_json()) for chart in charts]
 
 
 @cache

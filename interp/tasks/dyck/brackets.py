@@ -85,24 +85,15 @@ def first_fault(tokens: Int[Tensor, " pos"], n_types: int, max_depth: int) -> tu
     return None
 
 
-def stack_top_map(found: Nesting) -> Bool[Tensor, "batch query key"]:
-    """For each query, the innermost open bracket after it, possibly the query itself."""
-    return _mark(found.top[..., None])
-
-
-def unmatched_open_map(found: Nesting) -> Bool[Tensor, "batch query key"]:
-    """For each query, every bracket that is open after it."""
-    return _mark(found.open_at)
-
-
 def matching_map(found: Nesting, tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]:
     """For each bracket, its partner."""
     before = torch.cat([torch.full_like(found.top[:, :1], -1), found.top[:, :-1]], 1)
-    closes = _mark(torch.where(is_closer(tokens), before, -1)[..., None])
+    closes = key_map(torch.where(is_closer(tokens), before, -1)[..., None])
     return closes | closes.mT
 
 
-def _mark(keys: Int[Tensor, "batch query some"]) -> Bool[Tensor, "batch query key"]:
+def key_map(keys: Int[Tensor, "batch query some"]) -> Bool[Tensor, "batch query key"]:
+    """Attention map of the keys at these positions; -1 for none."""
     batch, pos, _ = keys.shape
     marked = torch.zeros(batch, pos, pos + 1, dtype=torch.bool, device=keys.device)
     return marked.scatter(2, torch.where(keys >= 0, keys, pos), True)[..., :pos]

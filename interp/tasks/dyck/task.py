@@ -232,8 +232,8 @@ class Dyck(TaskDefaults):
         found = self.nesting(batch)
         pos = batch.tokens.shape[1]
         return {
-            "stack_top": brackets.stack_top_map(found),
-            "unmatched_open": brackets.unmatched_open_map(found),
+            "stack_top": brackets.key_map(found.top[..., None]),
+            "unmatched_open": brackets.key_map(found.open_at),
             "matching_bracket": brackets.matching_map(found, batch.tokens),
             "special": (batch.tokens == START)[:, None, :].expand(-1, pos, -1),
         }

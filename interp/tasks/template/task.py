@@ -212,7 +212,9 @@ class Template:
 
     def fill(self, template: Int[Tensor, " batch"], symbols: Int[Tensor, "batch wildcard"]) -> TemplateBatch:
         """Build strings from templates and the symbols of their wildcards, in order of appearance."""
-        filled = self._fill(template, symbols)
+        rows = self._table[template]
+        symbols = F.pad(symbols, (0, 1))  # templates without wildcards have no symbol, and 0 marks a real label
+        filled = torch.where(rows < 0, -1 - rows, symbols.gather(1, rows.clamp_min(0)))
         string, label = filled[:, :-1], filled[:, -1:]
         values = torch.zeros(len(string), self.n_ctx if self.form == "next_token" else 1)
         if self.form == "real":
@@ -278,13 +280,6 @@ class Template:
     @cached_property
     def _label_index(self) -> Int[Tensor, " template"]:
         return torch.tensor([self.values.index(one.label) for one in self.labelled if isinstance(one.label, float)])
-
-    def _fill(
-        self, template: Int[Tensor, " batch"], symbols: Int[Tensor, "batch wildcard"]
-    ) -> Int[Tensor, "batch column"]:
-        rows = self._table[template]
-        symbols = F.pad(symbols, (0, 1))  # templates without wildcards have no symbol, and 0 marks a real label
-        return torch.where(rows < 0, -1 - rows, symbols.gather(1, rows.clamp_min(0)))
 
     def loss(self, logits: Float[Tensor, "batch pos d_vocab_out"], batch: TemplateBatch) -> Float[Tensor, ""]:
         """Mean squared error of real labels, or cross entropy in nats of tokens: every next token, or the label.

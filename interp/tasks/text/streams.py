@@ -58,6 +58,7 @@ class Streams:
     split: dict[Split, Stream]
 
 
+@lru_cache(maxsize=8)
 def cut(corpus: Corpus, *, vocab_size: int | None, tokenizer: TextTokens | None) -> Streams:
     """Tokenize a corpus, or load it from the memory or disk cache.
 
@@ -71,11 +72,6 @@ def cut(corpus: Corpus, *, vocab_size: int | None, tokenizer: TextTokens | None)
     Raises:
         ValueError: a tokenizer without a token for the end of a document.
     """
-    return _cut(corpus, vocab_size, tokenizer)
-
-
-@lru_cache(maxsize=8)
-def _cut(corpus: Corpus, vocab_size: int | None, tokenizer: TextTokens | None) -> Streams:
     settings = [VERSION, tokenizers.__version__, corpus.fingerprint, vocab_size, tokenizer and tokenizer.fingerprint]
     key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:24]
     folder = cache_folder() / "text" / key
@@ -179,11 +175,6 @@ class Marks:
     sep: int
     mask: int
     ordinary: Int[Tensor, " token"]
-
-
-def starts(stream: Stream, n: int, length: int, generator: torch.Generator) -> Int[Tensor, " window"]:
-    """Start positions of n windows, uniform over the stream."""
-    return torch.randint(len(stream) - length + 1, (n,), generator=generator)
 
 
 def pairs(

@@ -21,7 +21,6 @@ from interp.tasks.text.streams import (
     masked,
     next_tokens,
     pairs,
-    starts,
     with_next_sentence,
 )
 from interp.tasks.text.tokens import Role, TextVocab, check_vocab_size, take_tokenizer
@@ -197,7 +196,8 @@ class Text(TaskDefaults):
         stream, length = self._streams.split[split], self.n_ctx - self._frame
         self._check_length(stream, length, split)
         if not self.next_sentence:
-            windows = stream.windows(starts(stream, n, length, generator), length)
+            begin = torch.randint(len(stream) - length + 1, (n,), generator=generator)
+            windows = stream.windows(begin, length)
             return self._masked([windows], generator) if self.objective == "masked" else next_tokens(windows)
         windows, follows = pairs(stream, n, length, generator)
         batch = self._masked(windows, generator)

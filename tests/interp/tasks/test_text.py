@@ -266,18 +266,18 @@ def test_relations(task, generator):
 
 
 def test_the_corpus_is_cut_once_and_then_read_from_disk(monkeypatch, tmp_path):
-    text_streams._cut.cache_clear()
+    text_streams.cut.cache_clear()
     other = corpus(seed=3)
     one = Text(corpus=other, n_ctx=8, vocab_size=300)
     batch = one.sample(5, generator=torch.Generator().manual_seed(0))
     files = sorted(path.name for path in (tmp_path / "cache").rglob("*") if path.is_file())
     assert files == [f"{one._streams.tokens.fingerprint}.json", "tokenizer.json", "tokens.safetensors"]
     assert Text(corpus=other, n_ctx=9, vocab_size=300)._streams is one._streams
-    text_streams._cut.cache_clear()
+    text_streams.cut.cache_clear()
     kept = one._streams
     with monkeypatch.context() as patched:
         patched.setattr(text_streams, "train_tokenizer", None)
-        text_streams._cut.cache_clear()
+        text_streams.cut.cache_clear()
         again = one.sample(5, generator=torch.Generator().manual_seed(0))
     assert torch.equal(again.tokens, batch.tokens)
     assert one._streams is not kept
@@ -288,9 +288,9 @@ def test_another_corpus_and_another_tokenizer_lie_elsewhere():
     tasks = [Text(corpus=corpus(seed=6), n_ctx=8, vocab_size=300)]
     tasks += [replace(tasks[0], corpus=corpus(seed=7)), replace(tasks[0], vocab_size=301)]
     tasks += [Text(corpus=corpus(seed=6), n_ctx=8, tokenizer=word_piece())]
-    text_streams._cut.cache_clear()
+    text_streams.cut.cache_clear()
     cut = [task._streams for task in tasks]
-    text_streams._cut.cache_clear()
+    text_streams.cut.cache_clear()
     kept = [task._streams for task in tasks]
     rows = [one.split["train"].tokens.tolist() for one in kept]
     assert rows == [one.split["train"].tokens.tolist() for one in cut]
@@ -300,13 +300,13 @@ def test_another_corpus_and_another_tokenizer_lie_elsewhere():
 @pytest.mark.parametrize("name", ["tokens.safetensors", "tokenizer.json"])
 @pytest.mark.parametrize("damage", [b"", b"\x00" * 40, None])
 def test_a_damaged_cache_is_made_anew(name, damage, tmp_path):
-    text_streams._cut.cache_clear()
+    text_streams.cut.cache_clear()
     task = Text(corpus=corpus(seed=4), n_ctx=8, vocab_size=300)
     before = task.sample(5, generator=torch.Generator().manual_seed(0))
     (path,) = (tmp_path / "cache").rglob(name)
     whole = path.read_bytes()
     path.unlink() if damage is None else path.write_bytes(damage)
-    text_streams._cut.cache_clear()
+    text_streams.cut.cache_clear()
     assert torch.equal(task.sample(5, generator=torch.Generator().manual_seed(0)).tokens, before.tokens)
     assert path.read_bytes() == whole
 
@@ -314,7 +314,7 @@ def test_a_damaged_cache_is_made_anew(name, damage, tmp_path):
 def test_a_cache_that_cannot_be_written_is_passed_over(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("UNMYOPIC_CACHE", str(tmp_path / "file"))
-    text_streams._cut.cache_clear()
+    text_streams.cut.cache_clear()
     assert Text(corpus=corpus(seed=5), n_ctx=8, vocab_size=300).d_vocab == 300
 
 
