@@ -1,5 +1,6 @@
 """Held-out accuracy of each outcome of a task."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -112,17 +113,21 @@ def score_batch(model: Answering, task: Task, batch: Batch, *, depth: int | None
 
     The model is left in evaluation mode.
     """
-    model.eval()
-    device = device_of(model)
     extra = {} if depth is None else {"depth": depth}
-    pos = batch.tokens.shape[1]
-    size = max(1, min(CHUNK * SHORT // max(SHORT, pos), LOGITS // (pos * task.d_vocab_out)))
     scores = [
         task.score(logits_at_targets(model(part.tokens, **part.model_inputs(), **extra), part), part)
-        for part in (chunk.to(device) for chunk in chunks(batch, size))
+        for part in parts_on_device(model, batch, most=LOGITS // (batch.tokens.shape[1] * task.d_vocab_out))
     ]
     columns = {name: [getattr(score, name) for score in scores] for name in ("right", "loss", "total")}
     return Score(**{name: torch.cat(parts).cpu() for name, parts in columns.items()})
+
+
+def parts_on_device(model: Answering, batch: Batch, *, most: int = CHUNK) -> Iterator[Batch]:
+    """Parts of a batch for one forward pass each, on the model's device; puts the model in evaluation mode."""
+    model.eval()
+    device = device_of(model)
+    for part in chunks(batch, max(1, min(CHUNK * SHORT // max(SHORT, batch.tokens.shape[1]), most))):
+        yield part.to(device)
 
 
 def short_chance(chance: float) -> str:

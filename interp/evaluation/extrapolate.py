@@ -10,13 +10,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks import TransformerStack
-from interp.core.activations import CHUNK, SHORT, chunks
-from interp.core.devices import device_of
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import proportion_interval
 from interp.core.verbs import prepare_model
-from interp.evaluation.evaluate import short_chance
+from interp.evaluation.evaluate import parts_on_device, short_chance
 from interp.tasks.base import Batch, Split, Task
 from interp.tasks.lego.task import Lego
 
@@ -216,9 +214,7 @@ def right_by_depth(
     net = model if greatest <= model.cfg.n_layers else model.at_depth(greatest)
     names = [f"blocks.{depth - 1}.hook_resid_post" for depth in depths]
     parts = []
-    device = device_of(model)
-    for chunk in chunks(batch, max(1, CHUNK * SHORT // max(SHORT, batch.tokens.shape[1]))):
-        part = chunk.to(device)
+    for part in parts_on_device(net, batch):
         where = part.target_positions[..., None]
         found: dict[str, Tensor] = {}
 

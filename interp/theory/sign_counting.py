@@ -9,13 +9,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks import FullyConnected
-from interp.core.activations import CHUNK, SHORT, chunks
-from interp.core.devices import device_of
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import pooled_interval
 from interp.core.verbs import AnyModel, prepare_model
-from interp.evaluation.evaluate import Answering
+from interp.evaluation.evaluate import Answering, parts_on_device
 from interp.tasks.base import Batch, Task, logits_at_targets
 from interp.tasks.lego.groups import Z2
 from interp.tasks.lego.task import Lego, LegoBatch
@@ -191,10 +189,7 @@ def broken(task: Lego, batch: LegoBatch, clauses: Int[Tensor, " batch"], generat
 
 @torch.no_grad()
 def _answers(model: Answering, task: Lego, batch: Batch) -> Int[Tensor, "batch target"]:
-    model.eval()
-    device = device_of(model)
-    size = max(1, CHUNK * SHORT // max(SHORT, batch.tokens.shape[1]))
-    parts = (chunk.to(device) for chunk in chunks(batch, size))
+    parts = parts_on_device(model, batch)
     return torch.cat(
         [task.answers(logits_at_targets(model(part.tokens, **part.model_inputs()), part)) for part in parts]
     ).cpu()
