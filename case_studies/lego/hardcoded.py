@@ -90,7 +90,7 @@ def loss_chart(evidence: Evidence) -> alt.TopLevelMixin:
     specs = evidence.specs(f"text-{names[0]}")
     (first, raised), (last, _) = specs[0].settings.curriculum[0], specs[0].settings.curriculum[-1]
     table = pd.DataFrame(rows)
-    bottom, top = max(0.0, table[LOSS].min() - 0.3), table[LOSS].max() + 0.2
+    bottom, top = max(0.0, float(min(table[LOSS])) - 0.3), float(max(table[LOSS])) + 0.2
     table[["low", "high"]] = table[["low", "high"]].clip(bottom, top)
     title = [
         f"mean of n = {len(specs)} seeds, {specs[0].settings.n_eval} windows each, bands 95 % over seeds",

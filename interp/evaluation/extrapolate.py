@@ -86,7 +86,7 @@ class ExtrapolationResult(Result):
             f"accuracy by layers applied, n = {self.n} per point; dashed: not supervised",
             f"horizontal line: chance; vertical line: n_layers = {self.trained_depth}",
         ]
-        lines = curves(table, x="layers applied", y="accuracy", series="target", title=title, rule=self.chance)
+        lines: Any = curves(table, x="layers applied", y="accuracy", series="target", title=title, rule=self.chance)
         trained = alt.Chart(table.head(1)).mark_rule(strokeDash=[4, 4], color=GREY)
         return alt.layer(lines, trained.encode(x=alt.datum(self.trained_depth)))
 

@@ -69,7 +69,7 @@ def curves(
     across = alt.X(f"{x}:Q", title=x)
     base = alt.Chart(table)
     up = alt.Scale(zero=False) if domain is None else alt.Scale(domain=list(domain))
-    spread = base.mark_area(opacity=0.18) if table[x].nunique() > 1 else base.mark_rule()
+    spread = base.mark_area(opacity=0.18) if len(set(table[x])) > 1 else base.mark_rule()
     band = spread.encode(across, alt.Y("low:Q", title=y, scale=up), alt.Y2("high:Q"), colour)
     tooltip = [alt.Tooltip(f"{series}:N"), alt.Tooltip(f"{x}:Q"), *numbers(y, "low", "high")]
     line = base.mark_line(point=alt.OverlayMarkDef(size=18)).encode(
