@@ -23,7 +23,7 @@ ORDER = (
     ("reporting",),
     ("cli",),
 )
-"""The packages of interp; one may import those of earlier rows, and of its own."""
+"""The packages of interp; a package may import those of its row and of earlier rows."""
 MOST_ARROWS = {"hooks": 10, "interp": 80, "case_studies": 12}
 LONGEST, MOST_PARAMETERS = 350, 8
 

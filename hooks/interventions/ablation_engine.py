@@ -9,6 +9,7 @@ output takes the place of z, and v W_O + b x, a head's output for each key alone
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -177,10 +178,7 @@ class AblationEngine:
             resid, attn_out = seen[name + "hook_resid_pre"], seen[name + "hook_attn_out"] + written
             kept = [] if following is None else [one for one in seen if one.startswith(f"blocks.{following}.")]
 
-            def keep(activation: Tensor, hook: Any) -> None:
-                seen[hook.name] = activation
-
-            with self.model.hooks([(one, keep) for one in kept]):
+            with self.model.hooks([(one, partial(_keep, seen)) for one in kept]):
                 logits = self._resume(resid, layer, attn_out, self.read_at if following is None else None)
         return logits
 
@@ -216,11 +214,8 @@ class AblationEngine:
         """Hooks that replace heads of later layers, from their activations under the earlier edits."""
         seen: dict[str, Tensor] = {}
 
-        def keep(activation: Tensor, hook: Any) -> None:
-            seen[hook.name] = activation
-
         def edit(activation: Tensor, hook: Any) -> Tensor:
-            keep(activation, hook)
+            seen[hook.name] = activation
             layer = hook.layer()
             new, heads = replace(layer, self._head_inputs(layer, seen)), by_layer[layer]
             edited = activation.clone()
@@ -228,5 +223,9 @@ class AblationEngine:
             return edited
 
         for layer in by_layer:
-            yield from ((f"blocks.{layer}.{name}", keep) for name in self._inputs_at)
+            yield from ((f"blocks.{layer}.{name}", partial(_keep, seen)) for name in self._inputs_at)
             yield f"blocks.{layer}.{self._output}", edit
+
+
+def _keep(seen: dict[str, Tensor], activation: Tensor, hook: Any) -> None:
+    seen[hook.name] = activation

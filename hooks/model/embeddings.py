@@ -44,7 +44,6 @@ class BracketStates:
 
     @property
     def d_vocab(self) -> int:
-        """Number of tokens."""
         return self.first_bracket + 2 * self.n_types
 
     @property

@@ -118,7 +118,6 @@ class MaskedLMHead(Module):
 
     @property
     def bias_or_zero(self) -> Float[Tensor, " d_vocab"]:
-        """The bias."""
         return self.bias
 
 

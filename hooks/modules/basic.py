@@ -68,7 +68,6 @@ class Identity(nn.Module):
 
     @property
     def bias_or_zero(self) -> Float[Tensor, " width"]:
-        """Zeros."""
         return self.weight.new_zeros(len(self.weight))
 
 
@@ -85,12 +84,10 @@ class TiedReadOut(nn.Module):
 
     @property
     def weight(self) -> Float[Tensor, "d_vocab d_model"]:
-        """The embedding."""
         return self._embedding[0].weight  # type: ignore[return-value]
 
     @property
     def bias_or_zero(self) -> Float[Tensor, " d_vocab"]:
-        """Zeros."""
         return self.weight.new_zeros(len(self.weight))
 
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.tasks.base import Batch
+from interp.tasks.base import Batch, logits_at_targets
 
 CHUNK = 512
 """Examples per forward pass."""
@@ -27,6 +27,18 @@ def residual_names(model: Any) -> list[str]:
     return ["blocks.0.hook_resid_pre"] + [f"blocks.{layer}.hook_resid_post" for layer in range(model.cfg.n_layers)]
 
 
+def at_targets(model: Any, batch: Batch, names: Sequence[str], **inputs: Any) -> list[Float[Tensor, "batch target d"]]:
+    """Activations of some hook points at each target position, from one pass that stores nothing else."""
+    found: dict[str, Tensor] = {}
+
+    def keep(activation: Tensor, hook: Any) -> None:
+        found[hook.name] = logits_at_targets(activation, batch)
+
+    inputs |= batch.model_inputs()
+    model.run_with_hooks(batch.tokens, **inputs, fwd_hooks=[(name, keep) for name in names])
+    return [found[name] for name in names]
+
+
 @torch.no_grad()
 def residuals_at_targets(model: Any, batch: Batch) -> Float[Tensor, "layer target batch d_model"]:
     """Residual stream at each target position; layer 0 is the output of the embedding.
@@ -37,14 +49,8 @@ def residuals_at_targets(model: Any, batch: Batch) -> Float[Tensor, "layer targe
     names = residual_names(model)
     parts = []
     for part in chunks(batch, CHUNK):
-        where = part.target_positions[..., None]
-        found: dict[str, Tensor] = {}
-
-        def keep(activation: Tensor, hook: Any, where=where, found=found) -> None:
-            found[hook.name] = activation.gather(1, where.expand(-1, -1, activation.shape[-1])).transpose(0, 1)
-
-        model.run_with_hooks(part.tokens, **part.model_inputs(), fwd_hooks=[(name, keep) for name in names])
-        parts.append(torch.stack([found[name] for name in names]))
+        streams = at_targets(model, part, names)
+        parts.append(torch.stack([stream.transpose(0, 1) for stream in streams]))
     activations = torch.cat(parts, 2)
     if not activations.isfinite().all():
         layer, target, sample, _ = (~activations.isfinite()).nonzero()[0].tolist()

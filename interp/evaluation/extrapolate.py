@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks import TransformerStack
+from interp.core.activations import at_targets
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import proportion_interval
@@ -215,15 +216,7 @@ def right_by_depth(
     names = [f"blocks.{depth - 1}.hook_resid_post" for depth in depths]
     parts = []
     for part in parts_on_device(net, batch):
-        where = part.target_positions[..., None]
-        found: dict[str, Tensor] = {}
-
-        def keep(activation: Tensor, hook: Any, where=where, found=found) -> None:
-            found[hook.name] = activation.gather(1, where.expand(-1, -1, activation.shape[-1]))
-
-        inputs = cast(dict[str, Any], part.model_inputs())
-        net.run_with_hooks(part.tokens, depth=greatest, **inputs, fwd_hooks=[(name, keep) for name in names])
-        streams = [found[name] for name in names]
+        streams = at_targets(net, part, names, depth=greatest)
         _check_finite(streams, depths)
         parts.append(torch.stack([task.answers(net.read_out(stream)) == part.labels for stream in streams]))
     return torch.cat(parts, 1).cpu()

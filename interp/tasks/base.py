@@ -84,7 +84,6 @@ class TaskDefaults(Protocol):
 
     @property
     def d_vocab(self) -> int:
-        """Number of tokens."""
         return len(self.vocab)
 
     @property

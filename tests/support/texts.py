@@ -1,4 +1,4 @@
-"""Small corpora for tests: documents of short functions, as many as asked for."""
+"""Small corpora of short functions."""
 
 import random
 
@@ -14,7 +14,7 @@ def function(draw: random.Random) -> str:
 
 
 def documents(n: int = 60, length: int = 12, seed: int = 0) -> dict[str, str]:
-    """So many documents of so many functions."""
+    """n documents of `length` functions each."""
     draw = random.Random(seed)
     return {f"{index:03}.py": "".join(function(draw) for _ in range(length)) for index in range(n)}
 

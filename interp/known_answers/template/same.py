@@ -246,5 +246,4 @@ def _pairs(task: Template) -> list[tuple[int, int]]:
 
 
 def _length(task: Template) -> int:
-    """Length of a string."""
     return len(task.labelled[0].tokens)

@@ -96,22 +96,6 @@ def read_template(text: str) -> LabelledTemplate:
     return LabelledTemplate(split_tokens(left), label[0])
 
 
-def substitute(template: LabelledTemplate, symbols: dict[str, str]) -> tuple[str, ...]:
-    """Replace every wildcard by its symbol.
-
-    Raises:
-        ValueError: a wildcard without a symbol, or two wildcards with the same one.
-    """
-    missing = [wildcard for wildcard in template.wildcards if wildcard not in symbols]
-    if missing:
-        raise ValueError(f"symbols has no entry for the wildcard {missing[0]!r} of {template.text!r}.")
-    chosen = [symbols[wildcard] for wildcard in template.wildcards]
-    double = [symbol for symbol in chosen if chosen.count(symbol) > 1]
-    if double:
-        raise ValueError(f"symbols gives {double[0]!r} to two wildcards of {template.text!r}; they must differ.")
-    return tuple(symbols.get(token, token) if is_wildcard(token) else token for token in template.tokens)
-
-
 def substitution(
     string: str | Sequence[str], template: LabelledTemplate | str, *, fixed: Collection[str] = ()
 ) -> dict[str, str] | None:

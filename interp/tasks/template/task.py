@@ -154,7 +154,6 @@ class Template:
 
     @property
     def outcomes(self) -> tuple[str, ...]:
-        """The label."""
         return ("label",)
 
     @property

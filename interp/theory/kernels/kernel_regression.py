@@ -55,16 +55,6 @@ class KernelResult(Result):
     n: int
     """Number of test strings."""
 
-    @property
-    def chosen_accuracy(self) -> float:
-        """Accuracy on test symbols of the setting chosen on validation symbols."""
-        return float(self.accuracy[self.chosen])
-
-    @property
-    def chosen_mse(self) -> float:
-        """Mean squared error on test symbols of the setting chosen on validation symbols."""
-        return float(self.mse[self.chosen])
-
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per setting."""
         names = "regularisation validation_mse validation_accuracy mse mse_low mse_high accuracy low high spread"

@@ -383,7 +383,7 @@ def test_another_kind_of_result_is_refused(result, tmp_path, tiny, trained):
     whole = path.read_text()
     for content in (whole[: len(whole) // 2], "", "[1, 2]", '{"values": {}}'):
         path.write_text(content)
-        with pytest.raises(ValueError, match=r"is not a saved result .*Is it cut short"):
+        with pytest.raises(ValueError, match=r"is not a saved result .*Is it truncated"):
             ProbeResult.load(path)
     changed = json.loads(whole)
     del changed["values"]["control"]
