@@ -59,7 +59,6 @@ class Scored:
 
 
 def template_task(spec: ModelSpec) -> Template:
-    """The task of a model."""
     assert isinstance(spec.task, Template)
     return spec.task
 

@@ -23,7 +23,7 @@ import torch
 
 import interp
 from hooks import Transformer, verify
-from hooks.interventions.replacements import Zero
+from hooks.interventions import Zero
 from interp.tasks import Lego, chain_of, read_sentence
 from interp.tasks.base import logits_at_targets
 

@@ -21,7 +21,6 @@ class TokenMaps(Context):
 
     @property
     def query_positions(self) -> Int[Tensor, "#batch query"]:
-        """The position of each query."""
         return (
             torch.arange(self.tokens.shape[1], device=self.tokens.device)[None]
             if self.queries is None

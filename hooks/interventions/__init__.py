@@ -1,1 +1,5 @@
-"""Interventions on activations: replacements of heads, patching, ablation, and verification of hook points."""
+"""Interventions on activations: replacements of heads, the ablation engine, and `verify`."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

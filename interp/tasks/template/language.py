@@ -61,7 +61,6 @@ class LabelledTemplate:
 
     @property
     def fixed(self) -> frozenset[str]:
-        """Fixed tokens."""
         return frozenset(token for token in self.tokens if not is_wildcard(token))
 
     @property
