@@ -59,6 +59,7 @@ class Scored:
 
 
 def template_task(spec: ModelSpec) -> Template:
+    """The task of a model."""
     assert isinstance(spec.task, Template)
     return spec.task
 
