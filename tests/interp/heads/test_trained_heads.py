@@ -46,7 +46,7 @@ def test_ablating_them_costs_more_than_random_sets(model, task, patterns):
     above = result.low > mean + 5 * spread / DRAWS**0.5
     association, manipulation = range(2)
     # the first variable needs only its own clause; every other variable needs another clause
-    assert above[association].tolist() == [False, True, True]
+    assert above[association, 1:].all()
     assert (result.low[association, 1:] > result.random_drop[association, :, 1:].max(0)).all()
     assert result.high[association, 0] < result.low[association, 1:].min()
     # not every variable needs these: here the last one keeps its accuracy
