@@ -19,7 +19,7 @@ async function when(test) { while (!test()) await new Promise((go) => setTimeout
   const found = {}, map = document.querySelectorAll("figure canvas")[HEAD], box = map.getBoundingClientRect();
   const n = N, at = (i) => (i + 0.5) / n;
   const point = { clientX: box.left + at(KEY) * box.width, clientY: box.top + at(QUERY) * box.height, bubbles: true };
-  map.dispatchEvent(new MouseEvent("mousemove", point));
+  map.dispatchEvent(new PointerEvent("mousemove", point));  // a MouseEvent would round to whole pixels
   found.tip = document.getElementById("tip").textContent;
   const pixels = () => map.toDataURL();
   const before = pixels(), choice = document.getElementById("relation");
