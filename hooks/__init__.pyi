@@ -14,6 +14,7 @@ from .interventions.verify import VerifyReport as VerifyReport
 from .interventions.verify import verify as verify
 from .model import presets as presets
 from .model.architectures import make_model as make_model
+from .model.blocks import register_block as register_block
 from .model.config import TransformerConfig as TransformerConfig
 from .model.embeddings import BracketStates as BracketStates
 from .model.encoder import Encoder as Encoder

@@ -1,11 +1,11 @@
-"""Transformer blocks: six ways to wire attention, MLP and LayerNorm, one class each.
+"""Transformer blocks: six ways to wire attention, MLP and LayerNorm, one class each, and a registry for others.
 
 A block has two halves, so that an ablation can start in the middle of a layer: `read` maps the residual stream to the
 input of attention, `write` maps the stream and the output of attention to the next stream.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -57,6 +57,12 @@ class DeepMLP(Module):
 class Block(Module):
     """The weights of one stored block. Subclasses say how they are wired."""
 
+    n_norms: ClassVar[int] = 1
+    """LayerNorms of the block: `norm_1`, then `norm_2`, which a layer without an MLP does not have."""
+    final_norm: ClassVar[bool] = False
+    """Whether a LayerNorm precedes the read-out, because the residual stream is not normalised."""
+    mlp_class: ClassVar[type[MLP] | type[DeepMLP]] = MLP
+
     attention: Any
     """`Attention`, or `HardcodedAttention` if a head is hard-coded."""
 
@@ -67,11 +73,11 @@ class Block(Module):
             if cfg.pathways is not None or any(rows)
             else Attention(cfg)
         )
-        if cfg.block != "bare":
+        if self.n_norms:
             self.norm_1 = LayerNorm(cfg.d_model, cfg.layer_norm_eps)
-        needs_norm_2 = not cfg.attn_only and cfg.block in ("pre_ln", "post_ln")
+        needs_norm_2 = self.n_norms > 1 and not cfg.attn_only
         self.norm_2 = LayerNorm(cfg.d_model, cfg.layer_norm_eps) if needs_norm_2 else None
-        self.mlp = None if cfg.attn_only else (DeepMLP if cfg.block == "extended" else MLP)(cfg)
+        self.mlp = None if cfg.attn_only else self.mlp_class(cfg)
 
     def forward(
         self, resid: Float[Tensor, "batch pos d_model"], at: LayerSites, context: Context
@@ -92,6 +98,9 @@ class Block(Module):
 class PreLNBlock(Block):
     """mid = x + Attn(LN1(x));  out = mid + MLP(LN2(mid))."""
 
+    n_norms = 2
+    final_norm = True
+
     def read(self, resid: Tensor, at: LayerSites) -> Tensor:
         return self.norm_1(resid, at.ln1)
 
@@ -105,6 +114,8 @@ class PreLNBlock(Block):
 
 class PostLNBlock(Block):
     """mid = LN1(x + Attn(x));  out = LN2(mid + MLP(mid))."""
+
+    n_norms = 2
 
     def read(self, resid: Tensor, at: LayerSites) -> Tensor:
         return resid
@@ -157,6 +168,8 @@ class BareBlock(Block):
     Source: template paper (arXiv:2310.09753) Section 3, the model of its theory: no norm and no residual connection.
     """
 
+    n_norms = 0
+
     def read(self, resid: Tensor, at: LayerSites) -> Tensor:
         return resid
 
@@ -175,6 +188,7 @@ class ExtendedBlock(DyckBlock):
     one and its bias at zero here; heads have an output matrix.
     """
 
+    mlp_class = DeepMLP
     residual: Linear
     mlp: DeepMLP | None
 
@@ -194,3 +208,25 @@ BLOCKS: dict[str, type[Block]] = {
     "bare": BareBlock,
     "extended": ExtendedBlock,
 }
+"""Blocks by their name in a config."""
+
+
+def register_block(name: str, block: type[Block]) -> None:
+    """Add a block, so that `TransformerConfig(block=name)` builds models of it.
+
+    A checkpoint stores the name only: register the block again before loading it.
+
+    Args:
+        name: Its name in configs.
+        block: A subclass of `Block` that defines `read` and `write`.
+
+    Raises:
+        ValueError: an empty name, the name of another block, or no subclass of `Block`.
+    """
+    if not isinstance(block, type) or not issubclass(block, Block):
+        raise ValueError(f"block is {block!r}; give a subclass of hooks.model.blocks.Block.")
+    known = BLOCKS.get(name, block)
+    # the same class again, as when a notebook cell is run twice, replaces itself
+    if not name or (known.__module__, known.__qualname__) != (block.__module__, block.__qualname__):
+        raise ValueError(f"name is {name!r}, which is empty or the name of another block; choose another name.")
+    BLOCKS[name] = block

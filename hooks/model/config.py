@@ -16,7 +16,6 @@ Activation = Literal["gelu", "gelu_tanh", "relu"]
 Initialisation = Literal["fan_in", "normal", "gpt2", "template", "mimetic", "uniform"]
 
 _CHOICES = {
-    "block": Block,
     "attention": Attention,
     "positions": Positions,
     "activation": Activation,
@@ -49,8 +48,8 @@ class TransformerConfig(LensConfig):
     """Width of one head; 0 means `d_model / n_heads`, which must then be whole."""
     d_mlp: int | None = None
     """Hidden width of the MLP; None means `4 * d_model`, 0 means no MLP at all."""
-    block: Block = "pre_ln"
-    """How a layer is wired; see `hooks.model.blocks` for the six equations."""
+    block: Block | str = "pre_ln"
+    """How a layer is wired; see `hooks.model.blocks` for the six equations, and `register_block` for others."""
     attention: Attention = "bidirectional"
     """Whether a query sees later positions."""
     tied_embedding: bool = False
@@ -93,6 +92,7 @@ class TransformerConfig(LensConfig):
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
         for name, choices in _CHOICES.items():
             check_choice(name, getattr(self, name), choices)
+        _ = self.block_class  # raises if there is none
         if not self.d_head and self.d_model % self.n_heads:
             raise ValueError(
                 f"n_heads is {self.n_heads}, which does not divide d_model {self.d_model}; "
@@ -111,6 +111,21 @@ class TransformerConfig(LensConfig):
             object.__setattr__(self, name, value)
         self._check_head_patterns()
         self._check_widths()
+
+    @property
+    def block_class(self) -> Any:
+        """The subclass of `hooks.model.blocks.Block` that `block` names.
+
+        Raises:
+            ValueError: no block has this name.
+        """
+        from hooks.model.blocks import BLOCKS  # inside, since that module imports this one
+
+        if self.block not in BLOCKS:
+            raise ValueError(
+                f"block is {self.block!r}; choose one of {', '.join(BLOCKS)}, or add it with hooks.register_block."
+            )
+        return BLOCKS[self.block]
 
     @property
     def pathways(self) -> Pathways | None:

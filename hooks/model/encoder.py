@@ -25,7 +25,7 @@ class EncoderConfig(TransformerConfig):
         ValueError: as `TransformerConfig`; an unknown head, a read-out that does not fit the head, or bracket states.
     """
 
-    block: Block = "post_ln"
+    block: Block | str = "post_ln"
     init: Initialisation = "normal"
     n_token_types: int = 0
     """Number of token types (first text, second text), each with a learned vector; 0: none."""

@@ -14,7 +14,7 @@ class LensConfig:
     n_layers: int
     n_heads: int
     d_mlp: Any
-    block: Any
+    block_class: Any
 
     device = None
     """Wherever the model's weights are: `tensor.to(None)` leaves a tensor where it is."""
@@ -32,7 +32,7 @@ class LensConfig:
     @property
     def normalization_type(self) -> str | None:
         """`LN` if there is a final LayerNorm before the read-out, else None."""
-        return "LN" if self.block == "pre_ln" else None
+        return "LN" if self.block_class.final_norm else None
 
 
 class ReadsText:

@@ -82,7 +82,7 @@ class LayerSites(Module):
     def __init__(self, cfg: TransformerConfig, block: Any, patterns: tuple[HeadPattern, ...]):
         super().__init__()
         self.hook_resid_pre = HookPoint()
-        if cfg.block != "bare":
+        if block.n_norms:
             self.ln1 = NormSites(block.norm_1)
         self.attn = AttentionSites(cfg, block.attention, patterns)
         self.hook_attn_out = HookPoint()

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from hooks.hardcoded.token_maps import token_maps
-from hooks.model.blocks import BLOCKS, Block
+from hooks.model.blocks import Block
 from hooks.model.config import TransformerConfig
 from hooks.model.hook_names import CheckedHooks
 from hooks.model.initialise import initialise
@@ -57,7 +57,7 @@ class TransformerStack(LensModel, Module, CheckedHooks):
     def _build_layers(self, cfg: TransformerConfig) -> None:
         n_blocks = 1 if cfg.tied else cfg.n_layers
         self.weights = nn.ModuleList(
-            BLOCKS[cfg.block](cfg, [cfg.patterns_of(layer) for layer in range(index, cfg.n_layers, n_blocks)])
+            cfg.block_class(cfg, [cfg.patterns_of(layer) for layer in range(index, cfg.n_layers, n_blocks)])
             for index in range(n_blocks)
         )
         self.norm_final = LayerNorm(cfg.d_model, cfg.layer_norm_eps) if cfg.normalization_type else None
