@@ -156,7 +156,7 @@ def _identity(measure: Any) -> tuple[set[str], list[Any]]:
         return repr(value)  # an object whose repr is its address is never found again
 
     identity = parts_of(measure)
-    own = {name.split(".")[0] for name in sorted(modules) if name == _module_of(measure)}
+    own = {name.split(".")[0] for name in modules if name == _module_of(measure)}
     return {name for name in modules if name.split(".")[0] in own or not _installed(name)}, identity
 
 

@@ -9,7 +9,6 @@ output takes the place of z, and v W_O + b x, a head's output for each key alone
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from torch import Tensor
 from hooks.adapters.bridge import BridgeModel
 from hooks.interventions.replacements import HeadInputs, Replacement
 from hooks.model.stack import TransformerStack
+from hooks.model.storing import storing
 from hooks.modules import take
 
 TOKENS_PER_PASS = 1024
@@ -29,6 +29,11 @@ Head = tuple[int, int]
 """(layer, head)."""
 Net = TransformerStack | BridgeModel
 """A model whose heads can be replaced."""
+
+
+def every_head(model: Net) -> list[Head]:
+    """(layer, head) of every head of a model."""
+    return [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
 
 
 def head_output_point(cfg: Any) -> str:
@@ -178,7 +183,7 @@ class AblationEngine:
             resid, attn_out = seen[name + "hook_resid_pre"], seen[name + "hook_attn_out"] + written
             kept = [] if following is None else [one for one in seen if one.startswith(f"blocks.{following}.")]
 
-            with self.model.hooks([(one, partial(_keep, seen)) for one in kept]):
+            with self.model.hooks(storing(kept, seen)):
                 logits = self._resume(resid, layer, attn_out, self.read_at if following is None else None)
         return logits
 
@@ -223,9 +228,5 @@ class AblationEngine:
             return edited
 
         for layer in by_layer:
-            yield from ((f"blocks.{layer}.{name}", partial(_keep, seen)) for name in self._inputs_at)
+            yield from storing([f"blocks.{layer}.{name}" for name in self._inputs_at], seen)
             yield f"blocks.{layer}.{self._output}", edit
-
-
-def _keep(seen: dict[str, Tensor], activation: Tensor, hook: Any) -> None:
-    seen[hook.name] = activation

@@ -169,18 +169,14 @@ class Encoder(TransformerStack):
         token_type_ids: Int[Tensor, "batch pos"] | None = None,
         depth: int | None = None,
     ) -> Float[Tensor, "batch pos d_vocab_out"]:
-        """Logits at every position.
+        """Logits at every position. Arguments as in `Transformer.forward`, and:
 
         Args:
-            tokens: Token ids.
-            attention_mask: True or 1 for real tokens; no real token attends to padding.
-            position_ids: Position of each token; default: 0, 1, 2 ...
             token_type_ids: Type of each token, 0 to `n_token_types` - 1; default: all 0.
-            depth: As in `Transformer.forward`.
 
         Raises:
-            ValueError: as `Transformer.forward`; token types of another shape, out of range, or for
-                a model without them.
+            ValueError: as `Transformer.forward`; token types of another shape, out of range, or for a model without
+                them.
         """
         self._check_input(tokens, attention_mask, depth)
         context = self._context(tokens, attention_mask)

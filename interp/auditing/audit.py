@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from hooks.interventions.ablation_engine import Net
+from hooks.interventions.ablation_engine import Net, every_head
 from interp.auditing.experiments import INTERVENTIONS, Effects, HeadExperiments, HeadSets, sets_to_test
 from interp.auditing.result import AuditResult, Cost, HeadVerdict, SetCost
 from interp.auditing.verdicts import (
@@ -22,7 +22,6 @@ from interp.auditing.verdicts import (
 from interp.core.randomness import derived_generator
 from interp.core.statistics import check_level, drop_interval
 from interp.core.verbs import AnyModel, prepare_model, visible_keys
-from interp.heads.ablate import every_head
 from interp.heads.classify import HeadPatterns, classify_heads
 from interp.heads.kinds import relations_of
 from interp.tasks.base import Batch, Task

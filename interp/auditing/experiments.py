@@ -10,12 +10,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import AblationEngine, Head, Net
+from hooks.interventions.ablation_engine import AblationEngine, Head, Net, every_head
 from hooks.interventions.replacements import Pattern, Replacement
 from interp.core.activations import chunks
 from interp.core.statistics import drop_tests
 from interp.core.verbs import visible_keys
-from interp.heads.ablate import every_head
 from interp.heads.kinds import relations_of
 from interp.heads.methods import REMOVALS, ReplacementOf, normalised, random_weights, replacements
 from interp.tasks.base import Batch, Score, Task

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from hooks.model.storing import storing
 from interp.tasks.base import Batch, logits_at_targets
 
 CHUNK = 512
@@ -30,12 +31,9 @@ def residual_names(model: Any) -> list[str]:
 def at_targets(model: Any, batch: Batch, names: Sequence[str], **inputs: Any) -> list[Float[Tensor, "batch target d"]]:
     """Activations of some hook points at each target position, from one pass that stores nothing else."""
     found: dict[str, Tensor] = {}
-
-    def keep(activation: Tensor, hook: Any) -> None:
-        found[hook.name] = logits_at_targets(activation, batch)
-
+    stored = storing(names, found, read=lambda activation: logits_at_targets(activation, batch))
     inputs |= batch.model_inputs()
-    model.run_with_hooks(batch.tokens, **inputs, fwd_hooks=[(name, keep) for name in names])
+    model.run_with_hooks(batch.tokens, **inputs, fwd_hooks=stored)
     return [found[name] for name in names]
 
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import AblationEngine, Head, Net
+from hooks.interventions.ablation_engine import AblationEngine, Head, Net, every_head
 from hooks.interventions.replacements import Replacement
 from interp.core.activations import chunks
 from interp.core.randomness import derived_generator
@@ -162,11 +162,6 @@ def ablate_heads(
         shape=(model.cfg.n_layers, model.cfg.n_heads),
         n=n,
     )
-
-
-def every_head(model: Net) -> list[Head]:
-    """(layer, head) of every head of a model."""
-    return [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
 
 
 def _sets(model: Net, heads) -> dict[str, list[Head]]:

@@ -5,12 +5,11 @@ from typing import Literal
 
 import numpy as np
 
-from hooks.interventions.ablation_engine import Head
+from hooks.interventions.ablation_engine import Head, every_head
 from hooks.modules.basic import check_choice
 from interp.core.activations import patterns_on
 from interp.core.randomness import derived_generator
 from interp.core.verbs import AnyModel, prepare_model
-from interp.heads.ablate import every_head
 from interp.heads.classify import HeadPatterns
 from interp.heads.kinds import relations_of
 from interp.tasks.base import Batch, Task

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 
 from hooks import Transformer
-from hooks.interventions.ablation_engine import Head
+from hooks.interventions.ablation_engine import Head, every_head
 from interp.tasks.base import Task
 
 Truth = Literal["faithful", "misleading", "hidden", "idle", "redundant"]
@@ -44,9 +44,8 @@ class KnownAnswer:
 
 def all_heads(model: Transformer, known: Mapping[Head, HeadTruth]) -> dict[Head, HeadTruth]:
     """The truth about every head of a model; heads that are not given are idle."""
-    idle, cfg = HeadTruth(truth="idle"), model.cfg
-    every = [(layer, head) for layer in range(cfg.n_layers) for head in range(cfg.n_heads)]
-    return {head: known.get(head, idle) for head in every}
+    idle = HeadTruth(truth="idle")
+    return {head: known.get(head, idle) for head in every_head(model)}
 
 
 def group_truth(

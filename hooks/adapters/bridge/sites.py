@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from hooks.model.storing import storing
+
 CANDIDATES = {
     "hook_embed": ("hook_embed", "embed.hook_out"),
     "hook_pos_embed": ("hook_pos_embed", "pos_embed.hook_out"),
@@ -92,11 +94,8 @@ def run(
     def put(value: Tensor) -> Callable[..., Tensor]:
         return lambda activation, hook: value.clone()
 
-    def keep(name: str) -> Callable[..., None]:
-        return lambda activation, hook: seen.__setitem__(name, activation.detach().clone())
-
     hooks = [(name, put(value)) for name, value in (edits or {}).items()]
-    hooks += [(name, keep(name)) for name in record]
+    hooks += storing(record, seen, read=lambda activation: activation.detach().clone())
     with warnings.catch_warnings():  # a bridge may warn of an edit that it ignores; here that is a test result
         warnings.simplefilter("ignore")
         with bridge.hooks(fwd_hooks=hooks):

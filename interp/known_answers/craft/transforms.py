@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from hooks import Transformer, TransformerStack
+from hooks.interventions.ablation_engine import every_head
 from hooks.model.blocks import MLP, Block
 from hooks.modules import Identity, Linear
 from interp.known_answers.answers import KnownAnswer
@@ -224,11 +225,7 @@ def random_orders(model: Transformer, generator: torch.Generator) -> list[list[i
 
 def reordered(known: KnownAnswer, orders: Sequence[Sequence[int]]) -> KnownAnswer:
     """Move the truth about each head, and its partners, to where `permute_heads` puts the head."""
-    place = {
-        (layer, head): (layer, orders[layer % len(orders)].index(head))
-        for layer in range(known.model.cfg.n_layers)
-        for head in range(known.model.cfg.n_heads)
-    }
+    place = {(layer, head): (layer, orders[layer % len(orders)].index(head)) for layer, head in every_head(known.model)}
     heads = {
         place[head]: replace(truth, partners=tuple(place[other] for other in truth.partners))
         for head, truth in known.heads.items()

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch.nn.utils import prune
 
 from hooks import TransformerStack
-from hooks.interventions.ablation_engine import AblationEngine, Head
+from hooks.interventions.ablation_engine import AblationEngine, Head, every_head
 from hooks.interventions.replacements import Zero
 from interp.core.activations import chunks
 from interp.core.randomness import derived_generator
@@ -257,8 +257,7 @@ def _orders(
     model: TransformerStack, task: Task, chosen: Collection[str], n: int, seed: int
 ) -> dict[str, list[list[Head]]]:
     """Orders in which to ablate heads, for each of the two criteria that is chosen."""
-    every = [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
-    orders = {}
+    every, orders = every_head(model), {}
     if "heads" in chosen:
         generator = derived_generator(seed, "pruning curve", "importance")
         orders["heads"] = [_least_important_first(model, task, task.sample(n, generator=generator, split="validation"))]

@@ -5,13 +5,13 @@ The result is a lower bound on the largest difference: a longer search can only 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks import Transformer
+from hooks.model.storing import storing
 from interp.theory.pruning.network import widened
 
 STEPS = 24
@@ -122,11 +122,7 @@ def _resumed(
 ) -> list[Tensor]:
     """Activations at these hook points when the model resumes from a residual stream."""
     found: dict[str, Tensor] = {}
-
-    def keep(activation: Tensor, hook: Any) -> None:
-        found[hook.name] = activation
-
-    with model.hooks([(name, keep) for name in names]):
+    with model.hooks(storing(names, found)):
         model.resume(stream, layer)
     return [found[name] for name in names]
 
