@@ -1,5 +1,6 @@
 """BERT and ALBERT as published: token types, LayerNorm on the embeddings, masked-LM head, pooler."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -162,7 +163,7 @@ class Encoder(TransformerStack):
 
     def forward(
         self,
-        tokens: Int[Tensor, "batch pos"],
+        tokens: Int[Tensor, "batch pos"] | str | Sequence[str],
         attention_mask: Bool[Tensor, "batch pos"] | Int[Tensor, "batch pos"] | None = None,
         *,
         position_ids: Int[Tensor, "#batch pos"] | None = None,
@@ -178,6 +179,8 @@ class Encoder(TransformerStack):
             ValueError: as `Transformer.forward`; token types of another shape, out of range, or for a model without
                 them.
         """
+        if not isinstance(tokens, Tensor):
+            tokens = self.to_tokens(tokens)
         self._check_input(tokens, attention_mask, depth)
         context = self._context(tokens, attention_mask)
         return self._run(self._embed(tokens, position_ids, token_type_ids), context, depth)
@@ -210,19 +213,6 @@ class Encoder(TransformerStack):
         if self.pooler is None:
             raise ValueError("this model has no pooler; make it with pooler=True, or load one that has it.")
         return self.pooler(hidden[:, 0]).tanh()
-
-    def to_single_token(self, text: str) -> int:
-        """The id of a text that is one token, without special tokens.
-
-        Raises:
-            ValueError: the text is not exactly one token.
-        """
-        if not hasattr(self.tokenizer, "all_special_ids"):
-            return super().to_single_token(text)
-        ids = self.tokenizer.encode(text, add_special_tokens=False)
-        if len(ids) != 1:
-            raise ValueError(f"{text!r} is {len(ids)} tokens, not one.")
-        return int(ids[0])
 
     @property
     def W_U(self) -> Float[Tensor, "d_model d_vocab_out"]:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -3,6 +3,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -36,30 +37,106 @@ class LensConfig:
 
 
 class ReadsText:
-    """Texts to token ids, with the tokenizer that is attached."""
+    """Texts to token ids and back, with the tokenizer that is attached."""
 
     tokenizer: Any
-    """Anything with `encode(text) -> list[int]`; None until a task or tokenizer is attached."""
+    """Anything with `encode(text) -> list[int]` and `decode(ids) -> str`, such as a task's vocab or a tokenizer of
+    transformers; None until it is attached."""
 
     @property
     def _device(self) -> Any:
         """The device of the model's weights."""
         raise NotImplementedError
 
-    def to_tokens(self, text: Any, **_: Any) -> Int[Tensor, "batch pos"]:
-        """Token ids of a text or of texts with the same number of tokens; ids are returned as they are."""
-        if isinstance(text, Tensor):
-            tokens = text
+    def to_tokens(self, text: Any, prepend_bos: bool | None = None) -> Int[Tensor, "batch pos"]:
+        """Token ids of a text or of texts with the same number of tokens; ids are returned as they are.
+
+        Args:
+            text: A text, a list of texts, or ids.
+            prepend_bos: Whether the first token is the tokenizer's BOS token. None: the tokens that the tokenizer adds
+                by default. False: no special tokens.
+
+        Raises:
+            ValueError: no tokenizer, or one without a BOS token; or texts with different numbers of tokens.
+        """
+        if isinstance(text, Tensor | np.ndarray):
+            tokens = torch.as_tensor(text)
         else:
             texts = [text] if isinstance(text, str) else list(text)
-            tokens = torch.tensor([self._encode(t) if isinstance(t, str) else t for t in texts])
+            rows = [self._encode(part, prepend_bos) if isinstance(part, str) else part for part in texts]
+            lengths = sorted({len(row) for row in rows if isinstance(row, list)})
+            if len(lengths) > 1:
+                raise ValueError(
+                    f"the texts have {lengths[0]} to {lengths[-1]} tokens, and none are padded: pass texts with one "
+                    f"number of tokens, or token ids and an attention_mask."
+                )
+            tokens = torch.tensor(rows, dtype=torch.long)
         tokens = tokens if tokens.ndim == 2 else tokens[None]
         return tokens.to(self._device)
 
-    def _encode(self, text: str) -> list[int]:
+    def to_str_tokens(self, text: Any, prepend_bos: bool | None = None) -> list[str] | list[list[str]]:
+        """The text of each token of a text or of one sequence of ids; for a list of texts, a list for each of them.
+
+        Raises:
+            ValueError: ids of several sequences; or as `to_tokens`.
+        """
+        if isinstance(text, list | tuple) and text and all(isinstance(part, str) for part in text):
+            return [[self._decode([token]) for token in self._encode(part, prepend_bos)] for part in text]
+        tokens = self.to_tokens(text, prepend_bos)
+        if len(tokens) != 1:
+            raise ValueError(f"tokens is {tuple(tokens.shape)}; to_str_tokens reads one sequence, (pos) or (1, pos).")
+        return [self._decode([token]) for token in tokens[0].tolist()]
+
+    def to_string(self, tokens: Any) -> str | list[str]:
+        """The text of one id or of a sequence of ids; for a batch (batch, pos), a list of texts."""
+        ids = torch.as_tensor(tokens).tolist()
+        if isinstance(ids, int):
+            return self._decode([ids])
+        return [self._decode(row) for row in ids] if ids and isinstance(ids[0], list) else self._decode(ids)
+
+    def to_single_token(self, text: str) -> int:
+        """The id of a text that is one token, without special tokens.
+
+        Raises:
+            ValueError: no tokenizer, or a text that is not exactly one token.
+        """
+        ids = self._encode(text, False)
+        if len(ids) != 1:
+            raise ValueError(f"{text!r} is {len(ids)} tokens, not one.")
+        return ids[0]
+
+    def to_single_str_token(self, token: int) -> str:
+        """The text of one token id."""
+        return self._decode([token])
+
+    def _encode(self, text: str, prepend_bos: bool | None) -> list[int]:
+        tokenizer = self._attached("encode")
+        options = {"add_special_tokens": False} if prepend_bos is False and _is_huggingface(tokenizer) else {}
+        ids = [int(token) for token in tokenizer.encode(text, **options)]
+        if not prepend_bos:
+            return ids
+        bos = getattr(tokenizer, "bos_token_id", None)
+        if bos is None:
+            raise ValueError(
+                f"prepend_bos is True, but the tokenizer, a {type(tokenizer).__name__}, has no BOS token; write the "
+                f"first token into the text."
+            )
+        return ids if ids[:1] == [bos] else [bos, *ids]
+
+    def _decode(self, ids: list[int]) -> str:
+        tokenizer = self._attached("decode")
+        return tokenizer.decode(ids, **({"clean_up_tokenization_spaces": False} if _is_huggingface(tokenizer) else {}))
+
+    def _attached(self, method: str) -> Any:
         if self.tokenizer is None:
             raise ValueError("this model has no tokenizer; pass token ids, or set model.tokenizer (a task's vocab).")
-        return [int(token) for token in self.tokenizer.encode(text)]
+        if not hasattr(self.tokenizer, method):
+            raise ValueError(f"the tokenizer, a {type(self.tokenizer).__name__}, has no {method}; set one that has it.")
+        return self.tokenizer
+
+
+def _is_huggingface(tokenizer: Any) -> bool:
+    return hasattr(tokenizer, "all_special_ids")
 
 
 class LensModel(ReadsText):
@@ -74,17 +151,6 @@ class LensModel(ReadsText):
     @property
     def _device(self) -> Any:
         return self.W_E.device
-
-    def to_single_token(self, text: str) -> int:
-        """The id of a text that is one token.
-
-        Raises:
-            ValueError: the text is not exactly one token.
-        """
-        ids = self._encode(text)
-        if len(ids) != 1:
-            raise ValueError(f"{text!r} is {len(ids)} tokens, not one.")
-        return ids[0]
 
     def tokens_to_residual_directions(self, tokens: Any) -> Float[Tensor, "*tokens d_model"]:
         """The direction in the normalised residual stream that increases the logit of each token.
