@@ -166,9 +166,7 @@ def audit_probe(
     tested = readable[1] > alpha
     directions = {}
     for layer, index in np.argwhere(tested).tolist():
-        present = means[layer, index].any(-1)  # a class that no fitting example has at this target has no mean
-        cell = Directions(means=means[layer, index][present], centre=centre[layer, index])
-        directions[layer, columns[index]] = cell
+        directions[layer, columns[index]] = Directions(means=means[layer, index], centre=centre[layer, index])
     changed = _changed(model, task, testing, labels[1], directions, columns, seed=seed)
     tests = {name: drop_tests(values[..., 0], values[..., 1], np.array(SHARE)) for name, values in changed.items()}
     used = np.minimum(2 * np.minimum(*(tests[name][0] for name in EDITS)), 1)

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks.model.storing import storing
+from interp.core.devices import device_of
 from interp.tasks.base import Batch, logits_at_targets
 
 CHUNK = 512
@@ -39,7 +40,7 @@ def at_targets(model: Any, batch: Batch, names: Sequence[str], **inputs: Any) ->
 
 @torch.no_grad()
 def residuals_at_targets(model: Any, batch: Batch) -> Float[Tensor, "layer target batch d_model"]:
-    """Residual stream at each target position; layer 0 is the output of the embedding.
+    """Residual stream at each target position, on the CPU; layer 0 is the output of the embedding.
 
     Raises:
         ValueError: a value that is not finite, with its location.
@@ -47,8 +48,8 @@ def residuals_at_targets(model: Any, batch: Batch) -> Float[Tensor, "layer targe
     names = residual_names(model)
     parts = []
     for part in chunks(batch, CHUNK):
-        streams = at_targets(model, part, names)
-        parts.append(torch.stack([stream.transpose(0, 1) for stream in streams]))
+        streams = at_targets(model, part.to(device_of(model)), names)
+        parts.append(torch.stack([stream.transpose(0, 1) for stream in streams]).cpu())
     activations = torch.cat(parts, 2)
     if not activations.isfinite().all():
         layer, target, sample, _ = (~activations.isfinite()).nonzero()[0].tolist()
@@ -62,10 +63,10 @@ def residuals_at_targets(model: Any, batch: Batch) -> Float[Tensor, "layer targe
 def class_means(
     activations: Float[Tensor, "*cells batch d_model"], labels: Int[Tensor, "*cells batch"], n_classes: int
 ) -> Float[Tensor, "*cells label d_model"]:
-    """Mean activation of each class in each cell; zero for a class without examples."""
+    """Mean activation of each class in each cell; NaN for a class without examples."""
     onehot = F.one_hot(labels, n_classes).to(activations.dtype)
-    share = onehot / onehot.sum(-2, keepdim=True).clamp_min(1)
-    return share.mT @ activations
+    count = onehot.sum(-2, keepdim=True)
+    return ((onehot / count.clamp_min(1)).mT @ activations).masked_fill(count.mT == 0, torch.nan)
 
 
 @torch.no_grad()

@@ -8,22 +8,20 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformer_lens.tools.analysis.interchange import (
-    NormMatchedPlacebo,
-    SubspaceInterchange,
-    probe_basis,
-    random_basis,
-)
+from transformer_lens.tools.analysis.interchange import NormMatchedPlacebo, SubspaceInterchange, random_basis
 
 from hooks import BridgeModel
 from hooks.interventions.ablation_engine import Net
 from hooks.modules import take
 from interp.core.activations import CHUNK, chunks, residual_names, residuals_at_targets
+from interp.core.devices import device_of
 from interp.core.randomness import derived_seed
 from interp.core.statistics import proportion_interval
 from interp.tasks.base import Batch, Task
 
 MAX_PAIRS = 512
+ROUNDING = 64 * torch.finfo(torch.float32).eps
+"""Differences between class means below this share of their norm are rounding errors of the means."""
 
 EDITS = ("interchange", "placebo", "erasure", "erasure placebo", "weights")
 """`interchange`: the component along the class means is set to the source's; `erasure`: to the mean of all examples;
@@ -36,7 +34,7 @@ class Directions:
     """The directions of one layer and target along which activations are edited."""
 
     means: Float[Tensor, "class d_model"]
-    """Class means of the activations."""
+    """Class means of the activations; NaN for a class without examples, which adds no direction."""
     weights: Float[Tensor, "class d_model"] | None = None
     """Probe weights, for the edit `weights`."""
     centre: Float[Tensor, " d_model"] | None = None
@@ -50,7 +48,9 @@ class EditedAnswers:
     layer: int
     target: int
     rows: Int[Tensor, " row"]
-    """Places of the examples in the batch."""
+    """Indices of the examples in the batch."""
+    sources: Int[Tensor, " row"]
+    """Indices of the examples that they take their values from."""
     before: Int[Tensor, "row answer"]
     after: Mapping[str, Int[Tensor, "row answer"]]
 
@@ -83,9 +83,10 @@ def edited_answers(
     model.eval()
     names, activations = residual_names(model), residuals_at_targets(model, batch)
     for start, part in enumerate(chunks(batch, CHUNK)):
+        part = part.to(device_of(model))
         inputs: dict[str, Any] = part.model_inputs()
         logits, cache = model.run_with_cache(part.tokens, names_filter=names, **inputs)
-        before = task.answers(take(logits, part.target_positions))
+        before = task.answers(take(logits, part.target_positions)).cpu()
         for (layer, target), along in directions.items():
             base, source = pairs[target]
             here = base.div(CHUNK, rounding_mode="floor") == start
@@ -96,25 +97,40 @@ def edited_answers(
             cell = activations[layer, target]
             edited = _edits(along, cell[base[here]], cell[source[here]], derived_seed(seed, "placebo", layer, target))
             after = {
-                edit: task.answers(_resume(model, part.select(rows), streams, layer, target, edited[edit]()))
+                edit: task.answers(_resume(model, part.select(rows), streams, layer, target, edited[edit]())).cpu()
                 for edit in edits
             }
-            yield EditedAnswers(layer, target, base[here], before[rows], after)
+            yield EditedAnswers(layer, target, base[here], source[here], before[rows], after)
 
 
 def _edits(
     along: Directions, base: Float[Tensor, "row d_model"], source: Float[Tensor, "row d_model"], seed: int
 ) -> dict[str, Callable[[], Float[Tensor, "row d_model"]]]:
-    means = SubspaceInterchange(probe_basis(along.means))
-    basis = cast(Tensor, means.basis)
-    placebo = NormMatchedPlacebo(means, random_basis(basis.shape[0], basis.shape[1], seed % 2**31))
+    present = along.means.isfinite().all(-1)
+    basis = span_of_differences(along.means[present])
+    means = SubspaceInterchange(basis)
+    width, rank = basis.shape
+    placebo = NormMatchedPlacebo(means, random_basis(width, rank, seed % 2**31) if rank else basis)
     return {
         "interchange": lambda: means(base, source),
         "placebo": lambda: placebo(base, source),
         "erasure": lambda: means(base, cast(Tensor, along.centre).expand_as(base)),
         "erasure placebo": lambda: placebo(base, cast(Tensor, along.centre).expand_as(base)),
-        "weights": lambda: SubspaceInterchange(probe_basis(cast(Tensor, along.weights)))(base, source),
+        "weights": lambda: SubspaceInterchange(span_of_differences(cast(Tensor, along.weights)[present]))(base, source),
     }
+
+
+def span_of_differences(rows: Float[Tensor, "class d_model"]) -> Float[Tensor, "d_model rank"]:
+    """Orthonormal basis of the differences between rows: class means, or a probe's weights of each class.
+
+    The rank is at most the number of rows minus 1. It is smaller where rows coincide or depend on each other, and 0
+    where all are equal, up to rounding errors. TransformerLens's `probe_basis`, which is the same for the largest rank,
+    raises an error for any other.
+    """
+    rows = rows.float()
+    left, sizes, _ = torch.linalg.svd((rows - rows.mean(0)).T, full_matrices=False)
+    rank = int((sizes > ROUNDING * rows.norm(dim=1).max()).sum())
+    return left[:, : min(rank, len(rows) - 1)]
 
 
 def _resume(
@@ -127,7 +143,7 @@ def _resume(
 ) -> Float[Tensor, "row target d_vocab_out"]:
     """Logits at all targets with the stream that enters a layer edited at one target's position."""
     resid = resid.clone()
-    resid[torch.arange(len(resid)), batch.target_positions[:, target]] = edited
+    resid[torch.arange(len(resid)), batch.target_positions[:, target]] = edited.to(resid.device)
     positions: dict[str, Any] = {}
     if isinstance(model, BridgeModel) and model.capabilities.positions_in_layers:
         positions["position_ids"] = batch.position_ids
@@ -189,7 +205,7 @@ def interchange_map(
     edits = {"follows": "interchange", "weights": "weights", "placebo": "placebo"}
     found = {name: np.zeros(means.shape[:2]) for name in (*edits, "low", "high", "n")}
     for one in edited_answers(model, task, batch, pairs, directions, edits=tuple(edits.values()), seed=seed):
-        wanted = labels[one.rows + 1, one.target]
+        wanted = labels[one.sources, one.target]
         for name, edit in edits.items():
             found[name][one.layer, one.target] += int((one.after[edit][:, one.target] == wanted).sum())
         found["n"][one.layer, one.target] += len(wanted)

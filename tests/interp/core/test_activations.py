@@ -32,3 +32,11 @@ def test_a_value_that_is_not_finite_raises(tiny, generator):
         ValueError, match=r"not finite, first at layer 2, target 0, sample 0.*Check the model's weights"
     ):
         residuals_at_targets(model, batch)
+
+
+def test_activations_of_a_model_on_a_device_come_to_the_cpu(pretended, tiny, generator):
+    model = Transformer(interp.config_for(tiny, n_layers=2, d_model=16, n_heads=2)).eval()
+    batch = tiny.sample(520, generator=generator)
+    here, there = residuals_at_targets(model, batch), residuals_at_targets(model.to(pretended), batch)
+    assert there.device.type == "cpu"
+    assert torch.equal(here, there)
