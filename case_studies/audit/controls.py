@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 
 from case_studies.audit.models import ALL
-from case_studies.frame.audits import N, outcomes_of
+from case_studies.frame.audits import N
 from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, proportion
 from case_studies.frame.evidence import Evidence, ModelSpec
 from hooks.model.architectures import make_model
@@ -127,7 +127,7 @@ def _audit(evidence: Evidence, spec: ModelSpec, *, shuffled: bool) -> AuditResul
     else:
         model, task = make_model(spec.config, seed=derived_seed(spec.seed, "untrained") % 2**31), spec.task
     return audit(
-        model, task, n=N[evidence.size], outcomes=outcomes_of(spec.task), at_chance=True, seed=evidence.seed,
+        model, task, n=N[evidence.size], outcomes=spec.task.audited_outcomes, at_chance=True, seed=evidence.seed,
         alpha=LEVEL,
     )  # fmt: skip
 

@@ -9,8 +9,9 @@ from case_studies.frame.dyck_models import two_layer_models
 from case_studies.frame.evidence import ModelSpec, Size, seeded
 from case_studies.frame.template_models import PLAIN, SCALES, A, template_models
 from interp.tasks import Lego
+from interp.tasks.lego.task import curriculum_to
 from interp.training.configs import config_for
-from interp.training.settings import Association, TrainSettings, curriculum_to
+from interp.training.settings import Association, TrainSettings
 
 CHAINS = Lego(n_vars=4, sentence_format="compact")
 """Chains that models of width 64 learn in a minute on one core."""

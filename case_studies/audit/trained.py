@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from case_studies.audit.models import ALL, DYCK, LEGO, TEMPLATE
-from case_studies.frame.audits import Audited, N, audits, needed, outcomes_of, readable, share, share_claim
+from case_studies.frame.audits import Audited, N, audits, needed, readable, share, share_claim
 from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, more_than_half
 from case_studies.frame.evidence import Evidence
 from interp.auditing import AuditResult
@@ -52,7 +52,7 @@ def measure_misleading(evidence: Evidence) -> Measurement:
 
 def _again(evidence: Evidence, one: Audited) -> AuditResult:
     """The audit of a model on other sequences."""
-    n, outcomes = N[evidence.size], outcomes_of(one.spec.task)
+    n, outcomes = N[evidence.size], one.spec.task.audited_outcomes
     return audit(evidence.run(one.spec).model, one.spec.task, n=n, outcomes=outcomes, seed=evidence.seed + 1)
 
 

@@ -15,13 +15,10 @@ from interp.auditing import AuditResult
 from interp.auditing.audit import audit
 from interp.auditing.verdicts import VERDICTS
 from interp.core.statistics import pooled_interval
-from interp.tasks.base import Task
 from interp.view.points import scatter
 
 N = {"quick": 128, "standard": 256, "paper": 1024}
 """Number of sequences of each audit."""
-OUTCOMES = {"dyck": ("hard", "all")}
-"""Outcomes that verdicts use: for Dyck, accuracy of the likeliest closer; for other tasks, all."""
 FEWEST = 8
 """Smallest number of heads for judging a share."""
 
@@ -33,11 +30,6 @@ class Audited:
     group: str
     spec: ModelSpec
     result: AuditResult
-
-
-def outcomes_of(task: Task) -> tuple[str, ...] | None:
-    """The outcomes that verdicts use; None for all."""
-    return OUTCOMES.get(task.describe()["task"])
 
 
 def audits(evidence: Evidence, groups: Sequence[str], *, n: int | None = None) -> Iterator[Audited]:
@@ -55,7 +47,7 @@ def _audit(evidence: Evidence, spec: ModelSpec, n: int) -> AuditResult | None:
         evidence.run(spec).model,
         spec.task,
         n=n,
-        outcomes=outcomes_of(spec.task),
+        outcomes=spec.task.audited_outcomes,
         at_chance=True,
         seed=evidence.seed,
     )

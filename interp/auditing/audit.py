@@ -25,6 +25,7 @@ from interp.core.verbs import AnyModel, prepare_model, visible_keys
 from interp.heads.classify import HeadPatterns, classify_heads
 from interp.heads.kinds import relations_of
 from interp.tasks.base import Batch, Task
+from interp.tasks.check import check_task
 
 SEARCHED = 4
 """Sets of heads are searched for on a separate batch, smaller by this factor."""
@@ -63,10 +64,11 @@ def audit(
         seed: Determines sequences, references and random rows.
 
     Raises:
-        ValueError: a model that does not fit the task, a task without relations visible to the model, an unknown
-            outcome, too few sequences for any verdict (says how many are needed), or a model at chance.
+        ValueError: an inconsistent task, a model that does not fit it, a task without relations visible to the model,
+            an unknown outcome, too few sequences for any verdict (says how many are needed), or a model at chance.
     """
     model = prepare_model(model, "audit")
+    check_task(task)
     check_fit(model, task)
     check_level(alpha)
     if n < 8:

@@ -57,7 +57,7 @@ def judged_outcomes(
     n, scored = len(right), (total > 0).sum(0)
     clean = right.sum(0) / np.maximum(total.sum(0), 1e-300)
     # testing for accuracy above chance: a "drop" from nothing to `right` answers, against chance as the threshold
-    chance = np.array(getattr(task, "chances", (task.chance,) * len(task.outcomes)))[chosen]
+    chance = np.array(task.chances)[chosen]
     p_guessing, _ = drop_tests(right, total, chance)
     above_chance = (p_guessing * len(chosen) <= alpha) & (total.sum(0) > 0)
     threshold = SHARE * np.maximum(clean - chance, 1e-9)

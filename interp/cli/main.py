@@ -138,14 +138,13 @@ def report(
     from interp.heads.show import show_attention
     from interp.probing.probe import probe as probe_model
     from interp.reporting.report import report_run
-    from interp.tasks import Lego
     from interp.training.run import TrainingRun
 
     trained = TrainingRun.load(run)
     task = trained.task
     patterns = classify_heads(trained.model, task)
     results = [
-        probe_model(trained.model, task, verify=verify and isinstance(task, Lego)),
+        probe_model(trained.model, task, verify=verify and task.answer_label is not None),
         patterns,
         show_attention(trained.model, task, examples=3, patterns=patterns, viewer="canvas"),
         ablate_heads(trained.model, task),

@@ -19,12 +19,6 @@ TASKS = {
     "template": "Train on template tasks; test strings have unseen symbols.",
     "text": "Train a small language model on Python's sources or a folder of text.",
 }
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "lego": {"n_vars": 4, "association": "mimic"},
-    "template": {"d_model": 32, "n_heads": 4},
-    "text": {"d_model": 128, "n_heads": 4, "n_layers": 4},
-}
-"""Defaults of the command line that differ from the task's, the preset's and the recipe's."""
 NAMES = {"n_layers": "--layers", "n_heads": "--heads", "d_model": "--width", "train": "--n"}
 """Options named differently from their field."""
 FROM_TASK = {"d_vocab", "d_vocab_out", "n_ctx", "attention"}
@@ -62,7 +56,7 @@ for _name in TASKS:
 def _train_command(name: str) -> Any:
     """The function behind `interp train NAME`; its signature has one parameter per option."""
     from hooks import TransformerConfig
-    from interp.tasks.registry import TASKS
+    from interp.tasks.registry import task_class_of
     from interp.training.settings import TrainSettings, recipe_for
 
     def run(
@@ -76,13 +70,16 @@ def _train_command(name: str) -> Any:
         **given: Any,
     ) -> None:
         chosen = {field: value for field, value in given.items() if value not in (None, [])}
-        chosen = DEFAULTS.get(name, {}) | chosen | ({"qk_identity": True, "vo_identity": True} if identity else {})
+        chosen = {**task_class_of(name).command_line_defaults, **chosen} | (
+            {"qk_identity": True, "vo_identity": True} if identity else {}
+        )
         of_task, sizes, of_settings = ({key: chosen[key] for key in part if key in chosen} for part in parts)
         task = _make_task(name, of_task, pattern)
         config = _make_config(task, family, sizes)
         _train(task, config, _make_settings(recipe_for(task), of_settings), out, seed=seed, fresh=fresh, device=device)
 
-    task_class, defaults = TASKS[name], DEFAULTS.get(name, {})
+    task_class = task_class_of(name)
+    defaults = dict(task_class.command_line_defaults)
     parts = [
         _options("Task", task_class, _values(task_class) | defaults),
         _options("Model", TransformerConfig, defaults, without=FROM_TASK),
@@ -145,24 +142,16 @@ def _field_texts(cls: type) -> dict[str, str]:
 
 
 def _make_task(name: str, options: dict[str, Any], pattern: str) -> Any:
-    from interp.tasks import Corpus, ready_made
-    from interp.tasks.registry import TASKS
+    from interp.tasks.registry import task_class_of
 
-    if "group" in options:
-        options["group"] = ready_made(options["group"])
-    if templates := options.get("templates"):
-        a_family = len(templates) == 1 and "->" not in templates[0]
-        options["templates"] = templates[0] if a_family else tuple(templates)
-    if options.get("corpus", "python") != "python":
-        options["corpus"] = Corpus.from_folder(options["corpus"], pattern)
-    return TASKS[name](**options)
+    more = {"pattern": pattern} if name == "text" else {}
+    return task_class_of(name).from_options(**options, **more)
 
 
 def _make_config(task: Any, family: str | None, sizes: dict[str, Any]) -> Any:
     from interp.training.configs import config_for
 
-    if task.describe()["task"] == "template" and family in (None, "template"):
-        sizes = {"d_head": 16, "d_mlp": 2 * sizes["d_model"], **sizes}
+    sizes = task.command_line_sizes(family, sizes)
     if family == "fully_connected":
         sizes = {"width": sizes["d_model"]}  # it has no heads
     return config_for(task, family, **sizes)
@@ -191,5 +180,5 @@ def _train(task: Any, config: Any, settings: Any, folder: Path, *, seed: int, **
     model = make_model(config, seed=seed)
     with TrainingProgress("model") as progress:
         print(train(model, task, settings, seed=seed, folder=folder, on_record=progress, **options))
-    check = " --verify" if task.describe()["task"] == "lego" else ""
+    check = " --verify" if task.answer_label is not None else ""
     print(f"next: interp probe {folder}{check}, or interp report {folder}")

@@ -18,10 +18,7 @@ from interp.core.randomness import derived_generator, derived_seed
 from interp.core.results import Result
 from interp.core.statistics import bootstrap_mean
 from interp.core.verbs import AnyModel, prepare_model, visible_keys
-from interp.tasks import Dyck, Lego
 from interp.tasks.base import Batch, Task
-from interp.tasks.dyck.brackets import START
-from interp.tasks.lego.chain import read_sentence
 from interp.training.run import TrainingRun
 
 if TYPE_CHECKING:
@@ -251,30 +248,15 @@ def _shape(model: Net) -> str:
 def _batches(task: Task, prefixes: str | Sequence[str] | None, n_sampled: int, seed: int) -> Iterator[Batch]:
     """Inputs of the models: a batch per text, since lengths differ, and one of all sampled examples."""
     if prefixes is None:
-        staircase = getattr(task, "staircase", None)
-        n_sampled = n_sampled or int(staircase is None)
-        prefixes = [staircase()] if staircase and not n_sampled else []
+        prefixes = () if n_sampled else task.default_texts()
+        n_sampled = n_sampled or int(not prefixes)
     texts = [prefixes] if isinstance(prefixes, str) else list(prefixes)
     if not texts and not n_sampled:
         raise ValueError("prefixes is empty and n_sampled is 0, so there is no input; pass one of them.")
     for text in texts:
-        yield _read_text(task, text)
+        yield task.read(text)
     if n_sampled:
         yield task.sample(n_sampled, generator=derived_generator(seed, "variation"), split="test")
-
-
-def _read_text(task: Task, text: str) -> Batch:
-    if isinstance(task, Lego):
-        return read_sentence(task, text)
-    read = getattr(task, "read", None)
-    if read is None:
-        raise ValueError(f"prefixes is set, but {type(task).__name__} tasks have no `read` for text; use n_sampled.")
-    return read(text)
-
-
-def _text(task: Task, tokens: Int[Tensor, " pos"]) -> str:
-    """Text that `_read_text` parses to these tokens."""
-    return task.vocab.decode(tokens[tokens != START] if isinstance(task, Dyck) else tokens)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,7 +283,7 @@ def _read(models: list[Net], task: Task, batch: Batch) -> Iterator[_Reading]:
     if mask is not None:
         patterns *= mask[:, None, :, None]
     for row, keys in enumerate(n_keys):
-        layers, text = patterns[:, :, row], _text(task, tokens[row][real[row]])
+        layers, text = patterns[:, :, row], task.text(tokens[row][real[row]])
         if keys.max() < 2:
             raise ValueError(
                 f"prefixes has {text!r}, which is a single token; give a prefix in which a query sees several keys."

@@ -17,7 +17,6 @@ from interp.core.statistics import proportion_interval
 from interp.core.verbs import prepare_model
 from interp.evaluation.evaluate import parts_on_device, short_chance
 from interp.tasks.base import Batch, Split, Task
-from interp.tasks.lego.task import Lego
 
 if TYPE_CHECKING:
     import altair as alt
@@ -146,10 +145,9 @@ def extrapolate(
         raise ValueError(f"n is {n}; at least 1 example is needed.")
     batch = task.sample(n, generator=derived_generator(seed, "evaluate", split), split=split)
     if batch.supervised.all():
-        hint = "n_supervised below n_vars" if isinstance(task, Lego) else "a task that supervises some of its targets"
         raise ValueError(
             f"all {len(task.targets)} targets of this task are supervised, which leaves nothing to extrapolate to; "
-            f"give {hint}, or use evaluate with depth=..."
+            f"give a task that supervises some of its targets (Lego: n_supervised), or use evaluate with depth=..."
         )
     return accuracy_by_depth(model, task, batch, tested, split=split)
 

@@ -12,7 +12,6 @@ from interp.core.results import Result
 from interp.core.statistics import t_half_width
 from interp.evaluation.evaluate import lines_with_intervals, score_batch
 from interp.tasks.base import Split, Task
-from interp.tasks.text.task import Text
 
 if TYPE_CHECKING:
     import altair as alt
@@ -71,7 +70,7 @@ def perplexity(model: Model, task: Task, *, n: int = 500, split: Split = "test",
     Raises:
         ValueError: a task other than Text, fewer than two windows, or an unknown split.
     """
-    if not isinstance(task, Text):
+    if not task.is_language:
         raise ValueError(f"task is a {type(task).__name__}; perplexity is defined for Text. Use interp.evaluate.")
     if n < 2:
         raise ValueError(f"n is {n}; at least 2 windows are needed for an interval.")

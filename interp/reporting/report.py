@@ -12,7 +12,6 @@ from interp.heads.ablate import AblationResult
 from interp.heads.classify import HeadPatterns
 from interp.probing.probe import ProbeResult
 from interp.reporting import sections as part
-from interp.tasks import Lego
 from interp.tasks.base import Task
 from interp.theory.balance import BalanceResult
 from interp.training.run import TrainingRun
@@ -29,8 +28,6 @@ SECTION_OF: dict[type, Callable[[Any], Section]] = {
     VariationResult: part.variations,
 }
 """The section function of each type of result."""
-NAMES = {"lego": "LEGO", "dyck": "bounded Dyck", "template": "template strings", "text": "text"}
-"""Names of tasks in a sentence."""
 
 
 def report(results: Sequence[Any], path: str | Path, *, title: str, lead: str = "") -> Path:
@@ -78,8 +75,8 @@ def report_run(
     runs = {"model": run} | ({"control": control} if control else {})
     tested = {name: evaluate(one.model, task, n=n_test, seed=one.manifest["seed"]) for name, one in runs.items()}
     sections = [
-        *([part.example(run, task)] if isinstance(task, Lego) else []),
-        part.training_setup(runs),
+        part.example(run, task),
+        part.training_setup(runs, task),
         part.learning_curves(runs),
         part.accuracies(tested),
         *results,
@@ -89,7 +86,7 @@ def report_run(
     heads = "1 head" if cfg.n_heads == 1 else f"{cfg.n_heads} heads"
     lead = (
         f"A transformer with {cfg.n_layers} layers and {heads} per layer was trained on "
-        f"{NAMES[run.manifest['task']['task']]} with seed {run.manifest['seed']}. On {n_test} held-out examples, its "
+        f"{task.title} with seed {run.manifest['seed']}. On {n_test} held-out examples, its "
         f"lowest accuracy on any target is {accuracy:.2%} ({target})."
     )
     return report(sections, path, title=title, lead=lead), tested

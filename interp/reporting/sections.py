@@ -4,30 +4,30 @@ import json
 from html import escape
 
 import pandas as pd
+import torch
 from markupsafe import Markup
 
 from interp.auditing.result import AuditResult
 from interp.comparison.variation import VariationResult
 from interp.core.randomness import derived_generator
 from interp.core.results import Result, with_interval
-from interp.evaluation.evaluate import EvaluationResult
+from interp.evaluation.evaluate import EvaluationResult, parts_on_device
 from interp.heads.ablate import AblationResult
 from interp.heads.classify import HeadPatterns
 from interp.probing.probe import ProbeResult
-from interp.tasks import LabelledTemplate, Lego, chain_of
+from interp.tasks.base import Task, logits_at_targets
 from interp.theory.balance import BalanceResult
 from interp.training.run import TrainingRun
 from interp.view.attention import AttentionPage
-from interp.view.chain import chain_svg, sentence_html
 from interp.view.charts import curves, dots
 from interp.view.page import Section
 
 Rows = list[tuple[str, ...]]
 
 
-def training_setup(runs: dict[str, TrainingRun]) -> Section:
+def training_setup(runs: dict[str, TrainingRun], task: Task) -> Section:
     """Task, model and training of each run, one line each."""
-    describe = {"task": _task_line, "model": _model_line, "training": _training_line}
+    describe = {"task": lambda run: _task_line(run, task), "model": _model_line, "training": _training_line}
     rows = [("", *runs), *((name, *map(line, runs.values())) for name, line in describe.items())]
     text = ""
     if any(run.manifest["settings"]["association"] == "mimic" for run in runs.values()):
@@ -38,25 +38,8 @@ def training_setup(runs: dict[str, TrainingRun]) -> Section:
     return Section(title="Training setup", text=text, table=rows)
 
 
-def _task_line(run: TrainingRun) -> str:
-    task = run.manifest["task"]
-    if task["task"] == "dyck":
-        kind = "prefixes of" if task["words"] == "prefixes" else "complete words of up to"
-        language = f"{task['n_types']} types to depth {task['max_depth']}, q = {task['q']}"
-        return f"bounded Dyck: {language}; {kind} {task['length']} brackets, loss on {task['loss_on']}"
-    if task["task"] == "text":
-        predicted = {"next_token": "the next token", "masked": "masked tokens"}[task["objective"]]
-        more = " and whether the second sentence is the next one" if task["next_sentence"] else ""
-        return f"text ({task['corpus']['source']}): predict {predicted}{more}; windows of {task['n_ctx']} tokens"
-    if task["task"] == "template":
-        shown = [str(LabelledTemplate(tuple(one["tokens"]), one["label"])) for one in task["templates"][:4]]
-        more = f" and {len(task['templates']) - 4} more" if len(task["templates"]) > 4 else ""
-        symbols = task["train"] if isinstance(task["train"], int) else len(task["train"])
-        return f"templates: {', '.join(shown)}{more}; {task['form']} labels, {symbols} training symbols"
-    if task["task"] != "lego":
-        return task["task"]
-    chain = f"chains of {task['n_vars']} variables in {task['group']['name']}"
-    return f"LEGO: {chain}, {len(task['supervised'])} of them supervised, {task['sentence_format']} format"
+def _task_line(run: TrainingRun, task: Task) -> str:
+    return (task if run.manifest["task"] == task.describe() else run.task).description
 
 
 def _model_line(run: TrainingRun) -> str:
@@ -131,24 +114,13 @@ def probe_map(probes: ProbeResult) -> Section:
     return Section(title="Linear probes by layer and target", text=text, chart=probes.plot())
 
 
-def example(run: TrainingRun, task: Lego) -> Section:
-    """One held-out sentence, its chain, and the answers of the model."""
+def example(run: TrainingRun, task: Task) -> Section:
+    """One held-out example and the answers of the model, as the task shows it."""
     batch = task.sample(1, generator=derived_generator(run.manifest["seed"], "example"), split="test")
-    chain = chain_of(task, batch)
-    logits = run.model(batch.tokens).detach()[0, batch.target_positions[0]]
-    answers = [task.group.points[index] for index in logits.argmax(-1).tolist()]
-    index_of = {clause: index for index, clause in enumerate(chain.clause_of)}
-    picture = chain_svg(
-        root=chain.root, variables=chain.variables, operations=chain.operations, values=chain.values, answers=answers
-    )
-    sentence = sentence_html(chain.words, chain.clause_of_word, [index_of[c] for c in range(task.n_vars)])
-    return Section(
-        title="Example sentence and its chain",
-        text="Every clause defines one variable as an operation on another. The clauses are in random order; the small "
-        "number is the position in the chain of the variable that a clause defines. To predict a value, the model must "
-        "follow the chain back to the root, or find a shortcut.",
-        html=sentence + picture,
-    )
+    (part,) = parts_on_device(run.model, batch)
+    with torch.no_grad():
+        answers = task.answers(logits_at_targets(run.model(part.tokens, **part.model_inputs()), part))
+    return task.example(batch, answers.cpu())
 
 
 def head_table(patterns: HeadPatterns) -> Section:

@@ -1,6 +1,7 @@
 from .base import Batch as Batch
+from .base import Score as Score
 from .base import Task as Task
-from .base import Vocab as Vocab
+from .check import check_task as check_task
 from .dyck.task import Dyck as Dyck
 from .dyck.task import DyckBatch as DyckBatch
 from .lego.chain import Chain as Chain
@@ -14,6 +15,8 @@ from .lego.groups import ready_made as ready_made
 from .lego.groups import symmetric as symmetric
 from .lego.task import Lego as Lego
 from .lego.task import LegoBatch as LegoBatch
+from .registry import known_tasks as known_tasks
+from .registry import register as register
 from .registry import task_from as task_from
 from .template.language import LabelledTemplate as LabelledTemplate
 from .template.language import matches as matches
@@ -22,3 +25,4 @@ from .template.task import TemplateBatch as TemplateBatch
 from .text.corpus import Corpus as Corpus
 from .text.task import Text as Text
 from .text.task import TextBatch as TextBatch
+from .vocab import Vocab as Vocab

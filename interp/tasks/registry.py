@@ -1,23 +1,108 @@
-"""Tasks by their name in a manifest."""
+"""Tasks by name: those of installed packages (entry points) and those registered in this process."""
 
-from typing import Any
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, TypeVar
 
 from interp.tasks.base import Task
-from interp.tasks.dyck.task import Dyck
-from interp.tasks.lego.task import Lego
-from interp.tasks.template.task import Template
-from interp.tasks.text.task import Text
 
-TASKS: dict[str, Any] = {"lego": Lego, "dyck": Dyck, "template": Template, "text": Text}
+GROUP = "interp.tasks"
+"""Group of entry points through which packages add tasks."""
+AnyTaskClass = TypeVar("AnyTaskClass", bound=type[Task])
+_REGISTERED: dict[str, type[Task]] = {}
 
 
-def task_from(description: dict) -> Task:
-    """Build a task from its description in a manifest.
+def register(task_class: AnyTaskClass) -> AnyTaskClass:
+    """Make a task class known by its `task_name`, so that runs on it can be loaded; usable as a decorator.
+
+    A class of the same name that was registered before is replaced, as when a notebook cell is run again.
+
+    Args:
+        task_class: A subclass of `Task`.
+
+    Returns:
+        The class.
 
     Raises:
-        ValueError: an unknown task.
+        ValueError: something else than a subclass of `Task`, or the name of an installed task.
     """
-    kind = description.get("task")
-    if kind not in TASKS:
-        raise ValueError(f"the task of the run is {kind!r}; known tasks: {', '.join(TASKS)}.")
-    return TASKS[kind].from_description(description)
+    if not (isinstance(task_class, type) and issubclass(task_class, Task)):
+        raise ValueError(f"task_class is {task_class!r}; register a class that derives from interp.tasks.Task.")
+    name = task_class.task_name
+    if name in _installed() and where(_load(name)) != where(task_class):
+        raise ValueError(f"an installed package has a task {name!r} ({_installed()[name].value}); set task_name.")
+    _REGISTERED[name] = task_class
+    return task_class
+
+
+def known_tasks() -> dict[str, str]:
+    """Where the class of every known task is, `module:class`, by name."""
+    found = {name: point.value for name, point in _installed().items()}
+    return dict(sorted((found | {name: where(cls) for name, cls in _REGISTERED.items()}).items()))
+
+
+def task_class_of(name: str, *, stored: str = "") -> type[Task]:
+    """The class of the task of this name. Only registered and installed classes are found; nothing else is imported.
+
+    Args:
+        name: Its `task_name`.
+        stored: Where a manifest says that the class was, for the error message.
+
+    Raises:
+        ValueError: an unknown name, or a class that cannot be imported.
+    """
+    if name in _REGISTERED:
+        return _REGISTERED[name]
+    if name not in _installed():
+        was = f" (the class {stored})" if stored else ""
+        raise ValueError(
+            f"there is no task {name!r}{was} here; known tasks: {', '.join(known_tasks())}. Install the package that "
+            f"has it, or define the class and call interp.tasks.register with it."
+        )
+    return _load(name)
+
+
+def task_from(description: dict[str, Any], *, stored: str = "") -> Task:
+    """Build a task from its description in a manifest.
+
+    Args:
+        description: The output of `Task.describe`.
+        stored: Where the manifest says that the class was, for the error message.
+
+    Raises:
+        ValueError: a description without a task, an unknown task, or settings that the task does not accept.
+    """
+    name = description.get("task") if isinstance(description, dict) else None
+    if not isinstance(name, str):
+        raise ValueError(f"the description of the task has no 'task', its name; it has {', '.join(description)}.")
+    found = task_class_of(name, stored=stored)
+    try:
+        return found.from_description(description)
+    except TypeError as error:
+        raise ValueError(f"the settings of the task {name!r} do not fit the class {where(found)}: {error}.") from None
+
+
+def where(task_class: type) -> str:
+    """Module and name of a class, `module:class`."""
+    return f"{task_class.__module__}:{task_class.__qualname__}"
+
+
+@cache
+def _installed() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def _load(name: str) -> type[Task]:
+    point = _installed()[name]
+    rivals = {one.value for one in entry_points(group=GROUP) if one.name == name}
+    if len(rivals) > 1:
+        raise ValueError(f"two installed packages have a task {name!r}: {' and '.join(sorted(rivals))}.")
+    try:
+        found = point.load()
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"the task {name!r} ({point.value}) cannot be loaded: {error}.") from error
+    if not (isinstance(found, type) and issubclass(found, Task)):
+        raise ValueError(f"the task {name!r} ({point.value}) is not a class that derives from interp.tasks.Task.")
+    if found.task_name != name:
+        raise ValueError(f"the task {name!r} ({point.value}) has the task_name {found.task_name!r}; use one name.")
+    return found

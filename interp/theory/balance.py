@@ -225,8 +225,7 @@ def _decisions(
 def _check(model: Transformer, task: Dyck) -> None:
     cfg = model.cfg
     wanted = "Make one with interp.config_for(task, 'dyck_minimal')."
-    if not isinstance(task, Dyck):
-        raise ValueError(f"task is {type(task).__name__}; the balance condition is about brackets. Give a Dyck task.")
+    Dyck.require(task, "the balance condition is about brackets. Give a Dyck task.")
     if cfg.embedding is None:
         raise ValueError(
             f"the model's first layer is not minimal: it embeds tokens, not (bracket, depth), and has {cfg.n_layers} "

@@ -198,8 +198,7 @@ def _answers(model: Answering, task: Lego, batch: Batch) -> Int[Tensor, "batch t
 def _checked(task: Task, n: int) -> Lego:
     if n < 1:
         raise ValueError(f"n is {n}; at least 1 sentence is needed.")
-    if not isinstance(task, Lego):
-        raise ValueError(f"task is a {type(task).__name__}; sign counting is for Lego over signs (Z2).")
+    task = Lego.require(task, "sign counting is for Lego over signs (Z2).")
     if task.group.act != Z2.act:
         raise ValueError(f"task has group={task.group.name!r}; only over signs (Z2) is a value the parity of a count.")
     if task.n_vars < 3:

@@ -28,6 +28,10 @@ ENCODERS = (presets.bert_encoder, presets.albert_encoder, presets.hardcode, pres
 """Presets whose default head is a masked-LM head."""
 
 
+OF_BRACKETS = ("dyck_gpt", "dyck_eq6", "dyck_uniform", "dyck_minimal")
+"""Presets for bracket languages: tasks with `n_types` and `max_depth`."""
+
+
 def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
     """Config of a preset with the vocabulary, length and attention of a task.
 
@@ -36,8 +40,7 @@ def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
         family: The preset: `lego` (small, pre-LN), `bert`, `albert`, `gpt`, `bert_encoder`, `albert_encoder`;
             `hardcode` or `hybrid`, whose markers are the task's [CLS] or [BOS] and [SEP] or [EOS]; `dyck_gpt`,
             `dyck_eq6`, `dyck_uniform` or `dyck_minimal`, which read up to 6000 tokens; `template`, `template_copy`; or
-            `fully_connected`. Default: `dyck_gpt` for Dyck, `template` for templates, for text `gpt`, `bert` (masked)
-            or `bert_encoder` (next sentences) with four layers, four heads and width 128, else `lego`.
+            `fully_connected`. Default: the task's `default_family`, with its `default_sizes`.
         sizes: Fields of `TransformerConfig` that override the preset; for `dyck_minimal` also `encoding` and
             `mlp_head`; for `fully_connected` fields of `FullyConnectedConfig`.
 
@@ -45,40 +48,28 @@ def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
         ValueError: an unknown family, a Dyck family for another task, `hardcode` or `hybrid` for a task without
             markers, a preset without token types for a task with next sentences, or an invalid config.
     """
-    kind = task.describe()["task"]
     needed: dict[str, Any] = {"d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out, "n_ctx": task.n_ctx}
-    if family is None and kind == "text":
-        needed |= {"d_model": 128, "n_heads": 4, "n_layers": 4}
-        family = _of_text(task)
-    family = family or {"dyck": "dyck_gpt", "template": "template"}.get(kind, "lego")
+    if family is None:
+        family = task.default_family
+        needed |= task.default_sizes
     if family not in FAMILIES:
         raise ValueError(f"family is {family!r}; choose one of {', '.join(FAMILIES)}.")
     if family != "fully_connected":
         needed["attention"] = task.attention
-    if (family == "template" and task.d_vocab_out == task.d_vocab) or (family == "gpt" and kind == "text"):
+    if family == "template" and task.d_vocab_out == task.d_vocab:
         needed["tied_embedding"] = True
-    if getattr(task, "next_sentence", False):
-        if FAMILIES[family] not in ENCODERS:
-            raise ValueError(
-                f"family is {family!r}, which has no token types to distinguish two sentences; for next_sentence "
-                f"choose bert_encoder or albert_encoder."
-            )
-        needed["n_token_types"] = 2
+    needed |= task.config_fields(family)
+    if needed.get("n_token_types") and FAMILIES[family] not in ENCODERS:
+        raise ValueError(
+            f"family is {family!r}, which has no token types to distinguish two sentences; for next_sentence choose "
+            f"bert_encoder or albert_encoder."
+        )
     if family in ("hardcode", "hybrid"):
         needed |= markers_of(task)
     if FAMILIES[family] in ENCODERS and task.d_vocab_out != task.d_vocab:
         needed["head"] = "linear"  # the answers are not tokens
-    if family.startswith("dyck_"):
-        if kind != "dyck":
-            raise ValueError(f"family is {family!r}, which is for Dyck; the task is {kind!r}.")
+    if family in OF_BRACKETS:
+        if not (hasattr(task, "n_types") and hasattr(task, "max_depth")):
+            raise ValueError(f"family is {family!r}, which is for Dyck; the task is {task.task_name!r}.")
         needed["n_ctx"] = max(task.n_ctx, presets.DYCK_POSITIONS)
-    if family == "dyck_minimal":
-        needed |= {name: getattr(task, name) for name in ("n_types", "max_depth")}
     return FAMILIES[family](**{**needed, **sizes})
-
-
-def _of_text(task: Any) -> str:
-    """Default family for text."""
-    if task.objective == "next_token":
-        return "gpt"
-    return "bert_encoder" if task.next_sentence else "bert"

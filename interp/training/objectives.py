@@ -114,8 +114,7 @@ def contrastive_loss(
 
 def check_contrastive(task: Task, weight: float, n_ctx: int) -> None:
     """Raise ValueError unless the task is a bracket language and its longer sequences fit `n_ctx`."""
-    if not isinstance(task, Dyck):
-        raise ValueError(f"contrastive is {weight}; only bracket languages have this loss, not {type(task).__name__}.")
+    task = Dyck.require(task, f"contrastive is {weight}, and only bracket languages have this loss.")
     needed = task.n_ctx + 2 * task.max_depth
     if n_ctx < needed:
         raise ValueError(

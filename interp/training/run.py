@@ -192,10 +192,21 @@ class TrainingRun:
         manifest = files.read_manifest()
         return cls(model=files.load_model(), history=tuple(files.read_metrics()), manifest=manifest)
 
+    @classmethod
+    def on(cls, task: Task, **values: Any) -> "TrainingRun":
+        """A run on a task object that is at hand, whose class need not be registered."""
+        run = cls(**values)
+        vars(run)["task"] = task  # what the cached property would compute
+        return run
+
     @cached_property
     def task(self) -> Task:
-        """The task it was trained on, from the manifest."""
-        return task_from(self.manifest["task"])
+        """The task it was trained on, from the manifest.
+
+        Raises:
+            ValueError: a task that is not installed or registered here, or whose settings have changed.
+        """
+        return task_from(self.manifest["task"], stored=self.manifest.get("task_class", ""))
 
     @property
     def seconds(self) -> float:

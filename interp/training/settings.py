@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from hooks.modules.basic import check_choice
+from interp.tasks.base import Task
 
 Association = Literal["none", "mimic", "query_key"]
 LocalTarget = Literal["band", "clause"]
@@ -51,42 +52,9 @@ def _check_choices(settings: Any, prefix: str = "", **choices: Any) -> None:
         check_choice(f"{prefix}{name}", getattr(settings, name), allowed)
 
 
-def curriculum_to(n_vars: int) -> tuple[tuple[int, int], ...]:
-    """Curriculum stages (chain length, steps) up to chains of `n_vars`, for models of width 64 with mimicking.
-
-    Tested up to chains of six; for longer ones a last stage of 900 steps is a guess. Empty for chains of one.
-    """
-    measured = ((2, 80), (3, 270), (4, 350), (5, 500), (6, 800))
-    stages = tuple(stage for stage in measured if stage[0] <= n_vars)
-    return (*stages, (n_vars, 900)) if n_vars > measured[-1][0] else stages
-
-
-def recipe_for(task: Any) -> "TrainSettings":
-    """Settings that learn a task, or the defaults for an unknown task.
-
-    Chains: mimicking and a curriculum over lengths. Brackets: enough steps for two layers of width 50 on prefixes of
-    28. Templates: one string per symbol of the training alphabet (the paper's choice), the weights with the best
-    validation loss, and a higher rate for b_h. Text: 400 steps of 2048 tokens, enough for the grammar of a small
-    corpus.
-    """
-    kind = task.describe()["task"]
-    if kind == "dyck":
-        return TrainSettings(steps=700, batch_size=24, learning_rate=6e-3, weight_decay=0.0)
-    if kind == "template":
-        return TrainSettings(
-            steps=300,
-            batch_size=128,
-            learning_rate=2e-3,
-            weight_decay=0.0,
-            n_train=len(task.alphabet("train")),
-            vo_identity_rate=10.0,
-            keep="best",
-            eval_every=25,
-        )
-    if kind == "text":
-        return TrainSettings(steps=400, tokens_per_step=2048, decay_share=0.2, n_eval=128, eval_every=100)
-    n_vars = getattr(task, "n_vars", 1)
-    return TrainSettings(curriculum=curriculum_to(n_vars), association="mimic") if n_vars > 1 else TrainSettings()
+def recipe_for(task: Task) -> "TrainSettings":
+    """Settings that learn a task: its `recipe`."""
+    return TrainSettings(**task.recipe())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +68,8 @@ class TrainSettings:
     steps: int = 700
     """Optimiser steps on the task; with a `curriculum`, the sum of its steps."""
     curriculum: tuple[tuple[int, int], ...] = ()
-    """Stages (length, steps). Chains: `current_share` of a stage's batches have its length, the others a random
-    shorter one, at least 2. Text: all windows of a stage have its length, in tokens."""
+    """Stages (length, steps), for tasks that have `lengths`. `current_share` of a stage's batches have its length, the
+    others a random one of the task's `shorter_lengths`: shorter chains for LEGO, none for text."""
     current_share: float = 0.55
     """Share of a stage's batches with the stage's length."""
     tokens_per_step: int = 1536

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from interp.tasks.base import Task, Vocab
+from interp.tasks.base import Task
 from interp.tasks.text.tokens import Role, TextVocab, take_tokenizer
+from interp.tasks.vocab import Vocab
 
 MARKS: dict[str, tuple[Role | None, ...]] = {
     "[PAD]": ("pad", None, "end", "sep"),
@@ -134,7 +135,7 @@ def rows_of(task: Task, tokenizer: Any, *, symbols: Mapping[str, str] | None = N
             tokens; two task tokens with one row; a tokenizer with more ids than rows.
     """
     names, symbols = task.vocab.names, dict(symbols or {})
-    if isinstance(task.vocab, TextVocab):
+    if task.is_language:
         raise ValueError(
             "the task is text, whose tokens are those of a tokenizer, not symbols with one row each. Train the source "
             "itself on it: interp.train."

@@ -4,7 +4,6 @@ import hashlib
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,8 @@ from interp.core.randomness import derived_generator
 from interp.core.verbs import prepare_model
 from interp.evaluation.evaluate import held_out
 from interp.tasks.base import Batch, Task
-from interp.tasks.text.task import Text
+from interp.tasks.check import check_task
+from interp.tasks.registry import where
 from interp.training.objectives import (
     check_contrastive,
     contrastive_loss,
@@ -67,11 +67,12 @@ def train(
         The trained model in evaluation mode, with its learning curves and manifest.
 
     Raises:
-        ValueError: a model or settings that do not fit the task, an unavailable device, a folder with another run, or a
-            loss that is not finite.
+        ValueError: an inconsistent task, a model or settings that do not fit it, an unavailable device, a folder with
+            another run, or a loss that is not finite.
     """
     if not isinstance(model, FullyConnected):
         prepare_model(model, "train")
+    check_task(task)
     settings = settings or recipe_for(task)
     chosen = None if device is None else check_device(device)
     _check_fit(model, task, settings)
@@ -79,6 +80,7 @@ def train(
     manifest = {
         "seed": seed,
         "task": task.describe(),
+        "task_class": where(type(task)),
         "outcomes": list(task.outcomes),
         "chance": task.chance,
         "config": model.cfg.to_dict(),
@@ -96,10 +98,10 @@ def train(
             model.load_state_dict(files.load_model().state_dict())
             if chosen is not None:
                 model.to("cpu")
-            return TrainingRun(model=model.eval(), history=tuple(files.read_metrics()), manifest=manifest)
+            return TrainingRun.on(task, model=model.eval(), history=tuple(files.read_metrics()), manifest=manifest)
     with on_device(model, chosen):
         history = _Trainer(model, task, settings, seed, files, on_record).run()
-    return TrainingRun(model=model.eval(), history=tuple(history), manifest=manifest)
+    return TrainingRun.on(task, model=model.eval(), history=tuple(history), manifest=manifest)
 
 
 class _Trainer:
@@ -221,13 +223,11 @@ class _Trainer:
         stage = s.stage_at(step)
         if stage is None:
             return self.task.sample(self._batch_size(self.task.n_ctx), generator=generator)
-        if isinstance(self.task, Text):
-            return self.task.sample(self._batch_size(stage), generator=generator, n_ctx=stage)
-        length = stage
-        if stage > 2 and float(torch.rand(1, generator=generator)) >= s.current_share:
-            length = int(torch.randint(2, stage, (1,), generator=generator))
-        n = self._batch_size(self.task.n_ctx * length // self.task.n_vars)
-        return self.task.sample(n, generator=generator, n_vars=length)
+        length, shorter = stage, self.task.shorter_lengths(stage)
+        if shorter and float(torch.rand(1, generator=generator)) >= s.current_share:
+            length = int(torch.randint(shorter.start, shorter.stop, (1,), generator=generator))
+        n = self._batch_size(self.task.tokens_of_length(length))
+        return self.task.sample_length(n, length, generator=generator)
 
     def _batch_size(self, sequence: int) -> int:
         return self.settings.batch_size or max(1, self.settings.tokens_per_step // sequence)
@@ -279,10 +279,11 @@ def _check_fit(model: Model, task: Task, settings: TrainSettings) -> None:
         raise ValueError(f"n_ctx of the model is {cfg.n_ctx}; the task has sequences of {task.n_ctx}.")
     if cfg.attention == "bidirectional" and task.attention == "causal":
         raise ValueError("attention of the model is bidirectional; it would see the answers of a causal task.")
-    if getattr(task, "next_sentence", False) and getattr(cfg, "n_token_types", 0) < 2:
+    types = task.config_fields(task.default_family).get("n_token_types", 0)
+    if getattr(cfg, "n_token_types", 0) < types:
         raise ValueError(
-            "the task has two sentences, but this model has fewer than two token types to distinguish them. Use "
-            "interp.config_for(task), or next_sentence=False."
+            f"the task needs {types} token types to distinguish its sentences; this model has fewer. Use "
+            f"interp.config_for(task), or next_sentence=False."
         )
     if settings.depth_range is not None and not 1 <= settings.depth_range[0] <= settings.depth_range[1] <= cfg.n_layers:
         raise ValueError(f"depth_range is {settings.depth_range}; give two depths from 1 to {cfg.n_layers}, in order.")
@@ -301,15 +302,14 @@ def _check_fit(model: Model, task: Task, settings: TrainSettings) -> None:
 
 
 def _check_curriculum(task: Task, lengths: list[int]) -> None:
-    longest, n_vars = max(lengths), getattr(task, "n_vars", None)
-    if isinstance(task, Text):
-        if longest > task.n_ctx:
-            raise ValueError(f"curriculum goes up to windows of {longest} tokens; the task's are of {task.n_ctx}.")
-        replace(task, n_ctx=min(lengths))  # raises if a window is too short
-    elif n_vars is None:
+    if not task.lengths:
         raise ValueError(f"curriculum is a schedule of lengths; a {type(task).__name__} task has only one.")
-    elif longest > n_vars:
-        raise ValueError(f"curriculum goes up to length {longest}; the task has chains of at most {n_vars}.")
+    for length in (min(lengths), max(lengths)):
+        if length not in task.lengths:
+            raise ValueError(
+                f"curriculum has the length {length}; the lengths of this task go from {task.lengths.start} to "
+                f"{task.lengths.stop - 1}."
+            )
 
 
 def _fingerprint(model: Model) -> str:

@@ -10,7 +10,8 @@ import interp
 from hooks import Transformer
 from hooks.modules import visible_keys
 from interp.tasks import Lego
-from interp.tasks.base import Batch, Vocab
+from interp.tasks.base import Batch
+from interp.tasks.vocab import Vocab
 
 
 def only_tokens(tokens, attention_mask=None):

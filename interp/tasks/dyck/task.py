@@ -1,6 +1,6 @@
 """The bounded Dyck task: predict the next bracket in nested brackets of bounded depth."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import torch
@@ -9,10 +9,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks.modules.basic import check_choice
-from interp.tasks.base import AttentionKind, Batch, Score, Split, TaskDefaults, Vocab, vocab_of
+from interp.tasks.base import AttentionKind, Batch, Score, Split, Task
 from interp.tasks.dyck import brackets
 from interp.tasks.dyck.brackets import END, PAD, START, Nesting, bracket_names, closer, is_closer, nesting
 from interp.tasks.dyck.words import StepChances, prefix_chances, sample_words, word_chances
+from interp.tasks.vocab import Vocab, vocab_of
 
 Words = Literal["prefixes", "complete"]
 LossOn = Literal["all", "closers"]
@@ -35,7 +36,7 @@ class DyckBatch(Batch):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dyck(TaskDefaults):
+class Dyck(Task):
     """Next-token prediction on words of nested brackets of several types, at most `max_depth` deep.
 
     At depth 0 a bracket opens, at the maximal depth the innermost one closes; in between a bracket opens with
@@ -72,7 +73,8 @@ class Dyck(TaskDefaults):
     """Next tokens in the training loss: `all`, or only `closers` (the paper's released setting)."""
     score_from: int = 0
     """First position that is scored."""
-    attention: AttentionKind = field(default="causal", init=False)
+
+    disjoint_splits = False
 
     def __post_init__(self):
         for name in ("n_types", "max_depth", "length"):
@@ -112,14 +114,44 @@ class Dyck(TaskDefaults):
         return ("hard", "all", f"hard {CRITERION}", f"all {CRITERION}")
 
     @property
+    def audited_outcomes(self) -> tuple[str, ...]:
+        """Accuracy of the most likely closer; the paper's criterion is left out."""
+        return ("hard", "all")
+
+    @property
     def chance(self) -> float:
         return 1 / self.n_types
 
+    @property
+    def attention(self) -> AttentionKind:
+        return "causal"
+
+    @property
+    def title(self) -> str:
+        return "bounded Dyck"
+
+    @property
+    def description(self) -> str:
+        """Types, depth, q, words and loss."""
+        kind = "prefixes of" if self.words == "prefixes" else "complete words of up to"
+        language = f"{self.n_types} types to depth {self.max_depth}, q = {self.q}"
+        return f"bounded Dyck: {language}; {kind} {self.length} brackets, loss on {self.loss_on}"
+
+    @property
+    def default_family(self) -> str:
+        return "dyck_gpt"
+
+    def config_fields(self, family: str) -> dict[str, Any]:
+        """The bracket states of a minimal first layer."""
+        return {"n_types": self.n_types, "max_depth": self.max_depth} if family == "dyck_minimal" else {}
+
+    def recipe(self) -> dict[str, Any]:
+        """Enough steps for two layers of width 50 on prefixes of 28."""
+        return {"steps": 700, "batch_size": 24, "learning_rate": 6e-3, "weight_decay": 0.0}
+
     def describe(self) -> dict:
         """Settings as plain values, for a manifest."""
-        values = asdict(self)
-        del values["attention"]
-        return {"task": "dyck", **values}
+        return {"task": "dyck", **asdict(self)}
 
     @classmethod
     def from_description(cls, values: dict) -> "Dyck":
@@ -164,6 +196,7 @@ class Dyck(TaskDefaults):
             labels=labels,
             supervised=torch.ones(pos, dtype=torch.bool),
             attention_mask=None if real.all() else real,
+            target_mask=None if real.all() else real,
             due=torch.where(real, found.top_type, -1),
             after_closer=is_closer(tokens),
             depth=found.depth,
@@ -241,6 +274,14 @@ class Dyck(TaskDefaults):
     def nesting(self, batch: Batch) -> Nesting:
         """Depth and open brackets after each token of a batch."""
         return nesting(batch.tokens, self.max_depth)
+
+    def text(self, tokens: Int[Tensor, " pos"]) -> str:
+        """The brackets, without `[START]`."""
+        return self.vocab.decode(tokens[tokens != START])
+
+    def default_texts(self) -> tuple[str, ...]:
+        """The staircase of all types."""
+        return (self.staircase(),)
 
     def staircase(self, *kinds: int, repeat: int = 1) -> str:
         """Text `((((  ))))` for each of the types (default: all), to the maximal depth: every type and depth once.

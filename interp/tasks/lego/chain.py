@@ -1,10 +1,16 @@
 """Parse LEGO sentences from text, and describe the chain of a sentence for display."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from interp.tasks.lego.task import Lego, LegoBatch
+
+if TYPE_CHECKING:
+    from interp.view.page import Section
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +52,30 @@ def chain_of(task: Lego, batch: LegoBatch, row: int = 0) -> Chain:
         values=tuple(task.group.points[index] for index in batch.labels[row].tolist()),
         clause_of=tuple(order),
         clause_of_word=tuple(clause_of_word),
+    )
+
+
+def chain_section(task: Lego, batch: LegoBatch, answers: Int[Tensor, "1 target"]) -> "Section":
+    """Section of a report with one sentence, its chain, and the answers of the model."""
+    from interp.view.chain import chain_svg, sentence_html
+    from interp.view.page import Section
+
+    chain = chain_of(task, batch)
+    index_of = {clause: index for index, clause in enumerate(chain.clause_of)}
+    picture = chain_svg(
+        root=chain.root,
+        variables=chain.variables,
+        operations=chain.operations,
+        values=chain.values,
+        answers=[task.group.points[index] for index in answers[0].tolist()],
+    )
+    sentence = sentence_html(chain.words, chain.clause_of_word, [index_of[c] for c in range(task.n_vars)])
+    return Section(
+        title="Example sentence and its chain",
+        text="Every clause defines one variable as an operation on another. The clauses are in random order; the small "
+        "number is the position in the chain of the variable that a clause defines. To predict a value, the model must "
+        "follow the chain back to the root, or find a shortcut.",
+        html=sentence + picture,
     )
 
 

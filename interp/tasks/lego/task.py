@@ -1,25 +1,20 @@
 """The LEGO task: resolve a chain of group operations whose clauses are in random order."""
 
-from dataclasses import asdict, dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from hooks.modules.basic import check_choice
-from interp.tasks.base import (
-    AttentionKind,
-    Batch,
-    Score,
-    Split,
-    TaskDefaults,
-    Vocab,
-    logits_at_targets,
-    vocab_of,
-)
-from interp.tasks.lego.groups import Z2, GroupAction
+from interp.tasks.base import Batch, Split, Task
+from interp.tasks.lego.groups import Z2, GroupAction, ready_made
+from interp.tasks.vocab import Vocab, vocab_of
+
+if TYPE_CHECKING:
+    from interp.view.page import Section
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 SentenceFormat = Literal["paper", "compact"]
@@ -39,7 +34,7 @@ class LegoBatch(Batch):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lego(TaskDefaults):
+class Lego(Task):
     """Sentences like `a=+1;b=-a;` with shuffled clauses; the value of every variable is predicted.
 
     Variable i is `v_i = g_i . v_{i-1}` with `v_0 = g_0 . root`. Each sentence draws letters without replacement, and
@@ -48,8 +43,11 @@ class Lego(TaskDefaults):
     A hash of its content assigns each sentence to one split: three quarters to training, one eighth each to
     validation and test. Held-out sentences never occur in training, for any seed.
 
+    The loss is the cross entropy in nats, mean over the supervised variables.
+
     Source: LEGO (arXiv:2206.04301) Section 2 and released data. Differs: the paper draws values and derives signs,
-    which for a group acting on itself is the same distribution; its splits are independent draws.
+    which for a group acting on itself is the same distribution; its splits are independent draws; it has one logit and
+    binary cross entropy where Z2 has two logits here.
 
     Raises:
         ValueError: fewer than one variable, more variables than letters, no supervised variables or some out of
@@ -70,7 +68,9 @@ class Lego(TaskDefaults):
     """`random`, or `chain`: clauses in the order of the chain."""
     sentence_format: SentenceFormat = "paper"
     """`paper`: `[BOS]`, five tokens a clause (`b = - a ;`), `[EOS]`. `compact`: three tokens a clause (`b - a`)."""
-    attention: AttentionKind = field(default="bidirectional", init=False)
+
+    text_options: ClassVar = {"group": (str, "Z2 (signs) or S3 (permutations). Default: Z2.")}
+    command_line_defaults: ClassVar = {"n_vars": 4, "association": "mimic"}
 
     def __post_init__(self):
         object.__setattr__(self, "alphabet", tuple(self.alphabet))
@@ -112,6 +112,21 @@ class Lego(TaskDefaults):
     @property
     def n_ctx(self) -> int:
         return self.clause_length * self.n_vars + (2 if self.sentence_format == "paper" else 0)
+
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        """The values of a variable."""
+        return tuple(self.group.points)
+
+    @property
+    def title(self) -> str:
+        return "LEGO"
+
+    @property
+    def description(self) -> str:
+        """Length, group, supervised variables and format."""
+        chain = f"chains of {self.n_vars} variables in {self.group.name}"
+        return f"LEGO: {chain}, {len(self.supervised or ())} of them supervised, {self.sentence_format} format"
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -232,19 +247,43 @@ class Lego(TaskDefaults):
             values.append(value)
         return torch.stack(values, 1)
 
-    def loss(self, logits: Float[Tensor, "batch pos d_vocab_out"], batch: Batch) -> Float[Tensor, ""]:
-        """Cross entropy in nats, mean over the supervised variables.
+    def read(self, text: str) -> LegoBatch:
+        """Parse one sentence; see `interp.tasks.read_sentence`."""
+        from interp.tasks.lego.chain import read_sentence
 
-        Source: LEGO released code. Differs: two logits and cross entropy for Z2, instead of one logit and BCE.
-        """
-        chosen = logits_at_targets(logits, batch)[:, batch.supervised]
-        return F.cross_entropy(chosen.flatten(0, 1), batch.labels[:, batch.supervised].flatten())
+        return read_sentence(self, text)
 
-    def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: Batch) -> Score:
-        """Correct answers and cross entropy of every variable."""
-        loss = F.cross_entropy(at_targets.transpose(1, 2), batch.labels, reduction="none")
-        right = (self.answers(at_targets) == batch.labels).to(loss.dtype)
-        return Score(right=right, loss=loss, total=torch.ones_like(loss))
+    def example(self, batch: LegoBatch, answers: Int[Tensor, "1 target"]) -> "Section":
+        """The sentence and its chain, with the model's answers."""
+        from interp.tasks.lego.chain import chain_section
+
+        return chain_section(self, batch, answers)
+
+    @property
+    def lengths(self) -> range:
+        """Chain lengths."""
+        return range(1, self.n_vars + 1)
+
+    def shorter_lengths(self, length: int) -> range:
+        """All shorter chains of two variables or more."""
+        return range(2, length)
+
+    def tokens_of_length(self, length: int) -> int:
+        """Tokens of a clause, times the length."""
+        return self.n_ctx * length // self.n_vars
+
+    def sample_length(self, n: int, length: int, *, generator: torch.Generator) -> LegoBatch:
+        """Sample chains of a length."""
+        return self.sample(n, generator=generator, n_vars=length)
+
+    def recipe(self) -> dict[str, Any]:
+        """Mimicking, and a curriculum over lengths."""
+        return {"curriculum": curriculum_to(self.n_vars), "association": "mimic"} if self.n_vars > 1 else {}
+
+    @classmethod
+    def from_options(cls, **options: Any) -> "Lego":
+        """Build the task; the group is given by name."""
+        return cls(**options | ({"group": ready_made(options["group"])} if "group" in options else {}))
 
     def probe_labels(self, batch: LegoBatch) -> dict[str, Int[Tensor, "batch target"]]:
         """Probe labels at each variable: its `value`, and the `operation` of its clause."""
@@ -278,6 +317,16 @@ class Lego(TaskDefaults):
             "same_clause": own.expand(len(tokens), -1, -1),
             "special": special[:, None, :].expand(-1, pos, -1),
         }
+
+
+def curriculum_to(n_vars: int) -> tuple[tuple[int, int], ...]:
+    """Curriculum stages (chain length, steps) up to chains of `n_vars`, for models of width 64 with mimicking.
+
+    Tested up to chains of six; for longer ones a last stage of 900 steps is a guess. Empty for chains of one.
+    """
+    measured = ((2, 80), (3, 270), (4, 350), (5, 500), (6, 800))
+    stages = tuple(stage for stage in measured if stage[0] <= n_vars)
+    return (*stages, (n_vars, 900)) if n_vars > measured[-1][0] else stages
 
 
 _SPLITS = ("train", "validation", "test")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks.modules.basic import check_choice
-from interp.tasks.base import AttentionKind, Batch, Score, Split, Vocab, logits_at_targets, vocab_of
+from interp.tasks.base import AttentionKind, Batch, Score, Split, Task, logits_at_targets
 from interp.tasks.template.families import ready_templates
 from interp.tasks.template.language import (
     Alphabet,
@@ -23,8 +23,9 @@ from interp.tasks.template.language import (
     names_of,
     read_template,
     size_of,
-    substitution,
 )
+from interp.tasks.template.strings import TemplateBatch, parse_string, template_table, undecided_pairs
+from interp.tasks.vocab import Vocab, vocab_of
 
 Form = Literal["real", "symbolic", "next_token"]
 CLS = "[CLS]"
@@ -32,19 +33,7 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TemplateBatch(Batch):
-    """Strings of templates. One target, the label; in next-token form one target per token."""
-
-    answer_fields = ("labels", "values")
-
-    template: Int[Tensor, " batch"]
-    """Index of the template of each string."""
-    values: Float[Tensor, "batch target"]
-    """Real labels; zeros in the other forms."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Template:
+class Template(Task):
     """Predict the label of strings like `t3 t7 t3`: a template whose wildcards are replaced by distinct symbols.
 
     Training, validation and test strings use disjoint alphabets, so a solution must depend on which symbols are equal
@@ -75,6 +64,11 @@ class Template:
     test: Alphabet = 100
     weights: tuple[float, ...] = ()
     """Sampling weights of the templates; default: equal."""
+
+    text_options: ClassVar = {
+        "templates": (list[str], "A ready-made family (aba_abb, copy, ...) or a template, 'aba -> +1'; repeatable.")
+    }
+    command_line_defaults: ClassVar = {"d_model": 32, "n_heads": 4}
 
     def __post_init__(self):
         given = ready_templates(self.templates) if isinstance(self.templates, str) else self.templates
@@ -162,6 +156,49 @@ class Template:
         return 1 / (len(self.values) or self.d_vocab)
 
     @property
+    def answer_names(self) -> tuple[str, ...]:
+        """The real labels, or the tokens."""
+        return tuple(f"{value:+g}" for value in self.values) or tuple(self.vocab.names)
+
+    @property
+    def disjoint_splits(self) -> bool:
+        """True unless a template has no wildcard, and so is the same in every split."""
+        return all(one.wildcards for one in self.labelled)
+
+    @property
+    def title(self) -> str:
+        return "template strings"
+
+    @property
+    def description(self) -> str:
+        """Templates, form and number of training symbols."""
+        more = f" and {len(self.labelled) - 4} more" if len(self.labelled) > 4 else ""
+        shown = ", ".join(map(str, self.labelled[:4])) + more
+        return f"templates: {shown}; {self.form} labels, {size_of(self.train)} training symbols"
+
+    @property
+    def default_family(self) -> str:
+        return "template"
+
+    def recipe(self) -> dict[str, Any]:
+        """One string per training symbol, as in the paper; the best validation loss; a higher rate for b_h."""
+        steps = {"steps": 300, "batch_size": 128, "n_train": size_of(self.train), "eval_every": 25, "keep": "best"}
+        return steps | {"learning_rate": 2e-3, "weight_decay": 0.0, "vo_identity_rate": 10.0}
+
+    @classmethod
+    def from_options(cls, **options: Any) -> "Template":
+        """Build the task; `templates` is a list: the name of a family, or templates as text."""
+        if given := options.get("templates"):
+            a_family = len(given) == 1 and "->" not in given[0]
+            options["templates"] = given[0] if a_family else tuple(given)
+        return cls(**options)
+
+    @classmethod
+    def command_line_sizes(cls, family: str | None, sizes: dict[str, Any]) -> dict[str, Any]:
+        """Heads of width 16 and an MLP of twice the width, for the preset of this task."""
+        return sizes if family not in (None, "template") else {"d_head": 16, "d_mlp": 2 * sizes["d_model"], **sizes}
+
+    @property
     def n_wildcards(self) -> int:
         """Largest number of wildcards of a template."""
         return max(len(one.wildcards) for one in self.labelled)
@@ -235,25 +272,9 @@ class Template:
         )
 
     def read(self, text: str) -> TemplateBatch:
-        """Parse one example, such as `t3 t7 t3` or, if unambiguous, `t3t7t3`.
-
-        Raises:
-            ValueError: an unknown symbol, or a string that matches no template.
-        """
-        tokens = text.split()
-        if len(tokens) == 1 and text.strip() not in self.vocab.ids:
-            tokens = self.vocab.words(self.vocab.encode(text))
-        unknown = [token for token in tokens if token not in self.vocab.ids]
-        if unknown:
-            shown = " ".join(self.vocab.names[:20])
-            raise ValueError(f"the string {text!r} has the unknown symbol {unknown[0]!r}; known are {shown} ...")
-        for index, one in enumerate(self.labelled):
-            found = substitution(tokens, one, fixed=self.fixed)
-            if found is not None:
-                ids = [self.vocab.ids[symbol] for symbol in found.values()] + [0] * (self.n_wildcards - len(found))
-                return self.fill(torch.tensor([index]), torch.tensor([ids]))
-        shown = ", ".join(str(one) for one in self.labelled[:6])
-        raise ValueError(f"the string {text!r} matches none of the {len(self.labelled)} templates ({shown}).")
+        """Parse one example, such as `t3 t7 t3` or, if unambiguous, `t3t7t3`; see `parse_string`."""
+        index, symbols = parse_string(text, self.labelled, self.vocab, fixed=self.fixed)
+        return self.fill(torch.tensor([index]), torch.tensor([symbols + [0] * (self.n_wildcards - len(symbols))]))
 
     def disjoint_strings(self, copies: int) -> Int[Tensor, "template copy pos"]:
         """Fill every template `copies` times without repeating a symbol; ids may exceed the vocabulary.
@@ -267,14 +288,7 @@ class Template:
 
     @cached_property
     def _table(self) -> Int[Tensor, "template column"]:
-        """Tokens and label of each template: n for its n-th wildcard, -1 - id for a fixed token, 0 for a real label."""
-        rows = []
-        for one in self.labelled:
-            number = {wildcard: index for index, wildcard in enumerate(one.wildcards)}
-            columns = [*one.tokens, *([one.label] if isinstance(one.label, str) else [])]
-            row = [number[token] if token in number else -1 - self.fixed.index(token) for token in columns]
-            rows.append([*row, *([0] if isinstance(one.label, float) else [])])
-        return torch.tensor(rows)
+        return template_table(self.labelled, fixed=self.fixed)
 
     @cached_property
     def _label_index(self) -> Int[Tensor, " template"]:
@@ -300,10 +314,10 @@ class Template:
     def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: TemplateBatch) -> Score:
         """Correctness of the label, and its squared error (real) or cross entropy (tokens)."""
         answer, label = at_targets[:, -1:], batch.labels[:, -1:]
-        if self.form == "real":
-            loss = (answer[..., 0] - batch.values.to(answer)).square()
-        else:
+        if self.form != "real":
             loss = F.cross_entropy(answer.transpose(1, 2), label, reduction="none")
+        else:
+            loss = (answer[..., 0] - batch.values.to(answer)).square()
         right = (self.answers(answer) == label).to(loss.dtype)
         return Score(right=right, loss=loss, total=torch.ones_like(loss))
 
@@ -328,16 +342,9 @@ class Template:
         symbol = tokens >= len(self.fixed)
         elsewhere = ~torch.eye(pos, dtype=torch.bool, device=tokens.device)
         same = (tokens[:, :, None] == tokens[:, None, :]) & symbol[:, None] & elsewhere
-        undecided = self._undecided.to(tokens.device)
+        undecided = F.pad(undecided_pairs(self._table[:, :-1]), (0, int(self.cls or 0), 0, int(self.cls or 0)))
+        undecided = undecided.to(tokens.device)
         found = {"same_symbol": same, "same_template_position": undecided.expand(len(tokens), -1, -1)}
         if self.cls:
             found["special"] = (tokens == self.fixed.index(CLS))[:, None].expand(-1, pos, -1)
         return found
-
-    @cached_property
-    def _undecided(self) -> Bool[Tensor, "query key"]:
-        """Pairs of positions that are equal in some template and different in another."""
-        rows = self._table[:, :-1]
-        equal = rows[:, :, None] == rows[:, None, :]
-        undecided = equal.any(0) & ~equal.all(0)
-        return F.pad(undecided, (0, 1, 0, 1)) if self.cls else undecided

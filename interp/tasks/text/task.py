@@ -1,7 +1,7 @@
 """Language modelling: next-token or masked-token prediction on a corpus, with a byte-pair tokenizer."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks.modules.basic import check_choice
-from interp.tasks.base import AttentionKind, Batch, Score, Split, TaskDefaults, logits_at_targets
+from interp.tasks.base import AttentionKind, Batch, Score, Split, Task, logits_at_targets
 from interp.tasks.text.corpus import Corpus
 from interp.tasks.text.streams import (
     Marks,
@@ -34,7 +34,7 @@ NOTHING = -100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text(TaskDefaults):
+class Text(Task):
     """Next-token or masked-token prediction on windows of a corpus.
 
     `next_token`: every position but the last predicts the next token. A window begins anywhere in the concatenated
@@ -68,6 +68,14 @@ class Text(TaskDefaults):
     """Vocabulary size of the tokenizer trained on the training documents; default: 2048."""
     tokenizer: Any = None
     """Tokenizer to use instead: a `tokenizers.Tokenizer` or a fast tokenizer of transformers."""
+
+    is_language = True
+    disjoint_splits = False  # documents are disjoint, but a window may occur in two of them
+    text_options: ClassVar = {
+        "corpus": (str, "python (the standard library's sources) or a folder of text files."),
+        "pattern": (str, "Files to read from a corpus folder. Default: **/*.txt."),
+    }
+    command_line_defaults: ClassVar = {"d_model": 128, "n_heads": 4, "n_layers": 4}
 
     def __post_init__(self):
         if isinstance(self.corpus, str) and self.corpus != "python":
@@ -150,6 +158,55 @@ class Text(TaskDefaults):
     def chances(self) -> tuple[float, ...]:
         """Accuracy of uniform guessing for each outcome: 1/2 for the next sentence."""
         return (self.chance, *((0.5,) if self.next_sentence else ()))
+
+    @property
+    def title(self) -> str:
+        return "text"
+
+    @property
+    def description(self) -> str:
+        """Corpus, objective and length."""
+        predicted = {"next_token": "the next token", "masked": "masked tokens"}[self.objective]
+        more = " and whether the second sentence is the next one" if self.next_sentence else ""
+        source = self.corpus.describe()["source"]  # type: ignore[union-attr]
+        return f"text ({source}): predict {predicted}{more}; windows of {self.n_ctx} tokens"
+
+    @property
+    def default_family(self) -> str:
+        """`gpt`; masked: `bert`; with next sentences: `bert_encoder`."""
+        if self.objective == "next_token":
+            return "gpt"
+        return "bert_encoder" if self.next_sentence else "bert"
+
+    @property
+    def default_sizes(self) -> dict[str, Any]:
+        """Four layers of four heads, width 128."""
+        return {"d_model": 128, "n_heads": 4, "n_layers": 4}
+
+    def config_fields(self, family: str) -> dict[str, Any]:
+        """A tied embedding for `gpt`, and token types for two sentences."""
+        tied = {"tied_embedding": True} if family == "gpt" else {}
+        return tied | ({"n_token_types": 2} if self.next_sentence else {})
+
+    @property
+    def lengths(self) -> range:
+        """Tokens of a window."""
+        return range(self._frame + 2, self.n_ctx + 1)
+
+    def sample_length(self, n: int, length: int, *, generator: torch.Generator) -> TextBatch:
+        """Sample windows of a length."""
+        return self.sample(n, generator=generator, n_ctx=length)
+
+    def recipe(self) -> dict[str, Any]:
+        """400 steps of 2048 tokens, enough for the grammar of a small corpus."""
+        return {"steps": 400, "tokens_per_step": 2048, "decay_share": 0.2, "n_eval": 128, "eval_every": 100}
+
+    @classmethod
+    def from_options(cls, *, pattern: str = "**/*.txt", **options: Any) -> "Text":
+        """Build the task; `corpus` is a folder of the files of a pattern, or `python`."""
+        if options.get("corpus", "python") != "python":
+            options["corpus"] = Corpus.from_folder(options["corpus"], pattern)
+        return cls(**options)
 
     def describe(self) -> dict:
         """Settings as plain values, for a manifest; corpus and tokenizer by source and fingerprint."""

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
-from interp.tasks.base import Vocab
+from interp.tasks.vocab import Vocab
 
 KINDS = ("name", "keyword", "number", "operator", "space", "newline", "other", "special")
 """Coarse kinds of token; probe labels are indices into this tuple."""

@@ -209,8 +209,7 @@ def _check_settings(kernels: Sequence[Kernel], regularisation: Sequence[float], 
 
 def check_task(task: Template, verb: str) -> None:
     """Raise ValueError unless the task is a template task with real labels."""
-    if not isinstance(task, Template):
-        raise ValueError(f"task is {type(task).__name__}; {verb} is about templates: give a Template task.")
+    Template.require(task, f"{verb} is about templates: give a Template task.")
     if task.form != "real":
         raise ValueError(
             f"the task's form is {task.form!r}; {verb} needs 'real': labels that are numbers, predicted at [CLS]. "

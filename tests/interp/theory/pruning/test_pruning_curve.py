@@ -18,7 +18,8 @@ from hooks.modules import Linear
 from interp.core.randomness import derived_generator
 from interp.core.statistics import pooled_interval, proportion_interval
 from interp.evaluation.evaluate import score_batch
-from interp.tasks.base import Batch, Score, Vocab
+from interp.tasks.base import Batch, Score
+from interp.tasks.vocab import Vocab
 from interp.theory.pruning import curve
 from interp.theory.pruning.curve import By, PruningCurve, pruning_curve
 
