@@ -47,10 +47,19 @@ class PerplexityResult(Result):
         return self._table({"target": self.targets}, "perplexity", "low", "high", "loss", n=self.n)
 
     def plot(self) -> "alt.TopLevelMixin":
-        """A point and an interval per target."""
+        """A point and an interval per target, on a logarithmic axis from 1 to uniform guessing, the dashed line."""
         from interp.view.charts import dots
 
-        return dots(self.to_dataframe(), x="target", y="perplexity", title=f"perplexity, n = {self.n} windows")
+        chance = float(self.chance)
+        return dots(
+            self.to_dataframe(),
+            x="target",
+            y="perplexity",
+            rule=chance,
+            domain=(min(1.0, *self.low), max(chance, *self.high)),
+            log_y=True,
+            title=f"perplexity, n = {self.n} windows, chance {self.chance}",
+        )
 
 
 def perplexity(model: Model, task: Task, *, n: int = 500, split: Split = "test", seed: int = 0) -> PerplexityResult:

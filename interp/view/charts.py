@@ -148,6 +148,7 @@ def dots(
     rule: float | None = None,
     series: str | None = None,
     domain: tuple[float, float] = (0.0, 1.0),
+    log_y: bool = False,
 ) -> alt.TopLevelMixin:
     """A point with its interval (`low`, `high`) for each category, side by side per series.
 
@@ -155,6 +156,7 @@ def dots(
         table: Columns x, y, `low`, `high`, and series.
         rule: y value of a dashed line, such as chance.
         domain: Ends of the y axis, default: 0 and 1.
+        log_y: Use a logarithmic y axis.
     """
     order = list(dict.fromkeys(table[x]))
     extra: dict[str, Any] = {}
@@ -164,7 +166,7 @@ def dots(
     across = alt.X(f"{x}:N", sort=order, title=x, axis=alt.Axis(labelAngle=0))
     base = alt.Chart(table)
     tooltip = [alt.Tooltip(f"{x}:N"), *numbers(y, "low", "high")]
-    scale = alt.Scale(domain=list(domain))
+    scale = alt.Scale(domain=list(domain), type="log" if log_y else alt.Undefined)
     layers: list[Any] = [
         base.mark_rule(strokeWidth=2).encode(across, alt.Y("low:Q", title=y, scale=scale), alt.Y2("high:Q"), **extra),
         base.mark_point(filled=True, size=55, opacity=1).encode(

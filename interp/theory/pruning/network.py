@@ -118,6 +118,11 @@ def random_network(
     return model.eval().requires_grad_(False)
 
 
+def scale_of(network: Transformer) -> float:
+    """The largest product of two weights of a random network, in absolute value."""
+    return max(float(module.weight.abs().max()) for module in linears(network).values()) ** 2
+
+
 def check_network(network: Transformer, cfg: TransformerConfig, candidates: int, n_layers: int) -> Layout:
     """Layout of a target in a random network. Raises ValueError if it is too small or of another shape."""
     layout, has = layout_of(cfg, candidates), network.cfg

@@ -30,6 +30,7 @@ from interp.theory.pruning.network import (
     layout_of,
     random_layers,
     random_network,
+    scale_of,
     trimmed,
 )
 from interp.theory.pruning.result import PruningResult, pruning_result, within_tolerance
@@ -81,9 +82,10 @@ def prune_to_transformer(
         target: A transformer with layers of Eq. 6 (`block="dyck"`) and ReLU; not changed.
         task: Task to sample half of the sequences from, the others being random tokens; if None, all are random.
         candidates: Random numbers to choose from, for each weight of the target.
-        rescale: Accept a target outside the theorem's ball, and scale the random weights by its largest norm.
+        rescale: Accept a target outside the theorem's ball, and scale the random weights that are drawn by its largest
+            norm.
         tolerance: Largest error of any logit accepted, over the sampled sequences; if None, any.
-        network: Random network to prune, not changed; if None, one is drawn from `seed`.
+        network: Random network to prune, not changed, at its own scale; if None, one is drawn from `seed`.
         n: Number of sequences.
         seed: Seed of the random network and the inputs.
 
@@ -108,7 +110,8 @@ def prune_to_transformer(
     pruned = within_tolerance(
         make, sampled_error, candidates=candidates, tolerance=tolerance, fixed=network is not None
     )
-    return _result(exact, pruned, tokens, candidates=candidates, scale=scale, seed=seed)
+    used = scale if network is None else scale_of(network)
+    return _result(exact, pruned, tokens, candidates=candidates, scale=used, seed=seed)
 
 
 def prune_to_layer(

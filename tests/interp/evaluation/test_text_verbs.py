@@ -75,7 +75,24 @@ def test_perplexity_is_exp_of_the_mean_loss(learned, tmp_path):
     assert np.array_equal(loaded.low, found.low)
     assert str(loaded).startswith("perplexity on 40 test windows, chance 320\n")
     assert found.to_dataframe()["target"].tolist() == list(task.outcomes)
-    assert found.plot().to_dict()
+    drawn = found.plot().to_dict()
+    assert drawn["title"] == "perplexity, n = 40 windows, chance 320"
+    chance, interval, point = (layer["encoding"]["y"] for layer in drawn["layer"])
+    assert chance["datum"] == 320
+    assert interval["scale"] == point["scale"] == chance["scale"] == {"type": "log", "domain": [1.0, 320]}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "domain"), [(0.9, 1.5, [0.9, 320]), (300.0, 500.0, [1.0, 500.0]), (2.0, 3.0, [1.0, 320])]
+)
+def test_the_perplexity_axis_contains_one_chance_and_every_interval(low, high, domain):
+    middle = np.array([2.5, (low * high) ** 0.5])
+    found = PerplexityResult(
+        targets=("a", "b"), perplexity=middle, low=np.array([2.0, low]), high=np.array([3.0, high]),
+        loss=np.log(middle), chance=320, n=9, split="test",
+    )  # fmt: skip
+    point = found.plot().to_dict()["layer"][-1]
+    assert point["encoding"]["y"]["scale"]["domain"] == domain
 
 
 def test_perplexity_of_an_untrained_model():

@@ -86,6 +86,17 @@ def test_kept_weights_are_the_random_ones():
     assert 0 < result.fraction_kept < 0.02
 
 
+def test_a_given_network_is_pruned_and_reported_at_its_own_scale():
+    target = target_of()
+    for scale in (1.0, 9.0):
+        source = random_network(target.cfg, candidates=12, scale=scale, seed=4)
+        found = prune_to_transformer(target, candidates=12, rescale=True, network=source, n=8)
+        used = max(weight.abs().max() for name, weight in source.weights.named_parameters() if weight.ndim == 2)
+        assert found.scale == pytest.approx(float(used) ** 2)
+        assert found.scale == pytest.approx(scale, rel=1e-2)
+        assert found.scale <= scale
+
+
 def test_trimmed_network_is_smaller_and_equal():
     target = target_of()
     network = prune_network(random_network(target.cfg, candidates=10), target, 10).network
