@@ -2,7 +2,9 @@
 
 import os
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from test_imports import ORDER
@@ -10,6 +12,7 @@ from test_imports import ORDER
 import interp
 from hooks import Transformer
 from hooks.model.blocks import BLOCKS
+from interp.core.verbs import USES
 from interp.heads import kinds
 from interp.tasks import Lego
 
@@ -38,12 +41,15 @@ def test_every_snippet_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("interp.heads.kinds._KINDS", dict(kinds._KINDS))  # what a snippet registers ends with it
     monkeypatch.setattr("hooks.model.blocks.BLOCKS", dict(BLOCKS))
+    monkeypatch.setattr("interp.core.verbs.USES", dict(USES))
     if "runs/demo" in snippets(page):
         task = Lego(n_vars=2, sentence_format="compact")
         model = Transformer(interp.config_for(task, n_layers=1, d_model=16))
         interp.train(model, task, interp.TrainSettings(steps=2, n_eval=20), folder="runs/demo/model")
     before = set(os.listdir(tmp_path))
-    exec(compile(snippets(page), page.name, "exec"), {"__name__": page.stem})
+    module = ModuleType(page.stem)
+    monkeypatch.setitem(sys.modules, page.stem, module)  # so that classes of a snippet are found by their module
+    exec(compile(snippets(page), page.name, "exec"), module.__dict__)
     if page.name == "README.md":
         assert (tmp_path / "runs/mine/report.html").stat().st_size > 100_000
     elif page not in GUIDES:

@@ -24,7 +24,7 @@ _HEADS: dict[str, tuple[Use, ...]] = {
     "attn.W_O": _READ,
 }
 _ABLATION = _HEADS | {"hook_resid_pre": _BOTH, "attn.hook_z": _BOTH, "hook_attn_out": _BOTH}
-USES: Mapping[str, Mapping[str, tuple[Use, ...]]] = {
+USES: dict[str, Mapping[str, tuple[Use, ...]]] = {
     "evaluate": {},
     "probe": {"blocks.0.hook_resid_pre": _READ, "hook_resid_post": _READ},
     "probe with verify=True": {"blocks.0.hook_resid_pre": _BOTH, "hook_resid_post": _BOTH},
