@@ -19,9 +19,7 @@ from hooks.adapters.bridge.weights import attention_scale
 Use = Literal["read", "edit"]
 
 BATCH, POS = 3, 6
-STRETCH = 2
-"""Distance of neighbouring positions in the tests of `position_ids`."""
-REFUSALS = (TypeError, ValueError, RuntimeError, IndexError, NotImplementedError)
+REFUSALS = (TypeError, ValueError, RuntimeError, LookupError, AssertionError)
 """Errors of a bridge that does not accept an input."""
 
 
@@ -166,14 +164,14 @@ def _test(bridge: Any, tokens: Int[Tensor, "batch pos"], generator: torch.Genera
     edits = EditTests(reads, generator)
     cells: dict[Any, Cell] = {(name, "read"): cell for name, cell in edits.read_cells().items()}
     cells |= {(name, "edit"): cell for name, cell in edits.cells.items()}
-    positions, offset = _positions(bridge, tokens, logits, same)
+    positions, offset = _positions(reads)
     return Capabilities(
         cells=cells,
-        attention="causal" if causal else "bidirectional",
+        attention="causal" if reads.causal else "bidirectional",
         attn_scale=attention_scale(bridge.cfg, bridge.cfg.d_head),
-        attention_mask=_mask(bridge, tokens, same),
+        attention_mask=_mask(reads),
         position_ids=positions,
-        token_type_ids=_types(bridge, tokens, logits, same),
+        token_type_ids=_types(reads),
         position_offset=offset,
         positions_in_layers=positions.ok and _positions_in_layers(reads, edits, offset),
         pattern_before_z=_pattern_before_z(reads),
@@ -191,50 +189,60 @@ def _pattern_before_z(reads: ReadTests) -> bool:
     return True
 
 
-def _mask(bridge: Any, tokens: Tensor, same: Tolerance) -> Cell:
-    """Whether padding at either end is hidden."""
+def _mask(reads: ReadTests) -> Cell:
+    """Whether padding at either end is hidden from real tokens: in logits, patterns and head outputs."""
+    tokens, same = reads.tokens, reads.same
+    patterns, outputs = (reads.firsts(f"attn.hook_{name}") for name in ("pattern", "z"))
     for end in (0, -1):
         mask, other = torch.ones_like(tokens), tokens.clone()
         mask[:, end], other[:, end] = 0, tokens[:, end].roll(1)
+        real = mask[0].bool()
         try:
-            one, two = (bridge(each, attention_mask=mask)[mask.bool()] for each in (tokens, other))
-        except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
-            return Cell("missing", why=f"the bridge refuses it: {str(error)[:80]}")
-        if same.changed(one, two):
+            one, two = (run(reads.bridge, each, record=reads.names, attention_mask=mask) for each in (tokens, other))
+        except REFUSALS as error:
+            return Cell("missing", why=f"the bridge refuses it: {_first_line(error)}")
+        pairs = [(one[0], two[0]), *((one[1][point], two[1][point]) for point in outputs)]
+        seen = any(float(one[1][point][:, :, real, end].max()) > same.eps for point in patterns)
+        if seen or any(same.changed(a[:, real], b[:, real]) for a, b in pairs):
             return Cell("ignored", why="real tokens see padding")
     return Cell("works")
 
 
-def _positions(bridge: Any, tokens: Tensor, logits: Tensor, same: Tolerance) -> tuple[Cell, int]:
+def _positions(reads: ReadTests) -> tuple[Cell, int]:
     """Whether positions can be given, and the id of the first."""
-    count = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+    count = _count(reads.tokens)
     try:
         for offset in range(4):
-            if not same.equal(bridge(tokens, position_ids=count + offset), logits):
-                continue
-            far = bridge(tokens, position_ids=STRETCH * count + offset)
-            return (Cell("works") if same.changed(far, logits) else Cell("ignored")), offset
+            if reads.same.equal(reads.bridge(reads.tokens, position_ids=count + offset), reads.logits):
+                changed = reads.changed_by(position_ids=count.roll(1, -1) + offset)
+                return Cell("works" if changed else "ignored"), offset
     except REFUSALS as error:
-        return Cell("missing", why=f"the bridge refuses them: {str(error)[:80]}"), 0
+        return Cell("missing", why=f"the bridge refuses them: {_first_line(error)}"), 0
     return Cell("misleading", why="positions 0, 1, 2 ... do not give the logits without positions"), 0
 
 
-def _types(bridge: Any, tokens: Tensor, logits: Tensor, same: Tolerance) -> Cell:
-    """Whether token types change the logits."""
-    kinds = torch.zeros_like(tokens)
+def _types(reads: ReadTests) -> Cell:
+    """Whether token types have an effect."""
+    kinds = torch.zeros_like(reads.tokens)
     kinds[:, 1:] = 1
     try:
-        other = bridge(tokens, token_type_ids=kinds)
+        return Cell("works" if reads.changed_by(token_type_ids=kinds) else "ignored")
     except REFUSALS as error:
-        return Cell("missing", why=f"the bridge refuses them: {str(error)[:80]}")
-    return Cell("works") if same.changed(other, logits) else Cell("ignored")
+        return Cell("missing", why=f"the bridge refuses them: {_first_line(error)}")
 
 
 def _positions_in_layers(reads: ReadTests, edits: EditTests, offset: int) -> bool:
-    """Whether positions change the logits when the input of every layer is fixed."""
-    count = torch.arange(reads.tokens.shape[1], device=reads.tokens.device).expand_as(reads.tokens)
-    logits, _ = run(reads.bridge, reads.tokens, edits.fixed, position_ids=STRETCH * count + offset)
-    return reads.same.changed(logits, reads.logits)
+    """Whether positions have an effect when the input of every layer is fixed."""
+    positions = _count(reads.tokens).roll(1, -1) + offset
+    return reads.changed_by(edits.fixed, sites=LAYER_SITES, position_ids=positions)
+
+
+def _count(tokens: Tensor) -> Tensor:
+    return torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error)[:80] or type(error).__name__
 
 
 def _without_layer(text: str) -> str:

@@ -1,6 +1,6 @@
 """Tests of what each hook point of a bridge is, by the activations recorded there in one pass."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -20,7 +20,8 @@ class ReadTests:
     Args:
         bridge: The bridge to test, in evaluation mode.
         tokens: A few sequences; in each, the token at position 3 is the first token again.
-        causal: Whether later keys are masked.
+        causal: Whether later tokens have no effect on the logits. Attribute `causal`: whether they are masked, which is
+            not so if a pattern has later keys, but nothing reads its head.
     """
 
     def __init__(self, bridge: Any, tokens: Int[Tensor, "batch pos"], *, causal: bool):
@@ -28,6 +29,7 @@ class ReadTests:
         self.cfg, self.names = bridge.cfg, recorded_points(bridge)
         self.logits, self.seen = run(bridge, tokens, record=self.names)
         self.same = Tolerance(self.logits.dtype)
+        self.with_other_values = self._with_other_values()
         self.cells: dict[str, Cell] = {}
         self.points: dict[str, list[str]] = {}
         """All hook points that passed the test of a name, in the order of the tests."""
@@ -37,6 +39,36 @@ class ReadTests:
         self.check("hook_pos_embed", self._pos_embed)
         self.check("ln_final.hook_normalized", self._normalized)
         self.layers = [LayerReadTests(self, layer) for layer in range(self.cfg.n_layers)]
+
+    def _with_other_values(self) -> dict[str, Tensor]:
+        """Activations with random values at every position, which show any pattern, also if the model's are zero."""
+        generator, drawn = torch.Generator().manual_seed(1), {}
+        for layer in range(self.cfg.n_layers):
+            for point in CANDIDATES["attn.hook_v"]:
+                if (v := self.seen.get(f"blocks.{layer}.{point}")) is not None:
+                    drawn[f"blocks.{layer}.{point}"] = torch.randn(v.shape, generator=generator).to(v)
+        return run(self.bridge, self.tokens, drawn, self.names)[1]
+
+    def firsts(self, site: str) -> list[str]:
+        """The hook points that serve a site of layers."""
+        points = [self.points[f"blocks.{layer}.{site}"] for layer in range(self.cfg.n_layers)]
+        return [one[0] for one in points if one]
+
+    def changed_by(
+        self, edits: Mapping[str, Tensor] | None = None, *, sites: Iterable[str] = CANDIDATES, **inputs: Any
+    ) -> bool:
+        """Whether further inputs of the bridge change logits or an activation.
+
+        Args:
+            edits: Activations to set, by hook point.
+            sites: The sites whose activations are compared.
+            inputs: Passed to the bridge.
+        """
+        logits, seen = run(self.bridge, self.tokens, edits, self.names, **inputs)
+        served = [name for name in self.value if name in sites or name.split(".", 2)[-1] in sites]
+        points = [self.points[name][0] for name in served]
+        pairs = [(logits, self.logits), *((seen[point], self.seen[point]) for point in points)]
+        return any(found.shape != clean.shape or self.same.changed(found, clean) for found, clean in pairs)
 
     def check(self, name: str, test: Test) -> None:
         """Test the candidate hook points of a canonical name, and record the result."""
@@ -154,12 +186,23 @@ class LayerReadTests:
             return f"its shape is {tuple(x.shape)}"
         if (x < 0).any() or not self.same.equal(x.sum(-1), torch.ones_like(x[..., 0])):
             return "its rows do not sum to one"
-        if self.model.causal and x.triu(1).any():
-            return "it attends to later keys, which the logits do not depend on"
         z, v = self.value("attn.hook_z"), self.value("attn.hook_v")
         if z is None or v is None:
             return "it cannot be checked without z and v"
-        return "" if self.same.equal(self.mixed(x), z) else "pattern @ v is not z"
+        if not self.same.equal(self.mixed(x, v), z):
+            return "pattern @ v is not z"
+        if self.model.causal and x.triu(1).any():
+            if not self._mixes_other_values():
+                return "it attends to later keys, which the logits do not depend on"
+            self.model.causal = False
+        return ""
+
+    def _mixes_other_values(self) -> bool:
+        """Whether pattern @ v is z with random values in place of the model's."""
+        points = [self.model.points[f"{self.prefix}attn.hook_{name}"][0] for name in ("v", "z")]
+        pattern = self.model.with_other_values.get(self.prefix + "attn.hook_pattern")
+        v, z = map(self.model.with_other_values.get, points)
+        return pattern is not None and v is not None and self.same.equal(self.mixed(pattern, v), z)
 
     def _scores(self, x: Tensor) -> str:
         pattern = self.value("attn.hook_pattern")
@@ -205,7 +248,7 @@ class LayerReadTests:
         post = self.value("mlp.hook_post")
         if post is None or x.shape != post.shape:
             return "it cannot be checked against the activation after the non-linearity"
-        return "it is after the non-linearity" if self.same.equal(x, post) else ""
+        return "it is after the non-linearity" if x.any() and self.same.equal(x, post) else ""
 
     def _check_weights(self) -> None:
         """A matrix is right if the activation that it was tested with is."""
@@ -231,10 +274,10 @@ class LayerReadTests:
         later = torch.ones(self.pos, self.pos, dtype=torch.bool, device=q.device).triu(1)
         return scores.masked_fill(later, -torch.inf) if self.model.causal else scores
 
-    def mixed(self, pattern: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch query head d_head"]:
+    def mixed(
+        self, pattern: Float[Tensor, "batch head query key"], v: Float[Tensor, "batch pos some_heads d_head"]
+    ) -> Float[Tensor, "batch query head d_head"]:
         """pattern @ v."""
-        v = self.value("attn.hook_v")
-        assert v is not None
         return (pattern @ self._per_head(v).transpose(1, 2)).transpose(1, 2)
 
     def _per_head(self, x: Tensor) -> Tensor:

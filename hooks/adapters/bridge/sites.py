@@ -1,7 +1,8 @@
 """Canonical sites of a bridge, the hook points that may serve them, and forward passes that set and record them."""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -90,17 +91,50 @@ def run(
         inputs: Passed to the bridge.
     """
     seen: dict[str, Tensor] = {}
-
-    def put(value: Tensor) -> Callable[..., Tensor]:
-        return lambda activation, hook: value.clone()
-
-    hooks = [(name, put(value)) for name, value in (edits or {}).items()]
+    hooks = [(name, _put(value)) for name, value in (edits or {}).items()]
     hooks += storing(record, seen, read=lambda activation: activation.detach().clone())
+    with _hooked(bridge, hooks):
+        logits = bridge(tokens, **inputs)
+    return logits.detach(), seen
+
+
+def reaches(
+    bridge: Any, tokens: Int[Tensor, "batch pos"], edits: Mapping[str, Tensor], point: str, out: str | None
+) -> bool:
+    """Whether the output of one hook point is computed from the activation set at another, by torch's graph.
+
+    Unlike a comparison of values, this also works where all weights between the two are zero.
+
+    Args:
+        bridge: The bridge to run.
+        tokens: Token ids.
+        edits: Activations to set, by hook point; one of them at `point`.
+        point: Where the activation is set.
+        out: The later hook point; if None, the logits.
+    """
+    source = edits[point].clone().requires_grad_(True)
+    seen: dict[str, Tensor] = {}
+    hooks: list[tuple[str, Callable]] = [(name, _put(value)) for name, value in {**edits, point: source}.items()]
+    if out is not None:
+        hooks += storing([out], seen)
+    with torch.enable_grad(), _hooked(bridge, hooks):
+        logits = bridge(tokens)
+        result = logits if out is None else seen[out]
+        if not result.requires_grad:
+            return False
+        return torch.autograd.grad(result.sum(), source, allow_unused=True)[0] is not None
+
+
+def _put(value: Tensor) -> Callable[..., Tensor]:
+    return lambda activation, hook: value.clone()
+
+
+@contextmanager
+def _hooked(bridge: Any, hooks: list[tuple[str, Callable]]) -> Iterator[None]:
     with warnings.catch_warnings():  # a bridge may warn of an edit that it ignores; here that is a test result
         warnings.simplefilter("ignore")
         with bridge.hooks(fwd_hooks=hooks):
-            logits = bridge(tokens, **inputs)
-    return logits.detach(), seen
+            yield
 
 
 class Tolerance:
@@ -121,6 +155,10 @@ class Tolerance:
         change = float((wanted - before).abs().max())
         rounding = 64 * self.eps * float(before.abs().max())
         return bool((found - wanted).abs().max() <= max(change / 50, rounding))
+
+    def visible(self, wanted: Tensor, before: Tensor) -> bool:
+        """So different from `before` that `same_change` would not accept an edit without effect."""
+        return not self.same_change(before, wanted, before)
 
     def changed(self, found: Tensor, before: Tensor) -> bool:
         """Different by more than rounding."""
