@@ -24,9 +24,9 @@ from .heads.show import show_attention as show_attention
 from .probing.probe import probe as probe
 from .reporting.report import report as report
 from .reporting.report import report_run as report_run
+from .tasks.check import check_task as check_task
 from .theory.balance import balance_violation as balance_violation
 from .theory.pruning.curve import pruning_curve as pruning_curve
-from .theory.sign_counting import sign_counting as sign_counting
 from .training.configs import config_for as config_for
 from .training.pretrained import pretrained as pretrained
 from .training.settings import TrainSettings as TrainSettings

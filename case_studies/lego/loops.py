@@ -14,7 +14,7 @@ from case_studies.lego.generalisation import LARGE, TOO_SHORT, plain_depth
 from case_studies.lego.percolation import layers_in_words, probe_layers, straightness
 from case_studies.lego.shortcut import BROKEN
 from interp.heads.classify import classify_heads
-from interp.theory.sign_counting import sign_counting
+from interp.theory.signs import sign_counting
 from interp.view.points import scatter
 
 TIED = ("plain-tied", "long-tied", "long-stochastic")

@@ -18,7 +18,7 @@ from case_studies.frame.evidence import Evidence
 from case_studies.lego.curves import accuracy_rows, depth_curves, learning_chart
 from case_studies.lego.generalisation import LARGE
 from case_studies.lego.starts import NO_TIME
-from interp.theory.sign_counting import sign_counting
+from interp.theory.signs import sign_counting
 
 LEAST = 0.1
 """Smallest accuracy above chance on the last variable at which sign counting is measured."""

@@ -10,4 +10,5 @@ from .pruning.curve import PruningCurve as PruningCurve
 from .pruning.result import PruningResult as PruningResult
 from .pruning.shared_matrix import IndistinguishableResult as IndistinguishableResult
 from .pruning.shared_matrix import indistinguishable as indistinguishable
-from .sign_counting import SignCountingResult as SignCountingResult
+from .signs import SignCountingResult as SignCountingResult
+from .signs import sign_counting as sign_counting

@@ -18,8 +18,8 @@ from interp.known_answers import lego_loop
 from interp.known_answers.lego.shortcut import lego_shortcut
 from interp.tasks import S3, Dyck, Lego
 from interp.tasks.lego.groups import cyclic
-from interp.theory import sign_counting as module
-from interp.theory.sign_counting import MEASURES, SignCountingResult, broken, flipped, sign_counting
+from interp.theory import signs as module
+from interp.theory.signs import MEASURES, SignCountingResult, broken, flipped, sign_counting
 
 PAPER = Lego(n_vars=4, n_supervised=2)
 COMPACT = Lego(n_vars=4, sentence_format="compact", alphabet="abcdefgh")
