@@ -20,7 +20,7 @@ from hooks.adapters.bridge import BridgeModel
 from hooks.interventions.replacements import HeadInputs, Replacement
 from hooks.model.stack import TransformerStack
 from hooks.model.storing import storing
-from hooks.modules import take
+from hooks.modules import has_hooks, take
 
 TOKENS_PER_PASS = 1024
 """Several heads are replaced per pass, in copies of the batch, up to this number of tokens: more is slower on CPU."""
@@ -69,6 +69,10 @@ class AblationEngine:
         tokens: Token ids.
         read_at: Positions to return logits for; if None, all. Fewer positions cost less.
         inputs: Further arguments of the model's forward pass: `attention_mask`, `position_ids`.
+
+    Raises:
+        ValueError: a hook of the caller's at a point that the engine resumes from, where it would act twice or not at
+            all.
     """
 
     def __init__(
@@ -79,6 +83,8 @@ class AblationEngine:
         read_at: Int[Tensor, "batch read"] | None = None,
         **inputs: Any,
     ):
+        if isinstance(model, TransformerStack):
+            _check_hooks(model)
         self.model, self.tokens, self.read_at = model, tokens, read_at
         self.attention_mask: Bool[Tensor, "batch pos"] | None = inputs.get("attention_mask")
         self.position_ids: Int[Tensor, "#batch pos"] | None = inputs.get("position_ids")
@@ -230,3 +236,20 @@ class AblationEngine:
         for layer in by_layer:
             yield from storing([f"blocks.{layer}.{name}" for name in self._inputs_at], seen)
             yield f"blocks.{layer}.{self._output}", edit
+
+
+def _check_hooks(model: TransformerStack) -> None:
+    """Refuse hooks where passes resume: the input of a layer would be edited twice, the output of attention not."""
+    for layer in range(model.cfg.n_layers):
+        attention = model.block(layer).attention
+        if has_hooks(attention) or has_hooks(attention.o):
+            raise ValueError(
+                f"a torch hook is attached to the attention of layer {layer}, which replaced heads do not pass. Remove "
+                f"it, or attach it to blocks.{layer}.attn.hook_z or blocks.{layer}.hook_resid_mid."
+            )
+        for name, other in (("hook_resid_pre", "attn.hook_v"), ("hook_attn_out", "attn.hook_z")):
+            if has_hooks(model.hook_point(f"blocks.{layer}.{name}")):
+                raise ValueError(
+                    f"a hook is attached to blocks.{layer}.{name}, from which ablation resumes. Remove it, or attach "
+                    f"it to another point, such as blocks.{layer}.{other}."
+                )

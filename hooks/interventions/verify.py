@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from hooks.model.stack import TransformerStack
+from hooks.modules import hook_tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +77,9 @@ def verify(model: TransformerStack, *, seed: int = 0) -> VerifyReport:
     first = model(tokens)
     randomised = copy.deepcopy(model)
     randomised.reset_hooks(including_permanent=True)
+    for point in randomised.hook_dict.values():
+        for table in hook_tables(point):
+            table.clear()
     for parameter in randomised.parameters():
         parameter.copy_(torch.randn(parameter.shape, generator=generator) * parameter.shape[-1] ** -0.5)
     clean = randomised(tokens)
@@ -102,4 +106,4 @@ def verify(model: TransformerStack, *, seed: int = 0) -> VerifyReport:
 
 
 def _count_hooks(model: TransformerStack) -> int:
-    return sum(len(point.fwd_hooks) + len(point.bwd_hooks) for point in model.hook_dict.values())
+    return sum(len(table) for point in model.hook_dict.values() for table in hook_tables(point))

@@ -80,11 +80,18 @@ class Block(Module):
         self.mlp = None if cfg.attn_only else self.mlp_class(cfg)
 
     def forward(
-        self, resid: Float[Tensor, "batch pos d_model"], at: LayerSites, context: Context
+        self,
+        resid: Float[Tensor, "batch pos d_model"],
+        at: LayerSites,
+        context: Context,
+        attn_out: Float[Tensor, "batch pos d_model"] | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
-        """One applied layer, at the query positions."""
-        attn_out = self.attention(self.read(resid, at), context, at.attn)
-        return self.write(context.query_rows(resid), at.hook_attn_out(attn_out), at)
+        """One applied layer, at the query positions; the output of attention is computed if it is None."""
+        if attn_out is None:
+            written = at.hook_attn_out(self.attention(self.read(resid, at), context, at.attn))
+        else:
+            written = context.query_rows(attn_out)
+        return self.write(context.query_rows(resid), written, at)
 
     def read(self, resid: Tensor, at: LayerSites) -> Tensor:
         """The input of attention."""

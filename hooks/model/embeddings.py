@@ -87,15 +87,23 @@ class BracketStates:
 
 
 class TokenEmbedding(Module):
-    """One learned vector per token."""
+    """One learned vector per token, or per token type.
 
-    def __init__(self, d_vocab: int, d_model: int):
+    Args:
+        d_vocab: Number of ids.
+        d_model: Width of the vectors.
+        ids: What error texts call the ids.
+        limit: What error texts call the number of ids.
+    """
+
+    def __init__(self, d_vocab: int, d_model: int, *, ids: str = "tokens", limit: str = "d_vocab"):
         super().__init__()
+        self.ids, self.limit = ids, limit
         self.weight = nn.Parameter(torch.empty(d_vocab, d_model))
 
     def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
         """The vectors of these tokens."""
-        return look_up(self.weight, tokens, "tokens", "d_vocab")
+        return look_up(self.weight, tokens, self.ids, self.limit)
 
     def example(self, n: int, pos: int, generator: torch.Generator) -> Int[Tensor, "n pos"]:
         """Tokens that the model reads."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hooks.model.config import Block, Initialisation, TransformerConfig
 from hooks.model.embeddings import TokenEmbedding
 from hooks.model.stack import TransformerStack
-from hooks.modules import HookPoint, Identity, LayerNorm, Linear, Module, NormSites, look_up
+from hooks.modules import HookPoint, Identity, LayerNorm, Linear, Module, NormSites
 from hooks.modules.basic import check_choice
 
 Head = Literal["masked_lm", "linear", "none"]
@@ -149,7 +149,11 @@ class Encoder(TransformerStack):
         else:
             self.unembed = Linear(cfg.d_model, cfg.d_vocab_out) if cfg.head == "linear" else Identity(cfg.d_model)
         self._build_positions(cfg, width)
-        self.token_types = TokenEmbedding(cfg.n_token_types, width) if cfg.n_token_types else None
+        self.token_types = None
+        if cfg.n_token_types:
+            self.token_types = TokenEmbedding(
+                cfg.n_token_types, width, ids="token_type_ids", limit="n_token_types"
+            )
         self.norm_embed = LayerNorm(width, cfg.layer_norm_eps) if cfg.embedding_norm else None
         self.embed_up = Linear(width, cfg.d_model) if cfg.d_embedding else None
         self.pooler = Linear(cfg.d_model, cfg.d_model) if cfg.pooler else None
@@ -191,8 +195,7 @@ class Encoder(TransformerStack):
             kinds = torch.zeros_like(tokens) if token_type_ids is None else token_type_ids
             if kinds.shape != tokens.shape:
                 raise ValueError(f"token_type_ids is {tuple(kinds.shape)}; tokens is {tuple(tokens.shape)}.")
-            vectors = look_up(self.token_types.weight, kinds, "token_type_ids", "n_token_types")
-            resid = resid + self.hook_token_type_embed(vectors)
+            resid = resid + self.hook_token_type_embed(self.token_types(kinds))
         elif token_type_ids is not None:
             raise ValueError("token_type_ids is given, but n_token_types of this model is 0; remove it.")
         if self.norm_embed is not None:

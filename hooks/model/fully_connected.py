@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformer_lens.HookedRootModule import HookedRootModule
 
-from hooks.modules import HookPoint, Linear, Module, check_ids
+from hooks.model.hook_names import CheckedHooks
+from hooks.modules import HookPoint, Linear, LinearWeights, Module, check_ids
 from hooks.modules.basic import check_choice
 
 Inputs = Literal["one_hot", "one_hot_and_equality", "shared_embedding"]
@@ -75,7 +75,7 @@ class FullyConnectedConfig:
         return cls(**values)
 
 
-class FullyConnected(Module, HookedRootModule):
+class FullyConnected(Module, CheckedHooks):
     """A multi-layer perceptron on a string of tokens, with the same output at every position.
 
     `model(tokens)` gives (batch, pos, d_vocab_out), like a transformer, and is trained and scored in the same way. Hook
@@ -103,7 +103,9 @@ class FullyConnected(Module, HookedRootModule):
             equalities = cfg.n_ctx**2 if cfg.inputs == "one_hot_and_equality" else 0
             fan_in += equalities
             self.columns = nn.Parameter(_uniform((cfg.n_ctx * cfg.d_vocab, widths[0]), fan_in, generator))
-            self.first = Linear(equalities, widths[0])
+            self.first = (
+                Linear(equalities, widths[0]) if equalities else LinearWeights(0, widths[0], instead="hook_pre.0")
+            )
         later = [Linear(d_in, d_out) for d_in, d_out in pairwise(widths)]
         for layer, inputs in ((self.first, fan_in), *((layer, layer.weight.shape[1]) for layer in later)):
             layer.weight.data = _uniform(tuple(layer.weight.shape), inputs, generator)

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from hooks.hardcoded.head_patterns import HeadPattern, has_learned
 from hooks.model.config import TransformerConfig
-from hooks.modules import HookPoint, Module, NormSites
+from hooks.modules import HookPoint, NormSites, Sites
 
 
-class AttentionSites(Module):
+class AttentionSites(Sites):
     """Hook points inside attention, and the pattern of each head; queries and keys exist only if a head is learned."""
 
     def __init__(self, cfg: TransformerConfig, attention: Any, patterns: tuple[HeadPattern, ...]):
@@ -59,7 +59,7 @@ class AttentionSites(Module):
         return rearrange(self._attention[0].o.weight, "d (h e) -> h e d", h=self._heads)
 
 
-class MLPSites(Module):
+class MLPSites(Sites):
     """Hook points before and after the nonlinearity of the MLP."""
 
     def __init__(self, mlp: Any):
@@ -74,7 +74,7 @@ class MLPSites(Module):
     b_out = property(lambda self: self._mlp[0].w_out.bias_or_zero)
 
 
-class LayerSites(Module):
+class LayerSites(Sites):
     """All hook points of one applied layer, (batch, pos, d_model) unless noted."""
 
     hook_out_is_single_residual_stream = True  # TransformerLens's logit lens reads this

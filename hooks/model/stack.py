@@ -152,10 +152,7 @@ class TransformerStack(LensModel, Module, CheckedHooks):
 
     def _layer(self, layer: int, resid: Tensor, context: Context, attn_out: Tensor | None = None) -> Tensor:
         at, block = self.blocks[layer], self.block(layer)
-        resid = at.hook_resid_pre(resid)
-        if attn_out is not None:
-            return block.write(context.query_rows(resid), context.query_rows(attn_out), at)
-        return block(resid, at, context)
+        return block(at.hook_resid_pre(resid), at, context, attn_out)
 
     def _check_input(self, tokens: Tensor, attention_mask: Tensor | None, depth: int | None) -> None:
         if tokens.ndim != 2:

@@ -1,6 +1,6 @@
 """Building blocks of every model: modules, hook points, affine maps, LayerNorm, and rows of tables and tensors."""
 
-from typing import Any, get_args
+from typing import Any, NoReturn, get_args
 
 import torch
 import torch.nn.functional as F
@@ -25,14 +25,49 @@ class HookPoint(hook_points.HookPoint):
     """TransformerLens's hook point, skipped in one step while no hook is attached."""
 
     def __call__(self, x: Tensor) -> Tensor:
+        # has_hooks(self), without the cost of a call
         if self._forward_hooks or self._backward_hooks or self._forward_pre_hooks or self._backward_pre_hooks:
             return super().__call__(x)
         return x
 
 
-def has_hooks(point: HookPoint) -> bool:
-    """True if a hook is attached to this hook point."""
-    return bool(point.fwd_hooks or point.bwd_hooks)
+def hook_tables(module: nn.Module) -> tuple[dict[int, Any], ...]:
+    """torch's tables of the hooks of a module, one per kind; TransformerLens's hooks are in them too."""
+    return module._forward_hooks, module._backward_hooks, module._forward_pre_hooks, module._backward_pre_hooks
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """True if any hook is attached: by TransformerLens or by torch's own methods, forward or backward."""
+    return any(hook_tables(module))
+
+
+class NeverCalled(nn.Module):
+    """A module that no forward pass calls, only its weights or hook points are used: it refuses torch's own hooks."""
+
+    @property
+    def instead(self) -> str:
+        """The hook points to use instead."""
+        raise NotImplementedError
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise ValueError(
+            f"a torch hook on this {type(self).__name__} would be ignored: no forward pass calls the module. "
+            f"Attach it to a hook point instead: {self.instead}."
+        )
+
+    register_forward_hook = _refuse
+    register_forward_pre_hook = _refuse
+    register_backward_hook = _refuse
+    register_full_backward_hook = _refuse
+    register_full_backward_pre_hook = _refuse
+
+
+class Sites(NeverCalled, Module):
+    """Hook points under one name: of a layer, of attention, of an MLP or of a norm."""
+
+    @property
+    def instead(self) -> str:
+        return ", ".join(point.name or name for name, point in self.named_children() if isinstance(point, HookPoint))
 
 
 class Linear(nn.Module):
@@ -51,6 +86,18 @@ class Linear(nn.Module):
     def bias_or_zero(self) -> Float[Tensor, " d_out"]:
         """The bias, or zeros where there is none."""
         return self.bias if self.bias is not None else self.weight.new_zeros(self.weight.shape[0])
+
+
+class LinearWeights(NeverCalled, Linear):
+    """A `Linear` whose weights are used without calling it; `instead` names the hook points of its output."""
+
+    def __init__(self, d_in: int, d_out: int, *, bias: bool = True, instead: str):
+        super().__init__(d_in, d_out, bias=bias)
+        self._instead = instead
+
+    @property
+    def instead(self) -> str:
+        return self._instead
 
 
 class Identity(nn.Module):
@@ -91,7 +138,7 @@ class TiedReadOut(nn.Module):
         return self.weight.new_zeros(len(self.weight))
 
 
-class NormSites(Module):
+class NormSites(Sites):
     """Hook points of one LayerNorm: its scale and its output."""
 
     def __init__(self, norm: Any):
