@@ -245,11 +245,15 @@ def _check_hooks(model: TransformerStack) -> None:
         if has_hooks(attention) or has_hooks(attention.o):
             raise ValueError(
                 f"a torch hook is attached to the attention of layer {layer}, which replaced heads do not pass. Remove "
-                f"it, or attach it to blocks.{layer}.attn.hook_z or blocks.{layer}.hook_resid_mid."
+                f"it, or attach it to blocks.{layer}.attn.hook_z."
             )
-        for name, other in (("hook_resid_pre", "attn.hook_v"), ("hook_attn_out", "attn.hook_z")):
-            if has_hooks(model.hook_point(f"blocks.{layer}.{name}")):
+        before = f"blocks.{layer - 1}.hook_resid_post" if layer else "hook_embed"
+        instead = {
+            f"blocks.{layer}.hook_resid_pre": before,
+            f"blocks.{layer}.hook_attn_out": f"blocks.{layer}.attn.hook_z",
+        }
+        for name, other in instead.items():
+            if has_hooks(model.hook_point(name)):
                 raise ValueError(
-                    f"a hook is attached to blocks.{layer}.{name}, from which ablation resumes. Remove it, or attach "
-                    f"it to another point, such as blocks.{layer}.{other}."
+                    f"a hook is attached to {name}, from which ablation resumes. Remove it, or attach it to {other}."
                 )

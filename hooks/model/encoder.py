@@ -151,9 +151,7 @@ class Encoder(TransformerStack):
         self._build_positions(cfg, width)
         self.token_types = None
         if cfg.n_token_types:
-            self.token_types = TokenEmbedding(
-                cfg.n_token_types, width, ids="token_type_ids", limit="n_token_types"
-            )
+            self.token_types = TokenEmbedding(cfg.n_token_types, width, ids="token_type_ids", limit="n_token_types")
         self.norm_embed = LayerNorm(width, cfg.layer_norm_eps) if cfg.embedding_norm else None
         self.embed_up = Linear(width, cfg.d_model) if cfg.d_embedding else None
         self.pooler = Linear(cfg.d_model, cfg.d_model) if cfg.pooler else None

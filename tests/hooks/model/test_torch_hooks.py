@@ -1,0 +1,283 @@
+"""Hooks attached in any way act or are refused: every hook point, every kind of model, training or not, any length."""
+
+import pytest
+import torch
+from torch import nn
+
+from hooks import (
+    Encoder,
+    EncoderConfig,
+    FullyConnected,
+    FullyConnectedConfig,
+    HeadPattern,
+    LegoAttention,
+    Pathways,
+    Transformer,
+    TransformerConfig,
+    presets,
+    token_maps,
+    verify,
+)
+from hooks.interventions.ablation_engine import AblationEngine
+from hooks.interventions.replacements import Zero
+from hooks.modules import HookPoint, has_hooks, hook_tables
+
+SIZES = {"d_vocab": 9, "d_model": 8, "n_heads": 2, "n_layers": 1, "n_ctx": 96}
+MIXED = (HeadPattern(kind="local", kernel=(1.0, 2.0, 0.0)), HeadPattern())
+PATHWAYS = Pathways(learned=2, association=2, cls=2, convolution=2, cls_token=1, kernel_width=3)
+ENCODER = {**SIZES, "n_token_types": 2}
+TRANSFORMERS = {
+    "pre_ln": {},
+    "post_ln": {"block": "post_ln"},
+    "causal": {"attention": "causal"},
+    "dyck": {"block": "dyck"},
+    "bare": {"block": "bare", "output_projection": False},
+    "extended": {"block": "extended"},
+    "attention_only": {"d_mlp": 0, "positions": "sinusoidal"},
+    "a I": {"qk_identity": True},
+    "a I and b I": {"qk_identity": True, "vo_identity": True},
+    "tied": {"tied": True, "n_layers": 2, "tied_embedding": True},
+    "patterns": {"head_patterns": (MIXED,)},
+    "pathways": {"n_heads": 4, "head_patterns": PATHWAYS},
+}
+MODELS = {
+    **{name: TransformerConfig(**{**SIZES, **fields}) for name, fields in TRANSFORMERS.items()},
+    "minimal": presets.dyck_minimal(n_types=1, max_depth=2, d_model=12, mlp_head=True),
+    "encoder": EncoderConfig(**ENCODER),
+    "factorised encoder": EncoderConfig(**ENCODER, d_embedding=4, tied=True, head="linear", d_vocab_out=3),
+    **{
+        inputs: FullyConnectedConfig(d_vocab=9, n_ctx=16, inputs=inputs, width=8, depth=3)
+        for inputs in ("one_hot", "one_hot_and_equality", "shared_embedding")
+    },
+}
+KINDS = [
+    "register_forward_hook",
+    "register_forward_pre_hook",
+    "register_full_backward_hook",
+    "register_full_backward_pre_hook",
+    "register_backward_hook",
+]
+
+
+def model_of(cfg):
+    classes = {FullyConnectedConfig: FullyConnected, EncoderConfig: Encoder, TransformerConfig: Transformer}
+    model, generator = classes[type(cfg)](cfg), torch.Generator().manual_seed(1)
+    for parameter in model.parameters():  # also the scalars of a I and b I, gains and biases
+        parameter.data = 0.5 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+def tokens_of(model, length):
+    generator = torch.Generator().manual_seed(2)
+    if isinstance(model, FullyConnected):
+        return torch.randint(9, (2, 16), generator=generator)
+    tokens = model.embed.example(2, length, generator)
+    return tokens if model.cfg.pathways is None else model.cfg.pathways.framed(tokens)
+
+
+def changed(activation, hook=None):
+    """Twice the activation and a ramp: neither softmax nor LayerNorm undoes it."""
+    return 2 * activation + torch.linspace(1, 2, activation.shape[-1]).to(activation)
+
+
+def each_way(model, name, tokens):
+    """Logits under one edit, attached in each of the ways there are; no hook is left."""
+    point = model.hook_dict[name]
+    yield "run_with_hooks", model.run_with_hooks(tokens, fwd_hooks=[(name, changed)])
+    model.add_hook(name, changed)
+    yield "add_hook", model(tokens)
+    model.reset_hooks()
+    handle = point.register_forward_hook(lambda module, args, out: changed(out))
+    yield "register_forward_hook", model(tokens)
+    handle.remove()
+
+
+@pytest.mark.parametrize("length", [16, 96])
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("family", MODELS)
+@pytest.mark.usefixtures("as_users_run_it")
+@torch.no_grad()
+def test_an_edit_of_any_point_attached_in_any_way_acts_and_acts_the_same(family, training, length):
+    model = model_of(MODELS[family]).train(training)
+    tokens = tokens_of(model, length)
+    clean = model(tokens)
+    for name in model.hook_dict:
+        edits = dict(each_way(model, name, tokens))
+        for way, logits in edits.items():
+            assert (logits - clean).abs().max() > 1e-3, f"an edit of {name} by {way} is ignored"
+            assert torch.equal(logits, edits["run_with_hooks"]), f"an edit of {name} by {way} differs"
+    assert torch.equal(model(tokens), clean)
+
+
+@pytest.mark.parametrize("family", MODELS)
+@torch.no_grad()
+def test_a_torch_hook_on_any_other_module_acts_or_is_refused(family):
+    for training, length in ((True, 96), (False, 16)):
+        model = model_of(MODELS[family]).train(training)
+        tokens = tokens_of(model, length)
+        clean = model(tokens)
+        refused = set()
+        for name, module in model.named_modules():
+            if isinstance(module, HookPoint | nn.ModuleList) or module is model:
+                continue
+            try:
+                handle = module.register_forward_hook(lambda module, args, out: changed(out))
+            except ValueError:
+                refused.add(name)
+                continue
+            assert (model(tokens) - clean).abs().max() > 1e-3, f"a torch hook on {name} is ignored"
+            handle.remove()
+        sites = {name.rpartition(".")[0] for name in model.hook_dict} | {
+            name for name, _ in model.named_modules() if name.removeprefix("blocks.").isdigit()
+        }
+        weights = {"first"} if family == "one_hot" else {"weights.0.attention.o"} if family == "a I and b I" else set()
+        assert refused == (sites - {"", "hook_pre"}) | weights
+
+
+@pytest.mark.parametrize("method", KINDS)
+def test_refusals_name_the_points_to_use_instead(method):
+    model = model_of(MODELS["a I and b I"])
+    expected = {
+        "blocks.0": "LayerSites would be ignored.*instead: blocks.0.hook_resid_pre, .*blocks.0.hook_resid_post",
+        "blocks.0.attn": "AttentionSites .*instead: blocks.0.attn.hook_q, .*, blocks.0.attn.hook_result",
+        "blocks.0.mlp": "MLPSites .*instead: blocks.0.mlp.hook_pre, blocks.0.mlp.hook_post",
+        "blocks.0.ln1": "NormSites .*instead: blocks.0.ln1.hook_scale, blocks.0.ln1.hook_normalized",
+        "ln_final": "NormSites .*instead: ln_final.hook_scale, ln_final.hook_normalized",
+        "weights.0.attention.o": "LinearWeights .*instead: hook_result or hook_attn_out of a layer",
+    }
+    for name, words in expected.items():
+        with pytest.raises(ValueError, match=f"a torch hook on this {words}"):
+            getattr(model.get_submodule(name), method)(print)
+    with pytest.raises(ValueError, match=r"no forward pass calls the module.*instead: hook_pre.0"):
+        getattr(model_of(MODELS["one_hot"]).first, method)(print)
+
+
+@pytest.mark.parametrize("method", KINDS[:-1])
+def test_every_kind_of_torch_hook_is_seen_and_runs(method):
+    model, calls = model_of(MODELS["pre_ln"]).train(), []
+    tokens = tokens_of(model, 96)
+    for name in ("ln_final.hook_scale", "blocks.0.attn.hook_pattern", "blocks.0.attn.hook_attn_scores", "hook_embed"):
+        point = model.hook_point(name)
+        assert not has_hooks(point)
+        handle = getattr(point, method)(lambda *args, name=name: calls.append(name))
+        assert has_hooks(point)
+        assert sum(map(len, hook_tables(point))) == 1
+        model(tokens).square().sum().backward()
+        assert calls.pop() == name
+        assert not calls
+        handle.remove()
+        assert not has_hooks(point)
+
+
+def test_a_backward_hook_of_torch_changes_gradients_like_a_bwd_hook():
+    model = model_of(MODELS["pre_ln"]).train()
+    tokens = tokens_of(model, 96)
+    weight = model.weights[0].attention.q.weight
+
+    def gradient():
+        model.zero_grad()
+        model(tokens).square().sum().backward()
+        return weight.grad.clone()
+
+    for name in ("blocks.0.ln1.hook_scale", "blocks.0.attn.hook_pattern", "blocks.0.attn.hook_q"):
+        with model.hooks(bwd_hooks=[(name, lambda grad, hook: 3 * grad)]):
+            expected = gradient()
+        handle = model.hook_point(name).register_full_backward_hook(lambda module, into, out: (3 * out[0],))
+        torch.testing.assert_close(gradient(), expected, rtol=1e-5, atol=1e-6)
+        handle.remove()
+        if "ln1" not in name:
+            assert (expected - gradient()).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("family", ["pre_ln", "bare", "a I and b I", "patterns", "pathways", "encoder", "tied"])
+@torch.no_grad()
+def test_edits_act_when_a_pass_resumes(family):
+    model = model_of(MODELS[family]).train()
+    tokens = tokens_of(model, 96)
+    resid = model.run_with_cache(tokens, names_filter="blocks.0.hook_resid_pre")[1]["blocks.0.hook_resid_pre"]
+    read_at = torch.tensor([[3, 70], [5, 6]])
+    clean = model.resume(resid, 0, tokens=tokens, read_at=read_at)
+    for name in model.hook_dict:
+        if name.startswith(("blocks.", "ln_final.")):
+            point = model.hook_point(name)
+            handle = point.register_forward_hook(lambda module, args, out: changed(out))
+            edited = model.resume(resid, 0, tokens=tokens, read_at=read_at)
+            assert (edited - clean).abs().max() > 1e-3, name
+            handle.remove()
+    block, calls = model.block(0), []
+    handle = block.register_forward_hook(lambda *args: calls.append(1))
+    model.resume(resid, 0, attn_out=torch.zeros_like(resid), tokens=tokens)
+    assert len(calls) == (2 if family == "tied" else 1)
+    handle.remove()
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("heads", [PATHWAYS, [*MIXED, HeadPattern(kind="uniform"), HeadPattern(kind="association")]])
+@torch.no_grad()
+def test_torch_hooks_on_the_points_of_lego_attention_act(heads, training):
+    attention = LegoAttention(8, heads, d_head=2).train(training)
+    generator = torch.Generator().manual_seed(3)
+    tokens = torch.randint(9, (2, 96), generator=generator)
+    tokens[:, 0] = 1
+    maps = token_maps(tokens, None, heads=attention.heads, d_vocab=9)
+    x = torch.randn(2, 96, 8, generator=generator)
+    clean = attention(x, maps)
+    points = {name: module for name, module in attention.named_modules() if isinstance(module, HookPoint)}
+    assert len(points) == 6
+    for name, point in points.items():
+        handle = point.register_forward_pre_hook(lambda module, args: (changed(args[0]),))
+        assert (attention(x, maps) - clean).abs().max() > 1e-3, name
+        handle.remove()
+
+
+def test_verify_ignores_the_callers_torch_hooks_and_leaves_them():
+    model = model_of(MODELS["pre_ln"]).eval()
+    model.hook_point("blocks.0.attn.hook_z").register_forward_hook(lambda module, args, out: out * 0)
+    assert verify(model).ok
+    assert len(model.hook_point("blocks.0.attn.hook_z")._forward_hooks) == 1
+
+
+def test_a_fully_connected_network_names_the_nearest_hook():
+    model = model_of(MODELS["one_hot"])
+    with pytest.raises(ValueError, match=r"hook name 'hook_pre.7' does not exist.*Nearest: hook_pre"):
+        model.run_with_hooks(tokens_of(model, 16), fwd_hooks=[("hook_pre.7", changed)])
+
+
+@pytest.mark.parametrize("family", ["pre_ln", "a I and b I"])
+@torch.no_grad()
+def test_ablation_under_a_callers_hook_is_right_or_refused(family):
+    model = model_of(MODELS[family]).eval()
+    tokens, output = tokens_of(model, 16), "hook_result" if model.cfg.vo_identity else "hook_z"
+    refused = set()
+    for name in model.hook_dict:
+        model.add_hook(name, changed)
+        try:
+            ablated = dict(AblationEngine(model, tokens).each_head(Zero()))
+        except ValueError:
+            refused.add(name)
+        else:
+            for (layer, head), logits in ablated.items():
+                edit = (f"blocks.{layer}.attn.{output}", Zero().hook(head=head))
+                expected = model.run_with_hooks(tokens, fwd_hooks=[edit])
+                torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3)
+        model.reset_hooks()
+    assert refused == {"blocks.0.hook_resid_pre", "blocks.0.hook_attn_out"}
+
+
+def test_ablation_says_where_a_hook_cannot_be():
+    model = model_of(MODELS["tied"])
+    tokens = tokens_of(model, 16)
+    for name, other in {
+        "blocks.0.hook_resid_pre": "hook_embed",
+        "blocks.1.hook_resid_pre": "blocks.0.hook_resid_post",
+        "blocks.1.hook_attn_out": "blocks.1.attn.hook_z",
+    }.items():
+        handle = model.hook_point(name).register_forward_hook(lambda *args: None)
+        with pytest.raises(ValueError, match=f"attached to {name}, from which ablation resumes.*attach it to {other}"):
+            AblationEngine(model, tokens)
+        handle.remove()
+    for module in (model.weights[0].attention, model.weights[0].attention.o):
+        handle = module.register_forward_hook(lambda *args: None)
+        with pytest.raises(ValueError, match=r"to the attention of layer 0.*attach it to blocks.0.attn.hook_z"):
+            AblationEngine(model, tokens)
+        handle.remove()
