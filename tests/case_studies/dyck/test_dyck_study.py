@@ -208,8 +208,10 @@ def test_quick_study_from_the_command_line(tmp_path):
         *(claim.id for claim in STUDY.claims if claim.id.startswith("pruning.") and ".shared." not in claim.id),
     ):
         assert results[name]["verdict"] == "reproduced", results[name]
-    for name in ("pruning.shared.one", "pruning.shared.two"):  # the error bar depends on trained weights, so on the CPU
+    for name in ("pruning.shared.one", "pruning.shared.two"):  # trained weights, and so the error, depend on the CPU;
+        numbers = results[name]["numbers"]  # test_dyck_shared.py requires the verdict for fixed weights
         assert results[name]["measured"] > 1, results[name]
-        assert results[name]["numbers"]["largest difference of a shared matrix"] == 0, results[name]
-        assert results[name]["numbers"]["entries kept in one mask only"] == 0, results[name]
+        assert numbers["largest difference of a shared matrix"] == 0, results[name]
+        assert numbers["entries kept in one mask only"] == 0, results[name]
+        assert numbers["largest error against the own target"] < 0.01 * results[name]["measured"], results[name]
     assert Path(tmp_path / "dyck/quick/report.html").stat().st_size > 100_000

@@ -10,6 +10,8 @@ from hooks import Transformer
 from hooks.interventions.replacements import Zero
 from interp.core.randomness import derived_generator
 from interp.heads.methods import METHODS
+from interp.known_answers.lego.variants import loop
+from interp.tasks import Lego
 from interp.tasks.base import logits_at_targets
 
 N = 300
@@ -91,6 +93,23 @@ def test_random_sets_have_the_same_size_and_no_named_heads(monkeypatch, tiny):
     assert all(len(set(heads)) == len(heads) for heads in drawn)
     assert not {(0, 0), (1, 1), (2, 3)} & {head for heads in drawn for head in heads}
     assert len({tuple(heads) for heads in drawn}) > 20
+
+
+def test_association_heads_matter_to_every_variable_but_the_first():
+    """In a hand-written loop, against random sets of idle heads: the first variable needs only its own clause."""
+    known = loop(Lego(n_vars=3), torch.Generator().manual_seed(0), idle=2)
+    kinds = ("association", "manipulation")
+    sets = {kind: [head for head, truth in known.heads.items() if truth.looks == kind] for kind in kinds}
+    result = interp.ablate_heads(known.model, known.task, heads=sets, n=64, n_random=3)
+    assert (result.clean == 1).all()
+    mean, spread = result.random_drop.mean(1), result.random_drop.std(1, ddof=1)
+    assert (mean == 0).all()
+    above = result.low > mean + 5 * spread / 3**0.5
+    assert above.tolist() == [[False, True, True], [True, True, True]]
+    assert result.drop[0, 0] == result.low[0, 0] == result.high[0, 0] == 0
+    assert abs(result.loss_rise[0, 0]) < 1e-12
+    chance = abs(1 - result.drop - known.task.chance) < 5 * (0.25 / 64) ** 0.5
+    assert chance.tolist() == above.tolist()
 
 
 def test_ablation_result_formats(trained, tiny, tmp_path):
