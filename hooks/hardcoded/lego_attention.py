@@ -203,6 +203,8 @@ class LegoAttention(HardcodedAttention):
     are projected as those of the other pathways; the paper leaves both open.
     """
 
+    hook_result = None  # only z is hooked
+
     def __init__(
         self,
         d_model: int,

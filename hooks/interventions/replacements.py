@@ -23,6 +23,9 @@ from torch import Tensor
 Hook = Callable[..., Tensor]
 
 _HEAD_AXIS = {
+    "hook_q_input": 2,
+    "hook_k_input": 2,
+    "hook_v_input": 2,
     "hook_q": 2,
     "hook_k": 2,
     "hook_v": 2,

@@ -61,6 +61,9 @@ class Block(Module):
     """LayerNorms of the block: `norm_1`, then `norm_2`, which a layer without an MLP does not have."""
     final_norm: ClassVar[bool] = False
     """Whether a LayerNorm precedes the read-out, because the residual stream is not normalised."""
+    adds_to_stream: ClassVar[bool] = False
+    """Whether the output of attention is added to the residual stream as it is; TransformerLens's path patching needs
+    it."""
     mlp_class: ClassVar[type[MLP] | type[DeepMLP]] = MLP
 
     attention: Any
@@ -87,11 +90,25 @@ class Block(Module):
         attn_out: Float[Tensor, "batch pos d_model"] | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         """One applied layer, at the query positions; the output of attention is computed if it is None."""
-        if attn_out is None:
-            written = at.hook_attn_out(self.attention(self.read(resid, at), context, at.attn))
+        if attn_out is not None:
+            return self.write(context.query_rows(resid), context.query_rows(attn_out), at)
+        read = self.read(resid, at)
+        if at.attn.hook_q_input is None:
+            written = self.attention(read, context, at.attn)
         else:
-            written = context.query_rows(attn_out)
-        return self.write(context.query_rows(resid), written, at)
+            written = self.attention.of_copies(*self._copies(resid, read, at, context), context, at.attn)
+        return self.write(context.query_rows(resid), at.hook_attn_out(written), at)
+
+    def _copies(self, resid: Tensor, read: Tensor, at: LayerSites, context: Context) -> list[Tensor]:
+        """What queries, keys and values of each head read: `read`, plus the change of it that hooks on copies of the
+        residual stream cause."""
+        query_rows = context.query_rows(resid), context.query_rows(read)
+        copies = []
+        for point, (stream, seen) in zip(at.attn.input_points, (query_rows, (resid, read), (resid, read)), strict=True):
+            edited = point(stream[:, :, None].repeat(1, 1, self.attention.n_heads, 1))
+            change = self.read(edited, at.unhooked) - self.read(stream, at.unhooked)[:, :, None]
+            copies.append(seen[:, :, None] + change)
+        return copies
 
     def read(self, resid: Tensor, at: LayerSites) -> Tensor:
         """The input of attention."""
@@ -107,6 +124,7 @@ class PreLNBlock(Block):
 
     n_norms = 2
     final_norm = True
+    adds_to_stream = True
 
     def read(self, resid: Tensor, at: LayerSites) -> Tensor:
         return self.norm_1(resid, at.ln1)
@@ -115,7 +133,8 @@ class PreLNBlock(Block):
         resid = resid + attn_out
         if self.mlp is not None and self.norm_2 is not None:
             resid = at.hook_resid_mid(resid)
-            resid = resid + at.hook_mlp_out(self.mlp(self.norm_2(resid, at.ln2), at.mlp))
+            mlp_in = resid if at.hook_mlp_in is None else at.hook_mlp_in(resid.clone())
+            resid = resid + at.hook_mlp_out(self.mlp(self.norm_2(mlp_in, at.ln2), at.mlp))
         return at.hook_resid_post(resid)
 
 

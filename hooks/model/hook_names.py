@@ -8,6 +8,7 @@ from typing import Any
 from transformer_lens import ActivationCache
 from transformer_lens.HookedRootModule import HookedRootModule
 
+from hooks.model.optional_points import SETTERS
 from hooks.modules import HookPoint
 
 Name = str | Callable[[str], bool]
@@ -66,6 +67,9 @@ class CheckedHooks(HookedRootModule):
         if name not in self.hook_dict:
             nearest = get_close_matches(name, self.hook_dict, n=3, cutoff=0.4)
             hint = f" Nearest: {', '.join(nearest)}." if nearest else " See model.hook_dict for all of them."
+            setter = SETTERS.get(name.rsplit(".", 1)[-1], "")
+            if hasattr(self, setter):
+                hint = f" model.{setter}(True) adds this kind of hook point."
             raise ValueError(f"hook name {name!r} does not exist in this model.{hint}")
 
     def _names(self, name: Name) -> list[str]:

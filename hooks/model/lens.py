@@ -24,6 +24,7 @@ class LensConfig:
     final_rms = False
     use_split_qkv_input = False
     use_attn_result = False
+    use_hook_mlp_in = False
 
     @property
     def attn_only(self) -> bool:

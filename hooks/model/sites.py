@@ -14,11 +14,17 @@ from torch import Tensor
 
 from hooks.hardcoded.head_patterns import HeadPattern, has_learned
 from hooks.model.config import TransformerConfig
+from hooks.model.optional_points import OptionalSites
 from hooks.modules import HookPoint, NormSites, Sites
 
 
-class AttentionSites(Sites):
+class AttentionSites(Sites, OptionalSites):
     """Hook points inside attention, and the pattern of each head; queries and keys exist only if a head is learned."""
+
+    hook_q_input: HookPoint | None = None  # (batch, pos, head, d_model); see `set_use_split_qkv_input`
+    hook_k_input: HookPoint | None = None
+    hook_v_input: HookPoint | None = None
+    hook_result: HookPoint | None = None  # (batch, pos, head, d_model); see `set_use_attn_result`
 
     def __init__(self, cfg: TransformerConfig, attention: Any, patterns: tuple[HeadPattern, ...]):
         super().__init__()
@@ -33,7 +39,12 @@ class AttentionSites(Sites):
         self.hook_pattern = HookPoint()  # (batch, head, query, key), rows sum to one
         self.hook_z = HookPoint()  # (batch, pos, head, d_head)
         if cfg.vo_identity:
-            self.hook_result = HookPoint()  # (batch, pos, head, d_model): z lacks b I
+            self.hook_result = HookPoint()  # z lacks b I
+
+    @property
+    def input_points(self) -> list[HookPoint]:
+        """The points of `set_use_split_qkv_input`: of queries, keys and values; none if it is off."""
+        return [point for point in (self.hook_q_input, self.hook_k_input, self.hook_v_input) if point is not None]
 
     def _input_weight(self, name: str) -> Float[Tensor, "head d_model d_head"]:
         return rearrange(self._of_all(getattr(self._attention[0], name).weight), "(h e) d -> h d e", h=self._heads)
@@ -74,10 +85,12 @@ class MLPSites(Sites):
     b_out = property(lambda self: self._mlp[0].w_out.bias_or_zero)
 
 
-class LayerSites(Sites):
+class LayerSites(Sites, OptionalSites):
     """All hook points of one applied layer, (batch, pos, d_model) unless noted."""
 
     hook_out_is_single_residual_stream = True  # TransformerLens's logit lens reads this
+    hook_mlp_in: HookPoint | None = None  # see `set_use_hook_mlp_in`
+    _unhooked: tuple["LayerSites", ...] = ()
 
     def __init__(self, cfg: TransformerConfig, block: Any, patterns: tuple[HeadPattern, ...]):
         super().__init__()
@@ -93,3 +106,15 @@ class LayerSites(Sites):
             self.mlp = MLPSites(block.mlp)
             self.hook_mlp_out = HookPoint()
         self.hook_resid_post = HookPoint()
+        if not block.adds_to_stream:  # names that make TransformerLens's path patching refuse such a layer
+            self.submodules = {"attn": None, "norm": None}
+            self.hook_aliases = {"hook_attn_out": "norm"}
+
+    def keep_unhooked(self, cfg: TransformerConfig, block: Any, on: bool) -> None:
+        """Keep sites of the same layer that no hook can be attached to, or drop them."""
+        self._unhooked = (LayerSites(cfg, block, ()),) if on else ()  # in a tuple: no part of the model
+
+    @property
+    def unhooked(self) -> "LayerSites":
+        """Sites of the same layer without hooks, to compute a part of it a second time."""
+        return self._unhooked[0]

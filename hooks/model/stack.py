@@ -12,6 +12,7 @@ from hooks.model.config import TransformerConfig
 from hooks.model.hook_names import CheckedHooks
 from hooks.model.initialise import initialise
 from hooks.model.lens import LensModel
+from hooks.model.optional_points import OptionalPoints
 from hooks.model.positions import FixedPositions, LearnedPositions
 from hooks.model.sites import LayerSites
 from hooks.modules import (
@@ -25,7 +26,7 @@ from hooks.modules import (
 )
 
 
-class TransformerStack(LensModel, Module, CheckedHooks):
+class TransformerStack(LensModel, OptionalPoints, Module, CheckedHooks):
     """The layers of a transformer, without its embedding and read-out.
 
     `Transformer` and `Encoder` add an embedding and a read-out. Hook points have TransformerLens's canonical names for

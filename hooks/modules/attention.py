@@ -114,13 +114,41 @@ class Attention(Module):
         if self._fuses(x, at):
             return self._fused(x, context, at)
         pattern = at.hook_pattern(at.hook_attn_scores(self._scores(x, context, at)).softmax(-1))
-        v = self._values(x, at)
+        return self._write(pattern, self._values(x, at), x[:, None], at)
+
+    def of_copies(
+        self,
+        for_queries: Float[Tensor, "batch query head d_model"],
+        for_keys: Float[Tensor, "batch pos head d_model"],
+        for_values: Float[Tensor, "batch pos head d_model"],
+        context: Context,
+        at: Any,
+    ) -> Float[Tensor, "batch query d_model"]:
+        """The output of attention whose heads read separate inputs for queries, keys and values."""
+        project = "b p h d, h d e -> b p h e"
+        q = at.hook_q(einsum(for_queries, at.W_Q, project) + at.b_Q)
+        k = at.hook_k(einsum(for_keys, at.W_K, project) + at.b_K)
+        scores = (q / self.scale).transpose(1, 2) @ k.permute(0, 2, 3, 1)
+        if self.a is not None:
+            scores = scores + self.a[:, None, None] * (for_queries.transpose(1, 2) @ for_keys.permute(0, 2, 3, 1))
+        pattern = at.hook_pattern(at.hook_attn_scores(_masked(scores, context)).softmax(-1))
+        v = at.hook_v(einsum(for_values, at.W_V, project) + at.b_V)
+        return self._write(pattern, v, for_values.transpose(1, 2), at)
+
+    def _write(
+        self,
+        pattern: Float[Tensor, "batch head query key"],
+        v: Float[Tensor, "batch key head d_head"],
+        x: Float[Tensor, "batch #head key d_model"],
+        at: Any,
+    ) -> Float[Tensor, "batch query d_model"]:
         z = at.hook_z((pattern @ v.transpose(1, 2)).transpose(1, 2))
-        if self.b is None:
+        if at.hook_result is None:
             return self.o(z.flatten(2))
         result = einsum(z, at.W_O, "b p h e, h e d -> b p h d")
-        identity = (pattern @ x[:, None]).transpose(1, 2) * self.b[:, None]
-        return at.hook_result(result + identity).sum(2) + self.o.bias_or_zero
+        if self.b is not None:
+            result = result + (pattern @ x).transpose(1, 2) * self.b[:, None]
+        return at.hook_result(result).sum(2) + self.o.bias_or_zero
 
     def _fuses(self, x: Tensor, at: Any) -> bool:
         return self.training and x.shape[1] >= FUSED_FROM and not pattern_is_hooked(at)
@@ -159,7 +187,11 @@ class Attention(Module):
         scores = (q / self.scale).transpose(1, 2) @ k.permute(0, 2, 3, 1)
         if self.a is not None:
             scores = scores + self.a[:, None, None] * (context.query_rows(x) @ x.transpose(1, 2))[:, None]
-        return scores if context.allowed is None else scores.masked_fill(~context.allowed[:, None], -torch.inf)
+        return _masked(scores, context)
+
+
+def _masked(scores: Float[Tensor, "batch head query key"], context: Context) -> Float[Tensor, "batch head query key"]:
+    return scores if context.allowed is None else scores.masked_fill(~context.allowed[:, None], -torch.inf)
 
 
 def _output_map(cfg: Any) -> Linear | Identity:
