@@ -124,7 +124,12 @@ class Attention(Module):
         context: Context,
         at: Any,
     ) -> Float[Tensor, "batch query d_model"]:
-        """The output of attention whose heads read separate inputs for queries, keys and values."""
+        """The output of attention whose heads read separate inputs for queries, keys and values.
+
+        Raises:
+            ValueError: a torch hook on a map that is applied head by head here, which would ignore it.
+        """
+        self._check_unhooked("q", "k", "v")
         project = "b p h d, h d e -> b p h e"
         q = at.hook_q(einsum(for_queries, at.W_Q, project) + at.b_Q)
         k = at.hook_k(einsum(for_keys, at.W_K, project) + at.b_K)
@@ -145,10 +150,20 @@ class Attention(Module):
         z = at.hook_z((pattern @ v.transpose(1, 2)).transpose(1, 2))
         if at.hook_result is None:
             return self.o(z.flatten(2))
+        self._check_unhooked("o")
         result = einsum(z, at.W_O, "b p h e, h e d -> b p h d")
         if self.b is not None:
             result = result + (pattern @ x).transpose(1, 2) * self.b[:, None]
         return at.hook_result(result).sum(2) + self.o.bias_or_zero
+
+    def _check_unhooked(self, *names: str) -> None:
+        for name in names:
+            if has_hooks(getattr(self, name)):
+                point = "hook_attn_out" if name == "o" else f"hook_{name}"
+                raise ValueError(
+                    f"a torch hook on attention.{name} would be ignored: with split inputs or head results the map is "
+                    f"applied head by head. Attach it to {point} of a layer instead."
+                )
 
     def _fuses(self, x: Tensor, at: Any) -> bool:
         return self.training and x.shape[1] >= FUSED_FROM and not pattern_is_hooked(at)

@@ -233,6 +233,18 @@ def test_what_raises(make, tokens):
             make().run_with_hooks(tokens, fwd_hooks=[(f"blocks.1.{name}", Zero().hook())])
 
 
+@pytest.mark.parametrize(("name", "point"), [("q", "hook_q"), ("k", "hook_k"), ("v", "hook_v"), ("o", "hook_attn_out")])
+def test_torch_hooks_on_maps_that_are_not_called(make, tokens, name, point):
+    model = make()
+    handle = getattr(model.weights[1].attention, name).register_forward_hook(lambda module, inputs, output: 2 * output)
+    assert not torch.allclose(model(tokens), make()(tokens))
+    (model.set_use_attn_result if name == "o" else model.set_use_split_qkv_input)(True)
+    with pytest.raises(ValueError, match=f"a torch hook on attention.{name} would be ignored.*Attach it to {point} of"):
+        model(tokens)
+    handle.remove()
+    close(model(tokens), make()(tokens))
+
+
 @pytest.mark.parametrize(("name", "settings"), [("q", {"tied": True, "attention": "causal"}), ("k", {}), ("v", {})])
 def test_direct_paths_are_the_edits_they_stand_for(make, tokens, name, settings):
     """A path from head (s, i) to head (d, j): queries of j read a stream in which i's output is replaced."""
