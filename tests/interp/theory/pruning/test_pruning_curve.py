@@ -18,7 +18,7 @@ from hooks.modules import Linear
 from interp.core.randomness import derived_generator
 from interp.core.statistics import pooled_interval, proportion_interval
 from interp.evaluation.evaluate import score_batch
-from interp.tasks.base import Batch, Score
+from interp.tasks.base import Batch, Score, Task
 from interp.tasks.vocab import Vocab
 from interp.theory.pruning import curve
 from interp.theory.pruning.curve import By, PruningCurve, pruning_curve
@@ -30,7 +30,7 @@ V = 6
 
 
 @dataclass(frozen=True)
-class Successor:
+class Successor(Task):
     """One token of six; the answer is the next one, scored `times` times. Outcomes are even and odd tokens."""
 
     times: tuple[int, ...] = (3, 1, 1, 2, 1, 1)
