@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
+from torch.nn.utils.prune import BasePruningMethod
 from transformer_lens import hook_points
 
 
@@ -98,6 +99,12 @@ class LinearWeights(NeverCalled, Linear):
     @property
     def instead(self) -> str:
         return self._instead
+
+    def register_forward_pre_hook(self, hook: Any, **options: Any) -> Any:
+        """Refuse any hook but those of torch's pruning, which change the weights, not the input."""
+        if not isinstance(hook, BasePruningMethod):
+            self._refuse()
+        return super(NeverCalled, self).register_forward_pre_hook(hook, **options)
 
 
 class Identity(nn.Module):
