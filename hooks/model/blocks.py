@@ -1,4 +1,4 @@
-"""Transformer blocks: six ways to wire attention, MLP and LayerNorm, one class each, and a registry for others.
+"""Transformer blocks: seven ways to wire attention, MLP and LayerNorm, one class each, and a registry for others.
 
 A block has two halves, so that an ablation can start in the middle of a layer: `read` maps the residual stream to the
 input of attention, `write` maps the stream and the output of attention to the next stream.
@@ -24,8 +24,8 @@ class MLP(Module):
     def __init__(self, cfg: TransformerConfig):
         super().__init__()
         self.activation = cfg.activation
-        self.w_in = Linear(cfg.d_model, cfg.d_mlp or 0)
-        self.w_out = Linear(cfg.d_mlp or 0, cfg.d_model)
+        self.w_in = Linear(cfg.d_model, cfg.d_mlp or 0, bias=cfg.mlp_bias)
+        self.w_out = Linear(cfg.d_mlp or 0, cfg.d_model, bias=cfg.mlp_bias)
 
     def forward(self, x: Float[Tensor, "batch pos d_model"], at: MLPSites) -> Float[Tensor, "batch pos d_model"]:
         """The output of the MLP."""
@@ -206,6 +206,26 @@ class BareBlock(Block):
         return at.hook_resid_post(resid)
 
 
+class NoNormBlock(Block):
+    """mid = x + Attn(x);  out = mid + MLP(mid).
+
+    Source: the layers of compiled programs (Lindner et al. 2023, arXiv:2301.05062), with `attn_bias` and `mlp_bias` off
+    and scores not scaled, and of attention-only models (Elhage et al. 2021), with `d_mlp=0`.
+    """
+
+    n_norms = 0
+
+    def read(self, resid: Tensor, at: LayerSites) -> Tensor:
+        return resid
+
+    def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
+        resid = resid + attn_out
+        if self.mlp is not None:
+            resid = at.hook_resid_mid(resid)
+            resid = resid + at.hook_mlp_out(self.mlp(resid, at.mlp))
+        return at.hook_resid_post(resid)
+
+
 class ExtendedBlock(DyckBlock):
     """mid = W_R x + LN(Attn(x));  out = DeepMLP(mid).
 
@@ -233,6 +253,7 @@ BLOCKS: dict[str, type[Block]] = {
     "minimal": MinimalBlock,
     "bare": BareBlock,
     "extended": ExtendedBlock,
+    "no_norm": NoNormBlock,
 }
 """Blocks by their name in a config."""
 

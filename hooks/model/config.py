@@ -9,7 +9,7 @@ from hooks.model.embeddings import BracketStates
 from hooks.model.lens import LensConfig
 from hooks.modules.basic import check_choice
 
-Block = Literal["pre_ln", "post_ln", "dyck", "minimal", "bare", "extended"]
+Block = Literal["pre_ln", "post_ln", "dyck", "minimal", "bare", "extended", "no_norm"]
 Attention = Literal["causal", "bidirectional"]
 Positions = Literal["learned", "linear", "sinusoidal", "none"]
 Activation = Literal["gelu", "gelu_tanh", "relu"]
@@ -49,7 +49,7 @@ class TransformerConfig(LensConfig):
     d_mlp: int | None = None
     """Hidden width of the MLP; None means `4 * d_model`, 0 means no MLP at all."""
     block: Block | str = "pre_ln"
-    """How a layer is wired; see `hooks.model.blocks` for the six equations, and `register_block` for others."""
+    """How a layer is wired; see `hooks.model.blocks` for the seven equations, and `register_block` for others."""
     attention: Attention = "bidirectional"
     """Whether a query sees later positions."""
     tied_embedding: bool = False
@@ -66,6 +66,8 @@ class TransformerConfig(LensConfig):
     """Scores are divided by this; 0 means sqrt(d_head)."""
     attn_bias: bool = True
     """Biases on queries, keys, values and the output projection."""
+    mlp_bias: bool = True
+    """Biases in the MLP; that of `extended` never has any."""
     output_projection: bool = True
     """False: the output of attention is z of all heads, concatenated; they must then fill `d_model`."""
     layer_norm_eps: float = 1e-5
@@ -202,6 +204,8 @@ class TransformerConfig(LensConfig):
                 values[name] = [
                     [{"kind": p.kind, "kernel": list(p.kernel), "token": p.token} for p in row] for row in self.rows
                 ]
+        if self.mlp_bias:
+            del values["mlp_bias"]  # as in earlier descriptions
         values["embedding"] = None if self.embedding is None else self.embedding.to_dict()
         return values
 

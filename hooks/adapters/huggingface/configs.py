@@ -195,6 +195,7 @@ def _refuse_wiring(cfg: TransformerConfig, name: str, **wiring: Any) -> None:
         "qk_identity": (False,),
         "vo_identity": (False,),
         "attn_bias": (True,),
+        "mlp_bias": (True,),
         "output_projection": (True,),
         "attn_scale": scales,
         "d_head": (cfg.d_model / cfg.n_heads,),

@@ -236,5 +236,5 @@ def reordered(known: KnownAnswer, orders: Sequence[Sequence[int]]) -> KnownAnswe
 def can_rotate(model: Transformer) -> bool:
     """Whether the stream of a model can be rotated: no part of it acts on single coordinates."""
     cfg = model.cfg
-    linear = cfg.block == "bare" or (cfg.block == "pre_ln" and cfg.layer_norm_eps >= LINEAR_EPS)
+    linear = cfg.block in ("bare", "no_norm") or (cfg.block == "pre_ln" and cfg.layer_norm_eps >= LINEAR_EPS)
     return linear and cfg.positions in ("learned", "none") and not cfg.tied_embedding and cfg.output_projection

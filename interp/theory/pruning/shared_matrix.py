@@ -36,7 +36,7 @@ MATRICES = {
 """The matrices in each layer of the random network, and the modules that hold them."""
 SINGULAR_VALUES = 36
 """Number of singular values that are reported, from the largest."""
-FREE = {"attn_scale", "init", "embedding_std", "qk_identity", "vo_identity", "tied", "attn_bias"}
+FREE = {"attn_scale", "init", "embedding_std", "qk_identity", "vo_identity", "tied", "attn_bias", "mlp_bias"}
 """Config fields in which the two targets may differ."""
 
 

@@ -31,6 +31,7 @@ ROWS = st.sampled_from([(), (SEVERAL,), ((LEARNED, UNIFORM, LEARNED), (LEARNED,)
 @given(
     block=one_of(Block), attention=one_of(Attention), positions=one_of(Positions), activation=one_of(Activation),
     init=one_of(Initialisation), tied=st.booleans(), qk_identity=st.booleans(), d_mlp=st.sampled_from([None, 0, 5]),
+    mlp_bias=st.booleans(),
     attn_scale=st.floats(0, 10), layer_norm_eps=st.floats(1e-12, 1), head_patterns=ROWS,
 )  # fmt: skip
 def test_json_round_trip(**values):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 from hooks import (
     Encoder,
@@ -33,6 +34,7 @@ TRANSFORMERS = {
     "dyck": {"block": "dyck"},
     "bare": {"block": "bare", "output_projection": False},
     "extended": {"block": "extended"},
+    "no_norm": {"block": "no_norm", "attn_bias": False, "mlp_bias": False, "activation": "relu"},
     "attention_only": {"d_mlp": 0, "positions": "sinusoidal"},
     "a I": {"qk_identity": True},
     "a I and b I": {"qk_identity": True, "vo_identity": True},
@@ -262,6 +264,16 @@ def test_ablation_under_a_callers_hook_is_right_or_refused(family):
                 torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3)
         model.reset_hooks()
     assert refused == {"blocks.0.hook_resid_pre", "blocks.0.hook_attn_out"}
+
+
+@pytest.mark.parametrize("family", ["pre_ln", "a I and b I"])
+def test_torchs_pruning_is_not_refused(family):
+    model = model_of(MODELS[family]).eval()
+    tokens = tokens_of(model, 16)
+    for matrix in (model.weights[0].attention.o, model.weights[0].attention.q):
+        prune.l1_unstructured(matrix, "weight", amount=0.5)
+    expected = model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.hook_attn_out", lambda out, hook: out)])
+    torch.testing.assert_close(AblationEngine(model, tokens).logits, expected)
 
 
 def test_ablation_says_where_a_hook_cannot_be():

@@ -24,7 +24,7 @@ def noisy(**options) -> Transformer:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(0.4 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-        if model.cfg.block != "bare":
+        if model.cfg.block not in ("bare", "no_norm"):
             for module in model.modules():
                 if hasattr(module, "eps"):
                     module.bias.zero_()

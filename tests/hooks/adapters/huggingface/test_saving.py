@@ -153,6 +153,8 @@ FIXED = ((HeadPattern(kind="uniform"), HeadPattern(), HeadPattern(), HeadPattern
         ({"tied": True}, "tied is True"),
         ({"positions": "sinusoidal"}, "positions is 'sinusoidal', and GPT2LMHeadModel needs 'learned'"),
         ({"attn_bias": False}, "attn_bias is False"),
+        ({"mlp_bias": False}, "mlp_bias is False"),
+        ({"block": "no_norm"}, "block is 'no_norm', and GPT2LMHeadModel needs"),
         ({"output_projection": False}, "output_projection is False"),
         ({"d_mlp": 0}, "d_mlp is 0, and GPT2LMHeadModel has an MLP"),
         ({"d_head": 8}, "d_head is 8, and GPT2LMHeadModel needs 4"),
