@@ -14,14 +14,14 @@ from hooks import Transformer
 from hooks.model.blocks import BLOCKS
 from interp.core.verbs import USES
 from interp.heads import kinds
-from interp.tasks import Lego
+from interp.tasks import Lego, registry
 
 ROOT = Path(__file__).parent.parent
 GUIDES = sorted((ROOT / "docs/guides").glob("*.md"))
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *GUIDES]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")), *GUIDES]
 SNIPPET = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PATH = re.compile(r"`((?:hooks|interp|tests|docs|benchmarks|case_studies)/[\w/.]*)`|\]\(([\w/.-]+)\)")
-SLOW = {"README.md"}  # trains the demo's model
+SLOW = {"README.md", "add_a_task.md"}  # they train models until these are right
 
 
 def snippets(page: Path) -> str:
@@ -42,6 +42,7 @@ def test_every_snippet_runs(page, tmp_path, monkeypatch):
     monkeypatch.setattr("interp.heads.kinds._KINDS", dict(kinds._KINDS))  # what a snippet registers ends with it
     monkeypatch.setattr("hooks.model.blocks.BLOCKS", dict(BLOCKS))
     monkeypatch.setattr("interp.core.verbs.USES", dict(USES))
+    monkeypatch.setattr("interp.tasks.registry._REGISTERED", dict(registry._REGISTERED))
     if "runs/demo" in snippets(page):
         task = Lego(n_vars=2, sentence_format="compact")
         model = Transformer(interp.config_for(task, n_layers=1, d_model=16))
@@ -54,6 +55,16 @@ def test_every_snippet_runs(page, tmp_path, monkeypatch):
         assert (tmp_path / "runs/mine/report.html").stat().st_size > 100_000
     elif page not in GUIDES:
         assert set(os.listdir(tmp_path)) == before  # reading a run leaves nothing behind
+
+
+def test_modular_addition_takes_25_lines_from_import_to_an_audited_page():
+    first = SNIPPET.findall((ROOT / "docs/guides/add_a_task.md").read_text())[0]
+    lines = [line for line in first.splitlines() if line.strip()]
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 120
+    assert lines[0].startswith("from dataclasses import")
+    assert "interp.audit(" in lines[-1]
+    assert lines[-1].startswith("interp.report_run(")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
