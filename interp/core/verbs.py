@@ -1,4 +1,4 @@
-"""Which verb accepts which model: ours, or a TransformerLens bridge with the hooks that the verb uses."""
+"""Which verb accepts which model: ours, or a bridge or `HookedRootModule` with the hook points that the verb uses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -6,13 +6,14 @@ from typing import Any
 
 from jaxtyping import Bool, Int
 from torch import Tensor
-from transformer_lens import TransformerBridge
+from transformer_lens.HookedRootModule import HookedRootModule
 
 from hooks import BridgeModel, FullyConnected, TransformerStack, from_bridge, make_model, modules
+from hooks.adapters.bridge.accepted import Foreign
 from hooks.adapters.bridge.capabilities import Use
 from hooks.interventions.ablation_engine import Net
 
-AnyModel = Net | TransformerBridge
+AnyModel = Net | Foreign
 """Models that the verbs accept."""
 
 _READ: tuple[Use, ...] = ("read",)
@@ -48,7 +49,7 @@ TRANSFORMER_ONLY = {
 
 
 def prepare_model(model: Any, verb: str) -> Net:
-    """Check that a verb accepts a model, and wrap a TransformerLens bridge under our hook names.
+    """Check that a verb accepts a model, and wrap a bridge or `HookedRootModule` under our hook names.
 
     Args:
         model: The caller's model.
@@ -58,8 +59,7 @@ def prepare_model(model: Any, verb: str) -> Net:
         The model itself if it is a `hooks.Transformer`, else a `BridgeModel`.
 
     Raises:
-        ValueError: a fully connected network, any other object that is no model, or a bridge that lacks what the verb
-            needs.
+        ValueError: a fully connected network, any other object that is no model, or one that lacks what the verb needs.
     """
     if isinstance(model, FullyConnected):
         raise ValueError(
@@ -69,10 +69,12 @@ def prepare_model(model: Any, verb: str) -> Net:
     if isinstance(model, TransformerStack):
         return model
     if isinstance(model, AnyModel) and verb in TRANSFORMER_ONLY:
-        raise ValueError(f"{verb} does not accept a TransformerLens bridge: {TRANSFORMER_ONLY[verb]}.")
+        wrapped = model.bridge if isinstance(model, BridgeModel) else model
+        kind = "HookedRootModule" if isinstance(wrapped, HookedRootModule) else "TransformerLens bridge"
+        raise ValueError(f"{verb} does not accept a {kind}: {TRANSFORMER_ONLY[verb]}.")
     net = from_bridge(model)
     if lacks := net.capabilities.lacks(USES[verb]):
-        raise ValueError(f"{verb} does not accept this bridge of {net.cfg.architecture}: {lacks}.")
+        raise ValueError(f"{verb} does not accept this {net.label}: {lacks}.")
     return net
 
 
@@ -92,7 +94,7 @@ def supported_verbs(model: AnyModel) -> SupportedVerbs:
     """List the verbs that accept a model, and what prevents the others.
 
     Raises:
-        ValueError: neither a `hooks.Transformer` nor a TransformerLens bridge.
+        ValueError: neither a `hooks.Transformer`, nor a TransformerLens bridge, nor a `HookedRootModule`.
     """
     if isinstance(model, TransformerStack):
         return SupportedVerbs(dict.fromkeys([*USES, *TRANSFORMER_ONLY], ""))
@@ -109,7 +111,7 @@ def untrained_copy(model: Net, seed: int, *, learned: bool = False) -> Net:
         learned: Replace hard-coded heads by learned ones.
 
     Raises:
-        ValueError: a bridge whose model cannot be built from its config alone.
+        ValueError: a wrapped model that cannot be built from its config alone.
     """
     if isinstance(model, BridgeModel):
         return model.untrained(seed)

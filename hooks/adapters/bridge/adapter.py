@@ -1,4 +1,4 @@
-"""TransformerLens bridges under canonical hook names; an edit that the bridge would ignore raises ValueError."""
+"""Bridges and `HookedRootModule`s under canonical hook names; an edit that would be ignored raises ValueError."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Literal
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from transformer_lens import TransformerBridge
 
+from hooks.adapters.bridge.accepted import SIZES, Foreign, check_model, label
 from hooks.adapters.bridge.capabilities import Capabilities, capabilities_of
 from hooks.adapters.bridge.points import LayerPoints, add_points, bridge_hooks, refusal
 from hooks.adapters.bridge.sites import Cell
 from hooks.adapters.bridge.untrained import untrained_bridge
-from hooks.adapters.bridge.weights import HeadWeights
+from hooks.adapters.bridge.weights import HeadWeights, head_width
 from hooks.model.hook_names import CheckedHooks
 from hooks.model.lens import ReadsText
 from hooks.modules import take
@@ -22,41 +22,32 @@ Mask = Bool[Tensor, "batch pos"] | Int[Tensor, "batch pos"]
 
 
 def from_bridge(model: Any, *, tokens: Int[Tensor, "batch pos"] | None = None) -> "BridgeModel":
-    """Wrap a TransformerLens bridge, after testing what can be read and edited in it.
+    """Wrap a TransformerLens bridge or a `HookedRootModule`, after testing what can be read and edited in it.
+
+    A `HookedRootModule` needs hook points with TransformerLens's names, a `cfg` with `n_layers`, `n_heads`, `d_model`,
+    `d_vocab` and `n_ctx` (optional: `d_head`, `n_key_value_heads`, `attn_scale`), and matrices `blocks[i].attn.W_O`
+    (head, d_head, d_model), as well as `W_Q`, `W_K`, `W_V` for verbs that read them.
 
     Args:
-        model: A `transformer_lens.TransformerBridge`. It is not changed.
+        model: A `transformer_lens.TransformerBridge` or `HookedRootModule`. It is not changed.
         tokens: Tokens to test it on, at least (3, 4); if None, random ones from a fixed seed.
 
     Raises:
-        ValueError: not a bridge, a bridge whose output is not logits at every position, or tokens that do not fit.
+        ValueError: another object, sizes or hook points that are missing, a model whose output is not logits at every
+            position, or tokens that do not fit.
     """
     if isinstance(model, BridgeModel):
         return model
-    if not isinstance(model, TransformerBridge):
-        raise ValueError(_not_a_bridge(model))
+    check_model(model)
     return BridgeModel(model, capabilities_of(model, tokens))
-
-
-def _not_a_bridge(model: Any) -> str:
-    name, home = type(model).__name__, type(model).__module__.split(".")[0]
-    accepted = f"model is a {name}; accepted are hooks.Transformer and transformer_lens.TransformerBridge."
-    if home == "hooks":
-        return f"model is a {name} of this package: it needs no adapter. Pass it as it is."
-    if home != "transformers":
-        return accepted
-    family = getattr(getattr(model, "config", None), "model_type", "")
-    load = "Use hooks.from_huggingface, or " if family in ("gpt2", "bert", "albert") else ""
-    build = f"{load}build a bridge: TransformerBridge.boot_transformers, or build_bridge_from_module of this model."
-    return f"{accepted} {build[0].upper()}{build[1:]}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class BridgeConfig:
-    """Sizes of a bridge under the names of `TransformerConfig`. It builds no model: see `BridgeModel.untrained`."""
+    """Sizes of a wrapped model under the names of `TransformerConfig`. For a new model see `BridgeModel.untrained`."""
 
     architecture: str
-    """The class that the bridge was built around."""
+    """The class that a bridge was built around, or the class of a `HookedRootModule`."""
     n_layers: int
     n_heads: int
     """Query heads per layer."""
@@ -82,39 +73,45 @@ class BridgeConfig:
 
 
 class BridgeModel(ReadsText, CheckedHooks):
-    """A bridge under canonical hook names. `model(tokens)` gives logits (batch, pos, d_vocab_out).
+    """A wrapped model under canonical hook names. `model(tokens)` gives logits (batch, pos, d_vocab_out).
 
-    Each name refers to the bridge's hook point that passed the tests for it. An edit that the bridge would ignore
+    Each name refers to the model's own hook point that passed the tests for it. An edit that the model would ignore
     raises ValueError when it is made, and a site that cannot be read has no hook point.
 
     Args:
-        bridge: The `TransformerBridge` to run.
+        bridge: The `TransformerBridge` or `HookedRootModule` to run.
         capabilities: What can be read and edited in it.
     """
 
-    def __init__(self, bridge: TransformerBridge, capabilities: Capabilities):
+    def __init__(self, bridge: Foreign, capabilities: Capabilities):
         self._bridge = (bridge,)  # in a tuple, so that its parameters and hook points are not registered here
         super().__init__()
         cfg: Any = bridge.cfg
         self.capabilities = capabilities
         self.cfg = BridgeConfig(
-            architecture=str(cfg.architecture),
+            architecture=str(getattr(cfg, "architecture", None) or type(bridge).__name__),
             attention=capabilities.attention,
             attn_scale=capabilities.attn_scale,
             d_vocab_out=capabilities.d_vocab_out,
-            n_key_value_heads=cfg.n_key_value_heads or cfg.n_heads,
-            **{name: getattr(cfg, name) for name in ("n_layers", "n_heads", "d_head", "d_model", "d_vocab", "n_ctx")},
+            n_key_value_heads=getattr(cfg, "n_key_value_heads", None) or cfg.n_heads,
+            d_head=head_width(cfg),
+            **{name: getattr(cfg, name) for name in SIZES},
         )
-        self.tokenizer: Any = bridge.tokenizer
+        self.tokenizer: Any = getattr(bridge, "tokenizer", None)
         self.blocks = nn.ModuleList(LayerPoints(HeadWeights(bridge, layer)) for layer in range(self.cfg.n_layers))
         self.ln_final = nn.Module()
         add_points(self, self.cfg.n_layers, capabilities)
         self.setup()
 
     @property
-    def bridge(self) -> TransformerBridge:
-        """The wrapped `TransformerBridge`."""
+    def bridge(self) -> Any:
+        """The wrapped `TransformerBridge` or `HookedRootModule`."""
         return self._bridge[0]
+
+    @property
+    def label(self) -> str:
+        """What the wrapped model is, in error texts."""
+        return label(self.bridge)
 
     @property
     def training(self) -> bool:
@@ -243,7 +240,7 @@ class BridgeModel(ReadsText, CheckedHooks):
 
     def _accept(self, name: str, cell: Cell) -> None:
         if not cell.ok:
-            raise ValueError(f"{name} is given, which this bridge of {self.cfg.architecture} cannot use: {cell}.")
+            raise ValueError(f"{name} is given, which this {self.label} cannot use: {cell}.")
 
     def _check_name(self, name: str) -> None:
         if name not in self.hook_dict and (name, "edit") in self.capabilities.cells:  # weights have no edit

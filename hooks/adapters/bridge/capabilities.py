@@ -12,9 +12,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from hooks.adapters.bridge.editing import EditTests
-from hooks.adapters.bridge.reading import ReadTests
+from hooks.adapters.bridge.reading import ReadTests, hugging_face_config
 from hooks.adapters.bridge.sites import GLOBAL_SITES, LAYER_SITES, WEIGHTS, Cell, Tolerance, run
-from hooks.adapters.bridge.weights import attention_scale
+from hooks.adapters.bridge.weights import attention_scale, head_width
 
 Use = Literal["read", "edit"]
 
@@ -108,14 +108,14 @@ def capabilities_of(bridge: Any, tokens: Int[Tensor, "batch pos"] | None = None)
     """Test what can be read and edited in a bridge, in about thirty passes on a few tokens. It is not changed.
 
     Args:
-        bridge: A `TransformerBridge`.
+        bridge: A `TransformerBridge` or `HookedRootModule`.
         tokens: At least three sequences to test on; if None, random ones from a fixed seed.
 
     Raises:
         ValueError: tokens that do not fit, or a model whose output is not logits at every position.
     """
-    config = getattr(bridge.original_model, "config", None)
-    state = (bool(getattr(bridge, "compatibility_mode", False)), getattr(config, "_attn_implementation", None))
+    attention = getattr(hugging_face_config(bridge), "_attn_implementation", None)
+    state = (bool(getattr(bridge, "compatibility_mode", False)), attention)
     if tokens is None and bridge in _CACHE and _CACHE[bridge][0] == state:
         return _CACHE[bridge][1]
     generator = torch.Generator().manual_seed(0)
@@ -138,7 +138,7 @@ def _tokens(bridge: Any, given: Tensor | None, generator: torch.Generator) -> In
     else:
         if bridge.cfg.n_ctx < 4:
             raise ValueError(f"the model has n_ctx {bridge.cfg.n_ctx}; it must be at least 4 to be tested.")
-        special = getattr(getattr(bridge.original_model, "config", None), "pad_token_id", None)
+        special = getattr(hugging_face_config(bridge), "pad_token_id", None)
         usable = torch.tensor([token for token in range(min(bridge.cfg.d_vocab, 1000)) if token != special])
         drawn = torch.randint(len(usable), (BATCH, min(POS, bridge.cfg.n_ctx)), generator=generator)
         drawn[1:, 0] = (drawn[0, 0] + torch.arange(1, BATCH)) % len(usable)  # sequences that differ from the start
@@ -168,7 +168,7 @@ def _test(bridge: Any, tokens: Int[Tensor, "batch pos"], generator: torch.Genera
     return Capabilities(
         cells=cells,
         attention="causal" if reads.causal else "bidirectional",
-        attn_scale=attention_scale(bridge.cfg, bridge.cfg.d_head),
+        attn_scale=attention_scale(bridge.cfg, head_width(bridge.cfg)),
         attention_mask=_mask(reads),
         position_ids=positions,
         token_type_ids=_types(reads),

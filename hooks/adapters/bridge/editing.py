@@ -271,7 +271,12 @@ class EditTests:
         sums = [seen[point] for point in middles if point in seen]
         if name + "hook_mlp_out" in self.reads.value:  # parallel attention and MLP
             sums.append(self._output(seen, layer) - self.reads.value[name + "hook_mlp_out"])
-        return "" if any(self.same.equal(one, total) for one in sums) else "it is not added to the stream as it is"
+        if any(self.same.equal(one, total) for one in sums):
+            return ""
+        before, clean = self.cells[name + "hook_resid_pre"].point, self.reads.seen[point]
+        moved = self._run({before: self.reads.seen[before] + written - clean, point: clean})
+        same = self.same.same_change(self._output(moved, layer), self._output(seen, layer), end)
+        return "" if same else "it is not added to the stream as it is"
 
     def _fault(self, found: Tensor, wanted: Tensor, clean: Tensor, edit: Mapping[str, Tensor], out: str | None) -> str:
         """What is wrong with an edit; empty if nothing is.

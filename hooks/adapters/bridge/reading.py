@@ -7,8 +7,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.adapters.bridge.sites import CANDIDATES, GLOBAL_SITES, WEIGHTS, Cell, Tolerance, recorded_points, run
-from hooks.adapters.bridge.weights import HeadWeights, attention_scale
+from hooks.adapters.bridge.sites import (
+    ATTENTION_INPUTS,
+    CANDIDATES,
+    GLOBAL_SITES,
+    WEIGHTS,
+    Cell,
+    Tolerance,
+    recorded_points,
+    run,
+)
+from hooks.adapters.bridge.weights import HeadWeights, attention_scale, head_width, layer_part
 
 Test = Callable[[Tensor], str]
 """What is wrong with an activation that should be a given quantity; empty if nothing is."""
@@ -87,7 +96,7 @@ class ReadTests:
             self.cells[name] = self._missing(name)
 
     def _missing(self, name: str) -> Cell:
-        hf = getattr(getattr(self.bridge.original_model, "config", None), "_attn_implementation", None)
+        hf = getattr(hugging_face_config(self.bridge), "_attn_implementation", None)
         if name.endswith("pattern") and hf not in (None, "eager"):
             return Cell("missing", why=f"attention is {hf}; load the model with attn_implementation='eager'")
         return Cell("missing", why="it never fires" if name in self.bridge.hook_dict else "the model has no such place")
@@ -112,6 +121,11 @@ class ReadTests:
         return "it is not what the read-out reads (before gain and bias?)"
 
 
+def hugging_face_config(bridge: Any) -> Any:
+    """The config of the Hugging Face model in a bridge; None if there is none."""
+    return getattr(getattr(bridge, "original_model", None), "config", None)
+
+
 class LayerReadTests:
     """The tests of one layer."""
 
@@ -120,7 +134,8 @@ class LayerReadTests:
         self.prefix = f"blocks.{layer}."
         self.weights = model.weights[layer]
         self.batch, self.pos = model.tokens.shape
-        self.n_heads, self.d_head = model.cfg.n_heads, model.cfg.d_head
+        self.n_heads, self.d_head = model.cfg.n_heads, head_width(model.cfg)
+        self.proven: set[str] = set()  # weights that were tested with an activation
         for site, test in {  # each test uses the results of those before it
             "hook_resid_pre": self._resid_pre,
             "hook_resid_post": self._stream,
@@ -160,6 +175,9 @@ class LayerReadTests:
         if x.shape != (self.batch, self.pos, self.n_heads, self.d_head):
             return f"its shape is {tuple(x.shape)}"
         written = self._if_possible(lambda: self.weights.output(x))
+        if written is None:
+            return "it cannot be checked without blocks[layer].attn.W_O (head, d_head, d_model)"
+        self.proven.add("W_O")
         outs = [self.seen(point) for point in CANDIDATES["hook_attn_out"]]
         return "" if any(self.same.equal(out, written) for out in outs) else "z W_O + b_O is not the attention output"
 
@@ -175,11 +193,19 @@ class LayerReadTests:
     def _projected(self, x: Tensor, name: str) -> str:
         if x.ndim != 4 or x.shape[:2] != (self.batch, self.pos) or self.n_heads % x.shape[2]:
             return f"its shape is {tuple(x.shape)}"
-        into = self.seen(f"attn.{name.lower()}.hook_in")
-        if into is None:
-            return "the input of its projection cannot be read"
-        made = self._if_possible(lambda: self.weights.project(name, into))
-        return "" if self.same.equal(self._per_head(x), made) else f"it is not x W_{name} + b_{name}"
+        own = self.seen(f"attn.{name.lower()}.hook_in")
+        inputs = [own] if own is not None else [self.seen(point) for point in ATTENTION_INPUTS]
+        for into in inputs:
+            made = None if into is None else self._if_possible(lambda into=into: self.weights.project(name, into))
+            if self.same.equal(self._per_head(x), made):
+                self.proven.add(f"W_{name}")
+                return ""
+        pattern, z = self.seen("attn.hook_pattern"), self.value("attn.hook_z")
+        square = (self.batch, self.n_heads, self.pos, self.pos)
+        if own is None and name == "V" and z is not None and pattern is not None and pattern.shape == square:
+            mixed = self._if_possible(lambda: self.mixed(pattern, x))
+            return "" if self.same.equal(mixed, z) else "pattern @ v is not z"
+        return f"it is not x W_{name} + b_{name}"
 
     def _pattern(self, x: Tensor) -> str:
         if x.shape != (self.batch, self.n_heads, self.pos, self.pos):
@@ -237,7 +263,7 @@ class LayerReadTests:
         return "" if any(self.same.equal(end, one) for end in ends for one in sums) else "it does not add to the stream"
 
     def _mlp_post(self, x: Tensor) -> str:
-        mlp, out = getattr(self.model.bridge.blocks[self.layer], "mlp", None), self.value("hook_mlp_out")
+        mlp, out = layer_part(self.model.bridge, self.layer, "mlp"), self.value("hook_mlp_out")
         weight, bias = getattr(mlp, "W_out", None), getattr(mlp, "b_out", None)
         if weight is None or out is None or x.shape[-1] != len(weight):
             return "it cannot be checked against the MLP output"
@@ -253,7 +279,7 @@ class LayerReadTests:
     def _check_weights(self) -> None:
         """A matrix is right if the activation that it was tested with is."""
         for name, point in zip(WEIGHTS, ("hook_q", "hook_k", "hook_v", "hook_z"), strict=True):
-            right = self.model.cells[f"{self.prefix}attn.{point}"].ok
+            right = self.model.cells[f"{self.prefix}attn.{point}"].ok and name.removeprefix("attn.") in self.proven
             cell = Cell("works") if right else Cell("misleading", why=f"{point} could not be tested with it")
             self.model.cells[self.prefix + name] = cell
 

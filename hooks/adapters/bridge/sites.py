@@ -35,8 +35,11 @@ CANDIDATES = {
 GLOBAL_SITES = ("hook_embed", "hook_pos_embed", "ln_final.hook_normalized")
 LAYER_SITES = tuple(site for site in CANDIDATES if site not in GLOBAL_SITES)
 WEIGHTS = ("attn.W_Q", "attn.W_K", "attn.W_V", "attn.W_O")
+ATTENTION_INPUTS = ("attn.hook_in", "ln1.hook_out", "ln1.hook_normalized", "hook_resid_pre")
+"""The hook points that may have the input of queries, keys and values, if the projections have none themselves."""
 ALSO_RECORDED = (
     *(f"attn.{name}.hook_in" for name in "qkv"),
+    *ATTENTION_INPUTS[:3],
     *("ln1.hook_in", "ln2.hook_in", "ln2.hook_out", "mlp.hook_pre_linear"),
 )
 """Hook points that the tests of the others need."""

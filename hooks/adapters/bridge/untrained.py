@@ -1,22 +1,24 @@
-"""Untrained copies of a bridge."""
+"""Untrained copies of bridges and other wrapped models."""
 
 import copy
 from typing import Any
 
 import torch
 from transformer_lens import TransformerBridge
+from transformer_lens.HookedRootModule import HookedRootModule
 from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
 
 NATIVE = "TransformerLensNative"
 
 
-def untrained_bridge(bridge: Any, seed: int) -> TransformerBridge:
-    """A bridge around a model of the same class and config with random weights, in evaluation mode.
+def untrained_bridge(bridge: Any, seed: int) -> Any:
+    """A model of the same class and config with random weights, in evaluation mode.
 
-    torch's global generator is not advanced.
+    torch's global generator is not advanced. A `HookedRootModule` is made by its method `untrained(seed)` if it has
+    one, else by its class from `cfg` alone.
 
     Args:
-        bridge: The bridge to copy.
+        bridge: The `TransformerBridge` or `HookedRootModule` to copy.
         seed: Seed of the weights.
 
     Raises:
@@ -24,8 +26,24 @@ def untrained_bridge(bridge: Any, seed: int) -> TransformerBridge:
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        untrained = _native(bridge, seed) if bridge.cfg.architecture == NATIVE else _hugging_face(bridge)
+        if isinstance(bridge, HookedRootModule):
+            untrained = _hooked_root_module(bridge, seed)
+        else:
+            untrained = _native(bridge, seed) if bridge.cfg.architecture == NATIVE else _hugging_face(bridge)
     return untrained.eval()
+
+
+def _hooked_root_module(model: Any, seed: int) -> Any:
+    if hasattr(model, "untrained"):
+        return model.untrained(seed).to(**_device_and_dtype(model))
+    try:
+        return type(model)(copy.deepcopy(model.cfg)).to(**_device_and_dtype(model))
+    except (TypeError, ValueError, RuntimeError, AttributeError, KeyError) as error:
+        name = type(model).__name__
+        raise ValueError(
+            f"no untrained {name} could be made as {name}(cfg) ({error}). Let it be made from its cfg alone, or "
+            f"give it a method untrained(seed) that returns one with random weights."
+        ) from error
 
 
 def _native(bridge: Any, seed: int) -> TransformerBridge:

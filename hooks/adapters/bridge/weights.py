@@ -14,7 +14,7 @@ class HeadWeights(nn.Module):
     hook points.
 
     Args:
-        bridge: A `TransformerBridge`.
+        bridge: The wrapped model.
         layer: Index of the layer.
     """
 
@@ -23,7 +23,7 @@ class HeadWeights(nn.Module):
         self._bridge, self._layer = (bridge,), layer  # in a tuple, so that its parameters are not registered here
 
     def _attribute(self, name: str) -> Any:
-        return getattr(self._bridge[0].blocks[self._layer].attn, name, None)
+        return getattr(layer_part(self._bridge[0], self._layer, "attn"), name, None)
 
     def _weight(self, name: str) -> Tensor:
         weight = self._attribute(name)
@@ -65,13 +65,25 @@ class HeadWeights(nn.Module):
         return torch.einsum("bpd,hde->bphe", x, getattr(self, f"W_{name}")) + getattr(self, f"b_{name}")
 
 
+def layer_part(model: Any, layer: int, name: str) -> Any:
+    """`blocks[layer].attn`, or another part of a layer; None if the model has none."""
+    blocks = getattr(model, "blocks", None)
+    return None if blocks is None else getattr(blocks[layer], name, None)
+
+
+def head_width(cfg: Any) -> int:
+    """`d_head` of a config; default: d_model / n_heads."""
+    return getattr(cfg, "d_head", None) or cfg.d_model // cfg.n_heads
+
+
 def attention_scale(cfg: Any, d_head: int) -> float:
     """Divisor of the attention scores by a config of TransformerLens, where -1 means sqrt(d_head).
 
     Args:
-        cfg: Config with `attn_scale`, and perhaps `use_attn_scale`.
+        cfg: Config, perhaps with `attn_scale` and `use_attn_scale`.
         d_head: Width of a head.
     """
     if not getattr(cfg, "use_attn_scale", True):
         return 1.0
-    return float(cfg.attn_scale) if cfg.attn_scale > 0 else float(d_head**0.5)
+    scale = getattr(cfg, "attn_scale", None) or -1
+    return float(scale) if scale > 0 else float(d_head**0.5)

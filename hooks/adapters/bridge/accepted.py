@@ -1,0 +1,89 @@
+"""Models that the adapter accepts: TransformerLens bridges, and any `HookedRootModule` with its hook names."""
+
+from typing import Any
+
+from torch import nn
+from transformer_lens import TransformerBridge
+from transformer_lens.HookedRootModule import HookedRootModule
+
+from hooks.adapters.bridge.sites import CANDIDATES
+from hooks.model.fully_connected import FullyConnected
+from hooks.model.hook_names import CheckedHooks
+
+Foreign = TransformerBridge | HookedRootModule
+"""Models that `from_bridge` accepts."""
+SIZES = ("n_layers", "n_heads", "d_model", "d_vocab", "n_ctx")
+"""What the config of a `HookedRootModule` must have."""
+
+
+def label(model: Foreign) -> str:
+    """What a model is, in error texts."""
+    if isinstance(model, HookedRootModule):
+        return f"HookedRootModule {type(model).__name__}"
+    return f"bridge of {model.cfg.architecture}"
+
+
+def check_model(model: Any) -> None:
+    """Check that a model can be wrapped and tested.
+
+    Raises:
+        ValueError: a model of this package or of Hugging Face, another object, or a `HookedRootModule` that lacks sizes
+            or hook points.
+    """
+    if isinstance(model, CheckedHooks | FullyConnected):
+        raise ValueError(f"model is a {type(model).__name__} of this package: it needs no adapter. Pass it as it is.")
+    if not isinstance(model, Foreign):
+        raise ValueError(_not_accepted(model))
+    if isinstance(model, HookedRootModule):
+        _check_sizes(model)
+        _check_points(model)
+
+
+def _not_accepted(model: Any) -> str:
+    name, home = type(model).__name__, type(model).__module__.split(".")[0]
+    accepted = (
+        f"model is a {name}; accepted are hooks.Transformer and transformer_lens.TransformerBridge, and a "
+        f"HookedRootModule with TransformerLens's hook names."
+    )
+    if home == "transformers":
+        family = getattr(getattr(model, "config", None), "model_type", "")
+        load = "Use hooks.from_huggingface, or " if family in ("gpt2", "bert", "albert") else ""
+        build = f"{load}build a bridge: TransformerBridge.boot_transformers, or build_bridge_from_module of this model."
+        return f"{accepted} {build[0].upper()}{build[1:]}"
+    wrap = " Wrap a torch module with hooks.from_module (docs/guides/bring_a_model.md)."
+    return accepted + (wrap if isinstance(model, nn.Module) else "")
+
+
+def _check_sizes(model: Any) -> None:
+    cfg: Any = getattr(model, "cfg", None)
+    name = type(model).__name__
+    lacking = [size for size in SIZES if getattr(cfg, size, None) is None]
+    if lacking:
+        have = "is missing" if cfg is None else f"(a {type(cfg).__name__}) lacks {', '.join(lacking)}"
+        raise ValueError(f"{name}.cfg {have}; needed are the attributes {', '.join(SIZES)}.")
+    for size in SIZES:
+        value = getattr(cfg, size)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{name}.cfg.{size} is {value!r}; it must be a whole number of at least 1.")
+    if getattr(cfg, "d_head", None) is None and cfg.d_model % cfg.n_heads:
+        raise ValueError(
+            f"{name}.cfg has d_model {cfg.d_model} and n_heads {cfg.n_heads}, and no d_head: d_model is no multiple of "
+            f"n_heads. Give cfg.d_head."
+        )
+    blocks = getattr(model, "blocks", None)
+    if blocks is not None and len(blocks) != cfg.n_layers:
+        raise ValueError(f"{name}.cfg.n_layers is {cfg.n_layers}, but {name}.blocks has {len(blocks)} layers.")
+
+
+def _check_points(model: Any) -> None:
+    name, points = type(model).__name__, list(getattr(model, "hook_dict", ()))
+    if not points:
+        raise ValueError(
+            f"{name} has no hook points; call self.setup() at the end of its __init__, after its HookPoints."
+        )
+    known = {one for names in CANDIDATES.values() for one in names}
+    if not any(point in known or point.split(".", 2)[-1] in known for point in points):
+        raise ValueError(
+            f"{name} has no hook point with a name of TransformerLens, but {', '.join(points[:3])}. Name them "
+            f"blocks.0.hook_resid_pre, blocks.0.attn.hook_pattern, blocks.0.attn.hook_z and so on."
+        )
