@@ -3,6 +3,7 @@ from .adapters.bridge import from_bridge as from_bridge
 from .adapters.huggingface import ParityReport as ParityReport
 from .adapters.huggingface import from_huggingface as from_huggingface
 from .adapters.huggingface import save_huggingface as save_huggingface
+from .adapters.torch_module import from_module as from_module
 from .checkpoint import load_checkpoint as load_checkpoint
 from .checkpoint import save_checkpoint as save_checkpoint
 from .hardcoded.head_patterns import HeadPattern as HeadPattern

@@ -153,8 +153,8 @@ def _test(bridge: Any, tokens: Int[Tensor, "batch pos"], generator: torch.Genera
     if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != tokens.shape:
         found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise ValueError(
-            f"the bridge's output is {found}; needed are logits (batch, pos, vocabulary), as of a language model or a "
-            f"masked one. Build the bridge around such a head."
+            f"the model's output is {found}; needed are logits (batch, pos, vocabulary), as of a language model or a "
+            f"masked one. Build a bridge around such a head."
         )
     same = Tolerance(logits.dtype)
     ends = tokens.clone()
@@ -200,7 +200,7 @@ def _mask(reads: ReadTests) -> Cell:
         try:
             one, two = (run(reads.bridge, each, record=reads.names, attention_mask=mask) for each in (tokens, other))
         except REFUSALS as error:
-            return Cell("missing", why=f"the bridge refuses it: {_first_line(error)}")
+            return Cell("missing", why=f"the model refuses it: {_first_line(error)}")
         pairs = [(one[0], two[0]), *((one[1][point], two[1][point]) for point in outputs)]
         seen = any(float(one[1][point][:, :, real, end].max()) > same.eps for point in patterns)
         if seen or any(same.changed(a[:, real], b[:, real]) for a, b in pairs):
@@ -217,7 +217,7 @@ def _positions(reads: ReadTests) -> tuple[Cell, int]:
                 changed = reads.changed_by(position_ids=count.roll(1, -1) + offset)
                 return Cell("works" if changed else "ignored"), offset
     except REFUSALS as error:
-        return Cell("missing", why=f"the bridge refuses them: {_first_line(error)}"), 0
+        return Cell("missing", why=f"the model refuses them: {_first_line(error)}"), 0
     return Cell("misleading", why="positions 0, 1, 2 ... do not give the logits without positions"), 0
 
 
@@ -228,7 +228,7 @@ def _types(reads: ReadTests) -> Cell:
     try:
         return Cell("works" if reads.changed_by(token_type_ids=kinds) else "ignored")
     except REFUSALS as error:
-        return Cell("missing", why=f"the bridge refuses them: {_first_line(error)}")
+        return Cell("missing", why=f"the model refuses them: {_first_line(error)}")
 
 
 def _positions_in_layers(reads: ReadTests, edits: EditTests, offset: int) -> bool:

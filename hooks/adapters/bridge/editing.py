@@ -153,13 +153,19 @@ class EditTests:
                 if layer not in drawn:
                     self._record(name, {})
                     continue
-                point = self._first(layer, site)
-                if out is None or layer not in complete:
-                    fault = "it cannot be checked without queries, keys, values and z"
-                else:
-                    edit, clean = {point: drawn[layer]}, self.reads.seen[out]
-                    fault = "ignored" if self._is_unread(alone[out], clean, edit, out) else ""
-                    fault = fault or self._fault(together[out], _rolled(clean), clean, edit, out)
+                point, pattern = self._first(layer, site), self.reads.value.get(f"blocks.{layer}.attn.hook_pattern")
+                edit, faults = {point: drawn[layer]}, []
+                if out is not None:
+                    clean = self.reads.seen[out]
+                    faults += ["ignored"] if self._is_unread(alone[out], clean, edit, out) else []
+                    if layer in complete:
+                        faults.append(self._fault(together[out], _rolled(clean), clean, edit, out))
+                    if site == "attn.hook_v" and pattern is not None:
+                        mixed = self.reads.layers[layer].mixed(pattern, drawn[layer])
+                        faults.append(self._fault(alone[out], mixed, clean, edit, out))
+                fault = next(
+                    filter(None, faults), "" if faults else "it cannot be checked without queries, keys, values and z"
+                )
                 self._record(name, {point: fault})
 
     def _test_mlp(self) -> None:

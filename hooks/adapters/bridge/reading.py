@@ -205,7 +205,8 @@ class LayerReadTests:
         if own is None and name == "V" and z is not None and pattern is not None and pattern.shape == square:
             mixed = self._if_possible(lambda: self.mixed(pattern, x))
             return "" if self.same.equal(mixed, z) else "pattern @ v is not z"
-        return f"it is not x W_{name} + b_{name}"
+        where = "" if own is not None else f" for an x at {', '.join(ATTENTION_INPUTS[2:])} or {ATTENTION_INPUTS[0]}"
+        return f"it is not x W_{name} + b_{name}{where}"
 
     def _pattern(self, x: Tensor) -> str:
         if x.shape != (self.batch, self.n_heads, self.pos, self.pos):

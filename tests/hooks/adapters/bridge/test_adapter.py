@@ -391,7 +391,7 @@ def test_output_must_be_logits_per_position():
     config = hugging_face("bert").config
     model = transformers.BertForNextSentencePrediction(config).eval()
     bridge = build_bridge_from_module(model, "BertForMaskedLM", hf_config=config)
-    with pytest.raises(ValueError, match=r"the bridge's output is .*; needed are logits \(batch, pos, vocabulary\)"):
+    with pytest.raises(ValueError, match=r"the model's output is .*; needed are logits \(batch, pos, vocabulary\)"):
         hooks.from_bridge(bridge)
 
 
