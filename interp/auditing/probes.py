@@ -12,13 +12,13 @@ from torch import Tensor
 from hooks.interventions.ablation_engine import Net
 from interp.auditing.audit import check_fit
 from interp.auditing.verdicts import SHARE
-from interp.core.activations import class_means, residuals_at_targets
+from interp.core.activations import residuals_at_targets
 from interp.core.randomness import derived_generator
-from interp.core.results import Result
+from interp.core.results import Result, count_range
 from interp.core.statistics import check_level, drop_interval, drop_tests, holm
 from interp.core.verbs import AnyModel, prepare_model
-from interp.probing.interchange import Directions, edited_answers
-from interp.probing.probe import ProbeResult, probe
+from interp.probing.interchange import Directions, class_directions, edited_answers
+from interp.probing.probe import ProbeResult, omitted_text, probe
 from interp.tasks.base import Batch, Task
 
 if TYPE_CHECKING:
@@ -62,7 +62,13 @@ class ProbeAudit(Result):
     alpha: float
     """Level of all verdicts together."""
     n: int
-    """Number of examples behind each value."""
+    """Held-out examples sampled."""
+    n_fitted: Int[np.ndarray, " target"]
+    """Examples that probes and class means were fitted on: those that have the target."""
+    n_scored: Int[np.ndarray, " target"]
+    """Held-out examples behind each value: those that have the target."""
+    omitted: dict[str, str]
+    """Targets that were not probed, and why."""
 
     def readable_from(self, target: str) -> int | None:
         """First layer such that the label is readable at a target there and in all later layers; None if there is none.
@@ -89,13 +95,13 @@ class ProbeAudit(Result):
             columns[name] = getattr(self, name).ravel()
         for name in EDITS:
             columns |= {part: getattr(self, part).ravel() for part in (name, f"{name}_low", f"{name}_high")}
-        return pd.DataFrame(columns | {"n": self.n})
+        return pd.DataFrame(columns | {"n": self.n_scored[target.ravel()]})
 
     def plot(self) -> "alt.TopLevelMixin":
         """Heatmaps of probe accuracy, the best control, and answers changed by interchange and by erasure."""
         from interp.view.charts import heatmaps
 
-        width = float((self.high - self.low).max() / 2)
+        n, width = count_range(self.n_scored), float((self.high - self.low).max() / 2)
         panels = {"read (accuracy)": self.accuracy, "best control": self.baseline}
         panels |= {"changed by interchange": self.interchange, "changed by erasure": self.erasure}
         return heatmaps(
@@ -103,7 +109,7 @@ class ProbeAudit(Result):
             x=self.targets,
             x_title="target",
             y_title="layer",
-            title=f"{self.label}: read and used, n = {self.n} per cell (accuracy within ±{width:.3f})",
+            title=f"{self.label}: read and used, n = {n} per cell (accuracy within ±{width:.3f})",
             value="share",
         )
 
@@ -114,7 +120,8 @@ class ProbeAudit(Result):
             lines.append(f"{layer:>5}  " + "  ".join(f"{one:>{wide}}" for one in row))
         counts = Counter(one for row in self.verdict for one in row)
         counted = ", ".join(f"{counts[name]} {name}" for name in PROBE_VERDICTS if counts[name])
-        return "\n".join([*lines, f"{self.label}: {counted}; {self.n} examples, level {self.alpha:g} (Holm)"])
+        foot = f"{self.label}: {counted}; {count_range(self.n_scored)} examples, level {self.alpha:g} (Holm)"
+        return "\n".join([*lines, foot + omitted_text(self.omitted)])
 
 
 def audit_probe(
@@ -157,18 +164,18 @@ def audit_probe(
     fitting = task.sample(n_train, generator=derived_generator(seed, "probe fit"), split="validation")
     testing = task.sample(n_test, generator=derived_generator(seed, "probe test"), split="test")
     labels = [task.probe_labels(batch)[read.label][:, columns] for batch in (fitting, testing)]
-    n_classes = int(torch.cat(labels).max()) + 1
-    inputs = residuals_at_targets(model, fitting)[:, columns]
-    means = class_means(inputs, labels[0].T.expand(len(inputs), -1, -1), n_classes)
-    centre = inputs.mean(2)
+    present = fitting.present[:, columns]
+    n_classes = int(torch.cat([labels[0][present], labels[1][testing.present[:, columns]]]).max()) + 1
     baseline = np.maximum(np.maximum(read.shuffled, read.control), read.untrained)
     readable = _readable(read, baseline)
     tested = readable[1] > alpha
-    directions = {}
-    for layer, index in np.argwhere(tested).tolist():
-        directions[layer, columns[index]] = Directions(means=means[layer, index], centre=centre[layer, index])
+    found = class_directions(residuals_at_targets(model, fitting)[:, columns], labels[0], present, n_classes)
+    directions = {(layer, columns[index]): cell for (layer, index), cell in found.items() if tested[layer, index]}
     changed = _changed(model, task, testing, labels[1], directions, columns, seed=seed)
-    tests = {name: drop_tests(values[..., 0], values[..., 1], np.array(SHARE)) for name, values in changed.items()}
+    tests = {
+        name: drop_tests(values[..., 0], values[..., 1], np.array(SHARE), read.n_scored)
+        for name, values in changed.items()
+    }
     used = np.minimum(2 * np.minimum(*(tests[name][0] for name in EDITS)), 1)
     unused = np.maximum(*(tests[name][1] for name in EDITS))
     p = holm(np.stack([*readable, used, unused]))
@@ -188,6 +195,9 @@ def audit_probe(
         p=p,
         alpha=alpha,
         n=n_test,
+        n_fitted=read.n_fitted,
+        n_scored=read.n_scored,
+        omitted=read.omitted,
     )
 
 
@@ -195,9 +205,10 @@ def _readable(
     read: ProbeResult, baseline: Float[np.ndarray, "layer target"]
 ) -> tuple[Float[np.ndarray, "layer target"], Float[np.ndarray, "layer target"]]:
     """p values of the hypotheses "not readable" and "readable"."""
-    right = np.rint(read.accuracy * read.n_test)
-    answers = (np.arange(read.n_test)[:, None, None] < right).astype(float)
-    readable, unreadable = drop_tests(answers, np.ones_like(answers), baseline + SHARE * (1 - baseline))
+    n = np.broadcast_to(read.n_scored, read.accuracy.shape)
+    example = np.arange(n.max())[:, None, None]
+    answers, total = ((example < count).astype(float) for count in (np.rint(read.accuracy * n), n))
+    readable, unreadable = drop_tests(answers, total, baseline + SHARE * (1 - baseline), n)
     return readable, np.where(baseline >= 1, 0.0, unreadable)  # no probe can beat a perfect control
 
 
@@ -213,21 +224,21 @@ def _changed(
 ) -> dict[str, Float[np.ndarray, "sample layer target 2"]]:
     """For each example and cell: whether an edit changes an answer minus whether its placebo does; and if it counts.
 
-    Every example takes its value from the next one. It counts for the interchange only if their labels differ.
+    Every example takes its value from the next one that has the target. It counts for the interchange only if their
+    labels differ.
     """
-    every = torch.arange(len(batch))
-    pairs = dict.fromkeys(columns, (every, every.roll(-1)))
-    different = labels != labels.roll(-1, 0)
+    present = [batch.present[:, target].nonzero()[:, 0] for target in columns]
+    pairs = {target: (rows, rows.roll(-1)) for target, rows in zip(columns, present, strict=True)}
     found = {edit: np.zeros((len(batch), model.cfg.n_layers + 1, len(columns), 2)) for edit in EDITS}
     edits = tuple(edit for both in EDITS.items() for edit in both)
     for one in edited_answers(model, task, batch, pairs, directions, edits=edits, seed=seed):
         index = columns.index(one.target)
-        changed = {edit: (after != one.before).any(1).double() for edit, after in one.after.items()}
+        answered = batch.present[one.rows]
+        changed = {edit: ((after != one.before) & answered).any(1).double() for edit, after in one.after.items()}
+        different = (labels[one.rows, index] != labels[one.sources, index]).double()
         for edit, placebo in EDITS.items():
-            counts = (
-                different[one.rows, index].double() if edit == "interchange" else torch.ones(len(one.rows)).double()
-            )
-            values = torch.stack([(changed[edit] - changed[placebo]) * counts, counts.double()], 1)
+            counts = different if edit == "interchange" else torch.ones_like(different)
+            values = torch.stack([(changed[edit] - changed[placebo]) * counts, counts], 1)
             found[edit][one.rows, one.layer, index] = values.numpy()
     return found
 

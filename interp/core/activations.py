@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks.model.storing import storing
@@ -30,9 +30,17 @@ def residual_names(model: Any) -> list[str]:
 
 
 def at_targets(model: Any, batch: Batch, names: Sequence[str], **inputs: Any) -> list[Float[Tensor, "batch target d"]]:
-    """Activations of some hook points at each target position, from one pass that stores nothing else."""
+    """Activations of some hook points at each target position, from one pass that stores nothing else.
+
+    They are zero where an example does not have the target.
+    """
     found: dict[str, Tensor] = {}
-    stored = storing(names, found, read=lambda activation: logits_at_targets(activation, batch))
+
+    def read(activation: Tensor) -> Tensor:
+        at = logits_at_targets(activation, batch)
+        return at if batch.target_mask is None else at.masked_fill(~batch.target_mask[..., None], 0)
+
+    stored = storing(names, found, read=read)
     inputs |= batch.model_inputs()
     model.run_with_hooks(batch.tokens, **inputs, fwd_hooks=stored)
     return [found[name] for name in names]
@@ -58,6 +66,24 @@ def residuals_at_targets(model: Any, batch: Batch) -> Float[Tensor, "layer targe
             f"Did training diverge? Check the model's weights."
         )
     return activations
+
+
+def same_examples(*present: Bool[Tensor, "_ target"]) -> Iterator[tuple[Any, list[Any]]]:
+    """Group the targets that the same examples have, so that each group can be computed at once.
+
+    Args:
+        present: For one or more batches, whether each example has each target.
+
+    Yields:
+        Indices of the targets and, for each batch, which examples have them; slices if all have all.
+    """
+    if all(bool(exists.all()) for exists in present):
+        yield slice(None), [slice(None)] * len(present)
+        return
+    distinct, group = torch.cat(present).T.unique(dim=0, return_inverse=True)
+    for index in range(len(distinct)):
+        targets = (group == index).nonzero()[:, 0].tolist()
+        yield targets, [exists[:, targets[0]] for exists in present]
 
 
 def class_means(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from jaxtyping import Int
 
 from hooks.atomic import write_json
 
@@ -95,6 +96,12 @@ class Result:
 def with_interval(value: float, low: float, high: float, digits: int = 3) -> str:
     """A number followed by the ends of its interval, as text."""
     return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def count_range(counts: Int[np.ndarray, "*cells"]) -> str:
+    """The sample size of several cells as text: one number, or the least and the most."""
+    least, most = int(counts.min()), int(counts.max())
+    return str(most) if least == most else f"{least} to {most}"
 
 
 def _plain(value: Any) -> Any:

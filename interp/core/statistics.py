@@ -105,6 +105,7 @@ def drop_tests(
     drop: Float[np.ndarray, "sample *cells"],
     total: Float[np.ndarray, "sample *#cells"],
     threshold: Float[np.ndarray, "*#cells"],
+    n: Int[np.ndarray, "*#cells"] | None = None,
 ) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
     """Test whether a drop of accuracy is larger, and whether it is smaller, than a threshold.
 
@@ -119,16 +120,17 @@ def drop_tests(
         drop: Correct answers in each sample before the intervention minus those after.
         total: Answers scored in each sample.
         threshold: One fraction per cell; broadcast.
+        n: Number of samples of each cell, at least 1, if not all samples belong to it; the others have a total of 0.
 
     Returns:
         p values of "the drop is at most the threshold" and of "the drop is at least the threshold".
     """
-    n, empty = len(drop), total.sum(0) == 0
+    n, empty = np.array(len(drop)) if n is None else n, total.sum(0) == 0
     answers = np.where(empty, 1, total.sum(0))
     share = drop.sum(0) / answers
-    variance = ((drop - share * total) ** 2).sum(0) / answers**2 * n / max(1, n - 1)
+    variance = ((drop - share * total) ** 2).sum(0) / answers**2 * n / np.maximum(1, n - 1)
     error = np.sqrt(variance + 1 / n**2)
-    larger = stats.t.sf((share - threshold) / error, max(1, n - 1))
+    larger = stats.t.sf((share - threshold) / error, np.maximum(1, n - 1))
     lost, trials = effective_trials(np.clip(drop, 0, None), total)
     gained, trials_of_gain = effective_trials(np.clip(-drop, 0, None), total)
     least = np.clip(threshold + _clopper_pearson(gained * trials_of_gain, trials_of_gain, 1 - 2 * MISSED)[0], 0, 1)

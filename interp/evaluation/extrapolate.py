@@ -12,7 +12,7 @@ from torch import Tensor
 from hooks import TransformerStack
 from interp.core.activations import at_targets
 from interp.core.randomness import derived_generator
-from interp.core.results import Result
+from interp.core.results import Result, count_range
 from interp.core.statistics import proportion_interval
 from interp.core.verbs import prepare_model
 from interp.evaluation.evaluate import parts_on_device, short_chance
@@ -37,7 +37,7 @@ class ExtrapolationResult(Result):
     supervised: tuple[bool, ...]
     """Whether each target counts in the loss."""
     accuracy: Float[np.ndarray, "depth target"]
-    """Fraction of examples answered correctly, 0 to 1."""
+    """Fraction of the examples with the target that are answered correctly; NaN if there are none."""
     low: Float[np.ndarray, "depth target"]
     high: Float[np.ndarray, "depth target"]
     """Ends of the 95 % interval (Clopper-Pearson)."""
@@ -45,6 +45,8 @@ class ExtrapolationResult(Result):
     """Accuracy of uniform guessing."""
     n: int
     """Number of examples, the same at every depth."""
+    n_scored: Int[np.ndarray, " target"]
+    """Examples behind each value: those that have the target."""
     split: str
     """Split of the examples."""
     trained_depth: int
@@ -70,7 +72,8 @@ class ExtrapolationResult(Result):
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per depth and target."""
-        table = self._table({"depth": self.depths, "target": self.targets}, "accuracy", "low", "high", n=self.n)
+        n = np.broadcast_to(self.n_scored, self.accuracy.shape)
+        table = self._table({"depth": self.depths, "target": self.targets}, "accuracy", "low", "high", n=n)
         table.insert(2, "supervised", np.tile(self.supervised, len(self.depths)))
         return table
 
@@ -83,7 +86,7 @@ class ExtrapolationResult(Result):
         table = self.to_dataframe().rename(columns={"depth": "layers applied"})
         table["dashed"] = ~table["supervised"]
         title = [
-            f"accuracy by layers applied, n = {self.n} per point; dashed: not supervised",
+            f"accuracy by layers applied, n = {count_range(self.n_scored)} per point; dashed: not supervised",
             f"horizontal line: chance; vertical line: n_layers = {self.trained_depth}",
         ]
         lines: Any = curves(table, x="layers applied", y="accuracy", series="target", title=title, rule=self.chance)
@@ -97,11 +100,9 @@ class ExtrapolationResult(Result):
         for depth, row in zip(self.depths, self.accuracy, strict=True):
             cells = "  ".join(f"{value:>{size}.3f}" for value, size in zip(row, wide, strict=True))
             lines.append(f"{depth:>5}  {cells}" + ("  <- n_layers" if depth == self.trained_depth else ""))
-        half = float(np.max(self.high - self.low) / 2)
-        foot = (
-            f"accuracy on {self.n} {self.split} examples (95 % within {half:.3f}), chance {short_chance(self.chance)}"
-        )
-        return "\n".join([*lines, f"{foot}; * not supervised"])
+        half = float(np.nanmax(self.high - self.low) / 2)
+        foot = f"accuracy on {count_range(self.n_scored)} {self.split} examples (95 % within {half:.3f})"
+        return "\n".join([*lines, f"{foot}, chance {short_chance(self.chance)}; * not supervised"])
 
 
 def extrapolate(
@@ -167,18 +168,21 @@ def accuracy_by_depth(
     Raises:
         ValueError: depths that `extrapolate` would refuse, or a stream that is not finite.
     """
-    n = len(batch.tokens)
     right = right_by_depth(model, task, batch, depths).sum(1).numpy()
-    low, high = proportion_interval(right, n)
+    n_scored = batch.present.sum(0).numpy()
+    n = np.broadcast_to(np.maximum(n_scored, 1), right.shape)
+    ends = proportion_interval(right, n)
+    accuracy, low, high = (np.where(n_scored > 0, share, np.nan) for share in (right / n, *ends))
     return ExtrapolationResult(
         depths=tuple(depths),
         targets=task.targets,
         supervised=tuple(batch.supervised.tolist()),
-        accuracy=right / n,
+        accuracy=accuracy,
         low=low,
         high=high,
         chance=task.chance,
-        n=n,
+        n=len(batch),
+        n_scored=n_scored,
         split=split,
         trained_depth=model.cfg.n_layers,
     )
@@ -198,6 +202,8 @@ def right_by_depth(
 ) -> Bool[Tensor, "depth batch target"]:
     """Whether each target is predicted correctly at each depth, from one pass at the greatest; on the CPU.
 
+    False where an example does not have the target.
+
     Args:
         model: The model to test; left in evaluation mode.
         task: Task that reads the answers from the logits.
@@ -216,7 +222,8 @@ def right_by_depth(
     for part in parts_on_device(net, batch):
         streams = at_targets(net, part, names, depth=greatest)
         _check_finite(streams, depths)
-        parts.append(torch.stack([task.answers(net.read_out(stream)) == part.labels for stream in streams]))
+        right = torch.stack([task.answers(net.read_out(stream)) == part.labels for stream in streams])
+        parts.append(right & part.present)
     return torch.cat(parts, 1).cpu()
 
 

@@ -2,21 +2,29 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformer_lens.tools.analysis.interchange import NormMatchedPlacebo, SubspaceInterchange, random_basis
 
 from hooks import BridgeModel
 from hooks.interventions.ablation_engine import Net
 from hooks.modules import take
-from interp.core.activations import CHUNK, chunks, residual_names, residuals_at_targets
+from interp.core.activations import (
+    CHUNK,
+    chunks,
+    class_means,
+    residual_names,
+    residuals_at_targets,
+    same_examples,
+)
 from interp.core.devices import device_of
 from interp.core.randomness import derived_seed
 from interp.core.statistics import proportion_interval
+from interp.probing.ridge import factorise, fit
 from interp.tasks.base import Batch, Task
 
 MAX_PAIRS = 512
@@ -35,10 +43,31 @@ class Directions:
 
     means: Float[Tensor, "class d_model"]
     """Class means of the activations; NaN for a class without examples, which adds no direction."""
-    weights: Float[Tensor, "class d_model"] | None = None
-    """Probe weights, for the edit `weights`."""
-    centre: Float[Tensor, " d_model"] | None = None
-    """Mean of all activations, for `erasure`."""
+    weights: Float[Tensor, "class d_model"]
+    """Weights of the ridge probe."""
+    centre: Float[Tensor, " d_model"]
+    """Mean of all activations."""
+
+
+def class_directions(
+    activations: Float[Tensor, "layer target batch d_model"],
+    labels: Int[Tensor, "batch target"],
+    present: Bool[Tensor, "batch target"],
+    n_classes: int,
+) -> dict[tuple[int, int], Directions]:
+    """Directions of each layer and target, from the examples that have the target."""
+    found = {}
+    for targets, (rows,) in same_examples(present):
+        inputs = activations[:, targets][:, :, rows]
+        classes = labels.T[targets][:, rows].expand(len(inputs), -1, -1)
+        classifier = fit(factorise(inputs.flatten(0, 1)), classes.flatten(0, 1)[:, None], n_classes)
+        weights = classifier.weight[:, 0].transpose(1, 2).unflatten(0, inputs.shape[:2])
+        means, centre = class_means(inputs, classes, n_classes), inputs.mean(2)
+        for index, target in enumerate(torch.arange(labels.shape[1])[targets].tolist()):
+            for layer in range(len(inputs)):
+                at = layer, index
+                found[layer, target] = Directions(means=means[at], weights=weights[at], centre=centre[at])
+    return found
 
 
 @dataclass(frozen=True)
@@ -114,9 +143,9 @@ def _edits(
     return {
         "interchange": lambda: means(base, source),
         "placebo": lambda: placebo(base, source),
-        "erasure": lambda: means(base, cast(Tensor, along.centre).expand_as(base)),
-        "erasure placebo": lambda: placebo(base, cast(Tensor, along.centre).expand_as(base)),
-        "weights": lambda: SubspaceInterchange(span_of_differences(cast(Tensor, along.weights)[present]))(base, source),
+        "erasure": lambda: means(base, along.centre.expand_as(base)),
+        "erasure placebo": lambda: placebo(base, along.centre.expand_as(base)),
+        "weights": lambda: SubspaceInterchange(span_of_differences(along.weights[present]))(base, source),
     }
 
 
@@ -161,16 +190,14 @@ def interchange_map(
     model: Net,
     task: Task,
     batch: Batch,
-    labels: Int[Tensor, "batch target"],
+    directions: Mapping[tuple[int, int], Directions],
     *,
-    weights: Float[Tensor, "layer target class d_model"],
-    means: Float[Tensor, "layer target class d_model"],
     seed: int,
 ) -> dict[str, np.ndarray]:
-    """How often the output at a target becomes the source's label, for every layer and target.
+    """How often the answer at a target becomes the source's correct answer, for every layer and target.
 
-    Examples are paired, each in one pair; pairs with equal labels are left out. At the target's position the base's
-    component in a subspace is set to the source's.
+    The examples that have a target are paired, each in one pair; pairs with equal answers are left out. At the target's
+    position the base's component in a subspace is set to the source's.
 
     A least-squares probe has two directions. Its weights are a filter: they separate the classes with the least
     noise, often along directions in which activations hardly vary. Its activation pattern, covariance times weights,
@@ -180,35 +207,35 @@ def interchange_map(
     Args:
         model: Model to intervene on. It is not changed.
         task: Turns logits into answers.
-        batch: Examples to pair: each even row with the next one.
-        labels: Labels that the outputs are compared with, those that the task predicts.
-        weights: Probe weights of each cell, one row per class.
-        means: Class means of each cell's activations, from other examples than `batch`.
+        batch: Examples to pair: the first with the second, and so on.
+        directions: For each layer and target to edit, from other examples than `batch`.
         seed: Determines the placebo's directions.
 
     Returns:
-        Arrays (layer, target), as fractions of pairs: `follows` (along the class means) with `low` and `high`,
-        `weights` (along the probe's weights), `placebo` (by the same distance in a random direction); and `n`, the
-        number of pairs.
+        Arrays (layer, target), targets in ascending order, as fractions of pairs: `follows` (along the class means)
+        with `low` and `high`, `weights` (along the probe's weights), `placebo` (by the same distance in a random
+        direction), all NaN without pairs; and `n`, the number of pairs.
 
     Source: interchange interventions, Geiger et al. 2021, through TransformerLens; filter and pattern, Haufe et al.
     2014 (doi 10.1016/j.neuroimage.2013.10.067).
     """
-    batch, labels = batch.select(slice(0, 2 * MAX_PAIRS)), labels[: 2 * MAX_PAIRS]
-    base, source = torch.arange(len(batch) // 2 * 2).view(-1, 2).T
+    batch = batch.select(slice(0, 2 * MAX_PAIRS))
+    column = {target: index for index, target in enumerate(sorted({target for _, target in directions}))}
     pairs = {}
-    for target, of_target in enumerate(labels.T):
-        different = of_target[base] != of_target[source]
+    for target in column:
+        rows = batch.present[:, target].nonzero()[:, 0]
+        base, source = rows[: len(rows) // 2 * 2].view(-1, 2).T
+        different = batch.labels[base, target] != batch.labels[source, target]
         pairs[target] = base[different], source[different]
-    cells = list(np.ndindex(*means.shape[:2]))
-    directions = {cell: Directions(means=means[cell], weights=weights[cell]) for cell in cells}
     edits = {"follows": "interchange", "weights": "weights", "placebo": "placebo"}
-    found = {name: np.zeros(means.shape[:2]) for name in (*edits, "low", "high", "n")}
+    found = {name: np.zeros((model.cfg.n_layers + 1, len(column))) for name in (*edits, "low", "high", "n")}
     for one in edited_answers(model, task, batch, pairs, directions, edits=tuple(edits.values()), seed=seed):
-        wanted = labels[one.sources, one.target]
+        wanted = batch.labels[one.sources, one.target]
+        cell = one.layer, column[one.target]
         for name, edit in edits.items():
-            found[name][one.layer, one.target] += int((one.after[edit][:, one.target] == wanted).sum())
-        found["n"][one.layer, one.target] += len(wanted)
+            found[name][cell] += int((one.after[edit][:, one.target] == wanted).sum())
+        found["n"][cell] += len(wanted)
     n = np.maximum(found["n"], 1)
     found["low"], found["high"] = proportion_interval(found["follows"].astype(int), n.astype(int))
-    return found | {name: found[name] / n for name in edits}
+    found |= {name: found[name] / n for name in edits}
+    return {name: value if name == "n" else np.where(found["n"] > 0, value, np.nan) for name, value in found.items()}

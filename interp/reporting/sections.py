@@ -3,6 +3,7 @@
 import json
 from html import escape
 
+import numpy as np
 import pandas as pd
 import torch
 from markupsafe import Markup
@@ -10,7 +11,7 @@ from markupsafe import Markup
 from interp.auditing.result import AuditResult
 from interp.comparison.variation import VariationResult
 from interp.core.randomness import derived_generator
-from interp.core.results import Result, with_interval
+from interp.core.results import Result, count_range, with_interval
 from interp.evaluation.evaluate import EvaluationResult, parts_on_device
 from interp.heads.ablate import AblationResult
 from interp.heads.classify import HeadPatterns
@@ -97,9 +98,10 @@ def probe_map(probes: ProbeResult) -> Section:
     text = (
         f"Each cell is the held-out accuracy of one linear classifier ({probes.solver}) that predicts {probes.label} "
         f"from the residual stream at the position of the target; layer 0 is the embedding. The classifiers were "
-        f"fitted on {probes.n_train} examples. The other maps are controls: the same classifiers on a control task (a "
-        f"random class for each input type, which can only be memorised) and on an untrained model of the same config. "
-        f"With shuffled labels, the mean accuracy is {probes.shuffled.mean():.3f} ({probes.n_controls} draws)."
+        f"fitted on {count_range(probes.n_fitted)} examples. The other maps are controls: the same classifiers on a "
+        f"control task (a random class for each input type, which can only be memorised) and on an untrained model of "
+        f"the same config. With shuffled labels, the mean accuracy is {probes.shuffled.mean():.3f} "
+        f"({probes.n_controls} draws)."
     )
     if probes.causal is not None:
         causal = probes.causal
@@ -108,8 +110,8 @@ def probe_map(probes: ProbeResult) -> Section:
             f"interchange intervention: the class direction at one layer is set to its value in another sentence, and "
             f"the map shows how often the output becomes the answer to that sentence (at least "
             f"{int(causal['n'].min())} pairs per cell). On average, a change of the same size in a random direction "
-            f"has this effect in {causal['placebo'].mean():.1%} of pairs, and an interchange along the weights of the "
-            f"probe in {causal['weights'].mean():.1%}."
+            f"has this effect in {np.nanmean(causal['placebo']):.1%} of pairs, and an interchange along the weights of "
+            f"the probe in {np.nanmean(causal['weights']):.1%}."
         )
     return Section(title="Linear probes by layer and target", text=text, chart=probes.plot())
 

@@ -212,7 +212,8 @@ class Task:
         """The probe label that the model predicts, if there is one: `probe(verify=True)` can test its use."""
         batch = self.sample(64, generator=torch.Generator().manual_seed(0))
         named = self.probe_labels(batch).items()
-        return next((name for name, labels in named if torch.equal(labels, batch.labels)), None)
+        here = batch.present
+        return next((name for name, labels in named if torch.equal(labels[here], batch.labels[here])), None)
 
     def control_types(self, batch: Any) -> Int[Tensor, "batch target"]:
         """Input type of each target for control tasks; default: the last four tokens up to the target, as one number.

@@ -1,25 +1,29 @@
 """A small task of words of different lengths, and a model that holds its labels in a known way."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 
 from hooks import Transformer, TransformerConfig
-from interp.tasks.base import Batch, Score, Task, Vocab
+from interp.tasks import Task
+from interp.tasks.base import Batch
+from interp.tasks.vocab import Vocab
 
 PAD = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counting(Task):
-    """Bits; after each one, the number of ones so far."""
+    """Bits; after each one, the number of ones so far. Words of different lengths end in padding."""
 
     length: int = 7
+    shortest: int = 7
+    n_unsupervised: int = 0
+    """Last targets that are not supervised."""
 
-    @property
-    def vocab(self):
-        return Vocab(("0", "1", "-"))
+    disjoint_splits = False
+    attention = "causal"
+    vocab = Vocab(("0", "1", "-"))
 
     @property
     def targets(self):
@@ -30,40 +34,38 @@ class Counting(Task):
         return self.length
 
     @property
-    def attention(self):
-        return "causal"
-
-    @property
     def d_vocab_out(self):
         return self.length + 1
 
     def sample(self, n, *, generator, split="train"):
         tokens = torch.randint(2, (n, self.length), generator=generator)
+        at = torch.arange(self.length)
+        lengths = torch.randint(self.shortest, self.length + 1, (n, 1), generator=generator)
+        real = at < lengths
         return Batch(
-            tokens=tokens,
-            target_positions=torch.arange(self.length).expand(n, -1),
-            labels=tokens.cumsum(1),
-            supervised=torch.ones(self.length, dtype=torch.bool),
+            tokens=tokens.masked_fill(~real, PAD),
+            target_positions=at * real,
+            labels=tokens.cumsum(1) * real,
+            supervised=at < self.length - self.n_unsupervised,
+            attention_mask=None if real.all() else real,
+            target_mask=None if real.all() else real,
         )
 
-    def loss(self, logits, batch):
-        return F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten())
 
-    def score(self, at_targets, batch):
-        right = (self.answers(at_targets) == batch.labels).float()
-        return Score(right=right, loss=1 - right, total=torch.ones_like(right))
+class Junk(Counting):
+    """The same with arbitrary positions and labels where a word has no target."""
 
-    def probe_labels(self, batch):
-        return {"count": batch.labels}
-
-    def control_types(self, batch):
-        return batch.tokens
-
-    def relations(self, batch):
-        return {}
-
-    def describe(self):
-        return {"task": "counting", "length": self.length}
+    def sample(self, n, *, generator, split="train"):
+        batch = super().sample(n, generator=generator, split=split)
+        junk = torch.Generator().manual_seed(n)
+        positions, labels = (
+            torch.randint(high, batch.labels.shape, generator=junk) for high in (self.length, self.d_vocab_out)
+        )
+        return replace(
+            batch,
+            target_positions=torch.where(batch.present, batch.target_positions, positions),
+            labels=torch.where(batch.present, batch.labels, labels),
+        )
 
 
 class Counter(Transformer):

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from counting import Counting, Junk
 
 import interp
 from hooks import Transformer
@@ -40,3 +41,17 @@ def test_activations_of_a_model_on_a_device_come_to_the_cpu(pretended, tiny, gen
     here, there = residuals_at_targets(model, batch), residuals_at_targets(model.to(pretended), batch)
     assert there.device.type == "cpu"
     assert torch.equal(here, there)
+
+
+def test_activations_of_missing_targets_are_zero(generator):
+    tasks = Counting(length=5, shortest=2), Junk(length=5, shortest=2)
+    model = Transformer(interp.config_for(tasks[0], n_layers=2, d_model=16, n_heads=2)).eval()
+    batches = [task.sample(90, generator=torch.Generator().manual_seed(0)) for task in tasks]
+    plain, junk = (residuals_at_targets(model, batch) for batch in batches)
+    assert torch.equal(plain, junk)
+    _, cache = model.run_with_cache(batches[0].tokens, **batches[0].model_inputs())
+    present = batches[0].present
+    for layer, name in enumerate(residual_names(model)):
+        wanted = cache[name].masked_fill(~present[..., None], 0).transpose(0, 1)
+        assert torch.allclose(plain[layer], wanted, atol=1e-5)
+    assert not present.all()

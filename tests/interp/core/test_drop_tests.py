@@ -246,3 +246,20 @@ def test_trials_are_those_behind_the_pooled_interval(correlation):
     assert np.allclose(pooled, share)
     assert np.allclose(low, stats.beta.ppf(0.025, share * trials, trials - share * trials + 1))
     assert np.allclose(high, stats.beta.isf(0.025, share * trials + 1, trials - share * trials))
+
+
+def test_samples_that_do_not_belong_to_a_cell_do_not_count():
+    """Cells of 40, 25 and 3 of 40 samples: the p values of the smaller samples alone."""
+    drop, total = single_answers(40, 0.4, 0.1, cells=3)
+    sizes = np.array([40, 25, 3])
+    inside = np.arange(40)[:, None] < sizes
+    mixed = drop_tests(drop * inside, total * inside, np.array(0.2), sizes)
+    for cell, n in enumerate(sizes):
+        alone = drop_tests(drop[:n, [cell]], total[:n, [cell]], np.array(0.2))
+        assert [p[cell] for p in mixed] == pytest.approx([p[0] for p in alone], rel=1e-12)
+    assert all(
+        np.array_equal(*both)
+        for both in zip(
+            drop_tests(drop, total, np.array(0.2)), drop_tests(drop, total, np.array(0.2), np.full(3, 40)), strict=True
+        )
+    )

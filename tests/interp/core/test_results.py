@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from interp.core.results import Result, with_interval
+from interp.core.results import Result, count_range, with_interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,3 +32,8 @@ def test_a_table_has_a_row_per_cell_and_repeats_values_along_later_axes():
 def test_a_number_with_its_interval():
     assert with_interval(0.5, 0.25, 1.0) == "0.500 [0.250, 1.000]"
     assert with_interval(-0.123, -0.2, 0.0, 1) == "-0.1 [-0.2, 0.0]"
+
+
+def test_the_sample_size_of_cells_is_one_number_or_a_range():
+    assert count_range(np.array([20, 20])) == "20"
+    assert count_range(np.array([[31, 20], [8, 20]])) == "8 to 31"

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from counting import Counting, Junk
 from planted import Padded
 
 import interp
@@ -202,3 +203,32 @@ def test_a_run_with_an_outcome_without_answers_has_a_table(shallow):
     settings = interp.TrainSettings(steps=1, batch_size=2, eval_every=1, n_eval=10)
     table = interp.train(model, task, settings).to_dataframe()
     assert table["accuracy"].isna().tolist() == table["low"].isna().tolist() == [True, False, True, False]
+
+
+def test_targets_that_some_examples_do_not_have_are_scored_in_the_others(generator):
+    task, junk = Counting(length=5, shortest=2), Junk(length=5, shortest=2)
+    model = Transformer(interp.config_for(task, n_layers=1, d_model=16, n_heads=2, init="fan_in")).eval()
+    found, same = evaluate(model, task, n=200), evaluate(model, junk, n=200)
+    assert found.to_dataframe().equals(same.to_dataframe())
+    batch = task.sample(200, generator=derived_generator(0, "evaluate", "test"), split="test")
+    with torch.no_grad():
+        logits = model(batch.tokens, attention_mask=batch.attention_mask)
+    for target in range(5):
+        here = batch.present[:, target]
+        right = int((logits.argmax(-1) == batch.labels)[here, target].sum())
+        assert found.accuracy[target] == right / int(here.sum())
+        ends = proportion_interval(np.array(right), int(here.sum()))
+        assert (found.low[target], found.high[target]) == pytest.approx(tuple(map(float, ends)))
+    loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), batch.labels, reduction="none")
+    mean = [float(loss[batch.present[:, target], target].mean()) for target in range(5)]
+    assert held_out(model, task, batch)[1] == pytest.approx(mean, rel=1e-5)
+
+
+def test_a_target_that_no_example_has_has_no_accuracy(generator):
+    task = Counting(length=5, shortest=2)
+    model = Transformer(interp.config_for(task, n_layers=1, d_model=16, n_heads=2)).eval()
+    batch = task.sample(50, generator=generator)
+    batch = dataclasses.replace(batch, target_mask=batch.present & (torch.arange(5) < 4))
+    accuracy, loss = held_out(model, task, batch)
+    assert np.isfinite([accuracy[:4], loss[:4]]).all()
+    assert np.isnan([accuracy[4], loss[4]]).all()

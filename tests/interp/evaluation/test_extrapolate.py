@@ -1,9 +1,11 @@
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 import torch
 from bridges import bridge_of
+from counting import Counting, Junk
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -128,6 +130,7 @@ def made_up(accuracy, depths):
         high=np.clip(accuracy + 0.1, 0, 1),
         chance=0.5,
         n=10,
+        n_scored=np.full(targets, 10),
         split="test",
         trained_depth=2,
     )
@@ -246,3 +249,50 @@ def test_weights_do_not_change_and_seeds_are_reproducible():
     assert not np.array_equal(one.accuracy, other.accuracy)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert not any(point.fwd_hooks for point in model.hook_dict.values())
+
+
+def test_accuracy_is_that_of_the_examples_with_the_target():
+    words = {"length": 6, "shortest": 2, "n_unsupervised": 2}
+    task, model = Counting(**words), model_of(Counting(**words), attention="causal")
+    found, junk = (interp.extrapolate(model, one, n=300) for one in (task, Junk(**words)))
+    batch = task.sample(300, generator=derived_generator(0, "evaluate", "test"), split="test")
+    counts = batch.present.sum(0)
+    assert found.n_scored.tolist() == counts.tolist()
+    assert 300 == counts[1] > counts[2] > 0
+    for index, depth in enumerate(found.depths):
+        with torch.no_grad():
+            answers = model.at_depth(depth)(batch.tokens, attention_mask=batch.attention_mask).argmax(-1)
+        right = ((answers == batch.labels) & batch.present).sum(0)
+        assert found.accuracy[index].tolist() == pytest.approx((right / counts).tolist())
+        intervals = [
+            stats.binomtest(int(r), int(n)).proportion_ci(0.95, method="exact")
+            for r, n in zip(right, counts, strict=True)
+        ]
+        assert found.low[index] == pytest.approx([one.low for one in intervals], abs=1e-8)
+        assert found.high[index] == pytest.approx([one.high for one in intervals], abs=1e-8)
+    assert found.to_dataframe().equals(junk.to_dataframe())
+    assert found.to_dataframe()["n"].tolist() == counts.tolist() * len(found.depths)
+    assert f"accuracy on {min(counts)} to 300 test examples" in str(found)
+    assert f"n = {min(counts)} to 300 per point" in json.dumps(found.plot().to_dict())
+
+
+def test_a_target_that_no_example_has_is_nan(tmp_path):
+    task = Short(length=4, shortest=2, n_unsupervised=2)
+    found = interp.extrapolate(model_of(task, attention="causal"), task, n=50, depths=[1, 2])
+    assert found.n_scored.tolist()[-1] == 0
+    for values in (found.accuracy, found.low, found.high):
+        assert np.isnan(values[:, 3]).all()
+        assert np.isfinite(values[:, :3]).all()
+    assert np.isnan(found.resolved()[3])
+    assert "nan" not in str(found).splitlines()[-1]
+    assert "<svg" in found._repr_html_()
+    found.save(tmp_path / "found.json")
+    assert str(ExtrapolationResult.load(tmp_path / "found.json")) == str(found)
+
+
+class Short(Counting):
+    """No word has the last target."""
+
+    def sample(self, n, *, generator, split="train"):
+        batch = super().sample(n, generator=generator, split=split)
+        return dataclasses.replace(batch, target_mask=batch.present & (torch.arange(self.length) < self.length - 1))

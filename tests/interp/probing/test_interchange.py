@@ -90,10 +90,9 @@ def test_counts_of_fewer_dimensions_than_classes_are_interchanged(counter):
 def test_interchange_in_a_span_worked_by_hand(counter):
     """Means of the classes that occur, projected by least squares."""
     counter = Counter(wide(binary_codes(8)), n_ctx=7, n_layers=2)
-    shared = Counting(length=7)
-    found = interp.probe(counter, shared, n_train=80, n_test=60, verify=True, seed=5)
-    fitting = shared.sample(80, generator=derived_generator(5, "probe fit"), split="validation")
-    testing = shared.sample(60, generator=derived_generator(5, "probe test"), split="test")
+    found = interp.probe(counter, TASK, n_train=80, n_test=60, verify=True, seed=5)
+    fitting = TASK.sample(80, generator=derived_generator(5, "probe fit"), split="validation")
+    testing = TASK.sample(60, generator=derived_generator(5, "probe test"), split="test")
     x, streams = (residuals_at_targets(counter, batch)[1].double().numpy() for batch in (fitting, testing))
     for target in range(7):
         label, wanted = fitting.labels[:, target].numpy(), testing.labels[:, target].numpy()

@@ -179,13 +179,13 @@ def test_the_model_is_not_changed(tiny):
 
 def control_of(monkeypatch):
     """What `probe` fits and scores: labels (true, shuffled, control, untrained) in the order of the calls."""
-    seen, original = [], probing._score_ridge
+    seen, original = [], probing.score_ridge
 
     def score(inputs, labels, n_classes):
         seen.append(labels)
         return original(inputs, labels, n_classes)
 
-    monkeypatch.setattr(probing, "_score_ridge", score)
+    monkeypatch.setattr(probing, "score_ridge", score)
     return seen
 
 
@@ -315,12 +315,12 @@ def test_a_target_with_one_class_is_omitted(monkeypatch):
     monkeypatch.setattr(Lego, "probe_labels", lambda self, batch: {"value": batch.labels * columns, "x": batch.labels})
     found = probe(plain_model(), TASK, n_train=100, n_test=50)
     assert found.targets == ("#0", "#2")
+    assert found.omitted == {"#1": "a single class"}
+    assert str(found).endswith("; omitted: #1 (a single class)")
+    assert not everything.omitted
+    assert "omitted" not in str(everything)
     assert found.accuracy.tolist() == everything.accuracy[:, [0, 2]].tolist()
     assert found.untrained.tolist() == everything.untrained[:, [0, 2]].tolist()
-    monkeypatch.setattr(Lego, "probe_labels", lambda self, batch: {"value": batch.labels})
-    monkeypatch.setattr("interp.probing.probe._varying_targets", lambda *_: [0, 2])
-    with pytest.raises(ValueError, match="a single class at some targets; verify needs all"):
-        probe(plain_model(), TASK, n_train=100, n_test=50, verify=True)
 
 
 def test_activations_that_are_not_finite_are_refused():
@@ -347,6 +347,9 @@ def result():
         untrained=np.array([[0.5, np.nan, 0.25], [0.125, 0.0, 1.0]]),
         n_train=40,
         n_test=20,
+        n_fitted=np.array([40, 30, 25]),
+        n_scored=np.array([20, 20, 15]),
+        omitted={"#3": "a single class"},
         n_controls=3,
         causal={
             "follows": values[::-1].copy(),
@@ -363,10 +366,20 @@ def test_saving_and_loading(result, tmp_path):
     path = tmp_path / "deep" / "probes.json"
     result.save(path)
     again = ProbeResult.load(path)
-    for name in ("accuracy", "low", "high", "control", "shuffled", "shuffled_high", "untrained"):
+    for name in (
+        "accuracy",
+        "low",
+        "high",
+        "control",
+        "shuffled",
+        "shuffled_high",
+        "untrained",
+        "n_fitted",
+        "n_scored",
+    ):
         assert np.array_equal(getattr(again, name), getattr(result, name), equal_nan=True)
         assert getattr(again, name).dtype == getattr(result, name).dtype
-    for name in ("label", "solver", "targets", "n_train", "n_test", "n_controls"):
+    for name in ("label", "solver", "targets", "n_train", "n_test", "n_controls", "omitted"):
         assert getattr(again, name) == getattr(result, name)
     assert again.causal is not None
     assert {name: values.tolist() for name, values in again.causal.items()} == {
@@ -421,20 +434,22 @@ def test_probe_table(result):
     assert row["accuracy"] == 5 / 8
     assert row["selectivity"] == 5 / 8 - 5 / 32
     assert row["interchange_follows"] == 2 / 8
-    assert row["n"] == 20
+    assert row["n"] == 15
+    assert table["n"].tolist() == [20, 20, 15] * 2
 
 
 def test_probe_text(result):
     lines = str(result).splitlines()
     assert lines[0].split() == ["layer", "#0", "#1", "#2"]
     assert lines[2].split() == ["1", "0.375", "0.500", "0.625"]
-    assert lines[3].startswith("ridge probes for value, 20 held-out examples per cell (95 % within 0.250)")
+    assert lines[3].startswith("ridge probes for value, 15 to 20 held-out examples per cell (95 % within 0.250)")
     assert "control at most 0.156" in lines[3]
+    assert lines[3].endswith("; omitted: #3 (a single class)")
 
 
 def test_probe_chart(result):
     spec = result.plot().to_dict()
-    assert "linear probes for value, n = 20 per cell" in json.dumps(spec)
+    assert "linear probes for value, n = 15 to 20 per cell" in json.dumps(spec)
     rows = [row for rows in spec["datasets"].values() for row in rows]
     panels = {row["map"] for row in rows}
     assert panels == {"accuracy", "control task", "untrained model", "output follows interchange"}
