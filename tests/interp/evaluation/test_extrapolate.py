@@ -188,7 +188,7 @@ def test_invalid_arguments_of_extrapolate_are_refused(as_a_user):
         interp.extrapolate(model, TASK, n=0)
     with pytest.raises(ValueError, match="split is 'dev'; choose one of train"):
         interp.extrapolate(model, TASK, n=5, split="dev")
-    text = "all 3 targets of this task are supervised, which leaves nothing to extrapolate to; give n_supervised below"
+    text = "all 3 targets of this task are supervised, which leaves nothing to extrapolate to; give a task that"
     with pytest.raises(ValueError, match=text):
         interp.extrapolate(model, ALL, n=5)
     dyck = Dyck(n_types=2, max_depth=3, length=4)
