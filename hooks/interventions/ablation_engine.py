@@ -15,13 +15,12 @@ import torch
 from einops import einsum, repeat
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.utils.prune import BasePruningMethod
 
 from hooks.adapters.bridge import BridgeModel
 from hooks.interventions.replacements import HeadInputs, Replacement
 from hooks.model.stack import TransformerStack
 from hooks.model.storing import storing
-from hooks.modules import has_hooks, hook_tables, take
+from hooks.modules import has_activation_hooks, has_hooks, take
 
 TOKENS_PER_PASS = 1024
 """Several heads are replaced per pass, in copies of the batch, up to this number of tokens: more is slower on CPU."""
@@ -243,8 +242,7 @@ def _check_hooks(model: TransformerStack) -> None:
     """Refuse hooks where passes resume: the input of a layer would be edited twice, the output of attention not."""
     for layer in range(model.cfg.n_layers):
         attention = model.block(layer).attention
-        attached = [hook for part in (attention, attention.o) for table in hook_tables(part) for hook in table.values()]
-        if not all(isinstance(hook, BasePruningMethod) for hook in attached):  # those change weights only
+        if has_activation_hooks(attention) or has_activation_hooks(attention.o):
             raise ValueError(
                 f"a torch hook is attached to the attention of layer {layer}, which replaced heads do not pass. Remove "
                 f"it, or attach it to blocks.{layer}.attn.hook_z."

@@ -9,7 +9,7 @@ from einops import einsum
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from hooks.modules.basic import Identity, Linear, LinearWeights, Module, has_hooks, take
+from hooks.modules.basic import Identity, Linear, Module, has_activation_hooks, has_hooks, take
 
 FUSED_FROM = 64
 """In training, attention over at least this many tokens stores no scores and patterns unless a hook needs them."""
@@ -97,7 +97,7 @@ class Attention(Module):
             self.q = Linear(cfg.d_model, self.n_query_heads * cfg.d_head, bias=cfg.attn_bias)
             self.k = Linear(cfg.d_model, self.n_query_heads * cfg.d_head, bias=cfg.attn_bias)
         self.v = Linear(cfg.d_model, width, bias=cfg.attn_bias)
-        self.o = _output_map(cfg)
+        self.o = Linear(width, cfg.d_model, bias=cfg.attn_bias) if cfg.output_projection else Identity(width)
         self.a = nn.Parameter(torch.zeros(cfg.n_heads)) if cfg.qk_identity and self.learned else None
         self.b = nn.Parameter(torch.zeros(cfg.n_heads)) if cfg.vo_identity else None
 
@@ -158,7 +158,7 @@ class Attention(Module):
 
     def _check_unhooked(self, *names: str) -> None:
         for name in names:
-            if has_hooks(getattr(self, name)):
+            if has_activation_hooks(getattr(self, name)):
                 point = "hook_attn_out" if name == "o" else f"hook_{name}"
                 raise ValueError(
                     f"a torch hook on attention.{name} would be ignored: with split inputs or head results the map is "
@@ -207,15 +207,6 @@ class Attention(Module):
 
 def _masked(scores: Float[Tensor, "batch head query key"], context: Context) -> Float[Tensor, "batch head query key"]:
     return scores if context.allowed is None else scores.masked_fill(~context.allowed[:, None], -torch.inf)
-
-
-def _output_map(cfg: Any) -> Linear | Identity:
-    width = cfg.n_heads * cfg.d_head
-    if not cfg.output_projection:
-        return Identity(width)
-    if cfg.vo_identity:  # applied head by head
-        return LinearWeights(width, cfg.d_model, bias=cfg.attn_bias, instead="hook_result or hook_attn_out of a layer")
-    return Linear(width, cfg.d_model, bias=cfg.attn_bias)
 
 
 def pattern_is_hooked(at: Any) -> bool:

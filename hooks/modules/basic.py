@@ -42,6 +42,11 @@ def has_hooks(module: nn.Module) -> bool:
     return any(hook_tables(module))
 
 
+def has_activation_hooks(module: nn.Module) -> bool:
+    """True if any hook is attached but those of torch's pruning, which only recompute the weights."""
+    return any(not isinstance(hook, BasePruningMethod) for table in hook_tables(module) for hook in table.values())
+
+
 class NeverCalled(nn.Module):
     """A module that no forward pass calls, only its weights or hook points are used: it refuses torch's own hooks."""
 
@@ -99,12 +104,6 @@ class LinearWeights(NeverCalled, Linear):
     @property
     def instead(self) -> str:
         return self._instead
-
-    def register_forward_pre_hook(self, hook: Any, **options: Any) -> Any:
-        """Refuse any hook but those of torch's pruning, which change the weights, not the input."""
-        if not isinstance(hook, BasePruningMethod):
-            self._refuse()
-        return super(NeverCalled, self).register_forward_pre_hook(hook, **options)
 
 
 class Identity(nn.Module):
