@@ -1,5 +1,5 @@
-"""Names of models and configs that TransformerLens's tools read: `ActivationCache`, `patching`, `head_detector` and
-`tools.analysis`."""
+"""Names of models and configs that TransformerLens's tools read: `ActivationCache`, `patching`, `head_detector`,
+`SVDInterpreter` and `tools.analysis`."""
 
 from typing import Any
 
@@ -7,6 +7,8 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+_WEIGHTS = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O", "W_in", "W_out", "b_in", "b_out", "w", "b")
 
 
 class LensConfig:
@@ -146,8 +148,10 @@ class LensModel(ReadsText):
     cfg: Any
     W_E: Any
     W_U: Any
+    b_U: Any
     ln_final: Any
     blocks: Any
+    named_modules: Any
 
     @property
     def _device(self) -> Any:
@@ -163,6 +167,18 @@ class LensModel(ReadsText):
         ids = torch.as_tensor(ids, device=self.W_U.device)
         directions = self.W_U if self.ln_final is None else self.ln_final.w[:, None] * self.W_U
         return directions.T[ids].squeeze(-2) if ids.ndim and ids.shape[-1] == 1 else directions.T[ids]
+
+    def tl_parameters(self) -> dict[str, Tensor]:
+        """Weights under TransformerLens's names (`blocks.0.attn.W_Q`), for every applied layer.
+
+        Raises:
+            ValueError: a head that is not linear.
+        """
+        weights = {"embed.W_E": self.W_E, "unembed.W_U": self.W_U, "unembed.b_U": self.b_U}
+        for path, sites in self.named_modules():
+            if path.startswith(("blocks.", "ln_final")):
+                weights |= {f"{path}.{name}": getattr(sites, name) for name in _WEIGHTS if hasattr(sites, name)}
+        return weights
 
     def accumulated_bias(
         self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True

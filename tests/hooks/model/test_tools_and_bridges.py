@@ -7,12 +7,14 @@ import tokenizers
 import torch
 import transformers
 from support.bridges import D_VOCAB, hugging_face
-from transformer_lens import patching
+from transformer_lens import SVDInterpreter, patching
 from transformer_lens.head_detector import detect_head
 from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
 from transformer_lens.tools.analysis import direct_logit_attribution
 from transformer_lens.tools.analysis.attribution_patching import EdgeAttributionConfig, attribution_patch, faithfulness
+from transformer_lens.tools.analysis.interchange import collect_activations
 from transformer_lens.tools.analysis.logit_lens import logit_lens
+from transformer_lens.tools.training import TrainConfig, train
 
 import hooks
 
@@ -40,6 +42,9 @@ def letters():
 def models():
     """Our model, a bridge with its weights, and a bridge with the gains of its norms folded into other weights."""
     original = hugging_face("gpt2").double()
+    for module in original.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0  # ours has none
     ours = hooks.from_huggingface(copy.deepcopy(original))
     bridges = []
     for _ in range(2):
@@ -126,6 +131,37 @@ def test_logit_lens(models):
 @pytest.mark.parametrize("text", ["a b c a b c a", ["a b c a b c a", "c c b b a a d"]], ids=["text", "texts"])
 def test_detect_head(models, name, text):
     same(models, lambda model: detect_head(model, text, name))
+
+
+@pytest.mark.parametrize("kind", ["OV", "w_in", "w_out"])
+def test_singular_vectors(models, kind):
+    head = {"head_index": 2} if kind == "OV" else {}  # up to sign, which is arbitrary
+    same(
+        models,
+        lambda model: SVDInterpreter(model).get_singular_vectors(kind, layer_index=1, num_vectors=5, **head).abs(),
+    )
+
+
+def test_interchange(models):
+    positions = torch.tensor([1, 6, 2])
+
+    def tool(model):
+        name = "blocks.1.hook_resid_pre"
+        return collect_activations(model, name, TOKENS, lambda ids: model(ids)[:, -1], positions=positions)
+
+    same(models, tool)
+
+
+def test_training_loop(models):
+    rows = [{"tokens": row} for row in TOKENS]
+    config = TrainConfig(num_epochs=2, batch_size=3, lr=0.01, device="cpu", print_every=None)
+
+    def trained(model):
+        with torch.enable_grad():
+            return train(copy.deepcopy(model), config, rows)(TOKENS)
+
+    before = models["ours"](TOKENS)
+    assert (same(models, trained) - before).abs().max() > 0.1
 
 
 @pytest.mark.parametrize("per_token", [False, True])

@@ -298,3 +298,20 @@ def test_weights_by_transformer_lens_names_give_the_activations(make, tokens):
         close(cache["mlp_out", layer], cache["post", layer] @ mlp.W_out + mlp.b_out)
     close(model.W_E[tokens], cache["hook_embed"])
     close(cache["ln_final.hook_normalized"] @ model.W_U + model.b_U, model(tokens))
+
+
+@pytest.mark.parametrize("settings", [{}, {"block": "bare", "tied": True}, {"d_mlp": 0}], ids=str)
+def test_parameters_by_transformer_lens_names(make, settings):
+    model = make(**settings)
+    weights = model.tl_parameters()
+    assert torch.equal(weights["unembed.W_U"], model.W_U)
+    assert torch.equal(weights["blocks.2.attn.W_Q"], model.blocks[2].attn.W_Q)
+    parts = {"attn": [f"{kind}_{name}" for kind in "Wb" for name in "QKVO"]}
+    if "d_mlp" not in settings:
+        parts["mlp"] = ["W_in", "W_out", "b_in", "b_out"]
+    if "block" not in settings:
+        parts["ln1"] = ["w", "b"]
+        parts |= {} if "d_mlp" in settings else {"ln2": ["w", "b"]}
+    names = {f"blocks.{layer}.{part}.{name}" for layer in range(3) for part, all in parts.items() for name in all}
+    names |= set() if "block" in settings else {"ln_final.w", "ln_final.b"}
+    assert set(weights) == {*names, "embed.W_E", "unembed.W_U", "unembed.b_U"}
