@@ -221,7 +221,7 @@ def test_attribution_patching(models, granularity):
         with torch.enable_grad():
             config = EdgeAttributionConfig(granularity=granularity)
             found = attribution_patch(model, TOKENS[:2], CORRUPTED[:2], one_metric, config)
-        values = found.edge_scores if granularity == "edge" else found.node_scores
+        values: dict = found.edge_scores if granularity == "edge" else found.node_scores
         return torch.tensor([values[key] for key in sorted(values, key=str)])
 
     same(models, scores)
