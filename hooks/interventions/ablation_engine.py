@@ -248,12 +248,12 @@ def _check_hooks(model: TransformerStack) -> None:
                 f"it, or attach it to blocks.{layer}.attn.hook_z."
             )
         before = f"blocks.{layer - 1}.hook_resid_post" if layer else "hook_embed"
-        instead = {
-            f"blocks.{layer}.hook_resid_pre": before,
-            f"blocks.{layer}.hook_attn_out": f"blocks.{layer}.attn.hook_z",
-        }
+        at = f"blocks.{layer}."
+        instead = {at + "hook_resid_pre": before, at + "hook_attn_out": at + "attn.hook_z"}
+        if not model.cfg.vo_identity:  # with b I it is where heads are replaced
+            instead[at + "attn.hook_result"] = at + "attn.hook_z"
         for name, other in instead.items():
-            if has_hooks(model.hook_point(name)):
+            if name in model.hook_dict and has_hooks(model.hook_point(name)):
                 raise ValueError(
                     f"a hook is attached to {name}, from which ablation resumes. Remove it, or attach it to {other}."
                 )

@@ -214,6 +214,7 @@ class NoNormBlock(Block):
     """
 
     n_norms = 0
+    adds_to_stream = True
 
     def read(self, resid: Tensor, at: LayerSites) -> Tensor:
         return resid
@@ -222,7 +223,8 @@ class NoNormBlock(Block):
         resid = resid + attn_out
         if self.mlp is not None:
             resid = at.hook_resid_mid(resid)
-            resid = resid + at.hook_mlp_out(self.mlp(resid, at.mlp))
+            mlp_in = resid if at.hook_mlp_in is None else at.hook_mlp_in(resid.clone())
+            resid = resid + at.hook_mlp_out(self.mlp(mlp_in, at.mlp))
         return at.hook_resid_post(resid)
 
 

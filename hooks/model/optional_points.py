@@ -56,15 +56,16 @@ class OptionalPoints:
         self._changed()
 
     def set_use_hook_mlp_in(self, use_hook_mlp_in: bool) -> None:
-        """Add or remove `hook_mlp_in` (batch, pos, d_model), the residual stream before `ln2`; only the MLP reads it.
+        """Add or remove `hook_mlp_in` (batch, pos, d_model), the residual stream before `ln2`, if there is one; only
+        the MLP reads it.
 
         Raises:
-            ValueError: blocks other than `pre_ln`, or a model without MLPs.
+            ValueError: blocks other than `pre_ln` and `no_norm`, or a model without MLPs.
         """
-        if use_hook_mlp_in and (self.cfg.block != "pre_ln" or self.cfg.attn_only):
+        if use_hook_mlp_in and (self.cfg.block not in ("pre_ln", "no_norm") or self.cfg.attn_only):
             raise ValueError(
-                f"set_use_hook_mlp_in needs pre_ln blocks with an MLP; block is {self.cfg.block!r} and d_mlp "
-                f"{self.cfg.d_mlp}. Use hook_resid_mid, or mlp.hook_pre."
+                f"set_use_hook_mlp_in needs pre_ln or no_norm blocks with an MLP; block is {self.cfg.block!r} and "
+                f"d_mlp {self.cfg.d_mlp}. Use hook_resid_mid, or mlp.hook_pre."
             )
         self._flag("use_hook_mlp_in", use_hook_mlp_in)
         for at in self.blocks:

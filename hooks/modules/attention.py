@@ -127,8 +127,14 @@ class Attention(Module):
         """The output of attention whose heads read separate inputs for queries, keys and values.
 
         Raises:
-            ValueError: a torch hook on a map that is applied head by head here, which would ignore it.
+            ValueError: a torch hook on this module, or on a map that is applied head by head here, which would be
+                ignored.
         """
+        if has_activation_hooks(self):
+            raise ValueError(
+                "a torch hook on attention would be ignored: with split inputs it is not called as a module. Attach it "
+                "to hook_attn_out of a layer instead."
+            )
         self._check_unhooked("q", "k", "v")
         project = "b p h d, h d e -> b p h e"
         q = at.hook_q(einsum(for_queries, at.W_Q, project) + at.b_Q)

@@ -35,6 +35,7 @@ TRANSFORMERS = {
     "bare": {"block": "bare", "output_projection": False},
     "extended": {"block": "extended"},
     "no_norm": {"block": "no_norm", "attn_bias": False, "mlp_bias": False, "activation": "relu"},
+    "points on demand": {"n_heads": 1},
     "attention_only": {"d_mlp": 0, "positions": "sinusoidal"},
     "a I": {"qk_identity": True},
     "a I and b I": {"qk_identity": True, "vo_identity": True},
@@ -64,6 +65,10 @@ KINDS = [
 def model_of(cfg):
     classes = {FullyConnectedConfig: FullyConnected, EncoderConfig: Encoder, TransformerConfig: Transformer}
     model, generator = classes[type(cfg)](cfg), torch.Generator().manual_seed(1)
+    if cfg is MODELS["points on demand"]:
+        model.set_use_split_qkv_input(True)
+        model.set_use_attn_result(True)
+        model.set_use_hook_mlp_in(True)
     for parameter in model.parameters():  # also the scalars of a I and b I, gains and biases
         parameter.data = 0.5 * torch.randn(parameter.shape, generator=generator)
     return model
@@ -134,8 +139,10 @@ def test_a_torch_hook_on_any_other_module_acts_or_is_refused(family):
             name for name, _ in model.named_modules() if name.removeprefix("blocks.").isdigit()
         }
         weights = {"first"} if family == "one_hot" else set()
-        if family == "a I and b I" and not training:  # the output map is applied head by head
-            weights = {"weights.0.attention.o"}
+        if family == "points on demand" or (family == "a I and b I" and not training):
+            weights = {"weights.0.attention.o"}  # applied head by head
+        if family == "points on demand":
+            weights |= {"weights.0.attention", *(f"weights.0.attention.{name}" for name in "qkv")}
         assert refused == (sites - {"", "hook_pre"}) | weights
 
 
@@ -247,7 +254,7 @@ def test_a_fully_connected_network_names_the_nearest_hook():
         model.run_with_hooks(tokens_of(model, 16), fwd_hooks=[("hook_pre.7", changed)])
 
 
-@pytest.mark.parametrize("family", ["pre_ln", "a I and b I"])
+@pytest.mark.parametrize("family", ["no_norm", "a I and b I", "points on demand"])
 @torch.no_grad()
 def test_ablation_under_a_callers_hook_is_right_or_refused(family):
     model = model_of(MODELS[family]).eval()
@@ -265,7 +272,8 @@ def test_ablation_under_a_callers_hook_is_right_or_refused(family):
                 expected = model.run_with_hooks(tokens, fwd_hooks=[edit])
                 torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3)
         model.reset_hooks()
-    assert refused == {"blocks.0.hook_resid_pre", "blocks.0.hook_attn_out"}
+    on_demand = {"blocks.0.attn.hook_result"} if family == "points on demand" else set()
+    assert refused == {"blocks.0.hook_resid_pre", "blocks.0.hook_attn_out"} | on_demand
 
 
 @pytest.mark.parametrize("family", ["pre_ln", "a I and b I"])
@@ -276,6 +284,13 @@ def test_torchs_pruning_is_not_refused(family):
         prune.l1_unstructured(matrix, "weight", amount=0.5)
     expected = model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.hook_attn_out", lambda out, hook: out)])
     torch.testing.assert_close(AblationEngine(model, tokens).logits, expected)
+
+
+def test_split_inputs_refuse_a_torch_hook_on_attention():
+    model = model_of(MODELS["points on demand"])
+    model.weights[0].attention.register_forward_hook(lambda module, args, out: changed(out))
+    with pytest.raises(ValueError, match=r"a torch hook on attention would be ignored.*Attach it to hook_attn_out"):
+        model(tokens_of(model, 16))
 
 
 def test_ablation_says_where_a_hook_cannot_be():
