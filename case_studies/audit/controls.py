@@ -1,9 +1,8 @@
 """Controls of the audit: its verdicts on models with known answers, and on models with nothing to find."""
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from scipy import stats
@@ -82,20 +81,16 @@ def judge_all(m: Measurement) -> ClaimVerdict:
     return "reproduced" if m.value == 1 else "not reproduced"
 
 
-@dataclass(frozen=True)
-class Shuffled:
-    """A task with shuffled labels: the same sequences and relations, and labels of other examples."""
+def with_shuffled_labels(task: Task) -> Task:
+    """The task with the same sequences and relations, and each example with the labels of another."""
+    base: Any = type(task)
 
-    task: Any
+    class Shuffled(base):
+        def sample(self, n: int, **options: Any) -> Batch:
+            batch = super().sample(n, **options)
+            return batch.with_labels_of(torch.randperm(n, generator=options["generator"]))
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.task, name)
-
-    def sample(self, n: int, *, generator: torch.Generator, split: str = "train") -> Batch:
-        """Examples of the task, each with the labels of another."""
-        batch = self.task.sample(n, generator=generator, split=split)
-        order = torch.randperm(n, generator=generator)
-        return batch.with_labels_of(order)
+    return Shuffled.from_description(task.describe())
 
 
 def measure_silent(evidence: Evidence, *, shuffled: bool) -> Measurement:
@@ -123,7 +118,7 @@ def measure_silent(evidence: Evidence, *, shuffled: bool) -> Measurement:
 
 def _audit(evidence: Evidence, spec: ModelSpec, *, shuffled: bool) -> AuditResult:
     if shuffled:
-        model, task = evidence.run(spec).model, cast(Task, Shuffled(spec.task))
+        model, task = evidence.run(spec).model, with_shuffled_labels(spec.task)
     else:
         model, task = make_model(spec.config, seed=derived_seed(spec.seed, "untrained") % 2**31), spec.task
     return audit(

@@ -151,7 +151,7 @@ class Dyck(Task):
 
     def describe(self) -> dict:
         """Settings as plain values, for a manifest."""
-        return {"task": "dyck", **asdict(self)}
+        return {"task": self.task_name, **asdict(self)}
 
     @classmethod
     def from_description(cls, values: dict) -> "Dyck":

@@ -136,7 +136,7 @@ class Lego(Task):
     def describe(self) -> dict:
         """Settings as plain values, for a manifest."""
         return {
-            "task": "lego",
+            "task": self.task_name,
             "n_vars": self.n_vars,
             "group": asdict(self.group),
             "supervised": list(self.supervised or ()),

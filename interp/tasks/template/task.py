@@ -214,7 +214,7 @@ class Template(Task):
         """Settings as plain values, for a manifest."""
         splits = {name: getattr(self, name) for name in SPLITS}
         return {
-            "task": "template",
+            "task": self.task_name,
             "templates": [{"tokens": list(one.tokens), "label": one.label} for one in self.labelled],
             "form": self.form,
             "cls": self.cls,

@@ -211,7 +211,7 @@ class Text(Task):
     def describe(self) -> dict:
         """Settings as plain values, for a manifest; corpus and tokenizer by source and fingerprint."""
         return {
-            "task": "text",
+            "task": self.task_name,
             "corpus": self.corpus.describe(),  # type: ignore[union-attr]  # a Corpus since __post_init__
             "objective": self.objective,
             "next_sentence": self.next_sentence,

@@ -17,7 +17,7 @@ from case_studies.frame.audits import Audited, needed, readable, share
 from case_studies.frame.evidence import SIZES, Evidence
 from interp.core.statistics import proportion_interval
 from interp.known_answers import SUITE, known_answer
-from interp.tasks import Dyck, Lego, Template
+from interp.tasks import Dyck, Lego, Template, check_task
 
 EVIDENCE = Evidence(size="quick", seed=0, groups=dict.fromkeys(ALL, ()), folder=None)  # type: ignore[arg-type]
 
@@ -176,7 +176,8 @@ def test_wrong_partners_are_misjudged():
 
 @pytest.mark.parametrize("task", [Lego(n_vars=3), Dyck(length=12), Template()], ids=["lego", "dyck", "template"])
 def test_shuffled_task_permutes_the_labels(task):
-    shuffled = controls.Shuffled(task)
+    shuffled = controls.with_shuffled_labels(task)
+    check_task(shuffled)
     batch = shuffled.sample(64, generator=torch.Generator().manual_seed(0), split="test")
     plain = task.sample(64, generator=torch.Generator().manual_seed(0), split="test")
     assert torch.equal(batch.tokens, plain.tokens)
