@@ -1,6 +1,7 @@
 """Models with planted patterns, tasks to show them on, and reference computations."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ import interp
 from hooks import Transformer
 from hooks.modules import visible_keys
 from interp.tasks import Lego
-from interp.tasks.base import Batch
+from interp.tasks.base import Batch, Task
 from interp.tasks.vocab import Vocab
 
 
@@ -60,17 +61,14 @@ class Planted(Transformer):
 
 
 @dataclass(frozen=True)
-class Brackets:
+class Brackets(Task):
     """Random prefixes of nested brackets of two types, with stack relations and nothing to predict."""
 
     pos: int = 14
-    vocab: Vocab = field(default_factory=lambda: Vocab(("(", ")", "[", "]")))
-    attention: str = "causal"
-    d_vocab: int = 4
-    d_vocab_out: int = 4
-    targets: tuple[str, ...] = ("nothing",)
-    outcomes: tuple[str, ...] = ("nothing",)
-    chance: float = 0.25
+
+    vocab: ClassVar = Vocab(("(", ")", "[", "]"))
+    attention: ClassVar = "causal"
+    targets: ClassVar = ("nothing",)
 
     @property
     def n_ctx(self):
@@ -93,24 +91,6 @@ class Brackets:
                 unmatched[row, query, stack] = True
                 top[row, query, stack[-1:]] = True
         return {"stack_top": top, "unmatched_open": unmatched}
-
-    def loss(self, logits, batch):
-        return F.cross_entropy(logits[:, 0], batch.labels[:, 0])
-
-    def answers(self, at_targets):
-        raise NotImplementedError
-
-    def score(self, at_targets, batch):
-        raise NotImplementedError
-
-    def probe_labels(self, batch):
-        return {}
-
-    def control_types(self, batch):
-        return batch.labels
-
-    def describe(self):
-        return {"task": "brackets"}
 
 
 def _word(coins):

@@ -1,8 +1,8 @@
 """Pruning curves: kept weights against a plain sort, accuracy against hooks and zeroed weights, the model unchanged."""
 
 import copy
-from dataclasses import dataclass, field
-from typing import get_args
+from dataclasses import dataclass
+from typing import ClassVar, get_args
 
 import numpy as np
 import pytest
@@ -34,14 +34,11 @@ class Successor(Task):
     """One token of six; the answer is the next one, scored `times` times. Outcomes are even and odd tokens."""
 
     times: tuple[int, ...] = (3, 1, 1, 2, 1, 1)
-    vocab: Vocab = field(default_factory=lambda: Vocab(tuple("abcdef")))
-    attention: str = "bidirectional"
-    d_vocab: int = V
-    d_vocab_out: int = V
-    n_ctx: int = 1
-    targets: tuple[str, ...] = ("next",)
     outcomes: tuple[str, ...] = ("even", "odd")
-    chance: float = 1 / V
+
+    vocab: ClassVar = Vocab(tuple("abcdef"))
+    targets: ClassVar = ("next",)
+    n_ctx: ClassVar = 1
 
     def sample(self, n, *, generator, split="train"):
         tokens = torch.randint(V, (n, 1), generator=generator)
@@ -53,24 +50,6 @@ class Successor(Task):
         right = (self.answers(at_targets) == batch.labels).float()
         loss = F.cross_entropy(at_targets[:, 0], batch.labels[:, 0], reduction="none")
         return Score(right=right * total, loss=loss[:, None] * total, total=total)
-
-    def answers(self, at_targets):
-        return at_targets.argmax(-1)
-
-    def loss(self, logits, batch):
-        return F.cross_entropy(logits[:, 0], batch.labels[:, 0])
-
-    def probe_labels(self, batch):
-        return {}
-
-    def control_types(self, batch):
-        return batch.labels
-
-    def relations(self, batch):
-        return {}
-
-    def describe(self):
-        return {"task": "successor"}
 
 
 TASK = Successor()
