@@ -1,7 +1,7 @@
 """Tasks by name: those of installed packages (entry points) and those registered in this process."""
 
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 from interp.tasks.base import Task
@@ -88,7 +88,7 @@ def where(task_class: type) -> str:
 
 
 @cache
-def _installed() -> dict[str, EntryPoint]:
+def _installed() -> dict[str, Any]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
 

@@ -65,9 +65,9 @@ class Brackets(Task):
     """Random prefixes of nested brackets of two types, with stack relations and nothing to predict."""
 
     pos: int = 14
+    attention: str = "causal"
 
     vocab: ClassVar = Vocab(("(", ")", "[", "]"))
-    attention: ClassVar = "causal"
     targets: ClassVar = ("nothing",)
 
     @property

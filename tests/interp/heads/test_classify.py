@@ -9,7 +9,7 @@ import interp
 from hooks import HeadPattern, Transformer
 from interp.heads.classify import classify_heads
 from interp.heads.kinds import _KINDS, register_kind, relations_of
-from interp.tasks import Lego
+from interp.tasks import Lego, Vocab
 
 BOTH = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 LEGO_KINDS = ("association", "manipulation", "broadcast", "previous", "self")
@@ -101,6 +101,8 @@ def test_sequences_without_related_keys_are_skipped():
     """Half of these sequences have no token twice; the others are attended to perfectly."""
 
     class Letters(Brackets):
+        vocab = Vocab(tuple("abcdefghijklmnopqrst"))
+
         def sample(self, n, *, generator, split="train"):
             tokens = torch.rand(n, 20, generator=generator).argsort(-1)[:, : self.pos]
             tokens[::2, 3] = tokens[::2, 9]
@@ -111,7 +113,7 @@ def test_sequences_without_related_keys_are_skipped():
             same = (tokens[:, :, None] == tokens[:, None, :]) & ~torch.eye(self.pos, dtype=torch.bool)
             return {"same_token": same}
 
-    task = Letters(attention="bidirectional", d_vocab=20)
+    task = Letters(attention="bidirectional")
     result = assert_labels(Planted(config(task), {(0, 0): ideal(task, "association")}), task, {(0, 0): "association"})
     kind = result.kinds.index("association")
     assert result.low[0, 0, kind] >= 0.99
