@@ -254,7 +254,7 @@ class Task:
         """Section of a report that shows one example and the model's answers; default: its tokens and a table."""
         from interp.view.page import Section
 
-        rows = [("target", "position", "correct", "answer")]
+        rows: list[tuple[str, ...]] = [("target", "position", "correct", "answer")]
         for index, name in enumerate(self.targets):
             if batch.present[0, index]:
                 found = (batch.labels[0, index], answers[0, index])

@@ -74,8 +74,6 @@ class Dyck(Task):
     score_from: int = 0
     """First position that is scored."""
 
-    disjoint_splits = False
-
     def __post_init__(self):
         for name in ("n_types", "max_depth", "length"):
             if getattr(self, name) < 1:
@@ -112,6 +110,11 @@ class Dyck(Task):
     def outcomes(self) -> tuple[str, ...]:
         """Kinds of position, with two criteria of correctness."""
         return ("hard", "all", f"hard {CRITERION}", f"all {CRITERION}")
+
+    @property
+    def disjoint_splits(self) -> bool:
+        """False: splits are independent draws."""
+        return False
 
     @property
     def audited_outcomes(self) -> tuple[str, ...]:

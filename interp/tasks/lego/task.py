@@ -261,7 +261,6 @@ class Lego(Task):
 
     @property
     def lengths(self) -> range:
-        """Chain lengths."""
         return range(1, self.n_vars + 1)
 
     def shorter_lengths(self, length: int) -> range:
@@ -283,7 +282,9 @@ class Lego(Task):
     @classmethod
     def from_options(cls, **options: Any) -> "Lego":
         """Build the task; the group is given by name."""
-        return cls(**options | ({"group": ready_made(options["group"])} if "group" in options else {}))
+        if "group" in options:
+            options["group"] = ready_made(options["group"])
+        return cls(**options)
 
     def probe_labels(self, batch: LegoBatch) -> dict[str, Int[Tensor, "batch target"]]:
         """Probe labels at each variable: its `value`, and the `operation` of its clause."""

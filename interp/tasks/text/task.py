@@ -62,7 +62,7 @@ class Text(Task):
     """A `Corpus`, or `python`: the sources of the standard library."""
     objective: Objective = "next_token"
     next_sentence: bool = False
-    n_ctx: int = 128
+    n_ctx: int = 128  # pyright: ignore[reportIncompatibleMethodOverride]
     """Tokens of a window, including special tokens."""
     vocab_size: int | None = None
     """Vocabulary size of the tokenizer trained on the training documents; default: 2048."""
@@ -70,7 +70,6 @@ class Text(Task):
     """Tokenizer to use instead: a `tokenizers.Tokenizer` or a fast tokenizer of transformers."""
 
     is_language = True
-    disjoint_splits = False  # documents are disjoint, but a window may occur in two of them
     text_options: ClassVar = {
         "corpus": (str, "python (the standard library's sources) or a folder of text files."),
         "pattern": (str, "Files to read from a corpus folder. Default: **/*.txt."),
@@ -158,6 +157,11 @@ class Text(Task):
     def chances(self) -> tuple[float, ...]:
         """Accuracy of uniform guessing for each outcome: 1/2 for the next sentence."""
         return (self.chance, *((0.5,) if self.next_sentence else ()))
+
+    @property
+    def disjoint_splits(self) -> bool:
+        """False: documents are disjoint, but the same window may occur in two of them."""
+        return False
 
     @property
     def title(self) -> str:
