@@ -79,5 +79,4 @@ def run_demo(folder: Path, *, seed: int = 0, fresh: bool = False) -> Path:
         print(f"\n{result}\n")
     worst = ", ".join(f"{t} {a:.2f}" for t, a in zip(TASK.targets, tested["control"].accuracy, strict=True))
     print(f"control without the association bias: {worst}")
-    print(f"report: {page}")
     return page

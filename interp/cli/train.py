@@ -1,160 +1,147 @@
 """`interp train TASK`, with options built from the fields of the task, the model's config and the training settings."""
 
-import ast
 import inspect
-import textwrap
-from collections.abc import Collection
-from dataclasses import fields, replace
-from itertools import pairwise
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
+from typer.core import TyperGroup
 
-TASKS = {
-    "lego": "Train on LEGO: chains of group operations with shuffled clauses.",
-    "dyck": "Train on bounded Dyck: words of nested brackets.",
-    "template": "Train on template tasks; test strings have unseen symbols.",
-    "text": "Train a small language model on Python's sources or a folder of text.",
-}
-NAMES = {"n_layers": "--layers", "n_heads": "--heads", "d_model": "--width", "train": "--n"}
-"""Options named differently from their field."""
+from interp.cli.known import summary
+from interp.cli.options import Options, flags_of
+from interp.cli.output import Device, Fresh, Json, Output, Seed, did_you_mean
+
+MODEL_NAMES = {"n_layers": "layers", "n_heads": "heads", "d_model": "width"}
+"""Options of the model that are named differently from their field."""
 FROM_TASK = {"d_vocab", "d_vocab_out", "n_ctx", "attention"}
 """Fields of a config that follow from the task."""
-AS_TEXT: dict[str, tuple[Any, str]] = {
-    "group": (str, "Z2 (signs) or S3 (permutations). Default: Z2."),
-    "templates": (list[str], "A ready-made family (aba_abb, copy, ...) or a template, 'aba -> +1'; repeatable."),
-    "curriculum": (str, "auto (the recipe's), none, or stages length:steps, such as 2:80,3:270,4:350."),
-    "corpus": (str, "python (the standard library's sources) or a folder of text files."),
-}
-"""Fields whose values are written as text: type of the option, and help."""
-
-Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Train again even if the folder has a trained model.")]
-Device = Annotated[str | None, typer.Option(help="Where to train: cuda, cuda:1. Default: the CPU.")]
-
-train_app = typer.Typer(help="Train a model on a task; an interrupted run is resumed.")
+CURRICULUM = (str, "auto (the recipe's), none, or stages length:steps, such as 2:80,3:270,4:350.")
 
 
-def _add_command(name: str) -> None:
-    unparsed = {"ignore_unknown_options": True}
+class TaskGroup(TyperGroup):
+    """One command per known task. Its class is imported when the command runs, not when the commands are listed."""
 
-    @train_app.command(name, help=TASKS[name], add_help_option=False, context_settings=unparsed)
-    def command(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> None:
-        # Built here, since the options come from classes whose import loads torch.
-        app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-        app.command(help=TASKS[name])(_train_command(name))
-        app(args=arguments or [], prog_name=f"interp train {name}")
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of the known tasks."""
+        from interp.tasks.registry import known_tasks
+
+        return list(known_tasks())
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command that has no options yet, for the list of commands and for completion."""
+        from interp.tasks.registry import known_tasks
+
+        return _command(cmd_name, lambda: None, known_tasks().get(cmd_name, ""))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command of the task that is named first, with its options."""
+        name, known = args[0], self.list_commands(ctx)
+        if name in known:
+            return name, _train_command(name), args[1:]
+        if not ctx.resilient_parsing:
+            ctx.fail(f"there is no task {name!r}; known tasks: {', '.join(known)}.{did_you_mean(name, known)}")
+        return None, None, args[1:]
 
 
-for _name in TASKS:
-    _add_command(_name)
+train_app = typer.Typer(
+    cls=TaskGroup, help="Train a model on a task; an interrupted run is resumed. `interp tasks` describes the tasks."
+)
+
+
+@train_app.callback()
+def _train_group() -> None: ...
+
+
+def _command(name: str, function: Any, text: str) -> Any:
+    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+    app.command(name, help=text)(function)
+    return typer.main.get_command(app)
 
 
 def _train_command(name: str) -> Any:
-    """The function behind `interp train NAME`; its signature has one parameter per option."""
-    from hooks import TransformerConfig
+    """The command `interp train NAME`; its function's signature has one parameter per option."""
     from interp.tasks.registry import task_class_of
-    from interp.training.settings import TrainSettings, recipe_for
+
+    task_class = task_class_of(name)
 
     def run(
         out: Annotated[Path, typer.Option(help="Folder for the run.")],
         family: Annotated[str | None, typer.Option(help="Preset of the model. Default: that of the task.")] = None,
         identity: Annotated[bool, typer.Option("--identity", help="Same as --qk-identity --vo-identity.")] = False,
-        pattern: Annotated[str, typer.Option(help="Files to read from a corpus folder.")] = "**/*.txt",
         seed: Seed = 0,
         fresh: Fresh = False,
         device: Device = None,
-        **given: Any,
-    ) -> None:
-        chosen = {field: value for field, value in given.items() if value not in (None, [])}
-        chosen = {**task_class_of(name).command_line_defaults, **chosen} | (
-            {"qk_identity": True, "vo_identity": True} if identity else {}
-        )
-        of_task, sizes, of_settings = ({key: chosen[key] for key in part if key in chosen} for part in parts)
-        task = _make_task(name, of_task, pattern)
-        config = _make_config(task, family, sizes)
-        _train(task, config, _make_settings(recipe_for(task), of_settings), out, seed=seed, fresh=fresh, device=device)
+        as_json: Json = False,
+        **values: Any,
+    ) -> Output:
+        if identity:
+            values |= dict.fromkeys(map(model.key, ("qk_identity", "vo_identity")), True)
+        task = _make_task(task_class, of_task.preset | of_task.given(values))
+        config = _make_config(task, family, model, model.given(values))
+        settings = _make_settings(recipe_for(task), training.preset | training.given(values))
+        return _train(task, config, settings, out, seed=seed, fresh=fresh, device=device)
 
-    task_class = task_class_of(name)
-    defaults = dict(task_class.command_line_defaults)
-    parts = [
-        _options("Task", task_class, _values(task_class) | defaults),
-        _options("Model", TransformerConfig, defaults, without=FROM_TASK),
-        _options("Training", TrainSettings, _values(recipe_for(task_class())) | {"curriculum": "auto"} | defaults),
-    ]
+    from interp.training.settings import recipe_for
+
     signature = inspect.signature(run)
     fixed = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    fixed = [one for one in fixed if one.name != "pattern" or name == "text"]
-    every = [option for part in parts for option in part.values()]
+    of_task, model, training = _parts(task_class, flags_of(fixed))
+    every = [option for part in (of_task, model, training) for option in part.parameters().values()]
     run.__signature__ = signature.replace(parameters=[*fixed, *every])  # type: ignore[attr-defined]
-    return run
+    return _command(name, run, summary(task_class))
 
 
-def _values(of: Any) -> dict[str, Any]:
-    """Field values of a dataclass instance, or defaults of the class."""
-    return {field.name: getattr(of, field.name, None) for field in fields(of)}
+def _parts(task_class: Any, fixed: set[str]) -> tuple[Options, Options, Options]:
+    """The options of the task, of the model and of the training. A preset of a task's field is for that alone."""
+    from hooks import TransformerConfig
+    from interp.training.settings import TrainSettings
+
+    presets = dict(task_class.command_line_defaults)
+    own = {one.name: one.default for one in fields(task_class)} if is_dataclass(task_class) else {}
+    others = {name: value for name, value in presets.items() if name not in own}
+    model = Options(
+        panel="Model", cls=TransformerConfig, preset=others, filled=True, names=MODEL_NAMES, without=FROM_TASK
+    )
+    shown = _recipe_shown(task_class) | {"curriculum": "auto"}
+    texts = {"curriculum": CURRICULUM}
+    training = Options(panel="Training", cls=TrainSettings, preset=others, defaults=shown, texts=texts)
+    taken = fixed | {"help"}
+    for part in (model, training):
+        taken |= flags_of(part.parameters().values())
+    of_task = Options(
+        panel="Task", cls=task_class, preset=presets, defaults=own, taken=taken,
+        names=task_class.option_names, texts=task_class.text_options,
+    )  # fmt: skip
+    return of_task, model, training
 
 
-def _options(
-    panel: str, cls: Any, defaults: dict[str, Any], without: Collection[str] = ()
-) -> dict[str, inspect.Parameter]:
-    """One parameter for each field of a dataclass that can be given as text; None, its default, keeps the field's."""
-    types, texts = get_type_hints(cls), _field_texts(cls)
-    found = {}
-    for name in [field.name for field in fields(cls) if field.init and field.name not in without]:
-        kind, text = AS_TEXT.get(name) or (_option_type(types[name]), texts.get(name, ""))
-        if kind is None:
-            continue
-        choices = "|".join(get_args(kind)) if get_origin(kind) is Literal else None
-        shown = defaults.get(name)
-        if isinstance(shown, bool | int | float | str | tuple) and (kind is not str or isinstance(shown, str)):
-            text = f"{text} Default: {shown}.".strip()
-        option = typer.Option(
-            *([NAMES[name]] if name in NAMES else []), help=escape(text), metavar=choices, rich_help_panel=panel
-        )
-        annotation = Annotated[(str if choices else kind) | None, option]
-        found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=None)
-    return found
+def _recipe_shown(task_class: Any) -> dict[str, Any]:
+    """Settings of the task's recipe, or the general ones for a task without default settings."""
+    from interp.training.settings import TrainSettings, recipe_for
+
+    try:
+        return vars(recipe_for(task_class()))
+    except (TypeError, ValueError):
+        return vars(TrainSettings())
 
 
-def _option_type(hint: Any) -> Any:
-    """A type that the command line reads: a number, text, a choice, a flag or a pair. None for any other field."""
-    if hint in (int, float, str, bool) or get_origin(hint) is Literal:
-        return hint
-    if get_origin(hint) in (Union, UnionType):
-        return next((kind for kind in map(_option_type, get_args(hint)) if kind is not None), None)
-    return hint if get_origin(hint) is tuple and set(get_args(hint)) <= {int, float} else None
+def _make_task(task_class: Any, options: dict[str, Any]) -> Any:
+    try:
+        return task_class.from_options(**options)
+    except TypeError as error:
+        raise ValueError(f"the options do not fit the task {task_class.task_name!r}: {error}.") from error
 
 
-def _field_texts(cls: type) -> dict[str, str]:
-    """The docstring below each field of a dataclass."""
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-    assert isinstance(tree, ast.ClassDef)
-    return {
-        field.target.id: inspect.cleandoc(text.value.value)
-        for field, text in pairwise(tree.body)
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
-    }
-
-
-def _make_task(name: str, options: dict[str, Any], pattern: str) -> Any:
-    from interp.tasks.registry import task_class_of
-
-    more = {"pattern": pattern} if name == "text" else {}
-    return task_class_of(name).from_options(**options, **more)
-
-
-def _make_config(task: Any, family: str | None, sizes: dict[str, Any]) -> Any:
+def _make_config(task: Any, family: str | None, model: Options, given: dict[str, Any]) -> Any:
     from interp.training.configs import config_for
 
-    sizes = task.command_line_sizes(family, sizes)
-    if family == "fully_connected":
-        sizes = {"width": sizes["d_model"]}  # it has no heads
-    return config_for(task, family, **sizes)
+    sizes = model.preset | given
+    if (family or task.default_family) != "fully_connected":
+        return config_for(task, family, **task.command_line_sizes(family, sizes))
+    if wrong := [model.option(name) for name in given if name != "d_model"]:
+        raise ValueError(f"a fully connected network has no {', '.join(wrong)}; of the model's options, give --width.")
+    return config_for(task, family, **({"width": sizes["d_model"]} if "d_model" in sizes else {}))
 
 
 def _make_settings(recipe: Any, options: dict[str, Any]) -> Any:
@@ -172,13 +159,23 @@ def _stages(text: str) -> tuple[tuple[int, int], ...]:
         raise ValueError(f"curriculum is {text!r}; give auto, none, or stages length:steps: 2:80,3:270.") from None
 
 
-def _train(task: Any, config: Any, settings: Any, folder: Path, *, seed: int, **options: Any) -> None:
+def _train(task: Any, config: Any, settings: Any, folder: Path, *, seed: int, **options: Any) -> Output:
     from hooks import make_model
     from interp.core.progress import TrainingProgress
     from interp.training.train import train
 
     model = make_model(config, seed=seed)
     with TrainingProgress("model") as progress:
-        print(train(model, task, settings, seed=seed, folder=folder, on_record=progress, **options))
+        run = train(model, task, settings, seed=seed, folder=folder, on_record=progress, **options)
     check = " --verify" if task.answer_label is not None else ""
-    print(f"next: interp probe {folder}{check}, or interp report {folder}")
+    return Output(
+        text=f"{run}\nnext: interp probe {folder}{check}, or interp report {folder}",
+        values={
+            "task": task.task_name,
+            "folder": str(folder),
+            "seed": seed,
+            "steps": run.history[-1]["steps_done"] if run.history else 0,
+            "seconds": run.seconds,
+            "accuracy": dict(zip(task.outcomes, run.final_accuracy, strict=False)),
+        },
+    )

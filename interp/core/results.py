@@ -60,8 +60,12 @@ class Result:
 
     def save(self, path: str | Path) -> None:
         """Write the result as JSON, atomically."""
+        write_json(path, self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain values, as `save` writes them."""
         values = {name: _plain(getattr(self, name)) for name in self._saved_names()}
-        write_json(path, {"result": type(self).__name__, "version": 1, "values": values})
+        return {"result": type(self).__name__, "version": 1, "values": values}
 
     @classmethod
     def _saved_names(cls) -> list[str]:

@@ -103,6 +103,8 @@ class Task:
     """Whether the targets are tokens of running text, so that perplexity is defined."""
     text_options: ClassVar[Mapping[str, tuple[Any, str]]] = {}
     """Command-line options that `from_options` converts: type and help text of each."""
+    option_names: ClassVar[Mapping[str, str]] = {}
+    """Fields whose command-line option has another name: the name by field."""
     command_line_defaults: ClassVar[Mapping[str, Any]] = {}
     """Options of `interp train` that differ from the task's, the preset's and the recipe's defaults."""
 

@@ -2,14 +2,15 @@
 
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from interp.tasks.base import Task
+if TYPE_CHECKING:  # names can be listed without torch
+    from interp.tasks.base import Task
 
 GROUP = "interp.tasks"
 """Group of entry points through which packages add tasks."""
-AnyTaskClass = TypeVar("AnyTaskClass", bound=type[Task])
-_REGISTERED: dict[str, type[Task]] = {}
+AnyTaskClass = TypeVar("AnyTaskClass", bound=type)
+_REGISTERED: "dict[str, type[Task]]" = {}
 
 
 def register(task_class: AnyTaskClass) -> AnyTaskClass:
@@ -26,7 +27,7 @@ def register(task_class: AnyTaskClass) -> AnyTaskClass:
     Raises:
         ValueError: something else than a subclass of `Task`, or the name of an installed task.
     """
-    if not (isinstance(task_class, type) and issubclass(task_class, Task)):
+    if not _is_task_class(task_class):
         raise ValueError(f"task_class is {task_class!r}; register a class that derives from interp.tasks.Task.")
     name = task_class.task_name
     if name in _installed() and where(_load(name)) != where(task_class):
@@ -41,7 +42,7 @@ def known_tasks() -> dict[str, str]:
     return dict(sorted((found | {name: where(cls) for name, cls in _REGISTERED.items()}).items()))
 
 
-def task_class_of(name: str, *, stored: str = "") -> type[Task]:
+def task_class_of(name: str, *, stored: str = "") -> "type[Task]":
     """The class of the task of this name. Only registered and installed classes are found; nothing else is imported.
 
     Args:
@@ -62,7 +63,7 @@ def task_class_of(name: str, *, stored: str = "") -> type[Task]:
     return _load(name)
 
 
-def task_from(description: dict[str, Any], *, stored: str = "") -> Task:
+def task_from(description: dict[str, Any], *, stored: str = "") -> "Task":
     """Build a task from its description in a manifest.
 
     Args:
@@ -78,8 +79,9 @@ def task_from(description: dict[str, Any], *, stored: str = "") -> Task:
     found = task_class_of(name, stored=stored)
     try:
         return found.from_description(description)
-    except TypeError as error:
-        raise ValueError(f"the settings of the task {name!r} do not fit the class {where(found)}: {error}.") from None
+    except (TypeError, KeyError) as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise ValueError(f"the settings of the task {name!r} do not fit the class {where(found)}: {what}.") from None
 
 
 def where(task_class: type) -> str:
@@ -92,7 +94,7 @@ def _installed() -> dict[str, Any]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
-def _load(name: str) -> type[Task]:
+def _load(name: str) -> "type[Task]":
     point = _installed()[name]
     rivals = {one.value for one in entry_points(group=GROUP) if one.name == name}
     if len(rivals) > 1:
@@ -101,8 +103,14 @@ def _load(name: str) -> type[Task]:
         found = point.load()
     except (ImportError, AttributeError) as error:
         raise ValueError(f"the task {name!r} ({point.value}) cannot be loaded: {error}.") from error
-    if not (isinstance(found, type) and issubclass(found, Task)):
+    if not _is_task_class(found):
         raise ValueError(f"the task {name!r} ({point.value}) is not a class that derives from interp.tasks.Task.")
     if found.task_name != name:
         raise ValueError(f"the task {name!r} ({point.value}) has the task_name {found.task_name!r}; use one name.")
     return found
+
+
+def _is_task_class(found: Any) -> bool:
+    from interp.tasks.base import Task
+
+    return isinstance(found, type) and issubclass(found, Task)

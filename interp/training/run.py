@@ -80,7 +80,9 @@ class RunFolder:
             ValueError: the manifest cannot be read.
         """
         if not self.manifest_path.exists():
-            raise FileNotFoundError(f"there is no training run in {self.path} (no {self.manifest_path.name}).")
+            below = sorted(str(path.parent) for path in self.path.glob(f"*/{self.manifest_path.name}"))
+            hint = f" Did you mean {' or '.join(below[:3])}?" if below else ""
+            raise FileNotFoundError(f"there is no training run in {self.path} (no {self.manifest_path.name}).{hint}")
         try:
             return json.loads(self.manifest_path.read_text(encoding="utf-8"))
         except json.JSONDecodeError as error:

@@ -12,7 +12,7 @@ from hooks.model.architectures import Config, make_model
 from interp.tasks.base import Task
 from interp.training.pretrained import pretrained
 from interp.training.settings import TrainSettings
-from interp.training.train import train
+from interp.training.train import Diverged, train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,8 @@ def _train_one(name: str, job: TrainJob, fresh: bool) -> str:
         options = {"seed": job.seed, "folder": job.folder, "fresh": fresh, "device": job.device}
         train(_initial_model(job), job.task, job.settings, **options)
     except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
+        kind = Diverged if isinstance(error, Diverged) else ValueError
+        raise kind(f"{name}: {error}") from error
     return name
 
 

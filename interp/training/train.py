@@ -35,6 +35,10 @@ from interp.training.settings import TrainSettings, recipe_for
 OnRecord = Callable[[dict[str, Any]], None]
 
 
+class Diverged(ValueError):
+    """The training loss is not finite."""
+
+
 def train(
     model: Model,
     task: Task,
@@ -189,7 +193,7 @@ class _Trainer:
             batch = self._batch(step, generator).to(self.device)
             loss = self._loss(batch, generator)
         if not torch.isfinite(loss):
-            raise ValueError(f"the loss is {loss.item()} at step {done}; lower learning_rate or clip_norm.")
+            raise Diverged(f"the loss is {loss.item()} at step {done}; lower learning_rate or clip_norm.")
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["times"]
         self.optimizer.zero_grad(set_to_none=True)

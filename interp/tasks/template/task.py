@@ -68,6 +68,7 @@ class Template(Task):
     text_options: ClassVar = {
         "templates": (list[str], "A ready-made family (aba_abb, copy, ...) or a template, 'aba -> +1'; repeatable.")
     }
+    option_names: ClassVar = {"train": "n"}
     command_line_defaults: ClassVar = {"d_model": 32, "n_heads": 4}
 
     def __post_init__(self):

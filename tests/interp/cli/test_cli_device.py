@@ -7,11 +7,18 @@ from interp.cli.main import main
 
 def test_commands_pass_the_device_on(tmp_path, monkeypatch):
     asked = []
-    study = SimpleNamespace(
-        title="Toy", listing=None, run=lambda **options: asked.append(options["device"]) or SimpleNamespace(page="page")
-    )
-    monkeypatch.setattr("interp.cli.main._studies", lambda: {"toy": SimpleNamespace(value="toy", load=lambda: study)})
-    monkeypatch.setattr("interp.training.train.train", lambda *given, device, **options: asked.append(device))
+
+    def run(*, device, **options):
+        asked.append(device)
+        return SimpleNamespace(page="page", to_dict=dict)
+
+    def train(*given, device, **options):
+        asked.append(device)
+        return SimpleNamespace(history=(), seconds=0.0, final_accuracy=[])
+
+    study = SimpleNamespace(title="Toy", choose=None, listing=None, run=run)
+    monkeypatch.setattr("interp.cli.reproduce._studies", lambda: {"toy": SimpleNamespace(value="toy", load=lambda: study)})
+    monkeypatch.setattr("interp.training.train.train", train)
     for place in (["--device", "cuda:1"], []):
         for command in (["reproduce", "toy"], ["train", "lego", "--out", str(tmp_path / "run"), "--n-vars", "2"]):
             monkeypatch.setattr("sys.argv", ["interp", *command, *place])

@@ -1,0 +1,109 @@
+"""Output of commands: text, or one JSON document with `--json`; exit codes and one-line errors."""
+
+import json
+import math
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+import typer
+
+DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+"""Exit codes."""
+UNUSABLE = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
+"""Errors of a path that is missing or cannot be used."""
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document; everything else goes to stderr.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Train again even if the folder has a trained model.")]
+Device = Annotated[str | None, typer.Option(help="Where to train: cuda, cuda:1. Default: the CPU.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """What a command returns."""
+
+    text: str
+    """For readers."""
+    values: Mapping[str, Any]
+    """The same as plain values, for `--json`."""
+
+
+def run_command(app: Callable[..., Any], arguments: Sequence[str]) -> int:
+    """Run a command line and print its output or its error.
+
+    With `--json`, stdout has one document, `{"command": ..., "result": ...}` or `{"error": ...}`, and nothing else. An
+    error is one line on stderr in either case.
+
+    Args:
+        app: The `typer.Typer` of all commands; each returns an `Output`.
+        arguments: The command line after `interp`.
+
+    Returns:
+        The exit code.
+    """
+    as_json = "--json" in arguments
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        code, output, error = _attempt(app, arguments)
+    if error:
+        print(f"error: {error}", file=sys.stderr)
+        if as_json:
+            print(json.dumps({"error": error}))
+    elif output is not None:
+        words = [word for word in arguments if not word.startswith("-")]
+        document = {"command": words[0], "result": output.values}
+        print(json.dumps(_finite(document), allow_nan=False) if as_json else output.text)
+    return code
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """A sentence that suggests the most similar known name; empty if none is similar."""
+    near = get_close_matches(name, known, n=1)
+    return f" Did you mean {near[0]}?" if near else ""
+
+
+def _attempt(app: Callable[..., Any], arguments: Sequence[str]) -> tuple[int, Output | None, str]:
+    """Exit code, output and error of a command line. An unexpected error prints its traceback."""
+    try:
+        result = app(list(arguments), prog_name="interp", standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED, None, "interrupted."
+    except OSError as error:
+        return USAGE if isinstance(error, UNUSABLE) else FAILED, None, _text(error)
+    except ValueError as error:
+        from interp.training.train import Diverged
+
+        return FAILED if isinstance(error, Diverged) else USAGE, None, _text(error)
+    except Exception as error:
+        if hasattr(error, "format_message"):  # typer's errors of usage, whose class is not public
+            return USAGE, None, _usage(error)
+        traceback.print_exc()
+        return FAILED, None, f"{type(error).__name__}: {error}"
+    if result == INTERRUPTED:  # typer's answer to Ctrl-C
+        return INTERRUPTED, None, "interrupted."
+    return DONE, result if isinstance(result, Output) else None, ""
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.strerror}: {error.filename}"
+    return str(error) or type(error).__name__
+
+
+def _usage(error: Any) -> str:
+    """The message of an error of typer's, in one line, and where to find help; empty if it printed the help."""
+    message, context = " ".join(error.format_message().split()), getattr(error, "ctx", None)
+    return f"{message} See {context.command_path} --help." if message and context else message
+
+
+def _finite(value: Any) -> Any:
+    """Plain values without nan and infinity, which JSON does not have."""
+    if isinstance(value, Mapping):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
