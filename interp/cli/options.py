@@ -3,7 +3,7 @@
 import ast
 import inspect
 import textwrap
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from itertools import pairwise
 from types import UnionType
@@ -34,7 +34,7 @@ class Options:
     filled: bool = False
     """Whether fields without a default get their value elsewhere; otherwise their options must be given."""
     taken: Collection[str] = ()
-    """Names of other options; a field with one of these has the panel's name before its own (`--task-steps`)."""
+    """Other options, without dashes; a field of such a name gets that of the panel before its own: `--task-steps`."""
 
     def __post_init__(self):
         names = self._fields() | dict(self.texts)
@@ -62,6 +62,11 @@ class Options:
         flag = self.names.get(name, name).replace("_", "-")
         return f"--{self.panel.lower()}-{flag}" if flag in self.taken else f"--{flag}"
 
+    @property
+    def option_names(self) -> set[str]:
+        """Every option without its dashes, flags also with `no-`."""
+        return {start + self.option(name)[2:] for name in self.parameters() for start in ("", "no-")}
+
     def key(self, name: str) -> str:
         """The parameter of a field."""
         return f"{self.panel.lower()}_{name}"
@@ -88,16 +93,6 @@ class Options:
             annotation=Annotated[kind if required else kind | None, option],
             default=inspect.Parameter.empty if required else None,
         )
-
-
-def flags_of(parameters: Iterable[inspect.Parameter]) -> set[str]:
-    """Names of the options of a function's parameters, without the dashes before them."""
-    found = set()
-    for one in parameters:
-        (option,) = one.annotation.__metadata__
-        found |= {name.lstrip("-") for text in option.param_decls or () for name in text.split("/")}
-        found |= set() if option.param_decls else {one.name.replace("_", "-")}
-    return found
 
 
 def _is_required(one: Field) -> bool:

@@ -9,13 +9,15 @@ import typer
 from typer.core import TyperGroup
 
 from interp.cli.known import summary
-from interp.cli.options import Options, flags_of
+from interp.cli.options import Options
 from interp.cli.output import Device, Fresh, Json, Output, Seed, did_you_mean
 
 MODEL_NAMES = {"n_layers": "layers", "n_heads": "heads", "d_model": "width"}
 """Options of the model that are named differently from their field."""
 FROM_TASK = {"d_vocab", "d_vocab_out", "n_ctx", "attention"}
 """Fields of a config that follow from the task."""
+FIXED = {"out", "family", "identity", "seed", "fresh", "device", "json", "help"}
+"""Options that are no fields."""
 CURRICULUM = (str, "auto (the recipe's), none, or stages length:steps, such as 2:80,3:270,4:350.")
 
 
@@ -86,13 +88,13 @@ def _train_command(name: str) -> Any:
 
     signature = inspect.signature(run)
     fixed = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    of_task, model, training = _parts(task_class, flags_of(fixed))
+    of_task, model, training = _parts(task_class)
     every = [option for part in (of_task, model, training) for option in part.parameters().values()]
     run.__signature__ = signature.replace(parameters=[*fixed, *every])  # type: ignore[attr-defined]
     return _command(name, run, summary(task_class))
 
 
-def _parts(task_class: Any, fixed: set[str]) -> tuple[Options, Options, Options]:
+def _parts(task_class: Any) -> tuple[Options, Options, Options]:
     """The options of the task, of the model and of the training. A preset of a task's field is for that alone."""
     from hooks import TransformerConfig
     from interp.training.settings import TrainSettings
@@ -106,12 +108,10 @@ def _parts(task_class: Any, fixed: set[str]) -> tuple[Options, Options, Options]
     shown = _recipe_shown(task_class) | {"curriculum": "auto"}
     texts = {"curriculum": CURRICULUM}
     training = Options(panel="Training", cls=TrainSettings, preset=others, defaults=shown, texts=texts)
-    taken = fixed | {"help"}
-    for part in (model, training):
-        taken |= flags_of(part.parameters().values())
     of_task = Options(
-        panel="Task", cls=task_class, preset=presets, defaults=own, taken=taken,
+        panel="Task", cls=task_class, preset=presets, defaults=own,
         names=task_class.option_names, texts=task_class.text_options,
+        taken=FIXED | model.option_names | training.option_names,
     )  # fmt: skip
     return of_task, model, training
 

@@ -1,11 +1,8 @@
 import json
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
-
-from interp.cli.main import main
 
 TRAIN = [
     "train",
@@ -23,21 +20,6 @@ TRAIN = [
     "--steps",
     "3",
 ]
-
-
-@pytest.fixture
-def interp(tmp_path, monkeypatch, capsys):
-    """Runs `interp ...` in an empty folder, in this process."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["interp", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        printed = capsys.readouterr()
-        return SimpleNamespace(returncode=stopped.value.code or 0, stdout=printed.out, stderr=printed.err)
-
-    return run
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["reproduce", "--help"]])
@@ -139,7 +121,7 @@ def test_audit_heads_and_probes(interp, tmp_path):
         (["train", "lego", "--out", "r", "--n-vars", "40"], "n_vars is 40"),
         (["train", "lego", "--out", "r", "--heads", "7"], "does not divide d_model 64"),
         (["train", "lego", "--out", "r", "--curriculum", "2-80"], "curriculum is '2-80'"),
-        (["train", "lego", "--out", "r", "--curriculum", "9:80"], "curriculum goes up to length 9"),
+        (["train", "lego", "--out", "r", "--curriculum", "9:80"], "curriculum has the length 9"),
         (["train", "template", "--out", "r", "--templates", "abab"], "templates is 'abab'; choose one of"),
         (
             ["train", "template", "--out", "r", "--templates", "aba -> +1", "--templates", "xyx -> -1"],
@@ -187,7 +169,7 @@ def test_train_on_a_template_family_or_given_templates(interp, tmp_path):
     named = interp(*TEMPLATE, "--templates", "same_different", "--qk-identity", "--vo-identity", "--out", "named")
     assert named.returncode == 0, named.stderr
     assert "trained 2 steps" in named.stdout
-    assert "next: interp probe named, or" in named.stdout
+    assert "next: interp probe named --verify, or" in named.stdout
     found = manifest(tmp_path / "named")
     assert [one["tokens"] for one in found["task"]["templates"]] == [["a", "a"], ["a", "b"]]
     assert (found["config"]["d_model"], found["config"]["n_heads"], found["config"]["n_layers"]) == (8, 2, 1)
@@ -202,10 +184,25 @@ def test_train_on_a_template_family_or_given_templates(interp, tmp_path):
     assert found["config"]["qk_identity"] is found["config"]["vo_identity"] is False
 
 
-@pytest.mark.parametrize(("family", "templates"), [("fully_connected", "aba_abb"), ("template_copy", "copy")])
-def test_train_other_models_on_templates(interp, tmp_path, family, templates):
-    done = interp(*TEMPLATE, "--family", family, "--templates", templates, "--learning-rate", "0.5", "--out", "run")
+@pytest.mark.parametrize(
+    ("family", "templates", "sizes"),
+    [
+        ("fully_connected", "aba_abb", ["--width", "8"]),
+        ("template_copy", "copy", ["--width", "8", "--heads", "2", "--layers", "1"]),
+    ],
+)
+def test_train_other_models_on_templates(interp, tmp_path, family, templates, sizes):
+    more = ["--family", family, "--templates", templates, "--learning-rate", "0.5", "--out", "run"]
+    done = interp("train", "template", "--n", "8", *sizes, "--steps", "2", *more)
     assert done.returncode == 0, done.stderr
     found = manifest(tmp_path / "run")
     assert found["config"].get("width", found["config"].get("d_model")) == 8
     assert found["settings"]["learning_rate"] == 0.5
+
+
+def test_a_fully_connected_network_refuses_options_of_transformers(interp, tmp_path):
+    done = interp(*TEMPLATE, "--family", "fully_connected", "--identity", "--out", "run")
+    assert done.returncode == 2
+    refused = "a fully connected network has no --heads, --layers, --qk-identity, --vo-identity; of the model's options"
+    assert refused in done.stderr
+    assert not (tmp_path / "run").exists()

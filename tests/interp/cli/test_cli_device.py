@@ -17,7 +17,9 @@ def test_commands_pass_the_device_on(tmp_path, monkeypatch):
         return SimpleNamespace(history=(), seconds=0.0, final_accuracy=[])
 
     study = SimpleNamespace(title="Toy", choose=None, listing=None, run=run)
-    monkeypatch.setattr("interp.cli.reproduce._studies", lambda: {"toy": SimpleNamespace(value="toy", load=lambda: study)})
+    monkeypatch.setattr(
+        "interp.cli.reproduce._studies", lambda: {"toy": SimpleNamespace(value="toy", load=lambda: study)}
+    )
     monkeypatch.setattr("interp.training.train.train", train)
     for place in (["--device", "cuda:1"], []):
         for command in (["reproduce", "toy"], ["train", "lego", "--out", str(tmp_path / "run"), "--n-vars", "2"]):

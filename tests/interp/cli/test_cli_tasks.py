@@ -1,0 +1,290 @@
+"""The command line on a task that this package does not have."""
+
+import importlib.metadata
+import json
+import sys
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import pytest
+import torch
+
+from interp.core.results import Result
+from interp.probing.probe import ProbeResult
+from interp.tasks import registry
+from interp.tasks.base import Batch, Task
+from interp.tasks.vocab import vocab_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sums(Task):
+    """Sums of two numbers modulo a prime.
+
+    The last position predicts the sum.
+    """
+
+    modulus: int = 5
+    """Numbers are 0 to one less."""
+    order: Literal["random", "sorted"] = "random"
+    """Order of the two numbers."""
+    marked: bool = True
+    """Whether a sign is between them."""
+    span: tuple[int, float] = (1, 0.5)
+    """A pair of numbers."""
+    steps: int = 3
+    """A field that is called as an option of training."""
+    seed: int = 0
+    """A field that is called as an option of the command."""
+    weights: dict[str, float] = field(default_factory=dict)
+    """Not a value that can be written on a command line."""
+
+    task_name = "sums"
+    targets = ("sum",)
+    disjoint_splits = False
+    option_names: ClassVar = {"modulus": "p"}
+    command_line_defaults: ClassVar = {"steps": 4, "n_layers": 1, "d_model": 8, "n_heads": 2}
+
+    def __post_init__(self):
+        if self.modulus < 1:
+            raise TypeError("modulus must be positive")  # as a class that is not ours may
+
+    @property
+    def vocab(self):
+        return vocab_of((*map(str, range(self.modulus)), "+"))
+
+    @property
+    def d_vocab_out(self):
+        return self.modulus
+
+    def sample(self, n, *, generator, split="train"):
+        pair = torch.randint(self.modulus, (n, 2), generator=generator)
+        pair = pair.sort(-1).values if self.order == "sorted" else pair
+        sign = torch.full((n, 1), self.modulus)
+        tokens = torch.cat([pair[:, :1], sign, pair[:, 1:]] if self.marked else [pair], 1)
+        return Batch(
+            tokens=tokens,
+            target_positions=torch.full((n, 1), tokens.shape[1] - 1),
+            labels=pair.sum(-1, keepdim=True) % self.modulus,
+            supervised=torch.ones(1, dtype=torch.bool),
+        )
+
+    def recipe(self):
+        return {"steps": 2, "eval_every": 2, "n_eval": 20, "batch_size": 8}
+
+
+@pytest.fixture
+def sums(monkeypatch):
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+    return registry.register(Sums)
+
+
+def document(done):
+    """The one JSON document on stdout."""
+    (line,) = done.stdout.splitlines()
+    return json.loads(line)
+
+
+def stored(content, tmp_path):
+    """A result in its saved form, loaded."""
+    (tmp_path / "stored.json").write_text(json.dumps(content))
+    kind = next(one for one in Result.__subclasses__() if one.__name__ == content["result"])
+    return kind.load(tmp_path / "stored.json")
+
+
+def test_every_command_runs_on_a_foreign_task(interp, sums, tmp_path):
+    done = interp("train", "sums", "--p", 3, "--out", "run", "--json")
+    assert done.returncode == 0, done.stderr
+    trained = document(done)
+    assert trained["command"] == "train"
+    assert trained["result"] | {"seconds": 0, "accuracy": 0} == {
+        "task": "sums", "folder": "run", "seed": 0, "steps": 2, "seconds": 0, "accuracy": 0,
+    }  # fmt: skip
+    assert list(trained["result"]["accuracy"]) == ["sum"]
+    assert "model" in done.stderr  # progress
+    manifest = json.loads((tmp_path / "run/manifest.json").read_text())
+    assert (manifest["task"]["modulus"], manifest["config"]["n_layers"]) == (3, 1)
+
+    done = interp("probe", "run", "--verify", "--json")
+    assert done.returncode == 0, done.stderr
+    probed = stored(document(done)["result"], tmp_path)
+    assert isinstance(probed, ProbeResult)
+    assert probed.label == "label"
+    assert probed.causal is not None
+
+    done = interp("heads", "run", "--ablate", "--page", "heads.html", "--json")
+    assert done.returncode == 0, done.stderr
+    found = document(done)["result"]
+    assert list(found) == ["patterns", "ablation", "page"]
+    assert type(stored(found["patterns"], tmp_path)).__name__ == "HeadPatterns"
+    assert type(stored(found["ablation"], tmp_path)).__name__ == "AblationResult"
+    assert (tmp_path / found["page"]).exists()
+
+    settings = ("--at-chance", "--n", 64, "--probes", "--out", "audit.json", "--json")
+    done = interp("audit", "run", *settings)
+    assert done.returncode == 0, done.stderr
+    assert list(document(done)["result"]) == ["heads", "probes"]
+    assert document(done)["result"]["heads"] == json.loads((tmp_path / "audit.json").read_text())
+
+    done = interp("report", "run", "--no-verify", "--json")
+    assert done.returncode == 0, done.stderr
+    assert document(done)["result"]["page"] == "run/report.html"
+    assert stored(document(done)["result"]["evaluation"], tmp_path).targets == ("sum",)
+    assert "Sums" in (tmp_path / "run/report.html").read_text() or "sums" in (tmp_path / "run/report.html").read_text()
+
+
+def test_fields_are_options(interp, sums, tmp_path):
+    given = ["--order", "sorted", "--no-marked", "--span", "2", "0.25", "--task-steps", "9", "--task-seed", 6]
+    done = interp("train", "sums", *given, "--steps", 1, "--seed", 7, "--out", "run")
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((tmp_path / "run/manifest.json").read_text())
+    found = {"order": "sorted", "marked": False, "span": [2, 0.25], "steps": 9, "seed": 6, "modulus": 5, "weights": {}}
+    assert manifest["task"] == {"task": "sums"} | found
+    assert (manifest["settings"]["steps"], manifest["seed"]) == (1, 7)
+    assert manifest["config"]["d_model"] == 8
+
+
+def test_a_preset_of_the_task_is_for_its_own_field(interp, sums, tmp_path):
+    interp("train", "sums", "--out", "run")
+    manifest = json.loads((tmp_path / "run/manifest.json").read_text())
+    assert (manifest["task"]["steps"], manifest["settings"]["steps"]) == (4, 2)
+
+
+def test_help_of_a_foreign_task(interp, sums, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    done = interp("train", "sums", "--help")
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.split()
+    for option in (
+        "--p",
+        "--order",
+        "--no-marked",
+        "--span",
+        "--task-steps",
+        "--task-seed",
+        "--steps",
+        "--layers",
+        "random|sorted",
+    ):
+        assert option in words
+    for option in ("--modulus", "--weights"):
+        assert option not in words
+    assert "Sums of two numbers modulo a prime." in done.stdout
+    assert "Numbers are 0 to one less. Default: 5." in done.stdout
+    assert "A field that is called as an option of training. Default: 4." in done.stdout
+    assert done.stdout.count("[required]") == 1  # --out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["sum"], "there is no task 'sum'; known tasks: dyck, lego, sums, template, text. Did you mean sums?"),
+        (["sums", "--order", "up"], "Invalid value for '--order'"),
+        (["sums", "--p", "many"], "Invalid value for '--p'"),
+        (["sums", "--span", "1"], "--span"),
+        (["sums", "--p", "0"], "the options do not fit the task 'sums': modulus must be positive."),
+    ],
+)
+def test_bad_options_of_a_foreign_task(interp, sums, arguments, words):
+    done = interp("train", *arguments, "--out", "run")
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_field_without_default_has_to_be_given(interp, sums, tmp_path):
+    @registry.register
+    @dataclass(frozen=True, kw_only=True)
+    class Bounded(Sums):
+        bound: int
+        table: dict[str, float]
+        task_name = "bounded"
+
+    missing = interp("train", "bounded", "--out", "run")
+    assert missing.returncode == 2
+    assert "Missing option '--bound'" in missing.stderr
+    unwritable = interp("train", "bounded", "--bound", "1", "--out", "run")
+    assert unwritable.returncode == 2
+    assert "the options do not fit the task 'bounded'" in unwritable.stderr
+    assert "'table'" in unwritable.stderr
+    assert "Numbers are 0 to one less." in interp("train", "bounded", "--help").stdout  # of the base class
+
+
+def test_text_options_are_converted_by_the_task(interp, sums, tmp_path):
+    @registry.register
+    @dataclass(frozen=True, kw_only=True)
+    class Weighted(Sums):
+        task_name = "weighted"
+        text_options: ClassVar = {
+            "weights": (list[str], "Weights, name=value; repeatable."),
+            "scale": (float, "Multiplies every weight."),
+        }
+
+        @classmethod
+        def from_options(cls, *, scale=1.0, weights=(), **options):
+            pairs = (one.split("=") for one in weights)
+            return cls(weights={name: float(value) * scale for name, value in pairs}, **options)
+
+    done = interp("train", "weighted", "--weights", "a=1", "--weights", "b=2", "--scale", 2, "--out", "run")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "run/manifest.json").read_text())["task"]["weights"] == {"a": 2.0, "b": 4.0}
+
+
+def test_a_run_whose_task_is_not_known(interp, sums, monkeypatch):
+    assert interp("train", "sums", "--out", "run").returncode == 0
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+    for command in ("probe", "heads", "audit", "report"):
+        done = interp(command, "run")
+        assert done.returncode == 2
+        assert "there is no task 'sums' (the class test_cli_tasks:Sums) here" in done.stderr
+        assert "call interp.tasks.register" in done.stderr
+
+
+def test_an_unknown_label_lists_those_of_the_task(interp, sums):
+    interp("train", "sums", "--out", "run")
+    done = interp("probe", "run", "--label", "size")
+    assert done.returncode == 2
+    assert "label is 'size'; this task has label." in done.stderr
+
+
+def test_known_tasks_are_listed(interp, sums):
+    done = interp("tasks")
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["dyck", "lego", "sums", "template", "text", "next:"]
+    assert lines[2].split(maxsplit=1)[1] == "Sums of two numbers modulo a prime.  (test_cli_tasks:Sums)"
+    found = document(interp("tasks", "--json"))
+    assert found["command"] == "tasks"
+    assert found["result"]["tasks"][2] == {
+        "task": "sums", "summary": "Sums of two numbers modulo a prime.", "class": "test_cli_tasks:Sums",
+    }  # fmt: skip
+
+
+def test_a_task_without_docstring_is_listed_by_its_title(interp, sums):
+    @registry.register
+    @dataclass(frozen=True, kw_only=True)
+    class PlainSums(Sums):
+        task_name = "plain_sums"
+
+    assert "plain sums  (" in interp("tasks").stdout
+    PlainSums.title = "Plain sums!"
+    assert "Plain sums!  (" in interp("tasks").stdout
+
+
+def test_tasks_of_packages_are_listed_without_being_imported(interp, monkeypatch):
+    points = [
+        importlib.metadata.EntryPoint(name="elsewhere", value="no_such_package.tasks:Elsewhere", group=registry.GROUP)
+    ]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    registry._installed.cache_clear()
+    try:
+        listed = interp("train", "--help")
+        assert listed.returncode == 0
+        assert "no_such_package.tasks:Elsewhere" in listed.stdout
+        assert "cannot be loaded: No module named 'no_such_package'" in interp("tasks").stdout
+        broken = interp("train", "elsewhere", "--out", "run")
+        assert broken.returncode == 2
+        assert "the task 'elsewhere' (no_such_package.tasks:Elsewhere) cannot be loaded" in broken.stderr
+    finally:
+        registry._installed.cache_clear()
+    assert "no_such_package" not in sys.modules
