@@ -65,9 +65,7 @@ class Template(Task):
     weights: tuple[float, ...] = ()
     """Sampling weights of the templates; default: equal."""
 
-    text_options: ClassVar = {
-        "templates": (list[str], "A ready-made family (aba_abb, copy, ...) or a template, 'aba -> +1'; repeatable.")
-    }
+    text_options: ClassVar = {"templates": (list[str], "A family (aba_abb, copy, ...) or 'aba -> +1'; repeatable.")}
     option_names: ClassVar = {"train": "n"}
     command_line_defaults: ClassVar = {"d_model": 32, "n_heads": 4}
 
