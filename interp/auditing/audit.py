@@ -67,9 +67,8 @@ def audit(
         ValueError: an inconsistent task, a model that does not fit it, a task without relations visible to the model,
             an unknown outcome, too few sequences for any verdict (says how many are needed), or a model at chance.
     """
-    model = prepare_model(model, "audit")
     check_task(task)
-    check_fit(model, task)
+    model = prepare_model(model, "audit", task)
     check_level(alpha)
     if n < 8:
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
@@ -123,26 +122,6 @@ def audit(
         return result
     settings = {"n": n, "alpha": alpha, "outcomes": outcomes, "at_chance": at_chance, "seed": seed}
     return _with_agreement(result, other_seeds, task, settings)
-
-
-def check_fit(model: Net, task: Task) -> None:
-    """Check that a model can read a task's sequences and give its answers.
-
-    Raises:
-        ValueError: the size that does not fit.
-    """
-    cfg = model.cfg
-    for name in ("d_vocab", "n_ctx"):
-        if getattr(cfg, name) < getattr(task, name):
-            raise ValueError(
-                f"the task has {name} {getattr(task, name)}, the model {getattr(cfg, name)}: it cannot read such "
-                f"sequences. Audit it on the task that it was made for."
-            )
-    if cfg.d_vocab_out != task.d_vocab_out:
-        raise ValueError(
-            f"the task has d_vocab_out {task.d_vocab_out}, the model {cfg.d_vocab_out}: its answers cannot be scored. "
-            f"Audit it on the task that it was made for."
-        )
 
 
 def _check_relations(model: Net, task: Task, batch: Batch) -> None:

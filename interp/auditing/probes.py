@@ -10,7 +10,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks.interventions.ablation_engine import Net
-from interp.auditing.audit import check_fit
 from interp.auditing.verdicts import SHARE
 from interp.core.activations import residuals_at_targets
 from interp.core.randomness import derived_generator
@@ -154,8 +153,7 @@ def audit_probe(
     Raises:
         ValueError: whatever `probe` rejects, too few test examples, or a task that does not fit the model.
     """
-    model = prepare_model(model, "audit_probe")
-    check_fit(model, task)
+    model = prepare_model(model, "audit_probe", task)
     if n_test < 32:
         raise ValueError(f"n_test is {n_test}; at least 32 examples are needed for a verdict.")
     check_level(alpha)

@@ -12,6 +12,7 @@ from hooks import BridgeModel, FullyConnected, TransformerStack, from_bridge, ma
 from hooks.adapters.bridge.accepted import Foreign
 from hooks.adapters.bridge.capabilities import Use
 from hooks.interventions.ablation_engine import Net
+from interp.tasks.base import IS_A_TASK, Task
 
 AnyModel = Net | Foreign
 """Models that the verbs accept."""
@@ -46,21 +47,53 @@ TRANSFORMER_ONLY = {
     "pruning_curve": "it prunes the matrices of a hooks.Transformer",
 }
 """Verbs that accept only a `hooks.Transformer`, and why."""
+ANSWERS = ("evaluate", "probe with verify=True", "ablate_heads", "audit", "audit_probe", "extrapolate")
+"""Verbs that use the model's answers to a task, and not only what it reads."""
 
 
-def prepare_model(model: Any, verb: str) -> Net:
+def prepare_model(model: Any, verb: str, task: Task | None = None) -> Net:
     """Check that a verb accepts a model, and wrap a bridge or `HookedRootModule` under our hook names.
 
     Args:
         model: The caller's model.
         verb: A key of `USES` or `TRANSFORMER_ONLY`.
+        task: The task that the verb uses the model on, if any.
 
     Returns:
         The model itself if it is a `hooks.Transformer`, else a `BridgeModel`.
 
     Raises:
-        ValueError: a fully connected network, any other object that is no model, or one that lacks what the verb needs.
+        ValueError: a fully connected network, any other object that is no model, or one that lacks what the verb needs;
+            a task that is no `Task`, or that the model does not fit.
     """
+    net = _accepted(model, verb)
+    if task is not None:
+        check_fit(net, task, answers=verb in ANSWERS)
+    return net
+
+
+def check_fit(model: Net | FullyConnected, task: Task, *, answers: bool) -> None:
+    """Check that a model can read a task's examples and, if asked, give its answers.
+
+    Raises:
+        ValueError: the size that does not fit.
+    """
+    task, cfg = Task.require(task, IS_A_TASK), model.cfg
+    for name in ("d_vocab", "n_ctx"):
+        if getattr(cfg, name) < getattr(task, name):
+            raise ValueError(
+                f"the task has {name} {getattr(task, name)}, the model {getattr(cfg, name)}: it cannot read such "
+                f"sequences. Use the task that the model was made for."
+            )
+    unused = cfg.d_vocab_out == cfg.d_vocab and cfg.d_vocab_out > task.d_vocab_out  # a model of more tokens
+    if answers and cfg.d_vocab_out != task.d_vocab_out and not unused:
+        raise ValueError(
+            f"the task has d_vocab_out {task.d_vocab_out}, the model {cfg.d_vocab_out}: its answers cannot be scored. "
+            f"Use the task that the model was made for."
+        )
+
+
+def _accepted(model: Any, verb: str) -> Net:
     if isinstance(model, FullyConnected):
         raise ValueError(
             "this model is a fully connected network: it has no attention heads and no residual stream to read. Train "

@@ -15,7 +15,7 @@ from interp.core.devices import device_of
 from interp.core.randomness import derived_generator
 from interp.core.results import Result, with_interval
 from interp.core.statistics import pooled_interval
-from interp.core.verbs import AnyModel, prepare_model
+from interp.core.verbs import AnyModel, check_fit, prepare_model
 from interp.tasks.base import Batch, Score, Split, Task, logits_at_targets
 
 if TYPE_CHECKING:
@@ -89,7 +89,11 @@ def evaluate(
     """
     if n < 1:
         raise ValueError(f"n is {n}; at least 1 example is needed.")
-    net: Answering = model if isinstance(model, FullyConnected) else prepare_model(model, "evaluate")
+    if isinstance(model, FullyConnected):
+        check_fit(model, task, answers=True)
+        net: Answering = model
+    else:
+        net = prepare_model(model, "evaluate", task)
     if depth is not None and isinstance(net, BridgeModel):
         raise ValueError(f"depth is {depth}; a TransformerLens bridge always applies all of its layers. Leave it out.")
     batch = task.sample(n, generator=derived_generator(seed, "evaluate", split), split=split)

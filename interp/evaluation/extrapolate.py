@@ -137,7 +137,7 @@ def extrapolate(
     Source: LEGO (arXiv:2206.04301) Figure 3b (accuracy on variables beyond those trained on) and Figure 5 (accuracy
     against applied layers). Differs: untied models are also read early, with the read-out of the last layer.
     """
-    prepare_model(model, "extrapolate")
+    prepare_model(model, "extrapolate", task)
     most = model.cfg.n_layers * (FURTHER if _has_more_layers(model) else 1)
     tested = range(1, most + 1) if depths is None else depths
     _check_depths(model, tested)

@@ -121,7 +121,7 @@ def ablate_heads(
         ValueError: a method or kind that does not exist, a head or layer that does not exist, an empty set, or too few
             sequences.
     """
-    model = prepare_model(model, "ablate_heads")
+    model = prepare_model(model, "ablate_heads", task)
     if n < 8:
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
     sets = _sets(model, heads)

@@ -142,7 +142,7 @@ def classify_heads(
     Source: value-weighted attention: Kobayashi et al. 2020 (arXiv:2004.10102). The null permutes the visible keys of
     each query; its variance is that of sampling without replacement, its tail is normal.
     """
-    model = prepare_model(model, "classify_heads")
+    model = prepare_model(model, "classify_heads", task)
     if n < 8:
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
     check_level(alpha)
@@ -154,7 +154,7 @@ def classify_heads(
     if untrained is None:
         other = untrained_copy(model, derived_seed(seed, "untrained twin") % 2**31, learned=True)
     else:
-        other = prepare_model(untrained, "classify_heads")
+        other = prepare_model(untrained, "classify_heads", task)
     theirs = measure(other, task, batch, names)
     mean, half = _mean(ours.score), _half_width(ours.score)
     spread = np.sqrt(ours.null_variance.sum(0)) / np.isfinite(ours.score).sum(0).clip(1)

@@ -147,7 +147,7 @@ def probe(
     (arXiv:1909.03368); the map: LEGO (arXiv:2206.04301) Figure 4. Differs: one probe per layer and target, where LEGO
     has one per layer.
     """
-    model = prepare_model(model, "probe with verify=True" if verify else "probe")
+    model = prepare_model(model, "probe with verify=True" if verify else "probe", task)
     check_choice("solver", solver, Solver)
     if n_test < 1:
         raise ValueError(f"n_test is {n_test}; at least 1 example is needed.")

@@ -24,6 +24,7 @@ Split = Literal["train", "validation", "test"]
 AttentionKind = Literal["causal", "bidirectional"]
 AnyBatch = TypeVar("AnyBatch", bound="Batch")  # not `Self`, which the shape checker cannot read
 AnyTask = TypeVar("AnyTask", bound="Task")
+IS_A_TASK = "give an object whose class derives from interp.tasks.Task."
 
 
 @dataclass(frozen=True, kw_only=True)

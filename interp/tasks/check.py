@@ -8,7 +8,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from interp.tasks.base import AttentionKind, Batch, Score, Split, Task
+from interp.tasks.base import IS_A_TASK, AttentionKind, Batch, Score, Split, Task
 from interp.tasks.vocab import Vocab
 
 TOKENS = 50_000
@@ -30,12 +30,12 @@ def check_task(task: Task) -> None:
     Raises:
         ValueError: an object that is no `Task`, or an inconsistency: which method gave what, and what was expected.
     """
-    if not isinstance(task, Task):
-        raise ValueError(f"task is a {type(task).__name__}; give an object whose class derives from interp.tasks.Task.")
+    Task.require(task, IS_A_TASK)
     if _PASSED in vars(task):
         return
     _check_definition(task)
     _check_names(task)
+    _check_shapes(task, _sampled(task, 16, "train"), "sample(split='train')")
     n = min(512, max(16, TOKENS // _positive(task, "n_ctx")))
     batches = {split: _sampled(task, n, split) for split in get_args(Split)}
     for split, batch in batches.items():
@@ -66,6 +66,7 @@ def _check_definition(task: Task) -> None:
 
 
 def _check_names(task: Task) -> None:
+    answers = _positive(task, "d_vocab_out")
     for name in ("targets", "outcomes", "answer_names"):
         value = getattr(task, name)
         if not isinstance(value, tuple) or not value or not all(isinstance(one, str) for one in value):
@@ -74,7 +75,6 @@ def _check_names(task: Task) -> None:
             raise _wrong(task, name, f"is {shorten(repr(value), 80)}", "a tuple of different names")
     if len(task.vocab) != task.d_vocab:
         raise _wrong(task, "d_vocab", f"is {task.d_vocab}", f"{len(task.vocab)}, the number of tokens of its vocab")
-    answers = _positive(task, "d_vocab_out")
     if type(task).answers is Task.answers and len(task.answer_names) != answers:
         raise _wrong(task, "answer_names", f"has {len(task.answer_names)} names", f"{answers}, its d_vocab_out")
     if task.attention not in get_args(AttentionKind):

@@ -206,7 +206,7 @@ def untrained(task, seed=0):
     ],
 )
 def test_a_model_that_does_not_fit_raises(tiny, other, words):
-    with pytest.raises(ValueError, match=f"{words}.*Audit it on the task that it was made for"):
+    with pytest.raises(ValueError, match=f"{words}.*Use the task that the model was made for"):
         interp.audit(untrained(replace(tiny, **other)), tiny)
 
 

@@ -95,6 +95,7 @@ def test_the_optimizer_is_reset_after_mimicking(tiny, tmp_path):
 
 
 def test_a_fixed_set_is_the_only_training_data(tiny, monkeypatch):
+    interp.check_task(tiny)  # its samples are not counted
     drawn = spied(monkeypatch, Lego, "sample")
     seen = spied(monkeypatch, Transformer, "forward")
     settings = dataclasses.replace(SHORT, association="none", n_train=40, eval_every=100)
@@ -116,6 +117,7 @@ def test_a_fixed_set_is_the_only_training_data(tiny, monkeypatch):
 
 
 def test_fresh_examples_are_new_at_every_step_and_never_held_out(tiny, monkeypatch):
+    interp.check_task(tiny)  # its samples are not counted
     drawn = spied(monkeypatch, Lego, "sample")
     interp.train(new_model(tiny), tiny, dataclasses.replace(SHORT, association="none"))
     assert [kwargs.get("split", "train") for _, kwargs, _ in drawn] == ["validation"] + ["train"] * 12
@@ -129,6 +131,7 @@ def test_batches_of_a_curriculum_have_the_lengths_of_their_stage(monkeypatch):
         curriculum=((2, 10), (4, 200)), current_share=0.6, tokens_per_step=120, eval_every=1000, n_eval=10
     )
     assert settings.steps == 210
+    interp.check_task(task)  # its samples are not counted
     drawn = spied(monkeypatch, Lego, "sample")
     interp.train(new_model(task, n_layers=1, d_model=8), task, settings)
     lengths = [kwargs["n_vars"] for _, kwargs, _ in drawn[1:]]
@@ -146,6 +149,7 @@ def test_windows_of_a_text_curriculum_have_the_length_of_their_stage(monkeypatch
     monkeypatch.setenv("UNMYOPIC_CACHE", str(tmp_path / "cache"))
     task = Text(corpus=corpus(), objective=objective, n_ctx=40, vocab_size=300)
     settings = TrainSettings(curriculum=((16, 3), (32, 2)), tokens_per_step=96, eval_every=5, n_eval=10)
+    interp.check_task(task)  # its samples are not counted
     drawn, seen = spied(monkeypatch, Text, "sample"), spied(monkeypatch, Transformer, "forward")
     run = interp.train(new_model(task, n_layers=1), task, settings)
     asked = [
@@ -156,8 +160,8 @@ def test_windows_of_a_text_curriculum_have_the_length_of_their_stage(monkeypatch
     assert drawn[0][2].tokens.shape == (10, 40)  # validation is as long as the task's
     assert run.history[-1]["stage"] == 32
     for lengths, words in (
-        ((16, 41), "curriculum goes up to windows of 41 tokens; the task's are of 40"),
-        ((1, 16), "n_ctx is 1; this objective needs at least"),
+        ((16, 41), "curriculum has the length 41; the lengths of this task go from"),
+        ((1, 16), r"curriculum has the length 1; the lengths of this task go from [24] to 40\."),
     ):
         settings = TrainSettings(curriculum=tuple((length, 1) for length in lengths), n_eval=10)
         with pytest.raises(ValueError, match=words):
@@ -212,7 +216,7 @@ def test_without_a_depth_range_every_layer_is_applied(tiny, monkeypatch):
             {},
             "association is 'mimic', but this model has hard-coded heads",
         ),
-        ({}, {"curriculum": ((3, 5),)}, "curriculum goes up to length 3; the task has chains of at most 2"),
+        ({}, {"curriculum": ((3, 5),)}, "curriculum has the length 3; the lengths of this task go from 1 to 2"),
     ],
 )
 def test_a_model_that_does_not_fit_is_refused(tiny, tmp_path, sizes, settings, words):
