@@ -1,5 +1,7 @@
 """Every verb on a Hugging Face model loaded from a folder with its tokenizer."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import transformers
@@ -57,9 +59,7 @@ def test_every_verb_on_a_huggingface_folder(make, objective, tokenizer, tmp_path
     assert interp.classify_heads(model, task, n=16).score.shape[:2] == (2, 2)
     lost = interp.ablate_heads(model, task, n=16)
     assert lost.loss_rise.shape == (4, 1)
-    assert (
-        interp.probe(model, Text(**{**vars(task), "n_ctx": 8, "vocab_size": None}), n_train=200, n_test=50).n_test == 50
-    )
+    assert interp.probe(model, replace(task, n_ctx=8, vocab_size=None), n_train=200, n_test=50).n_test == 50
     assert interp.audit(model, task, n=16, at_chance=True).n == 16
     assert set(interp.diagonals(model).cosine.shape) == {2}
     assert "svg" in interp.show_attention(model, task).html or "canvas" in interp.show_attention(model, task).html

@@ -116,7 +116,7 @@ TRAIN = "Broken.sample(split='train') "
     ("make", "words"),
     [
         ({"tokens": lambda b: b.tokens + 6}, "gives tokens from 6 to 13; expected: 0 to 8 (d_vocab is 9)."),
-        ({"tokens": lambda b: b.tokens[0]}, "gives tokens of shape (3,); expected: (batch, pos)."),
+        ({"tokens": lambda b: b.tokens[:, 0]}, "gives tokens of shape (16,); expected: (batch, pos)."),
         ({"tokens": lambda b: b.tokens.int()}, "gives tokens of type torch.int32; expected: torch.int64."),
         ({"labels": lambda b: b.labels + 7}, "gives labels from 7 to 13; expected: 0 to 8 (the number of answer_"),
         ({"labels": lambda b: b.labels - 1}, "gives labels from -1 to 5; expected: 0 to 8 (the number of answer_names"),
