@@ -73,7 +73,7 @@ def prepare_model(model: Any, verb: str, task: Task | None = None) -> Net:
 
 
 def check_fit(model: Net | FullyConnected, task: Task, *, answers: bool) -> None:
-    """Check that a model can read a task's examples and, if asked, give its answers.
+    """Check that a model can read a task's examples and, where `answers` is set, give its answers.
 
     Raises:
         ValueError: the size that does not fit.
