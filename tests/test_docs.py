@@ -18,9 +18,15 @@ from interp.tasks import Lego, registry
 
 ROOT = Path(__file__).parent.parent
 GUIDES = sorted((ROOT / "docs/guides").glob("*.md"))
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")), *GUIDES]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *GUIDES,
+    *sorted((ROOT / "examples").rglob("*.md")),
+]
 SNIPPET = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-PATH = re.compile(r"`((?:hooks|interp|tests|docs|benchmarks|case_studies)/[\w/.]*)`|\]\(([\w/.-]+)\)")
+PATH = re.compile(r"`((?:hooks|interp|tests|docs|benchmarks|case_studies|examples)/[\w/.-]*)`|\]\(([\w/.-]+)\)")
 SLOW = {"README.md", "add_a_task.md"}  # they train models until these are right
 
 

@@ -34,10 +34,16 @@ BANNED = {
 DATA = ("copy, hidden beside a decoy",)
 """Strings that determine random draws, and so cannot be reworded."""
 PATTERN = re.compile("|".join(BANNED).replace(" ", r"\s+"), re.IGNORECASE)
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.md")),
+]
 SOURCES = [
     path
-    for folder in ("hooks", "interp", "case_studies", "benchmarks", "tests", "docs")
+    for folder in ("hooks", "interp", "case_studies", "benchmarks", "examples", "tests", "docs")
     for path in sorted((ROOT / folder).rglob("*.py"))
     if path != Path(__file__).resolve()
 ]

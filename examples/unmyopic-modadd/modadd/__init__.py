@@ -1,0 +1,1 @@
+"""Modular addition: a task and a study for unmyopic."""

@@ -1,0 +1,77 @@
+"""Two claims on modular addition: held-out sums are learned, and weight decay is what makes a model learn them."""
+
+from dataclasses import replace
+
+import numpy as np
+from jaxtyping import Float
+
+import interp
+from case_studies.frame.claims import Claim, Measurement, above, difference_interval, rule_text, t_interval
+from case_studies.frame.evidence import Evidence, ModelSpec, Size, seeded
+from case_studies.frame.study import Study
+from modadd.task import ModularAddition
+
+SEEDS: dict[Size, int] = {"quick": 4, "standard": 10, "paper": 30}
+TASK = ModularAddition()
+CONFIG = interp.config_for(TASK)
+
+
+def groups(size: Size) -> dict[str, list[ModelSpec]]:
+    """The models to train at a size."""
+    settings = interp.TrainSettings(**TASK.recipe())
+    return {
+        "decay": seeded(TASK, CONFIG, settings, SEEDS[size]),
+        "no decay": seeded(TASK, CONFIG, replace(settings, weight_decay=0.0), SEEDS[size]),
+    }
+
+
+def accuracies(evidence: Evidence, group: str) -> Float[np.ndarray, " seed"]:
+    """Accuracy of each model of a group on sums that it was not trained on."""
+    found = [interp.evaluate(model, TASK, n=2000, seed=evidence.seed) for model in evidence.models(group)]
+    return np.array([one.accuracy[0] for one in found])
+
+
+def generalisation(evidence: Evidence) -> Measurement:
+    """Mean accuracy with weight decay."""
+    values = accuracies(evidence, "decay")
+    value, low, high = t_interval(values)
+    return Measurement(value=value, low=low, high=high, n=len(values), unit="seeds", numbers={"per_seed": values})
+
+
+def effect_of_decay(evidence: Evidence) -> Measurement:
+    """Mean accuracy with weight decay minus mean accuracy without."""
+    with_decay, without = accuracies(evidence, "decay"), accuracies(evidence, "no decay")
+    value, low, high = difference_interval(with_decay, without)
+    numbers = {"with": with_decay, "without": without}
+    return Measurement(value=value, low=low, high=high, n=len(with_decay), unit="seeds", numbers=numbers)
+
+
+SOURCE = "Nanda et al. 2023 (arXiv:2301.05217), on another modulus and model"
+STUDY = Study(
+    name="modadd",
+    title="Modular addition",
+    lead="A small transformer is trained on three quarters of all sums modulo 31 and tested on others.",
+    groups=groups,
+    claims=[
+        Claim(
+            id="generalisation",
+            source=SOURCE,
+            statement="A transformer trained with weight decay generalises to sums that it has not seen.",
+            quantity="held-out accuracy",
+            rule="Held-out accuracy: " + rule_text("above", 0.8),
+            measure=generalisation,
+            judge=lambda m: above(m, 0.8),
+            needs=["decay"],
+        ),
+        Claim(
+            id="weight-decay",
+            source=SOURCE,
+            statement="Without weight decay it memorises the training sums only.",
+            quantity="held-out accuracy with weight decay minus without",
+            rule="Difference: " + rule_text("above", 0.5),
+            measure=effect_of_decay,
+            judge=lambda m: above(m, 0.5),
+            needs=["decay", "no decay"],
+        ),
+    ],
+)

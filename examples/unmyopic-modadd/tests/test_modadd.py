@@ -1,0 +1,48 @@
+"""The task is consistent and its sums are right; the rules judge as they are worded."""
+
+import pytest
+import torch
+from modadd.study import STUDY
+from modadd.task import ModularAddition
+
+import interp
+from case_studies.frame.claims import Measurement
+
+
+@pytest.mark.parametrize("p", [5, 7, 31])
+def test_the_task_is_consistent(p):
+    interp.check_task(ModularAddition(p=p))
+
+
+def test_every_sum_is_in_one_split():
+    task, seen = ModularAddition(p=7), set()
+    for split in ("train", "validation", "test"):
+        batch = task.sample(2000, generator=torch.Generator().manual_seed(0), split=split)
+        found = {tuple(sorted(row)) for row in batch.tokens[:, :2].tolist()}
+        assert not seen & found
+        seen |= found
+        for (a, b, mark), (label,) in zip(batch.tokens.tolist(), batch.labels.tolist(), strict=True):
+            assert mark == 7
+            assert label == (a + b) % 7
+    assert len(seen) == 28  # all unordered pairs
+
+
+def test_reading_a_sum():
+    batch = ModularAddition().read("3 30 =")
+    assert batch.tokens.tolist() == [[3, 30, 31]]
+    assert batch.labels.tolist() == [[2]]
+    with pytest.raises(ValueError, match="has 1 numbers; give two and '='"):
+        ModularAddition().read("3 =")
+
+
+def test_a_small_modulus_is_refused():
+    with pytest.raises(ValueError, match="p is 4; the modulus must be at least 5"):
+        ModularAddition(p=4)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"), [(0.9, 1, "reproduced"), (0, 0.3, "not reproduced"), (0, 1, "inconclusive")]
+)
+def test_the_rules(low, high, verdict):
+    for claim in STUDY.claims:
+        assert claim.verdict(Measurement(value=(low + high) / 2, low=low, high=high, n=4, unit="seeds")) == verdict
