@@ -172,7 +172,7 @@ class Encoder(TransformerStack):
         token_type_ids: Int[Tensor, "batch pos"] | None = None,
         depth: int | None = None,
     ) -> Float[Tensor, "batch pos d_vocab_out"]:
-        """Logits at every position. Arguments as in `Transformer.forward`, and:
+        """Logits at every position. Arguments as in `Transformer.forward`, without `return_type`, and:
 
         Args:
             token_type_ids: Type of each token, 0 to `n_token_types` - 1; default: all 0.

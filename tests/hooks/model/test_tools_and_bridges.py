@@ -12,9 +12,12 @@ from transformer_lens.head_detector import detect_head
 from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
 from transformer_lens.tools.analysis import direct_logit_attribution
 from transformer_lens.tools.analysis.attribution_patching import EdgeAttributionConfig, attribution_patch, faithfulness
-from transformer_lens.tools.analysis.interchange import collect_activations
+from transformer_lens.tools.analysis.interchange import collect_activations, fit_das
+from transformer_lens.tools.analysis.jacobian_lens import JacobianLens
 from transformer_lens.tools.analysis.logit_lens import logit_lens
+from transformer_lens.tools.analysis.projection_kernel import attention_head_subspace_affinity
 from transformer_lens.tools.training import TrainConfig, train
+from transformer_lens.utilities.exploratory_utils import test_prompt as prompt_report
 
 import hooks
 
@@ -143,13 +146,41 @@ def test_singular_vectors(models, kind):
 
 
 def test_interchange(models):
-    positions = torch.tensor([1, 6, 2])
+    name, positions = "blocks.1.hook_resid_pre", torch.tensor([1, 6, 2])
 
-    def tool(model):
-        name = "blocks.1.hook_resid_pre"
+    def activations(model):
         return collect_activations(model, name, TOKENS, lambda ids: model(ids)[:, -1], positions=positions)
 
-    same(models, tool)
+    def losses(model):
+        where = {"base_positions": positions, "source_positions": positions}
+        with torch.enable_grad():
+            logits = lambda ids: model(ids)[:, -1]  # noqa: E731
+            found = fit_das(model, name, TOKENS, CORRUPTED, ANSWERS, logits, rank=2, epochs=4, **where)
+        return torch.tensor(found.losses)
+
+    same(models, activations)
+    same(models, losses)
+
+
+def test_prompts(models, capsys):
+    for name in ("ours", "bridge"):
+        prompt_report("a b c", "d", models[name], prepend_bos=False, prepend_space_to_answer=False)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[: len(printed) // 2] == printed[len(printed) // 2 :]
+    assert printed[0] == "Tokenized prompt: ['a', 'b', 'c']"
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        lambda model: JacobianLens.fit(model, ["a b c"], corpus="letters"),
+        lambda model: attention_head_subspace_affinity(model, target_role="Q"),
+    ],
+)
+def test_tools_that_need_a_bridge(models, tool):
+    """If one runs on our model some day, the table in docs/bridges.md changes."""
+    with pytest.raises(TypeError, match="TransformerBridge"):
+        tool(models["ours"])
 
 
 def test_training_loop(models):
