@@ -81,7 +81,7 @@ def evaluate(
         task: Task that samples and scores the examples.
         n: Number of examples.
         split: Split of the examples.
-        depth: Number of layers to apply; default: all. A TransformerLens bridge always applies all.
+        depth: Number of layers to apply; default: all. A wrapped model always applies all.
         seed: Seed of the examples.
 
     Raises:
@@ -95,7 +95,7 @@ def evaluate(
     else:
         net = prepare_model(model, "evaluate", task)
     if depth is not None and isinstance(net, BridgeModel):
-        raise ValueError(f"depth is {depth}; a TransformerLens bridge always applies all of its layers. Leave it out.")
+        raise ValueError(f"depth is {depth}; this {net.label} always applies all of its layers. Leave it out.")
     batch = task.sample(n, generator=derived_generator(seed, "evaluate", split), split=split)
     score = score_batch(net, task, batch, depth=depth)
     accuracy, low, high = pooled_interval(score.right.double().numpy(), score.total.double().numpy())

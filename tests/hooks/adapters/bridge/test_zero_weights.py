@@ -133,9 +133,10 @@ def test_a_mask_that_raises_is_a_missing_mask(error):
     assert "no mask here" in found.why
 
 
-def test_a_mask_is_tested_where_nothing_reads_the_heads():
-    """Padding that only the patterns see: no logit depends on it, but a head's score would."""
-    bridge = native("bidirectional", "W_O", [0, 1])
+@pytest.mark.parametrize("part", ["W_O", "W_V"])
+def test_a_mask_is_tested_where_nothing_reads_the_heads(part):
+    """Padding that only heads or patterns see: no logit depends on it, but a head's score would."""
+    bridge = native("bidirectional", part, [0, 1])
     forward = bridge.forward
     bridge.forward = lambda tokens, attention_mask=None, **inputs: forward(tokens, **inputs)
     assert str(hooks.from_bridge(bridge).capabilities.attention_mask) == "ignored (real tokens see padding)"
