@@ -158,8 +158,7 @@ def span_of_differences(rows: Float[Tensor, "class d_model"]) -> Float[Tensor, "
     """
     rows = rows.float()
     left, sizes, _ = torch.linalg.svd((rows - rows.mean(0)).T, full_matrices=False)
-    rank = int((sizes > ROUNDING * rows.norm(dim=1).max()).sum())
-    return left[:, : min(rank, len(rows) - 1)]
+    return left[:, sizes > ROUNDING * rows.norm(dim=1).max()]
 
 
 def _resume(

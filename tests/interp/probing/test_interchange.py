@@ -10,7 +10,8 @@ import interp
 from hooks import Transformer
 from interp.core.activations import class_means, residuals_at_targets
 from interp.core.randomness import derived_generator
-from interp.probing.interchange import span_of_differences
+from interp.probing.interchange import Directions, _edits, class_directions, span_of_differences
+from interp.probing.ridge import RIDGE
 from interp.tasks import S3, Lego
 
 TASK = Counting()
@@ -149,3 +150,37 @@ def test_a_probe_of_a_model_on_a_device_gives_the_same_numbers(pretended, tiny):
     there = interp.probe(model, tiny, **sizes, verify=True), interp.audit_probe(model, tiny, **sizes)
     for one, other in zip(here, there, strict=True):
         assert one.to_dataframe().equals(other.to_dataframe())
+
+
+def test_a_class_without_examples_adds_no_direction():
+    """Two classes differ along the second axis; the third has no examples, and the probe's weights of it are 0."""
+    nan, zero = torch.full((1, 3), torch.nan), torch.zeros(1, 3)
+    means, weights = torch.tensor([[1.0, 1, 0], [1, -1, 0]]), torch.tensor([[1.0, 0, 1], [1, 0, -1]])
+    cell = Directions(means=torch.cat([means, nan]), weights=torch.cat([weights, zero]), centre=torch.full((3,), 9.0))
+    base, source = torch.zeros(2, 3), torch.tensor([[1.0, 2, 3], [4, 5, 6]])
+    edits = _edits(cell, base, source, seed=0)
+    assert torch.allclose(edits["interchange"](), torch.tensor([[0.0, 2, 0], [0, 5, 0]]), atol=1e-6)
+    assert torch.allclose(edits["weights"](), torch.tensor([[0.0, 0, 3], [0, 0, 6]]), atol=1e-6)
+    assert torch.allclose(edits["erasure"](), torch.tensor([[0.0, 9, 0], [0, 9, 0]]), atol=1e-5)
+    for placebo, length in (("placebo", torch.tensor([2.0, 5])), ("erasure placebo", torch.tensor([9.0, 9]))):
+        assert torch.allclose(edits[placebo]().norm(dim=1), length, atol=1e-4)
+
+
+def test_directions_are_those_of_the_examples_with_the_target(generator):
+    activations = torch.randn(2, 3, 60, 5, generator=generator)
+    labels = torch.randint(3, (60, 3), generator=generator)
+    present = torch.rand(60, 3, generator=generator) < torch.tensor([1.0, 0.5, 0.5])
+    found = class_directions(activations, labels, present, 4)
+    assert set(found) == {(layer, target) for layer in range(2) for target in range(3)}
+    for (layer, target), cell in found.items():
+        here = present[:, target]
+        x, y = activations[layer, target][here].double().numpy(), labels[here, target].numpy()
+        assert cell.centre.numpy() == pytest.approx(x.mean(0), abs=1e-5)
+        for label in range(3):
+            assert cell.means[label].numpy() == pytest.approx(x[y == label].mean(0), abs=1e-5)
+        assert cell.means[3].isnan().all()
+        centred = x - x.mean(0)
+        gram = centred.T @ centred
+        penalised = gram + RIDGE * gram.diagonal().mean() * np.eye(5)
+        weights = np.linalg.solve(penalised, centred.T @ np.eye(4)[y]).T
+        assert cell.weights.numpy() == pytest.approx(weights, abs=1e-5)

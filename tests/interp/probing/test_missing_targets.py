@@ -17,6 +17,7 @@ from interp.auditing import probes as auditing
 from interp.core.activations import residuals_at_targets, same_examples
 from interp.core.randomness import derived_generator
 from interp.probing import probe as probing
+from interp.probing.interchange import EditedAnswers
 from interp.probing.ridge import RIDGE
 from interp.tasks import Dyck
 
@@ -279,3 +280,20 @@ def test_targets_at_padding_without_a_mask_are_refused(model):
 
     with pytest.raises(ValueError, match=r"some targets of this task are at padding .* set target_mask of its batches"):
         interp.probe(model, Padded(**WORDS), **SIZES)
+
+
+def test_answers_at_missing_targets_do_not_count(model, monkeypatch):
+    """An edit after which only the answers at targets that an example does not have differ changes no answer."""
+    batch = TASK.sample(20, generator=torch.Generator().manual_seed(0))
+    rows = (~batch.present[:, 5]).nonzero()[:, 0]
+    answers = torch.zeros(len(rows), 6, dtype=torch.long)
+    other = (~batch.present[rows]).long()  # 1 where there is no target
+    edits = ("interchange", "placebo", "erasure", "erasure placebo")
+
+    for changed, share in ((other, 0), (1 - other, 1)):
+        after = {edit: answers if "placebo" in edit else changed for edit in edits}
+        one = EditedAnswers(0, 1, rows, rows.roll(1), answers, after)
+        monkeypatch.setattr(auditing, "edited_answers", lambda *_, one=one, **__: iter([one]))
+        found = auditing._changed(model, TASK, batch, batch.labels, {}, list(range(6)), seed=0)
+        assert (found["erasure"][rows, 0, 1, 0] == share).all()
+        assert found["erasure"][:, 0, 1, 1].sum() == len(rows) > 0
