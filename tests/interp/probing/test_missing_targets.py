@@ -204,6 +204,8 @@ def test_effects_of_edits_are_shares_of_the_examples_with_the_target(monkeypatch
     (total, n), interchanged, erased = seen.values()
     assert np.array_equal(np.broadcast_to(n, (2, 5)), np.broadcast_to(found.n_scored, (2, 5)))
     assert (total.sum(0) == found.n_scored).all()
+    for _, of_edit in (interchanged, erased):
+        assert np.array_equal(of_edit, found.n_scored)
     tested = np.isfinite(found.interchange)
     assert tested[:, 2:].any()
     for layer, target in np.argwhere(tested).tolist():
