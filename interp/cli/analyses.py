@@ -41,8 +41,9 @@ def heads(
         bool, typer.Option("--ablate", help="Also ablate each head and print the accuracy lost.")
     ] = False,
     method: Annotated[
-        str, typer.Option(help="zero, mean, resample, uniform, random_rows, or a kind such as association.")
-    ] = "zero",
+        str | None,
+        typer.Option(help="With --ablate: zero (default), mean, resample, uniform, random_rows, or a kind of head."),
+    ] = None,
     page: Annotated[Path | None, typer.Option(help="Also write an HTML page of the heads' attention here.")] = None,
     seed: Seed = 0,
     as_json: Json = False,
@@ -53,12 +54,14 @@ def heads(
     from interp.heads.show import show_attention
     from interp.training.run import TrainingRun
 
+    if method is not None and not ablate:
+        raise ValueError("--method is how heads are ablated; add --ablate, or omit it.")
     trained = TrainingRun.load(run)
     task = trained.task
     patterns = classify_heads(trained.model, task, seed=seed)
     results: dict[str, Any] = {"patterns": patterns}
     if ablate:
-        results["ablation"] = ablate_heads(trained.model, task, method=method, seed=seed)
+        results["ablation"] = ablate_heads(trained.model, task, method=method or "zero", seed=seed)
     if page is not None:
         show_attention(trained.model, task, examples=3, patterns=patterns, viewer="canvas", seed=seed).save(page)
     return _output(results, page)

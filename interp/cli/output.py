@@ -90,7 +90,7 @@ def _attempt(app: Callable[..., Any], arguments: Sequence[str]) -> tuple[int, Ou
 
 def _text(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.strerror}: {error.filename}"
+        return f"{error.strerror}: {error.filename2 or error.filename}"  # filename2: the target of a rename
     return str(error) or type(error).__name__
 
 

@@ -93,6 +93,11 @@ def test_it_runs_and_prints_the_path_of_the_page(reproduce_command, tmp_path):
     assert (tmp_path / "here/toy/standard/report.html").exists()
     again = reproduce_command("toy", "--jobs", 1, "--only", "figure-1.some", "--fresh")
     assert "figure-1.some: reproduced" in again.out
+    as_json = reproduce_command("toy", "--jobs", 1, "--only", "figure-1.some", "--fresh", "--json")
+    result = json.loads(as_json.out)["result"]
+    content = json.loads((tmp_path / "runs/reproduce/toy/quick/claims.json").read_text())
+    assert result == content | {"page": "runs/reproduce/toy/quick/report.html"}
+    assert "figure-1.some: reproduced" in as_json.err
 
 
 @pytest.mark.parametrize(

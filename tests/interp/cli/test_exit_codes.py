@@ -1,0 +1,197 @@
+"""Exit codes, and the one JSON document of `--json`."""
+
+import importlib.metadata
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from interp.cli.output import DONE, FAILED, INTERRUPTED, UNUSABLE, USAGE
+from interp.tasks.registry import known_tasks
+
+ROOT = Path(__file__).parents[3]
+TRAIN = ["train", "lego", "--n-vars", 2, "--layers", 1, "--width", 16, "--association", "none", "--curriculum", "none"]
+
+
+def errors_in(done):
+    """The error document and the last line on stderr."""
+    (line,) = done.stdout.splitlines()
+    return json.loads(line), done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["prob"], "No such command 'prob'. Did you mean 'probe'?"),
+        (["probe"], "Missing argument"),
+        (["probe", "run", "--seed", "x"], "Invalid value for '--seed'"),
+        (["train", "lego"], "Missing option '--out'"),
+        (["train", "leg", "--out", "r"], "there is no task 'leg'; known tasks: dyck, lego, template, text."),
+        (["train", "lego", "--out", "r", "--n-var", "2"], "No such option: --n-var"),
+        (["probe", "nowhere"], "there is no training run in nowhere"),
+        (["heads", "nowhere", "--method", "mean"], "--method is how heads are ablated; add --ablate"),
+        ([*TRAIN, "--out", "file"], "File exists: file"),
+        ([*TRAIN, "--out", "file/run"], "Not a directory: file/run"),
+        (["reproduce", "lego", "--size", "huge", "--list"], "size is 'huge'; choose one of quick, standard, paper."),
+        (["reproduce", "leg", "--list"], "Did you mean lego?"),
+        (["reproduce", "lego", "--only", "solved.unteid"], "no claim 'solved.unteid'. Did you mean solved.untied?"),
+    ],
+)
+def test_bad_usage_exits_with_2(interp, tmp_path, arguments, words):
+    (tmp_path / "file").touch()
+    for more in ([], ["--json"]):
+        done = interp(*arguments, *more)
+        assert done.returncode == 2
+        assert words in done.stderr
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1
+        if more and arguments != ["prob"]:
+            document, line = errors_in(done)
+            assert line == f"error: {document['error']}"
+    assert {path.name for path in tmp_path.iterdir()} == {"file"}
+
+
+def test_usage_errors_name_the_help(interp):
+    assert interp("train", "lego").stderr == "error: Missing option '--out'. See interp train lego --help.\n"
+    assert interp("train", "leg").stderr.endswith("Did you mean lego? See interp train --help.\n")
+
+
+def test_a_diverged_training_exits_with_1(interp):
+    done = interp(*TRAIN, "--steps", 3, "--learning-rate", 1e30, "--clip-norm", 1e30, "--out", "r", "--json")
+    assert done.returncode == 1
+    document, line = errors_in(done)
+    assert "lower learning_rate or clip_norm" in document["error"]
+    assert line == f"error: {document['error']}"
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words", "traceback"),
+    [
+        (ValueError("n is 0"), 2, "n is 0", False),
+        *((kind(2, "Bad", "there"), 2, "Bad: there", False) for kind in UNUSABLE),
+        (IsADirectoryError(21, "Is a directory", ".hidden", None, "there"), 2, "Is a directory: there", False),
+        (OSError(28, "No space left on device", "there"), 1, "No space left on device: there", False),
+        (RuntimeError("3 of 4 claims\nfailed"), 1, "RuntimeError: 3 of 4 claims\nfailed", True),
+        (AttributeError("a bug"), 1, "AttributeError: a bug", True),
+        (KeyboardInterrupt(), 130, "interrupted.", False),
+    ],
+)
+def test_codes_of_errors(interp, monkeypatch, error, code, words, traceback):
+    def fail(*given, **options):
+        raise error
+
+    study = SimpleNamespace(title="Toy", choose=None, listing=None, run=fail)
+    monkeypatch.setattr(
+        "interp.cli.reproduce._studies", lambda: {"toy": SimpleNamespace(value="toy", load=lambda: study)}
+    )
+    for more in ([], ["--json"]):
+        done = interp("reproduce", "toy", *more)
+        assert done.returncode == code
+        assert done.stderr.endswith(f"error: {words}\n")
+        assert ("Traceback" in done.stderr) == traceback
+        assert done.stdout == (json.dumps({"error": words}) + "\n" if more else "")
+
+
+def test_ctrl_c_in_training_exits_with_130(interp, monkeypatch):
+    def interrupt(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("interp.training.train._Trainer.run", interrupt)
+    done = interp(*TRAIN, "--out", "r")
+    assert done.returncode == 130
+    assert done.stderr == "error: interrupted.\n"
+
+
+def test_version(interp):
+    done = interp("--version")
+    assert (done.returncode, done.stdout) == (0, f"unmyopic {importlib.metadata.version('unmyopic')}\n")
+
+
+def test_runs_below_a_folder_are_suggested(interp, tmp_path):
+    for name in ("model", "control"):
+        (tmp_path / "demo" / name).mkdir(parents=True)
+        (tmp_path / "demo" / name / "manifest.json").write_text("{}")
+    done = interp("probe", "demo")
+    assert done.returncode == 2
+    assert (
+        "there is no training run in demo (no manifest.json). Did you mean demo/control or demo/model?" in done.stderr
+    )
+
+
+def test_what_a_command_prints_goes_to_stderr(interp, monkeypatch):
+    def run_demo(folder, *, seed, fresh):
+        print("Training ...")
+        return folder / "report.html"
+
+    monkeypatch.setattr("interp.cli.demo.run_demo", run_demo)
+    assert interp("demo").stdout == "Training ...\nreport: runs/demo/report.html\n"
+    done = interp("demo", "--json")
+    assert done.stderr == "Training ...\n"
+    assert json.loads(done.stdout) == {
+        "command": "demo",
+        "result": {
+            "page": "runs/demo/report.html",
+            "model": "runs/demo/model",
+            "control": "runs/demo/control",
+            "probes": "runs/demo/probes.json",
+            "heads": "runs/demo/heads.json",
+        },
+    }
+
+
+def test_studies_and_claims_as_json(interp):
+    found = json.loads(interp("reproduce", "--json").stdout)["result"]["studies"]
+    assert {
+        "study": "lego",
+        "title": "Chains of group operations: what transformers learn, and how far they extrapolate",
+    } in found
+    listed = json.loads(interp("reproduce", "lego", "--list", "--only", "solved", "--json").stdout)["result"]
+    assert listed["study"] == "lego"
+    assert {claim["id"].split(".")[0] for claim in listed["claims"]} == {"solved"}
+    assert set(listed["claims"][0]) == {"id", "source", "statement", "paper", "rule", "sizes"}
+
+
+def test_numbers_that_json_does_not_have_are_null(interp, monkeypatch):
+    run = SimpleNamespace(history=(), seconds=1.0, final_accuracy=[float("nan"), 1.0])
+    monkeypatch.setattr("interp.training.train.train", lambda *given, **options: run)
+    trained = json.loads(interp(*TRAIN, "--out", "r", "--json").stdout)["result"]
+    assert list(trained["accuracy"].values()) == [None, 1.0]
+
+
+@pytest.mark.parametrize("command", ["demo", "probe", "heads", "audit", "report", "reproduce", "tasks", "train lego"])
+def test_every_command_has_json(interp, command):
+    assert "--json" in interp(*command.split(), "--help").stdout
+
+
+def test_help_of_all_tasks_and_an_unknown_task_load_no_torch():
+    code = (
+        "import sys\nfrom interp.cli.main import main\n"
+        "for arguments in (['--help'], ['train', '--help'], ['train', 'leg'], ['--version']):\n"
+        "    sys.argv = ['interp', *arguments]\n"
+        "    try:\n        main()\n    except SystemExit:\n        pass\n"
+        "assert not {'torch', 'transformer_lens', 'interp.tasks.lego'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_task_is_named_in_the_command_line():
+    words = re.compile(rf"\b({'|'.join(set(known_tasks()) - {'text'})})\b", re.IGNORECASE)
+    for path in sorted((ROOT / "interp/cli").glob("*.py")):
+        if path.name != "demo.py":
+            assert not words.findall(path.read_text()), path.name
+
+
+def test_the_page_on_the_command_line_has_every_command_and_code(interp):
+    text = (ROOT / "docs/command_line.md").read_text()
+    listed = re.findall(r"^│ (\w+) ", interp("--help").stdout, re.MULTILINE)
+    assert len(set(listed)) == 8
+    for command in listed:
+        assert f"| `interp {command}" in text
+        assert re.search(rf"^\| `{command}[` ]", text, re.MULTILINE)
+    assert [int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)] == [DONE, FAILED, USAGE, INTERRUPTED]
