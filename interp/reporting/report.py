@@ -83,10 +83,9 @@ def report_run(
         part.provenance(run),
     ]
     cfg, (accuracy, target) = run.model.cfg, min(zip(tested["model"].accuracy, task.outcomes, strict=True))
-    heads = "1 head" if cfg.n_heads == 1 else f"{cfg.n_heads} heads"
     lead = (
-        f"A transformer with {cfg.n_layers} layers and {heads} per layer was trained on "
-        f"{task.title} with seed {run.manifest['seed']}. On {n_test} held-out examples, its "
+        f"A transformer with {part.number(cfg.n_layers, 'layer')} and {part.number(cfg.n_heads, 'head')} per layer was "
+        f"trained on {task.title} with seed {run.manifest['seed']}. On {n_test} held-out examples, its "
         f"lowest accuracy on any target is {accuracy:.2%} ({target})."
     )
     return report(sections, path, title=title, lead=lead), tested

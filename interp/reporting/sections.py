@@ -45,12 +45,16 @@ def _task_line(run: TrainingRun, task: Task) -> str:
 
 def _model_line(run: TrainingRun) -> str:
     cfg, size = run.model.cfg, sum(parameter.numel() for parameter in run.model.parameters())
-    tied = "one block applied " if cfg.tied else ""
+    depth = f"one block applied {number(cfg.n_layers, 'time')}" if cfg.tied else number(cfg.n_layers, "layer")
     return (
-        f"{cfg.block}, {tied}{cfg.n_layers} {'times' if cfg.tied else 'layers'} of {cfg.n_heads} "
-        f"{'head' if cfg.n_heads == 1 else 'heads'}, width "
-        f"{cfg.d_model}, {cfg.attention}, {size:,} parameters"
+        f"{cfg.block}, {depth} of {number(cfg.n_heads, 'head')}, width {cfg.d_model}, {cfg.attention}, {size:,} "
+        f"parameters"
     )
+
+
+def number(n: int, noun: str) -> str:
+    """A number with its noun: 1 layer, 2 layers."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def _training_line(run: TrainingRun) -> str:

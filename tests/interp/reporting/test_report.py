@@ -102,6 +102,12 @@ def test_a_report_has_its_sections_and_numbers(report, nasty):
     assert run.manifest["versions"]["torch"] in html
 
 
+def test_one_layer_is_singular(report):
+    html = report.read_text()
+    assert "A transformer with 1 layer and 2 heads per layer" in html
+    assert "1 layer of 2 heads, width 8" in html
+
+
 def test_chart_specifications_are_valid_json(report):
     specs = re.findall(r'<script type="application/json" id="spec-\d+">(.*?)</script>', report.read_text(), re.DOTALL)
     assert len(specs) == CHARTS
