@@ -23,9 +23,7 @@ LEARNED = 0.98
 
 def task_of(evidence: Evidence, group: str) -> Dyck:
     """The language that a group was trained on."""
-    task = evidence.task(group)
-    assert isinstance(task, Dyck)
-    return task
+    return Dyck.require(evidence.task(group), "the study measures bounded Dyck.")
 
 
 def accuracies(

@@ -60,8 +60,7 @@ class Scored:
 
 def template_task(spec: ModelSpec) -> Template:
     """The task of a model."""
-    assert isinstance(spec.task, Template)
-    return spec.task
+    return Template.require(spec.task, "the study measures template tasks.")
 
 
 def n_train(spec: ModelSpec) -> int:

@@ -75,7 +75,8 @@ def task_from(description: dict[str, Any], *, stored: str = "") -> "Task":
     """
     name = description.get("task") if isinstance(description, dict) else None
     if not isinstance(name, str):
-        raise ValueError(f"the description of the task has no 'task', its name; it has {', '.join(description)}.")
+        found = ", ".join(map(str, description)) if isinstance(description, dict) else type(description).__name__
+        raise ValueError(f"the description of the task has no 'task', its name; found: {found or 'nothing'}.")
     found = task_class_of(name, stored=stored)
     try:
         return found.from_description(description)

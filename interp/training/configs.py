@@ -29,7 +29,7 @@ ENCODERS = (presets.bert_encoder, presets.albert_encoder, presets.hardcode, pres
 
 
 OF_BRACKETS = ("dyck_gpt", "dyck_eq6", "dyck_uniform", "dyck_minimal")
-"""Presets for bracket languages: tasks with `n_types` and `max_depth`."""
+"""Presets for bracket languages: tasks whose `config_fields` know them."""
 
 
 def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
@@ -68,8 +68,6 @@ def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
         needed |= markers_of(task)
     if FAMILIES[family] in ENCODERS and task.d_vocab_out != task.d_vocab:
         needed["head"] = "linear"  # the answers are not tokens
-    if family in OF_BRACKETS:
-        if not (hasattr(task, "n_types") and hasattr(task, "max_depth")):
-            raise ValueError(f"family is {family!r}, which is for Dyck; the task is {task.task_name!r}.")
-        needed["n_ctx"] = max(task.n_ctx, presets.DYCK_POSITIONS)
+    if family in OF_BRACKETS and not task.config_fields(family):
+        raise ValueError(f"family is {family!r}, which is for Dyck; the task is {task.task_name!r}.")
     return FAMILIES[family](**{**needed, **sizes})

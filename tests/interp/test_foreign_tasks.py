@@ -136,7 +136,7 @@ def test_reports_and_comparisons(at_hand, runs, name, tmp_path):
     assert "canvas" in interp.show_attention(model, task).html
     variation = interp.attention_variation([model, Transformer(model.cfg, seed=3)], task)
     assert np.isfinite(variation.variation).all()
-    assert np.isfinite(interp.diagonals(model).cosine["qk"]).all()
+    assert np.isfinite(interp.diagonals(model).cosine).all()
     assert not any(interp.supported_verbs(model).obstacles.values())
     path, tested = interp.report_run(runs[name][1], task, tmp_path / "run.html", n_test=N)
     page = path.read_text(encoding="utf-8")

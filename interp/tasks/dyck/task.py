@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hooks import presets
 from hooks.modules.basic import check_choice
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task
 from interp.tasks.dyck import brackets
@@ -145,8 +146,11 @@ class Dyck(Task):
         return "dyck_gpt"
 
     def config_fields(self, family: str) -> dict[str, Any]:
-        """The bracket states of a minimal first layer."""
-        return {"n_types": self.n_types, "max_depth": self.max_depth} if family == "dyck_minimal" else {}
+        """Positions beyond the task's, and the bracket states of a minimal first layer."""
+        if not family.startswith("dyck_"):
+            return {}
+        states = {"n_types": self.n_types, "max_depth": self.max_depth} if family == "dyck_minimal" else {}
+        return {"n_ctx": max(self.n_ctx, presets.DYCK_POSITIONS), **states}
 
     def recipe(self) -> dict[str, Any]:
         """Enough steps for two layers of width 50 on prefixes of 28."""
