@@ -63,6 +63,13 @@ def test_every_snippet_runs(page, tmp_path, monkeypatch):
         assert set(os.listdir(tmp_path)) == before  # reading a run leaves nothing behind
 
 
+def test_every_guide_runs_and_is_linked():
+    assert len(GUIDES) >= 6
+    assert {guide.name for guide in GUIDES} <= {page.values[0].name for page in pages_with_snippets()}
+    for page in ("README.md", "CONTRIBUTING.md"):
+        assert [guide.name for guide in GUIDES if f"docs/guides/{guide.name})" not in (ROOT / page).read_text()] == []
+
+
 def test_modular_addition_takes_25_lines_from_import_to_an_audited_page():
     first = SNIPPET.findall((ROOT / "docs/guides/add_a_task.md").read_text())[0]
     lines = [line for line in first.splitlines() if line.strip()]
