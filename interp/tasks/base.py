@@ -264,7 +264,9 @@ class Task:
                 names = (self.answer_names[int(label)] for label in found)
                 rows.append((name, str(int(batch.target_positions[0, index])), *names))
         real = slice(None) if batch.attention_mask is None else batch.attention_mask[0]
-        return Section(title="Example", text=" ".join(self.vocab.words(batch.tokens[0][real])), table=rows[:25])
+        text = " ".join(self.vocab.words(batch.tokens[0][real]))
+        more = f"\n\nThe first 24 of {len(rows) - 1} targets:" if len(rows) > 25 else ""
+        return Section(title="Example", text=text + more, table=rows[:25])
 
     def recipe(self) -> dict[str, Any]:
         """Values of `TrainSettings` that learn the task; default: those of `TrainSettings()`."""
