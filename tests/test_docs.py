@@ -1,5 +1,6 @@
 """Every snippet in the docs runs, and every path they name exists."""
 
+import dataclasses
 import os
 import re
 import sys
@@ -14,7 +15,7 @@ from hooks import Transformer
 from hooks.model.blocks import BLOCKS
 from interp.core.verbs import USES
 from interp.heads import kinds
-from interp.tasks import Lego, registry
+from interp.tasks import Batch, Lego, Task, registry
 
 ROOT = Path(__file__).parent.parent
 GUIDES = sorted((ROOT / "docs/guides").glob("*.md"))
@@ -97,6 +98,14 @@ def test_architecture_has_the_rows_that_imports_are_tested_for():
     rows = re.findall(r"^\| (\d) \| `interp/(\w+)`", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
     found = [{name for number, name in rows if int(number) == index + 1} for index in range(len(ORDER))]
     assert found == [set(names) for names in ORDER]
+
+
+def test_the_contract_names_everything_public_of_a_task():
+    text = (ROOT / "docs/tasks.md").read_text()
+    code = " ".join(re.findall(r"`([^`]+)`", text))
+    assert [name for name in vars(Task) if not name.startswith("_") and not re.search(rf"\b{name}\b", code)] == []
+    fields = [field.name for field in dataclasses.fields(Batch)]
+    assert [name for name in fields if f"| `{name}` |" not in text] == []
 
 
 def test_glossary_words_are_unique():
