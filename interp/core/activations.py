@@ -109,9 +109,10 @@ def patterns_on(models: Sequence[Any], batch: Batch) -> Float[Tensor, "layer mod
     for index, model in enumerate(models):
         if model.training:  # eval() costs a hundred times more than this check
             model.eval()
-        _, cache = model.run_with_cache(batch.tokens, names_filter=names, **batch.model_inputs())
+        part = batch.to(device_of(model))
+        _, cache = model.run_with_cache(part.tokens, names_filter=names, **part.model_inputs())
         for layer, name in enumerate(names):
-            patterns[layer, index] = cache[name]
+            patterns[layer, index] = cache[name].cpu()
         if not patterns[:, index].sum().isfinite():
             raise ValueError(f"models[{index}] has an attention pattern that is not finite. Did its training diverge?")
     return patterns

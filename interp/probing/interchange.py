@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformer_lens.tools.analysis.interchange import NormMatchedPlacebo, SubspaceInterchange, random_basis
 
-from hooks import BridgeModel
+from hooks import BridgeModel, TransformerStack
 from hooks.interventions.ablation_engine import Net
-from hooks.modules import take
+from hooks.modules import has_hooks, take
 from interp.core.activations import (
     CHUNK,
     chunks,
@@ -108,7 +108,15 @@ def edited_answers(
 
     Yields:
         Answers at all targets, for each part of the batch and each cell.
+
+    Raises:
+        ValueError: a hook of the caller's at the input of layer 0, where it would act twice.
     """
+    if isinstance(model, TransformerStack) and has_hooks(model.hook_point("blocks.0.hook_resid_pre")):
+        raise ValueError(
+            "a hook is attached to blocks.0.hook_resid_pre, from which the pass resumes and where it would act twice. "
+            "Remove it, or attach it to hook_embed."
+        )
     model.eval()
     names, activations = residual_names(model), residuals_at_targets(model, batch)
     for start, part in enumerate(chunks(batch, CHUNK)):

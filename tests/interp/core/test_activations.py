@@ -4,7 +4,7 @@ from counting import Counting, Junk
 
 import interp
 from hooks import Transformer
-from interp.core.activations import residual_names, residuals_at_targets
+from interp.core.activations import patterns_on, residual_names, residuals_at_targets
 from interp.tasks import Lego
 
 
@@ -55,3 +55,10 @@ def test_activations_of_missing_targets_are_zero(generator):
         wanted = cache[name].masked_fill(~present[..., None], 0).transpose(0, 1)
         assert torch.allclose(plain[layer], wanted, atol=1e-5)
     assert not present.all()
+
+
+def test_patterns_of_a_model_on_a_device_come_to_the_cpu(pretended, tiny, generator):
+    model = Transformer(interp.config_for(tiny, n_layers=2, d_model=16, n_heads=2)).eval()
+    batch = tiny.sample(8, generator=generator)
+    here = patterns_on([model], batch)
+    assert torch.equal(patterns_on([model.to(pretended)], batch), here)

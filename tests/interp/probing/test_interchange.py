@@ -184,3 +184,13 @@ def test_directions_are_those_of_the_examples_with_the_target(generator):
         penalised = gram + RIDGE * gram.diagonal().mean() * np.eye(5)
         weights = np.linalg.solve(penalised, centred.T @ np.eye(4)[y]).T
         assert cell.weights.numpy() == pytest.approx(weights, abs=1e-5)
+
+
+def test_a_hook_where_the_pass_resumes_is_refused(tiny):
+    model = Transformer(interp.config_for(tiny, n_layers=1, d_model=16, n_heads=2))
+    model.add_hook("blocks.0.hook_resid_pre", lambda value, hook: value * 2)
+    with pytest.raises(
+        ValueError, match=r"attached to blocks.0.hook_resid_pre, .* act twice.* attach it to hook_embed"
+    ):
+        interp.probe(model, tiny, verify=True, n_train=100, n_test=40)
+    interp.probe(model, tiny, n_train=100, n_test=40)
