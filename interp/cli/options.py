@@ -57,6 +57,10 @@ class Options:
         named = {name: values.get(self.key(name)) for name in self.parameters()}
         return {name: value for name, value in named.items() if value not in (None, [])}
 
+    def chosen(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values that were given, and the preset for other fields."""
+        return {**self.preset, **self.given(values)}
+
     def option(self, name: str) -> str:
         """The option of a field, `--n-vars`."""
         flag = self.names.get(name, name).replace("_", "-")

@@ -1,7 +1,7 @@
 """`interp train TASK`, with options built from the fields of the task, the model's config and the training settings."""
 
 import inspect
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -79,9 +79,9 @@ def _train_command(name: str) -> Any:
     ) -> Output:
         if identity:
             values |= dict.fromkeys(map(model.key, ("qk_identity", "vo_identity")), True)
-        task = _make_task(task_class, of_task.preset | of_task.given(values))
+        task = _make_task(task_class, of_task.chosen(values))
         config = _make_config(task, family, model, model.given(values))
-        settings = _make_settings(recipe_for(task), training.preset | training.given(values))
+        settings = _make_settings(recipe_for(task), training.chosen(values))
         return _train(task, config, settings, out, seed=seed, fresh=fresh, device=device)
 
     from interp.training.settings import recipe_for
@@ -100,7 +100,7 @@ def _parts(task_class: Any) -> tuple[Options, Options, Options]:
     from interp.training.settings import TrainSettings
 
     presets = dict(task_class.command_line_defaults)
-    own = {one.name: one.default for one in fields(task_class)} if is_dataclass(task_class) else {}
+    own = {one.name: one.default for one in getattr(task_class, "__dataclass_fields__", {}).values()}
     others = {name: value for name, value in presets.items() if name not in own}
     model = Options(
         panel="Model", cls=TransformerConfig, preset=others, filled=True, names=MODEL_NAMES, without=FROM_TASK
@@ -136,7 +136,7 @@ def _make_task(task_class: Any, options: dict[str, Any]) -> Any:
 def _make_config(task: Any, family: str | None, model: Options, given: dict[str, Any]) -> Any:
     from interp.training.configs import config_for
 
-    sizes = model.preset | given
+    sizes = {**model.preset, **given}
     if (family or task.default_family) != "fully_connected":
         return config_for(task, family, **task.command_line_sizes(family, sizes))
     if wrong := [model.option(name) for name in given if name != "d_model"]:
