@@ -4,8 +4,10 @@ import importlib.metadata
 import json
 import sys
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import ClassVar, Literal
 
+import numpy as np
 import pytest
 import torch
 
@@ -248,6 +250,18 @@ def test_an_unknown_label_lists_those_of_the_task(interp, sums):
     done = interp("probe", "run", "--label", "size")
     assert done.returncode == 2
     assert "label is 'size'; this task has first, label." in done.stderr
+
+
+def test_probe_prints_how_often_answers_follow(interp, sums, monkeypatch):
+    interp("train", "sums", "--out", "run")
+    result = SimpleNamespace(causal={"follows": np.array([[0.125], [np.nan]])}, to_dict=dict)
+    monkeypatch.setattr("interp.probing.probe.probe", lambda *given, **options: result)
+    done = interp("probe", "run", "--verify")
+    assert done.stdout.splitlines()[-3:] == [
+        "share of answers that follow an interchange of the probed directions, by layer and target:",
+        "    0  0.125",
+        "    1    nan",
+    ]
 
 
 def test_known_tasks_are_listed(interp, sums):
