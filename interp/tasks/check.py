@@ -53,7 +53,7 @@ def check_task(task: Task) -> None:
 
 def _check_definition(task: Task) -> None:
     for name in ("vocab", "targets"):
-        if not hasattr(task, name):
+        if not hasattr(type(task), name) and name not in vars(task):
             raise _wrong(task, name, "is missing", "a field, a property or a class attribute")
     if not isinstance(task.vocab, Vocab):
         raise _wrong(task, "vocab", f"is a {type(task.vocab).__name__}", "an interp.tasks.Vocab")

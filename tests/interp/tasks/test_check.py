@@ -84,6 +84,11 @@ def test_what_a_task_must_define(task, words):
     refused(task(), words)
 
 
+def test_an_error_inside_a_property_is_not_hidden():
+    with pytest.raises(AttributeError, match="has no attribute 'alphabet'"):
+        interp.check_task(broken(vocab=property(lambda self: self.alphabet)))
+
+
 @pytest.mark.parametrize(
     ("members", "words"),
     [

@@ -201,7 +201,7 @@ def test_other_hard_coded_heads_are_refused(task):
 def test_invalid_arguments_are_refused(task):
     with pytest.raises(ValueError, match="pairing is 'text'; choose one of mirrored, released"):
         balance_violation(minimal(task), task, pairing="text")
-    with pytest.raises(ValueError, match="task is Lego; the balance condition is about brackets"):
+    with pytest.raises(ValueError, match="task is a Lego; the balance condition is about brackets"):
         balance_violation(minimal(task), Lego(n_vars=2))
     for one in (Dyck(n_types=1), Dyck(max_depth=1)):
         with pytest.raises(ValueError, match="fewer than two of either"):

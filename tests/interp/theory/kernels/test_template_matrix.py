@@ -113,7 +113,7 @@ def test_invalid_tasks_and_kernels_are_refused():
     for verb in (lambda task: kernel_regression(task), lambda task: template_matrix(task, MLPKernel())):
         with pytest.raises(ValueError, match=r"form is 'symbolic'; .* needs 'real'.*'aba -> "):
             verb(symbolic)
-        with pytest.raises(ValueError, match=r"task is Dyck; .* is about templates: give a Template task"):
+        with pytest.raises(ValueError, match=r"task is a Dyck; .* is about templates: give a Template task"):
             verb(Dyck())
     with pytest.raises(ValueError, match="kernel is a str; give a TransformerKernel or an MLPKernel"):
         template_matrix(AA_AB, "relu")
