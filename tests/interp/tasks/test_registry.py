@@ -152,6 +152,7 @@ def test_one_package_that_is_found_twice_is_one(installed):
             {"task": "count_ones", "size": 3},
             r"the settings of the task 'count_ones' do not fit the class foreign_tasks:CountOnes: .*'size'",
         ),
+        ({"task": "lego"}, "the settings of the task 'lego' do not fit the class .*:Lego: 'group' is missing."),
     ],
 )
 def test_bad_descriptions(as_a_user, given, words):

@@ -1,3 +1,4 @@
+import pytest
 from short_runs import new_model, same_weights
 
 import interp
@@ -6,6 +7,7 @@ from interp import TrainSettings
 from interp.tasks import Lego
 from interp.training import TrainingRun
 from interp.training.sweeps import TrainJob, train_to_disk
+from interp.training.train import Diverged
 
 
 def test_jobs_on_a_gpu_run_in_one_process(pretended, tmp_path, monkeypatch):
@@ -36,3 +38,16 @@ def test_jobs_on_a_gpu_run_in_one_process(pretended, tmp_path, monkeypatch):
     for seed in ("0", "1", "2"):
         cpu, gpu = (TrainingRun.load(tmp_path / where / seed).model for where in ("cpu", "gpu"))
         assert same_weights(cpu, gpu)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [({"learning_rate": 1e30, "clip_norm": 1e30, "steps": 3}, Diverged), ({"depth_range": (1, 9)}, ValueError)],
+)
+def test_errors_name_the_job_and_keep_whether_it_diverged(tmp_path, settings, kind):
+    task = Lego(n_vars=2)
+    small = TrainSettings(**{"steps": 1, "batch_size": 4, "n_eval": 4} | settings)
+    job = TrainJob(task=task, config=new_model(task).cfg, settings=small, seed=0, folder=tmp_path / "a")
+    with pytest.raises(ValueError, match=r"^the job: ") as raised:
+        train_to_disk({"the job": job}, n_jobs=1)
+    assert type(raised.value) is kind
