@@ -168,8 +168,9 @@ def _train(task: Any, config: Any, settings: Any, folder: Path, *, seed: int, **
     with TrainingProgress("model") as progress:
         run = train(model, task, settings, seed=seed, folder=folder, on_record=progress, **options)
     check = " --verify" if task.answer_label is not None else ""
+    hint = f"\nnext: interp probe {folder}{check}, or interp report {folder}" if config.n_heads else ""
     return Output(
-        text=f"{run}\nnext: interp probe {folder}{check}, or interp report {folder}",
+        text=f"{run}{hint}",
         values={
             "task": task.task_name,
             "folder": str(folder),

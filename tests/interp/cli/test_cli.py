@@ -198,6 +198,7 @@ def test_train_other_models_on_templates(interp, tmp_path, family, templates, si
     found = manifest(tmp_path / "run")
     assert found["config"].get("width", found["config"].get("d_model")) == 8
     assert found["settings"]["learning_rate"] == 0.5
+    assert ("next: interp probe" in done.stdout) == (family != "fully_connected")  # which no analysis reads
 
 
 def test_a_fully_connected_network_refuses_options_of_transformers(interp, tmp_path):
