@@ -436,7 +436,7 @@ def test_configs_and_settings_that_fit(task):
         with pytest.raises(ValueError, match="family is 'bert', which has no token types to distinguish two sentences"):
             interp.config_for(task, "bert")
         with pytest.raises(
-            ValueError, match="the task has two sentences, but this model has fewer than two token types"
+            ValueError, match="the task needs 2 token types to distinguish its sentences; this model has fewer"
         ):
             interp.train(make_model(interp.config_for(MASKED, n_layers=1, d_model=16)), task)
 
