@@ -99,15 +99,21 @@ class ProbeResult(Result):
 
     def __str__(self) -> str:
         head = "layer  " + "  ".join(f"{name:>5}" for name in self.targets)
-        lines = [
-            f"{layer:>5}  " + "  ".join(f"{value:5.3f}" for value in row) for layer, row in enumerate(self.accuracy)
-        ]
+        lines = [head, *_rows(self.accuracy)]
         foot = (
             f"{self.solver} probes for {self.label}, {count_range(self.n_scored)} held-out examples per cell (95 % "
             f"within {self.half_width:.3f}); control at most {self.control.max():.3f}, "
             f"untrained at most {self.untrained.max():.3f}{omitted_text(self.omitted)}"
         )
-        return "\n".join([head, *lines, foot])
+        if self.causal is not None:
+            n, placebo = count_range(self.causal["n"].astype(int)), np.nanmax(self.causal["placebo"])
+            lines += ["share of answers that follow the interchange of the class:", *_rows(self.causal["follows"])]
+            foot += f"\ninterchange: {n} pairs per cell; at most {placebo:.3f} follow a placebo"
+        return "\n".join([*lines, foot])
+
+
+def _rows(values: Float[np.ndarray, "layer target"]) -> list[str]:
+    return [f"{layer:>5}  " + "  ".join(f"{value:5.3f}" for value in row) for layer, row in enumerate(values)]
 
 
 def probe(
