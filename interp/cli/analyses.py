@@ -32,12 +32,7 @@ def probe(
     result = probe_model(trained.model, trained.task, label=label, solver=solver, verify=verify, seed=seed)  # type: ignore[arg-type]
     if out is not None:
         result.save(out)
-    lines = [str(result)]
-    if result.causal is not None:
-        lines += ["", "share of answers that follow an interchange of the probed directions, by layer and target:"]
-        follows = enumerate(result.causal["follows"])
-        lines += [f"{layer:>5}  " + "  ".join(f"{value:5.3f}" for value in row) for layer, row in follows]
-    return Output(text="\n".join(lines), values=result.to_dict())
+    return Output(text=str(result), values=result.to_dict())
 
 
 def heads(

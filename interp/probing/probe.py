@@ -106,7 +106,7 @@ class ProbeResult(Result):
             f"untrained at most {self.untrained.max():.3f}{omitted_text(self.omitted)}"
         )
         if self.causal is not None:
-            n, placebo = count_range(self.causal["n"].astype(int)), np.nanmax(self.causal["placebo"])
+            n, placebo = count_range(self.causal["n"].astype(int)), np.nan_to_num(self.causal["placebo"]).max()
             lines += ["share of answers that follow the interchange of the class:", *_rows(self.causal["follows"])]
             foot += f"\ninterchange: {n} pairs per cell; at most {placebo:.3f} follow a placebo"
         return "\n".join([*lines, foot])

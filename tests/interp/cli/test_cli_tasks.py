@@ -4,10 +4,8 @@ import importlib.metadata
 import json
 import sys
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import ClassVar, Literal
 
-import numpy as np
 import pytest
 import torch
 
@@ -252,16 +250,10 @@ def test_an_unknown_label_lists_those_of_the_task(interp, sums):
     assert "label is 'size'; this task has first, label." in done.stderr
 
 
-def test_probe_prints_how_often_answers_follow(interp, sums, monkeypatch):
+def test_probe_prints_how_often_answers_follow(interp, sums):
     interp("train", "sums", "--out", "run")
-    result = SimpleNamespace(causal={"follows": np.array([[0.125], [np.nan]])}, to_dict=dict)
-    monkeypatch.setattr("interp.probing.probe.probe", lambda *given, **options: result)
-    done = interp("probe", "run", "--verify")
-    assert done.stdout.splitlines()[-3:] == [
-        "share of answers that follow an interchange of the probed directions, by layer and target:",
-        "    0  0.125",
-        "    1    nan",
-    ]
+    assert "share of answers that follow" in interp("probe", "run", "--verify").stdout
+    assert "share of answers that follow" not in interp("probe", "run").stdout
 
 
 def test_known_tasks_are_listed(interp, sums):
