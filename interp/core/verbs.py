@@ -49,6 +49,8 @@ TRANSFORMER_ONLY = {
 """Verbs that accept only a `hooks.Transformer`, and why."""
 ANSWERS = ("evaluate", "probe with verify=True", "ablate_heads", "audit", "audit_probe", "extrapolate")
 """Verbs that use the model's answers to a task, and not only what it reads."""
+AUDITS = ("audit", "audit_probe")
+"""Verbs that refuse a model with more answers than the task: it was probably made for another one."""
 
 
 def prepare_model(model: Any, verb: str, task: Task | None = None) -> Net:
@@ -68,12 +70,14 @@ def prepare_model(model: Any, verb: str, task: Task | None = None) -> Net:
     """
     net = _accepted(model, verb)
     if task is not None:
-        check_fit(net, task, answers=verb in ANSWERS)
+        check_fit(net, task, answers=verb in ANSWERS, more=verb not in AUDITS)
     return net
 
 
-def check_fit(model: Net | FullyConnected, task: Task, *, answers: bool) -> None:
+def check_fit(model: Net | FullyConnected, task: Task, *, answers: bool, more: bool = True) -> None:
     """Check that a model can read a task's examples and, where `answers` is set, give its answers.
+
+    With `more`, a model whose outputs are tokens may have more tokens than the task.
 
     Raises:
         ValueError: the size that does not fit.
@@ -85,7 +89,7 @@ def check_fit(model: Net | FullyConnected, task: Task, *, answers: bool) -> None
                 f"the task has {name} {getattr(task, name)}, the model {getattr(cfg, name)}: it cannot read such "
                 f"sequences. Use the task that the model was made for."
             )
-    unused = cfg.d_vocab_out == cfg.d_vocab and cfg.d_vocab_out > task.d_vocab_out  # a model of more tokens
+    unused = more and cfg.d_vocab_out == cfg.d_vocab and cfg.d_vocab_out > task.d_vocab_out
     if answers and cfg.d_vocab_out != task.d_vocab_out and not unused:
         raise ValueError(
             f"the task has d_vocab_out {task.d_vocab_out}, the model {cfg.d_vocab_out}: its answers cannot be scored. "

@@ -234,7 +234,9 @@ def test_an_interrupted_run_ends_with_the_same_bits(task, tmp_path):
 
 def test_other_tasks_and_short_models_are_refused():
     lego = Lego(n_vars=2)
-    with pytest.raises(ValueError, match=r"contrastive is 0\.3; only bracket languages have this loss, not Lego"):
+    with pytest.raises(
+        ValueError, match=r"task is a Lego; contrastive is 0\.3, and only bracket languages have this loss"
+    ):
         interp.train(Transformer(interp.config_for(lego, n_layers=1)), lego, SHORT)
     with pytest.raises(ValueError, match=r"contrastive is -0\.1; it must not be negative"):
         dataclasses.replace(SHORT, contrastive=-0.1)

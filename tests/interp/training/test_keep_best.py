@@ -215,11 +215,11 @@ def test_identity_rates_are_kept_on_resume(tmp_path):
 
 
 def test_a_report_lists_the_templates(run):
-    assert _task_line(run[0]) == "templates: aba -> +1, abb -> -1; real labels, 6 training symbols"
+    assert _task_line(run[0], run[0].task) == "templates: aba -> +1, abb -> -1; real labels, 6 training symbols"
     stored = TrainingRun.load(run[1])  # lists where tuples were
-    assert _task_line(stored) == _task_line(run[0])
+    assert _task_line(stored, run[0].task) == _task_line(run[0], run[0].task)
     stored.manifest["task"] = Template(templates="majority", train=("x", "y")).describe()
-    assert "and 12 more; real labels, 2 training symbols" in _task_line(stored)
+    assert "and 12 more; real labels, 2 training symbols" in _task_line(stored, run[0].task)
 
 
 @pytest.mark.parametrize(
