@@ -107,8 +107,10 @@ class ProbeResult(Result):
         )
         if self.causal is not None:
             n, placebo = count_range(self.causal["n"].astype(int)), np.nan_to_num(self.causal["placebo"]).max()
-            lines += ["share of answers that follow the interchange of the class:", *_rows(self.causal["follows"])]
-            foot += f"\ninterchange: {n} pairs per cell; at most {placebo:.3f} follow a placebo"
+            lines.append(
+                f"share of answers that follow the interchange ({n} pairs per cell; placebo at most {placebo:.3f}):"
+            )
+            lines += _rows(self.causal["follows"])
         return "\n".join([*lines, foot])
 
 
