@@ -99,23 +99,23 @@ class ProbeResult(Result):
 
     def __str__(self) -> str:
         head = "layer  " + "  ".join(f"{name:>5}" for name in self.targets)
-        lines = [head, *_rows(self.accuracy)]
+        rows = [f"{layer:>5}  {_row(values)}" for layer, values in enumerate(self.accuracy)]
         foot = (
             f"{self.solver} probes for {self.label}, {count_range(self.n_scored)} held-out examples per cell (95 % "
             f"within {self.half_width:.3f}); control at most {self.control.max():.3f}, "
-            f"untrained at most {self.untrained.max():.3f}{omitted_text(self.omitted)}"
+            f"untrained at most {self.untrained.max():.3f}"
         )
         if self.causal is not None:
             n, placebo = count_range(self.causal["n"].astype(int)), np.nan_to_num(self.causal["placebo"]).max()
-            lines.append(
-                f"share of answers that follow the interchange ({n} pairs per cell; placebo at most {placebo:.3f}):"
-            )
-            lines += _rows(self.causal["follows"])
-        return "\n".join([*lines, foot])
+            foot += f"; interchange: share of answers that follow, {n} pairs per cell, placebo at most {placebo:.3f}"
+            head += "  interchange" + head.removeprefix("layer")
+            gap = " " * len("  interchange")
+            rows = [f"{row}{gap}  {_row(follows)}" for row, follows in zip(rows, self.causal["follows"], strict=True)]
+        return "\n".join([head, *rows, foot + omitted_text(self.omitted)])
 
 
-def _rows(values: Float[np.ndarray, "layer target"]) -> list[str]:
-    return [f"{layer:>5}  " + "  ".join(f"{value:5.3f}" for value in row) for layer, row in enumerate(values)]
+def _row(values: Float[np.ndarray, " target"]) -> str:
+    return "  ".join(f"{value:5.3f}" for value in values)
 
 
 def probe(

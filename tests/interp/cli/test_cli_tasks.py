@@ -252,8 +252,8 @@ def test_an_unknown_label_lists_those_of_the_task(interp, sums):
 
 def test_probe_prints_how_often_answers_follow(interp, sums):
     interp("train", "sums", "--out", "run")
-    assert "share of answers that follow" in interp("probe", "run", "--verify").stdout
-    assert "share of answers that follow" not in interp("probe", "run").stdout
+    assert "interchange: share of answers that follow" in interp("probe", "run", "--verify").stdout
+    assert "interchange" not in interp("probe", "run").stdout
 
 
 def test_known_tasks_are_listed(interp, sums):

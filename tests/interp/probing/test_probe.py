@@ -441,17 +441,24 @@ def test_probe_table(result):
 
 def test_probe_text(result):
     lines = str(result).splitlines()
+    names = ["#0", "#1", "#2"]
+    assert lines[0].split() == ["layer", *names, "interchange", *names]
+    follows = [f"{value:.3f}" for value in result.causal["follows"][1]]
+    assert lines[2].split() == ["1", "0.375", "0.500", "0.625", *follows]
+    assert lines[0].index("interchange") > lines[2].index("0.625")
+    assert lines[3].startswith("ridge probes for value, 15 to 20 held-out examples per cell (95 % within 0.250)")
+    assert "control at most 0.156" in lines[3]
+    pairs, placebo = int(result.causal["n"].max()), result.causal["placebo"].max()
+    assert f"{pairs} pairs per cell, placebo at most {placebo:.3f}" in lines[3]
+    assert lines[3].endswith("; omitted: #3 (a single class)")
+
+
+def test_probe_text_without_interchange(result):
+    lines = str(replace(result, causal=None)).splitlines()
     assert lines[0].split() == ["layer", "#0", "#1", "#2"]
     assert lines[2].split() == ["1", "0.375", "0.500", "0.625"]
-    n, placebo = result.causal["n"].astype(int), result.causal["placebo"].max()
-    pairs = f"{n.min()} to {n.max()}" if n.min() < n.max() else f"{n.max()}"
-    assert lines[3].startswith(f"share of answers that follow the interchange ({pairs} pairs per cell;")
-    assert lines[3].endswith(f"placebo at most {placebo:.3f}):")
-    assert lines[5].split() == ["1", *(f"{value:.3f}" for value in result.causal["follows"][1])]
-    assert lines[6].startswith("ridge probes for value, 15 to 20 held-out examples per cell (95 % within 0.250)")
-    assert "control at most 0.156" in lines[6]
-    assert lines[6].endswith("; omitted: #3 (a single class)")
-    assert len(str(replace(result, causal=None)).splitlines()) == 4
+    assert "interchange" not in lines[3]
+    assert lines[3].endswith("; omitted: #3 (a single class)")
 
 
 def test_probe_chart(result):
