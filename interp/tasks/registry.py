@@ -31,14 +31,14 @@ def register(task_class: AnyTaskClass) -> AnyTaskClass:
         raise ValueError(f"task_class is {task_class!r}; register a class that derives from interp.tasks.Task.")
     name = task_class.task_name
     if name in _installed() and where(_load(name)) != where(task_class):
-        raise ValueError(f"an installed package has a task {name!r} ({_installed()[name].value}); set task_name.")
+        raise ValueError(f"an installed package has a task {name!r} ({_installed()[name][-1].value}); set task_name.")
     _REGISTERED[name] = task_class
     return task_class
 
 
 def known_tasks() -> dict[str, str]:
     """Where the class of every known task is, `module:class`, by name."""
-    found = {name: point.value for name, point in _installed().items()}
+    found = {name: points[-1].value for name, points in _installed().items()}
     return dict(sorted((found | {name: where(cls) for name, cls in _REGISTERED.items()}).items()))
 
 
@@ -91,13 +91,17 @@ def where(task_class: type) -> str:
 
 
 @cache
-def _installed() -> dict[str, Any]:
-    return {point.name: point for point in entry_points(group=GROUP)}
+def _installed() -> dict[str, list[Any]]:
+    """The entry points of each name: one, unless two packages use it."""
+    found: dict[str, list[Any]] = {}
+    for point in entry_points(group=GROUP):
+        found.setdefault(point.name, []).append(point)
+    return found
 
 
 def _load(name: str) -> "type[Task]":
-    point = _installed()[name]
-    rivals = {one.value for one in entry_points(group=GROUP) if one.name == name}
+    points = _installed()[name]
+    point, rivals = points[-1], {one.value for one in points}
     if len(rivals) > 1:
         raise ValueError(f"two installed packages have a task {name!r}: {' and '.join(sorted(rivals))}.")
     try:
