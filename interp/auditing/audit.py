@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Float
 
 from hooks.interventions.ablation_engine import Net, every_head
-from interp.auditing.experiments import INTERVENTIONS, Effects, HeadExperiments, HeadSets, sets_to_test
+from interp.auditing.experiments import INTERVENTIONS, Effects, HeadExperiments
 from interp.auditing.result import AuditResult, Cost, HeadVerdict, SetCost
+from interp.auditing.sets import HeadSets, sets_to_test
 from interp.auditing.verdicts import (
     JUDGED,
     PValues,

@@ -11,7 +11,8 @@ import interp
 from hooks import FullyConnected, Transformer
 from hooks.interventions.ablation_engine import every_head
 from hooks.modules import take, visible_keys
-from interp.auditing.experiments import INTERVENTIONS, HeadExperiments, opposed
+from interp.auditing.experiments import INTERVENTIONS, HeadExperiments
+from interp.auditing.sets import opposed
 from interp.core.randomness import derived_generator
 from interp.heads.kinds import relations_of
 from interp.heads.methods import N_REFERENCE, random_weights

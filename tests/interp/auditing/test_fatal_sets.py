@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from interp.auditing.experiments import fatal_sets
+from interp.auditing.sets import fatal_sets
 
 HEADS = [(layer, head) for layer in range(2) for head in range(4)]
 MANY = [(layer, head) for layer in range(6) for head in range(8)]
