@@ -49,7 +49,7 @@ def all_heads(model: Transformer, known: Mapping[Head, HeadTruth]) -> dict[Head,
 
 
 def group_truth(
-    truth: Literal["misleading", "redundant"], looks: str, heads: Sequence[int], *, layer: int = 0
+    truth: Literal["misleading", "idle", "redundant"], looks: str | None, heads: Sequence[int], *, layer: int = 0
 ) -> dict[Head, HeadTruth]:
     """The same truth about several heads of a layer, each other's partners."""
     places = [(layer, head) for head in heads]

@@ -84,17 +84,19 @@ def balance_head(
     imbalance: float = 0.0,
     attention: BalancedAttention = "uniform",
     seed: int = 0,
+    gains: Float[Tensor, " level"] | None = None,
 ) -> None:
     """Let one head of a layer over `states` satisfy the balance condition, and write the share of each type.
 
-    The options are those of `balanced_dyck`.
+    `gains` are factors of the values of each level, default: 1. The other options are those of `balanced_dyck`.
     """
     if not math.isfinite(imbalance):
         raise ValueError(f"imbalance is {imbalance}; give a finite number, 0 for exact balance.")
     check_choice("attention", attention, BalancedAttention)
     scores = _uneven(states, seed) if attention == "uneven" else _even(states)
     _write_scores(model, states, scores, head)
-    _write_values(model.block(0), states, scores.gap, 1 + imbalance, head)
+    gains = torch.ones(states.max_depth, dtype=torch.float64) if gains is None else gains
+    _write_values(model.block(0), states, scores.gap, closers=1 + imbalance, gains=gains, head=head)
 
 
 def _even(states: BracketStates) -> _Scores:
@@ -125,11 +127,17 @@ def _write_scores(model: Transformer, states: BracketStates, scores: _Scores, he
 
 
 def _write_values(
-    block: Block, states: BracketStates, gap: Float[Tensor, "type level"], closers: float, head: int
+    block: Block,
+    states: BracketStates,
+    gap: Float[Tensor, "type level"],
+    *,
+    closers: float,
+    gains: Float[Tensor, " level"],
+    head: int,
 ) -> None:
     """Dimension i is brackets of type i, the dimension after the last type is [START]. P W_V is W_V."""
     opens, closes = pair_coordinates(states)
-    size = GROWTH ** torch.arange(1, states.max_depth + 1, dtype=torch.float64)
+    size = gains * GROWTH ** torch.arange(1, states.max_depth + 1, dtype=torch.float64)
     value, symbols = block.attention.v.weight[head_rows(block, head)], states.n_types + 1
     for kind in range(states.n_types):
         value[kind, opens[kind]] = size * (-gap[kind] / 2).exp()

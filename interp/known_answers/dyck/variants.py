@@ -11,34 +11,38 @@ from typing import Literal, cast, get_args
 import torch
 
 from hooks import BracketStates, Transformer
-from hooks.interventions.ablation_engine import Head
 from hooks.modules import Linear
 from hooks.modules.basic import check_choice
-from interp.known_answers.answers import HeadTruth, KnownAnswer, all_heads, draw, group_truth
-from interp.known_answers.craft.weights import SHARP, head_rows, write_idle_head
-from interp.known_answers.dyck.balanced import balance_head, balanced_dyck
-from interp.known_answers.dyck.one_hot import bracket_states, empty_minimal, write_closers
+from interp.known_answers.answers import HeadTruth, KnownAnswer, draw, group_truth
+from interp.known_answers.craft.weights import SHARP, head_rows
+from interp.known_answers.dyck.balanced import balanced_dyck
+from interp.known_answers.dyck.cancelling import CANCELLING
 from interp.known_answers.dyck.stack import attend_to_top, stack_dyck, write_type
+from interp.known_answers.dyck.start import (
+    Work,
+    close_brackets,
+    dyck_answer,
+    finish_dyck,
+    random_dyck,
+    scrap_of,
+    start_dyck,
+    worker_truth,
+)
 from interp.known_answers.dyck.uniform import uniform_dyck
-from interp.tasks import Dyck
 from interp.tasks.dyck.brackets import START
 
-Work = Literal["uniform", "uneven", "stack"]
 Decoy = Literal["zero", "constant", "cancelled", "start"]
-SCRAP = 4
-"""Number of coordinates that only the norm reads."""
 OFFSET = 0.05
 """Output of a head of constant values."""
 LOUD = 30.0
 """Output of each of two heads that cancel, relative to that of a head that reads the stack."""
-MOST_IDLE = 2
 
 
 def dyck_uniform(generator: torch.Generator) -> KnownAnswer:
     """`uniform_dyck`: one head counts, one reads the stack, both with uniform attention."""
-    task = _task(generator)
+    task = random_dyck(generator)
     heads = {(layer, 0): HeadTruth(truth="hidden") for layer in range(2)}
-    return _answer("both heads uniform", uniform_dyck(task), task, heads)
+    return dyck_answer("both heads uniform", uniform_dyck(task), task, heads)
 
 
 def dyck_alone(generator: torch.Generator, *, work: Work = "stack") -> KnownAnswer:
@@ -47,9 +51,9 @@ def dyck_alone(generator: torch.Generator, *, work: Work = "stack") -> KnownAnsw
     `work` is the algorithm of the head.
     """
     check_choice("work", work, Work)
-    task, seed = _task(generator), draw(generator, 0, 2**30)
+    task, seed = random_dyck(generator), draw(generator, 0, 2**30)
     model = stack_dyck(task) if work == "stack" else balanced_dyck(task, attention=work, seed=seed)
-    return _answer(f"one head, {work}", model, task, {(0, 0): _worker(work)})
+    return dyck_answer(f"one head, {work}", model, task, {(0, 0): worker_truth(work)})
 
 
 def dyck_decoy(generator: torch.Generator, *, work: Work = "uniform", decoy: Decoy = "zero") -> KnownAnswer:
@@ -68,8 +72,8 @@ def dyck_decoy(generator: torch.Generator, *, work: Work = "uniform", decoy: Dec
     check_choice("work", work, Work)
     check_choice("decoy", decoy, Decoy)
     decoys = (1, 2) if decoy == "cancelled" else (1,)
-    model, task, states = _start(generator, n_heads=1 + len(decoys))
-    _close_brackets(model, states, work, seed=draw(generator, 0, 2**30))
+    model, task, states = start_dyck(generator, n_heads=1 + len(decoys))
+    close_brackets(model, states, work, seed=draw(generator, 0, 2**30))
     for head in decoys:
         if decoy == "start":
             _attend_to_start(model, states, head)
@@ -82,17 +86,17 @@ def dyck_decoy(generator: torch.Generator, *, work: Work = "uniform", decoy: Dec
     if decoy == "constant":
         _write_constant(model, states, 1)
     looks = "broadcast" if decoy == "start" else "stack_top"
-    heads = {(0, 0): _worker(work), **group_truth("misleading", looks, decoys)}
-    return _finish(f"{work} head, decoy {decoy}", model, task, heads)
+    heads = {(0, 0): worker_truth(work), **group_truth("misleading", looks, decoys)}
+    return finish_dyck(f"{work} head, decoy {decoy}", model, task, heads)
 
 
 def dyck_redundant(generator: torch.Generator) -> KnownAnswer:
     """Two heads read the stack and write half of the answer each."""
-    model, task, states = _start(generator, n_heads=2)
+    model, task, states = start_dyck(generator, n_heads=2)
     for head in range(2):
         attend_to_top(model, states, head=head)
         write_type(model, states, head=head, share=0.5)
-    return _finish("stack head, twice", model, task, group_truth("redundant", "stack_top", (0, 1)))
+    return finish_dyck("stack head, twice", model, task, group_truth("redundant", "stack_top", (0, 1)))
 
 
 def dyck_among_idle(generator: torch.Generator, *, work: Work = "stack", n_idle: int = 3) -> KnownAnswer:
@@ -101,9 +105,9 @@ def dyck_among_idle(generator: torch.Generator, *, work: Work = "stack", n_idle:
     `work` is the algorithm of head 0.0, `n_idle` the smallest number of other heads.
     """
     check_choice("work", work, Work)
-    model, task, states = _start(generator, n_heads=1, n_idle=n_idle)
-    _close_brackets(model, states, work, seed=draw(generator, 0, 2**30))
-    return _finish(f"{work} head among idle ones", model, task, {(0, 0): _worker(work)})
+    model, task, states = start_dyck(generator, n_heads=1, n_idle=n_idle)
+    close_brackets(model, states, work, seed=draw(generator, 0, 2**30))
+    return finish_dyck(f"{work} head among idle ones", model, task, {(0, 0): worker_truth(work)})
 
 
 DYCK_ANSWERS: Mapping[str, Callable[[torch.Generator], KnownAnswer]] = {
@@ -119,46 +123,9 @@ DYCK_ANSWERS: Mapping[str, Callable[[torch.Generator], KnownAnswer]] = {
         for work in cast(tuple[Work, ...], get_args(Work))
         for decoy in cast(tuple[Decoy, ...], get_args(Decoy))
     },
+    **CANCELLING,
 }
 """Every variant by name."""
-
-
-def _task(generator: torch.Generator) -> Dyck:
-    n_types, max_depth, length = (draw(generator, *bounds) for bounds in ((2, 3), (3, 5), (16, 28)))
-    return Dyck(n_types=n_types, max_depth=max_depth, length=length)
-
-
-def _worker(work: Work) -> HeadTruth:
-    """Truth about the head that closes the brackets."""
-    return HeadTruth(truth="faithful", looks="stack_top") if work == "stack" else HeadTruth(truth="hidden")
-
-
-def _start(generator: torch.Generator, *, n_heads: int, n_idle: int = 0) -> tuple[Transformer, Dyck, BracketStates]:
-    """A model of `n_heads` heads with zero weights, followed by idle heads."""
-    task = _task(generator)
-    states = bracket_states(task)
-    n_idle += draw(generator, 0, MOST_IDLE)
-    sizes = {"n_heads": n_heads + n_idle, "d_head": states.width, "d_model": max(50, states.width + 1)}
-    model = empty_minimal(task, output_projection=True, positions="linear", **sizes)
-    reads, writes = slice(0, states.width), _scrap(states)
-    for head in range(n_heads, n_heads + n_idle):
-        write_idle_head(model.block(0), head, reads=reads, writes=writes, generator=generator)
-    return model, task, states
-
-
-def _scrap(states: BracketStates) -> slice:
-    """Coordinates after those written for each type and [START], and their mirrored copies."""
-    first = 2 * (states.n_types + 1)
-    return slice(first, first + SCRAP)
-
-
-def _close_brackets(model: Transformer, states: BracketStates, work: Work, *, seed: int) -> None:
-    """Let head 0 close the brackets by an algorithm."""
-    if work == "stack":
-        attend_to_top(model, states)
-        write_type(model, states)
-    else:
-        balance_head(model, states, attention=work, seed=seed)
 
 
 @torch.no_grad()
@@ -171,17 +138,7 @@ def _attend_to_start(model: Transformer, states: BracketStates, head: int) -> No
 @torch.no_grad()
 def _write_constant(model: Transformer, states: BracketStates, head: int) -> None:
     """Give every token the same value, of mean zero over coordinates."""
-    attention, rows, scrap = model.block(0).attention, head_rows(model.block(0), head), _scrap(states)
+    attention, rows, scrap = model.block(0).attention, head_rows(model.block(0), head), scrap_of(states)
     attention.v.weight[rows][0, : states.width] = OFFSET
     out = cast(Linear, attention.o).weight[:, rows]
     out[scrap.start, 0], out[scrap.start + 1, 0] = 1, -1
-
-
-def _finish(name: str, model: Transformer, task: Dyck, heads: Mapping[Head, HeadTruth]) -> KnownAnswer:
-    write_closers(model, task)
-    return _answer(name, model.eval(), task, heads)
-
-
-def _answer(name: str, model: Transformer, task: Dyck, heads: Mapping[Head, HeadTruth]) -> KnownAnswer:
-    name = f"{name} ({task.n_types} types, depth {task.max_depth}, length {task.length})"
-    return KnownAnswer(name=name, model=model, task=task, heads=all_heads(model, heads))

@@ -1,0 +1,73 @@
+"""Hand-written heads that cancel: factors, noise, and the cost of every set of them."""
+
+from itertools import combinations
+
+import pytest
+import torch
+from known_truth import COSTS, check_looks, lost
+
+from interp.known_answers.craft.cancelling import cancelling_factors
+from interp.known_answers.dyck.cancelling import CANCELLING, dyck_cancelling
+
+
+def built(name, seed=0):
+    return CANCELLING[name](torch.Generator().manual_seed(seed + len(name)))
+
+
+def cancelling(answer):
+    return [head for head, truth in answer.heads.items() if truth.partners]
+
+
+def writes(answer, heads):
+    """Output of each head, minus its mean over sequences at each position, as one vector each."""
+    batch = answer.task.sample(64, generator=torch.Generator().manual_seed(0), split="test")
+    _, cache = answer.model.run_with_cache(batch.tokens)
+    z, out = cache["z", 0], answer.model.blocks[0].attn.W_O
+    written = [torch.einsum("bpe,ed->bpd", z[:, :, head], out[head]) for _, head in heads]
+    return torch.stack([(one - one.mean(0)).flatten() for one in written])
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("n_heads", [2, 3])
+def test_only_all_factors_together_sum_to_zero(n_heads, seed):
+    factors = cancelling_factors(torch.Generator().manual_seed(seed), n_heads)
+    assert factors.sum().abs() < 1e-15
+    parts = [chosen for size in range(1, n_heads) for chosen in combinations(range(n_heads), size)]
+    assert min(abs(float(factors[list(chosen)].sum())) for chosen in parts) >= 0.35
+
+
+@pytest.mark.parametrize("name", CANCELLING)
+def test_only_all_heads_that_cancel_can_be_removed(name):
+    answer = built(name)
+    check_looks(answer)
+    heads = cancelling(answer)
+    assert {answer.heads[head].truth for head in heads} == {"idle" if "unreadably" in name else "misleading"}
+    assert len(heads) == (3 if "three" in name else 2)
+    parts = [chosen for size in range(1, len(heads)) for chosen in combinations(heads, size)]
+    assert min(lost(answer, parts, "mean").values()) > 2 * COSTS
+    for method in ("mean", "resample", "zero"):
+        assert lost(answer, [tuple(heads)], method)[tuple(heads)] == 0
+    with_work = ((0, 0), *heads)
+    assert lost(answer, [with_work], "mean")[with_work] > 2 * COSTS
+
+
+@pytest.mark.parametrize("name", CANCELLING)
+def test_noise_hides_that_writes_are_opposite(name):
+    answer = built(name)
+    written = writes(answer, cancelling(answer))
+    cosines = torch.corrcoef(written) - torch.eye(len(written))
+    if "noise" in name:
+        assert cosines.abs().max() < 0.3
+    elif "two" in name:
+        assert cosines.min() < -0.99
+    else:
+        assert cosines.abs().min() > 0.99
+
+
+def test_other_numbers_of_heads_and_unknown_options_raise(as_a_user):
+    with pytest.raises(ValueError, match="n_heads is 4; two or three heads can cancel"):
+        dyck_cancelling(torch.Generator(), n_heads=4)
+    with pytest.raises(ValueError, match="noise is 'loud'"):
+        dyck_cancelling(torch.Generator(), noise="loud")
+    with pytest.raises(ValueError, match="pattern is 'flat'"):
+        dyck_cancelling(torch.Generator(), pattern="flat")
