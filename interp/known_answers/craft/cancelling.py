@@ -13,7 +13,9 @@ from interp.known_answers.craft.weights import head_rows
 NoiseOf = Literal["none", "one", "all"]
 """Which of the heads that cancel also write noise."""
 NOISE = 8.0
-"""Norm of the noise relative to the values that cancel; the cosine of two writes is then at least -1/8."""
+"""Norm of the noise relative to the values that cancel, so that the cosine of two writes is about -1/8 or nearer 0."""
+NOISE_SIZE = 4
+"""Number of coordinates for the noise of one head; other heads need other ones."""
 MOST_EVEN, LEAST_EVEN = 0.5, 0.65
 """Range of the larger of the two shares into which three heads split."""
 

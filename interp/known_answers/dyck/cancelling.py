@@ -10,7 +10,7 @@ from torch import Tensor
 from hooks import BracketStates, Transformer
 from hooks.modules.basic import check_choice
 from interp.known_answers.answers import KnownAnswer, draw, group_truth
-from interp.known_answers.craft.cancelling import NoiseOf, cancelling_factors, noisy_heads, write_noise
+from interp.known_answers.craft.cancelling import NOISE_SIZE, NoiseOf, cancelling_factors, noisy_heads, write_noise
 from interp.known_answers.dyck.balanced import GROWTH, balance_head
 from interp.known_answers.dyck.stack import attend_to_top, write_type
 from interp.known_answers.dyck.start import Work, close_brackets, finish_dyck, scrap_of, start_dyck, worker_truth
@@ -54,9 +54,16 @@ def dyck_cancelling(
     seed = draw(generator, 0, 2**30)
     for head, factor in zip(heads, factors, strict=True):
         _write_type(model, states, head, pattern, gains=factor * gains, seed=seed)
-    reads, writes = slice(0, states.width), scrap_of(states)
     for head in noisy_heads(heads, noise):
-        write_noise(model.block(0), head, reads=reads, writes=writes, first=states.n_types + 1, generator=generator)
+        first = scrap_of(states).stop + (head - 1) * NOISE_SIZE
+        write_noise(
+            model.block(0),
+            head,
+            reads=slice(0, states.width),
+            writes=slice(first, first + NOISE_SIZE),
+            first=states.n_types + 1,
+            generator=generator,
+        )
     truth = "misleading" if pattern == "stack" else "idle"
     truths = {(0, 0): worker_truth(work), **group_truth(truth, "stack_top" if pattern == "stack" else None, heads)}
     return finish_dyck(f"{work} head, {n_heads} {pattern} ones cancel, noise of {noise}", model, task, truths)

@@ -55,13 +55,12 @@ def test_only_all_heads_that_cancel_can_be_removed(name):
 def test_noise_hides_that_writes_are_opposite(name):
     answer = built(name)
     written = writes(answer, cancelling(answer))
-    cosines = torch.corrcoef(written) - torch.eye(len(written))
+    unit = written / written.norm(dim=1, keepdim=True)
+    cosines = torch.triu(unit @ unit.T, diagonal=1)
     if "noise" in name:
-        assert cosines.abs().max() < 0.3
-    elif "two" in name:
-        assert cosines.min() < -0.99
+        assert cosines.abs().max() < 0.2
     else:
-        assert cosines.abs().min() > 0.99
+        assert cosines.min() < -0.99
 
 
 def test_other_numbers_of_heads_and_unknown_options_raise(as_a_user):
