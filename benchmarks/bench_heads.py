@@ -12,8 +12,8 @@ import interp
 from benchmarks.timing import Result, compare
 from hooks import Transformer
 from hooks.modules import visible_keys
-from interp.heads.classify import measure
 from interp.heads.kinds import relations_of
+from interp.heads.measures import measure
 from interp.tasks import Lego
 from interp.tasks.base import AttentionKind
 

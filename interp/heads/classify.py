@@ -2,29 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from einops import einsum
 from jaxtyping import Bool, Float
 from scipy import stats
-from torch import Tensor
 
-from hooks.interventions.ablation_engine import Net, projected_values
-from interp.core.activations import chunks
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.results import Result, with_interval
 from interp.core.statistics import check_level, holm, t_half_width
-from interp.core.verbs import AnyModel, prepare_model, untrained_copy, visible_keys
+from interp.core.verbs import AnyModel, prepare_model, untrained_copy
 from interp.heads.kinds import relations_of
-from interp.tasks.base import Batch, Task
+from interp.heads.measures import measure
+from interp.tasks.base import Task
 
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-CHUNK = 64
 MIN_SCORE = 0.3
 """A head is labelled only if the lower end of its score's interval is at least this."""
 SAME_SCORE = 0.02
@@ -183,123 +178,6 @@ def classify_heads(
         alpha=alpha,
         n=n,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measures:
-    """Measures of every head on every sequence. A score is nan if no query has both related and unrelated keys."""
-
-    score: Float[np.ndarray, "sample layer head kind"]
-    null_variance: Float[np.ndarray, "sample layer head kind"]
-    value_weighted: Float[np.ndarray, "sample layer head kind"]
-    uniformity: Float[np.ndarray, "sample layer head"]
-    entropy: Float[np.ndarray, "sample layer head"]
-    moved: Float[np.ndarray, "sample layer head"]
-    chance: Float[np.ndarray, " kind"]
-
-
-@torch.no_grad()
-def measure(model: Net, task: Task, batch: Batch, kinds: Sequence[str]) -> Measures:
-    """Measure every head on every kind and sequence in one pass, without storing the patterns."""
-    model.eval()
-    # computed for the whole batch, since a part of it may lack a relation
-    related = torch.stack(list(relations_of(task, batch, kinds).values()), 1)
-    parts = [
-        _measure_part(model, part, rows) for part, rows in zip(chunks(batch, CHUNK), related.split(CHUNK), strict=True)
-    ]
-    joined = {name: torch.cat([values[name] for values, _ in parts]).double().numpy() for name in parts[0][0]}
-    return Measures(**joined, chance=torch.stack([chance for _, chance in parts]).mean(0).numpy())
-
-
-def _measure_part(
-    model: Net, part: Batch, related: Bool[Tensor, "batch kind query key"]
-) -> tuple[dict[str, Tensor], Float[Tensor, " kind"]]:
-    """The fields of `Measures` for a part of a batch, by name, and the chance of each kind."""
-    allowed = visible_keys(model, part.tokens, part.attention_mask)
-    real = torch.ones_like(part.tokens, dtype=torch.bool) if part.attention_mask is None else part.attention_mask
-    rows = _Rows(related & allowed[:, None], allowed, real)
-    layers: list[dict[str, Tensor]] = [{} for _ in range(model.cfg.n_layers)]
-
-    def record_resid(resid: Tensor, hook) -> None:
-        layers[hook.layer()]["resid"] = resid
-
-    def record_norm(v: Tensor, hook) -> None:
-        layer = hook.layer()
-        layers[layer]["norm"] = _write_norm(model, layer, v, layers[layer].pop("resid")).float()
-
-    def measure_pattern(pattern: Tensor, hook) -> None:
-        layers[hook.layer()].update(rows.measure(pattern.float()))
-
-    hooks = {"hook_resid_pre": record_resid, "attn.hook_v": record_norm, "attn.hook_pattern": measure_pattern}
-    at = [(f"blocks.{layer}.{name}", hook) for layer in range(len(layers)) for name, hook in hooks.items()]
-    with model.hooks(at):
-        model(part.tokens, **part.model_inputs())
-    measured = [rows.weigh_values(layer) for layer in layers]
-    return {name: torch.stack([layer[name] for layer in measured], 1) for name in measured[0]}, rows.chance.mean((0, 2))
-
-
-def _write_norm(
-    model: Net, layer: int, v: Float[Tensor, "batch key head d_head"], resid: Float[Tensor, "batch key d_model"]
-) -> Float[Tensor, "batch head key"]:
-    """Norm of what each key writes through each head at full attention."""
-    if model.cfg.vo_identity:
-        return projected_values(model, layer, v, resid).norm(dim=-1).transpose(1, 2)
-    # |v W_O| = |R v| where W_O^T = Q R, and R is small
-    at: Any = model.blocks[layer]
-    small = torch.linalg.qr(at.attn.W_O.mT, mode="r").R
-    return (v.transpose(1, 2) @ small.mT).norm(dim=-1)
-
-
-class _Rows:
-    """The queries of one batch: their visible keys, the related ones among these, and the score at chance."""
-
-    def __init__(
-        self,
-        related: Bool[Tensor, "batch kind query key"],
-        allowed: Bool[Tensor, "batch query key"],
-        real: Bool[Tensor, "batch query"],
-    ):
-        self.real = real.float()
-        self.n_keys = allowed.sum(-1).float()
-        n_related = related.sum(-1).float()
-        self.chance = n_related / self.n_keys[:, None]
-        self.counts = ((n_related > 0) & (self.chance < 1) & real[:, None]).float()
-        self.room = (self.counts * (1 - self.chance)).sum(-1)
-        self.at_chance = (self.counts * self.chance).sum(-1)
-        self.wanted = (related * self.counts[..., None]).flatten(2)
-        # variance of the mass on r of K keys drawn without replacement is this times the row's variance
-        self.factor = n_related * (self.n_keys[:, None] - n_related) / (self.n_keys[:, None] - 1).clamp_min(1)
-
-    def score(self, pattern: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head kind"]:
-        mass = pattern.flatten(2) @ self.wanted.mT
-        above = mass - self.at_chance[:, None]
-        return above / self.room[:, None]  # 0 / 0 where no query counts
-
-    def measure(self, pattern: Float[Tensor, "batch head query key"]) -> dict[str, Tensor]:
-        keys, real = self.n_keys[:, None], self.real[:, None]
-        n_real = real.sum(-1)
-        row_variance = (pattern.square().sum(-1) / keys - 1 / keys.square()).clamp_min(0)
-        variance = einsum(row_variance, self.factor * self.counts, "b h q, b c q -> b h c")
-        excess = (pattern - 1 / keys[..., None]).clamp_min(0).sum(-1) / (1 - 1 / keys).clamp_min(1e-9)
-        entropy = -(pattern * pattern.clamp_min(1e-30).log()).sum(-1) / keys.log().clamp_min(1e-9)
-        several = real * (keys > 1)
-        return {
-            "pattern": pattern,
-            "score": self.score(pattern),
-            "null_variance": variance / self.room[:, None].square().clamp_min(1e-9),
-            "uniformity": 1 - (excess * several).sum(-1) / several.sum(-1).clamp_min(1),
-            "entropy": (entropy * several).sum(-1) / several.sum(-1).clamp_min(1),
-            "n_real": n_real,
-        }
-
-    def weigh_values(self, layer: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Add the value-weighted score and the mean norm moved: the pattern times the norm of what each key writes."""
-        pattern, n_real = layer.pop("pattern"), layer.pop("n_real")
-        weighted = pattern * layer.pop("norm")[:, :, None]
-        total = weighted.sum(-1, keepdim=True)
-        layer["value_weighted"] = self.score(torch.where(total > 0, weighted / total.clamp_min(1e-30), 0))
-        layer["moved"] = (total[..., 0] * self.real[:, None]).sum(-1) / n_real.clamp_min(1)
-        return layer
 
 
 def _mean(values: Float[np.ndarray, "sample *cells"]) -> Float[np.ndarray, "*cells"]:

@@ -10,8 +10,9 @@ from planted import Padded, Planted, ideal_map, sharp_model
 import interp
 from hooks import Transformer
 from interp.core.randomness import derived_generator, derived_seed
-from interp.heads.classify import _half_width, classify_heads, measure
+from interp.heads.classify import _half_width, classify_heads
 from interp.heads.kinds import relations_of
+from interp.heads.measures import measure
 
 KINDS = ("association", "manipulation", "broadcast", "previous", "self")
 BOTH = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
@@ -176,7 +177,7 @@ def test_measures_are_invariant_to_the_batch(causal, monkeypatch):
     model = sharp_model(task)
     batch = task.sample(64, generator=torch.Generator().manual_seed(0))
     together = measure(model, task, batch, KINDS)
-    monkeypatch.setattr("interp.heads.classify.CHUNK", 1)
+    monkeypatch.setattr("interp.heads.measures.CHUNK", 1)
     alone = measure(model, task, batch, KINDS)
     names = ("score", "null_variance", "value_weighted", "uniformity", "entropy", "moved", "chance")
     for name in names:
@@ -191,7 +192,7 @@ def test_scores_are_invariant_to_the_batch(monkeypatch):
     task = Padded(n_vars=4, causal=False)
     model = Transformer(interp.config_for(task, n_layers=2, n_heads=4, d_model=32))
     together = classify_heads(model, task, n=16)
-    monkeypatch.setattr("interp.heads.classify.CHUNK", 1)
+    monkeypatch.setattr("interp.heads.measures.CHUNK", 1)
     alone = classify_heads(model, task, n=16)
     for name in ("score", "value_weighted", "uniformity", "entropy", "moved"):
         np.testing.assert_allclose(getattr(together, name), getattr(alone, name), atol=1e-6)

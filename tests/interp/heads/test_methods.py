@@ -169,7 +169,7 @@ def test_a_relation_may_be_empty_in_some_chunks(monkeypatch):
 
     monkeypatch.setattr(kinds, "_KINDS", {**kinds._KINDS, "rare": rare})
     monkeypatch.setattr("interp.heads.ablate.TOKENS_PER_CHUNK", 1)
-    monkeypatch.setattr("interp.heads.classify.CHUNK", 1)
+    monkeypatch.setattr("interp.heads.measures.CHUNK", 1)
     task = Lego(n_vars=2)
     model = model_of(task)
     rarely = interp.ablate_heads(model, task, method="rare", n=16)
