@@ -42,12 +42,12 @@ def stack_dyck(task: Dyck) -> Transformer:
 
 
 @torch.no_grad()
-def attend_to_top(model: Transformer, states: BracketStates, *, head: int = 0) -> None:
+def attend_to_top(model: Transformer, states: BracketStates, *, head: int = 0, layer: int = 0) -> None:
     """Let a head attend to the last opener of the query's depth, by linear positions.
 
     Head dimension d is level d, 0 for [START]; the dimension after the last prefers later keys.
     """
-    block, levels, cfg = model.block(0), states.max_depth + 1, model.cfg
+    block, levels, cfg = model.block(layer), states.max_depth + 1, model.cfg
     later = SHARP * cfg.n_ctx  # positions are i / n_ctx: a key gains SHARP over its neighbour
     apart = later + SHARP  # and another level is worse than any position is good
     rows = head_rows(block, head)

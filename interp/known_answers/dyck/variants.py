@@ -17,6 +17,8 @@ from interp.known_answers.answers import HeadTruth, KnownAnswer, draw, group_tru
 from interp.known_answers.craft.weights import SHARP, head_rows
 from interp.known_answers.dyck.balanced import balanced_dyck
 from interp.known_answers.dyck.cancelling import CANCELLING
+from interp.known_answers.dyck.divided import DIVIDED
+from interp.known_answers.dyck.indirect import INDIRECT
 from interp.known_answers.dyck.stack import attend_to_top, stack_dyck, write_type
 from interp.known_answers.dyck.start import (
     Work,
@@ -124,6 +126,8 @@ DYCK_ANSWERS: Mapping[str, Callable[[torch.Generator], KnownAnswer]] = {
         for decoy in cast(tuple[Decoy, ...], get_args(Decoy))
     },
     **CANCELLING,
+    **DIVIDED,
+    **INDIRECT,
 }
 """Every variant by name."""
 
