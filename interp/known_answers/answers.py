@@ -25,6 +25,9 @@ class HeadTruth:
     """Kind of its pattern, as `classify_heads` labels it; None if it has none."""
     partners: tuple[Head, ...] = ()
     """(layer, head) of the heads that do the same work, or that cancel this one."""
+    needed: Mapping[str, bool] | None = None
+    """Whether removing it alone costs accuracy, by removal: `zero`, `mean`, `resample`. A head whose output never
+    changes may be needed under one and not under another. None where the construction does not determine it."""
 
 
 @dataclass(frozen=True, kw_only=True)
