@@ -8,7 +8,8 @@ With b I on (`vo_identity`) a head's output is z_h W_O,h + b_h A_h x, of which z
 output takes the place of z, and v W_O + b x, a head's output for each key alone, takes the place of v.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from hooks.adapters.bridge import BridgeModel
 from hooks.interventions.replacements import HeadInputs, Replacement
+from hooks.interventions.set_tree import SetTree
 from hooks.model.stack import TransformerStack
 from hooks.model.storing import storing
 from hooks.modules import has_activation_hooks, has_hooks, take
@@ -125,82 +127,143 @@ class AblationEngine:
             every = [head for head in range(self.model.cfg.n_heads) if chosen is None or (layer, head) in chosen]
             if not every:
                 continue
-            change = self._change(layer, replace)
+            change = self._change(layer, replace, self.cache.cache_dict)
             for start in range(0, len(every), per_pass):
                 heads = every[start : start + per_pass]
                 logits = self._one_by_one(layer, heads, change)
                 yield from (((layer, head), part) for head, part in zip(heads, logits, strict=True))
 
-    @torch.no_grad()
     def head_set(self, heads: Sequence[Head], replace: Replacement) -> Float[Tensor, "batch read d_vocab_out"]:
         """Logits with several heads replaced together, in any layers.
 
         The replacement in a layer is computed from activations under the edits of earlier layers.
         """
-        by_layer: dict[int, list[int]] = {}
-        for layer, head in heads:
-            by_layer.setdefault(layer, []).append(head)
-        if not by_layer:
-            return self.logits
-        first = min(by_layer)
-        if isinstance(self.model, BridgeModel) and not self.model.capabilities.pattern_before_z:
-            return self._layer_by_layer(by_layer, replace)
-        chosen = by_layer.pop(first)
-        attn_out = self._attn_out(first) + self._written(first, chosen, self._change(first, replace), "b p d")
-        with self.model.hooks(list(self._edits(by_layer, replace))):
-            if self.read_at is None or self.model.cfg.n_layers - 1 not in by_layer:
-                return self._after(first, attn_out[None], self.read_at)[0]
-            return take(self._after(first, attn_out[None], None)[0], self.read_at)  # a replacement needs all of z
+        return next(logits for _, logits in self.each_set([heads], replace))
+
+    def every_subset(
+        self, heads: Sequence[Head], replace: Replacement
+    ) -> Iterator[tuple[tuple[Head, ...], Float[Tensor, "batch read d_vocab_out"]]]:
+        """Logits with each subset of these heads replaced, the empty one included; as `each_set`."""
+        sizes = range(len(heads) + 1)
+        return self.each_set((chosen for size in sizes for chosen in combinations(heads, size)), replace)
+
+    def each_set(
+        self, sets: Iterable[Sequence[Head]], replace: Replacement
+    ) -> Iterator[tuple[tuple[Head, ...], Float[Tensor, "batch read d_vocab_out"]]]:
+        """Logits with the heads of each set replaced together, as `head_set`, for many sets.
+
+        Sets that agree in their first layers share the computation of these: each layer's activations are kept while
+        sets that continue from them are computed, and no longer. So memory is bounded by the number of layers, whatever
+        the number of sets.
+
+        Args:
+            sets: Sets of heads. Each distinct one is yielded once, as a sorted tuple, in another order.
+            replace: New outputs of all heads of a layer.
+        """
+        root = SetTree()
+        for heads in sets:
+            root.add(heads)
+        if root.wanted:
+            yield (), self.logits
+        yield from self._continued(root, (), self.cache.cache_dict, replace)
+
+    def _continued(
+        self, branch: SetTree, done: tuple[Head, ...], seen: Mapping[str, Tensor], replace: Replacement
+    ) -> Iterator[tuple[tuple[Head, ...], Float[Tensor, "batch read d_vocab_out"]]]:
+        """Logits of the sets of a branch, from the activations under the edits so far."""
+        one_pass = not isinstance(self.model, BridgeModel) or self.model.capabilities.pattern_before_z
+        per_pass = max(1, TOKENS_PER_PASS // self.tokens.numel())
+        for layer, edits in branch.layers.items():
+            attn_out = self._attn_out_under(layer, list(edits), seen, replace)
+            together: list[tuple[int, ...]] = []
+            for heads, following in edits.items():
+                rest = following.only() if one_pass else None
+                if rest is None:
+                    together.append(heads)
+                else:
+                    last = (*_places(layer, heads), *(head for at in rest for head in _places(at, rest[at])))
+                    yield (*done, *last), self._last_edits(layer, attn_out(heads), seen, rest, replace)
+            for start in range(0, len(together), per_pass):
+                some = together[start : start + per_pass]
+                later = {after for heads in some for after in edits[heads].all_layers()}
+                logits, kept = self._copies(layer, torch.stack([attn_out(heads) for heads in some]), seen, later)
+                for index, heads in enumerate(some):
+                    now = (*done, *_places(layer, heads))
+                    if edits[heads].wanted:
+                        yield now, logits[index]
+                    if later:
+                        one = {name: values[index] for name, values in kept.items()}
+                        yield from self._continued(edits[heads], now, one, replace)
 
     @torch.no_grad()
     def _one_by_one(
         self, layer: int, heads: list[int], change: Float[Tensor, "batch pos head width"]
     ) -> Float[Tensor, "edit batch read d_vocab_out"]:
-        attn_out = self._attn_out(layer) + self._written(layer, heads, change, "h b p d")
-        return self._after(layer, attn_out, self.read_at)
-
-    def _attn_out(self, layer: int) -> Float[Tensor, "batch pos d_model"]:
-        return self.cache[f"blocks.{layer}.hook_attn_out"]
+        attn_out = self.cache[f"blocks.{layer}.hook_attn_out"] + self._written(layer, heads, change)
+        return self._copies(layer, attn_out, self.cache.cache_dict, ())[0]
 
     @torch.no_grad()
-    def _change(self, layer: int, replace: Replacement) -> Float[Tensor, "batch pos head width"]:
-        clean = self.heads(layer)
-        return replace(layer, clean) - clean.z
+    def _change(
+        self, layer: int, replace: Replacement, seen: Mapping[str, Tensor]
+    ) -> Float[Tensor, "batch pos head width"]:
+        before = self._head_inputs(layer, seen)
+        return replace(layer, before) - before.z
+
+    @torch.no_grad()
+    def _attn_out_under(
+        self, layer: int, edits: list[tuple[int, ...]], seen: Mapping[str, Tensor], replace: Replacement
+    ) -> Callable[[tuple[int, ...]], Float[Tensor, "batch pos d_model"]]:
+        """A function from the heads of an edit to the attention output under it."""
+        heads = sorted({head for edit in edits for head in edit})
+        written = self._written(layer, heads, self._change(layer, replace, seen))
+        before = seen[f"blocks.{layer}.hook_attn_out"]
+        return lambda edit: before + written[[heads.index(head) for head in edit]].sum(0)
 
     def _written(
-        self, layer: int, heads: list[int], change: Float[Tensor, "batch pos head width"], axes: str
-    ) -> Float[Tensor, "*edit batch pos d_model"]:
-        """Change of the attention output by a change of these heads' outputs, summed over heads unless `axes` has h."""
+        self, layer: int, heads: list[int], change: Float[Tensor, "batch pos head width"]
+    ) -> Float[Tensor, "edit batch pos d_model"]:
+        """Change of the attention output by a change of each of these heads' outputs."""
         if self.model.cfg.vo_identity:
-            return einsum(change[:, :, heads], f"b p h d -> {axes}")
+            return change[:, :, heads].permute(2, 0, 1, 3)
         at: Any = self.model.blocks[layer]
-        return einsum(change[:, :, heads], at.attn.W_O[heads], f"b p h e, h e d -> {axes}")
+        return einsum(change[:, :, heads], at.attn.W_O[heads], "b p h e, h e d -> h b p d")
 
-    def _layer_by_layer(
-        self, by_layer: Mapping[int, list[int]], replace: Replacement
+    @torch.no_grad()
+    def _copies(
+        self,
+        layer: int,
+        attn_out: Float[Tensor, "edit batch pos d_model"],
+        seen: Mapping[str, Tensor],
+        later: Collection[int],
+    ) -> tuple[Float[Tensor, "edit batch read d_vocab_out"], dict[str, Tensor]]:
+        """Logits for several attention outputs of a layer, computed in copies of the batch; and the activations of
+        later layers."""
+        edits, kept = len(attn_out), {}
+        resid = repeat(seen[f"blocks.{layer}.hook_resid_pre"], "b p d -> (e b) p d", e=edits)
+        names = [name for name in self.cache.cache_dict for after in later if name.startswith(f"blocks.{after}.")]
+        # a replacement needs all positions, of which the last layer has only those that are read
+        read_at = None if self.model.cfg.n_layers - 1 in later else self.read_at
+        with self.model.hooks(storing(names, kept)):
+            logits = self._resume(resid, layer, attn_out.flatten(0, 1), read_at).unflatten(0, (edits, -1))
+        if read_at is None and self.read_at is not None:
+            logits = torch.stack([take(one, self.read_at) for one in logits])
+        return logits, {name: values.unflatten(0, (edits, -1)) for name, values in kept.items()}
+
+    @torch.no_grad()
+    def _last_edits(
+        self,
+        layer: int,
+        attn_out: Float[Tensor, "batch pos d_model"],
+        seen: Mapping[str, Tensor],
+        by_layer: Mapping[int, tuple[int, ...]],
+        replace: Replacement,
     ) -> Float[Tensor, "batch read d_vocab_out"]:
-        """As `head_set`, in one pass per layer: for bridges that compute a layer's pattern after its z."""
-        seen: dict[str, Tensor] = dict(self.cache.cache_dict)
-        logits, layers = self.logits, sorted(by_layer)
-        for layer, following in zip(layers, [*layers[1:], None], strict=True):
-            clean, heads = self._head_inputs(layer, seen), by_layer[layer]
-            written = self._written(layer, heads, replace(layer, clean) - clean.z, "b p d")
-            name = f"blocks.{layer}."
-            resid, attn_out = seen[name + "hook_resid_pre"], seen[name + "hook_attn_out"] + written
-            kept = [] if following is None else [one for one in seen if one.startswith(f"blocks.{following}.")]
-
-            with self.model.hooks(storing(kept, seen)):
-                logits = self._resume(resid, layer, attn_out, self.read_at if following is None else None)
-        return logits
-
-    def _after(
-        self, layer: int, attn_out: Float[Tensor, "edit batch pos d_model"], read_at: Int[Tensor, "batch read"] | None
-    ) -> Float[Tensor, "edit batch read d_vocab_out"]:
-        """Logits for several attention outputs of a layer, computed in copies of the batch."""
-        edits = len(attn_out)
-        resid = repeat(self.cache[f"blocks.{layer}.hook_resid_pre"], "b p d -> (e b) p d", e=edits)
-        logits = self._resume(resid, layer, attn_out.flatten(0, 1), read_at)
-        return logits.unflatten(0, (edits, -1))
+        """Logits of one set, in a single pass: the attention output of a layer, and edits of later layers by hooks."""
+        resid = seen[f"blocks.{layer}.hook_resid_pre"]
+        with self.model.hooks(list(self._edits(by_layer, replace))):
+            if self.read_at is None or self.model.cfg.n_layers - 1 not in by_layer:
+                return self._resume(resid, layer, attn_out, self.read_at)
+            return take(self._resume(resid, layer, attn_out, None), self.read_at)  # a replacement needs all of z
 
     def _resume(
         self,
@@ -221,7 +284,7 @@ class AblationEngine:
         copies = {name: value.repeat(edits, 1) for name, value in given.items() if value is not None}
         return self.model.resume(resid, layer, attn_out=attn_out, **copies)
 
-    def _edits(self, by_layer: Mapping[int, list[int]], replace: Replacement) -> Iterator[tuple[str, Callable]]:
+    def _edits(self, by_layer: Mapping[int, tuple[int, ...]], replace: Replacement) -> Iterator[tuple[str, Callable]]:
         """Hooks that replace heads of later layers, from their activations under the earlier edits."""
         seen: dict[str, Tensor] = {}
 
@@ -236,6 +299,10 @@ class AblationEngine:
         for layer in by_layer:
             yield from storing([f"blocks.{layer}.{name}" for name in self._inputs_at], seen)
             yield f"blocks.{layer}.{self._output}", edit
+
+
+def _places(layer: int, heads: tuple[int, ...]) -> tuple[Head, ...]:
+    return tuple((layer, head) for head in heads)
 
 
 def _check_hooks(model: TransformerStack) -> None:

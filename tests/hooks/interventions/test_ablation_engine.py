@@ -1,5 +1,6 @@
 """AblationEngine, against hooks that make the same replacements in a full pass."""
 
+from itertools import combinations
 from types import SimpleNamespace
 
 import pytest
@@ -176,6 +177,47 @@ def test_empty_and_identity_replacements_give_the_clean_logits(make, tokens):
     assert torch.equal(engine.head_set([], zero), model(tokens))
     same = engine.head_set([(0, 1), (2, 0)], lambda layer, clean: clean.z)
     torch.testing.assert_close(same, model(tokens), atol=1e-12, rtol=0)
+
+
+SOME = [(2, 1), (0, 0), (1, 1), (0, 2), (2, 0)]
+
+
+@pytest.mark.parametrize("per_pass", [1, 3])
+@pytest.mark.parametrize("settings", [MODELS[0], MODELS[4], MODELS[11], MODELS[12]], ids=str)
+def test_every_subset_equals_hooks_by_hand(make, tokens, settings, per_pass, monkeypatch):
+    monkeypatch.setattr("hooks.interventions.ablation_engine.TOKENS_PER_PASS", per_pass * tokens.numel())
+    model, rows = make(**settings), torch.arange(4)[:, None]
+    whole, part = (
+        dict(AblationEngine(model, tokens, read_at=at).every_subset(SOME, sharpened)) for at in (None, READ_AT)
+    )
+    expected = {tuple(sorted(some)) for size in range(6) for some in combinations(SOME, size)}
+    assert set(whole) == set(part) == expected
+    for heads in expected:
+        wanted = by_hand(model, tokens, heads, sharpened)
+        torch.testing.assert_close(whole[heads], wanted, atol=1e-10, rtol=0)
+        torch.testing.assert_close(part[heads], wanted[rows, READ_AT], atol=1e-10, rtol=0)
+
+
+def test_chosen_sets_are_each_computed_once(make, tokens):
+    """A set inside another, sets that agree in a layer, one set twice, and one that agrees with no other."""
+    engine = AblationEngine(make(), tokens, read_at=READ_AT)
+    sets = [[(0, 1)], [(1, 2), (0, 1)], [(0, 1), (1, 2), (2, 0)], [(0, 1), (2, 2)], [(2, 2), (0, 1)], [(0, 0), (1, 0)]]
+    found = list(engine.each_set(sets, sharpened))
+    assert sorted(heads for heads, _ in found) == sorted({tuple(sorted(one)) for one in sets})
+    for heads, logits in found:
+        expected = by_hand(engine.model, tokens, heads, sharpened)[torch.arange(4)[:, None], READ_AT]
+        torch.testing.assert_close(logits, expected, atol=1e-10, rtol=0)
+
+
+def test_sets_that_agree_in_their_first_layers_share_them(make, tokens, monkeypatch):
+    """Every subset takes one pass from the layer of its last head; without read positions, in one copy each."""
+    monkeypatch.setattr("hooks.interventions.ablation_engine.TOKENS_PER_PASS", 1)
+    model, started = make(), []
+    original = type(model).resume
+    monkeypatch.setattr(type(model), "resume", lambda *args, **rest: started.append(args[2]) or original(*args, **rest))
+    heads = [(0, 0), (0, 1), (1, 0), (2, 0), (2, 1)]
+    assert len(list(AblationEngine(model, tokens).every_subset(heads, zero))) == 32
+    assert [started.count(layer) for layer in range(3)] == [3, 4, 24]
 
 
 def test_model_is_unchanged_and_no_hook_is_left(make, tokens):

@@ -130,6 +130,24 @@ def test_a_replacement_sees_the_effects_of_earlier_edits(kind):
     assert not torch.allclose(found[mask], bridge(batch.tokens, **inputs)[mask], atol=1e-2)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_every_subset_of_heads_equals_the_sets_one_by_one(kind):
+    batch = batch_of(PADDED, "engine")
+    positions = torch.zeros(len(batch), 1, dtype=torch.long)
+
+    def turned(layer, clean):
+        return (clean.pattern.flip(1) @ clean.v.transpose(1, 2)).transpose(1, 2)
+
+    engine = AblationEngine(
+        hooks.from_bridge(bridge_for(kind)), batch.tokens, read_at=positions, attention_mask=batch.attention_mask
+    )
+    found = dict(engine.every_subset([(1, 2), (0, 1), (0, 3), (1, 0)], turned))
+    assert len(found) == 16
+    for heads, logits in found.items():
+        torch.testing.assert_close(logits, engine.head_set(heads, turned), atol=1e-4, rtol=0)
+
+
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "roberta"])
 @torch.no_grad()
 def test_position_ids_are_passed_to_every_forward_pass(kind):

@@ -1,0 +1,39 @@
+"""Tree of sets of heads, in which sets that agree in their first layers share a branch."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+
+@dataclass
+class SetTree:
+    """Sets of heads that agree in their first layers, by their heads in the following layers."""
+
+    wanted: bool = False
+    """Whether the set without further heads is one of them."""
+    layers: dict[int, dict[tuple[int, ...], "SetTree"]] = field(default_factory=dict)
+    """By layer, and by heads of that layer: the sets whose next heads are these."""
+
+    def add(self, heads: Iterable[tuple[int, int]]) -> None:
+        by_layer: dict[int, list[int]] = {}
+        for layer, head in sorted(set(heads)):
+            by_layer.setdefault(layer, []).append(head)
+        branch = self
+        for layer, chosen in by_layer.items():
+            branch = branch.layers.setdefault(layer, {}).setdefault(tuple(chosen), SetTree())
+        branch.wanted = True
+
+    def all_layers(self) -> set[int]:
+        """Every layer in which some set has further heads."""
+        following = [one for edits in self.layers.values() for one in edits.values()]
+        return set(self.layers).union(*(one.all_layers() for one in following))
+
+    def only(self) -> dict[int, tuple[int, ...]] | None:
+        """Further heads by layer if there is only one set and it has some, else None."""
+        found, branch = {}, self
+        while branch.layers and not branch.wanted:
+            edits = [(layer, heads) for layer in branch.layers for heads in branch.layers[layer]]
+            if len(edits) > 1:
+                return None
+            ((layer, heads),) = edits
+            found[layer], branch = heads, branch.layers[layer][heads]
+        return None if branch.layers or not found else found
