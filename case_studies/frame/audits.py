@@ -60,10 +60,8 @@ def readable(result: AuditResult) -> np.ndarray:
 
 
 def needed(result: AuditResult) -> np.ndarray:
-    """Mask of the heads whose ablation alone costs accuracy."""
-    reasons = ("needed", "not through its pattern", "pattern too close", "through its pattern",
-               "through something else", "reading too close")  # fmt: skip
-    return np.isin([head.reason for head in result.heads], reasons)
+    """Mask of the heads that are needed: removing them costs accuracy, and no other heads cancel them."""
+    return np.array([head.needed["mean"] is True and head.reason != "cancelled" for head in result.heads])
 
 
 def _verdicts(result: AuditResult) -> np.ndarray:

@@ -1,26 +1,22 @@
 """Ablation and pattern replacement of every head, and of sets of heads."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
+from jaxtyping import Float
 
 from hooks.interventions.ablation_engine import AblationEngine, Head, Net, every_head
-from hooks.interventions.replacements import Pattern, Replacement
+from interp.auditing.patterns import PATTERNS, READINGS, new_patterns
 from interp.core.activations import chunks
-from interp.core.verbs import visible_keys
 from interp.heads.kinds import relations_of
-from interp.heads.methods import REMOVALS, ReplacementOf, normalised, random_weights, replacements
+from interp.heads.methods import REMOVALS, ReplacementOf, replacements
 from interp.tasks.base import Batch, Score, Task
 
 TOKENS_PER_CHUNK = 1536
-READINGS = ("ideal", "read_part")
-"""Interventions that test a label; see `_reading`."""
-INTERVENTIONS = (*REMOVALS, "uniform", "random_rows", *READINGS)
+INTERVENTIONS = (*REMOVALS, *PATTERNS)
 
 
 @dataclass(frozen=True)
@@ -31,6 +27,10 @@ class Effects:
     """Answers scored."""
     drop: Mapping[str, Float[np.ndarray, "sample head outcome"]]
     """Right answers lost, by intervention; NaN where it was not tried."""
+
+    def mean(self, name: str) -> Float[np.ndarray, "head outcome"]:
+        """Accuracy lost under an intervention."""
+        return self.drop[name].sum(0) / np.maximum(self.total.sum(0), 1e-300)
 
     def on(self, outcomes: Sequence[int]) -> "Effects":
         """The effects on some of the outcomes."""
@@ -48,6 +48,8 @@ class HeadExperiments:
     """Determines references and random rows."""
     keep: bool = False
     """Keep the clean run of every part for further calls; the batch must be small."""
+    first: int = 0
+    """Number of sequences in earlier batches; with it, the draws for this batch are others than for those."""
 
     _removals: dict[str, ReplacementOf] = field(init=False, default_factory=dict)
 
@@ -58,7 +60,9 @@ class HeadExperiments:
 
     def _removal(self, method: str) -> ReplacementOf:
         if method not in self._removals:  # references are drawn once
-            self._removals[method] = replacements(method, self.model, self.task, self.batch, seed=self.seed)
+            self._removals[method] = replacements(
+                method, self.model, self.task, self.batch, seed=self.seed, first=self.first
+            )
         return self._removals[method]
 
     def parts(self) -> Iterable[tuple[Batch, slice, AblationEngine]]:
@@ -83,26 +87,35 @@ class HeadExperiments:
         return Score(**{name: torch.cat([getattr(one, name) for one in scores]) for name in ("right", "loss", "total")})
 
     def effects(
-        self, labels: Mapping[Head, str], *, negligible: Float[np.ndarray, " outcome"] | float = -np.inf
+        self,
+        labels: Mapping[Head, str],
+        *,
+        negligible: Float[np.ndarray, " outcome"] | float = -np.inf,
+        chosen: Collection[Head] | None = None,
+        described: Mapping[Head, str] | None = None,
     ) -> Effects:
         """Apply every intervention to every head.
 
         Args:
-            labels: Kind that each readable head is labelled with; `ideal` and `read_part` are tried on these only.
-            negligible: Loss of accuracy on each outcome; `read_part` is not tried on heads whose removal costs less on
+            labels: Kind that each readable head is labelled with; `READINGS` are tried on these only.
+            negligible: Loss of accuracy on each outcome; `READINGS` are not tried on heads whose removal costs less on
                 all of them, since no verdict depends on it.
+            chosen: Heads to try; if None, all.
+            described: Labels that decide which rows of a pattern are replaced by a uniform or random one; if None,
+                `labels`.
         """
-        drop, total = self._each_head(INTERVENTIONS[:-1], labels)
-        cost = drop["mean"].sum(0) / np.maximum(total.sum(0), 1e-300)
+        every = [name for name in INTERVENTIONS if name not in READINGS]
+        drop, total = self._each_head(every, described or labels, chosen)
+        cost = np.nan_to_num(drop["mean"], nan=-np.inf).sum(0) / np.maximum(total.sum(0), 1e-300)
         costly = dict(zip(self.heads, (cost >= negligible).any(-1), strict=True))
-        labels = {head: label for head, label in labels.items() if costly[head]}
-        drop["read_part"] = np.full_like(drop["mean"], np.nan)
+        labels = {head: label for head, label in labels.items() if costly[head] and (chosen is None or head in chosen)}
+        drop |= {name: np.full_like(drop["mean"], np.nan) for name in READINGS}
         if labels:
-            drop |= self._each_head(("read_part",), labels)[0]
+            drop |= self._each_head(READINGS, labels, labels)[0]
         return Effects(total=total, drop=drop)
 
     def _each_head(
-        self, names: Sequence[str], labels: Mapping[Head, str]
+        self, names: Sequence[str], labels: Mapping[Head, str], chosen: Collection[Head] | None
     ) -> tuple[dict[str, Float[np.ndarray, "sample head outcome"]], Float[np.ndarray, "sample outcome"]]:
         """Right answers lost under each of these interventions, and answers scored."""
         kinds = sorted(set(labels.values()))
@@ -113,10 +126,11 @@ class HeadExperiments:
         for part, rows, engine in self.parts():
             clean = self.task.score(engine.logits, part)
             right, total[rows] = clean.right.double(), clean.total.double().numpy()
-            changes = self._patterns(part, rows, {kind: relation[rows] for kind, relation in related.items()}, labels)
+            here = {kind: relation[rows] for kind, relation in related.items()}
+            changes = new_patterns(self.model, part, here, labels, seed=self.seed, first=self.first + rows.start)
             changes |= {name: self._removal(name)(rows) for name in REMOVALS if name in names}
             for name in names:
-                for head, logits in engine.each_head(changes[name], labels if name in READINGS else None):
+                for head, logits in engine.each_head(changes[name], chosen):
                     after = self.task.score(logits, part).right.double()
                     drop[name][rows, self.heads.index(head)] = (right - after).numpy()
         return drop, total
@@ -131,67 +145,3 @@ class HeadExperiments:
                 after = self.task.score(engine.head_set(chosen, replace), part).right.double()
                 drop[rows, index] = (before - after).numpy()
         return drop
-
-    def _patterns(
-        self, part: Batch, rows: slice, related: Mapping[str, Tensor], labels: Mapping[Head, str]
-    ) -> dict[str, Replacement]:
-        """Replacement patterns for a part of the batch.
-
-        A label describes the queries that have related keys. For labelled heads only those rows are replaced, so that
-        the other rows affect neither test of the label; for other heads, all rows.
-        """
-        model = self.model
-        allowed = visible_keys(model, part.tokens, part.attention_mask)
-        seen = {kind: relation & allowed for kind, relation in related.items()}
-        described = {kind: relation.any(-1, keepdim=True) for kind, relation in seen.items()}
-        uniform = normalised(allowed.double(), allowed)
-        random = normalised(random_weights(allowed, self.seed, rows.start), allowed)
-
-        def row_by_row(new: Float[Tensor, "batch query key"]) -> Replacement:
-            def new_pattern(layer: int, clean: Tensor) -> Tensor:
-                pattern = new.to(clean)[:, None].expand_as(clean).clone()
-                for head in range(model.cfg.n_heads):
-                    if kind := labels.get((layer, head)):
-                        pattern[:, head] = torch.where(described[kind], pattern[:, head], clean[:, head])
-                return pattern
-
-            return Pattern(new_pattern)
-
-        def reading(ideal: bool) -> Replacement:
-            def new_pattern(layer: int, clean: Tensor) -> Tensor:
-                pattern = clean.clone()
-                for head in range(model.cfg.n_heads):
-                    if kind := labels.get((layer, head)):
-                        pattern[:, head] = _reading(pattern[:, head], seen[kind], allowed, ideal=ideal)
-                return pattern
-
-            return Pattern(new_pattern)
-
-        return {
-            "uniform": row_by_row(uniform),
-            "random_rows": row_by_row(random),
-            "ideal": reading(True),
-            "read_part": reading(False),
-        }
-
-
-def _reading(
-    pattern: Float[Tensor, "batch query key"],
-    related: Bool[Tensor, "batch query key"],
-    allowed: Bool[Tensor, "batch query key"],
-    *,
-    ideal: bool,
-) -> Float[Tensor, "batch query key"]:
-    """The part of a pattern that the label describes; rows without related keys are unchanged.
-
-    `ideal`: attention is spread evenly over the related keys. Otherwise attention on related keys is unchanged, and the
-    rest is spread evenly over the other keys.
-    """
-    described = related.any(-1, keepdim=True)
-    if ideal:
-        return torch.where(described, (related / related.sum(-1, keepdim=True).clamp_min(1)).to(pattern), pattern)
-    others = (allowed & ~related).to(pattern)
-    kept = pattern * related
-    rest = (1 - kept.sum(-1, keepdim=True)).clamp_min(0)
-    spread = kept + rest * others / others.sum(-1, keepdim=True).clamp_min(1)
-    return torch.where(described & others.any(-1, keepdim=True), spread, pattern)

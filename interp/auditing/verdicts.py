@@ -1,7 +1,7 @@
 """Verdict rules: the outcomes that count, tests of each cost, and the verdict on each head. See docs/audit.md."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import numpy as np
@@ -13,8 +13,11 @@ from interp.tasks.base import Score, Task
 
 Verdict = Literal["faithful", "misleading", "hidden", "idle", "redundant", "undecided"]
 VERDICTS: tuple[str, ...] = get_args(Verdict)
-JUDGED = ("mean", "uniform", "ideal", "read_part")
-"""Interventions that verdicts depend on; the others are only reported."""
+JUDGED = ("mean", "zero", "resample", "uniform", "wrong_key", "ideal", "read_part")
+"""Interventions that are tested; the others are only reported."""
+HARMFUL, CANCELLING, TOGETHER = "harmful", "cancelling", "together"
+"""Names of the costs of sets: the excess of a harmful set over its heads alone and the whole cost of a cancelling one,
+which are tested; and the whole cost of every set."""
 SHARE = 0.2
 """A head is needed if removing it costs more than this fraction of the accuracy above chance on some outcome."""
 
@@ -30,6 +33,8 @@ class JudgedOutcomes:
     threshold: Float[np.ndarray, " outcome"]
     at_chance: bool
     """The model is above chance on none of them, so that no accuracy can be lost."""
+    too_few: bool
+    """On some outcome the model is above chance, but not by enough for this number of sequences."""
     warnings: tuple[str, ...]
 
 
@@ -98,6 +103,7 @@ def judged_outcomes(
         clean=clean[kept],
         threshold=threshold[kept],
         at_chance=not enough.any(),
+        too_few=bool((above_chance & ~enough).any()),
         warnings=tuple(warnings),
     )
 
@@ -120,68 +126,117 @@ class PValues:
     harmless: Mapping[str, Float[np.ndarray, " head"]]
     """By intervention: p value of "some outcome loses at least its threshold"."""
 
+    def corrected(self) -> "PValues":
+        """These p values, corrected as one family (Holm)."""
+        raw = {(kind, name): values for kind in KINDS for name, values in getattr(self, kind).items()}
+        family = np.concatenate(list(raw.values()))
+        corrected = np.full(family.shape, np.nan)
+        corrected[np.isfinite(family)] = holm(family[np.isfinite(family)])
+        by_key = dict(zip(raw, np.split(corrected, np.cumsum([len(one) for one in raw.values()])[:-1]), strict=True))
+        return PValues(*({name: by_key[kind, name] for name in getattr(self, kind)} for kind in KINDS))
 
-def p_values(
+    def unknown(self) -> "PValues":
+        """The same tests, none of them done."""
+        return PValues(*(
+            {name: np.full_like(values, np.nan) for name, values in getattr(self, kind).items()} for kind in KINDS
+        ))  # fmt: skip
+
+    def smallest(self, other: "PValues", factor: int) -> "PValues":
+        """The smaller of these and `factor` times the others; NaN only where both are."""
+        return PValues(*(
+            {name: np.fmin(mine[name], np.minimum(factor * values, 1)) for name, values in theirs.items()}
+            for mine, theirs in ((self.matters, other.matters), (self.harmless, other.harmless))
+        ))  # fmt: skip
+
+
+KINDS = ("matters", "harmless")
+
+
+def raw_p_values(
     drop: Mapping[str, Float[np.ndarray, "sample head outcome"]],
     total: Float[np.ndarray, "sample outcome"],
     threshold: Float[np.ndarray, " outcome"],
+    *,
+    times: float = 1.0,
 ) -> PValues:
-    """Test the cost of every intervention on every head or set of heads.
+    """Test the cost of every intervention on every head or set of heads, not corrected for their number.
 
     A head matters if some outcome loses more than its threshold, so p is the smallest over outcomes times their number;
-    it is harmless if every outcome loses less, so p is the largest. Both kinds of p are one family for Holm's
-    correction.
+    it is harmless if every outcome loses less, so p is the largest.
 
     Args:
         drop: Right answers lost in each sequence, by intervention.
         total: Answers scored in each sequence.
         threshold: Loss of accuracy that counts.
+        times: The p values are those of this many times the sequences, all like these.
     """
-    raw: dict[tuple[str, str], np.ndarray] = {}
+    found: dict[str, dict[str, np.ndarray]] = {kind: {} for kind in KINDS}
     for name, values in drop.items():
-        matters, harmless = drop_tests(np.nan_to_num(values), total[:, None], threshold)
+        matters, harmless = drop_tests(np.nan_to_num(values), total[:, None], threshold, times=times)
         known = np.isfinite(values).all((0, 2))
-        raw["matters", name] = np.where(known, np.minimum(matters.min(-1) * len(threshold), 1), np.nan)
-        raw["harmless", name] = np.where(known, harmless.max(-1), np.nan)
-    family = np.concatenate(list(raw.values()))
-    corrected = np.full(family.shape, np.nan)
-    corrected[np.isfinite(family)] = holm(family[np.isfinite(family)])
-    parts = np.split(corrected, np.cumsum([len(values) for values in raw.values()])[:-1])
-    by_key = dict(zip(raw, parts, strict=True))
-    return PValues(*({name: by_key[kind, name] for name in drop} for kind in ("matters", "harmless")))
+        found["matters"][name] = np.where(known, np.minimum(matters.min(-1) * len(threshold), 1), np.nan)
+        found["harmless"][name] = np.where(known, harmless.max(-1), np.nan)
+    return PValues(**found)
 
 
-def redundant_partners(
-    fatal: Sequence[tuple[Head, ...]], p: PValues, *, heads: Sequence[Head], alpha: float
-) -> dict[Head, tuple[Head, ...]]:
-    """Heads that are harmless alone, in a set that costs more than its heads alone; with the others of the smallest."""
-    partners: dict[Head, tuple[Head, ...]] = {}
-    for index, chosen in sorted(enumerate(fatal), key=lambda entry: len(entry[1])):
-        for head in chosen if p.matters["sets"][index] <= alpha else ():
-            if p.harmless["mean"][heads.index(head)] <= alpha:
-                partners.setdefault(head, tuple(other for other in chosen if other != head))
-    return partners
+@dataclass(frozen=True)
+class SetFindings:
+    """What sets of heads show about single heads: the partners of each head concerned."""
+
+    redundant: Mapping[Head, tuple[Head, ...]] = field(default_factory=dict)
+    """Harmless alone, and in a set that costs more than its heads alone."""
+    cancelled: Mapping[Head, tuple[Head, ...]] = field(default_factory=dict)
+    """Needed alone, and in a set that is harmless."""
+    maybe_redundant: Mapping[Head, tuple[Head, ...]] = field(default_factory=dict)
+    maybe_cancelled: Mapping[Head, tuple[Head, ...]] = field(default_factory=dict)
+    """As above, if what is undecided about the set is true."""
 
 
-def cancelled_partners(
-    opposed: Sequence[tuple[Head, Head]], p: PValues, *, heads: Sequence[Head], alpha: float
-) -> dict[Head, tuple[Head, ...]]:
-    """Heads that matter alone and are harmless together with a head of opposite writes; with those heads.
+def set_findings(
+    harmful: Sequence[tuple[Head, ...]],
+    cancelling: Sequence[tuple[Head, ...]],
+    p: PValues,
+    *,
+    heads: Sequence[Head],
+    alpha: float,
+) -> SetFindings:
+    """Partners of every head in sets that were tested.
 
-    Opposed pairs are the last of the sets that were tested.
+    Args:
+        harmful: Sets that may cost more than their heads alone, in the order of their p values.
+        cancelling: Sets of needed heads, or of these and others, that may be harmless, in the same way.
+        p: Corrected p values, with those of the heads alone in the order of `heads`.
+        heads: All heads.
+        alpha: Level.
     """
-    partners: dict[Head, tuple[Head, ...]] = {}
-    for index, chosen in enumerate(opposed, start=len(p.matters["sets"]) - len(opposed)):
-        if p.harmless["sets"][index] <= alpha:
-            for head, other in (chosen, chosen[::-1]):
-                if p.matters["mean"][heads.index(head)] <= alpha:
-                    partners[head] = (*partners.get(head, ()), other)
-    return partners
+
+    def alone(kind: str, head: Head) -> bool:
+        return bool(getattr(p, kind)["mean"][heads.index(head)] <= alpha)
+
+    def partners(sets: Sequence[tuple[Head, ...]], taken: np.ndarray, kind: str) -> dict[Head, tuple[Head, ...]]:
+        """Of each head that is harmless, or matters, alone: the others in the smallest sets that contain it."""
+        found: dict[Head, tuple[int, set[Head]]] = {}
+        for chosen in sorted((one for one, there in zip(sets, taken, strict=True) if there), key=len):
+            for head in (head for head in chosen if alone(kind, head)):
+                size, others = found.setdefault(head, (len(chosen), set()))
+                if len(chosen) == size:
+                    others.update(set(chosen) - {head})
+        return {head: tuple(sorted(others)) for head, (_, others) in found.items()}
+
+    costs = {name: p.matters.get(name, np.ones(0)) <= alpha for name in (HARMFUL, CANCELLING)}
+    costs_little = {name: p.harmless.get(name, np.ones(0)) <= alpha for name in (HARMFUL, CANCELLING)}
+    between = {name: ~costs[name] & ~costs_little[name] for name in costs}
+    return SetFindings(
+        redundant=partners(harmful, costs[HARMFUL], "harmless"),
+        cancelled=partners(cancelling, costs_little[CANCELLING], "matters"),
+        maybe_redundant=partners(harmful, between[HARMFUL], "harmless"),
+        maybe_cancelled=partners(cancelling, between[CANCELLING], "matters"),
+    )
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A verdict, the rule that gave it, and the other heads involved."""
+    """Verdict on one head, the rule that gave it, and the other heads involved."""
 
     verdict: Verdict
     reason: str
@@ -195,8 +250,7 @@ def judge(
     readable: Sequence[bool],
     p: PValues,
     *,
-    redundant: Mapping[Head, tuple[Head, ...]],
-    cancelled: Mapping[Head, tuple[Head, ...]],
+    sets: SetFindings,
     alpha: float,
     at_chance: bool = False,
 ) -> list[Judged]:
@@ -206,8 +260,7 @@ def judge(
         heads: Heads to judge.
         readable: Whether each has a label that is a kind.
         p: Corrected p values, heads in the same order.
-        redundant: Heads of sets that are needed together, with the others of the set.
-        cancelled: Heads that are needed alone but not together with another, with that other.
+        sets: What sets of heads show about each.
         alpha: Level.
         at_chance: The model has no accuracy to lose, so that no head can be called harmless.
     """
@@ -220,26 +273,36 @@ def judge(
             return bool(p.harmless[name][index] <= alpha)
 
         unneeded: Verdict = "misleading" if readable[index] else "idle"
-        if head in redundant:
-            return Judged("redundant", "together", redundant[head])
-        if head in cancelled:
-            return Judged(unneeded, "cancelled", cancelled[head])
+        if head in sets.redundant:
+            return Judged("redundant", "together", sets.redundant[head])
+        if head in sets.cancelled:
+            return Judged(unneeded, "cancelled", sets.cancelled[head])
         if at_chance and not matters("mean"):
             return Judged("undecided", "nothing to lose")
+        if head in sets.maybe_redundant:
+            return Judged("undecided", "together too close", sets.maybe_redundant[head])
         if harmless("mean"):
             return Judged(unneeded, "not needed")
         if not matters("mean"):
             return Judged("undecided", "too close")
+        if head in sets.maybe_cancelled:
+            return Judged("undecided", "cancelling too close", sets.maybe_cancelled[head])
         if not readable[index]:
             return Judged("hidden", "needed")
-        if harmless("uniform"):
-            return Judged("misleading", "not through its pattern")
-        if not matters("uniform"):
-            return Judged("undecided", "pattern too close")
-        if harmless("ideal") or harmless("read_part"):
-            return Judged("faithful", "through its pattern")
+        for name, reason in ELSEWHERE.items():
+            if harmless(name):
+                return Judged("misleading", reason)
         if matters("ideal") and matters("read_part"):
             return Judged("misleading", "through something else")
+        for name in ELSEWHERE:
+            if not matters(name):
+                return Judged("undecided", f"{name} too close")
+        if harmless("ideal") or harmless("read_part"):
+            return Judged("faithful", "through its pattern")
         return Judged("undecided", "reading too close")
 
     return [judged(index, head) for index, head in enumerate(heads)]
+
+
+ELSEWHERE = {"uniform": "not through its pattern", "resample": "only its range", "wrong_key": "any key"}
+"""Interventions that must cost if a head acts through its pattern, and why it is misleading if one does not."""

@@ -69,7 +69,10 @@ def heads(
 
 def audit(
     run: RunFolderArgument,
-    n: Annotated[int, typer.Option(help="Held-out sequences.")] = 256,
+    n: Annotated[
+        str, typer.Option(help="Held-out sequences, or `enough`: what the verdicts need, up to --limit.")
+    ] = "256",
+    limit: Annotated[int, typer.Option(help="With `--n enough`: largest number of sequences.")] = 1024,
     probes: Annotated[bool, typer.Option("--probes", help="Also audit linear probes.")] = False,
     page: Annotated[Path | None, typer.Option(help="Also write an HTML page here.")] = None,
     out: Annotated[Path | None, typer.Option(help="Also save the verdicts as JSON here.")] = None,
@@ -86,7 +89,8 @@ def audit(
     from interp.training.run import TrainingRun
 
     trained = TrainingRun.load(run)
-    results: dict[str, Any] = {"heads": audit_model(trained.model, trained.task, n=n, at_chance=at_chance, seed=seed)}
+    options: dict[str, Any] = {"n": int(n) if n.isdigit() else n, "limit": limit, "at_chance": at_chance}
+    results: dict[str, Any] = {"heads": audit_model(trained.model, trained.task, **options, seed=seed)}
     if probes:
         results["probes"] = audit_probe(trained.model, trained.task, seed=seed)
     if out is not None:

@@ -106,6 +106,8 @@ def drop_tests(
     total: Float[np.ndarray, "sample *#cells"],
     threshold: Float[np.ndarray, "*#cells"],
     n: Int[np.ndarray, "*#cells"] | None = None,
+    *,
+    times: float = 1.0,
 ) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
     """Test whether a drop of accuracy is larger, and whether it is smaller, than a threshold.
 
@@ -121,6 +123,7 @@ def drop_tests(
         total: Answers scored in each sample.
         threshold: One fraction per cell; broadcast.
         n: Number of samples of each cell, at least 1, if not all samples belong to it; the others have a total of 0.
+        times: The p values are those of this many times the samples, all like these.
 
     Returns:
         p values of "the drop is at most the threshold" and of "the drop is at least the threshold".
@@ -129,12 +132,13 @@ def drop_tests(
     answers = np.where(empty, 1, total.sum(0))
     share = drop.sum(0) / answers
     variance = ((drop - share * total) ** 2).sum(0) / answers**2 * n / np.maximum(1, n - 1)
-    error = np.sqrt(variance + 1 / n**2)
-    larger = stats.t.sf((share - threshold) / error, np.maximum(1, n - 1))
+    error = np.sqrt(variance / times + 1 / (n * times) ** 2)
+    larger = stats.t.sf((share - threshold) / error, np.maximum(1, n * times - 1))
     lost, trials = effective_trials(np.clip(drop, 0, None), total)
     gained, trials_of_gain = effective_trials(np.clip(-drop, 0, None), total)
+    trials_of_gain = trials_of_gain * times
     least = np.clip(threshold + _clopper_pearson(gained * trials_of_gain, trials_of_gain, 1 - 2 * MISSED)[0], 0, 1)
-    trials = np.minimum(trials, np.maximum((total > 0).sum(0), 1))
+    trials = np.minimum(trials, np.maximum((total > 0).sum(0), 1)) * times
     losses = lost * trials
     few = np.where(losses >= trials, 1.0, stats.beta.sf(least, losses + 1, np.maximum(trials - losses, 1e-12)))
     return np.where(empty, 1.0, larger), np.where(empty, 1.0, np.minimum(few + MISSED, 1))

@@ -26,7 +26,7 @@ ReplacementOf = Callable[[slice], Replacement]
 """The replacement for a part of the batch."""
 
 
-def replacements(method: str, model: Net, task: Task, batch: Batch, *, seed: int) -> ReplacementOf:
+def replacements(method: str, model: Net, task: Task, batch: Batch, *, seed: int, first: int = 0) -> ReplacementOf:
     """Replacement of heads by the name of its method.
 
     Args:
@@ -35,6 +35,7 @@ def replacements(method: str, model: Net, task: Task, batch: Batch, *, seed: int
         task: Task of the batch, from which reference sequences are sampled.
         batch: All sequences that heads will be replaced on.
         seed: Seed of the reference sequences, their assignment to sequences of the batch, and the random rows.
+        first: Number of sequences in earlier batches. With it, the assignment and the rows are others than for those.
 
     Raises:
         ValueError: an unknown method, or a kind that this task does not have.
@@ -46,7 +47,8 @@ def replacements(method: str, model: Net, task: Task, batch: Batch, *, seed: int
         return lambda part: average
     if method == "resample":
         reference = _reference(method, model, task, seed)
-        rows = torch.randint(N_REFERENCE, (len(batch),), generator=derived_generator(seed, "replacement"))
+        drawn = torch.randint(N_REFERENCE, (first + len(batch),), generator=derived_generator(seed, "replacement"))
+        rows = drawn[first:]
         return lambda part: Resample(reference, rows[part])
     if method not in METHODS and method not in known_kinds():
         raise ValueError(f"method is {method!r}; choose one of {', '.join((*METHODS, *known_kinds()))}.")
@@ -60,7 +62,7 @@ def replacements(method: str, model: Net, task: Task, batch: Batch, *, seed: int
         if related is not None:
             weight = (related[part] & allowed).double()
         elif method == "random_rows":
-            weight = random_weights(allowed, seed, part.start)
+            weight = random_weights(allowed, seed, first + part.start)
         return Pattern(normalised(weight, allowed))
 
     return pattern_of

@@ -20,14 +20,14 @@ WIDTH, HEIGHT = 330, 260
 SCORE, COST = "pattern: score on its kind", "effect: accuracy lost when ablated"
 
 
-def verdict_chart(table: pd.DataFrame, *, sentences: Sequence[str], n: int) -> alt.TopLevelMixin:
+def verdict_chart(table: pd.DataFrame, *, sentences: Sequence[str], n: str) -> alt.TopLevelMixin:
     """Score against cost of every head, coloured by verdict, above a layer x head map of verdicts.
 
     Args:
         table: One row per head: `layer`, `head`, `verdict`, `label`, `kind`, and `score` and `mean` with the ends of
             their intervals.
         sentences: The finding on each head, shown in its tooltip.
-        n: Sequences behind each figure.
+        n: Number of sequences behind the figures, as text.
     """
     table = table[["layer", "head", "verdict", "label", "kind", "score", "score_low", "score_high"]].assign(
         cost=table["mean"], cost_low=table["mean_low"], cost_high=table["mean_high"], finding=list(sentences)

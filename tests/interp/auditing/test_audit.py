@@ -113,7 +113,10 @@ def test_verdicts_follow_permuted_heads(name):
     after = interp.audit(model, known.task, n=N)
     place = moved_to(orders)
     assert verdicts_of(after) == verdicts_of(before, place)
-    assert np.allclose(costs_of(after), costs_of(before, place=place), rtol=0, atol=1e-9, equal_nan=True)
+    these, those = costs_of(after), costs_of(before, place=place)
+    wrong = after.interventions.index("wrong_key")  # where it finds no value, rounding decides
+    assert np.allclose(these[:wrong], those[:wrong], rtol=0, atol=1e-9, equal_nan=True)
+    assert np.allclose(these[wrong:], those[wrong:], rtol=0, atol=0.05, equal_nan=True)
 
 
 def test_verdicts_do_not_depend_on_basis_and_scale():
@@ -206,17 +209,18 @@ def test_a_trained_model_has_verdicts(trained, tiny):
 
 
 def test_a_model_agrees_with_itself_in_any_order_of_heads():
-    known = answer(SMALL)
+    known, found = answer(SMALL), audited(SMALL, n=128)
     turned = deepcopy(known.model)
     permute_heads(turned, [list(reversed(range(known.model.cfg.n_heads)))] * len(turned.stored_blocks))
-    same = interp.audit(known.model, known.task, n=128, other_seeds=[known.model, turned])
+    turned = interp.audit(turned, known.task, n=128)
+    same = found.with_other_seeds([found, turned])
     assert (same.n_seeds, [head.seeds_agree for head in same.heads]) == (2, [1.0] * len(same.heads))
     assert str(same).count("[100% of 2 other seeds agree]") == len(same.heads)
-    (decoy,) = same.of("misleading")
+    (decoy,) = found.of("misleading")
     changed, (layer, head) = deepcopy(known.model), decoy
     with torch.no_grad():  # idle then
         changed.block(layer).attention.q.weight[head_rows(changed.block(layer), head)] = 0
-    mixed = interp.audit(known.model, known.task, n=128, other_seeds=[known.model, changed])
+    mixed = found.with_other_seeds([found, interp.audit(changed, known.task, n=128)])
     agree = {head.place: head.seeds_agree for head in mixed.heads}
     assert all(0 <= one <= 1 for one in agree.values())
     assert agree.pop(decoy) == 0.5
@@ -229,8 +233,8 @@ def test_other_seeds_agree_only_on_heads_with_the_same_label():
     same, other = (
         dyck_decoy(torch.Generator().manual_seed(1), work="stack", decoy=decoy) for decoy in ("zero", "start")
     )
-    result = interp.audit(same.model, same.task, n=128, other_seeds=[other.model])
     theirs = interp.audit(other.model, same.task, n=128)
+    result = interp.audit(same.model, same.task, n=128).with_other_seeds([theirs])
     (decoy,) = result.of("misleading")
     assert theirs.of("misleading") == (decoy,)
     agree = {head.place: head.seeds_agree for head in result.heads}
@@ -238,15 +242,12 @@ def test_other_seeds_agree_only_on_heads_with_the_same_label():
     assert set(agree.values()) == {1.0}
 
 
-def test_models_of_other_seeds_must_have_the_same_shape(tiny, trained):
-    other = Transformer(interp.config_for(tiny, n_layers=1, d_model=32, n_heads=2))
-    with pytest.raises(ValueError, match=r"other_seeds\[1\] has 1 layers of 2 heads, the audited model 2 of 2; pass"):
-        interp.audit(trained.model, tiny, n=256, other_seeds=[trained.model, other])
-
-
-def test_models_of_other_seeds_may_be_at_chance_where_the_model_may(tiny):
-    models = [Transformer(interp.config_for(tiny, n_layers=1, d_model=16, n_heads=2), seed=seed) for seed in (0, 1)]
-    assert interp.audit(models[0], tiny, n=128, at_chance=True, other_seeds=models[1:]).n_seeds == 1
+def test_audits_of_other_seeds_must_have_the_same_shape():
+    found, other = audited(SMALL, n=128), audited("template copy, redundant", n=128)
+    with pytest.raises(ValueError, match=r"others\[1\] has 1 layers of \d heads, this model 1 of \d; pass audits"):
+        found.with_other_seeds([found, other])
+    with pytest.raises(ValueError, match="others is empty; pass the audits of models trained from other seeds"):
+        found.with_other_seeds([])
 
 
 # the result
@@ -302,13 +303,14 @@ def test_the_cost_is_that_of_the_worst_outcome():
 
 def test_printed_audit():
     result = audited("dyck stack, redundant")
-    *rows, counts, judged = str(result).split("\n")
+    *rows, counts, judged, sets = str(result).split("\n")
     assert len(rows) == len(result.heads)
     assert all(row.startswith(head.verdict) for row, head in zip(rows, result.heads, strict=True))
     assert "2 redundant" in counts
     assert f"{N} sequences, level 0.01 (Holm)" in counts
     assert judged.startswith("judged by accuracy on hard 1.00")
     assert "a loss of more than 0." in judged
+    assert sets == "every set of heads was tried; up to 2 of 3 heads can be removed together"
 
 
 @pytest.mark.parametrize("name", [SMALL, "dyck stack, redundant"])

@@ -12,7 +12,7 @@ from hooks import FullyConnected, Transformer
 from hooks.interventions.ablation_engine import every_head
 from hooks.modules import take, visible_keys
 from interp.auditing.experiments import INTERVENTIONS, HeadExperiments
-from interp.auditing.sets import opposed
+from interp.auditing.patterns import PATTERNS, READINGS
 from interp.core.randomness import derived_generator
 from interp.heads.kinds import relations_of
 from interp.heads.methods import N_REFERENCE, random_weights
@@ -121,6 +121,14 @@ def pattern_hook(known, batch, head, method, kind):
         if method == "ideal":
             return those.double() / those.sum()
         others = keys & ~those
+        if method == "wrong_key":
+            related_to = [related[sample, other] & allowed[sample, other] for other in range(len(keys))]
+            usual = [key for key in others.nonzero()[:, 0].tolist() if any(one[key] for one in related_to)]
+            among = usual or others.nonzero()[:, 0].tolist()
+            if not among:
+                return old
+            chosen = max(among, key=lambda key: float(random[sample, query, key]))
+            return torch.nn.functional.one_hot(torch.tensor(chosen), len(keys)).double()
         if not others.any():
             return old
         return torch.where(those, old, (1 - old[those].sum()) / others.sum() * others)
@@ -143,16 +151,17 @@ def test_ablation_effects_equal_those_of_hooks(known, batch, effects, method):
     assert np.mean(compared) > 0.7
 
 
-@pytest.mark.parametrize("method", ["uniform", "random_rows", "ideal", "read_part"])
+@pytest.mark.parametrize("method", PATTERNS)
 def test_pattern_effects_equal_those_of_hooks(known, batch, effects, labels, method):
     compared = []
     for place, head in enumerate(every_head(known.model)):
         found = effects.drop[method][:, place]
-        if method in ("ideal", "read_part") and head not in labels:
+        if method in READINGS and head not in labels:
             assert np.isnan(found).all()
             continue
         compared.append(check(known, batch, [pattern_hook(known, batch, head, method, labels.get(head))], found))
-    assert np.mean(compared) > 0.7
+    # where no two symbols are found equal, the two answers of "same" are tied
+    assert np.mean(compared) > (0.5 if method == "wrong_key" else 0.7)
 
 
 def test_removing_a_head_costs_accuracy_only_if_it_is_needed(known, batch, effects):
@@ -170,16 +179,6 @@ def test_effects_of_sets_of_heads(known, batch):
         for place, chosen in enumerate(sets):
             hooks = [output_hook(known, batch, head, "mean") for head in chosen]
             check(known, batch, hooks, found[:, place])
-
-
-def test_heads_with_opposite_writes_are_found():
-    answer = known_answer("template same, cancelled decoys", 0)
-    batch = answer.task.sample(64, generator=torch.Generator().manual_seed(1), split="validation")
-    experiments = HeadExperiments(answer.model, answer.task, batch, 0, keep=True)
-    pairs = opposed(experiments, 0.5)
-    cancelled = {(head, *truth.partners) for head, truth in answer.heads.items() if truth.truth == "misleading"}
-    assert {tuple(sorted(pair)) for pair in cancelled} <= set(pairs)
-    assert opposed(experiments, 1.01) == []
 
 
 # errors

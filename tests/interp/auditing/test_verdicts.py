@@ -8,18 +8,23 @@ import numpy as np
 import pytest
 
 from interp.auditing.experiments import INTERVENTIONS
-from interp.auditing.result import REASONS, AuditResult, Cost, HeadVerdict, cost_in_words, list_of_heads, look_in_words
+from interp.auditing.records import Cost, HeadVerdict
+from interp.auditing.result import AuditResult
+from interp.auditing.sentences import REASONS, cost_in_words, list_of_heads, look_in_words
 from interp.auditing.verdicts import (
+    CANCELLING,
+    ELSEWHERE,
+    HARMFUL,
     JUDGED,
     SHARE,
     VERDICTS,
     Judged,
     PValues,
-    cancelled_partners,
+    SetFindings,
     judge,
-    p_values,
-    redundant_partners,
+    raw_p_values,
     sequences_needed,
+    set_findings,
 )
 from interp.core.statistics import drop_tests, holm
 
@@ -29,40 +34,56 @@ MATTERS, HARMLESS, CLOSE = "matters", "harmless", "close"
 P = {MATTERS: (SURE, 1.0), HARMLESS: (1.0, SURE), CLOSE: (OPEN, OPEN), "unknown": (np.nan, np.nan)}
 
 
-def found(mean, uniform=CLOSE, ideal=CLOSE, read_part=CLOSE):
+def found(mean, ideal=CLOSE, read_part=CLOSE, uniform=MATTERS, resample=MATTERS, wrong_key=MATTERS, zero=CLOSE):
     """p values of one head, by what is known about each intervention."""
-    known = dict(zip(JUDGED, (mean, uniform, ideal, read_part), strict=True))
+    known = {"mean": mean, "ideal": ideal, "read_part": read_part, "uniform": uniform, "resample": resample}
+    known |= {"wrong_key": wrong_key, "zero": zero}
+    assert set(known) == set(JUDGED)
     return PValues(*({name: np.array([P[how][part]]) for name, how in known.items()} for part in (0, 1)))
 
 
 def verdict_of(p, readable=True, **settings):
-    return judge([(0, 0)], [readable], p, redundant={}, cancelled={}, alpha=ALPHA, **settings)[0]
+    return judge([(0, 0)], [readable], p, sets=SetFindings(), alpha=ALPHA, **settings)[0]
 
 
 RULES = [
-    ((HARMLESS,), "misleading", "idle", "not needed"),
-    ((CLOSE,), "undecided", "undecided", "too close"),
-    ((MATTERS, HARMLESS), "misleading", "hidden", "not through its pattern"),
-    ((MATTERS, CLOSE, HARMLESS, HARMLESS), "undecided", "hidden", "pattern too close"),
-    ((MATTERS, MATTERS, HARMLESS, HARMLESS), "faithful", "hidden", "through its pattern"),
-    ((MATTERS, MATTERS, HARMLESS, MATTERS), "faithful", "hidden", "through its pattern"),
-    ((MATTERS, MATTERS, MATTERS, HARMLESS), "faithful", "hidden", "through its pattern"),
-    ((MATTERS, MATTERS, CLOSE, HARMLESS), "faithful", "hidden", "through its pattern"),
-    ((MATTERS, MATTERS, HARMLESS, CLOSE), "faithful", "hidden", "through its pattern"),
-    ((MATTERS, MATTERS, MATTERS, MATTERS), "misleading", "hidden", "through something else"),
-    ((MATTERS, MATTERS, CLOSE, MATTERS), "undecided", "hidden", "reading too close"),
-    ((MATTERS, MATTERS, MATTERS, CLOSE), "undecided", "hidden", "reading too close"),
-    ((MATTERS, MATTERS, CLOSE, CLOSE), "undecided", "hidden", "reading too close"),
+    ((HARMLESS,), {}, "misleading", "idle", "not needed"),
+    ((CLOSE,), {}, "undecided", "undecided", "too close"),
+    ((MATTERS, HARMLESS, HARMLESS), {"uniform": HARMLESS}, "misleading", "hidden", "not through its pattern"),
+    ((MATTERS, HARMLESS, HARMLESS), {"resample": HARMLESS}, "misleading", "hidden", "only its range"),
+    ((MATTERS, HARMLESS, HARMLESS), {"wrong_key": HARMLESS}, "misleading", "hidden", "any key"),
+    ((MATTERS, HARMLESS, HARMLESS), {"uniform": CLOSE}, "undecided", "hidden", "uniform too close"),
+    ((MATTERS, HARMLESS, HARMLESS), {"resample": CLOSE}, "undecided", "hidden", "resample too close"),
+    ((MATTERS, HARMLESS, HARMLESS), {"wrong_key": CLOSE}, "undecided", "hidden", "wrong_key too close"),
+    ((MATTERS, CLOSE, CLOSE), {"uniform": CLOSE, "wrong_key": HARMLESS}, "misleading", "hidden", "any key"),
+    ((MATTERS, MATTERS, MATTERS), {"wrong_key": CLOSE}, "misleading", "hidden", "through something else"),
+    ((MATTERS, HARMLESS, HARMLESS), {}, "faithful", "hidden", "through its pattern"),
+    ((MATTERS, HARMLESS, MATTERS), {}, "faithful", "hidden", "through its pattern"),
+    ((MATTERS, MATTERS, HARMLESS), {}, "faithful", "hidden", "through its pattern"),
+    ((MATTERS, CLOSE, HARMLESS), {}, "faithful", "hidden", "through its pattern"),
+    ((MATTERS, HARMLESS, CLOSE), {}, "faithful", "hidden", "through its pattern"),
+    ((MATTERS, HARMLESS, CLOSE), {"zero": HARMLESS}, "faithful", "hidden", "through its pattern"),
+    ((MATTERS, MATTERS, MATTERS), {}, "misleading", "hidden", "through something else"),
+    ((MATTERS, CLOSE, MATTERS), {}, "undecided", "hidden", "reading too close"),
+    ((MATTERS, MATTERS, CLOSE), {}, "undecided", "hidden", "reading too close"),
+    ((MATTERS, CLOSE, CLOSE), {}, "undecided", "hidden", "reading too close"),
 ]
 
 
-@pytest.mark.parametrize(("known", "readable", "unreadable", "reason"), RULES)
-def test_every_verdict_rule(known, readable, unreadable, reason):
-    assert verdict_of(found(*known)) == Judged(readable, reason)
+@pytest.mark.parametrize(("known", "elsewhere", "readable", "unreadable", "reason"), RULES)
+def test_every_verdict_rule(known, elsewhere, readable, unreadable, reason):
+    assert verdict_of(found(*known, **elsewhere)) == Judged(readable, reason)
     without = reason if reason in ("not needed", "too close") else "needed"
-    assert verdict_of(found(*known[:2], "unknown", "unknown") if len(known) > 1 else found(*known), False) == Judged(
-        unreadable, without
-    )
+    untried = dict.fromkeys(("ideal", "read_part", "wrong_key"), "unknown")
+    assert verdict_of(found(known[0], **elsewhere | untried), False) == Judged(unreadable, without)
+
+
+def test_a_head_is_faithful_only_if_every_way_to_look_elsewhere_costs():
+    assert set(ELSEWHERE) == {"uniform", "resample", "wrong_key"}
+    for ways in itertools.product([MATTERS, HARMLESS, CLOSE], repeat=3):
+        given = verdict_of(found(MATTERS, HARMLESS, HARMLESS, **dict(zip(ELSEWHERE, ways, strict=True))))
+        assert (given.verdict == "faithful") == (set(ways) == {MATTERS})
+        assert (given.verdict == "misleading") == (HARMLESS in ways)
 
 
 def test_p_values_up_to_the_level_count():
@@ -74,41 +95,55 @@ def test_p_values_up_to_the_level_count():
 
 
 @pytest.mark.parametrize("readable", [True, False])
-@pytest.mark.parametrize("known", [rule[0] for rule in RULES])
+@pytest.mark.parametrize("known", [rule[:2] for rule in RULES])
 def test_redundant_partners_take_precedence_over_cancelling_ones(known, readable):
-    heads, p, (one, other) = [(0, 0)], found(*known), ((1, 1), (2, 0))
-    both = judge(heads, [readable], p, redundant={(0, 0): (one,)}, cancelled={(0, 0): (other,)}, alpha=ALPHA)
-    assert both == [Judged("redundant", "together", (one,))]
-    cancels = judge(heads, [readable], p, redundant={(5, 5): (one,)}, cancelled={(0, 0): (other,)}, alpha=ALPHA)
+    heads, p, (one, other) = [(0, 0)], found(*known[0], **known[1]), ((1, 1), (2, 0))
+    sets = SetFindings(redundant={(0, 0): (one,)}, cancelled={(0, 0): (other,)})
+    assert judge(heads, [readable], p, sets=sets, alpha=ALPHA) == [Judged("redundant", "together", (one,))]
+    sets = SetFindings(redundant={(5, 5): (one,)}, cancelled={(0, 0): (other,)})
+    cancels = judge(heads, [readable], p, sets=sets, alpha=ALPHA)
     assert cancels == [Judged("misleading" if readable else "idle", "cancelled", (other,))]
 
 
 @pytest.mark.parametrize("readable", [True, False])
+def test_an_undecided_set_leaves_its_heads_undecided(readable):
+    """A head is not called idle, or faithful, while a set that contains it may show the contrary."""
+    other = ((1, 1),)
+    maybe = SetFindings(maybe_redundant={(0, 0): other})
+    given = judge([(0, 0)], [readable], found(HARMLESS), sets=maybe, alpha=ALPHA)
+    assert given == [Judged("undecided", "together too close", other)]
+    maybe = SetFindings(maybe_cancelled={(0, 0): other})
+    given = judge([(0, 0)], [readable], found(MATTERS, HARMLESS, HARMLESS), sets=maybe, alpha=ALPHA)
+    assert given == [Judged("undecided", "cancelling too close", other)]
+
+
+@pytest.mark.parametrize("readable", [True, False])
 def test_no_head_of_a_model_at_chance_is_harmless(readable):
-    for known in (rule[0] for rule in RULES):
-        given = verdict_of(found(*known), readable, at_chance=True)
+    for known, elsewhere in (rule[:2] for rule in RULES):
+        given = verdict_of(found(*known, **elsewhere), readable, at_chance=True)
         if known[0] == MATTERS:
-            assert given == verdict_of(found(*known), readable)
+            assert given == verdict_of(found(*known, **elsewhere), readable)
         else:
             assert given == Judged("undecided", "nothing to lose")
 
 
 def test_each_head_has_its_own_p_values():
-    parts = [found(HARMLESS), found(MATTERS, HARMLESS), found(CLOSE)]
+    parts = [found(HARMLESS), found(MATTERS, uniform=HARMLESS), found(CLOSE)]
     p = PValues(
         *(
             {name: np.concatenate([getattr(one, kind)[name] for one in parts]) for name in JUDGED}
             for kind in ("matters", "harmless")
         )
     )
-    given = judge([(0, 0), (0, 1), (1, 0)], [False, True, True], p, redundant={}, cancelled={}, alpha=ALPHA)
+    given = judge([(0, 0), (0, 1), (1, 0)], [False, True, True], p, sets=SetFindings(), alpha=ALPHA)
     assert [one.verdict for one in given] == ["idle", "misleading", "undecided"]
 
 
 def test_every_verdict_and_every_reason_has_a_rule():
-    reached = {rule[1] for rule in RULES} | {rule[2] for rule in RULES} | {"redundant"}
+    reached = {rule[2] for rule in RULES} | {rule[3] for rule in RULES} | {"redundant"}
     assert reached == set(VERDICTS)
-    assert {rule[3] for rule in RULES} | {"needed", "together", "cancelled", "nothing to lose"} == set(REASONS)
+    of_sets = {"together", "cancelled", "together too close", "cancelling too close"}
+    assert {rule[4] for rule in RULES} | {"needed", "nothing to lose"} | of_sets == set(REASONS)
 
 
 # one family of tests
@@ -123,7 +158,7 @@ def drops(seed=0, n=120, heads=5, outcomes=2):
 def test_both_kinds_of_p_of_all_interventions_are_one_family():
     family = {"mean": drops(0), "uniform": drops(1), "sets": drops(2, heads=3)}
     asked, threshold = np.ones((120, 2)), np.array([0.1, 0.08])
-    result = p_values(family, asked, threshold)
+    result = raw_p_values(family, asked, threshold).corrected()
     raw = {}
     for name, drop in family.items():
         for head in range(drop.shape[1]):
@@ -140,8 +175,8 @@ def test_interventions_that_were_not_tried_are_not_in_the_family():
     asked, threshold = np.ones((120, 2)), np.array([0.1, 0.08])
     ideal = drops(1)
     ideal[:, [1, 3]] = np.nan
-    whole = p_values({"mean": drops(0), "ideal": ideal}, asked, threshold)
-    without = p_values({"mean": drops(0), "ideal": ideal[:, [0, 2, 4]]}, asked, threshold)
+    whole = raw_p_values({"mean": drops(0), "ideal": ideal}, asked, threshold).corrected()
+    without = raw_p_values({"mean": drops(0), "ideal": ideal[:, [0, 2, 4]]}, asked, threshold).corrected()
     for kind in ("matters", "harmless"):
         with_gaps, packed = getattr(whole, kind), getattr(without, kind)
         assert np.isnan(with_gaps["ideal"]).tolist() == [False, True, False, True, False]
@@ -152,7 +187,7 @@ def test_interventions_that_were_not_tried_are_not_in_the_family():
 def test_a_head_matters_by_one_outcome_and_is_harmless_by_all():
     drop = np.zeros((200, 1, 2))
     drop[:100, 0, 1] = 1
-    result = p_values({"mean": drop}, np.ones((200, 2)), np.array([0.1, 0.1]))
+    result = raw_p_values({"mean": drop}, np.ones((200, 2)), np.array([0.1, 0.1])).corrected()
     assert result.matters["mean"][0] < ALPHA
     assert result.harmless["mean"][0] == 1
 
@@ -162,28 +197,46 @@ def test_a_head_matters_by_one_outcome_and_is_harmless_by_all():
 PAIR, HEADS = ((0, 0), (1, 1)), [(0, 0), (0, 1), (1, 1)]
 
 
-def of_pair(matters, harmless, *, alone_matters=1.0, alone_harmless=1.0):
-    """p values of one pair, and of each of three heads alone."""
-    return PValues(
-        {"sets": np.array([matters]), "mean": np.full(3, alone_matters)},
-        {"sets": np.array([harmless]), "mean": np.full(3, alone_harmless)},
+def of_sets(kind, sets, matters, harmless, *, alone_matters=1.0, alone_harmless=1.0):
+    """Findings from p values of these sets, and of each of three heads alone."""
+    p = PValues(
+        {kind: np.array(matters), "mean": np.full(3, alone_matters)},
+        {kind: np.array(harmless), "mean": np.full(3, alone_harmless)},
     )
+    given = {"harmful": sets if kind == HARMFUL else (), "cancelling": sets if kind == CANCELLING else ()}
+    return set_findings(**given, p=p, heads=HEADS, alpha=ALPHA)
 
 
-@pytest.mark.parametrize("together", [SURE, OPEN])
+EACH_OTHER = {PAIR[0]: (PAIR[1],), PAIR[1]: (PAIR[0],)}
+
+
+@pytest.mark.parametrize("together", [MATTERS, HARMLESS, CLOSE])
 @pytest.mark.parametrize("alone", [SURE, OPEN])
-def test_redundant_heads_need_significance_for_the_pair_and_for_each(together, alone):
-    p = of_pair(together, 1.0, alone_harmless=alone)
-    partners = redundant_partners([PAIR], p, heads=HEADS, alpha=ALPHA)
-    assert partners == ({PAIR[0]: (PAIR[1],), PAIR[1]: (PAIR[0],)} if together == alone == SURE else {})
+def test_redundant_heads_need_significance_for_the_set_and_for_each(together, alone):
+    (matters,), (harmless,) = [P[together][:1], P[together][1:]]
+    findings = of_sets(HARMFUL, [PAIR], [matters], [harmless], alone_harmless=alone)
+    assert findings.redundant == (EACH_OTHER if (together, alone) == (MATTERS, SURE) else {})
+    assert findings.maybe_redundant == (EACH_OTHER if (together, alone) == (CLOSE, SURE) else {})
+    assert findings.cancelled == findings.maybe_cancelled == {}
 
 
-@pytest.mark.parametrize("together", [SURE, OPEN])
+@pytest.mark.parametrize("together", [MATTERS, HARMLESS, CLOSE])
 @pytest.mark.parametrize("alone", [SURE, OPEN])
 def test_cancelling_heads_matter_alone_and_not_together(together, alone):
-    p = of_pair(1.0, together, alone_matters=alone)
-    partners = cancelled_partners([PAIR], p, heads=HEADS, alpha=ALPHA)
-    assert partners == ({PAIR[0]: (PAIR[1],), PAIR[1]: (PAIR[0],)} if together == alone == SURE else {})
+    (matters,), (harmless,) = [P[together][:1], P[together][1:]]
+    findings = of_sets(CANCELLING, [PAIR], [matters], [harmless], alone_matters=alone)
+    assert findings.cancelled == (EACH_OTHER if (together, alone) == (HARMLESS, SURE) else {})
+    assert findings.maybe_cancelled == (EACH_OTHER if (together, alone) == (CLOSE, SURE) else {})
+    assert findings.redundant == findings.maybe_redundant == {}
+
+
+def test_partners_are_the_others_of_all_smallest_sets():
+    """Two of three heads are enough: every pair is needed together."""
+    pairs = list(itertools.combinations(HEADS, 2))
+    findings = of_sets(HARMFUL, [tuple(HEADS), *pairs], [SURE] * 4, [1.0] * 4, alone_harmless=SURE)
+    assert findings.redundant == {head: tuple(one for one in HEADS if one != head) for head in HEADS}
+    only = of_sets(HARMFUL, [tuple(HEADS), PAIR], [SURE] * 2, [1.0] * 2, alone_harmless=SURE)
+    assert only.redundant == {**EACH_OTHER, HEADS[1]: PAIR}
 
 
 # how many sequences it takes
@@ -199,7 +252,7 @@ ENOUGH = [
 def test_sequences_needed_is_the_smallest_sufficient_number(n_tests, threshold, alpha):
     def p_harmless(n):
         drop = np.zeros((n, n_tests // 2, 1))
-        return p_values({"mean": drop}, np.ones((n, 1)), np.array([threshold])).harmless["mean"]
+        return raw_p_values({"mean": drop}, np.ones((n, 1)), np.array([threshold])).corrected().harmless["mean"]
 
     n = sequences_needed(n_tests, alpha, threshold)
     assert (p_harmless(n) <= alpha).all()
@@ -208,23 +261,23 @@ def test_sequences_needed_is_the_smallest_sufficient_number(n_tests, threshold, 
 
 def test_sequences_needed_at_a_very_strict_level():
     n = sequences_needed(100, 1e-6, 0.1)
-    result = p_values({"mean": np.zeros((n, 50, 1))}, np.ones((n, 1)), np.array([0.1]))
+    result = raw_p_values({"mean": np.zeros((n, 50, 1))}, np.ones((n, 1)), np.array([0.1])).corrected()
     assert (result.harmless["mean"] <= 1e-6).all()
 
 
 # sentences
 
 
-def made_up(reason, *, label="association", p_ideal=1.0, drop=(0.25, 0.4), threshold=(0.1, 0.08)):
+def made_up(reason, *, label="association", p_ideal=1.0, drop=(0.25, 0.4), threshold=(0.1, 0.08), **given):
     """An audit of one head that got its verdict for this reason."""
     low, high = tuple(one - 0.125 for one in drop), tuple(one + 0.125 for one in drop)
-    cost = Cost(drop=drop, low=low, high=high, p_matters=1.0, p_harmless=1.0)
+    cost = Cost(drop=drop, low=low, high=high, p_matters=1.0, p_harmless=1.0, n=100)
     head = HeadVerdict(
         layer=0,
         head=3,
-        verdict="undecided",
+        verdict=given.pop("verdict", "misleading"),
         reason=reason,
-        partners=((1, 2), (3, 0)) if reason in ("together", "cancelled") else (),
+        partners=((1, 2), (3, 0)) if "together" in reason or "cancel" in reason else (),
         label=label,
         kind="association",
         score=0.5,
@@ -233,7 +286,9 @@ def made_up(reason, *, label="association", p_ideal=1.0, drop=(0.25, 0.4), thres
         p_label=0.5,
         value_weighted=0.5,
         moved=0.5,
+        needed=given.pop("needed", {"zero": None, "mean": None, "resample": None}),
         costs=dict.fromkeys(INTERVENTIONS, cost) | {"ideal": replace(cost, p_harmless=p_ideal)},
+        **given,
     )
     return AuditResult(
         heads=(head,),
@@ -243,6 +298,9 @@ def made_up(reason, *, label="association", p_ideal=1.0, drop=(0.25, 0.4), thres
         clean=np.array([1.0, 0.9]),
         threshold=np.array(threshold),
         sets=(),
+        exact=True,
+        largest_harmless=(),
+        smallest_harmful=(),
         warnings=(),
         alpha=ALPHA,
         n=100,
@@ -255,7 +313,7 @@ def test_every_reason_makes_a_sentence(reason, label):
     (sentence,) = made_up(reason, label=label).sentences()
     assert re.fullmatch(r"0\.3 looks [^{}]*[^{} .]\.", sentence)
     assert "  " not in sentence
-    assert ("1.2 and 3.0" in sentence) == (reason in ("together", "cancelled"))
+    assert ("1.2 and 3.0" in sentence) == ("together" in reason or "cancel" in reason)
     costs = "0.40 [0.28, 0.53] on second" in sentence  # of the outcome that suffers most
     assert costs == (reason != "nothing to lose")
     look = {"association": "association (0.50)", "uniform": "uniform", "unclassified": "no known kind (nearest"}[label]
@@ -273,8 +331,36 @@ def test_a_decoy_gets_a_but_and_an_idle_head_an_and():
 
 
 def test_the_sentence_gives_the_intervention_that_is_harmless():
-    assert "with the ideal pattern by" in made_up("through its pattern", p_ideal=SURE).sentences()[0]
-    assert "with all other attention spread evenly by" in made_up("through its pattern").sentences()[0]
+    assert "with the ideal pattern by less than 0.08" in made_up("through its pattern", p_ideal=SURE).sentences()[0]
+    assert "with all other attention spread evenly by less than 0.08" in made_up("through its pattern").sentences()[0]
+
+
+HARMLESS_REASONS = ("together", "not needed", "not through its pattern", "only its range", "any key")
+
+
+@pytest.mark.parametrize("reason", HARMLESS_REASONS)
+def test_a_sentence_says_what_was_shown_less_than_the_loss_that_counts(reason):
+    assert "by less than 0.08 (0.40 [0.28, 0.53] on second)" in made_up(reason).sentences()[0]
+
+
+def test_a_sentence_says_where_another_ablation_gives_another_answer():
+    """A head whose output never changes: its mean is its output, while zeros are not."""
+    needed = {"zero": True, "mean": False, "resample": False}
+    (sentence,) = made_up("not needed", needed=needed).sentences()
+    assert sentence.endswith("; it is needed with zeros in its place (0.40 [0.28, 0.53] on second).")
+    needed = {"zero": True, "mean": True, "resample": False}
+    (sentence,) = made_up("needed", needed=needed, label="uniform").sentences()
+    assert "; it is not needed with its output in another sequence in its place (0.40" in sentence
+    for same in ({"zero": None, "mean": True, "resample": True}, {"zero": True, "mean": None, "resample": False}):
+        assert "in its place" not in made_up("needed", needed=same).sentences()[0]
+
+
+def test_an_undecided_head_says_how_many_sequences_would_decide_it():
+    told = made_up("too close", verdict="undecided", n_to_decide=1234).sentences()[0]
+    assert told.endswith("and 0.08 counts; about 1,234 sequences would decide it.")
+    told = made_up("too close", verdict="undecided").sentences()[0]
+    assert told.endswith("; many more sequences would not decide it.")
+    assert "sequences" not in made_up("nothing to lose", verdict="undecided").sentences()[0]
 
 
 def test_words_for_heads_labels_and_costs():

@@ -377,7 +377,8 @@ def test_a_transformer_is_returned_unchanged():
 
 
 def test_twins_and_untrained_models_of_an_audit_may_be_bridges():
-    found = interp.audit(bridge_for("native"), SHORT, n=16, at_chance=True, other_seeds=[bridge_for("native", 1)])
+    others = [interp.audit(bridge_for("native", 1), SHORT, n=16, at_chance=True)]
+    found = interp.audit(bridge_for("native"), SHORT, n=16, at_chance=True).with_other_seeds(others)
     assert found.n_seeds == 1
     read = interp.classify_heads(bridge_for("native"), PADDED, n=16, untrained=bridge_for("native", 1))
     wanted = interp.classify_heads(bridge_for("native", 1), PADDED, n=16)

@@ -1,0 +1,102 @@
+"""Records of an audit: what an intervention costs, the verdict on a head with its evidence, and sets of heads."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from hooks.interventions.ablation_engine import Head
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Accuracy lost under one intervention, for each outcome that the audit judges by."""
+
+    drop: tuple[float, ...]
+    """Clean accuracy minus accuracy under the intervention, as a fraction."""
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    """Bounds of its 95 % interval; exact, so wider than zero where nothing was lost."""
+    p_matters: float | None = None
+    """p value (Holm) of "no outcome loses more than its threshold"; None if no verdict depends on the intervention."""
+    p_harmless: float | None = None
+    """p value (Holm) of "some outcome loses more than its threshold"."""
+    n: int
+    """Number of sequences."""
+
+    def worst(self, threshold: Float[np.ndarray, " outcome"]) -> int:
+        """Index of the outcome with the largest drop relative to its threshold."""
+        return int((np.array(self.drop) / threshold).argmax())
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadVerdict:
+    """Verdict on one head, with its evidence."""
+
+    layer: int
+    head: int
+    verdict: str
+    """faithful, misleading, hidden, idle, redundant or undecided."""
+    reason: str
+    """The rule that gave the verdict, a key of `REASONS`."""
+    partners: tuple[Head, ...]
+    """(layer, head) of heads that do the same work, or that cancel this one."""
+    label: str
+    """Label from `classify_heads`: a kind, uniform or unclassified."""
+    kind: str
+    """The label if it is a kind, else the kind with the highest score."""
+    score: float
+    """Attention on the keys of that kind: 0 at chance, 1 for all of it."""
+    score_low: float
+    score_high: float
+    """Bounds of its 95 % interval."""
+    p_label: float
+    """p value of the score (Holm, over all heads and kinds)."""
+    value_weighted: float
+    """The score with each key weighted by the norm of what the head writes from it."""
+    moved: float
+    """Mean over queries of the sum of those norms, weighted by attention."""
+    needed: Mapping[str, bool | None]
+    """Whether the model needs it, by what takes the place of its output (zero, mean, resample); None if undecided. The
+    verdict is about the mean: a head whose output never changes can be needed under zero and not under the mean."""
+    costs: Mapping[str, Cost]
+    """By intervention: zero, mean, resample; uniform, random_rows, ideal, read_part, wrong_key. The last three are
+    tried on heads with a label whose removal costs at least half a threshold."""
+    n_to_decide: int | None = None
+    """Number of sequences that would decide an undecided verdict, if further ones are like those so far; None if it is
+    decided, or if 250 times that number would not decide it."""
+    seeds_agree: float | None = None
+    """Fraction of the models of other seeds with a head of this label and verdict in this layer."""
+
+    @property
+    def place(self) -> Head:
+        """(layer, head)."""
+        return self.layer, self.head
+
+    @property
+    def readable(self) -> bool:
+        """Whether the label is a kind."""
+        return self.label == self.kind
+
+    def is_harmless(self, intervention: str, alpha: float) -> bool:
+        """Whether the intervention was tested, and shown to be harmless at a level."""
+        p = self.costs[intervention].p_harmless if intervention in self.costs else None
+        return p is not None and p <= alpha
+
+    @property
+    def n(self) -> int:
+        """Number of sequences behind the verdict."""
+        return self.costs["mean"].n
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetCost:
+    """Heads that were removed together, and what that costs."""
+
+    heads: tuple[Head, ...]
+    kind: Literal["harmful", "cancelling"]
+    """`harmful`: found by the search to be needed together, though none is needed alone; `cancelling`: found to be
+    harmless together, though some are needed alone."""
+    cost: Cost

@@ -1,0 +1,148 @@
+"""Evidence over several looks: p values with optional stopping, and the number of sequences that would decide a head."""
+
+import numpy as np
+import pytest
+
+import interp
+from interp.auditing.evidence import FIRST_LOOK, Evidence, planned_looks
+from interp.auditing.verdicts import CANCELLING, HARMFUL, JUDGED, SetFindings, judge, raw_p_values
+from interp.known_answers import known_answer
+
+ALPHA, BAR = 0.05, np.array([0.1])
+HEADS = [(0, 0), (0, 1), (0, 2)]
+
+
+def test_planned_looks():
+    assert planned_looks(100, 1024) == [100]
+    assert planned_looks("enough", 1024) == [256, 512, 1024]
+    assert planned_looks("enough", 700) == [256, 512, 700]
+    assert planned_looks("enough", 100) == [100]
+    for n, limit, words in ((7, 9, "n is 7; at least 8"), ("all", 9, "n is 'all'; give a number of sequences or"),
+                            ("enough", 7, "limit is 7; at least 8")):  # fmt: skip
+        with pytest.raises(ValueError, match=words):
+            planned_looks(n, limit)
+
+
+def losses(rate, n, seed):
+    """Answers lost by three heads under every intervention, one answer a sequence, and no sets."""
+    rng = np.random.default_rng(seed)
+    drop = {name: (rng.random((n, 3, 1)) < rate).astype(float) for name in JUDGED}
+    return drop | {name: np.zeros((n, 0, 1)) for name in (HARMFUL, CANCELLING)}
+
+
+def judged(p):
+    return judge(HEADS, [False] * 3, p, sets=SetFindings(), alpha=ALPHA)
+
+
+def test_one_look_gives_the_corrected_p_values():
+    drop = losses(0.3, 60, 0)
+    found = Evidence(BAR, 1)
+    found.add(drop, np.ones((60, 1)))
+    whole = raw_p_values({name: drop[name] for name in (*JUDGED, HARMFUL, CANCELLING)}, np.ones((60, 1)), BAR)
+    for kind in ("matters", "harmless"):
+        for name, values in getattr(whole.corrected(), kind).items():
+            np.testing.assert_array_equal(getattr(found.p, kind)[name], values)
+
+
+def test_a_p_value_is_the_smallest_so_far_times_the_number_of_looks():
+    """Every sequence of the first look loses an answer, no sequence of the second does."""
+    found = Evidence(BAR, 2)
+    first, second = losses(1.1, 40, 0), losses(0.0, 400, 1)
+    found.add(first, np.ones((40, 1)))
+    once = found.p.matters["mean"]
+    alone = raw_p_values({name: first[name] for name in (*JUDGED, HARMFUL, CANCELLING)}, np.ones((40, 1)), BAR)
+    tests = 2 * 3 * len(JUDGED)
+    matters = alone.matters["mean"]
+    # each of the true ones is multiplied by the number of tests with a p value at least as large
+    assert (once >= np.minimum(2 * matters, 1)).all()
+    assert (once <= np.minimum(2 * tests * matters, 1) + 1e-12).all()
+    found.add(second, np.ones((400, 1)))
+    assert found.n().tolist() == [440] * 3
+    assert (found.p.matters["mean"] <= once).all()
+
+
+def test_heads_that_are_left_out_keep_their_p_values_and_their_numbers():
+    found = Evidence(BAR, 2)
+    found.add(losses(0.3, 64, 0), np.ones((64, 1)))
+    before = found.p
+    more = losses(0.3, 64, 1)
+    for name in JUDGED:
+        more[name][:, 1:] = np.nan
+    found.add(more, np.ones((64, 1)))
+    assert found.n().tolist() == [128, 64, 64]
+    assert (found.p.matters["mean"][1:] <= before.matters["mean"][1:]).all()  # other tests may be decided since
+    drop, low, high = found.intervals("mean")
+    assert drop[0, 0] == pytest.approx(np.concatenate([losses(0.3, 64, s)["mean"][:, 0] for s in (0, 1)]).mean())
+    assert drop[1, 0] == pytest.approx(losses(0.3, 64, 0)["mean"][:, 1].mean())
+    assert (high - low)[0, 0] < (high - low)[1, 0]
+
+
+@pytest.mark.parametrize(("rate", "kind"), [(0.1, "matters"), (0.1, "harmless")])
+def test_the_level_holds_if_one_stops_at_the_first_significant_look(rate, kind):
+    """At a loss of exactly the threshold, both hypotheses are true."""
+    alarms, tries = 0, 150
+    for seed in range(tries):
+        found = Evidence(BAR, 3)
+        for look, n in enumerate((64, 64, 128)):
+            found.add(losses(rate, n, 1000 * seed + look), np.ones((n, 1)))
+            if any((getattr(found.p, kind)[name] <= ALPHA).any() for name in JUDGED):
+                alarms += 1
+                break
+    assert alarms <= tries * ALPHA + 3 * np.sqrt(tries * ALPHA * (1 - ALPHA))
+
+
+def test_the_number_that_would_decide_a_head_does():
+    """If further sequences are like those so far: the sample repeated that often decides, half of it does not."""
+    n, drop = 64, losses(0.0, 64, 0)
+    for name in JUDGED:
+        drop[name][:8, 0], drop[name][:5, 1], drop[name][:60, 2] = 1, 1, 1  # 12.5 %, 8 %, 94 %
+    found = Evidence(BAR, 1)
+    found.add(drop, np.ones((n, 1)))
+    few, more, none = found.n_to_decide(judged)
+    assert [one.verdict for one in judged(found.p)] == ["undecided", "undecided", "hidden"]
+    assert none is None
+    for at, enough in ((0, few), (1, more)):
+        for times, decided in ((enough / n * 1.02, True), (enough / n / 1.3, False)):
+            assert (judged(found.p_after(times))[at].verdict != "undecided") == decided
+    whole = 200
+    repeated = Evidence(BAR, 1)
+    repeated.add({name: np.repeat(values, whole, 0) for name, values in drop.items()}, np.ones((n * whole, 1)))
+    assert judged(repeated.p) == judged(found.p_after(float(whole)))
+
+
+def test_no_number_decides_a_loss_at_the_threshold():
+    drop = losses(0.0, 60, 0)
+    drop["mean"][:6, 0] = 1
+    found = Evidence(BAR, 1)
+    found.add(drop, np.ones((60, 1)))
+    assert found.n_to_decide(judged)[0] is None
+
+
+# audits
+
+
+@pytest.mark.parametrize(("alpha", "sizes"), [(1e-9, (256, 256)), (1e-12, (256, 1000)), (1e-18, (512, 1000))])
+def test_an_audit_continues_with_the_undecided_heads_until_the_limit(alpha, sizes):
+    """At levels so strict that one head needs more sequences than the other, or that no number is enough."""
+    known = known_answer("template same", 0)
+    found = interp.audit(known.model, known.task, n="enough", limit=1000, alpha=alpha)
+    assert found.n_looks == 3
+    assert tuple(sorted(head.n for head in found.heads)) == sizes
+    for head in found.heads:
+        assert head.verdict == (known.heads[head.place].truth if head.n < 1000 else "undecided")
+        assert all(cost.n == head.n for name, cost in head.costs.items() if name in JUDGED)
+    assert found.n == max(sizes)
+    counted = "256" if sizes == (256, 256) else f"{sizes[0]} to 1000"
+    assert f"{counted} sequences, level {alpha:g} (Holm, 3 looks)" in str(found)
+    assert found.to_dataframe()["n"].tolist() == [head.n for head in found.heads]
+
+
+def test_an_audit_that_needs_one_look_has_the_numbers_of_that_look():
+    known = known_answer("template copy, zero decoy", 0)
+    one, enough = (interp.audit(known.model, known.task, n=n) for n in (FIRST_LOOK, "enough"))
+    assert enough.n == one.n == FIRST_LOOK
+    for first, second in zip(one.heads, enough.heads, strict=True):
+        assert first.verdict == second.verdict
+        assert {name: cost.drop for name, cost in first.costs.items()} == {
+            name: cost.drop for name, cost in second.costs.items()
+        }
