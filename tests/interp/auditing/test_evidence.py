@@ -1,4 +1,4 @@
-"""Evidence over several looks: p values with optional stopping, and the number of sequences that would decide a head."""
+"""Evidence over several looks: p values under optional stopping, and the number of sequences that would decide."""
 
 import numpy as np
 import pytest
