@@ -39,6 +39,11 @@ class Registers:
     def __getitem__(self, name: str) -> slice:
         return slice(self._starts[name], self._starts[name] + self.sizes[name])
 
+    def after(self, first: int = 0, size: int = 1) -> slice:
+        """Some of the coordinates that a wider model has after all registers."""
+        start = self.d_model - 1 + first
+        return slice(start, start + size)
+
     @property
     def d_model(self) -> int:
         """Width of all registers, and of the coordinate that keeps the mean at zero."""

@@ -69,15 +69,24 @@ def copy_registers(task: Template) -> Registers:
 
 
 @torch.no_grad()
-def empty_copy(task: Template, *, n_heads: int, seed: int = 0) -> Transformer:
-    """A model of `template_copy` in float64 that embeds and reads out tokens, with heads of zero weights."""
+def empty_copy(task: Template, *, n_heads: int, n_layers: int = 1, seed: int = 0, more: int = 0) -> Transformer:
+    """A model of `template_copy` in float64 that embeds and reads out tokens, with heads of zero weights.
+
+    Args:
+        task: As in `template_copy`.
+        n_heads: Number of heads per layer.
+        n_layers: Number of layers.
+        seed: As in `template_copy`.
+        more: Number of additional coordinates of the stream, after all registers, and of each head.
+    """
     at = copy_registers(task)
     cfg = presets.template_copy(
         d_vocab=task.d_vocab,
         n_ctx=task.n_ctx,
-        d_model=at.d_model,
-        d_head=max(SCRAP, task.n_ctx),
+        d_model=at.d_model + more,
+        d_head=max(SCRAP, task.n_ctx) + more,
         n_heads=n_heads,
+        n_layers=n_layers,
         attn_scale=1.0,
         vo_identity=True,
     )
@@ -89,15 +98,16 @@ def empty_copy(task: Template, *, n_heads: int, seed: int = 0) -> Transformer:
 
 
 @torch.no_grad()
-def attend_to(model: Transformer, task: Template, head: int, place: Place) -> None:
+def attend_to(model: Transformer, task: Template, head: int, place: Place, *, layer: int = 0) -> None:
     """Let every position attend to another, by queries and keys of positions."""
-    at, attention, rows = copy_registers(task), model.block(0).attention, head_rows(model.block(0), head)
+    block = model.block(layer)
+    at, attention, rows = copy_registers(task), block.attention, head_rows(block, head)
     wanted = torch.tensor([place(here) for here in range(task.n_ctx)])
     attention.q.weight[rows][: task.n_ctx, at["position"]] = SHARP * torch.eye(task.n_ctx)[wanted].T.double()
     attention.k.weight[rows][: task.n_ctx, at["position"]] = torch.eye(task.n_ctx).double()
 
 
 @torch.no_grad()
-def write_symbol(model: Transformer, head: int, strength: float) -> None:
+def write_symbol(model: Transformer, head: int, strength: float, *, layer: int = 0) -> None:
     """Set b_h, the factor by which a head scales the vector it copies."""
-    cast(Tensor, model.block(0).attention.b)[head] = strength
+    cast(Tensor, model.block(layer).attention.b)[head] = strength

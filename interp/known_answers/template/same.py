@@ -32,6 +32,8 @@ SYMBOL_WIDTH = 64
 """Width of a symbol's vector."""
 SCRAP = 4
 """Number of coordinates that nothing reads."""
+GATED = 4.0
+"""Effect of a gate, relative to that of attention; marks vanish if it is closed by more than a quarter."""
 EQUAL, GATHER = 0, 0
 """Indices of the head that attends to equal symbols, in layer 0, and of the head that gathers marks, in layer 1."""
 
@@ -72,8 +74,15 @@ def same_registers(task: Template) -> Registers:
 
 
 @torch.no_grad()
-def empty_same(task: Template, *, n_heads: int, seed: int = 0) -> Transformer:
+def empty_same(task: Template, *, n_heads: int, seed: int = 0, more: int = 0, n_units: int = 0) -> Transformer:
     """A model of `template_same` in float64 that embeds tokens, with zero weights otherwise.
+
+    Args:
+        task: As in `template_same`.
+        n_heads: Number of heads per layer.
+        seed: As in `template_same`.
+        more: Number of additional coordinates of the stream, after all registers, and of each head.
+        n_units: Smallest number of units of each MLP.
 
     Raises:
         ValueError: labels that are tokens, or fixed tokens in strings.
@@ -87,9 +96,9 @@ def empty_same(task: Template, *, n_heads: int, seed: int = 0) -> Transformer:
         d_vocab=task.d_vocab,
         d_vocab_out=1,
         n_ctx=task.n_ctx,
-        d_model=at.d_model,
-        d_head=max(len(pairs), length + 2),
-        d_mlp=max(2 * len(pairs), len(task.labelled)),
+        d_model=at.d_model + more,
+        d_head=max(len(pairs), length + 2) + more,
+        d_mlp=max(2 * len(pairs), len(task.labelled), n_units),
         n_heads=n_heads,
         activation="relu",
         qk_identity=True,
@@ -171,27 +180,37 @@ def write_position(
 
 
 @torch.no_grad()
-def mark_pairs(model: Transformer, task: Template, *, between: tuple[float, float] | None = None) -> None:
+def mark_pairs(
+    model: Transformer, task: Template, *, between: tuple[float, float] | None = None, gate: slice | None = None
+) -> None:
     """MLP of layer 0: at position i, a mark for (i, j) if symbol j is equal.
 
     The mark rises from 0 to 1 `between` two amounts of attention to j. Default: 1 / length, as under uniform attention,
-    and 1 / (length - 1), as if all other symbols are equal.
+    and 1 / (length - 1), as if all other symbols are equal. With a `gate` there are twice the number of units, and
+    marks only where this coordinate is 1 or -1, and not if its magnitude is below 0.7.
     """
     at, mlp, length = same_registers(task), mlp_of(model.block(0)), _length(task)
     low, high = between or (1 / length, 1 / max(1, length - 1))
     steep = 1 / (high - low)
-    gate = steep * (2 + 2 * high)
-    for index, (here, there) in enumerate(_pairs(task)):
-        units = slice(2 * index, 2 * index + 2)
+    local = steep * (2 + 2 * high)
+    signs = (0.0,) if gate is None else (1.0, -1.0)
+    every = [(index, pair, sign) for sign in signs for index, pair in enumerate(_pairs(task))]
+    for unit, (index, (here, there), sign) in enumerate(every):
+        units = slice(2 * unit, 2 * unit + 2)
         mlp.w_in.weight[units, at["found"].start + there] = steep
-        mlp.w_in.weight[units, at["position"].start + here] = gate
-        bias_of(mlp.w_in)[units] = -steep * low - gate - torch.arange(2.0).double()
+        mlp.w_in.weight[units, at["position"].start + here] = local
+        bias_of(mlp.w_in)[units] = -steep * low - local - torch.arange(2.0).double()
+        if gate is not None:
+            mlp.w_in.weight[units, gate] = sign * GATED * steep
+            bias_of(mlp.w_in)[units] -= GATED * steep
         mlp.w_out.weight[at["marks"].start + index, units] = torch.tensor([1.0, -1.0]).double()
 
 
 @torch.no_grad()
-def finish_same(model: Transformer, task: Template, *, gather: Gather = "uniform") -> Transformer:
-    """Write layer 1 and the read-out, and balance the stream.
+def finish_same(
+    model: Transformer, task: Template, *, gather: Gather = "uniform", otherwise: float = 0.0
+) -> Transformer:
+    """Write layer 1 and the read-out, and balance the stream; `otherwise` is the answer if no template is recognised.
 
     Raises:
         ValueError: an unknown `gather`, or `previous` where the last symbol does not determine the label.
@@ -206,14 +225,14 @@ def finish_same(model: Transformer, task: Template, *, gather: Gather = "uniform
     block.attention.v.weight[rows][: len(pairs), at["marks"]] = torch.eye(len(pairs)).double()
     times = task.n_ctx if gather == "uniform" else 1
     block.attention.o.weight[:, rows][at["gathered"], : len(pairs)] = times * torch.eye(len(pairs)).double()
-    _identify_templates(model, task, gather)
+    _identify_templates(model, task, gather, otherwise)
     model.unembed.weight[0, at["answer"]] = 1
     set_identity_norms(model)
     balance(model)
     return model.eval()
 
 
-def _identify_templates(model: Transformer, task: Template, gather: Gather) -> None:
+def _identify_templates(model: Transformer, task: Template, gather: Gather, otherwise: float) -> None:
     """MLP of layer 1: the hidden unit of each template is 1 if exactly its pairs are marked, else 0.
 
     Marks below one half, such as those averaged over several tokens, do not activate it.
@@ -231,7 +250,8 @@ def _identify_templates(model: Transformer, task: Template, gather: Gather) -> N
         equal = torch.tensor(pairs)
         mlp.w_in.weight[unit, at["gathered"]] = torch.where(equal, 2.0, -2.0).double() * seen
         bias_of(mlp.w_in)[unit] = 1 - 2 * equal.sum()
-        mlp.w_out.weight[at["answer"], unit] = label
+        mlp.w_out.weight[at["answer"], unit] = label - otherwise
+    bias_of(mlp.w_out)[at["answer"]] = otherwise
 
 
 def _equal(task: Template) -> Bool[Tensor, "template pair"]:

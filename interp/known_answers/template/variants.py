@@ -4,76 +4,62 @@ Each function takes a generator, which determines the templates, the alphabets, 
 heads, and whatever its arguments do not.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
-from hooks import Transformer
-from hooks.interventions.ablation_engine import Head
 from hooks.modules.basic import check_choice
-from interp.known_answers.answers import HeadTruth, KnownAnswer, all_heads, draw, group_truth
-from interp.known_answers.craft.weights import Registers, balance, write_idle_head
+from interp.known_answers.answers import HeadTruth, KnownAnswer, group_truth
+from interp.known_answers.template.cancelling import CANCELLING
 from interp.known_answers.template.copy import (
     CONFIDENCE,
     attend_to,
     copied_from,
-    copy_registers,
-    empty_copy,
     write_symbol,
 )
 from interp.known_answers.template.same import (
     EQUAL,
-    GATHER,
-    Gather,
     attend_to_equal,
-    empty_same,
-    finish_same,
     mark_pairs,
-    same_registers,
     write_position,
 )
-from interp.tasks import Template
+from interp.known_answers.template.start import (
+    COPY_AFAR,
+    COPY_PREVIOUS,
+    finish_copy,
+    finish_same_answer,
+    start_copy,
+    start_same,
+)
 
 SameDecoy = Literal["zero", "constant", "cancelled"]
 CopyDecoy = Literal["zero", "cancelled"]
-SAME = (
-    ("aa -> +1", "ab -> -1"),
-    ("aba -> +1", "abb -> -1"),
-    ("aabb -> +1", "abab -> -1"),
-    ("aab -> -1", "aba -> 0", "abb -> +1"),
-    ("abcab -> +1", "abcba -> -1"),
-)
-"""Templates in which no symbol occurs three times, and the symbols equal to the last one determine the label."""
-COPY_PREVIOUS = (("ab -> a",), ("aba -> b",), ("abc -> b",), ("aab -> a", "abc -> b"))
-"""Templates whose label is the last symbol but one; a band of two positions on either side covers the whole string."""
-COPY_AFAR = (("abcd -> a",), ("abcde -> a",), ("abcdef -> a",))
 OFFSET = 0.5
 """Output of a head of constant values."""
 LOUD = 3.0
 """Output of each of two heads that cancel, relative to that of the head that works."""
 SIGNS = (1.0, -1.0, -1.0, 1.0, -1.0)
 """Signs of their output at each position: one of them alone is wrong at some positions."""
-MOST_IDLE = 2
 
 
 def same_plain(generator: torch.Generator) -> KnownAnswer:
     """Same or different: an a I head attends to the equal symbol, another head gathers the result at [CLS]."""
-    model, task, gather = _start_same(generator, extra=0)
+    model, task, gather = start_same(generator, extra=0)
     mark_pairs(model, task)
     found = HeadTruth(truth="faithful", looks="association")
-    return _finish_same("same or different", model, task, gather, {(0, EQUAL): found})
+    return finish_same_answer("same or different", model, task, gather, {(0, EQUAL): found})
 
 
 def same_redundant(generator: torch.Generator) -> KnownAnswer:
     """Two a I heads with equal output; one of them, with the mean of the other, is enough for the MLP."""
-    model, task, gather = _start_same(generator, extra=1)
+    model, task, gather = start_same(generator, extra=1)
     attend_to_equal(model, task, 1)
     write_position(model, task, 1)
     mark_pairs(model, task, between=(0.75, 0.95))
     heads = group_truth("redundant", "association", (0, 1))
-    return _finish_same("same or different, found twice", model, task, gather, heads)
+    return finish_same_answer("same or different, found twice", model, task, gather, heads)
 
 
 def same_decoy(generator: torch.Generator, *, decoy: SameDecoy = "zero") -> KnownAnswer:
@@ -90,7 +76,7 @@ def same_decoy(generator: torch.Generator, *, decoy: SameDecoy = "zero") -> Know
     """
     check_choice("decoy", decoy, SameDecoy)
     decoys = (1, 2) if decoy == "cancelled" else (1,)
-    model, task, gather = _start_same(generator, extra=len(decoys))
+    model, task, gather = start_same(generator, extra=len(decoys))
     length = len(task.labelled[0].tokens)
     signs = LOUD * torch.tensor(SIGNS[:length]).double()
     for head, gain in zip(decoys, (signs, -signs) if decoy == "cancelled" else (0 * signs,), strict=True):
@@ -103,25 +89,25 @@ def same_decoy(generator: torch.Generator, *, decoy: SameDecoy = "zero") -> Know
         (0, EQUAL): HeadTruth(truth="faithful", looks="association"),
         **group_truth("misleading", "association", decoys),
     }
-    return _finish_same(f"same or different, decoy {decoy}", model, task, gather, heads)
+    return finish_same_answer(f"same or different, decoy {decoy}", model, task, gather, heads)
 
 
 def copy_plain(generator: torch.Generator) -> KnownAnswer:
     """A b I head copies the last symbol but one."""
-    model, task = _start_copy(generator, COPY_PREVIOUS, extra=0)
+    model, task = start_copy(generator, COPY_PREVIOUS, extra=0)
     attend_to(model, task, 0, copied_from(task))
     write_symbol(model, 0, CONFIDENCE)
-    return _finish_copy("copy", model, task, {(0, 0): HeadTruth(truth="faithful", looks="previous")})
+    return finish_copy("copy", model, task, {(0, 0): HeadTruth(truth="faithful", looks="previous")})
 
 
 def copy_redundant(generator: torch.Generator) -> KnownAnswer:
     """Two b I heads copy the last symbol but one."""
-    model, task = _start_copy(generator, COPY_PREVIOUS, extra=1)
+    model, task = start_copy(generator, COPY_PREVIOUS, extra=1)
     for head in range(2):
         attend_to(model, task, head, copied_from(task))
         write_symbol(model, head, CONFIDENCE / 2)
     heads = group_truth("redundant", "previous", (0, 1))
-    return _finish_copy("copy, twice", model, task, heads)
+    return finish_copy("copy, twice", model, task, heads)
 
 
 def copy_hidden(generator: torch.Generator, *, decoy: bool = False) -> KnownAnswer:
@@ -129,22 +115,22 @@ def copy_hidden(generator: torch.Generator, *, decoy: bool = False) -> KnownAnsw
 
     With `decoy`, another head attends to the previous token and writes nothing.
     """
-    model, task = _start_copy(generator, COPY_AFAR, extra=int(decoy))
+    model, task = start_copy(generator, COPY_AFAR, extra=int(decoy))
     attend_to(model, task, 0, copied_from(task, relative=False))
     write_symbol(model, 0, CONFIDENCE)
     heads = {(0, 0): HeadTruth(truth="hidden")}
     if decoy:
         attend_to(model, task, 1, _before)
         heads |= group_truth("misleading", "previous", (1,))
-    return _finish_copy("copy the first" + ", decoy zero" * decoy, model, task, heads)
+    return finish_copy("copy the first" + ", decoy zero" * decoy, model, task, heads)
 
 
 def copy_misread(generator: torch.Generator) -> KnownAnswer:
     """A b I head copies the first symbol; only the last token attends there, all others to themselves."""
-    model, task = _start_copy(generator, COPY_AFAR, extra=0)
+    model, task = start_copy(generator, COPY_AFAR, extra=0)
     attend_to(model, task, 0, copied_from(task))
     write_symbol(model, 0, CONFIDENCE)
-    return _finish_copy("copy from afar", model, task, {(0, 0): HeadTruth(truth="misleading", looks="self")})
+    return finish_copy("copy from afar", model, task, {(0, 0): HeadTruth(truth="misleading", looks="self")})
 
 
 def copy_decoy(generator: torch.Generator, *, decoy: CopyDecoy = "zero") -> KnownAnswer:
@@ -160,14 +146,14 @@ def copy_decoy(generator: torch.Generator, *, decoy: CopyDecoy = "zero") -> Know
     """
     check_choice("decoy", decoy, CopyDecoy)
     decoys = (1, 2) if decoy == "cancelled" else (1,)
-    model, task = _start_copy(generator, COPY_PREVIOUS, extra=len(decoys))
+    model, task = start_copy(generator, COPY_PREVIOUS, extra=len(decoys))
     strengths = (CONFIDENCE, LOUD * CONFIDENCE, -LOUD * CONFIDENCE) if decoy == "cancelled" else (CONFIDENCE, 0.0)
     for head, strength in enumerate(strengths):
         attend_to(model, task, head, _itself if head and decoy == "cancelled" else copied_from(task))
         write_symbol(model, head, strength)
     looks = "self" if decoy == "cancelled" else "previous"
     heads = {(0, 0): HeadTruth(truth="faithful", looks="previous"), **group_truth("misleading", looks, decoys)}
-    return _finish_copy(f"copy, decoy {decoy}", model, task, heads)
+    return finish_copy(f"copy, decoy {decoy}", model, task, heads)
 
 
 TEMPLATE_ANSWERS: Mapping[str, Callable[[torch.Generator], KnownAnswer]] = {
@@ -183,6 +169,7 @@ TEMPLATE_ANSWERS: Mapping[str, Callable[[torch.Generator], KnownAnswer]] = {
     "copy, hidden": copy_hidden,
     "copy, hidden beside a decoy": partial(copy_hidden, decoy=True),
     "copy, misread": copy_misread,
+    **CANCELLING,
 }
 """Every variant by name."""
 
@@ -193,67 +180,3 @@ def _itself(place: int) -> int:
 
 def _before(place: int) -> int:
     return max(0, place - 1)
-
-
-def _task(generator: torch.Generator, families: Sequence[tuple[str, ...]]) -> Template:
-    templates = families[draw(generator, 0, len(families) - 1)]
-    sizes: dict[str, Any] = {split: draw(generator, 10, 30) for split in ("train", "validation", "test")}
-    return Template(templates=templates, **sizes)
-
-
-def _start_same(generator: torch.Generator, *, extra: int) -> tuple[Transformer, Template, Gather]:
-    """A model whose head 0.0 attends to the equal symbol, with `extra` empty heads and idle heads after it."""
-    task = _task(generator, SAME)
-    n_idle = draw(generator, 0, MOST_IDLE)
-    model = empty_same(task, n_heads=1 + extra + n_idle, seed=draw(generator, 0, 2**30))
-    attend_to_equal(model, task, EQUAL)
-    write_position(model, task, EQUAL)
-    at = same_registers(task)
-    _write_idle(model, at, [(0, 1 + extra + index) for index in range(n_idle)], generator)
-    _write_idle(model, at, [(1, head) for head in range(model.cfg.n_heads) if head != GATHER], generator)
-    return model, task, "previous" if draw(generator, 0, 1) else "uniform"
-
-
-def _finish_same(
-    name: str, model: Transformer, task: Template, gather: Gather, heads: dict[Head, HeadTruth]
-) -> KnownAnswer:
-    gathers = HeadTruth(truth="hidden") if gather == "uniform" else HeadTruth(truth="faithful", looks=gather)
-    finish_same(model, task, gather=gather)
-    return _answer(name, model, task, {**heads, (1, GATHER): gathers}, readable={"label": 2})
-
-
-def _start_copy(
-    generator: torch.Generator, families: Sequence[tuple[str, ...]], *, extra: int
-) -> tuple[Transformer, Template]:
-    """A model with empty heads, followed by idle ones."""
-    task = _task(generator, families)
-    n_idle = draw(generator, 0, MOST_IDLE)
-    model = empty_copy(task, n_heads=1 + extra + n_idle, seed=draw(generator, 0, 2**30))
-    idle = [(0, 1 + extra + index) for index in range(n_idle)]
-    _write_idle(model, copy_registers(task), idle, generator)
-    return model, task
-
-
-def _finish_copy(name: str, model: Transformer, task: Template, heads: dict[Head, HeadTruth]) -> KnownAnswer:
-    balance(model)
-    return _answer(name, model.eval(), task, heads)
-
-
-def _write_idle(model: Transformer, at: Registers, heads: Sequence[Head], generator: torch.Generator) -> None:
-    """Write idle heads, with random attention to symbols."""
-    for layer, head in heads:
-        block = model.block(layer)
-        write_idle_head(block, head, reads=at["symbol"], writes=at["scrap"], generator=generator, strength=0.5)
-
-
-def _answer(
-    name: str,
-    model: Transformer,
-    task: Template,
-    heads: Mapping[Head, HeadTruth],
-    readable: Mapping[str, int] | None = None,
-) -> KnownAnswer:
-    strings = ", ".join(str(one) for one in task.labelled)
-    return KnownAnswer(
-        name=f"{name} ({strings})", model=model, task=task, heads=all_heads(model, heads), readable=readable or {}
-    )
