@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from known_truth import COSTS, lost
+from known_truth import COSTS, check_looks, lost
+from planted_truth import check_truth
 
 from interp.known_answers.dyck.divided import DIVIDED, LEAST_SHARE, MOST_SHARE, dyck_divided
 from interp.known_answers.dyck.indirect import INDIRECT, dyck_constant, dyck_hops, dyck_magnitude
@@ -20,6 +21,13 @@ def written(answer, register, *, layer=0):
     batch = answer.task.sample(200, generator=torch.Generator().manual_seed(0), split="test")
     _, cache = answer.model.run_with_cache(batch.tokens)
     return batch, torch.einsum("bphe,hed->bphd", cache["z", layer], answer.model.blocks[layer].attn.W_O)[..., at]
+
+
+@pytest.mark.parametrize("name", [*DIVIDED, *INDIRECT])
+def test_the_truth_about_each_head(name):
+    answer = built(name)
+    check_looks(answer)
+    check_truth(answer)
 
 
 @pytest.mark.parametrize("name", ["stack, magnitude", "stack, magnitude of self"])

@@ -5,6 +5,7 @@ import torch
 from known_truth import check_looks, check_needs, check_patterns
 
 import interp
+from interp.known_answers.template.cancelling import CANCELLING
 from interp.known_answers.template.copy import copied_from, template_copy
 from interp.known_answers.template.same import same_registers, symbol_vectors, template_same
 from interp.known_answers.template.variants import TEMPLATE_ANSWERS, copy_decoy, same_decoy
@@ -120,7 +121,7 @@ def test_copy_raises_on_other_tasks(as_a_user):
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("name", TEMPLATE_ANSWERS)
+@pytest.mark.parametrize("name", [name for name in TEMPLATE_ANSWERS if name not in CANCELLING])
 def test_the_truth_about_each_head(name, seed):
     answer = TEMPLATE_ANSWERS[name](torch.Generator().manual_seed(seed))
     check_looks(answer)
