@@ -68,7 +68,8 @@ def dyck_constant(generator: torch.Generator, *, pattern: Literal["stack", "unif
         ValueError: an unknown pattern.
     """
     check_choice("pattern", pattern, Literal["stack", "uniform"])
-    truth = HeadTruth(truth="misleading" if LOOKS[pattern] else "idle", looks=LOOKS[pattern])
+    needed = {"zero": True, "mean": False, "resample": False}
+    truth = HeadTruth(truth="misleading" if LOOKS[pattern] else "idle", looks=LOOKS[pattern], needed=needed)
     return _gated(generator, f"constant of {pattern}", pattern, truth, constant=True)
 
 

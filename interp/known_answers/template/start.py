@@ -84,14 +84,17 @@ def finish_same_answer(
 
 def start_copy(
     generator: torch.Generator,
-    families: Sequence[tuple[str, ...]],
+    families: Sequence[tuple[str, ...]] | Template,
     *,
     extra: int,
     n_layers: int = 1,
     more: int = 0,
 ) -> tuple[Transformer, Template]:
-    """A model with 1 + `extra` empty heads per layer, followed by idle ones; `more` is as in `empty_copy`."""
-    task = random_template(generator, families)
+    """A model of a task, or of one of several families, with 1 + `extra` empty heads per layer, then idle ones.
+
+    `more` is as in `empty_copy`.
+    """
+    task = families if isinstance(families, Template) else random_template(generator, families)
     n_idle = draw(generator, 0, MOST_IDLE)
     sizes = {"n_heads": 1 + extra + n_idle, "n_layers": n_layers, "more": more}
     model = empty_copy(task, seed=draw(generator, 0, 2**30), **sizes)

@@ -19,6 +19,9 @@ from interp.known_answers.template.copy import (
     copied_from,
     write_symbol,
 )
+from interp.known_answers.template.count import COUNT
+from interp.known_answers.template.hops import HOPS
+from interp.known_answers.template.indirect import INDIRECT
 from interp.known_answers.template.same import (
     EQUAL,
     attend_to_equal,
@@ -170,6 +173,9 @@ TEMPLATE_ANSWERS: Mapping[str, Callable[[torch.Generator], KnownAnswer]] = {
     "copy, hidden beside a decoy": partial(copy_hidden, decoy=True),
     "copy, misread": copy_misread,
     **CANCELLING,
+    **INDIRECT,
+    **HOPS,
+    **COUNT,
 }
 """Every variant by name."""
 
