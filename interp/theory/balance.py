@@ -27,12 +27,12 @@ MOST_STRINGS = 1 << 20
 class BalanceResult(Result):
     """Balance violation for every query and pair of brackets. It is exact: nothing is sampled.
 
-    Axes: `query_depth` brackets open after the query, from 1; `query_type` type of the query; `pair_depth` depth of the
-    pair's opener, from 1; `pair_type` type of the pair.
+    Axes: `query_depth` brackets around the query's pair, from 1 (with mirrored pairs, those open after the query);
+    `query_type` type of the query; `pair_depth` depth of the pair's opener, from 1; `pair_type` type of the pair.
     """
 
     pairing: str
-    """`mirrored`, or `released` for the pairing in the paper's code."""
+    """`mirrored`, or `released` for the pairs and queries in the paper's code."""
     ratio: Float[np.ndarray, "query_depth query_type pair_depth pair_type"]
     """S / P: contribution of a matched pair over the least signal. 0 is balanced; there is no upper limit."""
     bounded: Float[np.ndarray, "query_depth query_type pair_depth pair_type"]
@@ -43,7 +43,8 @@ class BalanceResult(Result):
     signal: Float[np.ndarray, "query_depth query_type"]
     """P, in units of the unnormalised attention output."""
     released: float
-    """Average of the released code: mean over queries of the largest S over the least norm of any open string."""
+    """Average of the released code: mean over queries of the largest S over the least norm of any open string. With
+    `released` pairs it is the figure that the code prints."""
 
     @property
     def violation(self) -> float:
@@ -75,7 +76,7 @@ class BalanceResult(Result):
         return heatmaps(
             {f"pair type {kind}": values for kind, values in enumerate(maps)},
             x=[str(depth + 1) for depth in range(maps.shape[2])],
-            x_title="brackets open after the query",
+            x_title="brackets around the query's pair",
             y_title="depth of the pair",
             title=f"balance violation S / P, {self.pairing}, mean {self.violation:.3f}",
             value="S / P",
@@ -110,24 +111,26 @@ def balance_violation(model: Transformer, task: Dyck, *, pairing: Pairing = "mir
         model: A model of one layer with one head over embeddings of (bracket, depth) (`presets.dyck_minimal`). Not
             changed.
         task: The language.
-        pairing: `mirrored` pairs an opener at depth d' with the closer after which d' - 1 brackets are open. `released`
-            pairs the openers of a nest with its closers in text order, as the paper's released code does.
+        pairing: How openers and closers are paired. `mirrored`, the definition: an opener at depth d' with the closer
+            after which d' - 1 brackets are open. `released`, as the paper's code does it: see below.
 
     Raises:
         ValueError: an unknown pairing, a model of another form, a language other than the model's, or one with a single
             type or depth 1, which has no prefixes to distinguish.
 
-    Source: bounded Dyck (arXiv:2312.01429) Eq. 12-17, Theorem 2; released averaging from its code. Differs: the mean is
-    over all queries and pairs; `bounded` and `decision` are ours.
+    Source: bounded Dyck (arXiv:2312.01429) Eq. 12-17, Theorem 2. Differs: the mean is over all queries and pairs;
+    `bounded` and `decision` are ours. `released`: the paper's code (its `balance_variation`), generalised to k types.
+    It differs from the definition in three places. (1) In a nest of D openers and D closers it pairs the i-th opener
+    with the i-th closer of the text: depth d' with the closer after which D - d' are open, in S, in the pair of type j
+    inside P, and in the query, so the query with d brackets around its pair is the closer after which D - 1 - d are
+    open. (2) P is the least norm over all open strings, not over those whose last type differs. (3) It averages the
+    largest S of each query. `released` in the result does all three; `ratio` and what follows from it only the first.
     """
     check_choice("pairing", pairing, Pairing)
     prepare_model(model, "balance_violation")
     _check(model, task)
-    terms = _terms(model, task)
-    depth = torch.arange(1, task.max_depth + 1)
-    left_open = depth - 1 if pairing == "mirrored" else task.max_depth - depth
-    opens = terms.opens  # (query_depth, query_type, pair_depth, pair_type, d_model)
-    closes = terms.closes[:, :, left_open]
+    terms = _terms(model, task, pairing)
+    opens, closes = terms.opens, terms.closes  # (query_depth, query_type, pair_depth, pair_type, d_model)
     together = opens + closes
     size = together.norm(dim=-1)
     parts = opens.norm(dim=-1) + closes.norm(dim=-1)
@@ -152,17 +155,18 @@ class _Terms:
     opens: Float[Tensor, "query_depth query_type depth type d_model"]
     """Openers, by depth 1 to D."""
     closes: Float[Tensor, "query_depth query_type depth type d_model"]
-    """Closers, by depth after the closer, 0 to D - 1."""
+    """Closers, by depth of the opener that they are paired with, 1 to D."""
 
 
-def _terms(model: Transformer, task: Dyck) -> _Terms:
+def _terms(model: Transformer, task: Dyck, pairing: Pairing) -> _Terms:
     k, deepest = task.n_types, task.max_depth
     kind, depth = torch.arange(k), torch.arange(1, deepest + 1)[:, None]
     row = model.cfg.embedding.row  # pyright: ignore[reportOptionalMemberAccess]  # checked
     table = model.embed.weight.double()  # pyright: ignore[reportAttributeAccessIssue]
-    opens, closes = table[row(opener(0) + 2 * kind, depth)], table[row(closer(0) + 2 * kind, depth - 1)]
+    left_open = depth - 1 if pairing == "mirrored" else deepest - depth
+    opens, closes = table[row(opener(0) + 2 * kind, depth)], table[row(closer(0) + 2 * kind, left_open)]
     keys = torch.cat([table[row(START, 0)][None], opens.flatten(0, 1), closes.flatten(0, 1)])
-    queries = closes[1:].flatten(0, 1)  # at least one bracket is open
+    queries = closes[1:].flatten(0, 1)  # at least one bracket around their pairs
     attention = model.block(0).attention
 
     def apply(name: str, x: Tensor) -> Tensor:
@@ -191,7 +195,7 @@ def _signals(terms: _Terms, task: Dyck) -> tuple[Float[Tensor, "query_depth quer
     signal = torch.empty(task.max_depth - 1, k, dtype=torch.float64)
     least = torch.empty_like(signal)
     for index in range(task.max_depth - 1):
-        d = index + 1  # brackets open after the query
+        d = index + 1  # brackets around the query's pair
         for j in range(k):
             total = terms.start[index, j] + terms.opens[index, j, d, j] + terms.closes[index, j, d, j]
             sums = total[None]

@@ -1,4 +1,7 @@
-"""Balance violation: zero for balanced models, linear in a planted imbalance, equal to a loop over Eq. 12-17."""
+"""Balance violation: zero for balanced models, linear in a planted imbalance, equal to a loop over Eq. 12-17.
+
+With released pairs: equal to a loop over the positions of the probe string of the released code.
+"""
 
 from dataclasses import replace
 from itertools import product
@@ -29,7 +32,7 @@ def minimal(task, seed=0, **sizes):
     return model
 
 
-def by_loops(model, task, pairing="mirrored"):
+def by_loops(model, task):
     """Eq. 12-17, one query, key and string at a time, from the model's own weights."""
     attention, states = model.block(0).attention, model.cfg.embedding
     table = states.table(model.cfg.d_model).double()
@@ -53,24 +56,111 @@ def by_loops(model, task, pairing="mirrored"):
         signal = min(norm for types, norm in best.items() if types[-1] != least[-1])
         sizes = []
         for depth, i in product(range(1, task.max_depth + 1), range(task.n_types)):
-            after = depth - 1 if pairing == "mirrored" else task.max_depth - depth
-            size = float((u(query, (opener(i), depth)) + u(query, (closer(i), after))).norm().detach())
+            size = float((u(query, (opener(i), depth)) + u(query, (closer(i), depth - 1))).norm().detach())
             ratio[d - 1, j, depth - 1, i] = size / signal
             sizes.append(size)
         released.append(max(sizes) / best[least])
     return ratio, float(np.mean(released))
 
 
-@pytest.mark.parametrize("pairing", ["mirrored", "released"])
+def by_positions(model, task):
+    """Figure of the released code: one position of its probe string at a time, no causal mask, softmax and all.
+
+    The probe is the start, then for each type a nest of all depths. Position i of a nest's closers is taken to close
+    position i of its openers; queries are the closers at positions 1 and later.
+    """
+    attention, states, deepest = model.block(0).attention, model.cfg.embedding, task.max_depth
+    tokens, depths = [START], [0]
+    for kind in range(task.n_types):
+        tokens += [opener(kind)] * deepest + [closer(kind)] * deepest
+        depths += [*range(1, deepest + 1), *range(deepest - 1, -1, -1)]
+    table = states.table(model.cfg.d_model).double()
+    x = torch.stack([table[states.row(token, depth)] for token, depth in zip(tokens, depths, strict=True)])
+    scores = (x @ attention.q.weight.double().T) @ (x @ attention.k.weight.double().T).T / model.cfg.attn_scale
+    pattern = scores.softmax(-1)
+    values = x @ attention.v.weight.double().T @ attention.o.weight.double().T
+    values = values - values.mean(1, keepdim=True)
+
+    def opens(kind, at):
+        return 1 + 2 * deepest * kind + at
+
+    def closes(kind, at):
+        return opens(kind, at) + deepest
+
+    figures = []
+    pattern, values = pattern.detach(), values.detach()
+    for kind, at in product(range(task.n_types), range(1, deepest)):
+        row = pattern[closes(kind, at)][:, None] * values  # what each position adds
+        pairs = [row[opens(t, i)] + row[closes(t, i)] for t in range(task.n_types) for i in range(deepest)]
+        strings = [
+            row[0] + row[opens(kind, at)] + row[closes(kind, at)] + sum(row[opens(t, i)] for i, t in enumerate(types))
+            for types in product(range(task.n_types), repeat=at)
+        ]
+        figures.append(float(max(one.norm() for one in pairs) / min(one.norm() for one in strings)))
+    return np.mean(figures)
+
+
 @pytest.mark.parametrize("language", [Dyck(), Dyck(n_types=3, max_depth=3)])
-def test_violation_equals_a_loop_over_queries_and_pairs(language, pairing):
+def test_violation_equals_a_loop_over_queries_and_pairs(language):
     model = minimal(language)
-    found = balance_violation(model, language, pairing=pairing)
-    ratio, released = by_loops(model, language, pairing)
+    found = balance_violation(model, language)
+    ratio, released = by_loops(model, language)
     np.testing.assert_allclose(found.ratio, ratio, rtol=1e-10)
     assert found.released == pytest.approx(released, rel=1e-10)
     assert found.violation == pytest.approx(ratio.mean())
     assert found.n == ratio.size
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("n_types", "max_depth"), [(2, 2), (2, 4), (2, 5), (3, 3)])
+def test_released_pairs_give_the_figure_of_a_loop_over_the_probe_string(n_types, max_depth, seed):
+    language = Dyck(n_types=n_types, max_depth=max_depth)
+    model = minimal(language, seed)
+    expected = by_positions(model, language)
+    assert balance_violation(model, language, pairing="released").released == pytest.approx(expected, rel=1e-10)
+    assert abs(balance_violation(model, language).released / expected - 1) > 1e-3  # the definition has another value
+
+
+@pytest.fixture
+def by_hand():
+    """Two types, depth 2. Orthogonal x_0, x_1 of norm 1 and s of norm 3; the start adds s, an opener at depth d adds
+    d x_t, and its own closer subtracts it. A closer after which nothing is open attends twice to openers at depth 1.
+    """
+    task = Dyck(n_types=2, max_depth=2)
+    model = Transformer(interp.config_for(task, "dyck_minimal")).double()
+    states, attention = model.cfg.embedding, model.block(0).attention
+    x = torch.zeros(3, model.cfg.d_model, dtype=torch.float64)
+    x[[0, 1, 2], [0, 2, 4]], x[[0, 1, 2], [1, 3, 5]] = 0.5**0.5, -(0.5**0.5)  # mean 0, norm 1
+    table = states.table(model.cfg.d_model).double()
+    q, k, v = torch.zeros(3, len(table), model.cfg.d_model, dtype=torch.float64)
+    v[states.row(START, 0)] = 3 * x[2]
+    for kind, depth in product((0, 1), (1, 2)):
+        v[states.row(opener(kind), depth)] = depth * x[kind]
+        v[states.row(closer(kind), depth - 1)] = -depth * x[kind]
+    for kind in (0, 1):
+        q[states.row(closer(kind), 0), 0] = model.cfg.attn_scale * np.log(2)
+        k[states.row(opener(kind), 1), 0] = 1
+    with torch.no_grad():
+        for name, wanted in zip("qkv", (q, k, v), strict=True):
+            getattr(attention, name).weight.copy_((table.T @ wanted).T)  # rows of the table are one-hot
+    return task, model
+
+
+def test_mirrored_and_released_pairs_on_a_model_computed_by_hand(by_hand):
+    """Mirrored: each pair sums to 0. Released, whose only query of type j is the closer after which nothing is open:
+    S is |2 x_i - 2 x_i| = 0 at depth 1 and |2 x_i - x_i| = 1 at depth 2; the string with t open is
+    s + 2 x_t + 2 x_j - x_j, squared norm 9 + 9 for t = j and 9 + 4 + 1 otherwise.
+    """
+    task, model = by_hand
+    mirrored = balance_violation(model, task)
+    assert (mirrored.violation, mirrored.released) == pytest.approx((0, 0), abs=1e-9)
+    np.testing.assert_allclose(mirrored.signal, 10**0.5)  # s + x_t + 2 x_j - 2 x_j
+    found = balance_violation(model, task, pairing="released")
+    assert found.released == pytest.approx(1 / 14**0.5)
+    assert found.released == pytest.approx(by_positions(model, task))
+    np.testing.assert_allclose(found.ratio[0, :, 0], 0, atol=1e-9)
+    np.testing.assert_allclose(found.ratio[0, :, 1], 1 / 18**0.5)  # Eq. 17: the least of the other last type
+    np.testing.assert_allclose(found.signal, 18**0.5 / 2)  # the largest score, log 2, is subtracted
 
 
 def test_terms_sum_to_the_direction_of_the_attention_output(task):
@@ -81,7 +171,7 @@ def test_terms_sum_to_the_direction_of_the_attention_output(task):
     attended = cache["attn_out", 0][0, -1]
     from interp.theory.balance import _terms
 
-    terms = _terms(model, task)
+    terms = _terms(model, task, "mirrored")
     d = 1  # ( is open; the query is ] after [ () ]
     j = 1
     total = terms.start[d - 1, j] + terms.opens[d - 1, j, 0, 0]  # (
@@ -110,12 +200,9 @@ def test_uniform_attention_is_balanced_exactly(task):
     assert balance_violation(balanced_dyck(task), task).released == 0
 
 
-def test_released_pairing_differs_from_mirrored(task):
-    model = balanced_dyck(task)
-    assert balance_violation(model, task, pairing="released").violation > 0.1
-    found = [balance_violation(minimal(task), task, pairing=pairing) for pairing in ("mirrored", "released")]
-    assert found[0].violation != found[1].violation
-    np.testing.assert_allclose(found[0].signal, found[1].signal)
+def test_released_pairs_are_unbalanced_where_matched_pairs_are_balanced(task):
+    assert balance_violation(balanced_dyck(task), task, pairing="released").violation > 0.1
+    assert balance_violation(balanced_dyck(task), task, pairing="released").released > 0.1
 
 
 def test_large_scores_do_not_overflow(task):
@@ -149,7 +236,7 @@ def test_decision_is_a_ratio_of_logit_differences(task):
     found = balance_violation(model, task)
     from interp.theory.balance import _terms
 
-    terms = _terms(model, task)
+    terms = _terms(model, task, "mirrored")
     gain = model.block(0).norm_1.weight.double()
     reader = (model.unembed.weight[closer(0)].double() - model.unembed.weight[closer(1)].double()) * gain
     reader = reader - reader.mean()
