@@ -76,7 +76,7 @@ class BalanceResult(Result):
         return heatmaps(
             {f"pair type {kind}": values for kind, values in enumerate(maps)},
             x=[str(depth + 1) for depth in range(maps.shape[2])],
-            x_title="brackets around the query's pair",
+            x_title="brackets around the query",
             y_title="depth of the pair",
             title=f"balance violation S / P, {self.pairing}, mean {self.violation:.3f}",
             value="S / P",
