@@ -53,7 +53,8 @@ def audit(
     The verdicts are faithful, misleading, hidden, idle, redundant and undecided. For each head the audit measures what
     it looks like (`classify_heads`); the same weighted by the norm of what it writes; and the accuracy lost when its
     output is replaced by zero, its mean, or another sequence's, or its pattern by a uniform one, a random one, the
-    ideal map of its kind, only the part of it that its label describes, or one wrong key. It searches for sets of heads
+    ideal map of its kind, only the part of it that its label describes, or one wrong key, or what it reads at the keys
+    of its kind by what such keys of other sequences hold. It searches for sets of heads
     that are needed together though none is alone, and for sets that are harmless though some are needed alone.
     docs/audit.md states every rule and threshold. Models of other seeds: `AuditResult.with_other_seeds`.
 

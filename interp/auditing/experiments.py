@@ -7,16 +7,20 @@ from functools import cached_property
 import numpy as np
 import torch
 from jaxtyping import Float
+from torch import Tensor
 
 from hooks.interventions.ablation_engine import AblationEngine, Head, Net, every_head
-from interp.auditing.patterns import PATTERNS, READINGS, new_patterns
+from interp.auditing.contents import Pool, other_read, random_numbers, values_at_related_keys
+from interp.auditing.patterns import LABEL_PATTERNS, PATTERNS, new_patterns
 from interp.core.activations import chunks
 from interp.heads.kinds import relations_of
-from interp.heads.methods import REMOVALS, ReplacementOf, replacements
+from interp.heads.methods import REMOVALS, ReplacementOf, reference_batch, replacements
 from interp.tasks.base import Batch, Score, Task
 
 TOKENS_PER_CHUNK = 1536
-INTERVENTIONS = (*REMOVALS, *PATTERNS)
+READINGS = (*LABEL_PATTERNS, "other_read")
+"""Interventions that test a label."""
+INTERVENTIONS = (*REMOVALS, *PATTERNS, "other_read")
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,7 @@ class HeadExperiments:
     """Number of sequences in earlier batches; with it, the draws for this batch are others than for those."""
 
     _removals: dict[str, ReplacementOf] = field(init=False, default_factory=dict)
+    _values: dict[tuple[str, int], Tensor] = field(init=False, default_factory=dict)
 
     @property
     def heads(self) -> list[Head]:
@@ -64,6 +69,16 @@ class HeadExperiments:
                 method, self.model, self.task, self.batch, seed=self.seed, first=self.first
             )
         return self._removals[method]
+
+    def _pool(self, labels: Mapping[Head, str]) -> Pool:
+        """Values at related keys of other sequences, for each kind and layer of a label."""
+        missing = {head: kind for head, kind in labels.items() if (kind, head[0]) not in self._values}
+        if missing:
+            batch = reference_batch(self.task, self.seed)
+            related = relations_of(self.task, batch, sorted(set(missing.values())))
+            parts = HeadExperiments(self.model, self.task, batch, self.seed).parts()
+            self._values |= values_at_related_keys(parts, related, missing, seed=self.seed)
+        return self._values
 
     def parts(self) -> Iterable[tuple[Batch, slice, AblationEngine]]:
         """Parts of the batch, each with its rows and an ablation engine."""
@@ -120,6 +135,7 @@ class HeadExperiments:
         """Right answers lost under each of these interventions, and answers scored."""
         kinds = sorted(set(labels.values()))
         related = relations_of(self.task, self.batch, kinds) if kinds else {}
+        usual = {kind: self.batch.tokens[relation.any(1)].unique() for kind, relation in related.items()}
         n_outcomes = len(self.task.outcomes)
         drop = {name: np.full((len(self.batch), len(self.heads), n_outcomes), np.nan) for name in names}
         total = np.empty((len(self.batch), n_outcomes))
@@ -127,8 +143,13 @@ class HeadExperiments:
             clean = self.task.score(engine.logits, part)
             right, total[rows] = clean.right.double(), clean.total.double().numpy()
             here = {kind: relation[rows] for kind, relation in related.items()}
-            changes = new_patterns(self.model, part, here, labels, seed=self.seed, first=self.first + rows.start)
+            changes = new_patterns(
+                self.model, part, here, labels, usual=usual, seed=self.seed, first=self.first + rows.start
+            )
             changes |= {name: self._removal(name)(rows) for name in REMOVALS if name in names}
+            if "other_read" in names:
+                drawn = random_numbers(part, self.seed, self.first + rows.start)
+                changes["other_read"] = other_read(self._pool(labels), here, labels, drawn)
             for name in names:
                 for head, logits in engine.each_head(changes[name], chosen):
                     after = self.task.score(logits, part).right.double()

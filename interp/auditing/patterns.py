@@ -7,7 +7,7 @@ rows affect no test of the label; for other heads, all rows.
 from collections.abc import Callable, Mapping
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks.interventions.ablation_engine import Head, Net
@@ -16,9 +16,9 @@ from interp.core.verbs import visible_keys
 from interp.heads.methods import normalised, random_weights
 from interp.tasks.base import Batch
 
-READINGS = ("ideal", "read_part", "wrong_key")
+LABEL_PATTERNS = ("ideal", "read_part", "wrong_key")
 """Patterns that test a label: `ideal_rows`, `read_part_rows`, `wrong_key_rows`."""
-PATTERNS = ("uniform", "random_rows", *READINGS)
+PATTERNS = ("uniform", "random_rows", *LABEL_PATTERNS)
 
 NewRows = Callable[[Float[Tensor, "batch query key"], str | None], Float[Tensor, "batch query key"]]
 """The new pattern of one head, from its own and its label."""
@@ -26,7 +26,7 @@ NewRows = Callable[[Float[Tensor, "batch query key"], str | None], Float[Tensor,
 
 def new_patterns(
     model: Net, part: Batch, related: Mapping[str, Bool[Tensor, "batch query key"]], labels: Mapping[Head, str],
-    *, seed: int, first: int,
+    *, usual: Mapping[str, Int[Tensor, " token"]], seed: int, first: int,
 ) -> dict[str, Replacement]:  # fmt: skip
     """Replacement patterns for a part of a batch, by name.
 
@@ -35,6 +35,7 @@ def new_patterns(
         part: The part of the batch.
         related: Related keys of each query, for every kind that is a label.
         labels: Kind that each labelled head is labelled with.
+        usual: Tokens at related keys of the whole batch, for every kind that is a label.
         seed: Decides the random rows and keys of a sequence, together with its index in the whole batch.
         first: Index of the part's first sequence in the whole batch.
     """
@@ -51,15 +52,18 @@ def new_patterns(
 
         return rows
 
-    def reading(rows: Callable[[Tensor, Tensor], Tensor]) -> NewRows:
-        return lambda pattern, kind: pattern if kind is None else rows(pattern, seen[kind])
+    def reading(rows: Callable[[Tensor, str], Tensor]) -> NewRows:
+        return lambda pattern, kind: pattern if kind is None else rows(pattern, kind)
+
+    def wrong_key(pattern: Tensor, kind: str) -> Tensor:
+        return wrong_key_rows(pattern, seen[kind], allowed, torch.isin(part.tokens, usual[kind]), random)
 
     rows: dict[str, NewRows] = {
         "uniform": on_described(uniform),
         "random_rows": on_described(random_rows),
-        "ideal": reading(ideal_rows),
-        "read_part": reading(lambda pattern, keys: read_part_rows(pattern, keys, allowed)),
-        "wrong_key": reading(lambda pattern, keys: wrong_key_rows(pattern, keys, allowed, random)),
+        "ideal": reading(lambda pattern, kind: ideal_rows(pattern, seen[kind])),
+        "read_part": reading(lambda pattern, kind: read_part_rows(pattern, seen[kind], allowed)),
+        "wrong_key": reading(wrong_key),
     }
     return {name: _for_each_head(model, labels, one) for name, one in rows.items()}
 
@@ -98,22 +102,23 @@ def wrong_key_rows(
     pattern: Float[Tensor, "batch query key"],
     related: Bool[Tensor, "batch query key"],
     allowed: Bool[Tensor, "batch query key"],
+    usual: Bool[Tensor, "batch key"],
     random: Float[Tensor, "batch query key"],
 ) -> Float[Tensor, "batch query key"]:
     """All attention on one random key that is not related to the query.
 
-    It is drawn among keys that are related to other queries of the sequence, if there are any: what a head finds there
-    is of the kind that it usually brings, so that only the choice of the key is wrong. Otherwise it is drawn among all
-    unrelated keys.
+    It is drawn among the usual keys, if the query may see an unrelated one: what a head finds there is of the kind that
+    it usually brings, so that only the choice of the key is wrong. Otherwise it is drawn among all unrelated keys.
 
     Args:
         pattern: The head's own pattern.
         related: Related keys of each query, all of them visible.
         allowed: Visible keys of each query.
+        usual: Keys whose token is that of some related key, here or in another sequence.
         random: Random weights; the key with the largest one is taken.
     """
     unrelated = allowed & ~related
-    usual = unrelated & related.any(1, keepdim=True)
-    candidates = torch.where(usual.any(-1, keepdim=True), usual, unrelated)
+    among = unrelated & usual[:, None]
+    candidates = torch.where(among.any(-1, keepdim=True), among, unrelated)
     chosen = torch.zeros_like(pattern).scatter_(-1, (random * candidates).argmax(-1, keepdim=True), 1)
     return torch.where(related.any(-1, keepdim=True) & candidates.any(-1, keepdim=True), chosen, pattern)

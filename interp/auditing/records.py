@@ -62,8 +62,8 @@ class HeadVerdict:
     """Whether the model needs it, by what takes the place of its output (zero, mean, resample); None if undecided. The
     verdict is about the mean: a head whose output never changes can be needed under zero and not under the mean."""
     costs: Mapping[str, Cost]
-    """By intervention: zero, mean, resample; uniform, random_rows, ideal, read_part, wrong_key. The last three are
-    tried on heads with a label whose removal costs at least half a threshold."""
+    """By intervention: zero, mean, resample; uniform, random_rows, ideal, read_part, wrong_key, other_read. The last
+    four are tried on heads with a label whose removal costs at least half a threshold."""
     n_to_decide: int | None = None
     """Number of sequences that would decide an undecided verdict, if further ones are like those so far; None if it is
     decided, or if 250 times that number would not decide it."""

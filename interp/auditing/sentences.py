@@ -28,12 +28,17 @@ REASONS = {
     "output in another sequence by less than {resample_bar} ({resample})",
     "any key": ", but any other key would do: without it accuracy falls by {mean}, with all attention on a wrong key "
     "by less than {wrong_key_bar} ({wrong_key})",
+    "nothing read": ", but what it reads there is not used: without it accuracy falls by {mean}, if it reads keys of "
+    "other sequences instead by less than {other_read_bar} ({other_read})",
     "uniform too close": " and is needed: without it accuracy falls by {mean}; whether it depends on its pattern is "
     "undecided: with a uniform pattern accuracy falls by {uniform}, and {uniform_bar} counts",
     "resample too close": " and is needed: without it accuracy falls by {mean}; whether what it brings is read is "
     "undecided: with its output in another sequence accuracy falls by {resample}, and {resample_bar} counts",
     "wrong_key too close": " and is needed: without it accuracy falls by {mean}; whether it matters which key it "
     "attends to is undecided: with all attention on a wrong key accuracy falls by {wrong_key}, and {wrong_key_bar} "
+    "counts",
+    "other_read too close": " and is needed: without it accuracy falls by {mean}; whether what it reads there is used "
+    "is undecided: if it reads keys of other sequences instead accuracy falls by {other_read}, and {other_read_bar} "
     "counts",
     "through its pattern": " and acts through this pattern: accuracy falls by {mean} without it, by {uniform} with a "
     "uniform pattern, by {wrong_key} with all attention on a wrong key, and with {reading}",

@@ -13,7 +13,7 @@ from interp.tasks.base import Score, Task
 
 Verdict = Literal["faithful", "misleading", "hidden", "idle", "redundant", "undecided"]
 VERDICTS: tuple[str, ...] = get_args(Verdict)
-JUDGED = ("mean", "zero", "resample", "uniform", "wrong_key", "ideal", "read_part")
+JUDGED = ("mean", "zero", "resample", "uniform", "wrong_key", "other_read", "ideal", "read_part")
 """Interventions that are tested; the others are only reported."""
 HARMFUL, CANCELLING, TOGETHER = "harmful", "cancelling", "together"
 """Names of the costs of sets: the excess of a harmful set over its heads alone and the whole cost of a cancelling one,
@@ -289,12 +289,14 @@ def judge(
             return Judged("undecided", "cancelling too close", sets.maybe_cancelled[head])
         if not readable[index]:
             return Judged("hidden", "needed")
-        for name, reason in ELSEWHERE.items():
-            if harmless(name):
-                return Judged("misleading", reason)
+        if harmless("uniform"):
+            return Judged("misleading", MUST_COST["uniform"])
         if matters("ideal") and matters("read_part"):
             return Judged("misleading", "through something else")
-        for name in ELSEWHERE:
+        for name, reason in MUST_COST.items():
+            if harmless(name):
+                return Judged("misleading", reason)
+        for name in MUST_COST:
             if not matters(name):
                 return Judged("undecided", f"{name} too close")
         if harmless("ideal") or harmless("read_part"):
@@ -304,5 +306,10 @@ def judge(
     return [judged(index, head) for index, head in enumerate(heads)]
 
 
-ELSEWHERE = {"uniform": "not through its pattern", "resample": "only its range", "wrong_key": "any key"}
+MUST_COST = {
+    "uniform": "not through its pattern",
+    "resample": "only its range",
+    "wrong_key": "any key",
+    "other_read": "nothing read",
+}
 """Interventions that must cost if a head acts through its pattern, and why it is misleading if one does not."""

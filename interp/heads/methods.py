@@ -68,10 +68,15 @@ def replacements(method: str, model: Net, task: Task, batch: Batch, *, seed: int
     return pattern_of
 
 
+def reference_batch(task: Task, seed: int) -> Batch:
+    """The sequences that references are computed on."""
+    return task.sample(N_REFERENCE, generator=derived_generator(seed, "reference"), split="validation")
+
+
 @torch.no_grad()
 def _reference(method: str, model: Net, task: Task, seed: int) -> list[Float[Tensor, "sample pos head width"]]:
     """Head outputs of each layer on reference sequences, or their mean over the real tokens at each position."""
-    batch = task.sample(N_REFERENCE, generator=derived_generator(seed, "reference"), split="validation")
+    batch = reference_batch(task, seed)
     inputs: dict[str, Any] = batch.model_inputs()
     names = [f"blocks.{layer}.{head_output_point(model.cfg)}" for layer in range(model.cfg.n_layers)]
     _, cache = model.run_with_cache(batch.tokens, **inputs, names_filter=names)

@@ -11,8 +11,8 @@ import interp
 from hooks import FullyConnected, Transformer
 from hooks.interventions.ablation_engine import every_head
 from hooks.modules import take, visible_keys
-from interp.auditing.experiments import INTERVENTIONS, HeadExperiments
-from interp.auditing.patterns import PATTERNS, READINGS
+from interp.auditing.experiments import INTERVENTIONS, READINGS, HeadExperiments
+from interp.auditing.patterns import PATTERNS
 from interp.core.randomness import derived_generator
 from interp.heads.kinds import relations_of
 from interp.heads.methods import N_REFERENCE, random_weights
@@ -109,6 +109,7 @@ def pattern_hook(known, batch, head, method, kind):
     allowed = visible_keys(known.model.cfg, batch.tokens, batch.attention_mask)
     related = torch.zeros_like(allowed) if kind is None else relations_of(known.task, batch, [kind])[kind]
     random = random_weights(allowed, SEED, 0)
+    read = set(batch.tokens[related.any(1)].tolist())
 
     def row(old, sample, query):
         keys, those = allowed[sample, query], related[sample, query] & allowed[sample, query]
@@ -122,8 +123,7 @@ def pattern_hook(known, batch, head, method, kind):
             return those.double() / those.sum()
         others = keys & ~those
         if method == "wrong_key":
-            related_to = [related[sample, other] & allowed[sample, other] for other in range(len(keys))]
-            usual = [key for key in others.nonzero()[:, 0].tolist() if any(one[key] for one in related_to)]
+            usual = [key for key in others.nonzero()[:, 0].tolist() if int(batch.tokens[sample, key]) in read]
             among = usual or others.nonzero()[:, 0].tolist()
             if not among:
                 return old
@@ -162,6 +162,41 @@ def test_pattern_effects_equal_those_of_hooks(known, batch, effects, labels, met
         compared.append(check(known, batch, [pattern_hook(known, batch, head, method, labels.get(head))], found))
     # where no two symbols are found equal, the two answers of "same" are tied
     assert np.mean(compared) > (0.5 if method == "wrong_key" else 0.7)
+
+
+def test_what_stands_at_related_keys_is_replaced_by_what_stands_at_others(known, batch, effects, labels):
+    """Values, one related key and query at a time."""
+    other = known.task.sample(N_REFERENCE, generator=derived_generator(SEED, "reference"), split="validation")
+    compared = []
+    for place, head in enumerate(every_head(known.model)):
+        found = effects.drop["other_read"][:, place]
+        if head not in labels:
+            assert np.isnan(found).all()
+            continue
+        layer, index = head
+        names = [f"blocks.{layer}.attn.hook_{name}" for name in ("v", "pattern")]
+        values = known.model.run_with_cache(other.tokens, names_filter=names[:1], **other.model_inputs())[1][names[0]]
+        there = relations_of(known.task, other, [labels[head]])[labels[head]].any(1).nonzero().tolist()
+        kept = torch.randperm(len(there), generator=derived_generator(SEED, "related keys", labels[head]))[:512]
+        pool = [values[sample, key, index] for sample, key in sorted(there[at] for at in kept)]
+        here = relations_of(known.task, batch, [labels[head]])[labels[head]]
+        seen = {}
+
+        def keep(activation, hook, seen=seen):
+            seen[hook.name] = activation
+
+        def edit(z, hook, index=index, here=here, pool=pool, seen=seen, names=names):
+            v, pattern = (seen[name] for name in names)
+            for sample in range(len(z)):
+                drawn = torch.rand(z.shape[1], generator=derived_generator(SEED, "other keys", sample))
+                for query, key in here[sample].nonzero().tolist():
+                    new = pool[int(drawn[key] * len(pool))]
+                    z[sample, query, index] += pattern[sample, index, query, key] * (new - v[sample, key, index])
+            return z
+
+        hooks = [*((name, keep) for name in names), (f"blocks.{layer}.attn.hook_z", edit)]
+        compared.append(check(known, batch, hooks, found))
+    assert np.max(compared) > 0.7  # with other values, both answers of "same" are tied
 
 
 def test_removing_a_head_costs_accuracy_only_if_it_is_needed(known, batch, effects):

@@ -13,9 +13,9 @@ from interp.auditing.result import AuditResult
 from interp.auditing.sentences import REASONS, cost_in_words, list_of_heads, look_in_words
 from interp.auditing.verdicts import (
     CANCELLING,
-    ELSEWHERE,
     HARMFUL,
     JUDGED,
+    MUST_COST,
     SHARE,
     VERDICTS,
     Judged,
@@ -34,10 +34,19 @@ MATTERS, HARMLESS, CLOSE = "matters", "harmless", "close"
 P = {MATTERS: (SURE, 1.0), HARMLESS: (1.0, SURE), CLOSE: (OPEN, OPEN), "unknown": (np.nan, np.nan)}
 
 
-def found(mean, ideal=CLOSE, read_part=CLOSE, uniform=MATTERS, resample=MATTERS, wrong_key=MATTERS, zero=CLOSE):
+def found(
+    mean,
+    ideal=CLOSE,
+    read_part=CLOSE,
+    uniform=MATTERS,
+    resample=MATTERS,
+    wrong_key=MATTERS,
+    other_read=MATTERS,
+    zero=CLOSE,
+):
     """p values of one head, by what is known about each intervention."""
     known = {"mean": mean, "ideal": ideal, "read_part": read_part, "uniform": uniform, "resample": resample}
-    known |= {"wrong_key": wrong_key, "zero": zero}
+    known |= {"wrong_key": wrong_key, "other_read": other_read, "zero": zero}
     assert set(known) == set(JUDGED)
     return PValues(*({name: np.array([P[how][part]]) for name, how in known.items()} for part in (0, 1)))
 
@@ -52,6 +61,8 @@ RULES = [
     ((MATTERS, HARMLESS, HARMLESS), {"uniform": HARMLESS}, "misleading", "hidden", "not through its pattern"),
     ((MATTERS, HARMLESS, HARMLESS), {"resample": HARMLESS}, "misleading", "hidden", "only its range"),
     ((MATTERS, HARMLESS, HARMLESS), {"wrong_key": HARMLESS}, "misleading", "hidden", "any key"),
+    ((MATTERS, HARMLESS, HARMLESS), {"other_read": HARMLESS}, "misleading", "hidden", "nothing read"),
+    ((MATTERS, HARMLESS, HARMLESS), {"other_read": CLOSE}, "undecided", "hidden", "other_read too close"),
     ((MATTERS, HARMLESS, HARMLESS), {"uniform": CLOSE}, "undecided", "hidden", "uniform too close"),
     ((MATTERS, HARMLESS, HARMLESS), {"resample": CLOSE}, "undecided", "hidden", "resample too close"),
     ((MATTERS, HARMLESS, HARMLESS), {"wrong_key": CLOSE}, "undecided", "hidden", "wrong_key too close"),
@@ -74,14 +85,14 @@ RULES = [
 def test_every_verdict_rule(known, elsewhere, readable, unreadable, reason):
     assert verdict_of(found(*known, **elsewhere)) == Judged(readable, reason)
     without = reason if reason in ("not needed", "too close") else "needed"
-    untried = dict.fromkeys(("ideal", "read_part", "wrong_key"), "unknown")
+    untried = dict.fromkeys(("ideal", "read_part", "wrong_key", "other_read"), "unknown")
     assert verdict_of(found(known[0], **elsewhere | untried), False) == Judged(unreadable, without)
 
 
 def test_a_head_is_faithful_only_if_every_way_to_look_elsewhere_costs():
-    assert set(ELSEWHERE) == {"uniform", "resample", "wrong_key"}
-    for ways in itertools.product([MATTERS, HARMLESS, CLOSE], repeat=3):
-        given = verdict_of(found(MATTERS, HARMLESS, HARMLESS, **dict(zip(ELSEWHERE, ways, strict=True))))
+    assert set(MUST_COST) == {"uniform", "resample", "wrong_key", "other_read"}
+    for ways in itertools.product([MATTERS, HARMLESS, CLOSE], repeat=4):
+        given = verdict_of(found(MATTERS, HARMLESS, HARMLESS, **dict(zip(MUST_COST, ways, strict=True))))
         assert (given.verdict == "faithful") == (set(ways) == {MATTERS})
         assert (given.verdict == "misleading") == (HARMLESS in ways)
 
@@ -335,7 +346,7 @@ def test_the_sentence_gives_the_intervention_that_is_harmless():
     assert "with all other attention spread evenly by less than 0.08" in made_up("through its pattern").sentences()[0]
 
 
-HARMLESS_REASONS = ("together", "not needed", "not through its pattern", "only its range", "any key")
+HARMLESS_REASONS = ("together", "not needed", "not through its pattern", "only its range", "any key", "nothing read")
 
 
 @pytest.mark.parametrize("reason", HARMLESS_REASONS)
