@@ -159,10 +159,26 @@ class HeadExperiments:
     def removed(self, sets: Sequence[Sequence[Head]]) -> Float[np.ndarray, "sample set outcome"]:
         """Right answers lost when all heads of a set are replaced by their means, for each set."""
         drop = np.zeros((len(self.batch), len(sets), len(self.task.outcomes)))
+        places: dict[tuple[Head, ...], list[int]] = {}
+        for index, chosen in enumerate(sets):
+            places.setdefault(tuple(sorted(set(chosen))), []).append(index)
         for part, rows, engine in self.parts() if sets else ():
             before = self.task.score(engine.logits, part).right.double()
-            replace = self._removal("mean")(rows)
-            for index, chosen in enumerate(sets):
-                after = self.task.score(engine.head_set(chosen, replace), part).right.double()
-                drop[rows, index] = (before - after).numpy()
+            for heads, logits in engine.each_set(sets, self._removal("mean")(rows)):
+                after = self.task.score(logits, part).right.double()
+                for index in places[heads]:
+                    drop[rows, index] = (before - after).numpy()
         return drop
+
+    def effect_products(self) -> Float[np.ndarray, "head head"]:
+        """Inner products of the changes of the logits when single heads are replaced by their means.
+
+        Each change is centred over the possible answers, since a constant added to all logits changes no answer.
+        """
+        found = np.zeros((len(self.heads), len(self.heads)))
+        for _, rows, engine in self.parts():
+            changes = [logits - engine.logits for _, logits in engine.each_head(self._removal("mean")(rows))]
+            each = torch.stack(changes).double()
+            each = (each - each.mean(-1, keepdim=True)).flatten(1)
+            found += (each @ each.T).numpy()
+        return found

@@ -216,6 +216,21 @@ def test_effects_of_sets_of_heads(known, batch):
             check(known, batch, hooks, found[:, place])
 
 
+def test_effect_products_are_those_of_the_logits(known, batch):
+    if known.name == "diffuse":
+        experiments = HeadExperiments(known.model, known.task, batch, SEED)
+        changes = []
+        with torch.no_grad():
+            for head in every_head(known.model):
+                hook = output_hook(known, batch, head, "mean")
+                both = [known.model.run_with_hooks(batch.tokens, fwd_hooks=hooks) for hooks in ([hook], [])]
+                change = take(both[0] - both[1], batch.target_positions)
+                changes.append((change - change.mean(-1, keepdim=True)).flatten().numpy())
+        expected = [[one @ other for other in changes] for one in changes]
+        assert np.abs(expected).min() > 1e-3
+        np.testing.assert_allclose(experiments.effect_products(), expected, rtol=1e-6, atol=1e-9)
+
+
 # errors
 
 

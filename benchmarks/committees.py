@@ -1,0 +1,115 @@
+"""Random models whose heads vote on a bit: with backups, majorities and cancellation.
+
+Tokens encode a bit and a level of noise. Heads of the first layer add multiples of the bit to the vote, or to a second
+sum that the MLP limits to -1 and 1. Heads of the second layer add multiples of the bit, or of the limited sum, to the
+vote. The sign of vote plus noise is the answer.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hooks import Transformer, TransformerConfig
+from hooks.model.stack import TransformerStack
+from interp.auditing.experiments import HeadExperiments
+from interp.auditing.sets import HeadSets, find_sets
+from interp.core.randomness import derived_generator
+from interp.tasks.base import Batch, Split, Task
+from interp.tasks.vocab import Vocab
+
+LEVELS = 50
+N_SEARCH = 64
+BIT, VOTE, SUM, LIMITED = range(4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bits(Task):
+    """Read the bit of a token."""
+
+    @property
+    def vocab(self) -> Vocab:
+        return Vocab(tuple(map(str, range(2 * LEVELS))))
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return ("bit",)
+
+    @property
+    def d_vocab_out(self) -> int:
+        return 2
+
+    def sample(self, n: int, *, generator: torch.Generator, split: Split = "train") -> Batch:
+        tokens = torch.randint(2 * LEVELS, (n, 1), generator=generator)
+        position = torch.zeros_like(tokens)
+        return Batch(
+            tokens=tokens, target_positions=position, labels=tokens % 2, supervised=torch.ones(1, dtype=torch.bool)
+        )
+
+
+def draw(generator: torch.Generator, *values: int) -> int:
+    """One of the values."""
+    return values[int(torch.randint(len(values), (), generator=generator))]
+
+
+@torch.no_grad()
+def committee(generator: torch.Generator, *, n_heads: int = 5) -> TransformerStack:
+    """A random model of two layers."""
+    config = TransformerConfig(
+        d_vocab=2 * LEVELS, d_vocab_out=2, d_model=4, d_head=1, n_heads=n_heads, n_layers=2, n_ctx=1, block="no_norm",
+        d_mlp=2, activation="relu", positions="none",
+    )  # fmt: skip
+    model = Transformer(config).double().eval()
+    for parameter in model.parameters():
+        parameter.zero_()
+    bit = torch.arange(2 * LEVELS) % 2 * 2.0 - 1
+    noise = 3 * torch.rand(2 * LEVELS, generator=generator, dtype=torch.float64) - 1.5
+    model.embed.weight[:, BIT] = bit.double()
+    model.embed.weight[:, VOTE] = draw(generator, -2, -1, 0, 1) * bit + noise
+    model.unembed.weight[:, VOTE] = torch.tensor([-1.0, 1.0])
+    for layer, block in enumerate(model.stored_blocks):
+        for head in range(n_heads):
+            read, write, weight = BIT, VOTE, draw(generator, -3, -2, -1, 0, 0, 1, 1, 2, 3, 4)
+            if draw(generator, 0, 1):
+                read, write = (BIT, SUM) if layer == 0 else (LIMITED, VOTE)
+                weight = draw(generator, -1, 0, 1, 1, 2) if layer == 0 else draw(generator, -2, 1, 2, 3)
+            block.attention.v.weight[head, read] = 1
+            block.attention.o.weight[write, head] = weight
+    _limit(model.stored_blocks[0].mlp)
+    return model
+
+
+def _limit(mlp: torch.nn.Module) -> None:
+    """relu(x + 1) - relu(x - 1) - 1, which is x between -1 and 1."""
+    mlp.w_in.weight[:, SUM] = 1
+    mlp.w_in.bias[:] = torch.tensor([1.0, -1.0])
+    mlp.w_out.weight[LIMITED] = torch.tensor([1.0, -1.0])
+    mlp.w_out.bias[LIMITED] = -1
+
+
+def drawn_committee(seed: int, *, n_heads: int = 5) -> tuple[TransformerStack, Tensor]:
+    """A committee that answers at least 80 % correctly, and the batch on which sets are searched."""
+    generator, task = derived_generator(seed, "committee"), Bits()
+    while True:
+        model, batch = committee(generator, n_heads=n_heads), task.sample(N_SEARCH, generator=generator)
+        with torch.no_grad():
+            if (model(batch.tokens).argmax(-1) == batch.labels).double().mean() >= 0.8:
+                return model, batch
+
+
+def sets_of(model: TransformerStack, task: Task, *, seed: int, most_exact: int) -> HeadSets:
+    """The sets that `find_sets` finds, with the heads that are needed alone taken from other sequences."""
+    search, main = (
+        HeadExperiments(
+            model, task, task.sample(n, generator=derived_generator(seed, name), split=split), seed, keep=True
+        )
+        for n, name, split in ((N_SEARCH, "search", "validation"), (4 * N_SEARCH, "main", "test"))
+    )
+    score = main.score()
+    total = score.total.double().numpy().sum(0)
+    clean = score.right.double().numpy().sum(0) / total
+    threshold = 0.2 * (clean - task.chances)
+    alone = main.removed([(head,) for head in main.heads]).sum(0) / total
+    needed = dict(zip(main.heads, (alone > threshold).any(-1).tolist(), strict=True))
+    outcomes = [index for index, one in enumerate(threshold) if one > 0]
+    return find_sets(search, needed, outcomes, threshold[outcomes], most_exact=most_exact)
