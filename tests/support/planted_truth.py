@@ -159,7 +159,7 @@ class Removals:
 def decided(lost, what):
     """Whether a loss in thresholds costs; it must not be close to 1."""
     worst = float(lost.max())
-    assert abs(worst - 1) > MARGIN, f"{what}: a loss of {worst:.2f} thresholds is too close to tell"
+    assert abs(worst - 1) > MARGIN, f"{what}: a loss of {worst:.2f} thresholds is too close to the threshold"
     return worst > 1
 
 

@@ -30,14 +30,15 @@ SMALLEST, LARGEST = 0.3, 3.0
 
 @torch.no_grad()
 def enlarge(
-    model: Transformer, *, heads: int = 0, registers: int = 0, layers: int = 0, untie: bool = False
+    model: Transformer, *, heads: int = 0, registers: int = 0, units: int = 0, layers: int = 0, untie: bool = False
 ) -> Transformer:
-    """Copy a model and add heads, coordinates and layers with zero weights; the function is unchanged.
+    """Copy a model and add heads, coordinates, hidden units and layers of zero weights; the function is unchanged.
 
     Args:
         model: Model of pre_ln blocks with identity norms (`set_identity_norms`).
         heads: Number of heads to add to each block, after the existing ones.
         registers: Number of coordinates to add to the stream, just before the last one, which balances the mean.
+        units: Number of hidden units to add to each MLP, after the existing ones.
         layers: Number of layers to add at the end.
         untie: Give each layer of a tied model a separate block.
 
@@ -49,8 +50,10 @@ def enlarge(
             additional layers for a model that stays tied.
     """
     old = model.cfg
-    if min(heads, registers, layers) < 0:
-        raise ValueError(f"heads, registers and layers are {heads}, {registers} and {layers}; none may be negative.")
+    if min(heads, registers, units, layers) < 0:
+        raise ValueError(
+            f"heads, registers, units and layers are {heads}, {registers}, {units} and {layers}; none may be negative."
+        )
     if old.block != "pre_ln" or old.positions not in ("learned", "none") or old.embedding is not None:
         raise ValueError(
             f"the model has block={old.block!r} and positions={old.positions!r}; only pre_ln models whose positions "
@@ -64,6 +67,7 @@ def enlarge(
         old,
         n_heads=old.n_heads + heads,
         d_model=old.d_model + registers,
+        d_mlp=(old.d_mlp or 0) + units,
         n_layers=old.n_layers + layers,
         tied=old.tied and not untie,
     )

@@ -215,15 +215,16 @@ def enlarged_loop(
     idle: int,
     heads: int = 0,
     registers: int = 0,
+    units: int = 0,
     layers: int = 0,
     untie: bool = False,
 ) -> Transformer:
-    """The loop with idle heads, which come last, and empty heads, coordinates and layers.
+    """The loop with idle heads, which come last, and empty heads, coordinates, hidden units and layers.
 
-    Empty heads have indices 2, 3, ...; new coordinates begin at `loop_registers(task).d_model - 1`.
+    Empty heads have indices 2, 3, ...; new coordinates begin at `loop_registers(task).d_model - 1`; new units are last.
     """
     more = registers + (IDLE_REGISTERS if idle else 0)
-    model = enlarge(lego_loop(task), heads=heads + idle, registers=more, layers=layers, untie=untie)
+    model = enlarge(lego_loop(task), heads=heads + idle, registers=more, units=units, layers=layers, untie=untie)
     add_idle_heads(model, task, generator, range(2 + heads, 2 + heads + idle))
     return model
 

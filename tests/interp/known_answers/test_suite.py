@@ -14,7 +14,7 @@ JOBS = 2
 
 
 def test_names_of_the_suite():
-    assert len(SUITE) >= 60
+    assert len(SUITE) >= 120
     assert {name.split()[0] for name in SUITE} == {"loop", "shortcut", "dyck", "template"}
 
 

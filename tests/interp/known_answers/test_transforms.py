@@ -44,7 +44,14 @@ OPTIONS = [{}, {"tied": True}, {"qk_identity": True, "vo_identity": True, "attn_
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["plain", "tied", "identities"])
 @pytest.mark.parametrize(
-    "more", [{"heads": 2}, {"registers": 3}, {"untie": True}, {"heads": 1, "registers": 2, "layers": 2, "untie": True}]
+    "more",
+    [
+        {"heads": 2},
+        {"registers": 3},
+        {"units": 5},
+        {"untie": True},
+        {"heads": 1, "registers": 2, "layers": 2, "untie": True},
+    ],
 )
 def test_a_larger_model_computes_the_same(options, more):
     model = noisy(**options)
@@ -54,6 +61,7 @@ def test_a_larger_model_computes_the_same(options, more):
     assert larger.cfg.n_heads == 2 + more.get("heads", 0)
     assert larger.cfg.d_model == 9 + more.get("registers", 0)
     assert larger.cfg.n_layers == 2 + more.get("layers", 0)
+    assert larger.cfg.d_mlp == model.cfg.d_mlp + more.get("units", 0)
     assert larger.cfg.d_head == 4
     assert len(larger.stored_blocks) == (1 if options.get("tied") and not more.get("untie") else larger.cfg.n_layers)
     with torch.no_grad():  # a copy: nothing is shared
@@ -76,6 +84,8 @@ def test_models_that_cannot_be_enlarged_raise():
         enlarge(tied, layers=1)
     with pytest.raises(ValueError, match="none may be negative"):
         enlarge(tied, heads=-1)
+    with pytest.raises(ValueError, match="heads, registers, units and layers are 0, 0, -2 and 0"):
+        enlarge(tied, units=-2)
     with pytest.raises(ValueError, match="block='dyck'"):
         enlarge(uniform_dyck(Dyck(n_types=2, max_depth=2)), heads=1)
     fixed = noisy(head_patterns=((HeadPattern(kind="uniform"), HeadPattern()),))

@@ -1,0 +1,172 @@
+"""LEGO chains of two variables: the truth about each head by brute force, and what is special about each model."""
+
+import pytest
+import torch
+from planted_truth import Removals, check_truth
+
+from interp.known_answers import known_answer
+from interp.known_answers.lego.cancelling import cancelling
+from interp.known_answers.lego.divided import divided, evenly
+from interp.known_answers.lego.gated import constant, magnitude, masked
+from interp.known_answers.lego.patterns import random_signs, random_votes
+from interp.known_answers.lego.variants import loop
+from interp.known_answers.suite import SHORT_CHAINS, SHORT_GROUPS
+from interp.tasks import Lego
+from interp.tasks.lego.groups import S3, Z2, cyclic
+
+TASK = Lego(n_vars=2, alphabet="abcdefghijklmnop")
+N = 96
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def added(known, truth):
+    """The heads of a truth that the loop itself does not have: index 2 and higher."""
+    return [head for head, said in known.heads.items() if head[1] >= 2 and said.truth == truth]
+
+
+@pytest.mark.parametrize("name", ["constant gate, unreadable Z2", "uniform Z3"])
+def test_the_truth_about_each_head(name):
+    """The others take longer: below."""
+    check_truth(known_answer(f"loop {name}", 0), n=64)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("group", SHORT_GROUPS, ids=lambda group: group.name)
+@pytest.mark.parametrize("name", SHORT_CHAINS)
+def test_the_truth_over_every_group_and_seed(name, group, seed):
+    check_truth(known_answer(f"loop {name} {group.name}", seed), n=N, seed=seed)
+
+
+@pytest.mark.parametrize("pattern", ["manipulation", "unreadable"])
+def test_three_heads_cancel_and_no_part_of_them_does(pattern):
+    known = cancelling(TASK, seeded(1), pattern=pattern)
+    truth = "idle" if pattern == "unreadable" else "misleading"
+    three = [head for head in added(known, truth) if known.heads[head].partners]
+    removed = Removals(known)
+    assert len(three) == 3
+    assert all(set(known.heads[head].partners) == set(three) - {head} for head in three)
+    for size in (1, 2):
+        for start in range(3):
+            assert removed.costs([three[(start + step) % 3] for step in range(size)])
+    assert not removed.costs(three)
+
+
+@pytest.mark.parametrize("noise", ["none", "all"])
+def test_noise_hides_from_the_cosine_that_two_heads_cancel(noise):
+    known = cancelling(TASK, seeded(2), n_heads=2, noise=noise)
+    known.model.requires_grad_(False)
+    (layer, one), (_, two) = (head for head in added(known, "misleading") if known.heads[head].partners)
+    batch = TASK.sample(64, generator=seeded())
+    _, cache = known.model.run_with_cache(batch.tokens)
+    z, out = cache[f"blocks.{layer}.attn.hook_z"], known.model.blocks[layer].attn.W_O
+    first, second = (z[:, :, head] @ out[head] for head in (one, two))
+    first, second = first - first.mean(0), second - second.mean(0)
+    cosine = float((first * second).sum() / first.norm() / second.norm())
+    assert cosine == pytest.approx(-1) if noise == "none" else abs(cosine) < 0.1
+
+
+@pytest.mark.parametrize("pattern", ["association", "manipulation"])
+def test_only_the_magnitude_of_what_the_head_brings_is_read(pattern):
+    known = magnitude(TASK, seeded(3), pattern=pattern)
+    removed = Removals(known, n=N)
+    (head,) = (head for head in known.heads if known.heads[head].needed)
+    assert [removed.costs([head], method) for method in ("zero", "mean", "resample")] == [True, True, False]
+    assert removed.costs_as(head, "uniform", pattern)
+    assert not removed.costs_as(head, "wrong_key", pattern)
+    name = f"blocks.{head[0]}.hook_resid_mid"
+    brought = known.model.run_with_cache(removed.batch.tokens)[1][name][:, 1:, -4]  # [BOS] has no other
+    torch.testing.assert_close(brought.abs(), torch.ones_like(brought))
+    assert abs(brought[:, 0].mean()) < 0.8  # at the first clause's variable
+
+
+@pytest.mark.parametrize("pattern", ["association", "unreadable"])
+def test_two_backups_are_masked_by_a_third_head(pattern):
+    known = masked(TASK, seeded(4), pattern=pattern)
+    one, two = added(known, "redundant")
+    (harm,) = (head for head in added(known, "idle" if pattern == "unreadable" else "misleading") if head[0] == one[0])
+    removed = Removals(known, n=N)
+    for free in ([one], [two], [harm], [one, harm], [two, harm], [one, two, harm]):
+        assert not removed.costs(free)
+    assert removed.costs([one, two])
+
+
+@pytest.mark.parametrize("pattern", ["association", "unreadable"])
+def test_a_constant_head_is_needed_under_zero_only(pattern):
+    known = constant(TASK, seeded(5), pattern=pattern)
+    ((head, truth),) = ((head, truth) for head, truth in known.heads.items() if truth.needed)
+    assert truth.needed == {"zero": True, "mean": False, "resample": False}
+    assert truth.truth == ("idle" if pattern == "unreadable" else "misleading")
+    z = known.model.run_with_cache(TASK.sample(20, generator=seeded()).tokens)[1][f"blocks.{head[0]}.attn.hook_z"]
+    assert (z[:, :, head[1]].amax((0, 1)) - z[:, :, head[1]].amin((0, 1))).max() < 1e-12
+
+
+@pytest.mark.parametrize(("work", "layer"), [("association", 1), ("manipulation", 2)])
+def test_two_heads_divide_the_sentences(work, layer):
+    """Without one, the last variable is lost in a share of the sentences; which, the letters or operations say."""
+    task = Lego(n_vars=2, group=cyclic(4), alphabet=TASK.alphabet)
+    known = divided(task, seeded(6), work=work)
+    removed = Removals(known, n=240)
+    batch = removed.batch
+
+    def right_without(head):
+        def put(z, hook):
+            z = z.clone()
+            z[:, :, head] = removed.others["mean"][layer][:, :, head]
+            return z
+
+        logits = known.model.run_with_hooks(batch.tokens, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", put)])
+        at = batch.target_positions[:, -1]
+        return logits[torch.arange(len(at)), at].argmax(-1) == batch.labels[:, -1]
+
+    wrong = ~right_without(2)
+    by = batch.letters[:, 0] if work == "association" else batch.operations[:, 1]
+    spoilt = set(by[wrong].tolist())
+    assert spoilt.isdisjoint(set(range(16 if work == "association" else 4)) - spoilt)
+    share = sum(one in spoilt for one in by.tolist()) / len(by)
+    assert 0.3 <= share <= 0.7
+    if work == "association":  # the first head carries the values of the others
+        other = set(batch.letters[:, 0][~right_without(0)].tolist())
+        assert spoilt.isdisjoint(other)
+        assert len(spoilt | other) == 16
+
+
+def test_an_association_head_acts_over_two_layers():
+    """Nothing that it writes is read out, and without the manipulation head after it it has no effect."""
+    known = loop(TASK, seeded(), untie=True)
+    read_out = known.model.unembed.weight
+    for layer in range(3):
+        written = read_out @ known.model.block(layer).attention.o.weight
+        assert not written.any()
+    assert known.heads[1, 0].truth == known.heads[2, 1].truth == "faithful"
+
+
+def test_a_uniform_head_is_hidden():
+    known = evenly(TASK, seeded())
+    pattern = known.model.run_with_cache(TASK.sample(8, generator=seeded()).tokens)[1]["blocks.1.attn.hook_pattern"]
+    torch.testing.assert_close(pattern[:, 0], torch.full_like(pattern[:, 0], 1 / TASK.n_ctx))
+    assert [known.heads[layer, 0].truth for layer in range(3)] == ["idle", "hidden", "idle"]
+
+
+def test_signs_and_votes_are_balanced():
+    task = Lego(n_vars=2, group=S3, alphabet="abcdefghijklmnopq")
+    signs, votes = random_signs(task, seeded()), random_votes(task, seeded())
+    letters = [task.vocab.ids[letter] for letter in task.alphabet]
+    assert sorted(signs[letters].tolist()) == [-1.0] * 8 + [0.0] + [1.0] * 8
+    assert signs.sum() == 0
+    assert not votes.sum(0).any()
+    assert sorted((votes[:, letters] == 1).sum(1).tolist()) == [2, 3, 3, 3, 3, 3]
+
+
+def test_what_cannot_be_built_raises(as_a_user):
+    with pytest.raises(ValueError, match="pattern is 'even'"):
+        cancelling(TASK, seeded(), pattern="even")
+    with pytest.raises(ValueError, match="n_heads is 4; two or three heads can cancel"):
+        cancelling(TASK, seeded(), n_heads=4)
+    with pytest.raises(ValueError, match="work is 'counting'"):
+        divided(TASK, seeded(), work="counting")
+    with pytest.raises(ValueError, match=r"n_vars is 3; the sum over positions is one value only in chains of 2"):
+        evenly(Lego(n_vars=3, group=Z2), seeded())
