@@ -110,11 +110,13 @@ def copy_cancelling(
 
 
 CANCELLING: Mapping[str, Callable[[torch.Generator], KnownAnswer]] = {
+    "same, cancelled decoys": partial(same_cancelling, n_heads=2),
     "same, three cancel": same_cancelling,
     "same, two cancel unreadably": partial(same_cancelling, n_heads=2, readable=False),
     "same, three cancel unreadably": partial(same_cancelling, readable=False),
     "same, two cancel under noise": partial(same_cancelling, n_heads=2, noise="all"),
     "same, three cancel unreadably under noise": partial(same_cancelling, readable=False, noise="all"),
+    "copy, cancelled decoys": partial(copy_cancelling, n_heads=2),
     "copy, three cancel": copy_cancelling,
     "copy, two cancel unreadably": partial(copy_cancelling, n_heads=2, readable=False),
     "copy, three cancel unreadably": partial(copy_cancelling, readable=False),

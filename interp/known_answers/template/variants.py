@@ -37,14 +37,9 @@ from interp.known_answers.template.start import (
     start_same,
 )
 
-SameDecoy = Literal["zero", "constant", "cancelled"]
-CopyDecoy = Literal["zero", "cancelled"]
+Decoy = Literal["zero", "constant"]
 OFFSET = 0.5
 """Output of a head of constant values."""
-LOUD = 3.0
-"""Output of each of two heads that cancel, relative to that of the head that works."""
-SIGNS = (1.0, -1.0, -1.0, 1.0, -1.0)
-"""Signs of their output at each position: one of them alone is wrong at some positions."""
 
 
 def same_plain(generator: torch.Generator) -> KnownAnswer:
@@ -65,32 +60,27 @@ def same_redundant(generator: torch.Generator) -> KnownAnswer:
     return finish_same_answer("same or different, found twice", model, task, gather, heads)
 
 
-def same_decoy(generator: torch.Generator, *, decoy: SameDecoy = "zero") -> KnownAnswer:
-    """One a I head works; others with the same pattern write no information.
+def same_decoy(generator: torch.Generator, *, decoy: Decoy = "zero") -> KnownAnswer:
+    """One a I head works; another with the same pattern writes no information.
 
     Args:
         generator: Determines everything else.
         decoy: `zero`: a head of zero values. `constant`: its values are the same for every token, and the MLP subtracts
-            them. `cancelled`: two heads write large outputs that cancel; the model reads both (i, j) and (j, i), so
-            that neither of the two works alone.
+            them.
 
     Raises:
         ValueError: an unknown decoy.
     """
-    check_choice("decoy", decoy, SameDecoy)
-    decoys = (1, 2) if decoy == "cancelled" else (1,)
-    model, task, gather = start_same(generator, extra=len(decoys))
+    check_choice("decoy", decoy, Decoy)
+    model, task, gather = start_same(generator, extra=1)
     length = len(task.labelled[0].tokens)
-    signs = LOUD * torch.tensor(SIGNS[:length]).double()
-    for head, gain in zip(decoys, (signs, -signs) if decoy == "cancelled" else (0 * signs,), strict=True):
-        attend_to_equal(model, task, head)
-        write_position(model, task, head, gains=gain, constant=OFFSET if decoy == "constant" else 0.0)
-    low, high = 1 / length, 1 / max(1, length - 1)
-    gather = "uniform" if decoy == "cancelled" else gather
-    mark_pairs(model, task, between=(low + OFFSET, high + OFFSET) if decoy == "constant" else (low, high))
+    attend_to_equal(model, task, 1)
+    constant = OFFSET if decoy == "constant" else 0.0
+    write_position(model, task, 1, gains=torch.zeros(length), constant=constant)
+    mark_pairs(model, task, between=(1 / length + constant, 1 / max(1, length - 1) + constant))
     heads = {
         (0, EQUAL): HeadTruth(truth="faithful", looks="association"),
-        **group_truth("misleading", "association", decoys),
+        **group_truth("misleading", "association", (1,)),
     }
     return finish_same_answer(f"same or different, decoy {decoy}", model, task, gather, heads)
 
@@ -136,27 +126,14 @@ def copy_misread(generator: torch.Generator) -> KnownAnswer:
     return finish_copy("copy from afar", model, task, {(0, 0): HeadTruth(truth="misleading", looks="self")})
 
 
-def copy_decoy(generator: torch.Generator, *, decoy: CopyDecoy = "zero") -> KnownAnswer:
-    """One b I head copies the last symbol but one; the total output of the others is zero.
-
-    Args:
-        generator: Determines everything else.
-        decoy: `zero`: a head with the same pattern and b_h = 0. `cancelled`: two heads in which every token attends to
-            itself, with opposite b_h.
-
-    Raises:
-        ValueError: an unknown decoy.
-    """
-    check_choice("decoy", decoy, CopyDecoy)
-    decoys = (1, 2) if decoy == "cancelled" else (1,)
-    model, task = start_copy(generator, COPY_PREVIOUS, extra=len(decoys))
-    strengths = (CONFIDENCE, LOUD * CONFIDENCE, -LOUD * CONFIDENCE) if decoy == "cancelled" else (CONFIDENCE, 0.0)
-    for head, strength in enumerate(strengths):
-        attend_to(model, task, head, _itself if head and decoy == "cancelled" else copied_from(task))
+def copy_decoy(generator: torch.Generator) -> KnownAnswer:
+    """One b I head copies the last symbol but one; another with the same pattern has b_h = 0."""
+    model, task = start_copy(generator, COPY_PREVIOUS, extra=1)
+    for head, strength in enumerate((CONFIDENCE, 0.0)):
+        attend_to(model, task, head, copied_from(task))
         write_symbol(model, head, strength)
-    looks = "self" if decoy == "cancelled" else "previous"
-    heads = {(0, 0): HeadTruth(truth="faithful", looks="previous"), **group_truth("misleading", looks, decoys)}
-    return finish_copy(f"copy, decoy {decoy}", model, task, heads)
+    heads = {(0, 0): HeadTruth(truth="faithful", looks="previous"), **group_truth("misleading", "previous", (1,))}
+    return finish_copy("copy, decoy zero", model, task, heads)
 
 
 TEMPLATE_ANSWERS: Mapping[str, Callable[[torch.Generator], KnownAnswer]] = {
@@ -164,11 +141,9 @@ TEMPLATE_ANSWERS: Mapping[str, Callable[[torch.Generator], KnownAnswer]] = {
     "same, redundant": same_redundant,
     "same, zero decoy": same_decoy,
     "same, constant decoy": partial(same_decoy, decoy="constant"),
-    "same, cancelled decoys": partial(same_decoy, decoy="cancelled"),
     "copy": copy_plain,
     "copy, redundant": copy_redundant,
     "copy, zero decoy": copy_decoy,
-    "copy, cancelled decoys": partial(copy_decoy, decoy="cancelled"),
     "copy, hidden": copy_hidden,
     "copy, hidden beside a decoy": partial(copy_hidden, decoy=True),
     "copy, misread": copy_misread,
@@ -178,10 +153,6 @@ TEMPLATE_ANSWERS: Mapping[str, Callable[[torch.Generator], KnownAnswer]] = {
     **COUNT,
 }
 """Every variant by name."""
-
-
-def _itself(place: int) -> int:
-    return place
 
 
 def _before(place: int) -> int:

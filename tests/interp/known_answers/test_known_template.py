@@ -11,7 +11,7 @@ from interp.known_answers.template.count import COUNT
 from interp.known_answers.template.hops import HOPS
 from interp.known_answers.template.indirect import INDIRECT
 from interp.known_answers.template.same import same_registers, symbol_vectors, template_same
-from interp.known_answers.template.variants import TEMPLATE_ANSWERS, copy_decoy, same_decoy
+from interp.known_answers.template.variants import TEMPLATE_ANSWERS, same_decoy
 from interp.tasks import Template
 
 PAIR = ("aa -> +1", "ab -> -1")
@@ -116,8 +116,6 @@ def test_copy_raises_on_other_tasks(as_a_user):
     for templates in (("aba -> b", "aab -> b"), PAIR):
         with pytest.raises(ValueError, match="no place where every template has its label"):
             copied_from(small(templates))
-    with pytest.raises(ValueError, match="decoy is 'constant'"):
-        copy_decoy(torch.Generator(), decoy="constant")
 
 
 # what is said of heads
