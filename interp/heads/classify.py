@@ -1,20 +1,31 @@
-"""Classification of attention heads by their attention mass on relations, against chance and an untrained model."""
+"""Classification of attention heads by their attention mass on relations, against chance and untrained models."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float
 from scipy import stats
 
-from interp.core.randomness import derived_generator, derived_seed
+from hooks.interventions.ablation_engine import Net
+from interp.core.randomness import derived_generator
 from interp.core.results import Result, with_interval
 from interp.core.statistics import check_level, holm, t_half_width
-from interp.core.verbs import AnyModel, prepare_model, untrained_copy
+from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.kinds import relations_of
-from interp.heads.measures import measure
-from interp.tasks.base import Task
+from interp.heads.measures import Measures, measure
+from interp.heads.untrained import (
+    Comparison,
+    Untrained,
+    compare_with_untrained,
+    highest_scores,
+    mean_over_sequences,
+    sequences_to_compare,
+    untrained_models,
+)
+from interp.tasks.base import Batch, Task
 
 if TYPE_CHECKING:
     import altair as alt
@@ -22,6 +33,8 @@ if TYPE_CHECKING:
 
 MIN_SCORE = 0.3
 """A head is labelled only if the lower end of its score's interval is at least this."""
+MIN_UNIFORMITY = 0.9
+"""A head is called uniform only if its uniformity is at least this."""
 SAME_SCORE = 0.02
 """Scores closer than this count as equal; the head then gets the kind with fewer related keys, the stricter one."""
 
@@ -43,8 +56,10 @@ class HeadPatterns(Result):
     """Probability of a score at least as high if the keys of each query are permuted."""
     p_holm: Float[np.ndarray, "layer head kind"]
     """p corrected for all heads and kinds (Holm)."""
-    untrained: Float[np.ndarray, "layer head kind"]
-    """Scores of an untrained model of the same config."""
+    untrained: Float[np.ndarray, " kind"]
+    """Highest score of any head of the untrained models."""
+    p_untrained: Float[np.ndarray, "layer head kind"]
+    """Exact p value of the hypothesis that the model is untrained, corrected for all heads and kinds."""
     value_weighted: Float[np.ndarray, "layer head kind"]
     """Score with attention weighted by the norm of what each key writes (Kobayashi et al. 2020)."""
     uniformity: Float[np.ndarray, "layer head"]
@@ -55,8 +70,13 @@ class HeadPatterns(Result):
     """Mean over queries of the attention-weighted norms of what keys write, in units of the residual stream."""
     alpha: float
     """Level of the Holm correction."""
+    level: float
+    """Largest share of untrained models with a labelled head: alpha, or more if there were too few untrained models for
+    it. Labels are then exploratory."""
     n: int
     """Sequences behind each score."""
+    n_untrained: int
+    """Untrained models that were compared: fewer than planned if no head could get a label any more."""
 
     def heads(self, label: str) -> tuple[tuple[int, int], ...]:
         """(layer, head) of every head with that label."""
@@ -73,8 +93,9 @@ class HeadPatterns(Result):
         """One row per head and kind."""
         n_layers, n_heads, _ = self.score.shape
         axes = {"layer": range(n_layers), "head": range(n_heads), "kind": self.kinds}
-        names = ("label", "score", "low", "high", "p", "p_holm", "untrained", "value_weighted")
-        return self._table(axes, *names, "uniformity", "entropy", "moved", n=self.n)
+        names = ("label", "score", "low", "high", "p", "p_holm", "p_untrained", "value_weighted")
+        highest = np.broadcast_to(self.untrained, self.score.shape)
+        return self._table(axes, *names, "uniformity", "entropy", "moved", untrained=highest, n=self.n)
 
     def plot(self) -> "alt.TopLevelMixin":
         """Layer x head maps of the score, one for each kind."""
@@ -97,8 +118,12 @@ class HeadPatterns(Result):
                 else:
                     note = with_interval(self.score[cell], self.low[cell], self.high[cell], 2)
                 lines.append(f"{layer}.{head:<3} {label:<14} {note}")
-        foot = f"{self.n} sequences, Holm at {self.alpha}; untrained heads score at most {self.untrained.max():.2f}"
-        return "\n".join([*lines, foot])
+        lines.append(f"{self.n} sequences, Holm at {self.alpha}")
+        highest = ", ".join(f"{name} {score:.2f}" for name, score in zip(self.kinds, self.untrained, strict=True))
+        lines.append(f"untrained models: {self.n_untrained}, whose heads score at most: {highest}")
+        if self.level > self.alpha:
+            lines.append(f"labels are exploratory: up to {self.level:.0%} of untrained models have one")
+        return "\n".join(lines)
 
 
 def classify_heads(
@@ -108,31 +133,35 @@ def classify_heads(
     kinds: Sequence[str] | None = None,
     n: int = 256,
     alpha: float = 0.01,
-    untrained: AnyModel | None = None,
+    untrained: Untrained = None,
     seed: int = 0,
 ) -> HeadPatterns:
     """Score every head on every kind of attention, and label the heads that match one.
 
     The score of a head on a relation is its attention mass on related keys, scaled to 0 at chance (uniform over the
     visible keys) and 1 if all of it is on related keys, averaged over the queries that have related and unrelated keys,
-    then over the sequences that have such queries. A head gets the label of its best kind under three conditions: its p
-    value (permuted keys; Holm over all heads and kinds) is at most `alpha`; the lower end of its 95 % interval over
-    sequences is at least 0.3; and that end is above the score of every head of an untrained model of the same config,
-    in which hard-coded heads are learned. Otherwise it is `uniform` if its uniformity is at least 0.9 and exceeds that
-    of every untrained head by 0.1, else `unclassified`.
+    then over the sequences in which these are at least half of the queries with related keys. A head gets the label of
+    its best kind under four conditions: its p value (permuted keys; Holm over all heads and kinds) is at most `alpha`;
+    the lower end of its 95 % interval over sequences is at least 0.3; so is its score without the position that raises
+    it most, if there are several; and its standardised score exceeds that of untrained models on any kind (an exact
+    Monte Carlo test at level `alpha`, see `interp.heads.untrained`). Otherwise it is `uniform` if its uniformity is at
+    least 0.9, exceeds the mean of that of the most uniform heads of untrained models by 0.1, and passes the same test,
+    else `unclassified`.
 
     Args:
         model: Model to read. It is not changed.
         task: Source of sequences and relations.
         kinds: Names of registered kinds, default: all that the task has.
         n: Number of sequences, the independent units of every interval.
-        alpha: Level of the Holm correction, strictly between 0 and 1.
-        untrained: Untrained model to compare with, default: fresh weights of the same config. If the model had a
-            special initialisation (mimicking, W_Q copied into W_K), pass another one initialised the same way.
+        alpha: Level of the Holm correction and of the comparison with untrained models, strictly between 0 and 1.
+        untrained: Untrained models to compare with, or their number. Default: the number that the level needs (99; at
+            most 19 of a wrapped model, and fewer above 10 million parameters), with fresh weights of the same config in
+            which hard-coded heads are learned. If the model had a special initialisation (mimicking, W_Q copied into
+            W_K), pass models initialised the same way.
         seed: Determines the sequences and the fresh weights.
 
     Raises:
-        ValueError: fewer than 8 sequences, a level outside (0, 1), or an error of `relations_of`.
+        ValueError: fewer than 8 sequences, a level outside (0, 1), no untrained models, or an error of `relations_of`.
 
     Source: value-weighted attention: Kobayashi et al. 2020 (arXiv:2004.10102). The null permutes the visible keys of
     each query; its variance is that of sampling without replacement, its tail is normal.
@@ -146,19 +175,17 @@ def classify_heads(
     if not names:
         raise ValueError("this task has none of the registered kinds; register one with interp.heads.register_kind.")
     ours = measure(model, task, batch, names)
-    if untrained is None:
-        other = untrained_copy(model, derived_seed(seed, "untrained twin") % 2**31, learned=True)
-    else:
-        other = prepare_model(untrained, "classify_heads", task)
-    theirs = measure(other, task, batch, names)
-    mean, half = _mean(ours.score), _half_width(ours.score)
+    mean, half = mean_over_sequences(ours.score), _half_width(ours.score)
     spread = np.sqrt(ours.null_variance.sum(0)) / np.isfinite(ours.score).sum(0).clip(1)
     p = stats.norm.sf(mean / np.maximum(spread, 1e-12))
     p_holm = holm(p)
-    untrained_score = _mean(theirs.score)
-    fits = (p_holm <= alpha) & (mean - half >= MIN_SCORE) & (mean - half > untrained_score.max((0, 1)))
+    fits = (p_holm <= alpha) & (mean - half >= MIN_SCORE) & (ours.without_best >= MIN_SCORE)
     uniformity = ours.uniformity.mean(0)
-    uniform = (uniformity >= 0.9) & (uniformity > theirs.uniformity.mean(0).max() + 0.1)
+    candidates = np.concatenate([fits, uniformity[..., None] >= MIN_UNIFORMITY], -1)
+    found = _compare(model, task, batch, ours, candidates, names, untrained=untrained, alpha=alpha, seed=seed)
+    typical = found.highest[:, -1].mean()
+    fits, uniform = np.split(candidates & (found.p <= found.level), [len(names)], -1)
+    uniform = uniform[..., 0] & (uniformity > typical + 0.1)
     return HeadPatterns(
         kinds=names,
         label=tuple(
@@ -170,19 +197,41 @@ def classify_heads(
         high=mean + half,
         p=p,
         p_holm=p_holm,
-        untrained=untrained_score,
-        value_weighted=_mean(ours.value_weighted),
+        untrained=found.highest[:, :-1].max(0),
+        p_untrained=found.p[..., :-1],
+        value_weighted=mean_over_sequences(ours.value_weighted),
         uniformity=uniformity,
         entropy=ours.entropy.mean(0),
         moved=ours.moved.mean(0),
         alpha=alpha,
+        level=found.level,
         n=n,
+        n_untrained=len(found.highest),
     )
 
 
-def _mean(values: Float[np.ndarray, "sample *cells"]) -> Float[np.ndarray, "*cells"]:
-    """Mean over the sequences that have a value; 0 if none has."""
-    return np.nansum(values, 0) / np.isfinite(values).sum(0).clip(1)
+def _compare(
+    model: Net,
+    task: Task,
+    batch: Batch,
+    ours: Measures,
+    candidates: Bool[np.ndarray, "layer head column"],
+    names: Sequence[str],
+    *,
+    untrained: Untrained,
+    alpha: float,
+    seed: int,
+) -> Comparison:
+    """Comparison of the candidates for a label, on every kind and then `uniform`, with untrained models."""
+    n_models, given = untrained_models(untrained, model, alpha=alpha)
+    chosen = sequences_to_compare(np.isfinite(ours.score[:, 0, 0]))
+    related = torch.stack(list(relations_of(task, batch, names).values()), 1)[chosen]
+    scores = np.concatenate([ours.score, ours.uniformity[..., None]], -1)[chosen]
+    models = highest_scores(model, given, task, batch.select(torch.from_numpy(chosen)), related, seed=seed)
+    least = np.array([*[MIN_SCORE] * len(names), MIN_UNIFORMITY])
+    return compare_with_untrained(
+        mean_over_sequences(scores), candidates, least, models=models, n_models=n_models, alpha=alpha
+    )
 
 
 def _half_width(values: Float[np.ndarray, "sample *cells"]) -> Float[np.ndarray, "*cells"]:

@@ -139,14 +139,15 @@ def head_table(patterns: HeadPatterns) -> Section:
             nearest = f" (nearest {patterns.kinds[kind]})" if label == "unclassified" else ""
             score = with_interval(patterns.score[cell], patterns.low[cell], patterns.high[cell], 2)
             p = f"{patterns.p_holm[cell]:.1e}" if patterns.p_holm[cell] > 0 else "< 1e-300"
-            more = [patterns.value_weighted[cell], patterns.untrained[..., kind].max()]
+            more = [patterns.value_weighted[cell], patterns.untrained[kind]]
             more += [patterns.entropy[layer, head], patterns.moved[layer, head]]
             rows.append((f"{layer}.{head}", label + nearest, score, p, *(f"{value:.2f}" for value in more)))
     text = (
         "The score of a head on a kind is its attention to related keys, scaled so that 0 is chance and 1 is all of "
         "its attention. A head is labelled only if its p value (permuted keys, corrected for all heads and kinds) is "
-        f"at most {patterns.alpha:g}, and if its 95 % interval over {patterns.n} sequences is above 0.3 and above "
-        "every head of an untrained model (column untrained). Value-weighted: the score with attention weighted by the "
+        f"at most {patterns.alpha:g}, if its 95 % interval over {patterns.n} sequences is above 0.3, and if it passes "
+        f"a comparison with {patterns.n_untrained} untrained models (column untrained: their highest score) that at "
+        f"most {patterns.level:.0%} of untrained models pass. Value-weighted: the score with attention weighted by the "
         "norm of what each key writes. Entropy: mean row entropy as a fraction of its maximum. Moved: mean norm of "
         "what a query receives. A label describes where a head attends, not whether it matters; ablation measures that."
     )

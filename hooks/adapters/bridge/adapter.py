@@ -257,4 +257,4 @@ class BridgeModel(ReadsText, CheckedHooks):
         Raises:
             ValueError: a model that cannot be made from its config alone.
         """
-        return from_bridge(untrained_bridge(self.bridge, seed))
+        return BridgeModel(untrained_bridge(self.bridge, seed), self.capabilities)

@@ -380,9 +380,9 @@ def test_twins_and_untrained_models_of_an_audit_may_be_bridges():
     others = [interp.audit(bridge_for("native", 1), SHORT, n=16, at_chance=True)]
     found = interp.audit(bridge_for("native"), SHORT, n=16, at_chance=True).with_other_seeds(others)
     assert found.n_seeds == 1
-    read = interp.classify_heads(bridge_for("native"), PADDED, n=16, untrained=bridge_for("native", 1))
-    wanted = interp.classify_heads(bridge_for("native", 1), PADDED, n=16)
-    np.testing.assert_allclose(read.untrained, wanted.score)
+    read = interp.classify_heads(bridge_for("native"), PADDED, n=8, untrained=bridge_for("native", 1))
+    wanted = interp.classify_heads(bridge_for("native", 1), PADDED, n=8, untrained=1)
+    np.testing.assert_allclose(read.untrained, wanted.score.max((0, 1)), atol=1e-6)
 
 
 def test_a_bridge_and_a_transformer_with_the_same_weights_agree():

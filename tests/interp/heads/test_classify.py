@@ -168,7 +168,10 @@ def test_a_head_of_untrained_models_is_unlabelled():
     result = classify_heads(planted, task, n=32, untrained=other)
     assert {label for row in result.label for label in row} == {"self", "unclassified"}
     assert result.heads("self") == ((1, 0),)
-    assert result.untrained[1, 3, result.kinds.index("previous")] >= 0.99
+    assert result.untrained[result.kinds.index("previous")] >= 0.99
+    assert result.p_untrained[0, 2, result.kinds.index("previous")] == 1
+    assert (result.n_untrained, result.level) == (1, 0.5)
+    assert str(result).endswith("labels are exploratory: up to 50% of untrained models have one")
 
 
 def test_a_perfect_score_with_a_large_p_is_unlabelled(registered):

@@ -1,0 +1,207 @@
+"""Comparison of heads with those of untrained models: an exact Monte Carlo test over models."""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil, floor
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from hooks import BridgeModel
+from hooks.interventions.ablation_engine import Net
+from hooks.model.initialise import initialise
+from interp.core.randomness import derived_seed
+from interp.core.verbs import AnyModel, prepare_model, untrained_copy
+from interp.heads.measures import pattern_scores
+from interp.tasks.base import Batch, Task
+
+PARAMETERS = 10**9
+"""Random weights that are drawn for untrained models by default: a model with 10 million parameters gets 99 of them."""
+WRAPPED = 19
+"""Largest number by default of untrained copies of a bridge or `HookedRootModule`, each of which takes a tenth of a
+second or more to build."""
+SEQUENCES = 8
+"""Sequences on which models are compared: for each kind, the first that score it. An untrained model repeats its
+pattern in all of them."""
+MIN_SPREAD = 0.1
+"""Smallest unit of the standardised scores, so that kinds on which untrained heads hardly differ do not decide."""
+TIE = 1e-6
+"""Differences up to this are rounding errors, and count against the label."""
+KEPT = 64
+"""Configs, each with its sequences and seed, whose untrained scores are kept for the next model."""
+_kept: OrderedDict[tuple, list[Float[np.ndarray, " column"]]] = OrderedDict()
+
+Untrained = AnyModel | Sequence[AnyModel] | int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Heads against untrained models. A column is a kind, the last one uniformity."""
+
+    p: Float[np.ndarray, "layer head column"]
+    """(1 + untrained models with a head that scores as high) / (1 + untrained models); see `monte_carlo_p`."""
+    highest: Float[np.ndarray, "model column"]
+    """Highest score of any head of each untrained model."""
+    level: float
+    """Largest p that counts: alpha, or the smallest p that is possible with this number of models."""
+
+
+def compare_with_untrained(
+    scores: Float[np.ndarray, "layer head column"],
+    candidates: Bool[np.ndarray, "layer head column"],
+    least: Float[np.ndarray, " column"],
+    *,
+    models: Iterator[Float[np.ndarray, " column"]],
+    n_models: int,
+    alpha: float,
+) -> Comparison:
+    """Compare candidates for a label with up to `n_models` untrained models, and stop once none can get it.
+
+    Args:
+        scores: Scores of the model's heads on the sequences of the untrained models.
+        candidates: Heads that pass all other conditions of a label.
+        least: Lowest score that counts, for each column.
+        models: Highest score of any head, one untrained model after the other; read only as far as needed.
+        n_models: Number of untrained models.
+        alpha: Level of the test, if `n_models` suffice for it.
+
+    Source: Besag & Clifford 1991 for the stopping.
+    """
+    level = max(alpha, 1 / (1 + n_models))
+    most = floor(level * (1 + n_models) + 1e-9) - 1
+    highest: list[Float[np.ndarray, " column"]] = []
+    # a model with a higher score on the same kind has a higher standardised score, whatever models follow
+    beaten = np.zeros(scores.shape, dtype=int)
+    for _, other in zip(range(n_models), models, strict=False):
+        highest.append(other)
+        beaten += (other >= least) & (other >= scores - TIE)
+        if not (candidates & (beaten <= most)).any():
+            break
+    others = np.stack(highest)
+    kinds, uniform = slice(None, -1), slice(-1, None)
+    parts = [monte_carlo_p(scores[..., part], others[:, part], least[part]) for part in (kinds, uniform)]
+    return Comparison(p=np.concatenate(parts, -1), highest=others, level=level)
+
+
+def monte_carlo_p(
+    scores: Float[np.ndarray, "layer head column"],
+    others: Float[np.ndarray, "model column"],
+    least: Float[np.ndarray, " column"],
+) -> Float[np.ndarray, "layer head column"]:
+    """p value of every head and kind under the hypothesis that its model is untrained, corrected for all of them.
+
+    A score is standardised by mean and spread of its kind over all models, this one included, of each the highest score
+    of any head. The statistic of a model is its highest standardised score on any kind, of scores of at least `least`.
+    p is (1 + the number of untrained models whose statistic is at least as high as the head's score) / (1 + their
+    number), and 1 for scores below `least`. Since no model is singled out, the smallest p of an untrained model is
+    at most a with probability at most a.
+
+    Source: Hope 1968; maximum over tests: Westfall & Young 1993.
+    """
+    both = np.concatenate([others, scores.max((0, 1))[None]])
+    spread = np.maximum(both.std(0), MIN_SPREAD)
+
+    def standardised(values: Float[np.ndarray, "*cells column"]) -> Float[np.ndarray, "*cells column"]:
+        return np.where(values >= least, (values - both.mean(0)) / spread, -np.inf)
+
+    statistic = standardised(others).max(-1)
+    exceeded = (statistic >= standardised(scores)[..., None] - TIE).sum(-1)
+    return (1 + exceeded) / (1 + len(others))
+
+
+def sequences_to_compare(scored: Bool[np.ndarray, "sample kind"]) -> Int[np.ndarray, " chosen"]:
+    """The first `SEQUENCES` sequences that score each kind."""
+    first = [np.flatnonzero(kind)[:SEQUENCES] for kind in scored.T]
+    return np.unique(np.concatenate([*first, [0]])).astype(int)
+
+
+def untrained_models(untrained: Untrained, model: Net, *, alpha: float) -> tuple[int, Sequence[AnyModel]]:
+    """Number of untrained models to compare with, and those that the caller gave.
+
+    Raises:
+        ValueError: a number below 1, or an empty sequence.
+    """
+    if isinstance(untrained, int):
+        if untrained < 1:
+            raise ValueError(
+                f"untrained is {untrained}; give a number of untrained models of at least 1, or the models."
+            )
+        return untrained, ()
+    if untrained is None:
+        wrapped = isinstance(model, BridgeModel)
+        n_parameters = sum(parameter.numel() for parameter in (model.bridge if wrapped else model).parameters())
+        needed = ceil(1 / alpha - 1e-9) - 1
+        return max(1, min(needed, PARAMETERS // max(1, n_parameters), WRAPPED if wrapped else needed)), ()
+    given = untrained if isinstance(untrained, Sequence) else (untrained,)
+    if not given:
+        raise ValueError("untrained is an empty sequence; give at least one untrained model, their number, or None.")
+    return len(given), given
+
+
+def highest_scores(
+    model: Net,
+    given: Sequence[AnyModel],
+    task: Task,
+    batch: Batch,
+    related: Bool[Tensor, "batch kind query key"],
+    *,
+    seed: int,
+) -> Iterator[Float[np.ndarray, " column"]]:
+    """Highest score of any head for each kind, then the highest uniformity, one untrained model after the other.
+
+    Args:
+        model: The model whose config the untrained models have.
+        given: Untrained models of the caller; if empty, models with fresh weights, without end.
+        task: Task of the batch.
+        batch: Sequences on which models are compared.
+        related: The relation of each kind.
+        seed: Determines the fresh weights.
+    """
+    if given:
+        for other in given:
+            yield _highest(prepare_model(other, "classify_heads", task).eval(), batch, related)
+        return
+    key = None if isinstance(model, BridgeModel) else (model.cfg, seed, _digest(batch, related))
+    known = _kept.setdefault(key, []) if key else []
+    if key:
+        _kept.move_to_end(key)
+        while len(_kept) > KEPT:
+            _kept.popitem(last=False)
+    yield from known
+    copy: Any = None
+    while True:
+        index = len(known)
+        fresh = derived_seed(seed, "untrained twin", *([index] if index else [])) % 2**31
+        if copy is None or isinstance(copy, BridgeModel):
+            copy = untrained_copy(model, fresh, learned=True)
+        else:  # the weights that a new copy would have, in a fifth of the time
+            initialise(copy, copy.cfg, fresh)
+        known.append(_highest(copy, batch, related))
+        yield known[-1]
+
+
+def _highest(model: Net, batch: Batch, related: Bool[Tensor, "batch kind query key"]) -> Float[np.ndarray, " column"]:
+    return mean_over_sequences(pattern_scores(model, batch, related)).max((0, 1))
+
+
+def mean_over_sequences(values: Float[np.ndarray, "sample *cells"]) -> Float[np.ndarray, "*cells"]:
+    """Mean over the sequences that have a value; 0 if none has."""
+    return np.nansum(values, 0) / np.isfinite(values).sum(0).clip(1)
+
+
+def _digest(batch: Batch, related: Tensor) -> str:
+    """Hash of everything that a score depends on besides the model."""
+    inputs = {"tokens": batch.tokens, "related": related, **batch.model_inputs()}
+    found = hashlib.sha256()
+    for name in sorted(inputs):
+        value = inputs[name]
+        if isinstance(value, torch.Tensor):
+            found.update(
+                f"{name} {tuple(value.shape)} {value.dtype}".encode() + value.cpu().contiguous().numpy().tobytes()
+            )
+    return found.hexdigest()

@@ -1,0 +1,227 @@
+"""Labels against untrained models: the level of the Monte Carlo test, its power, early stopping, and what is kept."""
+
+import numpy as np
+import pytest
+import torch
+from planted import Padded, Planted, ideal_map, only_tokens
+from scipy import stats
+
+import interp
+from hooks import Transformer
+from interp.core.verbs import untrained_copy
+from interp.heads import untrained
+from interp.heads.classify import classify_heads
+from interp.heads.kinds import relations_of
+from interp.heads.untrained import compare_with_untrained, highest_scores, monte_carlo_p, sequences_to_compare
+from interp.tasks import Dyck, Lego, Template
+from interp.tasks.vocab import Vocab
+
+LEAST = np.full(3, 0.3)
+
+
+def scores_of_models(rng, n, *, dependent=0.5):
+    """Scores (model, head, kind) of untrained models: kinds with other locations and spreads, heads not independent."""
+    shared = rng.standard_normal((n, 1, 3)) * dependent
+    noise = rng.standard_t(3, (n, 6, 3))
+    return np.array([0.1, 0.3, 0.6]) + np.array([0.02, 0.3, 0.1]) * (shared + noise)
+
+
+def test_the_smallest_p_of_an_untrained_model_is_at_most_a_with_probability_a():
+    rng, n = np.random.default_rng(0), 2000
+    smallest = []
+    for _ in range(n):
+        models = scores_of_models(rng, 20)
+        smallest.append(monte_carlo_p(models[:1, :, :], models[1:].max(1), np.full(3, -9.0)).min())
+    for level in (0.05, 0.1, 0.25, 0.5):  # all scores count, so the test is exact at multiples of 1 / 20
+        share = np.mean(np.array(smallest) <= level + 1e-9)
+        assert abs(share - level) < 5 * (level * (1 - level) / n) ** 0.5
+
+
+def test_scores_below_the_least_have_p_one_and_do_not_count():
+    others = np.tile([0.29, 0.29, 0.29], (19, 1))
+    p = monte_carlo_p(np.array([[[0.29, 0.31, 0.9]]]), others, LEAST)
+    assert p.ravel().tolist() == [1, 1 / 20, 1 / 20]
+    equal = monte_carlo_p(np.full((1, 1, 3), 0.5), np.full((19, 3), 0.5), LEAST)
+    assert (equal == 1).all()  # a tie counts against the label
+
+
+def test_a_kind_with_high_untrained_scores_leaves_the_others_their_power():
+    rng = np.random.default_rng(0)
+    others = np.stack([rng.uniform(0.1, 0.95, 99), *rng.uniform(0, 0.2, (2, 99))], 1)
+    p = monte_carlo_p(np.array([[[0.96, 0.7, 0.1], [0.5, 0.1, 0.1]]]), others, LEAST)[0]
+    assert p[0, 1] == 0.01
+    assert p[0, 0] > 0.01 or others[:, 0].max() < 0.96
+    assert (p[1] > 0.1).all()
+
+
+def test_comparison_stops_once_no_candidate_can_get_a_label():
+    read = []
+
+    def models(height):
+        for index in range(99):
+            read.append(index)
+            yield np.array([height if index == 4 else 0.0, 0.0, 0.0])
+
+    scores = np.full((1, 2, 3), 0.5)
+    options = {"least": LEAST, "n_models": 99, "alpha": 0.01}
+    first = np.zeros(scores.shape, dtype=bool)
+    first[0, 0, 0] = True
+    for candidates, height, wanted in ((first, 0.6, 5), (first, 0.4, 99), (first & False, 0.6, 1)):
+        read.clear()
+        found = compare_with_untrained(scores, candidates, models=models(height), **options)
+        assert len(found.highest) == len(read) == wanted
+        assert (found.p[0, 0, 0] <= found.level) == (wanted == 99)
+    few = compare_with_untrained(scores, first, models=models(0.4), **options | {"n_models": 9})
+    assert few.level == 0.1 == few.p[0, 0, 0]
+
+
+def test_the_sequences_of_the_comparison_score_every_kind():
+    scored = np.zeros((40, 3), dtype=bool)
+    scored[:, 0] = True
+    scored[[3, 30, 39], 1] = True
+    assert sequences_to_compare(scored).tolist() == [*range(8), 30, 39]
+
+
+@pytest.mark.parametrize("task", [Lego(n_vars=2), Dyck(length=8)], ids=["lego", "dyck"])
+@pytest.mark.parametrize("family", [None, "albert", "bert_encoder"])
+@pytest.mark.parametrize("init", ["fan_in", "mimetic"])
+def test_later_models_have_the_weights_of_new_copies(task, family, init, monkeypatch):
+    cfg = interp.config_for(task, family, n_layers=2, n_heads=2, d_model=16, d_head=8, init=init)
+    model = interp.core.verbs.make_model(cfg, seed=1)
+    seen = []
+    monkeypatch.setattr(untrained, "_highest", lambda model, *_: seen.append(
+        {name: value.clone() for name, value in model.state_dict().items()}) or np.zeros(1))  # fmt: skip
+    monkeypatch.setattr(untrained, "_kept", type(untrained._kept)())
+    batch = task.sample(2, generator=torch.Generator().manual_seed(0))
+    found = highest_scores(model, (), task, batch, torch.zeros(2, 1, 1, 1, dtype=torch.bool), seed=3)
+    for _ in zip(range(3), found, strict=False):
+        pass
+    for index, weights in enumerate(seen[:3]):
+        seed = untrained.derived_seed(3, "untrained twin", *([index] if index else [])) % 2**31
+        wanted = untrained_copy(model, seed, learned=True).state_dict()
+        assert all(torch.equal(weights[name], value) for name, value in wanted.items())
+    assert not torch.equal(seen[0]["embed.weight"], seen[1]["embed.weight"])
+
+
+def test_untrained_scores_are_kept_for_the_next_model_of_a_config(monkeypatch):
+    task = Lego(n_vars=2)
+    made = []
+    monkeypatch.setattr(untrained, "_kept", type(untrained._kept)())
+    monkeypatch.setattr(untrained, "KEPT", 2)
+    highest = untrained._highest
+    monkeypatch.setattr(untrained, "_highest", lambda *given: made.append(1) or highest(*given))
+
+    def classify(seed=0, n_heads=2, **options):
+        cfg = interp.config_for(task, n_layers=1, n_heads=n_heads, d_model=16)
+        plan = {(0, 0): lambda batch, allowed: ideal_map(relations_of(task, batch, ["previous"])["previous"], allowed)}
+        made.clear()
+        found = classify_heads(Planted(cfg, plan, seed=seed), task, n=8, untrained=19, alpha=0.05, **options)
+        assert found.label[0][0] == "previous"
+        return len(made), found
+
+    (first, one), (second, two) = classify(0), classify(1)
+    assert (first, second) == (19, 0)
+    assert (one.untrained == two.untrained).all()
+    assert classify(n_heads=4)[0] == classify(0, kinds=["previous"])[0] == 19  # another config, other relations
+    assert len(untrained._kept) == 2
+    assert classify(1)[0] == 19  # the oldest was forgotten
+
+
+class Letters(Padded):
+    """[BOS], then random letters, without a relation: manipulation is two tokens to each side."""
+
+    vocab = Vocab(["[BOS]", *"abcdefgh"])
+    length = 4
+
+    def sample(self, n, *, generator, split="train", n_vars=None):
+        tokens = torch.randint(1, 9, (n, self.length), generator=generator)
+        tokens[:, 0] = 0
+        return only_tokens(tokens)
+
+    def relations(self, batch):
+        return {}
+
+
+def real_keys(batch, allowed):
+    """Uniform over all keys but [BOS]."""
+    return ideal_map((batch.tokens != 0)[:, None, :].expand_as(allowed), allowed)
+
+
+@pytest.mark.parametrize("length", [3, 4, 5])
+@pytest.mark.parametrize("attention", ["bidirectional", "causal"])
+def test_a_single_special_row_decides_no_label(length, attention):
+    """A uniform pattern over real keys is not manipulation because the row of [BOS] has an unrelated key."""
+    task = Letters(n_vars=4, causal=attention == "causal")
+    object.__setattr__(task, "length", length)
+    cfg = interp.config_for(task, n_layers=1, n_heads=2, d_model=24)
+    found = classify_heads(Planted(cfg, {(0, 0): real_keys}), task, n=64)
+    assert found.label[0][0] not in found.kinds, str(found)
+
+
+def test_a_label_needs_more_than_its_best_position(registered_rows):
+    """Two rows are described: a head that follows one of them has no label, nor is one read-out row too few."""
+    task = Letters(n_vars=4)
+    object.__setattr__(task, "length", 8)
+    cfg = interp.config_for(task, n_layers=1, n_heads=3, d_model=24)
+    follow = lambda *rows: lambda batch, allowed: ideal_map(registered_rows(batch, rows), allowed)  # noqa: E731
+    plan = {(0, 0): follow(6, 7), (0, 1): follow(7)}
+    one = classify_heads(Planted(cfg, plan), task, kinds=["one row"], n=64)
+    assert one.label[0] == ("one row", "one row", "unclassified")
+    two = classify_heads(Planted(cfg, plan), task, kinds=["two rows"], n=64)
+    assert two.low[0, 1, 0] >= 0.3  # high enough by its mean
+    assert two.label[0] == ("two rows", "unclassified", "unclassified")
+
+
+@pytest.fixture
+def registered_rows(monkeypatch):
+    """Kinds whose last row, or last two rows, attend to position 1."""
+
+    def rows_of(batch, rows):
+        related = torch.zeros(len(batch), *2 * batch.tokens.shape[1:], dtype=torch.bool)
+        related[:, rows, 1] = True
+        return related
+
+    from interp.heads import kinds
+
+    more = {"one row": lambda task, batch: rows_of(batch, (7,)), "two rows": lambda task, batch: rows_of(batch, (6, 7))}
+    monkeypatch.setattr(kinds, "_KINDS", {**kinds._KINDS, **more})
+    return rows_of
+
+
+STRINGS = Template(templates=["abc -> +1", "aba -> -1"])
+
+
+@pytest.mark.parametrize("init", ["fan_in", "template", "mimetic", "uniform"])
+def test_untrained_models_on_short_strings_are_unlabelled(init):
+    """Every level is exact, so that two labelled models of twelve have a probability of 0.006."""
+    labelled = 0
+    for seed in range(12):
+        cfg = interp.config_for(STRINGS, n_layers=2, n_heads=4, d_model=32, d_head=8, init=init)
+        found = classify_heads(Transformer(cfg, seed=100 + seed), STRINGS, n=16, seed=seed)
+        labelled += any(label in found.kinds for row in found.label for label in row)
+    assert labelled <= stats.binom.isf(1e-3, 12, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (0, "untrained is 0; give a number of untrained models of at least 1, or the models."),
+        ((), "untrained is an empty sequence; give at least one untrained model, their number, or None."),
+    ],
+)
+def test_no_untrained_models(given, message):
+    task = Lego(n_vars=2)
+    model = Transformer(interp.config_for(task, n_layers=1, n_heads=2, d_model=16))
+    with pytest.raises(ValueError, match="^" + message):
+        classify_heads(model, task, n=8, untrained=given)
+
+
+def test_the_number_of_untrained_models_follows_level_and_size(monkeypatch):
+    model = Transformer(interp.config_for(Lego(n_vars=2), n_layers=1, n_heads=2, d_model=16))
+    number = lambda **options: untrained.untrained_models(None, model, **{"alpha": 0.01, **options})[0]  # noqa: E731
+    assert (number(), number(alpha=0.05), number(alpha=0.03)) == (99, 19, 33)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    monkeypatch.setattr(untrained, "PARAMETERS", 5 * parameters)
+    assert number() == 5
+    monkeypatch.setattr(untrained, "PARAMETERS", 5)
+    assert number() == 1
