@@ -67,7 +67,7 @@ def labels_of(evidence: Evidence, start: str) -> tuple[HeadPatterns, HeadPattern
     else:
         model, untrained = pretrained(task, spec.pretrained, **chosen), make_model(spec.config, seed=spec.seed)
     n = {"quick": 64, "standard": 256, "paper": 256}[evidence.size]
-    found = classify_heads(model, task, untrained=untrained, n=n, seed=evidence.seed)
+    found = classify_heads(model, task, n=n, seed=evidence.seed)
     before = classify_heads(untrained, task, n=n, seed=evidence.seed)
     return found, before, model, task
 
