@@ -33,8 +33,8 @@ SAME = (
 COPY_PREVIOUS = (("ab -> a",), ("aba -> b",), ("abc -> b",), ("aab -> a", "abc -> b"))
 """Templates whose label is the last symbol but one; a band of two positions on either side covers the whole string."""
 COPY_AFAR = (("abcd -> a",), ("abcde -> a",), ("abcdef -> a",))
-OTHERWISE = 0.25
-"""An answer nearer to +1 than to -1, and nearest to 0 among the three."""
+OTHERWISE = -0.25
+"""An answer nearer to -1 than to +1, and nearest to 0 among the three."""
 MOST_IDLE = 2
 
 
