@@ -6,9 +6,9 @@ vote. The sign of vote plus noise is the answer.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from hooks import Transformer, TransformerConfig
 from hooks.model.stack import TransformerStack
@@ -79,7 +79,7 @@ def committee(generator: torch.Generator, *, n_heads: int = 5) -> TransformerSta
     return model
 
 
-def _limit(mlp: torch.nn.Module) -> None:
+def _limit(mlp: Any) -> None:
     """relu(x + 1) - relu(x - 1) - 1, which is x between -1 and 1."""
     mlp.w_in.weight[:, SUM] = 1
     mlp.w_in.bias[:] = torch.tensor([1.0, -1.0])
@@ -87,24 +87,24 @@ def _limit(mlp: torch.nn.Module) -> None:
     mlp.w_out.bias[LIMITED] = -1
 
 
-def drawn_committee(seed: int, *, n_heads: int = 5) -> tuple[TransformerStack, Tensor]:
-    """A committee that answers at least 80 % correctly, and the batch on which sets are searched."""
+def drawn_committee(seed: int, *, n_heads: int = 5) -> TransformerStack:
+    """A committee that answers at least 80 % correctly."""
     generator, task = derived_generator(seed, "committee"), Bits()
     while True:
         model, batch = committee(generator, n_heads=n_heads), task.sample(N_SEARCH, generator=generator)
         with torch.no_grad():
-            if (model(batch.tokens).argmax(-1) == batch.labels).double().mean() >= 0.8:
-                return model, batch
+            if (model(batch.tokens)[:, 0].argmax(-1) == batch.labels[:, 0]).double().mean() >= 0.8:
+                return model
 
 
 def sets_of(model: TransformerStack, task: Task, *, seed: int, most_exact: int) -> HeadSets:
     """The sets that `find_sets` finds, with the heads that are needed alone taken from other sequences."""
-    search, main = (
-        HeadExperiments(
-            model, task, task.sample(n, generator=derived_generator(seed, name), split=split), seed, keep=True
-        )
-        for n, name, split in ((N_SEARCH, "search", "validation"), (4 * N_SEARCH, "main", "test"))
-    )
+
+    def experiments(n: int, split: Split) -> HeadExperiments:
+        batch = task.sample(n, generator=derived_generator(seed, "sets of committees", split), split=split)
+        return HeadExperiments(model, task, batch, seed, keep=True)
+
+    search, main = experiments(N_SEARCH, "validation"), experiments(4 * N_SEARCH, "test")
     score = main.score()
     total = score.total.double().numpy().sum(0)
     clean = score.right.double().numpy().sum(0) / total

@@ -9,6 +9,7 @@ output takes the place of z, and v W_O + b x, a head's output for each key alone
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import combinations
 from typing import Any
 
@@ -243,7 +244,7 @@ class AblationEngine:
         names = [name for name in self.cache.cache_dict for after in later if name.startswith(f"blocks.{after}.")]
         # a replacement needs all positions, of which the last layer has only those that are read
         read_at = None if self.model.cfg.n_layers - 1 in later else self.read_at
-        with self.model.hooks(storing(names, kept)):
+        with self.model.hooks(storing(names, kept)) if names else nullcontext():
             logits = self._resume(resid, layer, attn_out.flatten(0, 1), read_at).unflatten(0, (edits, -1))
         if read_at is None and self.read_at is not None:
             logits = torch.stack([take(one, self.read_at) for one in logits])

@@ -172,7 +172,7 @@ def test_a_model_of_one_head(most_exact):
 
 @pytest.mark.parametrize("seed", range(15))
 def test_the_search_equals_the_exact_answer_on_random_models(seed):
-    model, _ = drawn_committee(seed, n_heads=4)
+    model = drawn_committee(seed, n_heads=4)
     exact, found = (sets_of(model, Bits(), seed=seed, most_exact=most) for most in (MOST_EXACT, 0))
     assert (exact.exact, found.exact) == (True, False)
     assert (set(found.harmful), found.harmless) == (set(exact.harmful), exact.harmless)
