@@ -40,6 +40,7 @@ def test_a_magnitude_is_one_and_its_mean_is_small(seed):
     differ = brought.std(0) > 0
     assert differ.any()
     assert brought.mean(0)[differ].abs().max() < 0.65
+    assert lost(answer, [((0, 1),)], "resample")[((0, 1),)] == 0
 
 
 @pytest.mark.parametrize("seed", range(4))
