@@ -10,6 +10,7 @@ from hooks.modules.basic import check_choice
 from interp.known_answers.answers import HeadTruth, KnownAnswer, draw
 from interp.known_answers.craft.weights import balance, bias_of, head_rows, mlp_of
 from interp.known_answers.lego.loop import ASSOCIATION, MANIPULATION, SHUT, loop_registers
+from interp.known_answers.lego.shortcut import FIRST
 from interp.known_answers.lego.variants import KINDS, copy_pattern, enlarged_loop, is_needed, loop_answer
 from interp.tasks import Lego
 
@@ -97,6 +98,8 @@ def _keep_only_operands(model: Transformer, task: Lego) -> None:
 
 
 def _answer(task: Lego, model: Transformer, work: str, share: str) -> KnownAnswer:
+    with torch.no_grad():
+        model.b_U[0] = FIRST  # without a value, the answer must not depend on rounding
     head = ASSOCIATION if work == KINDS[ASSOCIATION] else MANIPULATION
     truths = {
         (layer, SECOND): HeadTruth(truth="faithful" if is_needed(task, layer, head) else "misleading", looks=work)
