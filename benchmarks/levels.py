@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import torch
@@ -39,8 +39,8 @@ CLAIMS = ("faithful", "misleading", "hidden", "redundant")
 class ModularAddition(Task):
     """The sum of two numbers modulo 31."""
 
-    targets = ("sum",)
-    vocab = Vocab([*map(str, range(31)), "="])
+    targets: ClassVar = ("sum",)
+    vocab: ClassVar = Vocab([*map(str, range(31)), "="])
 
     def sample(self, n: int, *, generator: torch.Generator, split: str = "train") -> Batch:
         pairs = torch.cartesian_prod(torch.arange(31), torch.arange(31))
@@ -84,7 +84,7 @@ def measure(index: int, *, audit: bool, shuffled: int) -> dict[str, Any]:
     started = time.perf_counter()
     model = make_model(cfg, seed=10_000_000 + index).eval()
     if shuffled:
-        settings = interp.TrainSettings(steps=shuffled, batch_size=32, seed=index)
+        settings = interp.TrainSettings(steps=shuffled, batch_size=32)
         task = with_shuffled_labels(task)
         model = interp.train(model, task, settings).model.eval()
     found = interp.classify_heads(model, task, n=N, alpha=LEVEL, seed=index)

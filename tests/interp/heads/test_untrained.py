@@ -1,5 +1,7 @@
 """Labels against untrained models: the level of the Monte Carlo test, its power, early stopping, and what is kept."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from planted import Padded, Planted, ideal_map, only_tokens
 from scipy import stats
 
 import interp
-from hooks import Transformer
+from hooks import Transformer, make_model
 from interp.core.verbs import untrained_copy
 from interp.heads import untrained
 from interp.heads.classify import classify_heads
@@ -29,8 +31,7 @@ def scores_of_models(rng, n, *, dependent=0.5):
 def test_the_smallest_p_of_an_untrained_model_is_at_most_a_with_probability_a():
     rng, n = np.random.default_rng(0), 2000
     smallest = []
-    for _ in range(n):
-        models = scores_of_models(rng, 20)
+    for models in scores_of_models(rng, 20 * n).reshape(n, 20, 6, 3):
         smallest.append(monte_carlo_p(models[:1, :, :], models[1:].max(1), np.full(3, -9.0)).min())
     for level in (0.05, 0.1, 0.25, 0.5):  # all scores count, so the test is exact at multiples of 1 / 20
         share = np.mean(np.array(smallest) <= level + 1e-9)
@@ -63,15 +64,15 @@ def test_comparison_stops_once_no_candidate_can_get_a_label():
             yield np.array([height if index == 4 else 0.0, 0.0, 0.0])
 
     scores = np.full((1, 2, 3), 0.5)
-    options = {"least": LEAST, "n_models": 99, "alpha": 0.01}
+    compare = partial(compare_with_untrained, scores, least=LEAST, alpha=0.01)
     first = np.zeros(scores.shape, dtype=bool)
     first[0, 0, 0] = True
     for candidates, height, wanted in ((first, 0.6, 5), (first, 0.4, 99), (first & False, 0.6, 1)):
         read.clear()
-        found = compare_with_untrained(scores, candidates, models=models(height), **options)
+        found = compare(candidates, models=models(height), n_models=99)
         assert len(found.highest) == len(read) == wanted
         assert (found.p[0, 0, 0] <= found.level) == (wanted == 99)
-    few = compare_with_untrained(scores, first, models=models(0.4), **options | {"n_models": 9})
+    few = compare(first, models=models(0.4), n_models=9)
     assert few.level == 0.1 == few.p[0, 0, 0]
 
 
@@ -87,7 +88,7 @@ def test_the_sequences_of_the_comparison_score_every_kind():
 @pytest.mark.parametrize("init", ["fan_in", "mimetic"])
 def test_later_models_have_the_weights_of_new_copies(task, family, init, monkeypatch):
     cfg = interp.config_for(task, family, n_layers=2, n_heads=2, d_model=16, d_head=8, init=init)
-    model = interp.core.verbs.make_model(cfg, seed=1)
+    model = make_model(cfg, seed=1)
     seen = []
     monkeypatch.setattr(untrained, "_highest", lambda model, *_: seen.append(
         {name: value.clone() for name, value in model.state_dict().items()}) or np.zeros(1))  # fmt: skip
