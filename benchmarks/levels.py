@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -39,8 +39,13 @@ CLAIMS = ("faithful", "misleading", "hidden", "redundant")
 class ModularAddition(Task):
     """The sum of two numbers modulo 31."""
 
-    targets: ClassVar = ("sum",)
-    vocab: ClassVar = Vocab([*map(str, range(31)), "="])
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return ("sum",)
+
+    @property
+    def vocab(self) -> Vocab:
+        return Vocab([*map(str, range(31)), "="])
 
     def sample(self, n: int, *, generator: torch.Generator, split: str = "train") -> Batch:
         pairs = torch.cartesian_prod(torch.arange(31), torch.arange(31))

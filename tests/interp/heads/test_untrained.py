@@ -14,6 +14,7 @@ from interp.core.verbs import untrained_copy
 from interp.heads import untrained
 from interp.heads.classify import classify_heads
 from interp.heads.kinds import relations_of
+from interp.heads.measures import Rows
 from interp.heads.untrained import compare_with_untrained, highest_scores, monte_carlo_p, sequences_to_compare
 from interp.tasks import Dyck, Lego, Template
 from interp.tasks.vocab import Vocab
@@ -157,6 +158,17 @@ def test_a_single_special_row_decides_no_label(length, attention):
     cfg = interp.config_for(task, n_layers=1, n_heads=2, d_model=24)
     found = classify_heads(Planted(cfg, {(0, 0): real_keys}), task, n=64)
     assert found.label[0][0] not in found.kinds, str(found)
+
+
+@pytest.mark.parametrize(("length", "scored"), [(4, False), (5, False), (6, True)])
+def test_a_relation_is_scored_if_half_of_its_rows_have_unrelated_keys(length, scored):
+    """Two tokens to each side, causal: every row has related keys, and all from the fourth have unrelated ones."""
+    allowed = torch.ones(1, length, length, dtype=torch.bool).tril()
+    near = (torch.arange(length)[:, None] - torch.arange(length)).abs() <= 2
+    rows = Rows((allowed & near)[:, None], allowed, torch.ones(1, length, dtype=torch.bool))
+    assert rows.counts.flatten().tolist() == [float(scored and query >= 3) for query in range(length)]
+    score = rows.score(ideal_map(near, allowed)[:, None].float())
+    assert bool(score.isnan().all()) != scored
 
 
 def test_a_label_needs_more_than_its_best_position(registered_rows):
