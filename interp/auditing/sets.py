@@ -27,7 +27,7 @@ MOST_PAIRED = 48
 effects."""
 ORDERS = 12
 """Number of random orders in which spare heads are removed one after the other."""
-STEPS = 12
+STEPS = 10
 """Number of steps of each: with more spare heads, several are removed in a step."""
 LIKELY = 80
 """Number of triples, and of quadruples, of spare heads that are tried: those whose effects add up to most."""

@@ -163,6 +163,13 @@ def test_every_majority_of_five_is_found():
     assert set(found.harmful) == set(combinations(five, 3))
 
 
+def test_sets_that_differ_in_one_head_are_all_found():
+    """Two of eight equal votes are needed: any seven of the eight are a minimal harmful set."""
+    eight = MANY[::2]
+    found = sets(Table(votes(dict.fromkeys(eight, 1), 2), heads=MANY))
+    assert set(found.harmful) == set(combinations(eight, 7))
+
+
 @BOTH_WAYS
 def test_a_model_of_one_head(most_exact):
     found = sets(Table(any_of(), heads=HEADS[:1]), most_exact)
