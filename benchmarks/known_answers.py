@@ -76,7 +76,7 @@ def report(rows: Iterable[dict[str, Any]]) -> str:
         "false faithful", "needed heads called idle", "redundant sets incomplete", "verdicts that differ",
         "partners that differ", "undecided", "needed under another removal",
     )  # fmt: skip
-    counts = dict.fromkeys(kinds, 0)
+    counts: dict[str, int] = dict.fromkeys(kinds, 0)
     for row in rows:
         for head in row["heads"]:
             wrong = kinds_of_difference(head)
