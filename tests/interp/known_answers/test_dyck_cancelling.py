@@ -4,7 +4,6 @@ from itertools import combinations
 
 import pytest
 import torch
-from known_truth import check_looks
 from planted_truth import check_truth
 
 from interp.known_answers.craft.cancelling import cancelling_factors
@@ -40,7 +39,6 @@ def test_only_all_factors_together_sum_to_zero(n_heads, seed):
 @pytest.mark.parametrize("name", CANCELLING)
 def test_only_all_heads_that_cancel_can_be_removed(name):
     answer = built(name)
-    check_looks(answer)
     heads = cancelling(answer)
     assert {answer.heads[head].truth for head in heads} == {"idle" if "unreadably" in name else "misleading"}
     assert len(heads) == (3 if "three" in name else 2)
