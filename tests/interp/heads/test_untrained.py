@@ -156,7 +156,8 @@ def test_a_single_special_row_decides_no_label(length, attention):
     task = Letters(n_vars=4, causal=attention == "causal")
     object.__setattr__(task, "length", length)
     cfg = interp.config_for(task, n_layers=1, n_heads=2, d_model=24)
-    found = classify_heads(Planted(cfg, {(0, 0): real_keys}), task, n=64)
+    plain = Planted(cfg, {(0, head): lambda batch, allowed: ideal_map(allowed, allowed) for head in range(2)})
+    found = classify_heads(Planted(cfg, {(0, 0): real_keys}), task, n=64, untrained=plain)
     assert found.label[0][0] not in found.kinds, str(found)
 
 
