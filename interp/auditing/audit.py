@@ -138,6 +138,8 @@ class _Audit:
     evidence: Evidence = field(init=False)
     sets: HeadSets = field(init=False)
     heads: list[Head] = field(init=False)
+    doubtful: set[Head] = field(init=False, default_factory=set)
+    """Heads whose removal costs accuracy on an outcome that is left out for too few sequences."""
 
     def look(self, experiments: HeadExperiments) -> None:
         """Measure every head, search for sets of heads on other sequences, and measure those."""
@@ -149,6 +151,9 @@ class _Audit:
         batch = task.sample(
             max(32, len(experiments.batch) // SEARCHED), generator=derived_generator(seed, "search"), split="validation"
         )
+        for place, threshold in by.too_few.items():
+            costly = effects.mean("mean")[:, place] >= threshold
+            self.doubtful |= {head for head, one in zip(self.heads, costly, strict=True) if one}
         mean = effects.on(by.places).mean("mean")
         needed = dict(zip(self.heads, (mean > by.threshold).any(-1).tolist(), strict=True))
         searching = HeadExperiments(model, task, batch, seed, keep=True)
@@ -188,7 +193,8 @@ class _Audit:
         """Verdicts on all heads by these p values."""
         findings = set_findings(self.sets.harmful, self.sets.cancelling, p, heads=self.heads, alpha=self.alpha)
         readable = [head in self.labels for head in self.heads]
-        return judge(self.heads, readable, p, sets=findings, alpha=self.alpha, at_chance=self.judged_by.at_chance)
+        options = {"alpha": self.alpha, "at_chance": self.judged_by.at_chance, "doubtful": self.doubtful}
+        return judge(self.heads, readable, p, sets=findings, **options)
 
     def undecided(self) -> set[Head]:
         """Heads without a verdict, of which further sequences may give one."""

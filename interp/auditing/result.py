@@ -181,6 +181,7 @@ class AuditResult(Result):
             f"{', '.join(dict.fromkeys(f'{value:.2f}' for value in self.threshold))}",
         ]
         if self.sets or self.largest_harmless:
-            how = "every set of heads was tried" if self.exact else "sets were searched, not all tried"
-            foot.append(f"{how}; up to {len(self.largest_harmless)} of {len(self.heads)} heads can be removed together")
+            of = f"{len(self.largest_harmless)} of {len(self.heads)} heads can be removed together"
+            how = f"every set of heads was tried: at most {of}" if self.exact else f"sets of heads were searched: {of}"
+            foot.append(how)
         return "\n".join([*rows, *foot, *self.warnings])

@@ -19,6 +19,8 @@ REASONS = {
     "cancelling too close": " and is needed alone: without it accuracy falls by {mean}; whether it is cancelled by "
     "{partners} is undecided",
     "not needed": ", {but} is not needed: without it accuracy falls by less than {mean_bar} ({mean})",
+    "left out": "; without it accuracy falls by less than {mean_bar} ({mean}), but perhaps by more on an outcome that "
+    "is left out for too few sequences",
     "too close": "; whether it is needed is undecided: without it accuracy falls by {mean}, and {mean_bar} counts",
     "nothing to lose": "; the model is too close to chance for removing it to cost anything",
     "needed": ", but is needed: without it accuracy falls by more than {mean_bar} ({mean})",
@@ -96,7 +98,7 @@ def _otherwise(head: HeadVerdict, costs: dict[str, str]) -> str:
 
 def _more(head: HeadVerdict) -> str:
     """How many sequences would decide an undecided head."""
-    if head.verdict != "undecided" or head.reason == "nothing to lose":
+    if head.verdict != "undecided" or head.reason in ("nothing to lose", "left out"):
         return ""
     if head.n_to_decide is None:
         return "; many more sequences would not decide it"

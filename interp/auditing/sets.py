@@ -218,11 +218,12 @@ class _Search:
         self.products = search.effect_products()
         self.spare = frozenset(head for head in self.heads if not needed[head])
         self.needed = [head for head in self.heads if needed[head]]
+        self.strongest: list[Head] = []
 
     def run(self) -> None:
         strength = dict(zip(self.heads, self.products.diagonal().tolist(), strict=True))
-        strongest = sorted(self.heads, key=lambda head: -strength[head])[:MOST_PAIRED]
-        self.trials.run(map(frozenset, combinations(strongest, 2)))
+        self.strongest = sorted(self.heads, key=lambda head: -strength[head])[:MOST_PAIRED]
+        self.trials.run(map(frozenset, combinations(self.strongest, 2)))
         self.trials.run(frozenset([head, other]) for head in self.needed for other in self.heads if other != head)
         for size in (3, 4):
             self.trials.run(self._predicted(self.spare, size, n=LIKELY, largest=True))
@@ -305,9 +306,11 @@ class _Search:
     def _predicted(
         self, among: Collection[Head], size: int, *, n: int, largest: bool, fixed: tuple[Head, ...] = ()
     ) -> list[frozenset[Head]]:
-        """The n sets, with the fixed heads, whose effects on the logits add up to most, or to least."""
+        """The n sets, with the fixed heads, whose effects on the logits add up to most, or to least; others among the
+        `MOST_PAIRED` strongest heads."""
         places = [self.heads.index(head) for head in fixed]
-        others = [index for index, head in enumerate(self.heads) if head in among and index not in places]
+        likely = set(among) & set(self.strongest)
+        others = [index for index, head in enumerate(self.heads) if head in likely and index not in places]
         sets = np.array([(*places, *some) for some in combinations(others, size - len(places))], dtype=int)
         if not len(sets):
             return []

@@ -1,6 +1,6 @@
 """Verdict rules: the outcomes that count, tests of each cost, and the verdict on each head. See docs/audit.md."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -33,8 +33,9 @@ class JudgedOutcomes:
     threshold: Float[np.ndarray, " outcome"]
     at_chance: bool
     """The model is above chance on none of them, so that no accuracy can be lost."""
-    too_few: bool
-    """On some outcome the model is above chance, but not by enough for this number of sequences."""
+    too_few: dict[int, float]
+    """Outcomes on which the model is above chance, but not by enough for this number of sequences: the loss of accuracy
+    that counts on each, by its index."""
     warnings: tuple[str, ...]
 
 
@@ -103,7 +104,7 @@ def judged_outcomes(
         clean=clean[kept],
         threshold=threshold[kept],
         at_chance=not enough.any(),
-        too_few=bool((above_chance & ~enough).any()),
+        too_few={chosen[index]: float(threshold[index]) for index in np.flatnonzero(above_chance & ~enough)},
         warnings=tuple(warnings),
     )
 
@@ -253,6 +254,7 @@ def judge(
     sets: SetFindings,
     alpha: float,
     at_chance: bool = False,
+    doubtful: Collection[Head] = (),
 ) -> list[Judged]:
     """Apply the verdict rules to every head.
 
@@ -263,6 +265,7 @@ def judge(
         sets: What sets of heads show about each.
         alpha: Level.
         at_chance: The model has no accuracy to lose, so that no head can be called harmless.
+        doubtful: Heads whose removal costs accuracy on an outcome that is left out for too few sequences.
     """
 
     def judged(index: int, head: Head) -> Judged:
@@ -281,6 +284,8 @@ def judge(
             return Judged("undecided", "nothing to lose")
         if head in sets.maybe_redundant:
             return Judged("undecided", "together too close", sets.maybe_redundant[head])
+        if harmless("mean") and head in doubtful:
+            return Judged("undecided", "left out")
         if harmless("mean"):
             return Judged(unneeded, "not needed")
         if not matters("mean"):

@@ -310,7 +310,7 @@ def test_printed_audit():
     assert f"{N} sequences, level 0.01 (Holm)" in counts
     assert judged.startswith("judged by accuracy on hard 1.00")
     assert "a loss of more than 0." in judged
-    assert sets == "every set of heads was tried; up to 2 of 3 heads can be removed together"
+    assert sets == "every set of heads was tried: at most 2 of 3 heads can be removed together"
 
 
 @pytest.mark.parametrize("name", [SMALL, "dyck stack, redundant"])

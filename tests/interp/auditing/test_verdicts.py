@@ -128,6 +128,13 @@ def test_an_undecided_set_leaves_its_heads_undecided(readable):
     assert given == [Judged("undecided", "cancelling too close", other)]
 
 
+def test_a_head_that_may_be_needed_on_an_outcome_left_out_is_undecided():
+    for known, elsewhere in (rule[:2] for rule in RULES):
+        p = found(*known, **elsewhere)
+        given = judge([(0, 0)], [True], p, sets=SetFindings(), alpha=ALPHA, doubtful={(0, 0)})
+        assert given == [Judged("undecided", "left out") if known == (HARMLESS,) else verdict_of(p)]
+
+
 @pytest.mark.parametrize("readable", [True, False])
 def test_no_head_of_a_model_at_chance_is_harmless(readable):
     for known, elsewhere in (rule[:2] for rule in RULES):
@@ -153,7 +160,7 @@ def test_each_head_has_its_own_p_values():
 def test_every_verdict_and_every_reason_has_a_rule():
     reached = {rule[2] for rule in RULES} | {rule[3] for rule in RULES} | {"redundant"}
     assert reached == set(VERDICTS)
-    of_sets = {"together", "cancelled", "together too close", "cancelling too close"}
+    of_sets = {"together", "cancelled", "together too close", "cancelling too close", "left out"}
     assert {rule[4] for rule in RULES} | {"needed", "nothing to lose"} | of_sets == set(REASONS)
 
 
