@@ -14,8 +14,8 @@ from interp.auditing.result import AuditResult
 from interp.auditing.sets import HeadSets, find_sets
 from interp.auditing.verdicts import (
     CANCELLING,
-    HARMFUL,
     JUDGED,
+    NEEDED_IN,
     TOGETHER,
     Judged,
     JudgedOutcomes,
@@ -158,40 +158,56 @@ class _Audit:
         needed = dict(zip(self.heads, (mean > by.threshold).any(-1).tolist(), strict=True))
         searching = HeadExperiments(model, task, batch, seed, keep=True)
         self.sets = find_sets(searching, needed, by.places, by.threshold)
-        self._add(experiments, effects, range(len(self._sets)))
+        self._add(experiments, effects, range(len(self._pairs)), range(len(self.sets.cancelling)))
 
     def look_again(self, experiments: HeadExperiments) -> None:
-        """Measure the undecided heads, and the undecided sets that contain one, on further sequences."""
+        """Measure the undecided heads, and the undecided sets that may decide one, on further sequences."""
         undecided, p = self.undecided(), self.evidence.p
-        together = np.concatenate([np.minimum(p.matters[name], p.harmless[name]) for name in (HARMFUL, CANCELLING)])
-        still = [at for at, one in enumerate(self._sets) if together[at] > self.alpha and undecided & set(one)]
-        chosen = undecided.union(*(self._sets[at] for at in still))
-        # patterns that test a label were left out where no verdict depends on them
+        of_heads, of_sets = (np.minimum(p.matters[name], p.harmless[name]) for name in (NEEDED_IN, CANCELLING))
+        pairs = [at for at, (head, _) in enumerate(self._pairs) if of_heads[at] > self.alpha and head in undecided]
+        cancelling = self.sets.cancelling
+        sets = [at for at, chosen in enumerate(cancelling) if of_sets[at] > self.alpha and undecided & set(chosen)]
+        # interventions that test a label were left out where no verdict depends on them
         tried = np.isfinite(self.evidence.drop["ideal"][0]).all(-1)
-        labels = {
-            head: self.labels[head] for head, was in zip(self.heads, tried, strict=True) if was and head in chosen
-        }
-        self._add(experiments, experiments.effects(labels, chosen=chosen, described=self.labels), still)
+        labels = {head: self.labels[head] for head, was in zip(self.heads, tried, strict=True) if was}
+        effects = experiments.effects(labels, chosen=undecided, described=self.labels)
+        self._add(experiments, effects, pairs, sets)
+
+    @property
+    def _pairs(self) -> list[tuple[Head, tuple[Head, ...]]]:
+        """Heads, each with a set in which it may be needed."""
+        return [(head, chosen) for head, own in self.sets.needed_in.items() for chosen in own]
 
     @property
     def _sets(self) -> list[tuple[Head, ...]]:
         return [*self.sets.harmful, *self.sets.cancelling]
 
-    def _add(self, experiments: HeadExperiments, effects: Effects, wanted: Sequence[int]) -> None:
-        """Add effects on heads, and those of the sets with these indices."""
-        places, n_harmful = self.judged_by.places, len(self.sets.harmful)
+    def _add(
+        self, experiments: HeadExperiments, effects: Effects, pairs: Sequence[int], cancelling: Sequence[int]
+    ) -> None:
+        """Add effects on heads, and those of the heads in sets and of the cancelling sets with these indices."""
+        wanted = [chosen for at in pairs for chosen in (self._pairs[at][1], self._without(at))]
+        wanted = list(dict.fromkeys([*wanted, *(self.sets.cancelling[at] for at in cancelling)]))
+        places = self.judged_by.places
+        lost = dict(zip(wanted, experiments.removed(wanted)[:, :, places].swapaxes(0, 1), strict=True))
         effects = effects.on(places)
-        together = np.full((len(effects.total), len(self._sets), len(places)), np.nan)
-        together[:, list(wanted)] = experiments.removed([self._sets[at] for at in wanted])[:, :, places]
-        excess = together[:, :n_harmful].copy()
-        for at, chosen in enumerate(self.sets.harmful):
-            excess[:, at] -= effects.drop["mean"][:, [self.heads.index(head) for head in chosen]].sum(1)
-        sets = {HARMFUL: excess, CANCELLING: together[:, n_harmful:], TOGETHER: together}
-        self.evidence.add({**effects.drop, **sets}, effects.total)
+        untried = np.full((len(effects.total), len(places)), np.nan)
+        more = [lost[self._pairs[at][1]] - lost[self._without(at)] if at in pairs else untried
+                for at in range(len(self._pairs))]  # fmt: skip
+        whole = [lost[chosen] if at in cancelling else untried for at, chosen in enumerate(self.sets.cancelling)]
+        together = [lost.get(chosen, untried) for chosen in self._sets]
+        sets = {NEEDED_IN: more, CANCELLING: whole, TOGETHER: together}
+        shape = (0, *untried.shape)
+        stacked = {name: np.array(each).reshape(-1, *shape[1:]).swapaxes(0, 1) for name, each in sets.items()}
+        self.evidence.add({**effects.drop, **stacked}, effects.total)
+
+    def _without(self, at: int) -> tuple[Head, ...]:
+        head, chosen = self._pairs[at]
+        return tuple(other for other in chosen if other != head)
 
     def judge(self, p: PValues) -> list[Judged]:
         """Verdicts on all heads by these p values."""
-        findings = set_findings(self.sets.harmful, self.sets.cancelling, p, heads=self.heads, alpha=self.alpha)
+        findings = set_findings(self._pairs, self.sets.cancelling, p, heads=self.heads, alpha=self.alpha)
         readable = [head in self.labels for head in self.heads]
         options = {"alpha": self.alpha, "at_chance": self.judged_by.at_chance, "doubtful": self.doubtful}
         return judge(self.heads, readable, p, sets=findings, **options)
@@ -226,14 +242,12 @@ class _Audit:
 
     def set_costs(self) -> tuple[SetCost, ...]:
         """Cost of every set that was tested."""
-        p, ends, sizes = self.evidence.p, self.evidence.intervals(TOGETHER), self.evidence.n(TOGETHER)
-        kinds = [(HARMFUL, at) for at in range(len(self.sets.harmful))]
-        kinds += [(CANCELLING, at) for at in range(len(self.sets.cancelling))]
-        found = []
-        for index, (chosen, (kind, at)) in enumerate(zip(self._sets, kinds, strict=True)):
-            tests = {"p_matters": float(p.matters[kind][at]), "p_harmless": float(p.harmless[kind][at])}
-            found.append(SetCost(heads=chosen, kind=kind, cost=_cost(ends, index, int(sizes[index]), **tests)))
-        return tuple(found)
+        ends, sizes = self.evidence.intervals(TOGETHER), self.evidence.n(TOGETHER)
+        kinds = ["harmful"] * len(self.sets.harmful) + ["cancelling"] * len(self.sets.cancelling)
+        return tuple(
+            SetCost(heads=chosen, kind=kind, cost=_cost(ends, index, int(sizes[index])))
+            for index, (chosen, kind) in enumerate(zip(self._sets, kinds, strict=True))
+        )
 
 
 def _cost(ends: tuple[np.ndarray, np.ndarray, np.ndarray], at: int, n: int, **tests: float) -> Cost:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float, Int
 
-from interp.auditing.verdicts import CANCELLING, HARMFUL, JUDGED, Judged, PValues, raw_p_values
+from interp.auditing.verdicts import CANCELLING, JUDGED, NEEDED_IN, Judged, PValues, raw_p_values
 from interp.core.statistics import drop_interval
 
 FIRST_LOOK = 256
@@ -79,7 +79,7 @@ class Evidence:
         return self._p.smallest(more, self.n_looks).corrected()
 
     def _tested(self) -> dict[str, Float[np.ndarray, "sample head outcome"]]:
-        return {name: self.drop[name] for name in (*JUDGED, HARMFUL, CANCELLING)}
+        return {name: self.drop[name] for name in (*JUDGED, NEEDED_IN, CANCELLING)}
 
     def n(self, name: str = "mean") -> Int[np.ndarray, " head"]:
         """Number of sequences on which an intervention was tried on each head."""

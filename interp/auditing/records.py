@@ -97,6 +97,6 @@ class SetCost:
 
     heads: tuple[Head, ...]
     kind: Literal["harmful", "cancelling"]
-    """`harmful`: found by the search to be needed together, though none is needed alone; `cancelling`: found to be
-    harmless together, though some are needed alone."""
+    """`harmful`: in the search, some of the heads are needed once the others are gone, though none is needed alone;
+    `cancelling`: in the search, harmless together, though some are needed alone."""
     cost: Cost

@@ -1,86 +1,32 @@
-"""Search for sets of heads that are needed together, and for sets that cancel.
+"""Search for sets of heads that are needed together, and for sets that cancel."""
 
-Whether a set can be removed shows nothing about its subsets: without a pair of backups the answer is lost, but not if
-the head that reads them is removed as well. So neither the exact answer nor the search concludes from one set to
-another.
-"""
-
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import combinations
-from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from hooks.interventions.ablation_engine import Head
-from interp.core.statistics import drop_tests
-from interp.tasks.base import Score
+from interp.auditing.trials import HeadSets, Removals, Trials
 
-SUSPECTED = 0.05
-"""p value at which a set is suspected to cost accuracy. Whatever is found is tested again, on other sequences and at
-the audit's level."""
 MOST_EXACT = 10
 """Up to this number of heads, all subsets are tried."""
 MOST_PAIRED = 48
 """Up to this number of heads, the search tries all pairs; with more heads, all pairs of those with the largest
 effects."""
-ORDERS = 12
+ORDERS = 6
 """Number of random orders in which spare heads are removed one after the other."""
 STEPS = 10
 """Number of steps of each: with more spare heads, several are removed in a step."""
-LIKELY = 80
+LIKELY = 40
 """Number of triples, and of quadruples, of spare heads that are tried: those whose effects add up to most."""
 PREDICTED = 24
 """Number of triples, and of quadruples, tried for each needed head that no smaller set cancels: those whose effects
 nearly add up to nothing."""
 LARGEST = 8
 """Number of heads of the largest set that is extended to cancel a needed head."""
-MOST_EXCHANGES = 400
+MOST_EXCHANGES = 150
 """Number of sets tried that differ in one head from a set that was found."""
-MOST_KEPT = 8
-"""Number of sets kept for each head: the smallest, and of these the ones that cost most."""
-TRIED_AT_ONCE = 256
-
-Heads = tuple[Head, ...]
-
-
-@runtime_checkable
-class Removals(Protocol):
-    """Experiments that remove sets of heads: `HeadExperiments`."""
-
-    @property
-    def heads(self) -> list[Head]: ...
-
-    def score(self) -> Score: ...
-
-    def removed(self, sets: Sequence[Sequence[Head]]) -> Float[np.ndarray, "sample set outcome"]: ...
-
-    def effect_products(self) -> Float[np.ndarray, "head head"]: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeadSets:
-    """Sets of heads to test together, and the extremes among all sets that were tried."""
-
-    harmful: tuple[Heads, ...]
-    """Minimal harmful sets of heads none of which is needed alone: each costs accuracy, and more than its heads do
-    alone, and no proper subset does. For each head the smallest ones, at most `MOST_KEPT`."""
-    harmless: Mapping[Head, Heads]
-    """For needed heads: a smallest set that contains the head and can be removed, if there is one."""
-    largest_harmless: Heads
-    """A largest set of heads that can be removed."""
-    smallest_harmful: Heads
-    """A smallest set that costs accuracy; empty if none does."""
-    exact: bool
-    """All subsets were tried; otherwise these are the sets that the search has found."""
-    n_removals: int
-    """Number of sets that were removed."""
-
-    @property
-    def cancelling(self) -> tuple[Heads, ...]:
-        """Each of the sets that contain a needed head and can be removed, once."""
-        return tuple(dict.fromkeys(self.harmless.values()))
 
 
 def find_sets(
@@ -93,13 +39,15 @@ def find_sets(
 ) -> HeadSets:
     """Find sets of heads that are needed together though none of them is alone, and sets that cancel needed heads.
 
-    A set *costs* accuracy if more than the threshold is lost on some outcome (p at most `SUSPECTED`). It is *harmful*
-    if that is so of its loss, and also of what it loses beyond its heads alone. It is *harmless* if it loses less than
-    the threshold on every outcome.
+    A set *costs* accuracy if more than the threshold is lost on some outcome (p at most `SUSPECTED`), and is *harmless*
+    if less is lost on every outcome. It is *minimal harmful* if it costs accuracy, also beyond what its heads cost
+    alone, and no proper subset does. A spare head is needed in such a set if it costs more than the threshold beyond
+    the others.
 
     Up to `most_exact` heads, all subsets are tried. With more heads the search tries all pairs. Sets of spare heads are
-    then grown in random orders, and whatever is harmful is reduced by deletion (ddmin) and changed in one head. To
-    cancel a needed head it tries the sets whose effects on the logits, one head at a time, nearly add up to nothing.
+    then grown in random orders; whatever costs more than its heads alone is reduced by deletion (ddmin) and changed in
+    one head. To cancel a needed head it tries the sets whose effects on the logits, one head at a time, nearly add up
+    to nothing.
 
     Args:
         search: Removals, on other sequences than those that the sets will be tested on.
@@ -118,96 +66,6 @@ def find_sets(
     else:
         _Search(search, trials, needed).run()
     return trials.summary(needed, exact=exact)
-
-
-@dataclass
-class Trials:
-    """Sets of heads that were removed, and what was lost."""
-
-    search: Removals
-    outcomes: Sequence[int]
-    threshold: Float[np.ndarray, " outcome"]
-    loss: dict[frozenset[Head], float] = field(init=False, default_factory=dict)
-    """Largest loss over outcomes, as a multiple of the threshold: below 1, the set is harmless."""
-    costs: dict[frozenset[Head], bool] = field(init=False, default_factory=dict)
-    harmful: dict[frozenset[Head], bool] = field(init=False, default_factory=dict)
-
-    def __post_init__(self):
-        heads = self.search.heads
-        self._total = self.search.score().total.double().numpy()[:, None, self.outcomes]
-        drop = self._removed([(head,) for head in heads])
-        self._alone = dict(zip(heads, drop.swapaxes(0, 1), strict=True))
-        self._record([frozenset([head]) for head in heads], drop)
-
-    def _removed(self, sets: Sequence[Heads]) -> Float[np.ndarray, "sample set outcome"]:
-        return self.search.removed(sets)[:, :, self.outcomes]
-
-    def _suspected(self, drop: Float[np.ndarray, "sample set outcome"]) -> Bool[np.ndarray, " set"]:
-        p, _ = drop_tests(drop, self._total, self.threshold)
-        return p.min(-1) * len(self.threshold) <= SUSPECTED
-
-    def _record(self, sets: Sequence[frozenset[Head]], drop: Float[np.ndarray, "sample set outcome"]) -> None:
-        alone = np.stack([sum(self._alone[head] for head in some) for some in sets], 1)
-        costs, beyond = self._suspected(drop), self._suspected(drop - alone)
-        share = drop.sum(0) / np.maximum(self._total.sum(0), 1e-300)
-        loss = (share / np.maximum(self.threshold, 1e-300)).max(-1)
-        self.loss |= dict(zip(sets, loss.tolist(), strict=True))
-        self.costs |= dict(zip(sets, costs.tolist(), strict=True))
-        self.harmful |= dict(zip(sets, (costs & beyond).tolist(), strict=True))
-
-    def run(self, sets: Iterable[frozenset[Head]]) -> None:
-        """Remove each set that was not removed before."""
-        new = [some for some in dict.fromkeys(sets) if some and some not in self.loss]
-        for start in range(0, len(new), TRIED_AT_ONCE):
-            part = new[start : start + TRIED_AT_ONCE]
-            self._record(part, self._removed([tuple(sorted(some)) for some in part]))
-
-    def harmless(self, some: frozenset[Head]) -> bool:
-        """Whether a set that was removed is harmless."""
-        return self.loss[some] < 1
-
-    def smallest_harmless(self, head: Head) -> frozenset[Head]:
-        """The smallest harmless set that has this head and others, of several the one that costs least; empty if there
-        is none."""
-        own = [some for some in self.loss if len(some) > 1 and head in some and self.harmless(some)]
-        return min(own, key=lambda some: (len(some), self.loss[some], sorted(some)), default=frozenset())
-
-    def largest_harmless(self) -> frozenset[Head]:
-        """The largest harmless set, of several the one that costs least."""
-        can_go = [some for some in self.loss if self.harmless(some)]
-        return max(can_go, key=lambda some: (len(some), -self.loss[some], sorted(some)), default=frozenset())
-
-    def minimal(self, spare: frozenset[Head]) -> list[frozenset[Head]]:
-        """Harmful sets of spare heads without a smaller harmful set inside, among those that were removed."""
-        found: list[frozenset[Head]] = []
-        for some in sorted((some for some, bad in self.harmful.items() if bad and some <= spare), key=len):
-            if not any(one < some for one in found):
-                found.append(some)
-        return found
-
-    def summary(self, needed: Mapping[Head, bool], *, exact: bool) -> HeadSets:
-        """The sets to test, and the extremes."""
-
-        def most_costly(some: frozenset[Head]) -> tuple[int, float, Heads]:
-            return len(some), -self.loss[some], tuple(sorted(some))
-
-        spare = frozenset(head for head, alone in needed.items() if not alone)
-        minimal = sorted(self.minimal(spare), key=most_costly)
-        kept: set[frozenset[Head]] = set()
-        for head in spare:
-            own = [some for some in minimal if head in some]
-            kept |= set([some for some in own if len(some) == len(own[0])][:MOST_KEPT])
-        harmless = {head: self.smallest_harmless(head) for head, alone in needed.items() if alone}
-        costly = [some for some in self.loss if self.costs[some]]
-        alone = [frozenset([head]) for head, is_needed in needed.items() if is_needed]
-        return HeadSets(
-            harmful=tuple(tuple(sorted(some)) for some in minimal if some in kept),
-            harmless={head: tuple(sorted(some)) for head, some in harmless.items() if some},
-            largest_harmless=tuple(sorted(self.largest_harmless())),
-            smallest_harmful=tuple(sorted(min(alone or costly, key=most_costly, default=()))),
-            exact=exact,
-            n_removals=len(self.loss),
-        )
 
 
 class _Search:
@@ -270,20 +128,26 @@ class _Search:
         return fixed | frozenset(heads)
 
     def _exchange(self) -> None:
-        """Try the subsets of the harmful sets that were found, and sets that differ from these in one head."""
+        """Try the subsets of the sets in which heads are needed, and sets that differ from these in one head."""
         done: set[frozenset[Head]] = set()
         left = MOST_EXCHANGES
-        while new := [some for some in self.trials.minimal(self.spare) if len(some) > 2 and some not in done]:
-            some = new[0]
-            done.add(some)
+        for some in self.trials.minimal(self.spare):
             sizes = range(2, len(some)) if len(some) <= 4 else [len(some) - 1]
             self.trials.run(frozenset(one) for size in sizes for one in combinations(sorted(some), size))
-            known = self.trials.minimal(self.spare)
-            if some in known:
-                others = [some - {head} | {other} for head in sorted(some) for other in sorted(self.spare - some)]
-                others = [one for one in others if not any(inside <= one for inside in known)][:left]
-                left -= len(others)
-                self.trials.run(others)
+        while left and (new := [some for some in self._where_needed() if len(some) > 2 and some not in done]):
+            some = new[0]
+            done.add(some)
+            known = self._where_needed()
+            others = [some - {head} | {other} for head in sorted(some) for other in sorted(self.spare - some)]
+            others = [one for one in others if not any(inside <= one for inside in known)][:left]
+            left -= len(others)
+            self.trials.run(others)
+            costly = [one for one in others if self.trials.costs[one]]
+            self.trials.run(one - {head} for one in costly for head in sorted(one))
+
+    def _where_needed(self) -> list[frozenset[Head]]:
+        own = self.trials.needed_in(self.spare)
+        return [frozenset(some) for some in dict.fromkeys(some for sets in own.values() for some in sets)]
 
     def _cancel(self) -> None:
         """Look for a set that makes each needed head harmless."""

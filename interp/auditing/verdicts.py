@@ -15,8 +15,8 @@ Verdict = Literal["faithful", "misleading", "hidden", "idle", "redundant", "unde
 VERDICTS: tuple[str, ...] = get_args(Verdict)
 JUDGED = ("mean", "zero", "resample", "uniform", "wrong_key", "other_read", "ideal", "read_part")
 """Interventions that are tested; the others are only reported."""
-HARMFUL, CANCELLING, TOGETHER = "harmful", "cancelling", "together"
-"""Names of the costs of sets: the excess of a harmful set over its heads alone and the whole cost of a cancelling one,
+NEEDED_IN, CANCELLING, TOGETHER = "needed in", "cancelling", "together"
+"""Names of the costs of sets: what a head costs beyond the others of its set and the whole cost of a cancelling set,
 which are tested; and the whole cost of every set."""
 SHARE = 0.2
 """A head is needed if removing it costs more than this fraction of the accuracy above chance on some outcome."""
@@ -185,7 +185,7 @@ class SetFindings:
     """What sets of heads show about single heads: the partners of each head concerned."""
 
     redundant: Mapping[Head, tuple[Head, ...]] = field(default_factory=dict)
-    """Harmless alone, and in a set that costs more than its heads alone."""
+    """Harmless alone, and needed once others are gone."""
     cancelled: Mapping[Head, tuple[Head, ...]] = field(default_factory=dict)
     """Needed alone, and in a set that is harmless."""
     maybe_redundant: Mapping[Head, tuple[Head, ...]] = field(default_factory=dict)
@@ -194,7 +194,7 @@ class SetFindings:
 
 
 def set_findings(
-    harmful: Sequence[tuple[Head, ...]],
+    needed_in: Sequence[tuple[Head, tuple[Head, ...]]],
     cancelling: Sequence[tuple[Head, ...]],
     p: PValues,
     *,
@@ -204,34 +204,39 @@ def set_findings(
     """Partners of every head in sets that were tested.
 
     Args:
-        harmful: Sets that may cost more than their heads alone, in the order of their p values.
+        needed_in: Heads, each with a set in which it may be needed, in the order of their p values.
         cancelling: Sets of needed heads, or of these and others, that may be harmless, in the same way.
         p: Corrected p values, with those of the heads alone in the order of `heads`.
         heads: All heads.
         alpha: Level.
     """
+    of_cancelling = [(head, chosen) for chosen in cancelling for head in chosen]
+    which = [at for at, chosen in enumerate(cancelling) for _ in chosen]
 
-    def alone(kind: str, head: Head) -> bool:
-        return bool(getattr(p, kind)["mean"][heads.index(head)] <= alpha)
-
-    def partners(sets: Sequence[tuple[Head, ...]], taken: np.ndarray, kind: str) -> dict[Head, tuple[Head, ...]]:
-        """Of each head that is harmless, or matters, alone: the others in the smallest sets that contain it."""
+    def partners(
+        pairs: Sequence[tuple[Head, tuple[Head, ...]]], taken: np.ndarray, alone: str
+    ) -> dict[Head, tuple[Head, ...]]:
+        """Of each head that is harmless, or matters, alone: the others in the smallest sets taken."""
         found: dict[Head, tuple[int, set[Head]]] = {}
-        for chosen in sorted((one for one, there in zip(sets, taken, strict=True) if there), key=len):
-            for head in (head for head in chosen if alone(kind, head)):
+        for head, chosen in sorted(
+            (one for one, there in zip(pairs, taken, strict=True) if there), key=lambda x: len(x[1])
+        ):
+            if getattr(p, alone)["mean"][heads.index(head)] <= alpha:
                 size, others = found.setdefault(head, (len(chosen), set()))
                 if len(chosen) == size:
                     others.update(set(chosen) - {head})
         return {head: tuple(sorted(others)) for head, (_, others) in found.items()}
 
-    costs = {name: p.matters.get(name, np.ones(0)) <= alpha for name in (HARMFUL, CANCELLING)}
-    costs_little = {name: p.harmless.get(name, np.ones(0)) <= alpha for name in (HARMFUL, CANCELLING)}
-    between = {name: ~costs[name] & ~costs_little[name] for name in costs}
+    def significant(kind: str, name: str) -> np.ndarray:
+        return getattr(p, kind).get(name, np.ones(0)) <= alpha
+
+    cancel = {kind: significant(kind, CANCELLING)[which] for kind in KINDS}
+    need = {kind: significant(kind, NEEDED_IN) for kind in KINDS}
     return SetFindings(
-        redundant=partners(harmful, costs[HARMFUL], "harmless"),
-        cancelled=partners(cancelling, costs_little[CANCELLING], "matters"),
-        maybe_redundant=partners(harmful, between[HARMFUL], "harmless"),
-        maybe_cancelled=partners(cancelling, between[CANCELLING], "matters"),
+        redundant=partners(needed_in, need["matters"], "harmless"),
+        cancelled=partners(of_cancelling, cancel["harmless"], "matters"),
+        maybe_redundant=partners(needed_in, ~need["matters"] & ~need["harmless"], "harmless"),
+        maybe_cancelled=partners(of_cancelling, ~cancel["matters"] & ~cancel["harmless"], "matters"),
     )
 
 

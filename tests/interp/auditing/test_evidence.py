@@ -5,7 +5,7 @@ import pytest
 
 import interp
 from interp.auditing.evidence import FIRST_LOOK, Evidence, planned_looks
-from interp.auditing.verdicts import CANCELLING, HARMFUL, JUDGED, SetFindings, judge, raw_p_values
+from interp.auditing.verdicts import CANCELLING, JUDGED, NEEDED_IN, SetFindings, judge, raw_p_values
 from interp.known_answers import known_answer
 
 ALPHA, BAR = 0.05, np.array([0.1])
@@ -27,7 +27,7 @@ def losses(rate, n, seed):
     """Answers lost by three heads under every intervention, one answer a sequence, and no sets."""
     rng = np.random.default_rng(seed)
     drop = {name: (rng.random((n, 3, 1)) < rate).astype(float) for name in JUDGED}
-    return drop | {name: np.zeros((n, 0, 1)) for name in (HARMFUL, CANCELLING)}
+    return drop | {name: np.zeros((n, 0, 1)) for name in (NEEDED_IN, CANCELLING)}
 
 
 def judged(p):
@@ -38,7 +38,7 @@ def test_one_look_gives_the_corrected_p_values():
     drop = losses(0.3, 60, 0)
     found = Evidence(BAR, 1)
     found.add(drop, np.ones((60, 1)))
-    whole = raw_p_values({name: drop[name] for name in (*JUDGED, HARMFUL, CANCELLING)}, np.ones((60, 1)), BAR)
+    whole = raw_p_values({name: drop[name] for name in (*JUDGED, NEEDED_IN, CANCELLING)}, np.ones((60, 1)), BAR)
     for kind in ("matters", "harmless"):
         for name, values in getattr(whole.corrected(), kind).items():
             np.testing.assert_array_equal(getattr(found.p, kind)[name], values)
@@ -50,7 +50,7 @@ def test_a_p_value_is_the_smallest_so_far_times_the_number_of_looks():
     first, second = losses(1.1, 40, 0), losses(0.0, 400, 1)
     found.add(first, np.ones((40, 1)))
     once = found.p.matters["mean"]
-    alone = raw_p_values({name: first[name] for name in (*JUDGED, HARMFUL, CANCELLING)}, np.ones((40, 1)), BAR)
+    alone = raw_p_values({name: first[name] for name in (*JUDGED, NEEDED_IN, CANCELLING)}, np.ones((40, 1)), BAR)
     tests = 2 * 3 * len(JUDGED)
     matters = alone.matters["mean"]
     # each of the true ones is multiplied by the number of tests with a p value at least as large

@@ -13,9 +13,9 @@ from interp.auditing.result import AuditResult
 from interp.auditing.sentences import REASONS, cost_in_words, list_of_heads, look_in_words
 from interp.auditing.verdicts import (
     CANCELLING,
-    HARMFUL,
     JUDGED,
     MUST_COST,
+    NEEDED_IN,
     SHARE,
     VERDICTS,
     Judged,
@@ -216,26 +216,34 @@ PAIR, HEADS = ((0, 0), (1, 1)), [(0, 0), (0, 1), (1, 1)]
 
 
 def of_sets(kind, sets, matters, harmless, *, alone_matters=1.0, alone_harmless=1.0):
-    """Findings from p values of these sets, and of each of three heads alone."""
+    """Findings from p values of these sets, or of heads in them, and of each of three heads alone."""
     p = PValues(
         {kind: np.array(matters), "mean": np.full(3, alone_matters)},
         {kind: np.array(harmless), "mean": np.full(3, alone_harmless)},
     )
-    given = {"harmful": sets if kind == HARMFUL else (), "cancelling": sets if kind == CANCELLING else ()}
+    given = {"needed_in": sets if kind == NEEDED_IN else (), "cancelling": sets if kind == CANCELLING else ()}
     return set_findings(**given, p=p, heads=HEADS, alpha=ALPHA)
 
 
 EACH_OTHER = {PAIR[0]: (PAIR[1],), PAIR[1]: (PAIR[0],)}
+IN_PAIR = [(head, PAIR) for head in PAIR]
 
 
 @pytest.mark.parametrize("together", [MATTERS, HARMLESS, CLOSE])
 @pytest.mark.parametrize("alone", [SURE, OPEN])
-def test_redundant_heads_need_significance_for_the_set_and_for_each(together, alone):
+def test_redundant_heads_need_significance_in_the_set_and_alone(together, alone):
     (matters,), (harmless,) = [P[together][:1], P[together][1:]]
-    findings = of_sets(HARMFUL, [PAIR], [matters], [harmless], alone_harmless=alone)
+    findings = of_sets(NEEDED_IN, IN_PAIR, [matters] * 2, [harmless] * 2, alone_harmless=alone)
     assert findings.redundant == (EACH_OTHER if (together, alone) == (MATTERS, SURE) else {})
     assert findings.maybe_redundant == (EACH_OTHER if (together, alone) == (CLOSE, SURE) else {})
     assert findings.cancelled == findings.maybe_cancelled == {}
+
+
+def test_only_the_heads_that_cost_more_in_the_set_are_redundant():
+    """A head that adds little to what a set costs is not, although the set costs accuracy."""
+    findings = of_sets(NEEDED_IN, IN_PAIR, [SURE, 1.0], [1.0, SURE], alone_harmless=SURE)
+    assert findings.redundant == {PAIR[0]: (PAIR[1],)}
+    assert findings.maybe_redundant == {}
 
 
 @pytest.mark.parametrize("together", [MATTERS, HARMLESS, CLOSE])
@@ -250,10 +258,11 @@ def test_cancelling_heads_matter_alone_and_not_together(together, alone):
 
 def test_partners_are_the_others_of_all_smallest_sets():
     """Two of three heads are enough: every pair is needed together."""
-    pairs = list(itertools.combinations(HEADS, 2))
-    findings = of_sets(HARMFUL, [tuple(HEADS), *pairs], [SURE] * 4, [1.0] * 4, alone_harmless=SURE)
+    pairs = [(head, pair) for pair in itertools.combinations(HEADS, 2) for head in pair]
+    every = [(head, tuple(HEADS)) for head in HEADS]
+    findings = of_sets(NEEDED_IN, [*every, *pairs], [SURE] * 9, [1.0] * 9, alone_harmless=SURE)
     assert findings.redundant == {head: tuple(one for one in HEADS if one != head) for head in HEADS}
-    only = of_sets(HARMFUL, [tuple(HEADS), PAIR], [SURE] * 2, [1.0] * 2, alone_harmless=SURE)
+    only = of_sets(NEEDED_IN, [*every, *IN_PAIR], [SURE] * 5, [1.0] * 5, alone_harmless=SURE)
     assert only.redundant == {**EACH_OTHER, HEADS[1]: PAIR}
 
 
