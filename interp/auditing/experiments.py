@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hooks.interventions.ablation_engine import AblationEngine, Head, Net, every_head
 from interp.auditing.contents import Pool, other_read, random_numbers, values_at_related_keys
-from interp.auditing.patterns import LABEL_PATTERNS, PATTERNS, new_patterns
+from interp.auditing.patterns import LABEL_PATTERNS, PATTERNS, new_patterns, usual_tokens
 from interp.core.activations import chunks
 from interp.heads.kinds import relations_of
 from interp.heads.methods import REMOVALS, ReplacementOf, reference_batch, replacements
@@ -135,7 +135,8 @@ class HeadExperiments:
         """Right answers lost under each of these interventions, and answers scored."""
         kinds = sorted(set(labels.values()))
         related = relations_of(self.task, self.batch, kinds) if kinds else {}
-        usual = {kind: self.batch.tokens[relation.any(1)].unique() for kind, relation in related.items()}
+        n_tokens = int(self.batch.tokens.max()) + 1
+        usual = {kind: usual_tokens(self.batch.tokens, relation, n_tokens) for kind, relation in related.items()}
         n_outcomes = len(self.task.outcomes)
         drop = {name: np.full((len(self.batch), len(self.heads), n_outcomes), np.nan) for name in names}
         total = np.empty((len(self.batch), n_outcomes))

@@ -4,7 +4,7 @@ A label describes the queries that have related keys. For labelled heads only th
 rows affect no test of the label; for other heads, all rows.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -26,7 +26,7 @@ NewRows = Callable[[Float[Tensor, "batch query key"], str | None], Float[Tensor,
 
 def new_patterns(
     model: Net, part: Batch, related: Mapping[str, Bool[Tensor, "batch query key"]], labels: Mapping[Head, str],
-    *, usual: Mapping[str, Int[Tensor, " token"]], seed: int, first: int,
+    *, usual: Mapping[str, Bool[Tensor, "query token"]], seed: int, first: int,
 ) -> dict[str, Replacement]:  # fmt: skip
     """Replacement patterns for a part of a batch, by name.
 
@@ -35,7 +35,7 @@ def new_patterns(
         part: The part of the batch.
         related: Related keys of each query, for every kind that is a label.
         labels: Kind that each labelled head is labelled with.
-        usual: Tokens at related keys of the whole batch, for every kind that is a label.
+        usual: Tokens at related keys of each query in the whole batch, for every kind that is a label (`usual_tokens`).
         seed: Decides the random rows and keys of a sequence, together with its index in the whole batch.
         first: Index of the part's first sequence in the whole batch.
     """
@@ -56,7 +56,9 @@ def new_patterns(
         return lambda pattern, kind: pattern if kind is None else rows(pattern, kind)
 
     def wrong_key(pattern: Tensor, kind: str) -> Tensor:
-        return wrong_key_rows(pattern, seen[kind], allowed, torch.isin(part.tokens, usual[kind]), random)
+        here = usual[kind][:, part.tokens].transpose(0, 1)
+        anywhere = usual[kind].any(0)[part.tokens][:, None]
+        return wrong_key_rows(pattern, seen[kind], allowed, (here, anywhere), random)
 
     rows: dict[str, NewRows] = {
         "uniform": on_described(uniform),
@@ -98,11 +100,21 @@ def read_part_rows(
     return torch.where(related.any(-1, keepdim=True) & others.any(-1, keepdim=True), spread, pattern)
 
 
+def usual_tokens(
+    tokens: Int[Tensor, "batch key"], related: Bool[Tensor, "batch query key"], d_vocab: int
+) -> Bool[Tensor, "query token"]:
+    """Tokens that are at a related key of each query in some sequence."""
+    sample, query, key = related.nonzero().unbind(1)
+    found = torch.zeros(related.shape[1], d_vocab, dtype=torch.bool)
+    found[query, tokens[sample, key]] = True
+    return found
+
+
 def wrong_key_rows(
     pattern: Float[Tensor, "batch query key"],
     related: Bool[Tensor, "batch query key"],
     allowed: Bool[Tensor, "batch query key"],
-    usual: Bool[Tensor, "batch key"],
+    usual: Sequence[Bool[Tensor, "batch #query key"]],
     random: Float[Tensor, "batch query key"],
 ) -> Float[Tensor, "batch query key"]:
     """All attention on one random key that is not related to the query.
@@ -114,11 +126,13 @@ def wrong_key_rows(
         pattern: The head's own pattern.
         related: Related keys of each query, all of them visible.
         allowed: Visible keys of each query.
-        usual: Keys whose token is that of some related key, here or in another sequence.
+        usual: Usual keys of each query, the narrowest choice first; the first that has an unrelated key is taken.
         random: Random weights; the key with the largest one is taken.
     """
     unrelated = allowed & ~related
-    among = unrelated & usual[:, None]
-    candidates = torch.where(among.any(-1, keepdim=True), among, unrelated)
+    candidates = unrelated
+    for choice in reversed(usual):
+        among = unrelated & choice
+        candidates = torch.where(among.any(-1, keepdim=True), among, candidates)
     chosen = torch.zeros_like(pattern).scatter_(-1, (random * candidates).argmax(-1, keepdim=True), 1)
     return torch.where(related.any(-1, keepdim=True) & candidates.any(-1, keepdim=True), chosen, pattern)

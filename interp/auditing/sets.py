@@ -14,18 +14,22 @@ MOST_EXACT = 10
 MOST_PAIRED = 48
 """Up to this number of heads, the search tries all pairs; with more heads, all pairs of those with the largest
 effects."""
-ORDERS = 6
+ORDERS = 12
 """Number of random orders in which spare heads are removed one after the other."""
 STEPS = 10
 """Number of steps of each: with more spare heads, several are removed in a step."""
-LIKELY = 40
+LIKELY = 80
 """Number of triples, and of quadruples, of spare heads that are tried: those whose effects add up to most."""
 PREDICTED = 24
 """Number of triples, and of quadruples, tried for each needed head that no smaller set cancels: those whose effects
 nearly add up to nothing."""
+MOST_TOGETHER = 8
+"""Number of heads, those with the largest effects, of which all subsets are tried."""
+MOST_TRIED = 1000
+"""Number of sets after which no further ones are grown or exchanged."""
 LARGEST = 8
 """Number of heads of the largest set that is extended to cancel a needed head."""
-MOST_EXCHANGES = 150
+MOST_EXCHANGES = 400
 """Number of sets tried that differ in one head from a set that was found."""
 
 
@@ -83,6 +87,8 @@ class _Search:
         self.strongest = sorted(self.heads, key=lambda head: -strength[head])[:MOST_PAIRED]
         self.trials.run(map(frozenset, combinations(self.strongest, 2)))
         self.trials.run(frozenset([head, other]) for head in self.needed for other in self.heads if other != head)
+        few = self.strongest[:MOST_TOGETHER]
+        self.trials.run(frozenset(some) for size in range(3, len(few) + 1) for some in combinations(few, size))
         for size in (3, 4):
             self.trials.run(self._predicted(self.spare, size, n=LIKELY, largest=True))
         self._grow()
@@ -98,13 +104,17 @@ class _Search:
         grown, known = [frozenset[Head]()] * len(orders), self.trials.minimal(self.spare)
         step = -(-len(spare) // STEPS) or 1
         for start in range(0, len(spare), step):
+            if len(self.trials.loss) > MOST_TRIED:
+                break
             larger = [one | set(order[start : start + step]) for one, order in zip(grown, orders, strict=True)]
             larger = [None if any(one <= some for one in known) else some for some in larger]
             self.trials.run(some for some in larger if some is not None)
             for index, some in enumerate(larger):
-                if some is not None and self.trials.harmful[some]:
+                if some is None or any(one <= some for one in known):
+                    continue
+                if self.trials.harmful[some]:
                     known.append(self._reduced(some, lambda one: self.trials.harmful[one]))
-                elif some is not None:
+                else:
                     grown[index] = some
 
     def _reduced(
@@ -128,26 +138,26 @@ class _Search:
         return fixed | frozenset(heads)
 
     def _exchange(self) -> None:
-        """Try the subsets of the sets in which heads are needed, and sets that differ from these in one head."""
+        """Try the subsets of the harmful sets that were found, and sets that differ from these in one head."""
         done: set[frozenset[Head]] = set()
         left = MOST_EXCHANGES
         for some in self.trials.minimal(self.spare):
+            if len(self.trials.loss) > MOST_TRIED:
+                return
             sizes = range(2, len(some)) if len(some) <= 4 else [len(some) - 1]
             self.trials.run(frozenset(one) for size in sizes for one in combinations(sorted(some), size))
-        while left and (new := [some for some in self._where_needed() if len(some) > 2 and some not in done]):
-            some = new[0]
+        while left and len(self.trials.loss) < MOST_TRIED:
+            known = self.trials.minimal(self.spare)
+            some = next((one for one in known if len(one) > 2 and one not in done), None)
+            if some is None:
+                break
             done.add(some)
-            known = self._where_needed()
             others = [some - {head} | {other} for head in sorted(some) for other in sorted(self.spare - some)]
             others = [one for one in others if not any(inside <= one for inside in known)][:left]
             left -= len(others)
             self.trials.run(others)
             costly = [one for one in others if self.trials.costs[one]]
             self.trials.run(one - {head} for one in costly for head in sorted(one))
-
-    def _where_needed(self) -> list[frozenset[Head]]:
-        own = self.trials.needed_in(self.spare)
-        return [frozenset(some) for some in dict.fromkeys(some for sets in own.values() for some in sets)]
 
     def _cancel(self) -> None:
         """Look for a set that makes each needed head harmless."""

@@ -22,6 +22,8 @@ from interp.tasks.base import Batch, Task
 
 PARAMETERS = 10**9
 """Random weights that are drawn for untrained models by default: a model with 10 million parameters gets 99 of them."""
+MOST = 999
+"""Largest number of untrained models by default, whatever the level: labels have no smaller level than 0.001."""
 WRAPPED = 19
 """Largest number by default of untrained copies of a bridge or `HookedRootModule`, each of which takes a tenth of a
 second or more to build."""
@@ -135,7 +137,7 @@ def untrained_models(untrained: Untrained, model: Net, *, alpha: float) -> tuple
     if untrained is None:
         wrapped = isinstance(model, BridgeModel)
         n_parameters = sum(parameter.numel() for parameter in (model.bridge if wrapped else model).parameters())
-        needed = ceil(1 / alpha - 1e-9) - 1
+        needed = min(MOST, ceil(1 / alpha - 1e-9) - 1)
         return max(1, min(needed, PARAMETERS // max(1, n_parameters), WRAPPED if wrapped else needed)), ()
     given = untrained if isinstance(untrained, Sequence) else (untrained,)
     if not given:

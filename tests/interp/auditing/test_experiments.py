@@ -109,7 +109,7 @@ def pattern_hook(known, batch, head, method, kind):
     allowed = visible_keys(known.model.cfg, batch.tokens, batch.attention_mask)
     related = torch.zeros_like(allowed) if kind is None else relations_of(known.task, batch, [kind])[kind]
     random = random_weights(allowed, SEED, 0)
-    read = set(batch.tokens[related.any(1)].tolist())
+    read_by = [set(batch.tokens[related[:, query]].tolist()) for query in range(related.shape[1])]
 
     def row(old, sample, query):
         keys, those = allowed[sample, query], related[sample, query] & allowed[sample, query]
@@ -123,8 +123,9 @@ def pattern_hook(known, batch, head, method, kind):
             return those.double() / those.sum()
         others = keys & ~those
         if method == "wrong_key":
-            usual = [key for key in others.nonzero()[:, 0].tolist() if int(batch.tokens[sample, key]) in read]
-            among = usual or others.nonzero()[:, 0].tolist()
+            wrong = others.nonzero()[:, 0].tolist()
+            usual = [key for key in wrong if int(batch.tokens[sample, key]) in read_by[query]]
+            among = usual or [key for key in wrong if int(batch.tokens[sample, key]) in set().union(*read_by)] or wrong
             if not among:
                 return old
             chosen = max(among, key=lambda key: float(random[sample, query, key]))
