@@ -233,7 +233,7 @@ def test_no_untrained_models(given, message):
 def test_the_number_of_untrained_models_follows_level_and_size(monkeypatch):
     model = Transformer(interp.config_for(Lego(n_vars=2), n_layers=1, n_heads=2, d_model=16))
     number = lambda **options: untrained.untrained_models(None, model, **{"alpha": 0.01, **options})[0]  # noqa: E731
-    assert (number(), number(alpha=0.05), number(alpha=0.03)) == (99, 19, 33)
+    assert (number(), number(alpha=0.05), number(alpha=0.03), number(alpha=1e-9)) == (99, 19, 33, 999)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     monkeypatch.setattr(untrained, "PARAMETERS", 5 * parameters)
     assert number() == 5
