@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from case_studies.audit.models import ALL
-from case_studies.frame.audits import N
+from case_studies.frame.audits import LIMIT
 from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, proportion
 from case_studies.frame.evidence import Evidence, ModelSpec
 from hooks.model.architectures import make_model
@@ -22,8 +22,8 @@ SUITE_SEEDS = {"quick": 1, "standard": 3, "paper": 10}
 PER_GROUP = {"quick": 2, "standard": 6, "paper": 8}
 """Models of each group in the untrained and shuffled controls."""
 FAMILIES = {"lego": ("loop", "shortcut"), "dyck": ("dyck",), "template": ("template",)}
-MORE = 4
-"""Factor by which the number of sequences grows when an answer with an undecided head is audited again."""
+N = {"quick": 128, "standard": 256, "paper": 1024}
+"""Number of sequences of the audits that must find nothing."""
 LEVEL = 0.01
 """Significance level of an audit: its probability of a false verdict."""
 
@@ -56,14 +56,13 @@ def measure_known(evidence: Evidence, *, family: str) -> Measurement:
                                                     if verdict == "faithful" != truth)},
         tables=[("Truth (rows) and verdict", crossed), ("Heads with a wrong verdict", rows)],
         note="Hand-written models with random sizes, scales, order of heads and, if the norms allow it, basis. "
-        f"A model with an undecided head is audited again on {MORE} times the number of sequences.",
+        f"A model is audited on as many sequences as its heads need, up to {LIMIT['standard']}.",
     )  # fmt: skip
 
 
 def audited(answer: KnownAnswer, *, seed: int) -> AuditResult:
-    """The audit of a known answer, repeated on more sequences if a head is undecided."""
-    result = audit(answer.model, answer.task, seed=seed)
-    return audit(answer.model, answer.task, n=MORE * result.n, seed=seed) if result.of("undecided") else result
+    """The audit of a known answer."""
+    return audit(answer.model, answer.task, n="enough", limit=LIMIT["standard"], seed=seed)
 
 
 def misjudged(answer: KnownAnswer, result: AuditResult) -> set[tuple[int, int]]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from case_studies.audit.models import ALL, DYCK, LEGO, TEMPLATE
-from case_studies.frame.audits import Audited, N, audits, needed, readable, share, share_claim
+from case_studies.frame.audits import LIMIT, Audited, audits, needed, readable, share, share_claim
 from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, more_than_half
 from case_studies.frame.evidence import Evidence
 from interp.auditing import AuditResult
@@ -44,16 +44,17 @@ def measure_misleading(evidence: Evidence) -> Measurement:
                  "readable heads": sum(looked), "models": len(found)},
         tables=[("Misleading heads, audited again", rows[: 1 + 40])],
         charts=[_maps(evidence, shown)] if shown else [],
-        note=f"Each model is audited on {N[evidence.size]} sequences, and models with a misleading head on the same "
-        "number of other sequences. The share is of heads with a readable pattern; if none is found, the upper end of "
+        note=f"Each model is audited on up to {LIMIT[evidence.size]} sequences, and one with a misleading head again "
+        "on others. The share is of heads with a readable pattern; if none is found, the upper end of "
         "the interval is the largest share that is compatible with that.",
     )  # fmt: skip
 
 
 def _again(evidence: Evidence, one: Audited) -> AuditResult:
     """The audit of a model on other sequences."""
-    n, outcomes = N[evidence.size], one.spec.task.audited_outcomes
-    return audit(evidence.run(one.spec).model, one.spec.task, n=n, outcomes=outcomes, seed=evidence.seed + 1)
+    limit, outcomes = LIMIT[evidence.size], one.spec.task.audited_outcomes
+    options = {"limit": limit, "outcomes": outcomes, "seed": evidence.seed + 1}
+    return audit(evidence.run(one.spec).model, one.spec.task, n="enough", **options)
 
 
 def _maps(evidence: Evidence, shown: Sequence[tuple[float, Audited, tuple[int, int]]]):

@@ -17,8 +17,8 @@ from interp.auditing.verdicts import VERDICTS
 from interp.core.statistics import pooled_interval
 from interp.view.points import scatter
 
-N = {"quick": 128, "standard": 256, "paper": 1024}
-"""Number of sequences of each audit."""
+LIMIT = {"quick": 128, "standard": 1024, "paper": 4096}
+"""Largest number of sequences of an audit, which takes as many as its undecided heads need."""
 FEWEST = 8
 """Smallest number of heads for judging a share."""
 
@@ -32,21 +32,21 @@ class Audited:
     result: AuditResult
 
 
-def audits(evidence: Evidence, groups: Sequence[str], *, n: int | None = None) -> Iterator[Audited]:
-    """Audit every model of these groups on n sequences; models that have not learned their task are skipped."""
-    n = n or N[evidence.size]
+def audits(evidence: Evidence, groups: Sequence[str]) -> Iterator[Audited]:
+    """Audit every model of these groups; models that have not learned their task are skipped."""
     for group in groups:
         for spec in evidence.specs(group):
-            if (found := _audit(evidence, spec, n)) is not None:
+            if (found := _audit(evidence, spec)) is not None:
                 yield Audited(group, spec, found)
 
 
 @once_per_model
-def _audit(evidence: Evidence, spec: ModelSpec, n: int) -> AuditResult | None:
+def _audit(evidence: Evidence, spec: ModelSpec) -> AuditResult | None:
     found = audit(
         evidence.run(spec).model,
         spec.task,
-        n=n,
+        n="enough",
+        limit=LIMIT[evidence.size],
         outcomes=spec.task.audited_outcomes,
         at_chance=True,
         seed=evidence.seed,
@@ -76,9 +76,9 @@ def share(hits: Sequence[int], of: Sequence[int]) -> tuple[float, float, float]:
     return float(value), float(low), float(high)
 
 
-def measure_share(evidence: Evidence, *, groups: Sequence[str], among: str, n: int | None = None) -> Measurement:
+def measure_share(evidence: Evidence, *, groups: Sequence[str], among: str) -> Measurement:
     """Share of faithful heads among readable ones, or of hidden heads among needed ones."""
-    found = list(audits(evidence, groups, n=n))
+    found = list(audits(evidence, groups))
     pick, verdict = (readable, "faithful") if among == "readable" else (needed, "hidden")
     chosen = [pick(one.result) for one in found]
     given = [_verdicts(one.result)[mask] for mask, one in zip(chosen, found, strict=True)]
@@ -150,7 +150,6 @@ def share_claim(
     above: bool,
     source: str,
     statement: str,
-    n: int | None = None,
     **more: Any,
 ) -> Claim:
     """A claim about the share of readable heads that are faithful, or of needed heads that are hidden.
@@ -162,7 +161,6 @@ def share_claim(
         above: Whether the share must be above one half; if False, below.
         source: The paper and its section.
         statement: What the paper says.
-        n: Sequences of each audit. Default: by size, see `N`.
         **more: Other fields of the claim, such as `sizes`.
     """
     return Claim(
@@ -172,6 +170,6 @@ def share_claim(
         "reproduced if on the other side, else inconclusive; also inconclusive with fewer than "
         f"{FEWEST} such heads.",
         quantity=f"share of {among} heads that are {'faithful' if among == 'readable' else 'hidden'}",
-        measure=partial(measure_share, groups=groups, among=among, n=n),
+        measure=partial(measure_share, groups=groups, among=among),
         judge=partial(judge_share, most=above), **more,
     )  # fmt: skip

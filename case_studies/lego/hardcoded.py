@@ -13,7 +13,6 @@ from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, above, b
 from case_studies.frame.evidence import Evidence, ModelSpec, once_per_model
 from case_studies.lego.curves import accuracy_rows, depth_curves, learning_chart, worst_untrained
 from case_studies.lego.generalisation import LARGE
-from case_studies.lego.loops import SEQUENCES
 from interp.auditing.verdicts import VERDICTS
 from interp.evaluation.perplexity import perplexity
 from interp.view.charts import curves
@@ -125,7 +124,7 @@ def measure_chains(evidence: Evidence, *, ours: str, other: str, trained: bool) 
 
 def measure_written(evidence: Evidence, *, group: str) -> Measurement:
     """Share of hard-coded heads among needed heads."""
-    found = list(audits(evidence, [group], n=SEQUENCES))
+    found = list(audits(evidence, [group]))
     hits, of, counts = [], [], Counter()
     for one in found:
         patterns = one.spec.config.patterns_of(0)  # type: ignore[union-attr]  # these models have heads
@@ -208,6 +207,6 @@ CLAIMS = (
     share_claim(
         "hardcoded.readable", source="LEGO, Sections 4 and 5", sizes=LARGE, why_not=LONGER,
         statement="In BERT, Hardcode and Hybrid, fine-tuned on chains, readable heads act through their pattern.",
-        groups=EVERY, among="readable", above=True, n=SEQUENCES,
+        groups=EVERY, among="readable", above=True,
     ),
 )  # fmt: skip

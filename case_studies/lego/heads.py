@@ -2,7 +2,6 @@
 
 from case_studies.frame.audits import share_claim
 from case_studies.frame.claims import Claim
-from case_studies.lego.loops import SEQUENCES
 from case_studies.lego.models import GROUPS
 
 EVERY = (
@@ -22,7 +21,7 @@ UNTAUGHT = tuple(name for name in EVERY if name.startswith(("start", "shortcut")
 def _claim(name: str, statement: str, groups: tuple[str, ...], *, among: str) -> Claim:
     return share_claim(
         f"heads.{name}", source="LEGO, Section 4: association and manipulation heads", statement=statement,
-        groups=groups, among=among, above=among == "readable", n=SEQUENCES,
+        groups=groups, among=among, above=among == "readable",
     )  # fmt: skip
 
 

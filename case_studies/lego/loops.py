@@ -21,8 +21,6 @@ TIED = ("plain-tied", "long-tied", "long-stochastic")
 TIMES = 2
 """Test depth, in multiples of the plain depth."""
 SENTENCES = {"quick": 64, "standard": 128, "paper": 256}
-SEQUENCES = 128
-"""Number of sequences of an audit."""
 FAR = "accuracy on the worst untrained variable"
 
 
@@ -47,7 +45,7 @@ def following(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
 def faithful(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
     """Share of heads, over all applied layers, that the audit finds readable and needed."""
     alone = Evidence(size=evidence.size, seed=evidence.seed, groups={"one": (spec,)}, folder=evidence.folder)
-    results = [one.result for one in audits(alone, ["one"], n=SEQUENCES)]
+    results = [one.result for one in audits(alone, ["one"])]
     return float(np.mean([readable(result) & needed(result) for result in results])) if results else 0.0
 
 
