@@ -56,7 +56,7 @@ def measure_known(evidence: Evidence, *, family: str) -> Measurement:
                                                     if verdict == "faithful" != truth)},
         tables=[("Truth (rows) and verdict", crossed), ("Heads with a wrong verdict", rows)],
         note="Hand-written models with random sizes, scales, order of heads and, if the norms allow it, basis. "
-        f"A model is audited on as many sequences as its heads need, up to {LIMIT['standard']}.",
+        f"A model is audited on the number of sequences that its heads need, up to {LIMIT['standard']}.",
     )  # fmt: skip
 
 

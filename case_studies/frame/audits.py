@@ -18,7 +18,7 @@ from interp.core.statistics import pooled_interval
 from interp.view.points import scatter
 
 LIMIT = {"quick": 128, "standard": 1024, "paper": 4096}
-"""Largest number of sequences of an audit, which takes as many as its undecided heads need."""
+"""Largest number of sequences of an audit, which goes up to it only for undecided heads."""
 FEWEST = 8
 """Smallest number of heads for judging a share."""
 

@@ -151,11 +151,10 @@ class _Audit:
         batch = task.sample(
             max(32, len(experiments.batch) // SEARCHED), generator=derived_generator(seed, "search"), split="validation"
         )
+        lost = effects.mean("mean")
         for place, threshold in by.too_few.items():
-            costly = effects.mean("mean")[:, place] >= threshold
-            self.doubtful |= {head for head, one in zip(self.heads, costly, strict=True) if one}
-        mean = effects.on(by.places).mean("mean")
-        needed = dict(zip(self.heads, (mean > by.threshold).any(-1).tolist(), strict=True))
+            self.doubtful |= {head for at, head in enumerate(self.heads) if lost[at, place] >= threshold}
+        needed = {head: bool((lost[at, by.places] > by.threshold).any()) for at, head in enumerate(self.heads)}
         searching = HeadExperiments(model, task, batch, seed, keep=True)
         self.sets = find_sets(searching, needed, by.places, by.threshold)
         self._add(experiments, effects, range(len(self._pairs)), range(len(self.sets.cancelling)))
@@ -243,10 +242,14 @@ class _Audit:
     def set_costs(self) -> tuple[SetCost, ...]:
         """Cost of every set that was tested."""
         ends, sizes = self.evidence.intervals(TOGETHER), self.evidence.n(TOGETHER)
-        kinds = ["harmful"] * len(self.sets.harmful) + ["cancelling"] * len(self.sets.cancelling)
+        n_harmful = len(self.sets.harmful)
         return tuple(
-            SetCost(heads=chosen, kind=kind, cost=_cost(ends, index, int(sizes[index])))
-            for index, (chosen, kind) in enumerate(zip(self._sets, kinds, strict=True))
+            SetCost(
+                heads=chosen,
+                kind="harmful" if index < n_harmful else "cancelling",
+                cost=_cost(ends, index, int(sizes[index])),
+            )
+            for index, chosen in enumerate(self._sets)
         )
 
 

@@ -22,6 +22,7 @@ from interp.known_answers.template.start import (
     OTHERWISE,
     finish_copy,
     finish_same_answer,
+    random_template,
     start_copy,
     start_same,
 )
@@ -90,7 +91,8 @@ def copy_cancelling(
     """
     check_choice("noise", noise, NoiseOf)
     factors, heads = cancelling_factors(generator, n_heads), list(range(1, 1 + n_heads))
-    model, task = start_copy(generator, COPY_PREVIOUS, extra=n_heads, more=n_heads * NOISE_SIZE)
+    task = random_template(generator, COPY_PREVIOUS)
+    model = start_copy(generator, task, extra=n_heads, more=n_heads * NOISE_SIZE)
     at, block = copy_registers(task), model.block(0)
     attend_to(model, task, 0, copied_from(task))
     write_symbol(model, 0, CONFIDENCE)

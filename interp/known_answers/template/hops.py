@@ -39,7 +39,8 @@ def copy_hops(generator: torch.Generator, *, offsets: tuple[int, int] = (1, 1)) 
     families = {2: FROM_TWO_BACK, 4: FROM_FOUR_BACK}.get(sum(offsets))
     if families is None or min(offsets) < 1:
         raise ValueError(f"offsets is {offsets}; give two positive offsets whose sum is 2 or 4.")
-    model, task = start_copy(generator, families, extra=0, n_layers=2)
+    task = random_template(generator, families)
+    model = start_copy(generator, task, extra=0, n_layers=2)
     heads = {}
     for layer, (offset, strength) in enumerate(zip(offsets, (1.0, CONFIDENCE), strict=True)):
         attend_to(model, task, 0, _back(offset, task.n_ctx), layer=layer)
@@ -63,7 +64,7 @@ def copy_by_kind(generator: torch.Generator) -> KnownAnswer:
     drawn = random_template(generator, KINDS)
     share = LEAST + (MOST - LEAST) * float(torch.rand((), generator=generator))
     task = replace(drawn, weights=(share, 1 - share))
-    model, task = start_copy(generator, task, extra=1, more=2)
+    model = start_copy(generator, task, extra=1, more=2)
     at, rows = copy_registers(task), head_rows(model.block(0), 1)
     attend_to(model, task, 0, lambda place: max(0, place - 1))
     write_symbol(model, 0, CONFIDENCE)

@@ -84,23 +84,22 @@ def finish_same_answer(
 
 def start_copy(
     generator: torch.Generator,
-    families: Sequence[tuple[str, ...]] | Template,
+    task: Template,
     *,
     extra: int,
     n_layers: int = 1,
     more: int = 0,
-) -> tuple[Transformer, Template]:
-    """A model of a task, or of one of several families, with 1 + `extra` empty heads per layer, then idle ones.
+) -> Transformer:
+    """A model of a task with 1 + `extra` empty heads per layer, then idle ones.
 
     `more` is as in `empty_copy`.
     """
-    task = families if isinstance(families, Template) else random_template(generator, families)
     n_idle = draw(generator, 0, MOST_IDLE)
     sizes = {"n_heads": 1 + extra + n_idle, "n_layers": n_layers, "more": more}
     model = empty_copy(task, seed=draw(generator, 0, 2**30), **sizes)
     idle = [(layer, 1 + extra + index) for layer in range(n_layers) for index in range(n_idle)]
     _write_idle(model, copy_registers(task), idle, generator)
-    return model, task
+    return model
 
 
 def finish_copy(name: str, model: Transformer, task: Template, heads: dict[Head, HeadTruth]) -> KnownAnswer:

@@ -33,6 +33,7 @@ from interp.known_answers.template.start import (
     COPY_PREVIOUS,
     finish_copy,
     finish_same_answer,
+    random_template,
     start_copy,
     start_same,
 )
@@ -87,7 +88,8 @@ def same_decoy(generator: torch.Generator, *, decoy: Decoy = "zero") -> KnownAns
 
 def copy_plain(generator: torch.Generator) -> KnownAnswer:
     """A b I head copies the last symbol but one."""
-    model, task = start_copy(generator, COPY_PREVIOUS, extra=0)
+    task = random_template(generator, COPY_PREVIOUS)
+    model = start_copy(generator, task, extra=0)
     attend_to(model, task, 0, copied_from(task))
     write_symbol(model, 0, CONFIDENCE)
     return finish_copy("copy", model, task, {(0, 0): HeadTruth(truth="faithful", looks="previous")})
@@ -95,7 +97,8 @@ def copy_plain(generator: torch.Generator) -> KnownAnswer:
 
 def copy_redundant(generator: torch.Generator) -> KnownAnswer:
     """Two b I heads copy the last symbol but one."""
-    model, task = start_copy(generator, COPY_PREVIOUS, extra=1)
+    task = random_template(generator, COPY_PREVIOUS)
+    model = start_copy(generator, task, extra=1)
     for head in range(2):
         attend_to(model, task, head, copied_from(task))
         write_symbol(model, head, CONFIDENCE / 2)
@@ -108,7 +111,8 @@ def copy_hidden(generator: torch.Generator, *, decoy: bool = False) -> KnownAnsw
 
     With `decoy`, another head attends to the previous token and writes nothing.
     """
-    model, task = start_copy(generator, COPY_AFAR, extra=int(decoy))
+    task = random_template(generator, COPY_AFAR)
+    model = start_copy(generator, task, extra=int(decoy))
     attend_to(model, task, 0, copied_from(task, relative=False))
     write_symbol(model, 0, CONFIDENCE)
     heads = {(0, 0): HeadTruth(truth="hidden")}
@@ -120,7 +124,8 @@ def copy_hidden(generator: torch.Generator, *, decoy: bool = False) -> KnownAnsw
 
 def copy_misread(generator: torch.Generator) -> KnownAnswer:
     """A b I head copies the first symbol; only the last token attends there, all others to themselves."""
-    model, task = start_copy(generator, COPY_AFAR, extra=0)
+    task = random_template(generator, COPY_AFAR)
+    model = start_copy(generator, task, extra=0)
     attend_to(model, task, 0, copied_from(task))
     write_symbol(model, 0, CONFIDENCE)
     return finish_copy("copy from afar", model, task, {(0, 0): HeadTruth(truth="misleading", looks="self")})
@@ -128,7 +133,8 @@ def copy_misread(generator: torch.Generator) -> KnownAnswer:
 
 def copy_decoy(generator: torch.Generator) -> KnownAnswer:
     """One b I head copies the last symbol but one; another with the same pattern has b_h = 0."""
-    model, task = start_copy(generator, COPY_PREVIOUS, extra=1)
+    task = random_template(generator, COPY_PREVIOUS)
+    model = start_copy(generator, task, extra=1)
     for head, strength in enumerate((CONFIDENCE, 0.0)):
         attend_to(model, task, head, copied_from(task))
         write_symbol(model, head, strength)

@@ -139,9 +139,9 @@ def test_share_of_needed_heads_that_are_hard_coded(monkeypatch):
     config = pathway_groups("quick")["chains-hybrid"][0].config
     essential = {(0, 0), (0, 6), (1, 7), (1, 11)}  # one of them learned
     heads = [
-        SimpleNamespace(head=head, verdict="faithful", reason="needed")
+        SimpleNamespace(head=head, verdict="faithful", reason="needed", needed={"mean": True})
         if (layer, head) in essential
-        else SimpleNamespace(head=head, verdict="idle", reason="not needed")
+        else SimpleNamespace(head=head, verdict="idle", reason="not needed", needed={"mean": False})
         for layer in range(2)
         for head in range(12)
     ]

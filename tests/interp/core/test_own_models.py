@@ -87,7 +87,7 @@ def shown_patterns(model, task, monkeypatch):
 
 VERBS = {
     "evaluate": lambda model: interp.evaluate(model, PADDED, n=40),
-    "classify": lambda model: interp.classify_heads(model, PADDED, n=16),
+    "classify": lambda model: interp.classify_heads(model, PADDED, n=16, untrained=19),
     "ablate": lambda model: interp.ablate_heads(model, PADDED, heads={"both": [(0, 1), (1, 0)]}, method="mean", n=16),
     "audit": lambda model: interp.audit(model, PADDED, n=16, at_chance=True),
     "probe": lambda model: interp.probe(model, CHAIN, n_train=120, n_test=60, verify=True),
