@@ -5,7 +5,7 @@ import pytest
 
 import interp
 from interp.auditing.evidence import FIRST_LOOK, Evidence, planned_looks
-from interp.auditing.verdicts import CANCELLING, JUDGED, NEEDED_IN, SetFindings, judge, raw_p_values
+from interp.auditing.verdicts import CANCELLING, JUDGED, NEEDED_IN, PValues, SetFindings, judge, raw_p_values
 from interp.known_answers import known_answer
 
 ALPHA, BAR = 0.05, np.array([0.1])
@@ -46,19 +46,24 @@ def test_one_look_gives_the_corrected_p_values():
 
 def test_a_p_value_is_the_smallest_so_far_times_the_number_of_looks():
     """Every sequence of the first look loses an answer, no sequence of the second does."""
-    found = Evidence(BAR, 2)
+    found = Evidence(BAR, 3)
     first, second = losses(1.1, 40, 0), losses(0.0, 400, 1)
+    tested = (*JUDGED, NEEDED_IN, CANCELLING)
     found.add(first, np.ones((40, 1)))
-    once = found.p.matters["mean"]
-    alone = raw_p_values({name: first[name] for name in (*JUDGED, NEEDED_IN, CANCELLING)}, np.ones((40, 1)), BAR)
-    tests = 2 * 3 * len(JUDGED)
-    matters = alone.matters["mean"]
-    # each of the true ones is multiplied by the number of tests with a p value at least as large
-    assert (once >= np.minimum(2 * matters, 1)).all()
-    assert (once <= np.minimum(2 * tests * matters, 1) + 1e-12).all()
     found.add(second, np.ones((400, 1)))
     assert found.n().tolist() == [440] * 3
-    assert (found.p.matters["mean"] <= once).all()
+    both = {name: np.concatenate([first[name], second[name]]) for name in tested}
+    looks = [raw_p_values({name: first[name] for name in tested}, np.ones((40, 1)), BAR)]
+    looks.append(raw_p_values(both, np.ones((440, 1)), BAR))
+    for kind in ("matters", "harmless"):
+        smallest = [np.minimum(getattr(looks[0], kind)[name], getattr(looks[1], kind)[name]) for name in tested]
+        raw = {name: np.minimum(3 * one, 1) for name, one in zip(tested, smallest, strict=True)}
+        looks.append(raw)
+    wanted = PValues(matters=looks[2], harmless=looks[3]).corrected()
+    for kind in ("matters", "harmless"):
+        for name in tested:
+            np.testing.assert_allclose(getattr(found.p, kind)[name], getattr(wanted, kind)[name], rtol=1e-12)
+    assert found.p.matters["mean"].max() < 1e-6  # by the first look
 
 
 def test_heads_that_are_left_out_keep_their_p_values_and_their_numbers():
