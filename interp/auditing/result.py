@@ -128,9 +128,9 @@ class AuditResult(Result):
         """Score against the cost of removing the head, and the verdict of each head by layer."""
         from interp.view.verdicts import verdict_chart
 
-        return verdict_chart(self.to_dataframe(), sentences=self.sentences(), n=self._counted())
+        return verdict_chart(self.to_dataframe(), sentences=self.sentences(), n=self.counted())
 
-    def _counted(self) -> str:
+    def counted(self) -> str:
         """Number of sequences behind the verdicts, as text."""
         return count_range(np.array([head.n for head in self.heads]))
 
@@ -176,7 +176,7 @@ class AuditResult(Result):
         counted = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name])
         judged = ", ".join(f"{name} {clean:.2f}" for name, clean in zip(self.outcomes, self.clean, strict=True))
         foot = [
-            f"{counted}; {self._counted()} sequences, level {self.alpha:g} (Holm{looks})",
+            f"{counted}; {self.counted()} sequences, level {self.alpha:g} (Holm{looks})",
             f"judged by accuracy on {judged}; needed means a loss of more than "
             f"{', '.join(dict.fromkeys(f'{value:.2f}' for value in self.threshold))}",
         ]

@@ -12,7 +12,7 @@ import interp
 from hooks import Transformer
 from interp.auditing import AuditResult
 from interp.auditing.experiments import INTERVENTIONS
-from interp.auditing.verdicts import VERDICTS
+from interp.auditing.verdicts import VERDICTS, judged_outcomes
 from interp.known_answers import known_answer, randomise
 from interp.known_answers.craft.transforms import permute_heads, random_orders
 from interp.known_answers.craft.weights import head_rows, mean_preserving_rotation
@@ -79,6 +79,24 @@ def test_cancelled_heads_are_each_others_partners():
     cancelled = {head.place: head.partners for head in result.heads if head.reason == "cancelled"}
     assert len(cancelled) == 2
     assert all(cancelled[partners[0]] == (head,) for head, partners in cancelled.items())
+
+
+def test_a_head_that_is_needed_on_an_outcome_left_out_is_undecided(monkeypatch):
+    """As if the second variable were too rare to be judged by."""
+    known, whole = answer("loop of two"), audited("loop of two")
+
+    def first_only(score, task, wanted, **options):
+        return replace(judged_outcomes(score, task, ["#0"], **options), too_few={1: 0.1})
+
+    monkeypatch.setattr("interp.auditing.audit.judged_outcomes", first_only)
+    result = interp.audit(known.model, known.task, n=N)
+    lost = {head.place: head.costs["mean"].drop for head in whole.heads}
+    for head in result.heads:
+        first, second = lost[head.place]
+        if head.reason != "together":  # the first variable is also given by the second
+            assert (head.reason == "left out") == (first < 0.1 <= second)
+    assert "left out" in {head.reason for head in result.heads}
+    assert "perhaps by more on an outcome that is left out for too few sequences" in str(result)
 
 
 # invariances
