@@ -246,8 +246,8 @@ def verdicts(result: AuditResult) -> Section:
         "pattern. Misleading: it has a clear pattern, but is not needed or acts through something else. Hidden: it is "
         "needed, but has no clear pattern. Idle: neither. Redundant: not needed alone, but needed together with its "
         "partners. Undecided: the intervals do not separate these cases. Needed means that accuracy falls by more than "
-        f"{worst} when the output of the head is replaced by its mean over other sequences. {result.counted()} sequences, 95 % "
-        f"intervals, all verdicts at level {result.alpha:g} (Holm)."
+        f"{worst} when the output of the head is replaced by its mean over other sequences. {result.counted()} "
+        f"sequences, 95 % intervals, all verdicts at level {result.alpha:g} (Holm)."
     )
     if result.warnings:
         text += "\n\n" + " ".join(result.warnings)
