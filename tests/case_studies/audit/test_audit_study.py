@@ -91,7 +91,7 @@ def test_share_treats_models_as_independent():
 
 def test_shares_of_readable_and_needed_heads(monkeypatch):
     found = of("dyck stack", "dyck uniform", "dyck stack, zero decoy")
-    monkeypatch.setattr(audits, "audits", lambda evidence, names, n: iter(found))
+    monkeypatch.setattr(audits, "audits", lambda evidence, names: iter(found))
     faithful = audits.measure_share(EVIDENCE, groups=["lego-tied"], among="readable")
     looks = sum(int(readable(one.result).sum()) for one in found)
     acts = sum(len(one.result.of("faithful")) for one in found)
@@ -102,7 +102,7 @@ def test_shares_of_readable_and_needed_heads(monkeypatch):
 
 
 def test_share_without_models_is_inconclusive(monkeypatch):
-    monkeypatch.setattr(audits, "audits", lambda evidence, names, n: iter(()))
+    monkeypatch.setattr(audits, "audits", lambda evidence, names: iter(()))
     nothing = audits.measure_share(EVIDENCE, groups=["lego-tied"], among="readable")
     assert (nothing.low, nothing.high) == (0, 1)
     assert audits.judge_share(nothing, most=True) == "inconclusive"
