@@ -138,8 +138,8 @@ class _Audit:
     evidence: Evidence = field(init=False)
     sets: HeadSets = field(init=False)
     heads: list[Head] = field(init=False)
-    doubtful: set[Head] = field(init=False, default_factory=set)
-    """Heads whose removal costs accuracy on an outcome that is left out for too few sequences."""
+    doubtful: dict[str, set[Head]] = field(init=False, default_factory=dict)
+    """Heads whose removal costs accuracy on an outcome that is left out for too few sequences, by kind of removal."""
 
     def look(self, experiments: HeadExperiments) -> None:
         """Measure every head, search for sets of heads on other sequences, and measure those."""
@@ -152,8 +152,10 @@ class _Audit:
             max(32, len(experiments.batch) // SEARCHED), generator=derived_generator(seed, "search"), split="validation"
         )
         lost = effects.mean("mean")
-        for place, threshold in by.too_few.items():
-            self.doubtful |= {head for at, head in enumerate(self.heads) if lost[at, place] >= threshold}
+        left_out, bars = list(by.too_few), np.array(list(by.too_few.values()))
+        for name in REMOVALS:
+            above = (effects.mean(name)[:, left_out] >= bars).any(-1)
+            self.doubtful[name] = {head for head, costs in zip(self.heads, above, strict=True) if costs}
         needed = {head: bool((lost[at, by.places] > by.threshold).any()) for at, head in enumerate(self.heads)}
         searching = HeadExperiments(model, task, batch, seed, keep=True)
         self.sets = find_sets(searching, needed, by.places, by.threshold)
@@ -208,7 +210,7 @@ class _Audit:
         """Verdicts on all heads by these p values."""
         findings = set_findings(self._pairs, self.sets.cancelling, p, heads=self.heads, alpha=self.alpha)
         readable = [head in self.labels for head in self.heads]
-        options = {"alpha": self.alpha, "at_chance": self.judged_by.at_chance, "doubtful": self.doubtful}
+        options = {"alpha": self.alpha, "at_chance": self.judged_by.at_chance, "doubtful": self.doubtful["mean"]}
         return judge(self.heads, readable, p, sets=findings, **options)
 
     def undecided(self) -> set[Head]:
@@ -223,6 +225,7 @@ class _Audit:
         records = []
         for index, (head, one) in enumerate(zip(self.heads, self.judge(p), strict=True)):
             needed = {name: _decided(costs[index][name], self.alpha) for name in REMOVALS}
+            needed |= {name: needed[name] or None for name in REMOVALS if head in self.doubtful[name]}
             more = {"needed": needed, "costs": costs[index], "n_to_decide": to_decide[index]}
             records.append(HeadVerdict(**vars(one), **_evidence(patterns, head), **more))
         return tuple(records)

@@ -59,8 +59,9 @@ class HeadVerdict:
     moved: float
     """Mean over queries of the sum of those norms, weighted by attention."""
     needed: Mapping[str, bool | None]
-    """Whether the model needs it, by what takes the place of its output (zero, mean, resample); None if undecided. The
-    verdict is about the mean: a head whose output never changes can be needed under zero and not under the mean."""
+    """Whether the model needs it, by what takes the place of its output (zero, mean, resample); None if undecided, also
+    if it costs accuracy on an outcome that is left out for too few sequences. The verdict is about the mean: a head
+    whose output never changes can be needed under zero and not under the mean."""
     costs: Mapping[str, Cost]
     """By intervention: zero, mean, resample; uniform, random_rows, ideal, read_part, wrong_key, other_read. The last
     four are tried on heads with a label whose removal costs at least half a threshold."""

@@ -95,6 +95,7 @@ def test_a_head_that_is_needed_on_an_outcome_left_out_is_undecided(monkeypatch):
         first, second = lost[head.place]
         if head.reason != "together":  # the first variable is also given by the second
             assert (head.reason == "left out") == (first < 0.1 <= second)
+            assert head.needed["mean"] is (True if first >= 0.1 else None if second >= 0.1 else False)
     assert "left out" in {head.reason for head in result.heads}
     assert "perhaps by more on an outcome that is left out for too few sequences" in str(result)
 
