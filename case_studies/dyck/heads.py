@@ -54,8 +54,8 @@ def measure_stack_like(evidence: Evidence, *, groups: tuple[str, ...] = GROUPS) 
         charts=[scatter(points, x="stack-like score", y="row entropy, 0 to 1", series="label",
                         title=f"last layers, n = {len(seen)} models"),
                 _maps_of(evidence, seen)],
-        note="Heads are labelled by interp.classify_heads: score at least 0.3, above every head of an untrained model, "
-        "and significant under permuted keys.",
+        note="Heads are labelled by interp.classify_heads: score at least 0.3, significantly above "
+        "untrained models and permuted keys.",
     )  # fmt: skip
 
 
