@@ -80,6 +80,7 @@ def test_the_truth_about_each_head_is_what_interventions_find(name):
     check(randomise(MAKERS[name](TASK, seeded(1)), seeded(2), rotate=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["redundant", "detour"])
 def test_the_truth_over_another_group_and_a_longer_chain(name):
     check(MAKERS[name](OTHER, seeded(3)))

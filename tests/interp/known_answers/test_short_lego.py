@@ -34,11 +34,10 @@ def test_the_truth_about_each_head(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("group", SHORT_GROUPS, ids=lambda group: group.name)
 @pytest.mark.parametrize("name", SHORT_CHAINS)
-def test_the_truth_over_every_group_and_seed(name, group, seed):
-    check_truth(known_answer(f"loop {name} {group.name}", seed), n=N, seed=seed)
+def test_the_truth_over_every_group(name, group):
+    check_truth(known_answer(f"loop {name} {group.name}", 0), n=N)
 
 
 @pytest.mark.parametrize("pattern", ["manipulation", "unreadable"])
