@@ -12,6 +12,7 @@ import interp
 from hooks import Transformer
 from interp.auditing import AuditResult
 from interp.auditing.experiments import INTERVENTIONS
+from interp.auditing.trials import HeadSets
 from interp.auditing.verdicts import VERDICTS, judged_outcomes
 from interp.known_answers import known_answer, randomise
 from interp.known_answers.craft.transforms import permute_heads, random_orders
@@ -79,6 +80,21 @@ def test_cancelled_heads_are_each_others_partners():
     cancelled = {head.place: head.partners for head in result.heads if head.reason == "cancelled"}
     assert len(cancelled) == 2
     assert all(cancelled[partners[0]] == (head,) for head, partners in cancelled.items())
+
+
+def test_a_head_that_adds_nothing_to_a_costly_set_is_not_redundant(monkeypatch):
+    """As if the search had found a pair of backups together with a third head."""
+    known = answer("template same, redundant")
+    pair = tuple(head for head, one in known.heads.items() if one.truth == "redundant")
+    other = next(head for head, one in known.heads.items() if one.truth != "redundant")
+    three = tuple(sorted((*pair, other)))
+    sets = HeadSets(
+        needed_in={other: (three,)}, harmless={}, largest_harmless=(), smallest_harmful=(), exact=False, n_removals=0
+    )
+    monkeypatch.setattr("interp.auditing.audit.find_sets", lambda *arguments: sets)
+    result = interp.audit(known.model, known.task, n=N)
+    assert result.sets[0].cost.drop[0] > result.threshold[0]
+    assert result.of("redundant") == ()
 
 
 def test_a_head_that_is_needed_on_an_outcome_left_out_is_undecided(monkeypatch):

@@ -121,12 +121,11 @@ def test_copy_raises_on_other_tasks(as_a_user):
 # what is said of heads
 
 
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
     "name", [name for name in TEMPLATE_ANSWERS if name not in {**CANCELLING, **INDIRECT, **HOPS, **COUNT}]
 )
-def test_the_truth_about_each_head(name, seed):
-    answer = TEMPLATE_ANSWERS[name](torch.Generator().manual_seed(seed))
+def test_the_truth_about_each_head(name):
+    answer = TEMPLATE_ANSWERS[name](torch.Generator().manual_seed(len(name)))
     check_looks(answer)
     check_needs(answer)
     check_patterns(answer)
