@@ -154,8 +154,8 @@ class _Audit:
         lost = effects.mean("mean")
         left_out, bars = list(by.too_few), np.array(list(by.too_few.values()))
         for name in REMOVALS:
-            above = (effects.mean(name)[:, left_out] >= bars).any(-1)
-            self.doubtful[name] = {head for head, costs in zip(self.heads, above, strict=True) if costs}
+            rows = zip(self.heads, effects.mean(name)[:, left_out], strict=True)
+            self.doubtful[name] = {head for head, row in rows if (row >= bars).any()}
         needed = {head: bool((lost[at, by.places] > by.threshold).any()) for at, head in enumerate(self.heads)}
         searching = HeadExperiments(model, task, batch, seed, keep=True)
         self.sets = find_sets(searching, needed, by.places, by.threshold)
