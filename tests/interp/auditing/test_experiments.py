@@ -207,6 +207,15 @@ def test_removing_a_head_costs_accuracy_only_if_it_is_needed(known, batch, effec
         assert (cost > 0) == (truth.truth in ("faithful", "hidden"))
 
 
+def test_later_sequences_have_draws_of_their_own(known, batch, effects, labels):
+    """The second half as a batch of its own; which keys are usual depends on the batch."""
+    half = len(batch) // 2
+    rest = batch.select(torch.arange(half, len(batch)))
+    later = HeadExperiments(known.model, known.task, rest, SEED, first=half).effects(labels)
+    for name in set(INTERVENTIONS) - {"wrong_key"}:
+        np.testing.assert_array_equal(later.drop[name], effects.drop[name][half:])
+
+
 def test_effects_of_sets_of_heads(known, batch):
     heads = every_head(known.model)
     sets = [tuple(heads[:2]), (heads[0], heads[-1]), tuple(heads)]

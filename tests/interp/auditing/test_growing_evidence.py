@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 
 import interp
 from interp.auditing.evidence import FIRST_LOOK, Evidence, planned_looks
+from interp.auditing.experiments import HeadExperiments
 from interp.auditing.verdicts import CANCELLING, JUDGED, NEEDED_IN, PValues, SetFindings, judge, raw_p_values
 from interp.known_answers import known_answer
 
@@ -146,6 +148,21 @@ def test_an_audit_continues_with_the_undecided_heads_until_the_limit(alpha, size
     assert found.n == max(sizes)
     assert f"{sizes[0]} to 1000 sequences, level {alpha:g} (Holm, 3 looks)" in str(found)
     assert found.to_dataframe()["n"].tolist() == [head.n for head in found.heads]
+
+
+@pytest.mark.usefixtures("few_untrained")
+def test_every_look_has_sequences_of_its_own(monkeypatch):
+    known = known_answer("template same", 0)
+    looks, run = [], HeadExperiments.effects
+
+    def effects(experiments, *arguments, **options):
+        looks.append(experiments.batch.tokens[:50])
+        return run(experiments, *arguments, **options)
+
+    monkeypatch.setattr(HeadExperiments, "effects", effects)
+    interp.audit(known.model, known.task, n="enough", limit=1000, alpha=1e-12)
+    assert len(looks) == 3
+    assert not torch.equal(looks[0], looks[1])
 
 
 def test_an_audit_that_needs_one_look_has_the_numbers_of_that_look():

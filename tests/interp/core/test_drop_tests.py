@@ -99,6 +99,15 @@ def test_a_hundred_losses_of_a_hundred_are_no_certainty_beyond_reason():
     assert many(*of_counts(8, 1), 0.1)[0] > 0.3
 
 
+@pytest.mark.parametrize("gained", [0, 9])
+def test_p_of_many_times_the_samples_is_that_of_so_many_copies(gained):
+    drop, asked = of_counts(200, 36, gained)
+    times = drop_tests(drop, asked, np.array(0.2), times=4.0)
+    copies = drop_tests(np.tile(drop, (4, 1)), np.tile(asked, (4, 1)), np.array(0.2))
+    assert times[1] == pytest.approx(copies[1], rel=1e-9)
+    assert times[0] == pytest.approx(copies[0], rel=0.01)
+
+
 # false alarms
 
 
