@@ -208,7 +208,7 @@ def test_removing_a_head_costs_accuracy_only_if_it_is_needed(known, batch, effec
 
 
 def test_later_sequences_have_draws_of_their_own(known, batch, effects, labels):
-    """The second half as a batch of its own; which keys are usual depends on the batch."""
+    """The second half as another batch; which keys are usual depends on the batch."""
     half = len(batch) // 2
     rest = batch.select(torch.arange(half, len(batch)))
     later = HeadExperiments(known.model, known.task, rest, SEED, first=half).effects(labels)
