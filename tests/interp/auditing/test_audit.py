@@ -95,6 +95,7 @@ def test_a_head_that_adds_nothing_to_a_costly_set_is_not_redundant(monkeypatch):
     result = interp.audit(known.model, known.task, n=N)
     assert result.sets[0].cost.drop[0] > result.threshold[0]
     assert result.of("redundant") == ()
+    assert not result.exact
 
 
 def test_a_head_that_is_needed_on_an_outcome_left_out_is_undecided(monkeypatch):
