@@ -17,6 +17,8 @@ CHAINS = Lego(n_vars=4, sentence_format="compact")
 """Chains that models of width 64 learn in a minute on one core."""
 TIED_CURRICULUM = ((2, 100), (3, 350), (4, 550))
 """Tied models need more steps."""
+LONGER = 2
+"""Factor of the steps without mimicking: with the same steps, 11 of 12 models were below 0.99 on some variable."""
 STARTS: dict[str, tuple[bool, Association]] = {
     "lego-untied": (False, "mimic"),
     "lego-tied": (True, "mimic"),
@@ -41,6 +43,8 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     found: dict[str, list[ModelSpec]] = {}
     for name, (tied, start) in STARTS.items():
         curriculum = TIED_CURRICULUM if tied else curriculum_to(CHAINS.n_vars)
+        if start != "mimic":
+            curriculum = tuple((n_vars, LONGER * steps) for n_vars, steps in curriculum)
         settings = TrainSettings(curriculum=curriculum, association=start)
         n = seeds["lego" if start == "mimic" else "unseeded"]
         found[name] = seeded(CHAINS, config_for(CHAINS, "lego", tied=tied), settings, n)

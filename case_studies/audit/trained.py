@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from case_studies.audit.models import ALL, DYCK, LEGO, TEMPLATE
-from case_studies.frame.audits import LIMIT, Audited, audits, needed, readable, share, share_claim
+from case_studies.frame.audits import EXCLUDED, LIMIT, Audited, audits, needed, readable, share, share_claim
 from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, more_than_half
 from case_studies.frame.evidence import Evidence
+from case_studies.frame.learned import excluded
 from interp.auditing import AuditResult
 from interp.auditing.audit import audit
 from interp.core.activations import patterns_on
@@ -42,11 +43,11 @@ def measure_misleading(evidence: Evidence) -> Measurement:
         value=value, low=low, high=high, n=max(1, len(found)), unit="models",
         numbers={"confirmed": sum(confirmed), "models with one": int(np.count_nonzero(confirmed)),
                  "readable heads": sum(looked), "models": len(found)},
-        tables=[("Misleading heads, audited again", rows[: 1 + 40])],
+        tables=[("Misleading heads, audited again", rows[: 1 + 40]), *excluded(evidence, ALL)],
         charts=[_maps(evidence, shown)] if shown else [],
         note=f"Each model is audited on up to {LIMIT[evidence.size]} sequences, and one with a misleading head again "
         "on others. The share is of heads with a readable pattern; if none is found, the upper end of "
-        "the interval is the largest share that is compatible with that.",
+        f"the interval is the largest share that is compatible with that. {EXCLUDED}",
     )  # fmt: skip
 
 
@@ -103,9 +104,10 @@ def measure_agreement(evidence: Evidence) -> Measurement:
     return Measurement(
         value=value, low=low, high=high, n=max(1, len(of)), unit="models",
         numbers={"heads": sum(of)},
-        tables=[("Share of the other seeds with a head of the same label and verdict in the same layer", rows)],
+        tables=[("Share of the other seeds with a head of the same label and verdict in the same layer", rows),
+                *excluded(evidence, LEGO)],
         note="Compared with the other models of the same group. Mimicking trains heads 0 and 1 of every layer to "
-        "attend to given positions.",
+        f"attend to given positions. {EXCLUDED}",
     )  # fmt: skip
 
 
@@ -125,9 +127,9 @@ def measure_no_single_head(evidence: Evidence) -> Measurement:
     value, low, high = share(none, [1] * len(none))
     return Measurement(
         value=value, low=low, high=high, n=max(1, len(none)), unit="models",
-        tables=[("Template models by group", rows)],
+        tables=[("Template models by group", rows), *excluded(evidence, TEMPLATE)],
         note="The smallest fatal set is the median, over the sets found, of the number of heads that must be ablated "
-        "together to lose more accuracy than the threshold.",
+        f"together to lose more accuracy than the threshold. {EXCLUDED}",
     )  # fmt: skip
 
 

@@ -203,7 +203,9 @@ def difference_interval(
 def correlation(
     x: Float[np.ndarray, " model"], y: Float[np.ndarray, " model"], *, seed: int
 ) -> tuple[float, float, float]:
-    """Spearman's rank correlation with its 95 % percentile bootstrap interval over models."""
+    """Spearman's rank correlation with its 95 % percentile bootstrap interval over models; 0 [-1, 1] if under 3."""
+    if len(x) < 3:
+        return 0.0, -1.0, 1.0
 
     def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
         return float(np.corrcoef(stats.rankdata(a), stats.rankdata(b))[0, 1]) if np.ptp(a) and np.ptp(b) else 0.0

@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from case_studies.frame.audits import FEWEST, audits, needed, share_claim
+from case_studies.frame.audits import EXCLUDED, FEWEST, audits, needed, share_claim
 from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, above, below, rule_text, t_interval
 from case_studies.frame.evidence import Evidence, ModelSpec, once_per_model
+from case_studies.frame.learned import excluded
 from case_studies.lego.curves import accuracy_rows, depth_curves, learning_chart, worst_untrained
 from case_studies.lego.generalisation import LARGE
 from interp.auditing.verdicts import VERDICTS
@@ -144,9 +145,9 @@ def measure_written(evidence: Evidence, *, group: str) -> Measurement:
     return Measurement(
         value=value, low=low, high=high, n=max(1, len(found)), unit="models",
         numbers={"heads": sum(of), "models left out": len(evidence.specs(group)) - len(found)},
-        tables=[("Verdicts on heads, by kind in the configuration", rows)],
+        tables=[("Verdicts on heads, by kind in the configuration", rows), *excluded(evidence, [group])],
         note="Half of the heads of each layer are hard-coded. Mean over seeds of each model's share, t interval. "
-        "Models that have not learned their task are excluded.",
+        f"{EXCLUDED}",
     )  # fmt: skip
 
 

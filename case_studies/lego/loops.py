@@ -6,9 +6,10 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.frame.audits import audits, needed, readable
+from case_studies.frame.audits import EXCLUDED, audits, needed, readable
 from case_studies.frame.claims import Claim, Measurement, above, correlation, rule_text
 from case_studies.frame.evidence import Evidence, ModelSpec
+from case_studies.frame.learned import excluded, has_learned
 from case_studies.lego.curves import RESOLVED, depth_curves, worst_untrained
 from case_studies.lego.generalisation import LARGE, TOO_SHORT, plain_depth
 from case_studies.lego.percolation import layers_in_words, probe_layers, straightness
@@ -46,7 +47,7 @@ def faithful(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
     """Share of heads, over all applied layers, that the audit finds readable and needed."""
     alone = Evidence(size=evidence.size, seed=evidence.seed, groups={"one": (spec,)}, folder=evidence.folder)
     results = [one.result for one in audits(alone, ["one"])]
-    return float(np.mean([readable(result) & needed(result) for result in results])) if results else 0.0
+    return float(np.mean([readable(result) & needed(result) for result in results]))
 
 
 PROPERTIES: dict[str, tuple[Callable[[Evidence, ModelSpec, int], float], str, str]] = {
@@ -66,6 +67,8 @@ def measure_why(evidence: Evidence, *, name: str) -> Measurement:
     for group in TIED:
         depth = TIMES * plain_depth(evidence, group)
         for spec, curve in zip(evidence.specs(group), depth_curves(evidence, group), strict=True):
+            if not has_learned(evidence, spec):
+                continue
             far.append(worst_untrained(curve, depth))
             has.append(measure(evidence, spec, depth))
             arms.append(group)
@@ -75,10 +78,11 @@ def measure_why(evidence: Evidence, *, name: str) -> Measurement:
     centred = table[[words, FAR]] - table.groupby("arm")[[words, FAR]].transform("mean")
     value, low, high = correlation(np.asarray(centred[words]), np.asarray(centred[FAR]), seed=evidence.seed)
     return Measurement(
-        value=value, low=low, high=high, n=len(far), unit="models", tables=[("Every tied model", rows)],
+        value=value, low=low, high=high, n=max(1, len(far)), unit="models",
+        tables=[("Every tied model that has learned its task", rows), *excluded(evidence, TIED)],
         charts=[scatter(table, x=words, y=FAR, series="arm",
                         title=f"tied models at {TIMES} times the plain depth, n = {len(far)}")],
-        note="Spearman's rank correlation after subtracting each arm's mean; bootstrap over models.",
+        note=f"Spearman's rank correlation after subtracting each arm's mean; bootstrap over models. {EXCLUDED}",
     )  # fmt: skip
 
 

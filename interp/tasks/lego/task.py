@@ -133,6 +133,11 @@ class Lego(Task):
         """Names of the variables in chain order: #0, #1, ..."""
         return tuple(f"#{i}" for i in range(self.n_vars))
 
+    @property
+    def audited_outcomes(self) -> tuple[str, ...]:
+        """The supervised variables: what a model computes of the others is not known."""
+        return tuple(self.targets[i] for i in self.supervised or ())
+
     def describe(self) -> dict:
         """Settings as plain values, for a manifest."""
         return {
@@ -180,9 +185,7 @@ class Lego(Task):
                 break
         else:
             raise ValueError(f"split {split!r} of this task has too few sentences ({have} found, {n} requested).")
-        slots = None
-        if length < self.n_vars:
-            slots = _choose(n, self.n_vars, length, generator).sort(-1).values
+        slots = _choose(n, self.n_vars, length, generator).sort(-1).values if length < self.n_vars else None
         return self.from_content(torch.cat(parts)[:n], slots)
 
     def _draw(self, n: int, length: int, generator: torch.Generator) -> Int[Tensor, "batch target field"]:
@@ -211,9 +214,8 @@ class Lego(Task):
         clauses = torch.stack(columns, -1)
         clauses = torch.empty_like(clauses).scatter_(1, clause_of[..., None].expand_as(clauses), clauses)
         tokens = clauses.flatten(1)
-        start = 0
-        if self.sentence_format == "paper":
-            start = 1
+        start = int(self.sentence_format == "paper")
+        if start:
             tokens = F.pad(tokens, (1, 0), value=ids["[BOS]"])
             tokens = F.pad(tokens, (0, 1), value=ids["[EOS]"])
         supervised = torch.zeros(length, dtype=torch.bool)
@@ -240,8 +242,7 @@ class Lego(Task):
     def values(self, operations: Int[Tensor, "batch target"]) -> Int[Tensor, "batch target"]:
         """Value of every variable, by applying the operations along the chain."""
         act = torch.tensor(self.group.act)
-        value = torch.full((len(operations),), self.group.root)
-        values = []
+        value, values = torch.full((len(operations),), self.group.root), []
         for operation in operations.unbind(1):
             value = act[operation, value]
             values.append(value)
@@ -305,8 +306,7 @@ class Lego(Task):
         `same_token`: the identical token at another position. `same_clause`: the clause of the query, including the
         query. `special`: `[BOS]` and `[EOS]`, for every query; none in the compact format.
         """
-        tokens = batch.tokens
-        pos = tokens.shape[1]
+        tokens, pos = batch.tokens, batch.tokens.shape[1]
         same = (tokens[:, :, None] == tokens[:, None, :]) & ~torch.eye(pos, dtype=torch.bool, device=tokens.device)
         mark = 1 if self.sentence_format == "paper" else 0
         clause = (torch.arange(pos, device=tokens.device) - mark).div(self.clause_length, rounding_mode="floor")

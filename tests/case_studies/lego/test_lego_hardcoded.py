@@ -149,12 +149,14 @@ def test_share_of_needed_heads_that_are_hard_coded(monkeypatch):
     vocab = SimpleNamespace(names=[f"<{index}>" for index in range(100)])
     spec = SimpleNamespace(config=config, task=SimpleNamespace(vocab=vocab))
     monkeypatch.setattr(hardcoded, "audits", lambda *given, **named: [SimpleNamespace(spec=spec, result=result)] * 9)
+    monkeypatch.setattr(hardcoded, "excluded", lambda evidence, groups: [("Excluded", [["seed"], [3]])])
     evidence = Evidence(size="standard", seed=0, groups={"chains-hybrid": (spec,) * 9}, folder=Path())  # type: ignore[arg-type]
     said = hardcoded.measure_written(evidence, group="chains-hybrid")
     assert (said.value, said.numbers["heads"]) == (0.75, 36)
     rows = {row[0]: row[1:] for row in said.tables[0][1]}
     assert rows["association"][rows["kind of head"].index("faithful")] == "9"
     assert rows["learned"][rows["kind of head"].index("idle")] == "99"
+    assert said.tables[1][0] == "Excluded"
     assert (said.low, said.high) == (0.75, 0.75)  # the same in every seed
     assert hardcoded.judge_written(said) == "reproduced"
     assert hardcoded.judge_written(replace(said, numbers={"heads": 7})) == "inconclusive"

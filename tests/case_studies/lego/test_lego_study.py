@@ -13,6 +13,7 @@ from lego_curves import curve, evidence_of
 from scipy import stats
 from toys import measured
 
+from case_studies.frame import learned
 from case_studies.frame.claims import difference_interval, within
 from case_studies.frame.evidence import SIZES, Evidence
 from case_studies.lego import (
@@ -215,13 +216,21 @@ def test_a_property_correlated_with_extrapolation_is_found(monkeypatch):
         "plain-tied": [curve([[1, 0.6]], [1, 0], depths=(16,))],
     }
     evidence = evidence_of(monkeypatch, found, loops)
+    accuracies = dict.fromkeys((name, seed) for name, seeds in found.items() for seed in range(len(seeds)))
+    monkeypatch.setattr(learned, "lowest_accuracy", lambda evidence, spec: 1 - 0.5 * ((spec.name, spec.seed) in worse))
+    worse: set[tuple[str, int]] = set()
     monkeypatch.setitem(
         loops.PROPERTIES, "probes", (lambda evidence, spec, depth: far[spec.seed], "a property", "they have it")
     )
     said = loops.measure_why(evidence, name="probes")
     assert said.value == pytest.approx(1)
     assert said.low > 0.9
-    assert said.n == 11
+    assert said.n == len(accuracies) == 11
+    worse = {("long-tied", 0), ("plain-tied", 0)}
+    assert loops.measure_why(evidence, name="probes").n == 9
+    worse = set(accuracies)
+    none = loops.measure_why(evidence, name="probes")
+    assert (none.low, none.high) == (-1, 1)
 
 
 @pytest.fixture
