@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow check bench clean
+.PHONY: demo test test-slow mutants check docs bench clean
 
 demo: .venv/ready
 	$(BIN)/interp demo $(ARGS)
@@ -13,10 +13,18 @@ test: .venv/ready
 test-slow: .venv/ready
 	$(BIN)/pytest -m slow -n 2 --dist loadfile
 
+# What share of small breaks in core files do the tests notice? ARGS="--n 30 interp/core" chooses; it resumes.
+mutants: .venv/ready
+	$(BIN)/python tests/campaigns/mutants.py $(ARGS)
+
 check: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright
+
+# The documentation site, into docs/_build/html: notebooks run, warnings are errors.
+docs: .venv/ready
+	$(BIN)/sphinx-build -W --keep-going -q -j 2 docs docs/_build/html
 
 bench: .venv/ready
 	$(BIN)/python -m benchmarks

@@ -13,7 +13,7 @@ import interp
 from benchmarks.timing import Result, compare
 from hooks import Transformer
 from interp.core.activations import residuals_at_targets
-from interp.probing.ridge import factorise, fit
+from interp.probing.ridge import fit
 from interp.tasks import S3, Lego
 
 N, WIDTH, CLASSES, DRAWS = 2000, 64, 6, 50
@@ -46,7 +46,7 @@ def comparisons() -> Iterator[Result]:
 
 def probe_map(inputs: torch.Tensor, labels: torch.Tensor, model: str) -> Result:
     def ours() -> np.ndarray:
-        classifier = fit(factorise(inputs[:, TRAIN]), labels[:, None, TRAIN], CLASSES)
+        classifier = fit(inputs[:, TRAIN], labels[:, None, TRAIN], CLASSES)
         return classifier.accuracy(inputs[:, TEST], labels[:, None, TEST])[:, 0].numpy()
 
     def theirs() -> np.ndarray:
@@ -63,7 +63,7 @@ def relabellings(inputs: torch.Tensor) -> Result:
     controls = torch.randint(CLASSES, (DRAWS, N), generator=torch.Generator().manual_seed(1))
 
     def ours() -> np.ndarray:
-        classifier = fit(factorise(one[:, TRAIN]), controls[None, :, TRAIN], CLASSES)
+        classifier = fit(one[:, TRAIN], controls[None, :, TRAIN], CLASSES)
         return classifier.accuracy(one[:, TEST], controls[None, :, TEST])[0].numpy()
 
     def theirs() -> np.ndarray:

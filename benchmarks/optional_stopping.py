@@ -9,7 +9,7 @@ import argparse
 import numpy as np
 
 from interp.auditing.evidence import Evidence, planned_looks
-from interp.auditing.verdicts import CANCELLING, JUDGED, NEEDED_IN
+from interp.auditing.verdicts import CANCELLING, JUDGED, NEEDED_IN, corrections
 from interp.core.statistics import proportion_interval
 
 HEADS, RATE = 6, 0.1
@@ -18,7 +18,7 @@ HEADS, RATE = 6, 0.1
 def false_alarm(seed: int, *, alpha: float, limit: int = 1024) -> bool:
     """Whether any look of one audit has a significant test."""
     looks, rng = planned_looks("enough", limit), np.random.default_rng(seed)
-    evidence = Evidence(np.array([RATE]), len(looks))
+    evidence = Evidence(np.array([RATE]), looks, corrections(HEADS, HEADS, 0))
     for n in np.diff([0, *looks]).tolist():
         drop = {name: (rng.random((n, HEADS, 1)) < RATE).astype(float) for name in JUDGED}
         none = dict.fromkeys((NEEDED_IN, CANCELLING), np.zeros((n, 0, 1)))

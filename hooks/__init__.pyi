@@ -4,8 +4,6 @@ from .adapters.huggingface import ParityReport as ParityReport
 from .adapters.huggingface import from_huggingface as from_huggingface
 from .adapters.huggingface import save_huggingface as save_huggingface
 from .adapters.torch_module import from_module as from_module
-from .checkpoint import load_checkpoint as load_checkpoint
-from .checkpoint import save_checkpoint as save_checkpoint
 from .hardcoded.head_patterns import HeadPattern as HeadPattern
 from .hardcoded.head_patterns import Pathways as Pathways
 from .hardcoded.lego_attention import LegoAttention as LegoAttention
@@ -16,11 +14,15 @@ from .interventions.verify import verify as verify
 from .model import presets as presets
 from .model.architectures import make_model as make_model
 from .model.blocks import register_block as register_block
+from .model.checkpoint import load_checkpoint as load_checkpoint
+from .model.checkpoint import save_checkpoint as save_checkpoint
 from .model.config import TransformerConfig as TransformerConfig
 from .model.embeddings import BracketStates as BracketStates
 from .model.encoder import Encoder as Encoder
 from .model.encoder import EncoderConfig as EncoderConfig
 from .model.fully_connected import FullyConnected as FullyConnected
 from .model.fully_connected import FullyConnectedConfig as FullyConnectedConfig
+from .model.recurrent import Recurrent as Recurrent
+from .model.recurrent import RecurrentConfig as RecurrentConfig
 from .model.stack import TransformerStack as TransformerStack
 from .model.transformer import Transformer as Transformer

@@ -136,6 +136,29 @@ def test_importing_interp_is_free():
     assert done.stdout.strip() == "[]"
 
 
+RARELY_USED = ("pandas", "altair", "sklearn", "circuitsvis", "vl_convert", "transformers", "datasets", "tokenizers")
+
+
+def test_nothing_is_loaded_that_is_not_used():
+    """Packages loaded after each step of one fresh process; TransformerLens loads pandas, transformers, datasets."""
+    model = (
+        "from hooks import Transformer; from interp.tasks import Lego; task = Lego(n_vars=2); "
+        "net = Transformer(interp.config_for(task, n_layers=1, d_model=8, n_heads=1))"
+    )
+    verbs = "print(interp.evaluate(net, task, n=20)); interp.classify_heads(net, task, n=20)"
+    look = "import sys; print('\\nloaded', *[name for name in names if name in sys.modules])"
+    ours = ("altair", "sklearn", "circuitsvis", "vl_convert")
+    bridges = ("hooks.adapters.bridge", "hooks.adapters.huggingface", "hooks.adapters.huggingface.loading")
+    code = f"names = {(*RARELY_USED, *ours, *bridges)!r}; "
+    code += "; ".join(part for step in ("import hooks, interp", model, verbs) for part in (step, look))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    loaded = [set(line.split()[1:]) for line in done.stdout.splitlines() if line.startswith("loaded")]
+    assert len(loaded) == 3
+    assert not loaded[0] & set(RARELY_USED)
+    assert not loaded[1] & {*ours, *bridges}
+    assert not loaded[2] & {*ours, "hooks.adapters.huggingface.loading"}
+
+
 def test_the_public_list_is_short_and_every_name_is_there():
     assert len(interp.__all__) <= 30
     assert set(dir(interp)) == set(interp.__all__)
@@ -183,3 +206,19 @@ def test_nine_parameters_would_be_noticed():
     assert too_demanding(ast.parse(f"def f(self, {eight}, *args): ...")) == []
     assert too_demanding(ast.parse(f"def f({eight}, *, i): ...")) == ["f has 9 parameters"]
     assert too_demanding(ast.parse(f"def _f({eight}, i): ...")) == []
+
+
+MUTABLE = {"SetTree", "_Audit", "Evidence", "HeadExperiments", "Trials"}
+"""Dataclasses that collect what is found; `Evidence` of audits, not that of studies."""
+
+
+def test_dataclasses_are_frozen():
+    open_ones = set()
+    for folder in ("hooks/interventions", "interp", "case_studies/frame"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                decorators = map(ast.unparse, getattr(node, "decorator_list", []))
+                if any(one.startswith("dataclass") and "frozen=True" not in one for one in decorators):
+                    open_ones.add((path.parent.name, node.name))
+    assert {name for _, name in open_ones} == MUTABLE
+    assert {folder for folder, _ in open_ones} == {"interventions", "auditing"}

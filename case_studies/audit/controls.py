@@ -5,12 +5,14 @@ from functools import partial
 from typing import Any
 
 import torch
-from scipy import stats
 
 from case_studies.audit.models import ALL
 from case_studies.frame.audits import LIMIT
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, proportion
+from case_studies.frame.claims import BEFORE, Claim, Fixed
 from case_studies.frame.evidence import Evidence, ModelSpec
+from case_studies.frame.intervals import proportion
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import Below, Equal, Value
 from hooks.model.architectures import make_model
 from interp.auditing import AuditResult
 from interp.auditing.audit import audit
@@ -26,20 +28,23 @@ N = {"quick": 128, "standard": 256, "paper": 1024}
 """Number of sequences of the audits that must find nothing."""
 LEVEL = 0.01
 """Significance level of an audit: its probability of a false verdict."""
+SILENT = 0.1
+"""Share of audits with a false verdict that the controls must exclude: what 56 models can with at most one alarm."""
 
 
 def measure_known(evidence: Evidence, *, family: str) -> Measurement:
-    """Share of heads of known answers whose verdict, and partners, are the planted truth."""
+    """Share of known answers in which the verdict and the partners of every head are the planted truth."""
     names = [name for name in SUITE if name.startswith(FAMILIES[family])]
     counts: Counter = Counter()
-    right: list[bool] = []
+    heads, wrong_heads, right = 0, 0, []
     rows: list[list] = [["model", "head", "truth", "verdict", "finding"]]
     for seed in range(SUITE_SEEDS[evidence.size]):
         for name in names:
             answer = known_answer(name, seed)
             result = audited(answer, seed=evidence.seed)
             wrong = misjudged(answer, result)
-            right += [head.place not in wrong for head in result.heads]
+            right.append(not wrong)
+            heads, wrong_heads = heads + len(result.heads), wrong_heads + len(wrong)
             for head, sentence in zip(result.heads, result.sentences(), strict=True):
                 truth = answer.heads[head.place].truth
                 counts[truth, head.verdict] += 1
@@ -50,8 +55,8 @@ def measure_known(evidence: Evidence, *, family: str) -> Measurement:
     verdicts = sorted({verdict for _, verdict in counts})
     crossed = [["truth", *verdicts], *([truth, *(counts[truth, one] for one in verdicts)] for truth in truths)]
     return Measurement(
-        value=value, low=low, high=high, n=len(right), unit="heads",
-        numbers={"models": len(names) * SUITE_SEEDS[evidence.size], "wrong": len(right) - sum(right),
+        value=value, low=low, high=high, n=len(right), unit="models",
+        numbers={"heads": heads, "wrong": wrong_heads,
                  "faithful where they are not": sum(count for (truth, verdict), count in counts.items()
                                                     if verdict == "faithful" != truth)},
         tables=[("Truth (rows) and verdict", crossed), ("Heads with a wrong verdict", rows)],
@@ -73,11 +78,6 @@ def misjudged(answer: KnownAnswer, result: AuditResult) -> set[tuple[int, int]]:
         if head.verdict != known.truth or (head.verdict == "redundant" and set(head.partners) != set(known.partners)):
             wrong.add(head.place)
     return wrong
-
-
-def judge_all(m: Measurement) -> ClaimVerdict:
-    """Reproduced if every head is right."""
-    return "reproduced" if m.value == 1 else "not reproduced"
 
 
 def with_shuffled_labels(task: Task) -> Task:
@@ -109,7 +109,7 @@ def measure_silent(evidence: Evidence, *, shuffled: bool) -> Measurement:
     return Measurement(
         value=value, low=low, high=high, n=n, unit="models",
         numbers={"with a faithful verdict": hits, "level": LEVEL,
-                 "p": float(stats.binom.sf(hits - 1, n, LEVEL)), **dict(verdicts)},
+                 **dict(verdicts)},
         tables=[("Models with a faithful head", rows)],
         note="Verdicts on all heads: " + ", ".join(f"{count} {name}" for name, count in verdicts.most_common()) + ".",
     )  # fmt: skip
@@ -126,20 +126,19 @@ def _audit(evidence: Evidence, spec: ModelSpec, *, shuffled: bool) -> AuditResul
     )  # fmt: skip
 
 
-def judge_silent(m: Measurement) -> ClaimVerdict:
-    """Reproduced unless there are significantly more faithful verdicts than the level allows."""
-    return "not reproduced" if m.numbers["p"] < 0.05 else "reproduced"
-
-
-def _silent_claim(name: str, statement: str, rule: str, *, shuffled: bool) -> Claim:
+def _silent_claim(name: str, statement: str, *, shuffled: bool) -> Claim:
     return Claim(
         id=f"silent.{name}",
         source="ours: control",
         statement=statement,
-        rule=rule,
+        how=f"Share of audits with a faithful verdict, exact interval over models; the level of an audit is {LEVEL}",
+        rule=Below(SILENT),
+        fixed=Fixed(
+            "after a result",
+            "the first rule required that no more audits than the level allows had one; none had.",
+        ),
         quantity="share of audits with a faithful verdict",
         measure=partial(measure_silent, shuffled=shuffled),
-        judge=judge_silent,
         needs=ALL,
     )
 
@@ -151,25 +150,22 @@ CLAIMS = (
             source="ours: hand-written models with a known algorithm",
             statement=f"The audit gives every head of the {family} models of the suite of known answers its true "
             "verdict.",
-            rule="Reproduced if every head of every model has the planted verdict, and redundant heads the planted "
-            "partners; else not reproduced.",
-            quantity="share of heads with the true verdict",
+            how="Share of models in which every head has the planted verdict, and redundant heads the planted partners",
+            rule=Value(Equal(1)),
+            fixed=BEFORE,
+            quantity="share of models without a wrong verdict",
             measure=partial(measure_known, family=family),
-            judge=judge_all,
         )
         for family in FAMILIES
     ),
     _silent_claim(
         "untrained",
         "The audit calls no head of an untrained model faithful.",
-        f"Reproduced unless the number of audits with a faithful verdict is more than their level ({LEVEL}) allows "
-        "(binomial p below 0.05).",
         shuffled=False,
     ),
     _silent_claim(
         "shuffled",
         "With labels shuffled between examples, the audit calls no head of a trained model faithful.",
-        "As silent.untrained, for trained models and shuffled labels.",
         shuffled=True,
     ),
 )

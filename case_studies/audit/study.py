@@ -1,5 +1,7 @@
 """The audit of every trained model: `interp reproduce audit`."""
 
+from pathlib import Path
+
 from case_studies.audit import controls, trained
 from case_studies.audit.models import groups
 from case_studies.frame.study import Study
@@ -16,4 +18,5 @@ STUDY = Study(
     ),
     claims=(*controls.CLAIMS, *trained.CLAIMS),
     groups=groups,
+    shipped=Path(__file__).parent / "results",
 )

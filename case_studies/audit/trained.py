@@ -4,24 +4,39 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from case_studies.audit.models import ALL, DYCK, LEGO, TEMPLATE
-from case_studies.frame.audits import EXCLUDED, LIMIT, Audited, audits, needed, readable, share, share_claim
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, more_than_half
+from case_studies.audit.models import ALL, DYCK, LEGO, TEMPLATE, UNTAUGHT
+from case_studies.frame.audits import (
+    EXCLUDED,
+    EXCLUDED_LATER,
+    LIMIT,
+    Audited,
+    audits,
+    needed,
+    readable,
+    share,
+    share_claim,
+)
+from case_studies.frame.claims import Claim, Fixed
 from case_studies.frame.evidence import Evidence
+from case_studies.frame.intervals import proportion
 from case_studies.frame.learned import excluded
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import Above
 from interp.auditing import AuditResult
 from interp.auditing.audit import audit
 from interp.core.activations import patterns_on
 from interp.core.randomness import derived_generator
 from interp.view.points import small_maps
 
-FEWEST_MODELS = 60
-"""Fewest models over which the absence of misleading heads counts as a result."""
+ERRORS = 0.05
+"""Significance level of an audit: the largest share of models with a wrong verdict."""
 SHOWN = 6
+UNTAUGHT_FIXED = Fixed("after a result", "that of readable.lego and hidden.lego, over all LEGO models.")
+BY_LAYER = Fixed("after a result", "over both layers 0.91 of the needed heads were hidden, most in the first layer.")
 
 
 def measure_misleading(evidence: Evidence) -> Measurement:
-    """Share of readable heads that are misleading, and again on other sequences."""
+    """Share of models with a readable head that is misleading, and again on other sequences."""
     found = list(audits(evidence, ALL))
     looked = [int(readable(one.result).sum()) for one in found]
     rows: list[list] = [["models", "seed", "head", "verdict on other sequences", "finding"]]
@@ -38,16 +53,17 @@ def measure_misleading(evidence: Evidence) -> Measurement:
             rows.append([one.group, one.spec.seed, f"{second.layer}.{second.head}", second.verdict, sentence])
             if second.verdict == "misleading":
                 shown.append((second.score, one, second.place))
-    value, low, high = share(confirmed, looked)
+    hits = int(np.count_nonzero(confirmed))
+    value, low, high = proportion(hits, len(found)) if found else (0.0, 0.0, 1.0)
+    of_heads = share(confirmed, looked)
     return Measurement(
         value=value, low=low, high=high, n=max(1, len(found)), unit="models",
-        numbers={"confirmed": sum(confirmed), "models with one": int(np.count_nonzero(confirmed)),
-                 "readable heads": sum(looked), "models": len(found)},
+        numbers={"confirmed": sum(confirmed), "models with one": hits, "readable heads": sum(looked),
+                 "models": len(found), "share of readable heads": of_heads[0], "its interval": list(of_heads[1:])},
         tables=[("Misleading heads, audited again", rows[: 1 + 40]), *excluded(evidence, ALL)],
         charts=[_maps(evidence, shown)] if shown else [],
         note=f"Each model is audited on up to {LIMIT[evidence.size]} sequences, and one with a misleading head again "
-        "on others. The share is of heads with a readable pattern; if none is found, the upper end of "
-        f"the interval is the largest share that is compatible with that. {EXCLUDED}",
+        f"on others. {EXCLUDED}",
     )  # fmt: skip
 
 
@@ -70,13 +86,6 @@ def _maps(evidence: Evidence, shown: Sequence[tuple[float, Audited, tuple[int, i
     widest = max(len(pattern) for pattern in maps.values())
     return small_maps(maps, tokens=[str(index) for index in range(widest)],
                       title="misleading heads of trained models, rows are queries")  # fmt: skip
-
-
-def judge_found(m: Measurement) -> ClaimVerdict:
-    """Reproduced with one confirmed head; not reproduced with none over enough models."""
-    if m.numbers["confirmed"]:
-        return "reproduced"
-    return "not reproduced" if m.numbers["models"] >= FEWEST_MODELS else "inconclusive"
 
 
 def measure_agreement(evidence: Evidence) -> Measurement:
@@ -133,67 +142,69 @@ def measure_no_single_head(evidence: Evidence) -> Measurement:
     )  # fmt: skip
 
 
-SHARES = {
-    "readable.lego": (LEGO, True, "LEGO, Section 4: association and manipulation heads",
-                      "In models of LEGO chains, heads labelled association or manipulation act through that pattern."),
-    "readable.dyck": (DYCK, False, "bounded Dyck, Section 5",
-                      "In models of bounded Dyck, heads with a readable pattern do not act through it."),
-    "readable.template": (TEMPLATE, True, "template tasks, Section 4: attention to equal symbols",
-                          "In models of template tasks, heads with a readable pattern act through it."),
-    "hidden.lego": (LEGO, False, "LEGO, Section 4",
-                    "In models of LEGO chains, the heads that are needed are readable."),
-    "hidden.dyck": (DYCK, True, "bounded Dyck, Section 3 and Figure 1",
-                    "In models of bounded Dyck, the heads that are needed have no readable pattern."),
-    "hidden.template": (TEMPLATE, False, "template tasks, Section 4",
-                        "In models of template tasks, the heads that are needed are readable."),
-}  # fmt: skip
-"""Groups, whether the share must be above one half, source, and statement of each claim about a share of heads."""
+LEGO_HEADS = "ours, after LEGO, Section 4: association and manipulation heads"
+DYCK_HEADS = "ours, after bounded Dyck, Section 3 and Figure 1: readings can mislead"
+TEMPLATE_HEADS = "ours, after the template paper: a I lets heads attend to equal symbols"
+UNTAUGHT_MODELS = "In models of LEGO chains without mimicking,"
+TAUGHT = "In models of LEGO chains, most of them taught by mimicking where to look,"
+SHARES = (
+    share_claim("readable.lego", groups=LEGO, among="readable", above=True, source=LEGO_HEADS,
+                statement=f"{TAUGHT} heads labelled association or manipulation act through that pattern."),
+    share_claim("readable.lego-untaught", groups=UNTAUGHT, among="readable", above=True, source=LEGO_HEADS,
+                statement=f"{UNTAUGHT_MODELS} heads labelled association or manipulation act through that pattern.",
+                fixed=UNTAUGHT_FIXED),
+    share_claim("readable.dyck", groups=DYCK, among="readable", above=False,
+                source="ours, after bounded Dyck, conclusion",
+                statement="In models of bounded Dyck, heads with a readable pattern do not act through it."),
+    share_claim("readable.template", groups=TEMPLATE, among="readable", above=True, source=TEMPLATE_HEADS,
+                statement="In models of template tasks, heads with a readable pattern act through it."),
+    share_claim("hidden.lego", groups=LEGO, among="needed", above=False, source=LEGO_HEADS,
+                statement=f"{TAUGHT} the heads that are needed are readable."),
+    share_claim("hidden.lego-untaught", groups=UNTAUGHT, among="needed", above=False, source=LEGO_HEADS,
+                statement=f"{UNTAUGHT_MODELS} the heads that are needed are readable.", fixed=UNTAUGHT_FIXED),
+    *(share_claim(f"hidden.dyck.{name}-layer", groups=DYCK, among="needed", above=True, layer=layer, source=DYCK_HEADS,
+                  statement=f"In models of bounded Dyck, the heads of the {name} layer that are needed have no "
+                  "readable pattern.", fixed=BY_LAYER) for name, layer in (("first", 0), ("last", -1))),
+    share_claim("hidden.template", groups=TEMPLATE, among="needed", above=False, source=TEMPLATE_HEADS,
+                statement="In models of template tasks, the heads that are needed are readable."),
+)  # fmt: skip
 
 CLAIMS = (
-    *(
-        share_claim(
-            name,
-            groups=groups,
-            among="readable" if name.startswith("readable") else "needed",
-            above=above,
-            source=source,
-            statement=statement,
-        )
-        for name, (groups, above, source, statement) in SHARES.items()
-    ),
+    *SHARES,
     Claim(
         id="misleading.found",
-        source="bounded Dyck, title and Section 6: myopic interpretation misleads",
+        source="bounded Dyck, abstract and conclusion: single heads can mislead; here over models of all three papers",
         statement="Ordinary training produces misleading heads: readable heads that do not matter, or not through "
         "their pattern.",
-        rule="Reproduced if the audit calls at least one head of a trained model misleading, and does so again on "
-        f"other sequences; not reproduced if none of at least {FEWEST_MODELS} models has one; else inconclusive.",
-        quantity="share of readable heads that are misleading",
+        how="Share of models with a head that the audit calls misleading, and again on other sequences, exact "
+        f"interval; wrong verdicts alone would give at most {ERRORS}",
+        rule=Above(ERRORS),
+        fixed=Fixed("after a result", "the first rule required one such head in all models; 33 of 72 models had one."),
+        quantity="share of models with a misleading head",
         measure=measure_misleading,
-        judge=judge_found,
         needs=ALL,
     ),
     Claim(
         id="twins.agree",
         source="ours, after LEGO, Section 4",
         statement="Readable heads of LEGO models that are needed have counterparts in models of other seeds.",
-        rule="Share of the other models of a group with a head of the same label and verdict in the same layer, mean "
-        "over readable heads that are needed: reproduced if the interval is above one half, not reproduced if "
-        "below, else inconclusive.",
+        how="Share of the other models of a group with a head of the same label and verdict in the same layer, mean "
+        "over readable heads that are needed; interval over models",
+        rule=Above(0.5),
+        fixed=EXCLUDED_LATER,
         quantity="share of other seeds that agree",
         measure=measure_agreement,
-        judge=more_than_half,
         needs=LEGO,
     ),
     Claim(
         id="redundant.identity",
-        source="template tasks, Section 4 (a I on W_K W_Q^T)",
+        source="ours, about template tasks with a I on W_Q W_K^T",
         statement="In template models with a I no head is needed alone: heads can replace each other.",
-        rule="Share of models with a I in which no head is judged needed alone: reproduced if its exact interval "
-        "is above one half, not reproduced if below, else inconclusive.",
+        how="Share of models with a I in which no head is judged needed alone, exact interval",
+        rule=Above(0.5),
+        fixed=EXCLUDED_LATER,
         quantity="share of models without a needed head",
         measure=measure_no_single_head,
-        judge=more_than_half,
         needs=TEMPLATE,
     ),
 )

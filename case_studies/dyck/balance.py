@@ -5,44 +5,47 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.dyck.measures import LONG, accuracies, task_of
-from case_studies.frame.claims import (
-    Claim,
-    ClaimVerdict,
-    Measurement,
-    above,
-    below,
-    bootstrap_interval,
-    correlation,
-)
+from case_studies.dyck.fixed import CONTRASTIVE
+from case_studies.dyck.measures import KEPT, LONG, N_SEQUENCES, Chosen, accuracies, chosen, if_learned, task_of
+from case_studies.frame.claims import DIFFERENCE, Claim, Fixed
 from case_studies.frame.evidence import Evidence
+from case_studies.frame.intervals import bootstrap_interval, correlation
+from case_studies.frame.learned import excluded
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import Above, AtLeast, Below, Rule
 from interp.theory.balance import balance_violation
 from interp.view.points import scatter, slopes
 
 PAPER_CRITERION = "all 0.8"
 """The paper's accuracy: wherever a bracket is open, the right closer has more than 0.8 of the closers' probability."""
-MOST_UNDECIDED = 30
-"""With fewer models than this, a correlation whose interval contains 0 is inconclusive."""
+SYMMETRIC = (
+    " By the earlier rule an interval that contains 0 decided with 30 models or more: it counted as no correlation."
+)
+"""Since then such an interval is inconclusive."""
 LONG_ACCURACY = ("accuracy at 450", "hard accuracy at 450")
 FORMS = ("violation", "released average", "released pairing", "bounded", "share of a decision")
 WORDS, WITH_LOSS = "minimal-words-closers", "minimal-words-closers-contrastive"
 SETTINGS = {
-    "words": (WORDS, "words, loss on closers", "Section 4.2, Eq. 22"),
-    "words-all-tokens": ("minimal-words-all", "words, loss on every token", "Section 4.2, Eq. 22"),
-    "prefixes": ("minimal-prefixes-closers", "prefixes, loss on closers", "Appendix D.2"),
+    "words": (WORDS, "words, loss on closers", "bounded Dyck, Section 4.2, Eq. 22"),
+    "words-all-tokens": (
+        "minimal-words-all",
+        "words, loss on every token",
+        "ours, after bounded Dyck, Section 4.2: the loss of Eq. 4",
+    ),
+    "prefixes": ("minimal-prefixes-closers", "prefixes, loss on closers", "bounded Dyck, Appendix D.2"),
 }
 """Group without the contrastive loss, training data, and source. The group with it has the suffix -contrastive."""
 
 
-def _readings(evidence: Evidence, group: str) -> pd.DataFrame:
+def _readings(evidence: Evidence, group: str, one: Chosen) -> pd.DataFrame:
     """Per model: each form of the violation, and accuracy on long prefixes."""
-    task, models = task_of(evidence, group), evidence.models(group)
+    task, models = task_of(evidence, group), one.models
     found = [balance_violation(model, task) for model in models]
     long, near = accuracies(models, task, evidence, length=LONG), accuracies(models, task, evidence)
     released = [balance_violation(model, task, pairing="released") for model in models]
     return pd.DataFrame(
         {
-            "seed": [spec.seed for spec in evidence.specs(group)],
+            "seed": [spec.seed for spec in one.specs],
             "violation": [one.violation for one in found],
             "released average": [one.released for one in found],
             "released pairing": [one.released for one in released],
@@ -60,9 +63,9 @@ def _readings(evidence: Evidence, group: str) -> pd.DataFrame:
 def measure_correlation(evidence: Evidence, *, groups: tuple[str, ...]) -> Measurement:
     """Rank correlation of violation and accuracy on long prefixes, over the models of all groups together."""
     labels = {group: "with contrastive loss" if group.endswith("contrastive") else "without" for group in groups}
-    table = pd.concat(
-        [_readings(evidence, group).assign(models=label) for group, label in labels.items()], ignore_index=True
-    )
+    used = {group: chosen(evidence, group) for group in groups}
+    readings = [_readings(evidence, group, used[group]).assign(models=label) for group, label in labels.items()]
+    table = pd.concat(readings, ignore_index=True)
     found = {
         (form, accuracy): correlation(table[form].to_numpy(), table[accuracy].to_numpy(), seed=evidence.seed)
         for form in FORMS
@@ -73,8 +76,12 @@ def measure_correlation(evidence: Evidence, *, groups: tuple[str, ...]) -> Measu
     rows += [[*key, f"{rho:+.2f}", f"[{a:+.2f}, {b:+.2f}]"] for key, (rho, a, b) in found.items()]
     return Measurement(
         value=value, low=low, high=high, n=len(table), unit="models",
-        numbers={"lowest hard accuracy in distribution": table["hard accuracy"].min()},
-        tables=[("Correlation for each form of the violation; the rule uses only the first row", rows)],
+        numbers={
+            KEPT: min(one.learned for one in used.values()),
+            "lowest hard accuracy in distribution": table["hard accuracy"].min(),
+        },
+        tables=[("Correlation for each form of the violation; the rule uses only the first row", rows),
+                *excluded(evidence, groups)],
         charts=[scatter(table.filter(["violation", "accuracy at 450", "models", "seed"]), x="violation",
                         y="accuracy at 450", series="models",
                         title=f"violation and length generalisation, n = {len(table)} models")],
@@ -83,24 +90,13 @@ def measure_correlation(evidence: Evidence, *, groups: tuple[str, ...]) -> Measu
     )  # fmt: skip
 
 
-def judge_negative(m: Measurement) -> ClaimVerdict:
-    """Below zero. An interval that contains 0 is inconclusive with few models, not reproduced with many."""
-    if m.high < 0:
-        return "reproduced"
-    return "not reproduced" if m.low > 0 or m.n >= MOST_UNDECIDED else "inconclusive"
-
-
-def judge_not_negative(m: Measurement) -> ClaimVerdict:
-    """The opposite of `judge_negative`: the exception that the paper reports."""
-    swapped: dict[ClaimVerdict, ClaimVerdict] = {"reproduced": "not reproduced", "not reproduced": "reproduced"}
-    return swapped.get(judge_negative(m), "inconclusive")
-
-
 def measure_contrastive(evidence: Evidence, *, group: str, what: str) -> Measurement:
     """Change of the violation or of long accuracy caused by the contrastive loss, paired by seed."""
-    plain, treated = (_readings(evidence, name) for name in (group, f"{group}-contrastive"))
+    arms = group, f"{group}-contrastive"
+    pairs = chosen(evidence, *arms), chosen(evidence, *reversed(arms))
+    plain, treated = (_readings(evidence, arm, one) for arm, one in zip(arms, pairs, strict=True))
     change = (treated[what] - plain[what]).to_numpy()
-    mean, low, high = bootstrap_interval(change, seed=evidence.seed)
+    mean, low, high = bootstrap_interval(change, seed=evidence.seed, resolution=1 / N_SEQUENCES[evidence.size])
     both = pd.concat([plain.assign(loss="without"), treated.assign(loss="with")], ignore_index=True)
     shown = ["violation", *LONG_ACCURACY]
     long = both.melt(id_vars=["seed", "loss"], value_vars=shown, var_name="measured", value_name="value")
@@ -111,12 +107,13 @@ def measure_contrastive(evidence: Evidence, *, group: str, what: str) -> Measure
     return Measurement(
         value=mean, low=low, high=high, n=len(change), unit="seeds",
         numbers={
+            KEPT: pairs[0].learned,
             "mean without": plain[what].mean(),
             "mean with": treated[what].mean(),
             "seeds that improve": int((change < 0).sum() if what == "violation" else (change > 0).sum()),
             "lowest hard accuracy in distribution": min(plain["hard accuracy"].min(), treated["hard accuracy"].min()),
         },
-        tables=[("Violation and accuracy of each seed", rows)],
+        tables=[("Violation and accuracy of each seed", rows), *excluded(evidence, arms)],
         charts=[slopes(long, x="loss", y="value", line="seed", panel="measured",
                        title=f"without and with the contrastive loss, n = {len(change)} seeds")],
     )  # fmt: skip
@@ -124,37 +121,39 @@ def measure_contrastive(evidence: Evidence, *, group: str, what: str) -> Measure
 
 def _contrastive_claim(name: str, *, of: str) -> Claim:
     group, trained_on, source = SETTINGS[name]
-    column, direction, effect, measured = {
-        "violation": ("violation", "below", "lowers the balance violation", "mean S / P"),
+    column, rule, effect, measured = {
+        "violation": ("violation", Below(0), "lowers the balance violation", "mean S / P"),
         "length": (
-            "accuracy at 450", "above", "improves length generalisation", "accuracy at length 450 (0.8 criterion)"
+            "accuracy at 450", Above(0), "improves length generalisation", "accuracy at length 450 (0.8 criterion)"
         ),
     }[of]  # fmt: skip
     return Claim(
         id=f"contrastive.{name}.{of}",
-        source=f"bounded Dyck, {source}",
+        source=source,
         statement=f"The contrastive loss {effect}: {trained_on}.",
-        rule=f"Change of {measured}, with minus without, paired by seed: reproduced if the 95 % bootstrap interval "
-        f"over seeds is {direction} 0, not reproduced on the other side, else inconclusive.",
+        how=f"Change of {measured}, with minus without, paired by seed, with its 95 % bootstrap interval over seeds",
+        rule=if_learned(rule),
+        fixed=CONTRASTIVE,
         quantity=f"change of {column}",
         measure=partial(measure_contrastive, group=group, what=column),
-        judge=partial(below if of == "violation" else above, bar=0),
         needs=(group, f"{group}-contrastive"),
     )
 
 
-def _correlation_claim(name: str, groups: tuple[str, ...], *, source: str, statement: str, negative: bool) -> Claim:
-    at_negative, else_ = ("reproduced", "not reproduced") if negative else ("not reproduced", "reproduced")
+def _correlation_claim(
+    name: str, groups: tuple[str, ...], *, source: str, statement: str, rule: Rule, seen: str
+) -> Claim:
     return Claim(
         id=name,
         source=f"bounded Dyck, {source}",
         statement=statement,
-        rule=f"Spearman's correlation of mean S / P with accuracy at length 450: {at_negative} if the 95 % bootstrap "
-        f"interval over models is below 0; {else_} if above 0, or if it contains 0 with {MOST_UNDECIDED} models or "
-        "more; else inconclusive.",
+        how="Spearman's correlation of mean S / P with accuracy at length 450, with its 95 % bootstrap interval over "
+        "models",
+        rule=if_learned(rule),
+        fixed=Fixed("after a result", seen + SYMMETRIC),
         quantity="Spearman's correlation",
+        within=DIFFERENCE,
         measure=partial(measure_correlation, groups=groups),
-        judge=judge_negative if negative else judge_not_negative,
         needs=groups,
     )
 
@@ -162,11 +161,12 @@ def _correlation_claim(name: str, groups: tuple[str, ...], *, source: str, state
 CLAIMS = (
     _correlation_claim(
         "balance.length.within",
-        (WORDS,),
+        (f"{WORDS}-many",),
         source="Figure 3",
         statement="Among models of one setting, those with a lower balance violation generalise better to longer "
         "words.",
-        negative=True,
+        rule=Below(0),
+        seen="-0.32 [-0.58, 0.004], 40 models; there are 120 now.",
     ),
     _correlation_claim(
         "balance.length.across",
@@ -174,14 +174,16 @@ CLAIMS = (
         source="Figure 3",
         statement="Over models with and without the contrastive loss together, a lower violation correlates with "
         "better length generalisation.",
-        negative=True,
+        rule=Below(0),
+        seen="-0.85 [-0.89, -0.77], 80 models.",
     ),
     *(_contrastive_claim(name, of=of) for name in SETTINGS for of in ("violation", "length")),
     _correlation_claim(
         "prefixes.balance-within",
         ("minimal-prefixes-closers",),
         source="Appendix D.2",
-        statement="On prefixes the paper itself finds no negative correlation of violation and length generalisation.",
-        negative=False,
+        statement="In models trained on prefixes, violation and length generalisation are not negatively correlated.",
+        rule=AtLeast(0),
+        seen="0.59 [0.33, 0.77], 40 models.",
     ),
 )

@@ -6,8 +6,10 @@ import pandas as pd
 import torch
 
 from case_studies.dyck.measures import LONG
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement
+from case_studies.frame.claims import BEFORE, SHARE, Claim
 from case_studies.frame.evidence import Evidence
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import AllOf, Below, Equal, Number, Value
 from interp.core.randomness import derived_generator
 from interp.evaluation.evaluate import evaluate
 from interp.known_answers import balanced_dyck, uniform_dyck
@@ -42,7 +44,7 @@ def measure_uniform_exact(evidence: Evidence) -> Measurement:
             points.append((float(length), math.log10(float(part)), f"{types} types, depth {depth}"))
         worst, positions = max(worst, float((predicted - exact).abs().max())), positions + batch.tokens.numel()
     return Measurement(
-        value=worst, low=worst, high=worst, n=positions, unit="positions",
+        value=worst, low=worst, high=worst, exact=True, n=positions, unit="positions",
         tables=[("Next-token probabilities of the model compared with the exact ones, float64", rows)],
         charts=[scatter(pd.DataFrame(points, columns=["length", "log10 of the largest error", "language"]), x="length",
                         y="log10 of the largest error", series="language",
@@ -50,11 +52,6 @@ def measure_uniform_exact(evidence: Evidence) -> Measurement:
         note="The model is hand-written: two layers of uniform attention. Only the words are sampled, and the largest "
         "error is not a mean, so it has no interval.",
     )  # fmt: skip
-
-
-def judge_exact(m: Measurement) -> ClaimVerdict:
-    """The largest error is below the bar."""
-    return "reproduced" if m.value < EXACT else "not reproduced"
 
 
 def measure_balanced(evidence: Evidence) -> Measurement:
@@ -84,32 +81,31 @@ def measure_balanced(evidence: Evidence) -> Measurement:
     )  # fmt: skip
 
 
-def judge_balanced(m: Measurement) -> ClaimVerdict:
-    """No wrong position, and the models are balanced."""
-    passes = m.value == 1 and m.numbers["largest violation of a balanced model"] < BALANCED
-    return "reproduced" if passes else "not reproduced"
-
-
 CLAIMS = (
     Claim(
         id="corollary-1.uniform",
         source="bounded Dyck, Corollary 1",
         statement="Two layers of uniform attention can generate the language exactly, at any length.",
-        rule=f"On hand-written models: reproduced if every next-token probability is within {EXACT:g} in float64, for "
-        "two and three types, depths 4 and 8, up to length 2000 (4000 at size standard), else not reproduced.",
+        how="Largest error of a next-token probability of hand-written models in float64, for two and three types, "
+        "depths 4 and 8, up to length 2000 (4000 at size standard)",
+        rule=Value(Below(EXACT)),
+        fixed=BEFORE,
+        by_construction=True,
         quantity="largest error",
         measure=measure_uniform_exact,
-        judge=judge_exact,
     ),
     Claim(
         id="theorem-1.balanced",
-        source="bounded Dyck, Theorem 1",
+        source="bounded Dyck, Theorem 1, sufficiency; here with linear heads in place of its MLP",
         statement="A layer that satisfies the balance condition can predict the right closer at any length, whatever "
         "its attention.",
-        rule="On hand-written balanced models, with uniform and with uneven attention: reproduced if their violation "
-        f"is below {BALANCED:g} and no hard position of 40 prefixes of length 450 is wrong, else not reproduced.",
+        how="Lowest accuracy on the hard positions of 40 prefixes of length 450, over hand-written balanced models "
+        "with uniform and with uneven attention",
+        rule=AllOf(Value(Equal(1)), Number("largest violation of a balanced model", Below(BALANCED))),
+        fixed=BEFORE,
+        by_construction=True,
         quantity="hard accuracy",
+        within=SHARE,
         measure=measure_balanced,
-        judge=judge_balanced,
     ),
 )

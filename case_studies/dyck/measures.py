@@ -1,12 +1,14 @@
-"""Accuracy of Dyck models, in distribution and on long prefixes."""
+"""Accuracy of Dyck models, in distribution and on long prefixes, and the models of a group that have learned."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
 
-from case_studies.frame.evidence import Evidence
+from case_studies.frame.evidence import Evidence, ModelSpec
+from case_studies.frame.learned import has_learned
+from case_studies.frame.rules import AtLeast, Given, Number, Rule
 from hooks import Transformer
 from interp.evaluation.evaluate import evaluate
 from interp.tasks import Dyck
@@ -17,8 +19,38 @@ N_HELD_OUT = {"quick": 500, "standard": 2000, "paper": 2000}
 """Test words in distribution per model."""
 LONG = 450
 """Brackets of a long prefix: 16 times the training length. The paper draws 400 to 500."""
-LEARNED = 0.98
-"""Accuracy on hard positions that every seed needs before its patterns count as those of a solution."""
+FEWEST = 4
+"""Fewest models of a group that must have learned before a claim about what they do is judged."""
+KEPT = "models that learned"
+"""Name of the number of models that have learned, of the smallest group."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The models that a claim is measured on: those that have learned their task (`case_studies.frame.learned`).
+
+    If fewer than `FEWEST` have, it is all models: they are measured and shown, and the claim is inconclusive.
+    """
+
+    specs: tuple[ModelSpec, ...]
+    models: list[Transformer]
+    learned: int
+    """Number of models that have learned."""
+
+
+def chosen(evidence: Evidence, group: str, *also: str) -> Chosen:
+    """The models of a group that have learned; with further groups, those whose seed has learned in each."""
+    specs = evidence.specs(group)
+    failed = {spec.seed for name in (group, *also) for spec in evidence.specs(name) if not has_learned(evidence, spec)}
+    kept = [index for index, spec in enumerate(specs) if spec.seed not in failed]
+    used = kept if len(kept) >= FEWEST else range(len(specs))
+    models = evidence.models(group)
+    return Chosen(tuple(specs[index] for index in used), [models[index] for index in used], len(kept))
+
+
+def if_learned(rule: Rule) -> Given:
+    """The rule, if enough models have learned."""
+    return Given(Number(KEPT, AtLeast(FEWEST)), rule)
 
 
 def task_of(evidence: Evidence, group: str) -> Dyck:

@@ -27,9 +27,9 @@ CONTRASTIVE = 0.3
 """The paper's weight of the contrastive loss."""
 
 SEEDS: dict[Size, dict[str, int]] = {
-    "quick": {"gpt": 8, "prefixes": 8, "minimal": 8, "uniform": 4, "grid": 0, "encodings": 0},
-    "standard": {"gpt": 30, "prefixes": 30, "minimal": 40, "uniform": 16, "grid": 8, "encodings": 8},
-    "paper": {"gpt": 30, "prefixes": 30, "minimal": 40, "uniform": 30, "grid": 30, "encodings": 30},
+    "quick": {"gpt": 8, "prefixes": 8, "minimal": 8, "many": 8, "uniform": 4, "grid": 0, "encodings": 0},
+    "standard": {"gpt": 30, "prefixes": 30, "minimal": 40, "many": 120, "uniform": 16, "grid": 8, "encodings": 8},
+    "paper": {"gpt": 30, "prefixes": 30, "minimal": 40, "many": 120, "uniform": 30, "grid": 30, "encodings": 30},
 }
 GRID = [(types, depth, layers) for types in (2, 3) for depth in (4, 8) for layers in (2, 3)]
 """Table 1: bracket types, maximal depth, layers."""
@@ -56,6 +56,8 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
         for name, weight in (("", 0.0), ("-contrastive", CONTRASTIVE)):
             settings = replace(plain, contrastive=weight)
             found[f"minimal-{language}-{loss_on}{name}"] = _specs(n["minimal"], task, "dyck_minimal", settings)
+    words = found["minimal-words-closers"][0]
+    found["minimal-words-closers-many"] = _specs(n["many"], WORDS, "dyck_minimal", words.settings)
     for types, depth, layers in GRID:
         task = replace(WORDS, n_types=types, max_depth=depth)
         settings = paper_settings(task, 40, 3e-3) if size == "paper" else dyck_settings(1400, 48, 6e-3)

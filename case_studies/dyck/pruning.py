@@ -10,8 +10,10 @@ import torch
 from scipy import stats
 
 from case_studies.dyck.measures import task_of
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, below
+from case_studies.frame.claims import BEFORE, Claim
 from case_studies.frame.evidence import Evidence
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import AllOf, AtLeast, AtMost, Below, Equal, Number, Value
 from hooks import Transformer, TransformerConfig
 from interp.core.randomness import derived_generator, derived_seed
 from interp.theory.pruning import (
@@ -113,7 +115,8 @@ def measure_transformer(evidence: Evidence, *, group: str) -> Measurement:
         growth.append([index, name, f"{error:.1e}", f"{bound:.1e}"])
     curve = pruning_curve(evidence.models(group)[0], task, n=n, seed=evidence.seed)
     return Measurement(
-        value=worst.error, low=worst.error, high=worst.error, n=sum(result.n for result in found), unit="inputs",
+        value=worst.error, low=worst.error, high=worst.error, exact=True,
+        n=sum(result.n for result in found), unit="inputs",
         numbers={
             "least share of positions in order": min(result.order_kept or 0.0 for result in found),
             "bound after the last layer": float(worst.bound[-1]),
@@ -126,12 +129,6 @@ def measure_transformer(evidence: Evidence, *, group: str) -> Measurement:
         "The targets' matrices have norms above 1, and the random weights are scaled accordingly. The pruning curves "
         "show common practice: the trained target is pruned without retraining.",
     )  # fmt: skip
-
-
-def judge_transformer(m: Measurement) -> ClaimVerdict:
-    """Every logit within the bar, and the classes in order at every position."""
-    passes = m.value <= WITHIN and m.numbers["least share of positions in order"] >= ORDER
-    return "reproduced" if passes else "not reproduced"
 
 
 def measure_shared(evidence: Evidence, *, group: str) -> Measurement:
@@ -150,7 +147,7 @@ def measure_shared(evidence: Evidence, *, group: str) -> Measurement:
                      "" if np.isnan(patterns) else f"{patterns:.2f}"])  # fmt: skip
     same = min(len(names) for names in found.same_matrices)
     return Measurement(
-        value=nearest, low=nearest, high=nearest, n=len(found.shared), unit="choices of matrix",
+        value=nearest, low=nearest, high=nearest, exact=True, n=len(found.shared), unit="choices of matrix",
         numbers={
             "largest difference of a shared matrix": float(found.difference.max()),
             "entries kept in one mask only": int(found.masks_differ.sum()),
@@ -166,26 +163,19 @@ def measure_shared(evidence: Evidence, *, group: str) -> Measurement:
     )  # fmt: skip
 
 
-def judge_shared(m: Measurement) -> ClaimVerdict:
-    """The shared matrix is identical; both networks are close to their targets and far from each other."""
-    numbers = m.numbers
-    same = numbers["largest difference of a shared matrix"] == 0 == numbers["entries kept in one mask only"]
-    near = numbers["largest error against the own target"] <= OWN
-    return "reproduced" if same and near and m.value >= APART else "not reproduced"
-
-
-def _block_claim(name: str, what: str, error: Callable[[int, int], float]) -> Claim:
+def _block_claim(name: str, what: str, error: Callable[[int, int], float], source: str) -> Claim:
     return Claim(
         id=f"pruning.{name}",
-        source="bounded Dyck, Theorem 3 (Pensia et al. 2020)",
+        source=source,
         statement=f"A random network can be pruned to any {what}; the number of candidates needed for each weight is "
-        "logarithmic in the error.",
-        rule=f"Largest error found over inputs of length 1, {DRAWS} draws at each of {len(CANDIDATES)} numbers of "
-        f"candidates from {CANDIDATES[0]} to {CANDIDATES[-1]}: reproduced if the interval of the slope of its log2 per "
-        f"candidate is below {HALVING}, not reproduced if above, else inconclusive.",
+        "logarithmic in one over the error.",
+        how=f"Slope per candidate of log2 of the largest error found over inputs of length 1, {DRAWS} draws at each of "
+        f"{len(CANDIDATES)} numbers of candidates from {CANDIDATES[0]} to {CANDIDATES[-1]}, with its 95 % t interval "
+        "over draws",
+        rule=Below(HALVING),
+        fixed=BEFORE,
         quantity="log2 of the error per candidate",
         measure=partial(measure_block, what=what, error=error),
-        judge=partial(below, bar=HALVING),
     )
 
 
@@ -196,12 +186,12 @@ def _transformer_claims(name: str, depth: str) -> tuple[Claim, Claim]:
             id=f"pruning.transformer.{name}",
             source="bounded Dyck, Theorem 3",
             statement=f"A random transformer of four times the depth can be pruned to a trained one of {depth}.",
-            rule="Width 8, two seeds: reproduced if no logit of any sequence tried (half of them random tokens, then "
-            f"optimised to increase the error) is off by more than {WITHIN}, and the order of all classes is the "
-            "target's at every position of the sequences sampled, else not reproduced.",
+            how="Largest error of a logit of two targets of width 8, over sequences half of which are random tokens, "
+            "then optimised to increase it; order of all classes at the positions of the sequences sampled",
+            rule=AllOf(Value(AtMost(WITHIN)), Number("least share of positions in order", AtLeast(ORDER))),
+            fixed=BEFORE,
             quantity="largest error of a logit",
             measure=partial(measure_transformer, group=group),
-            judge=judge_transformer,
             needs=(group,),
         ),
         Claim(
@@ -209,20 +199,28 @@ def _transformer_claims(name: str, depth: str) -> tuple[Claim, Claim]:
             source="bounded Dyck, Corollary of Theorem 3",
             statement=f"Two different transformers of {depth} can share any weight matrix of the random network they "
             "are pruned from: no single matrix distinguishes them.",
-            rule="Every matrix of every random layer in turn: reproduced if it is the same in both, bit by bit, each "
-            f"network is within {OWN} of its target, and the two are at least {APART} apart, else not reproduced.",
+            how="Distance of the two networks with the matrix that they share chosen to be every matrix of every "
+            "random layer in turn, the least of all",
+            rule=AllOf(
+                Value(AtLeast(APART)),
+                Number("largest difference of a shared matrix", Equal(0)),
+                Number("entries kept in one mask only", Equal(0)),
+                Number("largest error against the own target", AtMost(OWN)),
+            ),
+            fixed=BEFORE,
+            by_construction=True,
             quantity="least distance of the two",
             measure=partial(measure_shared, group=group),
-            judge=judge_shared,
             needs=(group,),
         ),
     )
 
 
+BLOCK = "ours, after bounded Dyck, Theorem 3: the rate for one of its building blocks"
 CLAIMS = (
-    _block_claim("linear", "linear map", linear_error),
-    _block_claim("mlp", "two-layer MLP", mlp_error),
-    _block_claim("attention", "attention module", attention_error),
+    _block_claim("linear", "linear map", linear_error, "bounded Dyck, Theorem 3 (Pensia et al. 2020)"),
+    _block_claim("mlp", "two-layer MLP", mlp_error, BLOCK),
+    _block_claim("attention", "attention module", attention_error, BLOCK),
     *_transformer_claims("one", "one layer"),
     *_transformer_claims("two", "two layers"),
 )

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, below, more_than_half
+from case_studies.frame.claims import Claim, Fixed
 from case_studies.frame.evidence import Evidence, ModelSpec, once_per_model
 from case_studies.frame.learned import LEARNED, excluded, has_learned
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import Above, AtLeast, Below, Given, Number
 from interp.auditing import AuditResult
 from interp.auditing.audit import audit
 from interp.auditing.verdicts import VERDICTS
@@ -22,6 +24,14 @@ LIMIT = {"quick": 128, "standard": 1024, "paper": 4096}
 """Largest number of sequences of an audit, which goes up to it only for undecided heads."""
 FEWEST = 8
 """Smallest number of heads for judging a share."""
+AFTER_AUDITS = Fixed(
+    "after a result",
+    "the bar of one half and the fewest heads date from before any model. After a result undecided heads were counted "
+    "for either side, and models with an accuracy below 0.9 were excluded.",
+)
+EXCLUDED_LATER = Fixed(
+    "after a result", "the bar dates from before any model; after a result models below 0.9 were excluded."
+)
 EXCLUDED = (
     f"Models with an accuracy below {LEARNED} on an outcome that they were trained for have not learned their task "
     "and are excluded. (This bar was set after a run that excluded only models at chance: most undecided heads were in "
@@ -69,6 +79,12 @@ def needed(result: AuditResult) -> np.ndarray:
     return np.array([head.needed["mean"] is True and head.reason != "cancelled" for head in result.heads])
 
 
+def _of_layer(result: AuditResult, layer: int | None) -> np.ndarray:
+    """Mask of the heads of a layer, which may be counted from the end; of all heads without one."""
+    layers = np.array([head.layer for head in result.heads])
+    return np.full(len(layers), True) if layer is None else layers == range(layers.max() + 1)[layer]
+
+
 def _verdicts(result: AuditResult) -> np.ndarray:
     return np.array([head.verdict for head in result.heads])
 
@@ -81,11 +97,11 @@ def share(hits: Sequence[int], of: Sequence[int]) -> tuple[float, float, float]:
     return float(value), float(low), float(high)
 
 
-def measure_share(evidence: Evidence, *, groups: Sequence[str], among: str) -> Measurement:
-    """Share of faithful heads among readable ones, or of hidden heads among needed ones."""
+def measure_share(evidence: Evidence, *, groups: Sequence[str], among: str, layer: int | None = None) -> Measurement:
+    """Share of faithful heads among readable ones, or of hidden heads among needed ones; of one layer if given."""
     found = list(audits(evidence, groups))
     pick, verdict = (readable, "faithful") if among == "readable" else (needed, "hidden")
-    chosen = [pick(one.result) for one in found]
+    chosen = [pick(one.result) & _of_layer(one.result, layer) for one in found]
     given = [_verdicts(one.result)[mask] for mask, one in zip(chosen, found, strict=True)]
     of, hits, open_ = (
         [int(part.sum()) for part in parts]
@@ -140,21 +156,16 @@ def _chart(found: Sequence[Audited]):
                    title=f"every head, n = {len(rows)} heads of {len(found)} models")  # fmt: skip
 
 
-def judge_share(m: Measurement, *, most: bool) -> ClaimVerdict:
-    """Above one half if `most`, else below; inconclusive with fewer than `FEWEST` heads."""
-    if m.numbers["heads"] < FEWEST:
-        return "inconclusive"
-    return more_than_half(m) if most else below(m, 0.5)
-
-
 def share_claim(
     name: str,
     *,
     groups: Sequence[str],
     among: str,
     above: bool,
+    layer: int | None = None,
     source: str,
     statement: str,
+    fixed: Fixed = AFTER_AUDITS,
     **more: Any,
 ) -> Claim:
     """A claim about the share of readable heads that are faithful, or of needed heads that are hidden.
@@ -164,17 +175,17 @@ def share_claim(
         groups: The models to audit.
         among: `readable` or `needed`.
         above: Whether the share must be above one half; if False, below.
+        layer: The layer whose heads count, -1 for the last; default: all.
         source: The paper and its section.
         statement: What the paper says.
+        fixed: When the rule was fixed.
         **more: Other fields of the claim, such as `sizes`.
     """
     return Claim(
         id=name, source=source, statement=statement, needs=groups,
-        rule="Share of the heads with a decided verdict; its interval counts undecided heads as hits at the upper end "
-        f"and as misses at the lower end. Reproduced if it is {'above' if above else 'below'} one half, not "
-        "reproduced if on the other side, else inconclusive; also inconclusive with fewer than "
-        f"{FEWEST} such heads.",
+        how="Share of the heads with a decided verdict; its interval, over models, counts undecided heads as hits at "
+        "the upper end and as misses at the lower end",
+        rule=Given(Number("heads", AtLeast(FEWEST)), Above(0.5) if above else Below(0.5)), fixed=fixed,
         quantity=f"share of {among} heads that are {'faithful' if among == 'readable' else 'hidden'}",
-        measure=partial(measure_share, groups=groups, among=among),
-        judge=partial(judge_share, most=above), **more,
+        measure=partial(measure_share, groups=groups, among=among, layer=layer), **more,
     )  # fmt: skip

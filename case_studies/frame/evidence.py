@@ -10,7 +10,8 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
 
 from hooks.model.architectures import Config
 from interp.tasks.base import Task
-from interp.training.run import RunFolder, TrainingRun
+from interp.training.folder import RunFolder
+from interp.training.run import TrainingRun
 from interp.training.settings import TrainSettings
 from interp.training.sweeps import TrainJob
 

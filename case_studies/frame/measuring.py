@@ -5,34 +5,38 @@ import hashlib
 import json
 import marshal
 import sys
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from types import FunctionType, MethodType
 from typing import Any
 
 import torch
-from joblib import Parallel, delayed
 
-from case_studies.frame.claims import Claim, Measurement
+from case_studies.frame.claims import Claim
+from case_studies.frame.cost import with_cost
 from case_studies.frame.evidence import Evidence
-from hooks.atomic import write_json
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.provenance import provenance
+from case_studies.frame.sources import FRAME, measure_digest, module_of, source_digest
+from hooks.files import FAULTS, write_json
 from interp.core.manifest import environment
+from interp.core.processes import in_processes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A measurement with its time and provenance."""
+    """A measurement with its cost and provenance."""
 
     measurement: Measurement
-    seconds: float
-    """Time of the measurement, without training."""
+    cost: Mapping[str, Any]
+    """Seconds, CPU seconds and peak memory of the measurement, without training."""
     made: Mapping[str, Any]
-    """Versions, hardware and time of the run that measured it."""
+    """Its provenance."""
+    measure: str
+    """Digest of the measure's source."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class MeasureCache:
             "seed": evidence.seed,
             "models": {group: [spec.key for spec in specs] for group, specs in evidence.groups.items()},
             "measure": identity,
-            "sources": {name: _source_digest(name) for name in sorted({"hooks", "interp", *modules})},
+            "sources": {name: source_digest(name) for name in sorted({"hooks", "interp", FRAME, *modules})},
             "versions": environment()["versions"],
         }
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:20]
@@ -68,8 +72,8 @@ class MeasureCache:
             if content["key"] != key:
                 return None
             measurement = Measurement.from_dict(content["measurement"])
-            return Measured(measurement=measurement, seconds=content["seconds"], made=content["made"])
-        except (OSError, ValueError, KeyError, TypeError):
+            return Measured(measurement=measurement, **{name: content[name] for name in ("cost", "made", "measure")})
+        except (OSError, *FAULTS):
             return None
 
     def forget(self, claim: Claim) -> None:
@@ -93,13 +97,12 @@ def measure_claims(
     if not tasks:
         return
     claims = {claim.id: claim for claim, _, _ in tasks}
-    ended: Any = Parallel(n_jobs=min(n_jobs, len(tasks)), return_as="generator_unordered")(
-        delayed(_measure_one)(claim.id, claim.measure, evidence, key, cache.path(claim))
-        for claim, evidence, key in tasks
-    )
+    calls = [
+        (_measure_one, (claim.id, claim.measure, evidence, key, cache.path(claim))) for claim, evidence, key in tasks
+    ]
     with warnings.catch_warnings():  # a process with a memory leak is replaced between claims
         warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given")
-        for claim_id, error in ended:
+        for claim_id, error in in_processes(calls, n_jobs=min(n_jobs, len(tasks))):
             yield claims[claim_id], error
 
 
@@ -109,13 +112,11 @@ def _measure_one(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        started = time.perf_counter()
-        measurement = measure(evidence)
+        measurement, cost = with_cost(lambda: measure(evidence))
         if not isinstance(measurement, Measurement):
             raise TypeError(f"measure of claim {claim_id} returned a {type(measurement).__name__}, not a Measurement.")
-        seconds = round(time.perf_counter() - started, 3)
-        content = {"key": key, "seconds": seconds, "made": environment(), "measurement": measurement.to_dict()}
-        write_json(path, content)
+        made = {"made": provenance(measure, evidence), "measure": measure_digest(measure), "cost": cost}
+        write_json(path, {"key": key, **made, "measurement": measurement.to_dict()})
     except Exception:
         return claim_id, traceback.format_exc()
     finally:
@@ -156,14 +157,8 @@ def _identity(measure: Any) -> tuple[set[str], list[Any]]:
         return repr(value)  # an object whose repr is its address is never found again
 
     identity = parts_of(measure)
-    own = {name.split(".")[0] for name in modules if name == _module_of(measure)}
+    own = {name.split(".")[0] for name in modules if name == module_of(measure)}
     return {name for name in modules if name.split(".")[0] in own or not _installed(name)}, identity
-
-
-def _module_of(measure: Any) -> str:
-    while isinstance(measure, functools.partial):
-        measure = measure.func
-    return getattr(measure, "__module__", None) or type(measure).__module__
 
 
 def _installed(module: str) -> bool:
@@ -177,25 +172,3 @@ def _code_without_file(function: FunctionType) -> str:
     if getattr(sys.modules.get(function.__module__), "__file__", None):
         return ""
     return hashlib.sha256(marshal.dumps(function.__code__)).hexdigest()
-
-
-@functools.lru_cache(maxsize=256)
-def _digest_of(files: tuple[tuple[str, int, int], ...]) -> str:
-    digest = hashlib.sha256()
-    for name, _, _ in files:
-        digest.update(Path(name).name.encode() + b"\0" + Path(name).read_bytes() + b"\0")
-    return digest.hexdigest()
-
-
-def _source_digest(module: str) -> str:
-    """Digest of the Python and TOML files of a module's package, or of its single file."""
-    found = import_module(module)
-    package = found if hasattr(found, "__path__") else sys.modules.get(found.__package__ or "")
-    if package is not None and hasattr(package, "__path__"):
-        folders = [Path(folder) for folder in package.__path__]
-        files = [path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".toml")]
-    else:
-        file = getattr(found, "__file__", None)
-        files = [Path(file)] if file else []
-    stats = [(str(path), path.stat()) for path in sorted(files)]
-    return _digest_of(tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats))

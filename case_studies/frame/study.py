@@ -5,31 +5,27 @@ Every model and measurement is stored when it is finished, so an interrupted stu
     <folder>/models/<key>/                      trained models, shared by studies and sizes
     <folder>/<study>/<size>/measured/<claim>.json
     <folder>/<study>/<size>/claims.json         every claim with its verdict
+    <folder>/<study>/<size>/details.json.xz     charts, tables and settings, as data
     <folder>/<study>/<size>/report.html         the same as a page
 """
 
 import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
+from case_studies.frame.bundle import Bundle, open_bundle, write_bundle
+from case_studies.frame.check import CheckResult, check_claims
 from case_studies.frame.claims import NAME, Claim
-from case_studies.frame.evidence import SIZES, Evidence, ModelSpec, Size, check_size, settings_of
-from case_studies.frame.measuring import MeasureCache, measure_claims
+from case_studies.frame.evidence import SIZES, ModelSpec, Size, check_size
 from case_studies.frame.page import write_study_page
-from case_studies.frame.results import ClaimResult, StudyResult
-from hooks.atomic import write_json
+from case_studies.frame.results import StudyResult
+from case_studies.frame.running import MODELS, Run
+from case_studies.frame.stored import CLAIMS, PAGE, StoredResults, read_results, write_results
 from interp.core.devices import check_device
 from interp.core.manifest import environment
-from interp.core.progress import Count
-from interp.training.run import RunFolder
-from interp.training.sweeps import train_to_disk
-
-MODELS = "models"
-"""Name of the folder of trained models, next to those of the studies."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +44,8 @@ class Study:
     claims: Sequence[Claim]
     groups: Callable[[Size], Mapping[str, Sequence[ModelSpec]]] = lambda size: {}
     """The models to train at a size, by group; `Claim.needs` names groups. A model may be in several groups."""
+    shipped: Path | None = None
+    """Folder of the results that are shipped with it: `claims.json` and `details.json.xz`."""
 
     def __post_init__(self):
         object.__setattr__(self, "claims", tuple(self.claims))
@@ -88,10 +86,9 @@ class Study:
             lines += ["", f"{claim.id}  ({claim.source})", textwrap.indent(textwrap.fill(claim.statement, 96), "    ")]
             if claim.paper is not None:
                 lines.append(f"    paper: {claim.paper}")
-            lines.append(textwrap.fill(claim.rule, 100, initial_indent="    rule: ", subsequent_indent="          "))
+            lines += [_wrapped("    rule: ", claim.rule_text), _wrapped("    fixed ", claim.fixed.text)]
             if set(claim.sizes) != set(SIZES):
-                where = f"sizes: {', '.join(claim.sizes) or 'none'} ({claim.why_not})"
-                lines.append(textwrap.fill(where, 100, initial_indent="    ", subsequent_indent="           "))
+                lines.append(_wrapped("    sizes: ", f"{', '.join(claim.sizes) or 'none'} ({claim.why_not})"))
         return "\n".join(lines)
 
     def run(
@@ -125,14 +122,9 @@ class Study:
                 training that fails.
             RuntimeError: a measure or a judge raised. All other claims have been measured and written by then.
         """
-        check_size(size)
-        chosen = self.choose(only)
-        if n_jobs < 1:
-            raise ValueError(f"n_jobs is {n_jobs}; give at least one process.")
-        if device is not None:
-            check_device(device)
+        chosen = self._chosen(size, only, n_jobs, device)
         started = time.perf_counter()
-        run = _Run(self, size, Path(folder), n_jobs, seed)
+        run = Run(self, size=size, folder=Path(folder), n_jobs=n_jobs, seed=seed)
         to_measure = run.to_measure(chosen, fresh)
         trained = run.train(to_measure, fresh, device)
         errors = run.measure(to_measure)
@@ -141,12 +133,16 @@ class Study:
             "seed": seed,
             "models": run.models_used() | {"trained_now": trained},
             "measured_now": len(to_measure) - len(errors),
-            "seconds": round(run.training_seconds() + sum(one.seconds or 0.0 for one in claims), 1),
+            "seconds": round(run.training_seconds() + sum(one.cost["seconds"] for one in claims if one.cost), 1),
             "wall_seconds": round(time.perf_counter() - started, 1),
         }
-        page = run.folder / "report.html"
-        result = StudyResult(study=self.name, size=size, claims=claims, manifest=manifest, page=page)
-        write_json(run.folder / "claims.json", result.to_dict())
+        page = run.folder / PAGE
+        models = {name: len(specs) for name, specs in self.groups(size).items()}
+        ids = tuple(claim.id for claim in chosen) if only else ()
+        result = StudyResult(
+            study=self.name, size=size, claims=claims, manifest=manifest, models=models, only=ids, page=page
+        )
+        write_results(result, run.folder)
         write_study_page(result, title=self.title, lead=self.lead)
         if errors:
             claim_id, error = next(iter(errors.items()))
@@ -156,136 +152,130 @@ class Study:
             )
         return result
 
+    def draw(self, *, size: Size | None = None, folder: str | Path = "runs/reproduce") -> StudyResult:
+        """Draw the page from stored results, without training or measuring.
 
-class _Run:
-    """One run of a study at one size."""
+        Args:
+            size: Size of the study; default: that of the shipped results.
+            folder: Folder of studies and models. Its results of this size are drawn; else the shipped ones.
 
-    def __init__(self, study: Study, size: Size, folder: Path, n_jobs: int, seed: int):
-        self.study, self.size, self.n_jobs = study, size, n_jobs
-        self.models = folder / MODELS
-        self.folder = folder / study.name / size
-        self.cache = MeasureCache(self.folder / "measured", study.name)
-        groups = {name: tuple(specs) for name, specs in study.groups(size).items()}
-        for claim in study.claims:
-            missing = [name for name in claim.needs if name not in groups]
-            if missing and size in claim.sizes:
-                raise ValueError(
-                    f"claim {claim.id} needs the group {missing[0]!r}, which the study {study.name} does not have at "
-                    f"size {size}; it has {', '.join(groups) or 'none'}."
-                )
-        self.evidence = {
-            claim.id: Evidence(
-                size=size,
-                seed=seed,
-                groups={name: groups[name] for name in claim.needs} if size in claim.sizes else {},
-                folder=self.models,
-            )
-            for claim in study.claims
-        }
-        self.keys = {
-            claim.id: self.cache.key(claim, self.evidence[claim.id]) for claim in study.claims if size in claim.sizes
-        }
-
-    def to_measure(self, chosen: Sequence[Claim], fresh: bool) -> list[Claim]:
-        """The chosen claims that are measured at this size and have no measurement yet."""
-        within = [claim for claim in chosen if self.size in claim.sizes]
-        if fresh:
-            for claim in within:
-                self.cache.forget(claim)
-        return [claim for claim in within if self.cache.find(claim, self.keys[claim.id]) is None]
-
-    def specs_of(self, claims: Sequence[Claim]) -> dict[str, ModelSpec]:
-        """The models that claims need, each once, by key, with their pretrained models."""
-        groups = [specs for claim in claims for specs in self.evidence[claim.id].groups.values()]
-        return {one.key: one for specs in groups for spec in specs for one in (*spec.sources, spec)}
-
-    def train(self, claims: Sequence[Claim], fresh: bool, device: str | None) -> int:
-        """Train the missing models of these claims, stage by stage, and return their number."""
-        stages = self._missing(claims, fresh)
-        total = sum(map(len, stages))
-        if total:
-            with Count("training models", total) as count:
-                for stage in stages:
-                    jobs = {
-                        f"model {spec.key} (seed {spec.seed})": replace(spec.job(self.models), device=device)
-                        for spec in stage
-                    }
-                    train_to_disk(jobs, n_jobs=self.n_jobs, fresh=fresh, on_finished=lambda name: count.one())
-        return total
-
-    def _missing(self, claims: Sequence[Claim], fresh: bool) -> list[list[ModelSpec]]:
-        """Models to train in stages: pretrained models before those that start from them, longest trainings first.
-
-        A pretrained model is needed only if some model that starts from it is missing.
+        Raises:
+            ValueError: an unknown size, results that cannot be read, or none of this size.
         """
-        missing: dict[str, ModelSpec] = {}
-        groups = [specs for claim in claims for specs in self.evidence[claim.id].groups.values()]
-        for spec in (spec for specs in groups for spec in specs):
-            for one in (spec, *reversed(spec.sources)):
-                if not fresh and RunFolder(self.models / one.key).finished:
-                    break  # so its pretrained model is not needed
-                missing[one.key] = one
-        by_stage: dict[int, list[ModelSpec]] = {}
-        for spec in sorted(missing.values(), key=lambda spec: -spec.work):
-            by_stage.setdefault(len(spec.sources), []).append(spec)
-        return [by_stage[stage] for stage in sorted(by_stage)]
+        stored, own = self.stored(size=size, folder=folder)
+        result = stored.result(self, own)
+        write_study_page(result, title=self.title, lead=self.lead)
+        return result
 
-    def measure(self, claims: Sequence[Claim]) -> dict[str, str]:
-        """Measure claims, storing each when finished; returns the tracebacks of those that raised, by id."""
-        errors: dict[str, str] = {}
-        if not claims:
-            return errors
-        tasks = [(claim, self.evidence[claim.id], self.keys[claim.id]) for claim in claims]
-        with Count("measuring claims", len(claims)) as count:
-            for claim, error in measure_claims(tasks, self.cache, n_jobs=self.n_jobs):
-                if error is not None:
-                    errors[claim.id] = error
-                result = self.result(claim, dict(errors))
-                count.one(f"{claim.id}: {result.label if error is None else 'could not be measured'}")
-        return errors
+    def _chosen(self, size: str, only: Sequence[str], n_jobs: int, device: str | None) -> tuple[Claim, ...]:
+        """The chosen claims, after a check of the options of a run."""
+        check_size(size)
+        chosen = self.choose(only)
+        if n_jobs < 1:
+            raise ValueError(f"n_jobs is {n_jobs}; give at least one process.")
+        if device is not None:
+            check_device(device)
+        return chosen
 
-    def result(self, claim: Claim, errors: dict[str, str]) -> ClaimResult:
-        """The result of a claim; adds a judge that raises to the errors."""
-        settings = {name: settings_of(specs) for name, specs in self.evidence[claim.id].groups.items()}
-        if self.size not in claim.sizes:
-            return ClaimResult(claim=claim, note=claim.why_not)
-        if claim.id in errors:
-            last = errors[claim.id].strip().splitlines()[-1]
-            return ClaimResult(claim=claim, note=f"Could not be measured: {last}", settings=settings)
-        measured = self.cache.find(claim, self.keys[claim.id])
-        if measured is None:
-            return ClaimResult(claim=claim, note="Not measured yet at this size, seed and code.", settings=settings)
-        try:
-            verdict = claim.verdict(measured.measurement)
-        except Exception as error:
-            errors[claim.id] = f"{type(error).__name__}: {error}"
-            return self.result(claim, errors)
-        return ClaimResult(
-            claim=claim,
-            verdict=verdict,
-            measurement=measured.measurement,
-            note=measured.measurement.note,
-            settings=settings,
-            seconds=measured.seconds,
-            made=measured.made,
+    def check(
+        self,
+        *,
+        size: Size | None = None,
+        only: Sequence[str] = (),
+        folder: str | Path = "runs/reproduce",
+        n_jobs: int = 2,
+        fresh: bool = False,
+        seed: int | None = None,
+        device: str | None = None,
+        against: str | Path | None = None,
+    ) -> CheckResult:
+        """Measure claims again, also those with a measurement, and compare them with stored results.
+
+        Args:
+            size: Size of the study; default: that of the stored results.
+            only: As in `run`.
+            folder: Folder of studies and models; models that it has are not trained again.
+            n_jobs: As in `run`.
+            fresh: Whether to train its models again too.
+            seed: Seed of the measurements; default: that of the stored results.
+            device: As in `run`.
+            against: What to compare with: a bundle, whose hashes are checked first and whose models are used unless
+                `fresh`, or a folder with `claims.json`; default: the shipped results.
+
+        Returns:
+            Each chosen claim with its stored and its new number.
+
+        Raises:
+            ValueError: as `run`; there are no such results, or they are of another study or damaged.
+            FileNotFoundError: there is no such archive.
+        """
+        stored, bundle = self._against(against)
+        at: Size = size or stored.size
+        chosen = self._chosen(at, only, n_jobs, device)
+        drawn = stored.content["manifest"]["seed"] if seed is None else seed
+        own = bundle is not None and bundle.has_models and not fresh  # so its models stay apart from other runs
+        base = Path(folder) / f"bundle-{bundle.digest}" if bundle and own else Path(folder)
+        run = Run(self, size=at, folder=base, n_jobs=n_jobs, seed=drawn, checks=True)
+        if bundle and own:
+            bundle.unpack_models(run.models, run.specs_of(chosen))
+        return check_claims(run, chosen, stored, fresh=fresh, device=device)
+
+    def bundle(
+        self,
+        path: str | Path,
+        *,
+        size: Size | None = None,
+        folder: str | Path = "runs/reproduce",
+        with_models: bool = False,
+    ) -> Path:
+        """Write the results, their hashes, environment, cost and models to one archive.
+
+        Args:
+            path: The zip file; an existing one is replaced.
+            size: Size of the study; default: that of the shipped results.
+            folder: Folder of studies and models. Its results of this size are bundled; else the shipped ones.
+            with_models: Whether it has the trained models, or only their keys and hashes.
+
+        Raises:
+            ValueError: as `draw`; with_models, and a model has not been trained.
+        """
+        stored, _ = self.stored(size=size, folder=folder)
+        run = Run(self, size=stored.size, folder=Path(folder), n_jobs=1, seed=0)
+        specs = run.specs_of(self.claims)
+        return write_bundle(
+            Path(path), stored, title=self.title, specs=specs, models=run.models, with_models=with_models
         )
 
-    def models_used(self) -> dict[str, Any]:
-        """Number of models needed and trained, with their dates and package versions."""
-        keys = self.specs_of(self.study.claims)
-        files = [RunFolder(self.models / key) for key in keys]
-        made = [run.read_manifest() for run in files if run.finished]
-        times = sorted(one["time"] for one in made)
-        versions = environment()["versions"]
-        return {
-            "used": len(keys),
-            "there": len(made),
-            "oldest": times[0] if times else None,
-            "newest": times[-1] if times else None,
-            "other_versions": sum(one["versions"] != versions for one in made),
-        }
+    def _against(self, against: str | Path | None) -> tuple[StoredResults, Bundle | None]:
+        """The results to check against, and the bundle that they are in."""
+        if against is not None and not Path(against).is_dir():
+            bundle = open_bundle(Path(against))
+            return bundle.results(self.name), bundle
+        folder = self.shipped if against is None else Path(against)
+        stored = read_results(folder, self.name) if folder else None
+        if stored is None:
+            where = f"{against} has no {CLAIMS}" if against else f"the study {self.name} has no shipped results"
+            raise ValueError(f"{where} to check against.")
+        return stored, None
 
-    def training_seconds(self) -> float:
-        """Total training time of the study's models, of all runs."""
-        histories = [RunFolder(self.models / key).read_metrics() for key in self.specs_of(self.study.claims)]
-        return sum(records[-1]["seconds"] for records in histories if records)
+    def stored(self, *, size: Size | None = None, folder: str | Path) -> tuple[StoredResults, Path]:
+        """The results of a size in a folder, else the shipped ones; and the folder of the size.
+
+        Raises:
+            ValueError: as `draw`.
+        """
+        if size is not None:
+            check_size(size)
+        shipped = read_results(self.shipped, self.name) if self.shipped else None
+        wanted = size or (shipped.size if shipped else "quick")
+        own = Path(folder) / self.name / wanted
+        found = read_results(own, self.name) or (shipped if shipped and shipped.size == wanted else None)
+        if found is None:
+            command = f"interp reproduce {self.name} --size {wanted}"
+            other = f"; those shipped are of size {shipped.size}" if shipped else " and none is shipped"
+            raise ValueError(f"there are no results of size {wanted} in {own} ({CLAIMS}){other}. Next: {command}")
+        return found, own
+
+
+def _wrapped(label: str, text: str) -> str:
+    return textwrap.fill(text, 100, initial_indent=label, subsequent_indent=" " * len(label))

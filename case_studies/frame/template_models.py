@@ -37,9 +37,16 @@ class Scale:
     seeds: int
     """Seeds of variants that are compared in pairs, with and without a I."""
     fewer_seeds: int
-    """Seeds of all other models."""
+    """Seeds of all other models but these."""
+    majority_seeds: int
+    copy_seeds: int
+    network_seeds: int
+    b_seeds: int
+    """Seeds of transformers with b I on aba against abb."""
     grid: Sequence[int]
     """Training strings of aba against abb."""
+    between: Sequence[int]
+    """Further training strings, half-way between doublings, where the loss crosses its thresholds."""
     controlled: Sequence[int]
     """Training strings at which the plain transformer is also trained at other learning rates."""
     rates: Sequence[float]
@@ -59,20 +66,24 @@ SCALES: dict[Size, Scale] = {
     "quick": Scale(
         sizes={"d_model": 32, "n_heads": 4, "d_head": 16, "d_mlp": 64},
         steps=300, batch_size=128, learning_rate=2e-3, seeds=4, fewer_seeds=3,
-        grid=(128, 256, 512, 1024, 2048), controlled=(256, 512, 1024), rates=(4e-3, 8e-3), mimetic=(128,),
+        majority_seeds=4, copy_seeds=3, network_seeds=3, b_seeds=0,
+        grid=(128, 256, 512, 1024, 2048), between=(), controlled=(256, 512, 1024), rates=(4e-3, 8e-3), mimetic=(128,),
         same_different=(512,), programs=(512,), majority=(1024,), copy_widths=(128, 512, 1024),
         copy_grid=(128,), networks=(512,),
     ),
     "standard": Scale(
         sizes={"d_model": 64, "n_heads": 8, "d_head": 16, "d_mlp": 128},
-        steps=500, batch_size=256, learning_rate=1e-3, seeds=5, fewer_seeds=3, grid=DOUBLINGS[2:9],
-        controlled=(256, 512, 1024), rates=(3e-3, 1e-2), mimetic=(128, 256, 512), same_different=(256, 512),
+        steps=500, batch_size=256, learning_rate=1e-3, seeds=5, fewer_seeds=3,
+        majority_seeds=6, copy_seeds=5, network_seeds=5, b_seeds=5,
+        grid=DOUBLINGS[2:9], between=(181, 362, 724, 1448),
+        controlled=(256, 512, 1024), rates=(3e-3, 1e-2), mimetic=(128, 256, 512), same_different=(256, 512, 1024),
         programs=(1024,), majority=(4096,), copy_widths=(64, 128, 256, 512), copy_grid=(128, 512, 2048),
         networks=(512, 2048),
     ),
     "paper": Scale(
         sizes={"d_model": 128, "n_heads": 16, "d_head": 64, "d_mlp": 256},
-        steps=1000, batch_size=1024, learning_rate=1e-3, seeds=5, fewer_seeds=5, grid=(4, 8, *DOUBLINGS),
+        steps=1000, batch_size=1024, learning_rate=1e-3, seeds=5, fewer_seeds=5,
+        majority_seeds=5, copy_seeds=5, network_seeds=5, b_seeds=5, grid=(4, 8, *DOUBLINGS), between=(),
         controlled=DOUBLINGS[3:9], rates=(1e-4, 3e-4, 3e-3), mimetic=(4, 8, *DOUBLINGS),
         same_different=(4, 8, *DOUBLINGS[:9]), programs=(4, 8, *DOUBLINGS), majority=(8, 32, 128, 512, 2048, 8192),
         copy_widths=(64, 128, 256, 512, 1024, 2048, 4096), copy_grid=(8, 16, 32, 64, 128, 256, 512, 1024, 2048),

@@ -1,22 +1,27 @@
-"""Claims about the diagonals of W_K W_Q^T and W_V W_O^T in pretrained models (Figure 7)."""
+"""Claims about the diagonals of W_Q W_K^T and W_V W_O in pretrained models (Figure 7)."""
 
 from functools import partial
 
 import numpy as np
 
-from case_studies.frame.claims import Claim, Measurement, above, rule_text, t_interval
+from case_studies.frame.claims import DIFFERENCE, Claim
 from case_studies.frame.evidence import Evidence
-from case_studies.language.models import FAMILIES, PLAIN, group
+from case_studies.frame.intervals import t_interval
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import Above
+from case_studies.language.models import ALSO_NEEDED, COMMITTED, FAMILIES, PLAIN, group, with_six_seeds
 from hooks import make_model
 from interp.heads.diagonals import diagonals
 
-MATRICES = {"query-key": (0, "W_K W_Q^T"), "value-output": (1, "W_V W_O^T")}
+MATRICES = {"query-key": (0, "W_Q W_K^T"), "value-output": (1, "W_V W_O")}
+SEEN = {"query-key": "0.25 [-0.06, 0.56]", "value-output": "0.25, the same in each,"}
+"""Results of GPT-2 before seeds were added."""
 
 
 def measure_diagonals(evidence: Evidence, *, family: str, matrix: int) -> Measurement:
     """Share of heads with a strong positive diagonal, minus that of the untrained model, paired by model."""
     rows: list[list] = [["seed", "head", "cosine with I", "z", "p, Holm", "untrained cosine"]]
-    gain, shares, first = [], [], None
+    gain, shares, first, heads = [], [], None, 1
     for spec in evidence.specs(group(family, PLAIN)):
         found = diagonals(evidence.run(spec).model, seed=evidence.seed)
         untrained = diagonals(make_model(spec.config, seed=spec.seed), seed=evidence.seed)
@@ -28,7 +33,7 @@ def measure_diagonals(evidence: Evidence, *, family: str, matrix: int) -> Measur
             at = (layer, head, matrix)
             numbers = [f"{found.cosine[at]:+.3f}", f"{found.z[at]:+.1f}", f"{found.p_holm[at]:.3g}"]
             rows.append([spec.seed, f"{layer}.{head}", *numbers, f"{untrained.cosine[at]:+.3f}"])
-    mean, low, high = t_interval(np.array(gain))
+    mean, low, high = t_interval(np.array(gain), resolution=1 / heads)
     assert first is not None
     return Measurement(
         value=mean, low=low, high=high, n=len(gain), unit="seeds",
@@ -50,10 +55,13 @@ def _claim(family: str, name: str) -> Claim:
     return Claim(
         id=f"diagonals.{name}.{family}", source=source,
         statement=f"Pretraining makes the diagonal of {written} strong in heads of {family}.",
-        rule="Share of heads with a strong positive diagonal (interp.diagonals), minus that of the model before "
-        f"training: {rule_text('above')} If all seeds agree, the interval has no width.",
-        quantity="share of heads, over untrained", measure=partial(measure_diagonals, family=family, matrix=matrix),
-        judge=partial(above, bar=0.0), needs=(group(family, PLAIN),),
+        how="Share of heads with a strong positive diagonal (interp.diagonals), minus that of the model before "
+        "training, t interval over seeds",
+        rule=Above(0), fixed=with_six_seeds(SEEN[name]) if family == "gpt2" else COMMITTED,
+        also_needed=ALSO_NEEDED[family],
+        quantity="share of heads, over untrained", within=DIFFERENCE,
+        measure=partial(measure_diagonals, family=family, matrix=matrix),
+        needs=(group(family, PLAIN),),
     )  # fmt: skip
 
 

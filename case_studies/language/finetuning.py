@@ -1,13 +1,14 @@
 """A claim about fine-tuning: a pretrained GPT-2 learns a template task from fewer strings than one from scratch."""
 
-from functools import partial
-
 import numpy as np
 import torch
 
-from case_studies.frame.claims import Claim, Measurement, above, rule_text, t_interval
+from case_studies.frame.claims import DIFFERENCE, Claim
 from case_studies.frame.evidence import Evidence
-from case_studies.language.models import PLAIN, group
+from case_studies.frame.intervals import t_interval
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import Above
+from case_studies.language.models import PLAIN, group, with_six_seeds
 from hooks import Transformer
 from interp.core.randomness import derived_generator
 from interp.evaluation.evaluate import evaluate
@@ -74,7 +75,7 @@ def measure_finetuning(evidence: Evidence) -> Measurement:
                 accuracy.append(float(evaluate(trained, task, n=HELD_OUT, seed=evidence.seed).accuracy[0]))
             gains.setdefault(n, []).append(accuracy[0] - accuracy[1])
             rows.append([n, spec.seed, *(f"{value:.3f}" for value in accuracy), f"{gains[n][-1]:+.3f}"])
-    mean, low, high = t_interval(np.array(gains[JUDGED]))
+    mean, low, high = t_interval(np.array(gains[JUDGED]), resolution=1 / HELD_OUT)
     return Measurement(
         value=mean, low=low, high=high, n=len(gains[JUDGED]), unit="seeds",
         numbers={f"difference at {n} strings": float(np.mean(found)) for n, found in gains.items()},
@@ -88,10 +89,12 @@ CLAIMS = (
     Claim(
         id="finetuning", source="template paper, appendix: GPT-2 on aba against abb, here a small one",
         paper="test loss below 0.1 at 256 strings pretrained, at none up to 8192 from scratch",
-        statement="A pretrained GPT-2 learns a template task from fewer strings than one trained from scratch.",
-        rule=f"Accuracy on unseen symbols after fine-tuning on {JUDGED} strings, minus that of the same model trained "
-        f"from scratch, paired by seed: {rule_text('above')}",
-        quantity="difference in accuracy", measure=measure_finetuning, judge=partial(above, bar=0.0),
+        statement="Fine-tuned on few strings of a template task, a pretrained GPT-2 is more accurate on unseen symbols "
+        "than one trained from scratch.",
+        how=f"Accuracy on unseen symbols after fine-tuning on {JUDGED} strings, minus that of the same model trained "
+        "from scratch, paired by seed, t interval",
+        rule=Above(0), fixed=with_six_seeds("0.21 [0.10, 0.32]"),
+        quantity="difference in accuracy", within=DIFFERENCE, measure=measure_finetuning,
         needs=(group("gpt2", PLAIN),),
     ),
 )  # fmt: skip

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from hooks import Encoder, EncoderConfig, token_maps
 from hooks.hardcoded.token_maps import PathwayMaps, Segments
 from hooks.modules import Context
-from hooks.modules.basic import check_choice
+from hooks.modules.checks import check_choice
 
 Part = Literal["layers", "head"]
 

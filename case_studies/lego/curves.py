@@ -42,9 +42,14 @@ def accuracy_at(curve: ExtrapolationResult, depth: int) -> Float[np.ndarray, " t
     return curve.accuracy[curve.depths.index(depth)]
 
 
+def untrained(curve: ExtrapolationResult, depth: int) -> Float[np.ndarray, " unsupervised"]:
+    """Accuracy of the unsupervised variables at a depth, in chain order."""
+    return curve.beyond[curve.depths.index(depth)]
+
+
 def worst_untrained(curve: ExtrapolationResult, depth: int) -> float:
     """Accuracy of the worst unsupervised variable; sign counting can predict the last variable, but no other."""
-    return float(curve.beyond[curve.depths.index(depth)].min())
+    return float(untrained(curve, depth).min())
 
 
 def accuracy_rows(evidence: Evidence, group: str) -> list[list]:

@@ -1,8 +1,9 @@
 """Models of the LEGO study: arms of a few seeds each, by size.
 
-`classical` arms are trained on every variable; `plain` and `long` arms are trained on the first few and tested on the
-rest: `plain` on one chain length, as in the paper; `long` on longer chains with a curriculum, the paper's "diverse
-lengths". Small models start from mimicking; at size `paper` they start from random weights, as in the paper.
+`classical` arms are trained on every variable; `plain`, `spare` and `long` arms are trained on the first few and tested
+on the rest: `plain` on one chain length, as in the paper; `spare` the same with enough layers for every variable;
+`long` on longer chains with a curriculum, the paper's "diverse lengths". Small models start from mimicking; at size
+`paper` they start from random weights, as in the paper.
 """
 
 import os
@@ -10,12 +11,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from case_studies.frame.evidence import ModelSpec, Size
+from case_studies.frame.claims import Fixed
+from case_studies.frame.evidence import ModelSpec, Size, seeded
+from case_studies.frame.lego_models import chain_models
 from hooks.model.architectures import Config
 from interp.tasks import Lego, Text, ready_made
 from interp.tasks.lego.task import SentenceFormat
 from interp.training.configs import config_for
 from interp.training.settings import Association, Mimicking, TrainSettings
+
+FIRST_MODELS = Fixed(
+    "after first models",
+    "single models, while settings were chosen, whose figures were not kept; the first judged models were in training.",
+)
+"""When most rules of the study were fixed."""
+EXCLUDED_LATER = Fixed(
+    "after a result", "the bar was fixed after first models; after a result models below 0.9 were excluded."
+)
+MORE_SEEDS = "Seeds were added after a result."
+
+
+def later(fixed: Fixed, what: str) -> Fixed:
+    """The same rule, and what was changed about its models after a result."""
+    return Fixed(fixed.when, f"{fixed.seen} {what}")
+
 
 GROUPS = ("S3", "Z5")
 """Task 2 of the paper, and a group that it did not use."""
@@ -34,6 +53,8 @@ class Arm:
     depth_range: tuple[int, int] | None = None
     """Stochastic depth: fewest and most layers; the latter is the model's depth."""
     steps: int = 0
+    tied_longer: int = 1
+    """Factor of the steps of tied models."""
     curriculum: tuple[tuple[int, int], ...] = ()
     sentence_format: SentenceFormat = "compact"
     seeds: int
@@ -50,7 +71,8 @@ class Arm:
 
 TO_EIGHT = ((2, 80), (3, 270), (4, 350), (5, 400), (6, 600), (8, 900))
 TO_TWELVE = ((2, 500), (4, 1500), (6, 4000), (8, 4000), (10, 4000), (12, 10_000))
-FIRST_SIX = tuple(range(6))
+FIRST_FOUR, FIRST_SIX = tuple(range(4)), tuple(range(6))
+FIRST_FIVE = tuple(range(5))
 TWELVE = Arm(sentence_format="paper", n_vars=12, layers=12, steps=24_000, seeds=3)
 """The paper's chains and training."""
 ARMS: dict[Size, dict[str, Arm]] = {
@@ -60,22 +82,28 @@ ARMS: dict[Size, dict[str, Arm]] = {
         "shortcut": Arm(n_vars=4, supervised=(0, 1, 3), layers=6, steps=500, seeds=2),
     },
     "standard": {
-        "classical": Arm(n_vars=6, layers=8, steps=1600, seeds=3),
-        "plain": Arm(n_vars=6, supervised=(0, 1, 2, 3), layers=8, steps=1400, seeds=5),
-        "long": Arm(n_vars=8, supervised=FIRST_SIX, layers=11, curriculum=TO_EIGHT, seeds=3),
-        "stochastic": Arm(n_vars=8, supervised=FIRST_SIX, layers=14, depth_range=(8, 14), curriculum=TO_EIGHT, seeds=3),
+        "classical": Arm(n_vars=6, layers=8, steps=1600, tied_longer=2, seeds=3),
+        "plain": Arm(n_vars=6, supervised=FIRST_FOUR, layers=8, steps=1400, seeds=8),
+        "spare": Arm(n_vars=6, supervised=FIRST_FOUR, layers=12, steps=1400, seeds=5),
+        "long": Arm(n_vars=8, supervised=FIRST_SIX, layers=11, curriculum=TO_EIGHT, seeds=8),
+        "stochastic": Arm(n_vars=8, supervised=FIRST_SIX, layers=14, depth_range=(8, 14), curriculum=TO_EIGHT, seeds=8),
+        "last": Arm(n_vars=8, supervised=(*FIRST_FIVE, 7), layers=11, curriculum=TO_EIGHT, seeds=5),
+        "first": Arm(n_vars=8, supervised=FIRST_SIX, layers=11, curriculum=TO_EIGHT, seeds=8),
         "start": Arm(n_vars=4, layers=6, steps=500, sentence_format="paper", seeds=3),
         "shortcut": Arm(n_vars=5, supervised=(0, 1, 4), layers=6, steps=1000, sentence_format="paper", seeds=3),
-        "S3": Arm(n_vars=4, layers=6, curriculum=((2, 200), (3, 500), (4, 1300)), seeds=3),
+        "S3": Arm(n_vars=4, layers=6, curriculum=((2, 400), (3, 1000), (4, 2600)), seeds=3),
         "Z5": Arm(n_vars=4, layers=6, curriculum=((2, 200), (3, 400), (4, 900)), seeds=3),
     },
     "paper": {
         "classical": replace(TWELVE, seeds=1),
         "plain": replace(TWELVE, supervised=FIRST_SIX, seeds=5),
+        "spare": replace(TWELVE, supervised=FIRST_SIX, seeds=5),
         "long": replace(TWELVE, supervised=FIRST_SIX, curriculum=TO_TWELVE, seeds=5),
         "stochastic": replace(TWELVE, supervised=FIRST_SIX, depth_range=(6, 12), curriculum=TO_TWELVE, seeds=5),
         "start": TWELVE,
-        "shortcut": replace(TWELVE, supervised=(0, 1, 2, 3, 4, 11)),
+        "shortcut": replace(TWELVE, supervised=(*FIRST_FIVE, 11)),
+        "last": replace(TWELVE, supervised=(*FIRST_FIVE, 11)),
+        "first": replace(TWELVE, supervised=FIRST_SIX),
         "S3": TWELVE,
         "Z5": TWELVE,
     },
@@ -84,6 +112,8 @@ BERT_VARIABLE, BERT_ON_HUB = "UNMYOPIC_BERT", "bert-base-uncased"
 """Environment variable with the folder of a pretrained BERT; default: the model on the hub."""
 TEXT_STEPS = 2500
 """Steps of pretraining on the sources of Python's standard library."""
+TEXT_SEEDS = 3
+UNTAUGHT_SEEDS: dict[Size, int] = {"quick": 0, "standard": 6, "paper": 20}
 
 
 def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
@@ -91,8 +121,9 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     plain: Association = "none" if size == "paper" else "mimic"
     found: dict[str, list[ModelSpec]] = {}
     for name, tied in (("untied", False), ("tied", True)):
-        for arm in ("classical", "plain", "long"):
+        for arm in ("classical", "plain", "spare", "long"):
             found[f"{arm}-{name}"] = _specs(size, arm, tied=tied, association=plain)
+        found[f"untaught-{name}"] = chain_models(UNTAUGHT_SEEDS[size], tied=tied, association="query_key")
     found["long-stochastic"] = _specs(size, "stochastic", tied=True, association=plain)
     starts: dict[str, Association] = {"random": "none", "mimic": "mimic", "query-key": "query_key"}
     for name, association in starts.items():
@@ -100,9 +131,12 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
         found[f"start-{name}"] = [] if skipped else _specs(size, "start", association=association)
     for name in ("random", "mimic"):
         found[f"shortcut-{name}"] = _specs(size, "shortcut", association=starts[name])
+    for name in ("last", "first"):
+        found[f"mimic-{name}"] = _specs(size, name, association="mimic")
     for group in GROUPS:
         found[f"group-{group.lower()}"] = _specs(size, group, association=plain, group=group)
     found["start-pretrained"] = _specs(size, "start", pretrained=True)
+    found["pretrained"] = _pretrained(size, found["start-pretrained"])
     found["start-symbols"] = _specs(size, "start", pretrained=True, symbols=SYMBOLS)
     found["shortcut-pretrained"] = _specs(size, "shortcut", pretrained=True)
     return found
@@ -119,7 +153,7 @@ def _specs(
     task = arm.task(group)
     source: ModelSpec | str | None = None
     if pretrained:
-        source = os.environ.get(BERT_VARIABLE, BERT_ON_HUB) if size == "paper" else text_model(arm.layers)
+        source = os.environ.get(BERT_VARIABLE, BERT_ON_HUB) if size == "paper" else text_models(arm.layers, 1)[0]
     return [
         ModelSpec(
             task=task, config=_config(size, task, arm, tied), settings=_settings(size, arm, association, tied),
@@ -137,7 +171,8 @@ def _config(size: Size, task: Lego, arm: Arm, tied: bool) -> Config:
 
 def _settings(size: Size, arm: Arm, association: Association, tied: bool) -> TrainSettings:
     """Small models learn in minutes. The paper: 120,000 sentences, batches of 1000, 200 epochs, 5e-5, cosine to 0."""
-    steps: dict[str, Any] = {"curriculum": arm.curriculum} if arm.curriculum else {"steps": arm.steps}
+    factor = arm.tied_longer if tied else 1
+    steps: dict[str, Any] = {"curriculum": arm.curriculum} if arm.curriculum else {"steps": factor * arm.steps}
     steps |= {"depth_range": arm.depth_range, "association": association}
     if size != "paper":
         return TrainSettings(eval_every=100, **steps)
@@ -149,10 +184,17 @@ def _settings(size: Size, arm: Arm, association: Association, tied: bool) -> Tra
     )  # fmt: skip
 
 
-def text_model(layers: int) -> ModelSpec:
-    """A small BERT without next-sentence prediction, pretrained on Python sources."""
+def _pretrained(size: Size, fine_tuned: Sequence[ModelSpec]) -> list[ModelSpec]:
+    """The models to look for association heads in before fine-tuning: seeds of the small one, or the published one."""
+    if size == "paper":
+        return list(fine_tuned[:1])
+    return text_models(ARMS[size]["start"].layers, TEXT_SEEDS) if fine_tuned else []
+
+
+def text_models(layers: int, seeds: int) -> list[ModelSpec]:
+    """Small BERTs without next-sentence prediction, pretrained on Python sources."""
     task = Text(n_ctx=64, vocab_size=512, objective="masked")
     settings = TrainSettings(
         steps=TEXT_STEPS, tokens_per_step=2048, learning_rate=3e-3, decay_share=0.3, eval_every=250, n_eval=64
     )
-    return ModelSpec(task=task, config=config_for(task, "lego", n_layers=layers), settings=settings, seed=0)
+    return seeded(task, config_for(task, "lego", n_layers=layers), settings, seeds)

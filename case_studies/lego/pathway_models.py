@@ -5,7 +5,7 @@ The three models of a seed see the same windows of text and the same chains, for
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ class Scale:
     chains: Lego
     fine_tuning: Mapping[str, Any]
     seeds: int
+    deep: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of this class that differ for the deep models."""
 
 
 SCALES: dict[Size, Scale] = {
@@ -51,6 +53,7 @@ SCALES: dict[Size, Scale] = {
         sizes={"d_model": 96, "n_layers": 6, "block": "pre_ln"}, vocab_size=512, lengths=((64, 1700), (128, 700)),
         pretraining={"tokens_per_step": 2048, "learning_rate": 3e-3, "eval_every": 100},
         chains=Lego(n_vars=6, supervised=(0, 1, 2, 3)), fine_tuning={"steps": 1000, "learning_rate": 1e-3}, seeds=3,
+        deep={"sizes": {"d_model": 96, "n_layers": 10, "block": "pre_ln"}, "lengths": ((64, 850), (128, 350))},
     ),
     "paper": Scale(
         sizes={"n_layers": 12}, vocab_size=8192, lengths=((128, 7000), (512, 3000)),
@@ -66,17 +69,23 @@ SCALES: dict[Size, Scale] = {
 
 
 def pathway_groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
-    """Groups `text-FAMILY`, the pretrained models, and `chains-FAMILY`, the same models fine-tuned."""
+    """Groups `text-FAMILY`, the pretrained models, and `chains-FAMILY`, the same models fine-tuned.
+
+    `deep-FAMILY`, for the families with hard-coded heads: the same with more layers, pretrained for half as long.
+    """
     found: dict[str, list[ModelSpec]] = {}
+    scale = SCALES[size]
+    deeper = replace(scale, **scale.deep)
     for name in FAMILIES:
-        found[f"text-{name}"] = _pretrained(size, name)
-        found[f"chains-{name}"] = [_fine_tuned(size, name, source) for source in found[f"text-{name}"]]
+        found[f"text-{name}"] = _pretrained(size, scale, name)
+        found[f"chains-{name}"] = [_fine_tuned(scale, name, source) for source in found[f"text-{name}"]]
+        if name != "bert":
+            found[f"deep-{name}"] = [_fine_tuned(deeper, name, one) for one in _pretrained(size, deeper, name)]
     return found
 
 
-def _pretrained(size: Size, name: str) -> list[ModelSpec]:
+def _pretrained(size: Size, scale: Scale, name: str) -> list[ModelSpec]:
     """Masked language models, without next-sentence prediction."""
-    scale = SCALES[size]
     corpus = _corpus(size)
     vocab_size = scale.vocab_size if corpus == "python" else NAMED_VOCAB
     task = Text(corpus=corpus, objective="masked", n_ctx=scale.lengths[-1][0], vocab_size=vocab_size)
@@ -85,9 +94,8 @@ def _pretrained(size: Size, name: str) -> list[ModelSpec]:
     return [ModelSpec(task=task, config=config, settings=settings, seed=seed) for seed in range(scale.seeds)]
 
 
-def _fine_tuned(size: Size, name: str, source: ModelSpec) -> ModelSpec:
+def _fine_tuned(scale: Scale, name: str, source: ModelSpec) -> ModelSpec:
     """A pretrained model fine-tuned on chains, with only the first variables supervised."""
-    scale = SCALES[size]
     sizes = {"n_heads": 12, "head": "linear", **scale.sizes}
     return ModelSpec(
         task=scale.chains, config=config_for(scale.chains, FAMILIES[name], **sizes), pretrained=source,

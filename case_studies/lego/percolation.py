@@ -5,18 +5,16 @@ from functools import partial
 import numpy as np
 from jaxtyping import Float
 
-from case_studies.frame.claims import (
-    Claim,
-    Measurement,
-    above,
-    at_least,
-    difference_interval,
-    rule_text,
-    t_interval,
-)
+from case_studies.frame.audits import EXCLUDED
+from case_studies.frame.claims import DIFFERENCE, SHARE, Claim
 from case_studies.frame.evidence import Evidence, ModelSpec, once_per_model
+from case_studies.frame.intervals import difference_interval, t_interval
+from case_studies.frame.learned import excluded, has_learned
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import Above, AtLeast
 from case_studies.lego.curves import RESOLVED, depth_curves
 from case_studies.lego.generalisation import LARGE, TOO_SHORT
+from case_studies.lego.models import EXCLUDED_LATER, MORE_SEEDS, later
 from interp.evaluation.extrapolate import first_for_good
 from interp.probing.probe import ProbeResult, probe
 from interp.view.charts import heatmaps
@@ -25,6 +23,8 @@ EXAMPLES = {"quick": (1000, 1000), "standard": (2000, 2000), "paper": (20_000, 5
 """Number of sentences for fitting and scoring probes."""
 STRAIGHT = 0.9
 """Bar of the squared correlation between resolving layer and position in the chain."""
+R2_STEP = 0.01
+"""Change of the squared correlation if one of eight variables is resolved a layer later, rounded up."""
 FEWEST = 4
 """Smallest number of resolved variables for a correlation."""
 
@@ -63,21 +63,22 @@ def measure_percolation(evidence: Evidence, *, tied: str, untied: str) -> Measur
     rows: list[list] = [["arm", "seed", "layer from which each variable is decoded", "r2", "layers per variable"]]
     for group in (tied, untied):
         straight[group] = []
-        for spec in evidence.specs(group):
+        for spec in filter(partial(has_learned, evidence), evidence.specs(group)):
             layers = probe_layers(evidence, spec)
             r2, slope = straightness(layers)
             straight[group].append(r2)
             rows.append([group, spec.seed, layers_in_words(layers), f"{r2:.3f}", f"{slope:.2f}"])
-    a, b = (np.array(straight[group]) for group in (tied, untied))
-    mean, low, high = difference_interval(a, b)
+    a, b = (np.array(straight[group] or [0.0]) for group in (tied, untied))
+    mean, low, high = difference_interval(a, b, resolution=R2_STEP)
     return Measurement(
         value=mean, low=low, high=high, n=min(len(a), len(b)), unit="seeds an arm",
-        numbers={f"r2, {group}": float(np.mean(values)) for group, values in straight.items()},
-        tables=[("Layer from which each variable's value is decoded", rows)],
+        numbers={f"models, {group}": len(values) for group, values in straight.items()}
+        | {f"r2, {tied}": float(a.mean()), f"r2, {untied}": float(b.mean())},
+        tables=[("Layer from which each variable's value is decoded", rows), *excluded(evidence, (tied, untied))],
         charts=[_map(evidence, group) for group in (tied, untied)],
         note=f"Decoded: probe accuracy of {RESOLVED} or more from that layer to the last. Variables that never reach "
         "it are excluded from the correlation, and so is the root. Welch t interval over seeds. The maps are of "
-        "seed 0.",
+        f"seed 0. {EXCLUDED}",
     )  # fmt: skip
 
 
@@ -99,37 +100,42 @@ def measure_loop(evidence: Evidence, *, group: str) -> Measurement:
     rows: list[list] = [["seed", "layers from which each variable is resolved", "r2", "layers per variable"]]
     values, slopes = [], []
     for spec, curve in zip(evidence.specs(group), depth_curves(evidence, group), strict=True):
+        if not has_learned(evidence, spec):
+            continue
         layers = curve.resolved(RESOLVED)
         r2, slope = straightness(layers)
         values.append(r2)
         slopes.append(slope)
         rows.append([spec.seed, layers_in_words(layers), f"{r2:.3f}", f"{slope:.2f}"])
-    mean, low, high = t_interval(np.array(values))
+    mean, low, high = t_interval(np.array(values or [0.0]), resolution=R2_STEP)
     return Measurement(
-        value=mean, low=low, high=min(1.0, high), n=len(values), unit="seeds",
-        numbers={"layers a variable": float(np.mean(slopes))}, tables=[("Depth that resolves each variable", rows)],
+        value=mean, low=low, high=min(1.0, high), n=max(1, len(values)), unit="seeds",
+        numbers={"layers a variable": float(np.mean(slopes or [0.0])), "models": len(values)},
+        tables=[("Depth that resolves each variable", rows), *excluded(evidence, [group])],
         note=f"Resolved: accuracy of {RESOLVED} or more from that depth to three times the trained depth, for trained "
         "and untrained variables. Variables that never reach it are excluded from the correlation, and so is the "
-        f"root. A model that resolves fewer than {FEWEST} counts as 0.",
+        f"root. A model that resolves fewer than {FEWEST} counts as 0. {EXCLUDED}",
     )  # fmt: skip
 
 
+FOR_LOOPS = "LEGO, Section 4.1: for-loops; here with the stochastic depth of Figure 5; the bar is ours"
 CLAIMS = (
     Claim(
         id="percolation.linear", source="LEGO, Section 4.1 and Figure 4", sizes=LARGE, why_not=TOO_SHORT,
         statement="In a tied model values percolate along the chain at a steady pace, more so than in an untied one.",
-        rule="Squared correlation of a variable's position in the chain with the layer from which a linear probe "
-        f"decodes its value (accuracy {RESOLVED}), tied minus untied, same depth: {rule_text('above')}",
-        quantity="difference in r2", measure=partial(measure_percolation, tied="long-tied", untied="long-untied"),
-        judge=partial(above, bar=0.0), needs=("long-tied", "long-untied"),
+        how="Squared correlation of a variable's position in the chain with the layer from which a linear probe "
+        f"decodes its value (accuracy {RESOLVED}), tied minus untied, same depth, t interval over seeds",
+        rule=Above(0), fixed=later(EXCLUDED_LATER, MORE_SEEDS), quantity="difference in r2", within=DIFFERENCE,
+        measure=partial(measure_percolation, tied="long-tied", untied="long-untied"),
+        needs=("long-tied", "long-untied"),
     ),
     Claim(
-        id="percolation.loop", source="LEGO, Section 4.1: for-loops", sizes=LARGE, why_not=TOO_SHORT,
+        id="percolation.loop", source=FOR_LOOPS, sizes=LARGE, why_not=TOO_SHORT,
         statement="A tied model trained with stochastic depth resolves one more variable per fixed number of layers, "
         "like a loop.",
-        rule="Squared correlation of a variable's position in the chain with the depth from which it is resolved, "
-        f"mean over seeds: {rule_text('at or above', STRAIGHT, interval='t interval')}",
-        quantity="r2", measure=partial(measure_loop, group="long-stochastic"),
-        judge=partial(at_least, bar=STRAIGHT), needs=("long-stochastic",),
+        how="Squared correlation of a variable's position in the chain with the depth from which it is resolved, "
+        "mean over seeds, t interval",
+        rule=AtLeast(STRAIGHT), fixed=later(EXCLUDED_LATER, MORE_SEEDS), quantity="r2", within=SHARE,
+        measure=partial(measure_loop, group="long-stochastic"), needs=("long-stochastic",),
     ),
 )  # fmt: skip

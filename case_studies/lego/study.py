@@ -1,10 +1,11 @@
 """The LEGO paper: `interp reproduce lego`."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from case_studies.frame.evidence import ModelSpec, Size
 from case_studies.frame.study import Study
-from case_studies.lego import cost, generalisation, hardcoded, heads, loops, percolation, shortcut, starts
+from case_studies.lego import cost, generalisation, hardcoded, heads, lengths, loops, percolation, shortcut, starts
 from case_studies.lego.models import groups
 from case_studies.lego.pathway_models import pathway_groups
 
@@ -21,17 +22,19 @@ STUDY = Study(
         "The LEGO paper trains transformers to resolve chains of signs and reports that they do so by association and "
         "manipulation, that weight-tied models behave like a loop and extrapolate further, that a shortcut prevents "
         "this, and that much of attention can be hard-coded instead of learned. Each of these claims is measured on "
-        "small models, with a rule written before the run, and every trained model is audited."
+        "small models and judged by a rule; every trained model is audited."
     ),
     claims=(
         *generalisation.CLAIMS,
         *percolation.CLAIMS,
         *loops.CLAIMS,
         *starts.CLAIMS,
+        *lengths.CLAIMS,
         *shortcut.CLAIMS,
         *heads.CLAIMS,
         *cost.CLAIMS,
         *hardcoded.CLAIMS,
     ),
     groups=every_group,
+    shipped=Path(__file__).parent / "results",
 )

@@ -69,9 +69,9 @@ class Cost:
         """Median, lower and upper quartile of its seconds."""
         return quartiles(self.seconds)
 
-    def over(self, other: "Cost") -> tuple[float, float, float]:
-        """Median, lower and upper quartile of the ratio to another's time, paired by round."""
-        return quartiles([ours / theirs for ours, theirs in zip(self.seconds, other.seconds, strict=True)])
+    def over(self, other: "Cost") -> list[float]:
+        """Ratio to another's time in every round."""
+        return [ours / theirs for ours, theirs in zip(self.seconds, other.seconds, strict=True)]
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:

@@ -1,13 +1,18 @@
-"""Claims about sample efficiency, with and without one trainable scalar per head (Sections 1 and 5)."""
+"""Claims about sample efficiency, with and without one trainable scalar per head."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 import pandas as pd
 
-from case_studies.frame.claims import Claim, ClaimVerdict, Measurement, above, below, t_interval
+from case_studies.frame.claims import Claim, Fixed
 from case_studies.frame.evidence import Evidence
+from case_studies.frame.intervals import t_interval
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import Above, AtLeast, AtMost, Below, Equal, Given, Number, Rule, Split
 from case_studies.frame.template_models import BOTH, MIMETIC, PLAIN, A, B
+from case_studies.template.fixed import FIRST_MODELS, SAMPLES, extended
 from case_studies.template.measures import (
     Scored,
     best_rate,
@@ -21,12 +26,13 @@ from case_studies.template.measures import (
     scores,
     thresholds,
 )
+from case_studies.template.models import between
 from interp.view.charts import scaling_curves
 
 QUARTER = 0.25
 """Largest ratio of the modified model's loss to the plain model's."""
-SAVED, HARDLY = 2.0, 1.0
-"""Doublings of n saved: the least that reproduces the claim, and the most that contradicts it."""
+MAGNITUDE = 3.0
+"""Doublings of n that count as an order of magnitude: a factor of 8."""
 OTHER_RATES = "aba-abb other rates"
 
 
@@ -65,21 +71,15 @@ def measure_ratio(evidence: Evidence, *, task: str, variant: str, other_rates: b
     )  # fmt: skip
 
 
-def judge_quarter(m: Measurement) -> ClaimVerdict:
-    """At most a quarter at some n."""
-    if m.high <= QUARTER:
-        return "reproduced"
-    return "not reproduced" if m.numbers["all intervals above a quarter"] else "inconclusive"
-
-
 def measure_threshold(evidence: Evidence, *, level: float, fewer: str, more: str) -> Measurement:
     """Doublings of n that the first variant saves over the second before the loss stays below a level."""
-    groups = {name: scores(evidence, f"aba-abb {name}") for name in (more, fewer)}
+    groups = {name: _on_all_n(evidence, name) for name in (more, fewer)}
     shared = set.intersection(*({row.seed for row in rows} for rows in groups.values()))
     groups = {name: [row for row in rows if row.seed in shared] for name, rows in groups.items()}
     needed = {name: thresholds(rows, level, lambda row: row.loss) for name, rows in groups.items()}
     ns = {name: np.array([n for n, _ in part], dtype=float) for name, part in needed.items()}
-    saved, low, high = t_interval(np.log2(ns[more] / ns[fewer]))
+    resolution = max(step_below(n, rows) for name, rows in groups.items() for n, _ in needed[name])
+    saved, low, high = t_interval(np.log2(ns[more] / ns[fewer]), resolution=resolution)
     never = {name: sum(not reached for _, reached in part) for name, part in needed.items()}
     neither = sum(not a[1] and not b[1] for a, b in zip(needed[more], needed[fewer], strict=True))
     rows: list[list] = [["seed", *(f"n, {name}" for name in groups)]]
@@ -89,17 +89,25 @@ def measure_threshold(evidence: Evidence, *, level: float, fewer: str, more: str
     return Measurement(
         value=saved, low=low, high=high, n=len(ns[more]), unit="seeds",
         numbers={f"median n, {name}": float(np.median(part)) for name, part in ns.items()}
-        | {"seeds that never get there": never, "seeds where neither does": neither},
+        | {"doublings between neighbouring n at the thresholds, at most": round(resolution, 3),
+           "seeds that never get there": never, "seeds where neither does": neither},
         tables=[(f"Smallest n from which the loss stays below {level}", rows)],
         charts=[loss_chart(groups, figure="aba-abb", title="aba against abb")], note=note,
     )  # fmt: skip
 
 
-def judge_saved(m: Measurement) -> ClaimVerdict:
-    """Two doublings or more; inconclusive if neither variant reaches the level for some seed."""
-    if m.numbers["seeds where neither does"]:
-        return "inconclusive"
-    return "reproduced" if m.low > SAVED else "not reproduced" if m.high < HARDLY else "inconclusive"
+def _on_all_n(evidence: Evidence, variant: str) -> list[Scored]:
+    """Scores of a variant on the doublings of n and between them."""
+    return [*scores(evidence, f"aba-abb {variant}"), *scores(evidence, between(variant))]
+
+
+def step_below(n: int, rows: Sequence[Scored]) -> float:
+    """Doublings between a threshold and the next smaller n of the grid; of the largest n, for a threshold beyond it.
+
+    Below the smallest n of the grid the step is one doubling.
+    """
+    smaller = [row.n for row in rows if row.n < n]
+    return float(np.log2(n / max(smaller))) if smaller else 1.0
 
 
 def _majority_scores(evidence: Evidence) -> tuple[dict[int, list[Scored]], dict[int, list[Scored]]]:
@@ -160,57 +168,65 @@ def _majority_chart(plain: dict[int, list[Scored]], modified: dict[int, list[Sco
 
 
 def _ratio_claim(
-    name: str, source: str, statement: str, paper: str, *, task: str, variant: str, rates: bool = False
-) -> Claim:
-    control = " The plain model is given the best of several learning rates at each n." if rates else ""
+    name: str, source: str, statement: str, paper: str, *, task: str, variant: str, rates: bool = False,
+    fixed: Fixed = FIRST_MODELS,
+) -> Claim:  # fmt: skip
+    control = "; the plain model is given the best of several learning rates at each n" if rates else ""
     return Claim(
         id=name, source=f"template paper, {source}", statement=statement, paper=paper,
-        rule="Reproduced if at some n of the grid the ratio of test losses (geometric mean over seeds) has an interval "
-        "that ends at or below a quarter, Bonferroni over n; not reproduced if all intervals are above a quarter; else "
-        f"inconclusive.{control}",
+        how="Ratio of test losses, geometric mean over seeds, at the n of the grid where its interval, Bonferroni over "
+        f"n, ends lowest{control}",
+        rule=Split(AtMost(QUARTER), Number("all intervals above a quarter", Equal(True))), fixed=fixed,
         quantity=f"loss {variant} / loss {PLAIN}, best n",
-        measure=partial(measure_ratio, task=task, variant=variant, other_rates=rates), judge=judge_quarter,
+        measure=partial(measure_ratio, task=task, variant=variant, other_rates=rates),
         needs=(f"{task} {PLAIN}", f"{task} {variant}", *([OTHER_RATES] if rates else [])),
     )  # fmt: skip
 
 
 def _threshold_claim(
-    name: str, statement: str, paper: str, *, level: float, fewer: str = A, more: str = PLAIN, **where
-) -> Claim:
+    name: str, statement: str, paper: str, *, level: float, bar: Rule, fixed: Fixed = SAMPLES, fewer: str = A,
+    more: str = PLAIN, **where,
+) -> Claim:  # fmt: skip
     return Claim(
-        id=name, source="template paper, Section 5 and Figure 3", statement=statement, paper=paper,
-        rule=f"Doublings of n saved until the loss stays below {level}, over seeds: reproduced if the interval is "
-        f"above {SAVED:g} (a factor of 4), not reproduced if below {HARDLY:g} (a factor of 2), else inconclusive; also "
-        "inconclusive if for some seed neither variant reaches that loss.",
+        id=name, source="template paper, figure of architectures on aba against abb", statement=statement,
+        paper=paper,
+        how=f"Doublings of n saved until the loss stays below {level}, t interval over seeds, with the error of the "
+        "grid of n",
+        rule=Given(Number("seeds where neither does", Equal(0)), bar), fixed=fixed,
         quantity="doublings of n saved", measure=partial(measure_threshold, level=level, fewer=fewer, more=more),
-        judge=judge_saved, needs=(f"aba-abb {more}", f"aba-abb {fewer}"), **where,
+        needs=(f"aba-abb {more}", f"aba-abb {fewer}", between(more), between(fewer)), **where,
     )  # fmt: skip
 
 
 CLAIMS = (
     _ratio_claim(
-        "identity.aba-abb", "Section 5",
-        "With a I on W_K W_Q^T a transformer learns aba against abb from fewer samples.",
-        "n = 512: 0.55 without, 0.001 with",
+        "identity.aba-abb", "figure of architectures on aba against abb",
+        "With a I on W_Q W_K^T a transformer learns aba against abb from fewer samples.",
+        "n = 512: 0.654 without, 0.0016 with",
         task="aba-abb", variant=A, rates=True,
     ),
-    _threshold_claim(
-        "identity.samples.half", "a I saves an order of magnitude of samples, for a loss of one half.",
-        "1024 without, 32 with", level=0.5,
-    ),
-    _threshold_claim(
-        "identity.samples.tenth", "a I saves an order of magnitude of samples, for a loss of a tenth.",
-        "2048 without, 32 with", level=0.1,
+    *(
+        _threshold_claim(f"identity.{name}.{words}", f"a I saves {what}samples, for a loss of {loss}.", paper,
+                         level=level, bar=bar)
+        for words, loss, level, paper in (
+            ("half", "one half", 0.5, "1024 without, 32 with"), ("tenth", "a tenth", 0.1, "2048 without, 32 with"),
+        )
+        for name, what, bar in (
+            ("saves", "", Above(0)), ("samples", "an order of magnitude of ", AtLeast(MAGNITUDE)),
+        )
     ),
     _threshold_claim(
         "identity.b-saves-less", "a I saves more samples than b I does.",
-        "512 with b I, 32 with a I", level=0.5, more=B, sizes=("standard", "paper"),
+        "512 with b I, 32 with a I", level=0.5, bar=Above(0), more=B,
+        fixed=extended("0.33 [-2.5, 3.2] over three seeds on doublings of n", "two seeds and half-steps of n"),
+        sizes=("standard", "paper"),
         why_not="Transformers with b I are trained over the whole grid at size standard and above.",
     ),
     _ratio_claim(
-        "identity.same-different", "Section 1",
+        "identity.same-different", "figure on same against different",
         "With a I a transformer learns same against different from fewer samples.",
         "loss below 0.5 from 512 without, 32 with", task="same-different", variant=A,
+        fixed=extended("0.14 [0.06, 0.35] on a grid that ended at 512", "n = 1024"),
     ),
     _ratio_claim(
         "identity.programs", "Figure 1",
@@ -219,25 +235,26 @@ CLAIMS = (
     ),
     _ratio_claim(
         "identity.mimetic-start", "Appendix (mimetic initialisation)",
-        "Initialising W_K W_Q^T near a multiple of the identity saves samples too.",
+        "Initialising W_Q W_K^T near a multiple of the identity saves samples.",
         "loss below 0.5 from 1024 without, 32 with", task="aba-abb", variant=MIMETIC,
     ),
     Claim(
-        id="majority.identity", source="template paper, Section 5",
+        id="majority.identity", source="template paper, figure of majority",
         statement="With a I and b I majority takes fewer samples at every length.",
         paper="length 4: loss below 0.5 from 8192 without, 512 with",
-        rule="Ratio of test losses at the length where it is least favourable, at its best n, Bonferroni over all: "
-        "reproduced if the interval of its logarithm is below 0, not reproduced if above, else inconclusive.",
-        quantity="log10 of loss with / without, worst length", measure=measure_majority, judge=partial(below, bar=0),
+        how="Logarithm of the ratio of test losses at the length where it is least favourable, at its best n, "
+        "Bonferroni over all",
+        rule=Below(0), fixed=extended("-2.0 [-8.6, 4.7] over three seeds", "three seeds"),
+        quantity="log10 of loss with / without, worst length", measure=measure_majority,
         needs=(f"majority {PLAIN}", f"majority {BOTH}"),
     ),
     Claim(
-        id="majority.longer-is-harder", source="template paper, Section 5",
-        statement="Majority over longer strings takes more samples.",
+        id="majority.longer-is-harder", source="template paper, figure of majority",
+        statement="Majority over longer strings has a higher loss at the same number of samples.",
         paper="n = 2048: 0.00 at length 2, 0.85 at 4",
-        rule="Loss at the longest minus loss at the shortest, plain model, largest n: reproduced if the interval over "
-        "seeds is above 0, not reproduced if below, else inconclusive.",
-        quantity="difference of losses", measure=measure_harder, judge=partial(above, bar=0),
+        how="Loss at the longest minus loss at the shortest, plain model, largest n, t interval over seeds",
+        rule=Above(0), fixed=extended("0.94 [0.70, 1.17] over three seeds", "three seeds"),
+        quantity="difference of losses", measure=measure_harder,
         needs=(f"majority {PLAIN}", f"majority {BOTH}"),
     ),
 )  # fmt: skip

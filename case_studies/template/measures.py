@@ -12,8 +12,8 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 
-from case_studies.frame.claims import t_interval
 from case_studies.frame.evidence import Evidence, ModelSpec
+from case_studies.frame.intervals import proportion, t_interval
 from case_studies.frame.template_models import SCALES
 from interp.core.randomness import derived_generator
 from interp.evaluation.evaluate import score_batch
@@ -109,6 +109,19 @@ def by(rows: Iterable[Scored], key: Callable[[Scored], Key]) -> dict[Key, list[S
 def by_n(rows: Iterable[Scored]) -> dict[int, list[Scored]]:
     """Group models by the number of training strings."""
     return by(rows, lambda row: row.n)
+
+
+def mean_accuracy(rows: Sequence[Scored]) -> tuple[float, float, float]:
+    """Mean accuracy over models of one kind with its t interval, cut at 0 and 1."""
+    shares = np.array([row.accuracy for row in rows])
+    mean, low, high = t_interval(shares, resolution=1 / min(row.total for row in rows))
+    return mean, max(low, 0.0), min(high, 1.0)
+
+
+def exact_interval(row: Scored) -> str:
+    """The exact 95 % interval of one model's accuracy over its test strings, as text."""
+    _, low, high = proportion(row.right, row.total)
+    return f"[{low:.3f}, {high:.3f}]"
 
 
 def best_rate(rows: Iterable[Scored], key: Callable[[Scored], Key]) -> list[Scored]:

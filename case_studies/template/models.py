@@ -1,6 +1,7 @@
 """Models of the template study: groups by training strings, learning rate, width and seed, at each size."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from case_studies.frame.evidence import ModelSpec, Size, seeded
@@ -20,7 +21,6 @@ from interp.training.configs import config_for
 
 COPY_RATE = 100.0
 """Learning rate of b in the copying model, relative to the rest: only b can generalise to unseen symbols there."""
-COPY_SEEDS = 3
 NETWORKS = {
     "one-hot": "one_hot",
     "one-hot and equality": "one_hot_and_equality",
@@ -38,29 +38,51 @@ SWEEPS: dict[str, tuple[str, Sequence[Any]]] = {
 SWEEP_RATES = (1e-3, 3e-3)
 RATE_SWEEP = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 TEMPLATE_COUNTS = (2, 4, 8, 15)
+TEMPLATE_DRAWS = 10
+"""Draws of random templates for each count."""
+RECURRENT = ("RNN", "LSTM")
+FEW, MANY = 1024, 8192
+"""Training strings of recurrent networks: where only transformers have a loss below one half in the paper, and where
+all have."""
+RECURRENT_STEPS = 2000
+"""Steps of recurrent networks at size standard: four times those of transformers, since a step is cheap."""
+PAIRS, PAIRS_FEW, PAIRS_MANY = f"aabb-abab {PLAIN}", 128, 1024
+SYMBOLIC_N = 8192
+"""Training strings of programs that print symbols at which the claims are judged."""
+
+PSYCHOMETRIC = {"distribution-of-three": 16384, "match-to-sample": 16384, "matrix-reasoning": 4096}
+"""Psychometric tasks of the paper's Appendix, with their training strings; one whose answers are symbols costs more."""
+PSYCHOMETRIC_STEPS = 1000
+"""Steps on psychometric tasks at size standard: twice those of tasks of two templates."""
+
+
+def between(variant: str) -> str:
+    """The group of a variant's models on aba against abb between the doublings of n."""
+    return f"aba-abb {variant}, between doublings"
 
 
 def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     """Every group of models at a size; empty where the size does not train the group."""
-    scale, quick = SCALES[size], size == "quick"
+    scale = SCALES[size]
     found = {
         f"aba-abb {PLAIN}": template_models(size, "aba_abb", scale.grid),
         f"aba-abb {A}": template_models(size, "aba_abb", scale.grid, A),
-        f"aba-abb {B}": template_models(size, "aba_abb", () if quick else scale.grid, B, seeds=scale.fewer_seeds),
+        f"aba-abb {B}": template_models(size, "aba_abb", scale.grid, B, seeds=scale.b_seeds),
         f"aba-abb {MIMETIC}": template_models(size, "aba_abb", scale.mimetic, MIMETIC),
         "aba-abb other rates": template_models(size, "aba_abb", scale.controlled, rates=scale.rates),
     }
+    for variant, seeds in ((PLAIN, scale.seeds), (A, scale.seeds), (B, scale.b_seeds)):
+        found[between(variant)] = template_models(size, "aba_abb", scale.between, variant, seeds=seeds)
     for variant in (PLAIN, A):
         found[f"same-different {variant}"] = template_models(size, "same_different", scale.same_different, variant)
         found[f"programs {variant}"] = template_models(size, "programs", scale.programs, variant)
     for variant in (PLAIN, BOTH):
-        seeds = scale.seeds if quick else scale.fewer_seeds
         found[f"majority {variant}"] = [
             spec
             for length in LENGTHS[size]
-            for spec in template_models(size, majority(length), scale.majority, variant, seeds=seeds)
+            for spec in template_models(size, majority(length), scale.majority, variant, seeds=scale.majority_seeds)
         ]
-    return found | _copying(size) | _networks(size) | _sweeps(size)
+    return found | _copying(size) | _networks(size) | _sweeps(size) | _recurrent(size) | _further_tasks(size)
 
 
 def _copying(size: Size) -> dict[str, list[ModelSpec]]:
@@ -75,7 +97,7 @@ def _copying(size: Size) -> dict[str, list[ModelSpec]]:
                 task = Template(templates="copy", train=n)
                 config = config_for(task, "template_copy", d_model=width, vo_identity=with_b)
                 settings = template_settings(size, n, learning_rate=1e-3, vo_identity_rate=times)
-                found += seeded(task, config, settings, COPY_SEEDS)
+                found += seeded(task, config, settings, scale.copy_seeds)
         return found
 
     return {
@@ -95,7 +117,7 @@ def _networks(size: Size) -> dict[str, list[ModelSpec]]:
             task = Template(templates="aba_abb", train=n)
             config = config_for(task, "fully_connected", inputs=inputs)
             settings = template_settings(size, n, learning_rate=1e-3)
-            found[f"network {name}"] += seeded(task, config, settings, SCALES[size].fewer_seeds)
+            found[f"network {name}"] += seeded(task, config, settings, SCALES[size].network_seeds)
     return found
 
 
@@ -116,9 +138,44 @@ def _sweeps(size: Size) -> dict[str, list[ModelSpec]]:
     found["random templates"] = [
         spec
         for count in TEMPLATE_COUNTS
-        for draw in range(3)
+        for draw in range(TEMPLATE_DRAWS)
         for spec in template_models(
             size, random_templates(count, length=5, n_wildcards=4, seed=draw), [SWEEP_N], seeds=1
         )
     ]
+    return found
+
+
+def _recurrent(size: Size) -> dict[str, list[ModelSpec]]:
+    """Recurrent networks on aba against abb, by cell."""
+    found: dict[str, list[ModelSpec]] = {f"recurrent {cell}": [] for cell in RECURRENT}
+    if size == "quick":
+        return found
+    for cell in RECURRENT:
+        for n in SCALES[size].grid if size == "paper" else (FEW, MANY):
+            task = Template(templates="aba_abb", train=n)
+            steps = {} if size == "paper" else {"steps": RECURRENT_STEPS}
+            settings = replace(template_settings(size, n, eval_every=100), **steps)
+            config = config_for(task, cell.lower())
+            found[f"recurrent {cell}"] += seeded(task, config, settings, SCALES[size].network_seeds)
+    return found
+
+
+def _further_tasks(size: Size) -> dict[str, list[ModelSpec]]:
+    """Transformers on aabb against abab, on programs that print symbols, and on psychometric tasks."""
+    symbolic = {variant: f"symbolic programs {variant}" for variant in (PLAIN, BOTH)}
+    psychometric = {name: f"psychometric {name}" for name in PSYCHOMETRIC}
+    if size == "quick":
+        return {name: [] for name in (PAIRS, *symbolic.values(), *psychometric.values())}
+    paper = size == "paper"
+    pairs = SCALES[size].grid[:10] if paper else (PAIRS_FEW, PAIRS_MANY)
+    found = {PAIRS: template_models(size, "aabb_abab", pairs)}
+    for variant, name in symbolic.items():
+        ns = (512, 2048, SYMBOLIC_N, 32768) if paper else (SYMBOLIC_N,)
+        found[name] = template_models(size, "symbolic_programs", ns, variant, seeds=SCALES[size].fewer_seeds)
+    for name, group in psychometric.items():
+        templates, ns = name.replace("-", "_"), [PSYCHOMETRIC[name]]
+        specs = template_models(size, templates, ns, BOTH, seeds=SCALES[size].fewer_seeds)
+        steps = {} if paper else {"steps": PSYCHOMETRIC_STEPS, "eval_every": 50}
+        found[group] = [replace(spec, settings=replace(spec.settings, **steps)) for spec in specs]
     return found

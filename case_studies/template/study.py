@@ -1,7 +1,21 @@
 """The template study: `interp reproduce template`."""
 
+from pathlib import Path
+
 from case_studies.frame.study import Study
-from case_studies.template import copying, efficiency, kernel, networks, reading, sweeps
+from case_studies.template import (
+    answers,
+    copying,
+    curves,
+    efficiency,
+    gradients,
+    heads,
+    kernel,
+    kernel_rates,
+    networks,
+    reading,
+    sweeps,
+)
 from case_studies.template.models import groups
 
 STUDY = Study(
@@ -10,16 +24,22 @@ STUDY = Study(
     lead=(
         "The template paper (arXiv:2310.09753) trains models on strings labelled by which symbols are equal, and tests "
         "them on unseen symbols. Transformers generalise, fully connected networks on one-hot inputs do not, and one "
-        "scalar per head saves samples. Each claim has a rule that was written before the run, and its result on "
-        "models that a small machine can train."
+        "scalar per head saves samples. Each claim says when its rule was fixed, and has its result on models that a "
+        "small machine can train. Theorems are numbered as in version 1 of the paper."
     ),
     claims=(
         *efficiency.CLAIMS,
         *copying.CLAIMS,
+        *gradients.CLAIMS,
         *networks.CLAIMS,
         *kernel.CLAIMS,
+        *kernel_rates.CLAIMS,
+        *heads.CLAIMS,
         *reading.CLAIMS,
         *sweeps.CLAIMS,
+        *curves.CLAIMS,
+        *answers.CLAIMS,
     ),
     groups=groups,
+    shipped=Path(__file__).parent / "results",
 )

@@ -12,11 +12,11 @@
 # ---
 
 # %% [markdown]
-# # A transformer that follows a chain of reasoning
+# # LEGO: a chain of reasoning
 #
-# Each clause of a LEGO sentence defines a variable by an operation on another variable; clauses are shuffled. We train
-# a small transformer on chains of three, probe its residual stream layer by layer, and verify the probes by
-# interventions.
+# Each clause of a LEGO sentence defines a variable by an operation on another variable; clauses are shuffled. We
+# train a small transformer on chains of three, probe its residual stream layer by layer, and verify the probes by
+# interventions. [LEGO](../lego.md) describes the task and the study.
 
 # %%
 import torch
@@ -41,12 +41,12 @@ batch.labels
 # ## Train
 #
 # Heads 0 and 1 of every layer are first trained towards a local and an association pattern (`association="mimic"`);
-# without mimicking, this schedule learns only the first variables. Training takes about twenty seconds.
+# without mimicking, this schedule learns only the first variables. `verify` tests every hook point.
 
 # %%
-model = Transformer(interp.config_for(task), seed=0)
+model = Transformer(interp.config_for(task, n_layers=3, n_heads=2, d_model=48), seed=0)
 print(verify(model))
-settings = interp.TrainSettings(curriculum=((2, 80), (3, 420)), association="mimic")
+settings = interp.TrainSettings(steps=250, batch_size=64, learning_rate=2e-3, association="mimic", n_eval=200)
 run = interp.train(model, task, settings, seed=0)
 print(run)
 run.plot()
@@ -61,7 +61,7 @@ print(tested)
 # One linear probe per layer and variable, with its control task and the accuracy on an untrained model.
 
 # %%
-probes = interp.probe(run.model, task, verify=True)
+probes = interp.probe(run.model, task, n_train=2000, n_test=1000, verify=True)
 print(probes)
 probes.plot()
 
@@ -77,3 +77,9 @@ for layer in range(run.model.cfg.n_layers):
     logits = run.model.run_with_hooks(held_out.tokens, fwd_hooks=[hook])
     right = task.score(logits_at_targets(logits, held_out), held_out).right
     print(f"association head of layer {layer} ablated:", [round(float(value), 3) for value in right.mean(0)])
+
+# %% [markdown]
+# `interp.audit` makes this for every head, with several ablations, intervals and a verdict:
+
+# %%
+print(interp.audit(run.model, task))

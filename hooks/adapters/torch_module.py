@@ -14,8 +14,10 @@ from hooks.adapters.bridge import BridgeModel, from_bridge
 from hooks.adapters.bridge.accepted import Foreign
 from hooks.adapters.torch_attention import LinearAttention, MultiheadAttention
 from hooks.modules import HookPoint
+from hooks.modules.arguments import checks_types
 
 
+@checks_types
 def from_module(
     module: nn.Module,
     *,

@@ -20,6 +20,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from hooks.modules.arguments import checks_types
+
 Hook = Callable[..., Tensor]
 
 _HEAD_AXIS = {
@@ -141,6 +143,7 @@ class Pattern(HeadReplacement):
         return (self.replace(clean.pattern, layer) @ clean.v.transpose(1, 2)).transpose(1, 2)
 
 
+@checks_types
 def patch(
     source: Float[Tensor, "batch ..."], *, head: int | None = None, positions: Int[Tensor, " n"] | None = None
 ) -> Hook:
@@ -149,7 +152,11 @@ def patch(
     Args:
         source: Activation of the other run, of the same shape.
         head: The head to patch; if None, the whole activation.
-        positions: Positions to patch (axis 1, so not for scores or patterns); if None, all.
+        positions: Positions to patch (axis 1); if None, all. Scores and patterns are refused: they have an axis of
+            queries and one of keys. Patch `hook_z` at these positions instead.
+
+    Returns:
+        The hook. It raises ValueError for a source of another shape, and for positions of scores or patterns.
     """
 
     def replace(activation: Tensor, layer: int | None) -> Tensor:
@@ -163,7 +170,14 @@ def patch(
         mixed[:, positions] = source[:, positions]
         return mixed
 
-    return _hook(replace, head)
+    def hook(activation: Tensor, hook: Any) -> Tensor:
+        if positions is not None and hook.name.endswith(("hook_pattern", "hook_attn_scores")):
+            raise ValueError(f"positions cannot be patched at {hook.name}, which has queries and keys; use hook_z.")
+        return edit(activation, hook)
+
+    edit = _hook(replace, head)
+    hook.head = head  # pyright: ignore[reportFunctionMemberAccess]
+    return hook
 
 
 def _hook(replace: Callable[[Tensor, int | None], Tensor], head: int | None) -> Hook:

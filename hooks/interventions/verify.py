@@ -8,6 +8,7 @@ from torch import Tensor
 
 from hooks.model.stack import TransformerStack
 from hooks.modules import hook_tables
+from hooks.modules.arguments import checks_types
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,7 @@ class VerifyReport:
         return "not verified: " + "; ".join(self.failures)
 
 
+@checks_types
 @torch.no_grad()
 def verify(model: TransformerStack, *, seed: int = 0) -> VerifyReport:
     """Edit every hook point in turn, and check that it fires once and affects the logits.

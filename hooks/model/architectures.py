@@ -2,20 +2,24 @@
 
 from typing import Any
 
+from hooks.model.baseline import Baseline
 from hooks.model.config import TransformerConfig
 from hooks.model.encoder import Encoder, EncoderConfig
 from hooks.model.fully_connected import FullyConnected, FullyConnectedConfig
+from hooks.model.recurrent import Recurrent, RecurrentConfig
 from hooks.model.stack import TransformerStack
 from hooks.model.transformer import Transformer
 
-Config = TransformerConfig | FullyConnectedConfig
-Model = TransformerStack | FullyConnected
+Config = TransformerConfig | FullyConnectedConfig | RecurrentConfig
+Model = TransformerStack | Baseline
 
 
 def make_model(cfg: Config, *, seed: int = 0) -> Any:
     """An untrained model of the class that the config belongs to."""
     if isinstance(cfg, FullyConnectedConfig):
         return FullyConnected(cfg, seed=seed)
+    if isinstance(cfg, RecurrentConfig):
+        return Recurrent(cfg, seed=seed)
     return Encoder(cfg, seed=seed) if isinstance(cfg, EncoderConfig) else Transformer(cfg, seed=seed)
 
 
@@ -30,8 +34,9 @@ def config_from_dict(values: dict[str, Any]) -> Config:
         return TransformerConfig.from_dict({name: value for name, value in values.items() if name != "architecture"})
     if architecture == "encoder":
         return EncoderConfig.from_dict(values)
-    if architecture != "fully_connected":
-        raise ValueError(
-            f"the config is of a {architecture!r}; this unmyopic knows transformer, encoder and fully_connected."
-        )
-    return FullyConnectedConfig.from_dict(values)
+    for one in (FullyConnectedConfig, RecurrentConfig):
+        if architecture == one.architecture:
+            return one.from_dict(values)
+    raise ValueError(
+        f"the config is of a {architecture!r}; this unmyopic knows transformer, encoder, fully_connected and recurrent."
+    )

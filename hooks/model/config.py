@@ -7,7 +7,8 @@ from typing import Any, Literal
 from hooks.hardcoded.head_patterns import HeadPattern, Pathways, check_patterns
 from hooks.model.embeddings import BracketStates
 from hooks.model.lens import LensConfig
-from hooks.modules.basic import check_choice
+from hooks.modules.arguments import check_field_types
+from hooks.modules.checks import check_choice, check_fields
 
 Block = Literal["pre_ln", "post_ln", "dyck", "minimal", "bare", "extended", "no_norm"]
 Attention = Literal["causal", "bidirectional"]
@@ -76,9 +77,9 @@ class TransformerConfig(LensConfig):
     """Hard-coded heads: one row for all layers or one row per layer, each with one entry per head; or `Pathways`, the
     same mixture in every layer. Empty: every head is learned."""
     qk_identity: bool = False
-    """Adds a_h * x x^T to the scores of head h (template paper, a I on W_K W_Q^T)."""
+    """Adds a_h * x x^T to the scores of head h (template paper, a I on W_Q W_K^T)."""
     vo_identity: bool = False
-    """Adds b_h * A_h x to the output of head h (template paper, b I on W_V W_O^T)."""
+    """Adds b_h * A_h x to the output of head h (template paper, b I on W_V W_O)."""
     init: Initialisation = "fan_in"
     """`fan_in`: N(0, 1/fan_in), embeddings N(0, 0.5^2). `normal`: N(0, 0.02^2). `gpt2`: `normal`, with the
     two projections into the residual stream divided by sqrt(2 n_layers). `template`: uniform within 1/sqrt(fan_in)
@@ -89,9 +90,10 @@ class TransformerConfig(LensConfig):
     version: int = field(default=1, init=False, repr=False)
 
     def __post_init__(self):
-        for name in ("d_vocab", "d_model", "n_heads", "n_layers", "n_ctx"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        check_field_types(self)
+        check_fields(self, "d_vocab", "d_model", "n_heads", "n_layers", "n_ctx", whole=True, low=1)
+        check_fields(self, "d_head", "d_vocab_out", "d_mlp", whole=True, low=0)
+        check_fields(self, "attn_scale", "embedding_std", "layer_norm_eps", low=0)
         for name, choices in _CHOICES.items():
             check_choice(name, getattr(self, name), choices)
         _ = self.block_class  # raises if there is none
@@ -100,8 +102,6 @@ class TransformerConfig(LensConfig):
                 f"n_heads is {self.n_heads}, which does not divide d_model {self.d_model}; "
                 f"choose another number of heads or set d_head."
             )
-        if min(self.d_head, self.d_vocab_out, self.d_mlp or 0, self.attn_scale, self.embedding_std) < 0:
-            raise ValueError("d_head, d_vocab_out, d_mlp, attn_scale and embedding_std must not be negative.")
         derived: dict[str, Any] = {
             "d_vocab_out": self.d_vocab_out or self.d_vocab,
             "d_head": self.d_head or self.d_model // self.n_heads,

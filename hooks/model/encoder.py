@@ -13,7 +13,7 @@ from hooks.model.config import Block, Initialisation, TransformerConfig
 from hooks.model.embeddings import TokenEmbedding
 from hooks.model.stack import TransformerStack
 from hooks.modules import HookPoint, Identity, LayerNorm, Linear, Module, NormSites
-from hooks.modules.basic import check_choice
+from hooks.modules.checks import check_choice
 
 Head = Literal["masked_lm", "linear", "none"]
 

@@ -1,35 +1,32 @@
 """Fully connected networks on strings, the baselines of the template paper: one-hot inputs, equalities, embeddings."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hooks.model.hook_names import CheckedHooks
-from hooks.modules import HookPoint, Linear, LinearWeights, Module, check_ids
-from hooks.modules.basic import check_choice
+from hooks.model.baseline import Baseline, BaselineConfig
+from hooks.modules import HookPoint, Linear, LinearWeights, check_ids
+from hooks.modules.arguments import check_field_types
+from hooks.modules.checks import check_choice, check_fields
 
 Inputs = Literal["one_hot", "one_hot_and_equality", "shared_embedding"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FullyConnectedConfig:
+class FullyConnectedConfig(BaselineConfig):
     """Settings of a `hooks.FullyConnected`.
+
+    `n_ctx` is the length of the strings; no other length is accepted.
 
     Raises:
         ValueError: a size below one, or unknown inputs.
     """
 
-    d_vocab: int
-    """Number of token ids the model reads."""
-    n_ctx: int
-    """Length of the strings; no other length is accepted."""
-    d_vocab_out: int = 1
-    """Number of outputs."""
     inputs: Inputs = "one_hot"
     """`one_hot`: one column for each token at each position. `one_hot_and_equality`: also which positions hold equal
     tokens (X X^T). `shared_embedding`: one learned vector per token, the same at all positions."""
@@ -40,16 +37,14 @@ class FullyConnectedConfig:
     d_embed: int = 64
     """Width of a shared embedding."""
 
+    architecture: ClassVar[str] = "fully_connected"
+    kind: ClassVar[str] = "fully connected network"
     attention = "bidirectional"
     """Every output depends on the whole string, as in a bidirectional transformer."""
-    n_layers = 0
-    n_heads = 0
-    head_patterns = ()
 
     def __post_init__(self):
-        for name in ("d_vocab", "n_ctx", "d_vocab_out", "width", "depth", "d_embed"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        check_field_types(self)
+        check_fields(self, "d_vocab", "n_ctx", "d_vocab_out", "width", "depth", "d_embed", whole=True, low=1)
         check_choice("inputs", self.inputs, Inputs)
 
     @property
@@ -57,25 +52,8 @@ class FullyConnectedConfig:
         """Hidden width."""
         return self.width
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {"architecture": "fully_connected", **asdict(self)}
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "FullyConnectedConfig":
-        """Settings from `to_dict`.
-
-        Raises:
-            ValueError: a field this version does not know.
-        """
-        values = {name: value for name, value in values.items() if name != "architecture"}
-        unknown = set(values) - set(cls.__dataclass_fields__)
-        if unknown:
-            raise ValueError(f"the config has unknown fields {sorted(unknown)}; was it written by a newer unmyopic?")
-        return cls(**values)
-
-
-class FullyConnected(Module, CheckedHooks):
+class FullyConnected(Baseline):
     """A multi-layer perceptron on a string of tokens, with the same output at every position.
 
     `model(tokens)` gives (batch, pos, d_vocab_out), like a transformer, and is trained and scored in the same way. Hook
@@ -92,7 +70,7 @@ class FullyConnected(Module, CheckedHooks):
     def __init__(self, cfg: FullyConnectedConfig, *, seed: int = 0):
         super().__init__()
         self.cfg = cfg
-        self.tokenizer: Any = None
+        self.tokenizer = None
         generator = torch.Generator().manual_seed(seed)
         widths = [cfg.width] * (cfg.depth - 1) + [cfg.d_vocab_out]
         fan_in = cfg.n_ctx * (cfg.d_embed if cfg.inputs == "shared_embedding" else cfg.d_vocab)
@@ -112,10 +90,6 @@ class FullyConnected(Module, CheckedHooks):
         self.later = nn.ModuleList(later)
         self.hook_pre = nn.ModuleList(HookPoint() for _ in later)  # (batch, width)
         self.setup()
-
-    def identity_scalars(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        """No scalars of a I and b I: the network has no attention."""
-        return [], []
 
     def forward(
         self, tokens: Int[Tensor, "batch pos"], attention_mask: None = None, *, depth: None = None

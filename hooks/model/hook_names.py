@@ -10,27 +10,46 @@ from transformer_lens.HookedRootModule import HookedRootModule
 
 from hooks.model.optional_points import SETTERS
 from hooks.modules import HookPoint
+from hooks.modules.locks import ModelLock, one_thread
 
 Name = str | Callable[[str], bool]
 """A hook name, or a condition on hook names."""
 
 
 class CheckedHooks(HookedRootModule):
-    """TransformerLens's `hooks`, `add_hook` and `run_with_cache`; unknown names and ignored edits raise ValueError."""
+    """TransformerLens's `hooks`, `add_hook` and `run_with_cache`; unknown names and ignored edits raise ValueError.
+
+    One thread at a time runs a model: others wait while it computes, and while hooks are attached by `hooks`.
+    """
 
     cfg: Any
 
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._lock = ModelLock()
+
+    @property
+    def lock(self) -> ModelLock:
+        """The lock that forward passes and verbs hold; re-entrant."""
+        return self._lock
+
+    @one_thread
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the forward pass, when no other thread uses the model."""
+        return super().__call__(*args, **kwargs)
+
     @contextmanager
     def hooks(self, fwd_hooks: Iterable = (), bwd_hooks: Iterable = (), *args: Any, **kwargs: Any):
-        """TransformerLens's `hooks`.
+        """TransformerLens's `hooks`; no other thread runs the model within the block.
 
         Raises:
             ValueError: an unknown hook name (with the nearest ones), or an edit this model would ignore.
+            RuntimeError: another thread has used the model for ten minutes.
         """
         fwd_hooks, bwd_hooks = list(fwd_hooks), list(bwd_hooks)
         for name, hook in fwd_hooks + bwd_hooks:
             self._check_hook(name, hook)
-        with super().hooks(fwd_hooks, bwd_hooks, *args, **kwargs) as model:
+        with self.lock, super().hooks(fwd_hooks, bwd_hooks, *args, **kwargs) as model:
             yield model
 
     def add_hook(self, name: Name, hook: Callable, *args: Any, **kwargs: Any) -> None:
@@ -38,6 +57,7 @@ class CheckedHooks(HookedRootModule):
         self._check_hook(name, hook)
         super().add_hook(name, hook, *args, **kwargs)
 
+    @one_thread
     def run_with_cache(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, *args: Any, names_filter: Any = None, remove_batch_dim: bool = False, **kwargs: Any
     ):

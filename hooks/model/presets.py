@@ -123,7 +123,8 @@ def template(**sizes: Any) -> TransformerConfig:
 def template_copy(**sizes: Any) -> TransformerConfig:
     """The template paper's copying model: one layer of attention only, read out by the embedding.
 
-    Embeddings are N(0, 1/d_model). For b I add `vo_identity=True`. Source: arXiv:2310.09753 Section 6.
+    Embeddings are N(0, 1/d_model). For b I add `vo_identity=True`. Source: arXiv:2310.09753, the model of
+    its theorems on copying.
     """
     width = sizes.get("d_model", 128)
     base = {"d_model": width, "n_heads": 8, "d_head": 32, "d_mlp": 0, "n_layers": 1, "tied_embedding": True}

@@ -24,6 +24,7 @@ from hooks.modules import (
     allowed_keys,
     take,
 )
+from hooks.modules.locks import one_thread
 
 
 class TransformerStack(LensModel, OptionalPoints, Module, CheckedHooks):
@@ -97,6 +98,7 @@ class TransformerStack(LensModel, OptionalPoints, Module, CheckedHooks):
         attention = [block.attention for block in self.stored_blocks]
         return [one.a for one in attention if one.a is not None], [one.b for one in attention if one.b is not None]
 
+    @one_thread
     def resume(
         self,
         resid: Float[Tensor, "batch pos d_model"],

@@ -1,6 +1,6 @@
 """Building blocks of every model: modules, hook points, affine maps, LayerNorm, and rows of tables and tensors."""
 
-from typing import Any, NoReturn, get_args
+from typing import Any, NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -205,16 +205,6 @@ def look_up(table: Tensor, ids: Int[Tensor, "*batch pos"], name: str, limit: str
     except IndexError:
         check_ids(ids, len(table), name, limit)
         raise
-
-
-def check_choice(name: str, value: object, options: Any) -> None:
-    """Check that an argument is one of the options of a `Literal` type.
-
-    Raises:
-        ValueError: an unknown option (lists the known ones).
-    """
-    if value not in get_args(options):
-        raise ValueError(f"{name} is {value!r}; choose one of {', '.join(get_args(options))}.")
 
 
 def check_ids(ids: Int[Tensor, "*batch pos"], size: int, name: str, limit: str) -> None:

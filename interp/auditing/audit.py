@@ -7,7 +7,8 @@ from typing import Any, Literal
 import numpy as np
 
 from hooks.interventions.ablation_engine import Head, Net
-from interp.auditing.evidence import Evidence, planned_looks
+from hooks.modules.arguments import checks_types
+from interp.auditing.evidence import Evidence, planned_looks, share_of_look
 from interp.auditing.experiments import INTERVENTIONS, Effects, HeadExperiments
 from interp.auditing.records import Cost, HeadVerdict, SetCost
 from interp.auditing.result import AuditResult
@@ -16,19 +17,24 @@ from interp.auditing.verdicts import (
     CANCELLING,
     JUDGED,
     NEEDED_IN,
+    SHARES,
     TOGETHER,
     Judged,
     JudgedOutcomes,
     PValues,
+    corrections,
     judge,
     judged_outcomes,
     set_findings,
 )
+from interp.core.activations import chunks
+from interp.core.evaluation_mode import in_evaluation_mode
+from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.statistics import check_level
 from interp.core.verbs import AnyModel, prepare_model, visible_keys
 from interp.heads.classify import HeadPatterns, classify_heads
-from interp.heads.kinds import relations_of
+from interp.heads.kinds import kinds_of, related_keys, sequences_at_once
 from interp.heads.methods import REMOVALS
 from interp.tasks.base import Batch, Task
 from interp.tasks.check import check_task
@@ -37,6 +43,8 @@ SEARCHED = 4
 """Sets of heads are searched for on a separate batch, smaller by this factor."""
 
 
+@checks_types
+@in_evaluation_mode
 def audit(
     model: AnyModel,
     task: Task,
@@ -65,7 +73,7 @@ def audit(
             sequences, then double the number for the undecided heads until all are decided or `limit` is reached; the
             level is that of all looks together.
         limit: Largest number of sequences with `n="enough"`.
-        alpha: Level of all verdicts of an audit together (Holm), and of labels.
+        alpha: Level of all verdicts of an audit together (Bonferroni), and of labels.
         outcomes: Names of the outcomes that count; if None, all of the task's. Verdicts are based on those on which the
             model is far enough above chance for n sequences.
         at_chance: Accept a model that is not above chance, for which few verdicts are possible.
@@ -81,17 +89,21 @@ def audit(
     model = prepare_model(model, "audit", task)
     check_level(alpha)
     looks = planned_looks(n, limit)
-    experiments, judged_by = _first_look(model, task, looks, outcomes, alpha=alpha, at_chance=at_chance, seed=seed)
-    patterns = classify_heads(model, task, n=len(experiments.batch), alpha=alpha, seed=seed)
-    labels = {head: patterns.label[head[0]][head[1]] for head in experiments.heads}
-    labels = {head: label for head, label in labels.items() if label in patterns.kinds}
-    found = _Audit(labels, judged_by, alpha=alpha, n_looks=len(looks))
-    found.look(experiments)
-    for size in looks:
-        done = len(found.evidence.total)
-        if size > done and found.undecided():
-            batch = task.sample(size - done, generator=derived_generator(seed, "audit", size), split="test")
-            found.look_again(HeadExperiments(model, task, batch, seed, first=done))
+    with Count("auditing heads", 2 + len(looks)) as count:
+        experiments, judged_by = _first_look(model, task, looks, outcomes, alpha=alpha, at_chance=at_chance, seed=seed)
+        count.one()
+        patterns = classify_heads(model, task, n=len(experiments.batch), alpha=alpha, seed=seed)
+        labels = {head: patterns.label[head[0]][head[1]] for head in experiments.heads}
+        labels = {head: label for head, label in labels.items() if label in patterns.kinds}
+        count.one()
+        found = _Audit(labels, judged_by, alpha=alpha, looks=looks)
+        found.look(experiments)
+        for size in looks:
+            done = len(found.evidence.total)
+            if size > done and found.undecided():
+                batch = task.sample(size - done, generator=derived_generator(seed, "audit", size), split="test")
+                found.look_again(HeadExperiments(model, task, batch, seed, first=done))
+            count.one()
     return AuditResult(
         heads=found.verdicts(patterns),
         kinds=patterns.kinds,
@@ -119,7 +131,8 @@ def _first_look(
         batch = task.sample(size, generator=derived_generator(seed, "audit"), split="test")
         _check_relations(model, task, batch)
         experiments = HeadExperiments(model, task, batch, seed)
-        options = {"alpha": alpha / len(looks), "n_tests": 2 * len(JUDGED) * len(experiments.heads)}
+        factor = len(experiments.heads) / SHARES["needed"]
+        options = {"alpha": alpha * share_of_look(size, looks), "factor": factor}
         score, last = experiments.score(), size == looks[-1]
         judged_by = judged_outcomes(score, task, outcomes, **options, at_chance=at_chance or not last)
         if last or not judged_by.too_few:
@@ -134,7 +147,7 @@ class _Audit:
     labels: Mapping[Head, str]
     judged_by: JudgedOutcomes
     alpha: float
-    n_looks: int
+    looks: Sequence[int]
     evidence: Evidence = field(init=False)
     sets: HeadSets = field(init=False)
     heads: list[Head] = field(init=False)
@@ -144,7 +157,7 @@ class _Audit:
     def look(self, experiments: HeadExperiments) -> None:
         """Measure every head, search for sets of heads on other sequences, and measure those."""
         model, task, seed, by = experiments.model, experiments.task, experiments.seed, self.judged_by
-        self.heads, self.evidence = experiments.heads, Evidence(by.threshold, self.n_looks)
+        self.heads = experiments.heads
         negligible = np.full(len(task.outcomes), np.inf)
         negligible[by.places] = by.threshold / 2
         effects = experiments.effects(self.labels, negligible=negligible)
@@ -159,7 +172,10 @@ class _Audit:
         needed = {head: bool((lost[at, by.places] > by.threshold).any()) for at, head in enumerate(self.heads)}
         searching = HeadExperiments(model, task, batch, seed, keep=True)
         self.sets = find_sets(searching, needed, by.places, by.threshold)
-        self._add(experiments, effects, range(len(self._pairs)), range(len(self.sets.cancelling)))
+        n_pairs, n_cancelling = len(self._pairs), len(self.sets.cancelling)
+        factors = corrections(len(self.heads), len(self.labels), n_pairs + n_cancelling)
+        self.evidence = Evidence(by.threshold, self.looks, factors)
+        self._add(experiments, effects, range(n_pairs), range(n_cancelling))
 
     def look_again(self, experiments: HeadExperiments) -> None:
         """Measure the undecided heads, and the undecided sets that may decide one, on further sequences."""
@@ -270,13 +286,17 @@ def _decided(cost: Cost, alpha: float) -> bool | None:
 
 def _check_relations(model: Net, task: Task, batch: Batch) -> None:
     """Check that the task has a relation which attention of the model can follow."""
-    relations = relations_of(task, batch)
-    if not relations:
+    kinds = kinds_of(task, batch)
+    if not kinds:
         raise ValueError("this task has none of the registered kinds; register one with interp.heads.register_kind.")
-    allowed = visible_keys(model, batch.tokens, batch.attention_mask)
-    if not any((related & allowed).any() for related in relations.values()):
+
+    def reaches(part: Batch) -> bool:
+        allowed = visible_keys(model, part.tokens, part.attention_mask)
+        return bool((related_keys(task, part, kinds) & allowed[:, None]).any())
+
+    if not any(reaches(part) for part in chunks(batch, sequences_at_once(batch))):
         raise ValueError(
-            f"none of the task's relations ({', '.join(relations)}) reaches a key that is visible to the model, whose "
+            f"none of the task's relations ({', '.join(kinds)}) reaches a key that is visible to the model, whose "
             f"attention is {model.cfg.attention}. Register one with interp.heads.register_kind."
         )
 

@@ -20,7 +20,7 @@ Pool = Mapping[tuple[str, int], Float[Tensor, "draw head width"]]
 
 def values_at_related_keys(
     parts: Iterable[tuple[Batch, slice, AblationEngine]],
-    related: Mapping[str, Bool[Tensor, "sample query key"]],
+    read: Mapping[str, Bool[Tensor, "sample key"]],
     labels: Mapping[Head, str],
     *,
     seed: int,
@@ -29,15 +29,15 @@ def values_at_related_keys(
 
     Args:
         parts: Parts of the reference sequences, each with its rows and a clean run.
-        related: Related keys of each query of these sequences, for every kind that is a label.
+        read: Keys of these sequences that are related to some query, for every kind that is a label.
         labels: Kind that each head is labelled with.
         seed: Decides which keys are taken if there are more than `LARGEST`.
     """
     chosen = {}
     for kind in sorted(set(labels.values())):
-        places = related[kind].any(1).nonzero()
+        places = read[kind].nonzero()
         order = torch.randperm(len(places), generator=derived_generator(seed, "related keys", kind))
-        chosen[kind] = torch.zeros_like(related[kind].any(1))
+        chosen[kind] = torch.zeros_like(read[kind])
         chosen[kind][tuple(places[order[:LARGEST]].T)] = True
     found: dict[tuple[str, int], list[Tensor]] = {}
     for _, rows, engine in parts:

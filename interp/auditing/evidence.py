@@ -11,6 +11,8 @@ from interp.core.statistics import drop_interval
 
 FIRST_LOOK = 256
 """Sequences of the first look, with `n="enough"`; every further look doubles their number."""
+LAST_LOOK = 0.9
+"""Share of the level that the last of several looks gets: heads that are decided before have p values far below it."""
 MORE = tuple(1.25**power for power in range(1, 26))
 """Factors, up to about 260, by which the number of sequences is multiplied to find how many would decide a head."""
 
@@ -35,19 +37,30 @@ def planned_looks(n: int | str, limit: int) -> list[int]:
     return [n]
 
 
+def share_of_look(size: int, looks: Sequence[int]) -> float:
+    """Share of the level of a planned look: `LAST_LOOK` for the last of several, equal parts of the rest for others."""
+    if len(looks) == 1:
+        return 1.0
+    return LAST_LOOK if size == looks[-1] else (1 - LAST_LOOK) / (len(looks) - 1)
+
+
 @dataclass
 class Evidence:
     """Effects of every intervention, sequence by sequence, and the p values after each look at them.
 
-    A p value is the smallest over the looks so far, times the number of planned looks, corrected for all tests (Holm).
-    It holds at whatever look the audit stops, since the error of all looks together is at most the sum of theirs.
+    A p value is the smallest over the looks so far, each divided by the share of the level that the look gets, times
+    the factor of its intervention (`corrections`). It holds at whatever look the audit stops, since the error of all
+    looks together is at most the sum of theirs.
 
-    Source: Lan & DeMets 1983 (alpha spending, here an equal share for each look); Ye, Li, Liu & Yao 2013 (Holm's
-    procedure over several looks).
+    Source: Lan & DeMets 1983 (alpha spending; here with fixed shares, which hold however the looks depend on each
+    other).
     """
 
     threshold: Float[np.ndarray, " outcome"]
-    n_looks: int
+    looks: Sequence[int]
+    """Planned numbers of sequences."""
+    factors: Mapping[str, float]
+    """By intervention: what its p values are multiplied by."""
     drop: dict[str, Float[np.ndarray, "sample head outcome"]] = field(default_factory=dict)
     """Right answers lost; NaN where an intervention was not tried."""
     total: Float[np.ndarray, "sample outcome"] = field(default_factory=lambda: np.empty((0, 0)))
@@ -64,19 +77,19 @@ class Evidence:
             self.drop = {name: np.concatenate([self.drop[name], values]) for name, values in drop.items()}
             self.total = np.concatenate([self.total, total])
         now = raw_p_values(self._tested(), self.total, self.threshold)
-        self._p = (self._p or now.unknown()).smallest(now, self.n_looks)
+        self._p = (self._p or now.unknown()).smallest(now, 1 / share_of_look(len(self.total), self.looks))
 
     @property
     def p(self) -> PValues:
         """Corrected p values so far."""
         assert self._p is not None
-        return self._p.corrected()
+        return self._p.corrected(self.factors)
 
     def p_after(self, times: float) -> PValues:
         """Corrected p values after this many times the sequences, if all are like those so far."""
         assert self._p is not None
         more = raw_p_values(self._tested(), self.total, self.threshold, times=times)
-        return self._p.smallest(more, self.n_looks).corrected()
+        return self._p.smallest(more, 1 / share_of_look(self.looks[-1], self.looks)).corrected(self.factors)
 
     def _tested(self) -> dict[str, Float[np.ndarray, "sample head outcome"]]:
         return {name: self.drop[name] for name in (*JUDGED, NEEDED_IN, CANCELLING)}

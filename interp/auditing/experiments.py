@@ -6,14 +6,15 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hooks.interventions.ablation_engine import AblationEngine, Head, Net, every_head
 from interp.auditing.contents import Pool, other_read, random_numbers, values_at_related_keys
 from interp.auditing.patterns import LABEL_PATTERNS, PATTERNS, new_patterns, usual_tokens
 from interp.core.activations import chunks
-from interp.heads.kinds import relations_of
+from interp.core.progress import counted
+from interp.heads.kinds import kinds_of, related_keys, relations_by_rows, sequences_at_once
 from interp.heads.methods import REMOVALS, ReplacementOf, reference_batch, replacements
 from interp.tasks.base import Batch, Score, Task
 
@@ -75,7 +76,9 @@ class HeadExperiments:
         missing = {head: kind for head, kind in labels.items() if (kind, head[0]) not in self._values}
         if missing:
             batch = reference_batch(self.task, self.seed)
-            related = relations_of(self.task, batch, sorted(set(missing.values())))
+            kinds = kinds_of(self.task, batch, sorted(set(missing.values())))
+            read = [related_keys(self.task, part, kinds).any(2) for part in chunks(batch, sequences_at_once(batch))]
+            related = dict(zip(kinds, torch.cat(read).unbind(1), strict=True))
             parts = HeadExperiments(self.model, self.task, batch, self.seed).parts()
             self._values |= values_at_related_keys(parts, related, missing, seed=self.seed)
         return self._values
@@ -88,9 +91,13 @@ class HeadExperiments:
     def _kept(self) -> list[tuple[Batch, slice, AblationEngine]]:
         return list(self._run())
 
+    @property
+    def _part_size(self) -> int:
+        return max(1, TOKENS_PER_CHUNK // self.batch.tokens.shape[1])
+
     def _run(self) -> Iterator[tuple[Batch, slice, AblationEngine]]:
         self.model.eval()
-        size = max(1, TOKENS_PER_CHUNK // self.batch.tokens.shape[1])
+        size = self._part_size
         for index, part in enumerate(chunks(self.batch, size)):
             rows = slice(index * size, index * size + len(part))
             engine = AblationEngine(self.model, part.tokens, read_at=part.target_positions, **part.model_inputs())
@@ -134,16 +141,15 @@ class HeadExperiments:
     ) -> tuple[dict[str, Float[np.ndarray, "sample head outcome"]], Float[np.ndarray, "sample outcome"]]:
         """Right answers lost under each of these interventions, and answers scored."""
         kinds = sorted(set(labels.values()))
-        related = relations_of(self.task, self.batch, kinds) if kinds else {}
-        n_tokens = int(self.batch.tokens.max()) + 1
-        usual = {kind: usual_tokens(self.batch.tokens, relation, n_tokens) for kind, relation in related.items()}
+        usual, related = self._usual_tokens(kinds), relations_by_rows(self.task, self.batch, kinds)
         n_outcomes = len(self.task.outcomes)
         drop = {name: np.full((len(self.batch), len(self.heads), n_outcomes), np.nan) for name in names}
         total = np.empty((len(self.batch), n_outcomes))
-        for part, rows, engine in self.parts():
+        n_parts = -(-len(self.batch) // self._part_size)
+        for part, rows, engine in counted("replacing heads", self.parts(), total=n_parts):
             clean = self.task.score(engine.logits, part)
             right, total[rows] = clean.right.double(), clean.total.double().numpy()
-            here = {kind: relation[rows] for kind, relation in related.items()}
+            here = dict(zip(kinds, related(rows).unbind(1), strict=True))
             changes = new_patterns(
                 self.model, part, here, labels, usual=usual, seed=self.seed, first=self.first + rows.start
             )
@@ -156,6 +162,17 @@ class HeadExperiments:
                     after = self.task.score(logits, part).right.double()
                     drop[name][rows, self.heads.index(head)] = (right - after).numpy()
         return drop, total
+
+    def _usual_tokens(self, kinds: Sequence[str]) -> dict[str, Bool[Tensor, "query token"]]:
+        """Tokens at related keys of each query in the whole batch, for each kind."""
+        pos, n_tokens = self.batch.tokens.shape[1], int(self.batch.tokens.max()) + 1
+        found = {kind: torch.zeros(pos, n_tokens, dtype=torch.bool) for kind in kinds}
+        if kinds:
+            kinds_of(self.task, self.batch, kinds)  # raises an error if the whole batch lacks a relation
+        for part in chunks(self.batch, sequences_at_once(self.batch)):
+            for kind, relation in zip(kinds, related_keys(self.task, part, kinds).unbind(1), strict=True):
+                found[kind] |= usual_tokens(part.tokens, relation, n_tokens)
+        return found
 
     def removed(self, sets: Sequence[Sequence[Head]]) -> Float[np.ndarray, "sample set outcome"]:
         """Right answers lost when all heads of a set are replaced by their means, for each set."""

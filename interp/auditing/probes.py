@@ -10,13 +10,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks.interventions.ablation_engine import Net
+from hooks.modules.arguments import checks_types
 from interp.auditing.verdicts import SHARE
-from interp.core.activations import residuals_at_targets
+from interp.core.activations import residual_blocks
+from interp.core.evaluation_mode import in_evaluation_mode
+from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.results import Result, count_range
 from interp.core.statistics import check_level, drop_interval, drop_tests, holm
 from interp.core.verbs import AnyModel, prepare_model
-from interp.probing.interchange import Directions, class_directions, edited_answers
+from interp.probing.interchange import Directions, DirectionSums, edited_answers
 from interp.probing.probe import ProbeResult, omitted_text, probe
 from interp.tasks.base import Batch, Task
 
@@ -123,6 +126,8 @@ class ProbeAudit(Result):
         return "\n".join([*lines, foot + omitted_text(self.omitted)])
 
 
+@checks_types
+@in_evaluation_mode
 def audit_probe(
     model: AnyModel,
     task: Task,
@@ -157,7 +162,18 @@ def audit_probe(
     if n_test < 32:
         raise ValueError(f"n_test is {n_test}; at least 32 examples are needed for a verdict.")
     check_level(alpha)
-    read = probe(model, task, label=label, n_train=n_train, n_test=n_test, seed=seed)
+    with Count("auditing probes", 2) as count:
+        read = probe(model, task, label=label, n_train=n_train, n_test=n_test, seed=seed)
+        count.one()
+        audited = _audited(model, task, read, n_train=n_train, n_test=n_test, alpha=alpha, seed=seed)
+        count.one()
+    return audited
+
+
+def _audited(
+    model: Net, task: Task, read: ProbeResult, *, n_train: int, n_test: int, alpha: float, seed: int
+) -> ProbeAudit:
+    """The audit of probes that were fitted on the same examples."""
     columns = [task.targets.index(name) for name in read.targets]
     fitting = task.sample(n_train, generator=derived_generator(seed, "probe fit"), split="validation")
     testing = task.sample(n_test, generator=derived_generator(seed, "probe test"), split="test")
@@ -167,8 +183,11 @@ def audit_probe(
     baseline = np.maximum(np.maximum(read.shuffled, read.control), read.untrained)
     readable = _readable(read, baseline)
     tested = readable[1] > alpha
-    found = class_directions(residuals_at_targets(model, fitting)[:, columns], labels[0], present, n_classes)
-    directions = {(layer, columns[index]): cell for (layer, index), cell in found.items() if tested[layer, index]}
+    sums = DirectionSums(labels[0], present, n_classes)
+    for rows, streams in residual_blocks(model, fitting, columns):
+        sums.add(rows, streams)
+    found = sums.directions().items()
+    directions = {(layer, columns[index]): cell for (layer, index), cell in found if tested[layer, index]}
     changed = _changed(model, task, testing, labels[1], directions, columns, seed=seed)
     tests = {
         name: drop_tests(values[..., 0], values[..., 1], np.array(SHARE), read.n_scored)

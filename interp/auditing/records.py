@@ -20,9 +20,9 @@ class Cost:
     high: tuple[float, ...]
     """Bounds of its 95 % interval; exact, so wider than zero where nothing was lost."""
     p_matters: float | None = None
-    """p value (Holm) of "no outcome loses more than its threshold"; None if no verdict depends on the intervention."""
+    """p value (Bonferroni) of "no outcome loses more than its threshold"; None if no verdict depends on it."""
     p_harmless: float | None = None
-    """p value (Holm) of "some outcome loses more than its threshold"."""
+    """p value (Bonferroni) of "some outcome loses more than its threshold"."""
     n: int
     """Number of sequences."""
 

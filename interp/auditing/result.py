@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from hooks.interventions.ablation_engine import Head
 from interp.auditing.records import Cost, HeadVerdict, SetCost
-from interp.auditing.sentences import name_of, sentence
+from interp.auditing.sentences import name_of, sentence, summary
 from interp.auditing.verdicts import JUDGED, VERDICTS
 from interp.core.results import Result, count_range
 from interp.heads.methods import REMOVALS
@@ -100,6 +100,10 @@ class AuditResult(Result):
             sentence(head, outcomes=self.outcomes, threshold=self.threshold, alpha=self.alpha) for head in self.heads
         )
 
+    def summary(self) -> str:
+        """The verdicts in one sentence: how many heads do what they look like, and how many do not."""
+        return summary([head.verdict for head in self.heads])
+
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per head: verdict, label, scores, and the cost of every intervention on its worst outcome."""
         import pandas as pd
@@ -176,7 +180,7 @@ class AuditResult(Result):
         counted = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name])
         judged = ", ".join(f"{name} {clean:.2f}" for name, clean in zip(self.outcomes, self.clean, strict=True))
         foot = [
-            f"{counted}; {self.counted()} sequences, level {self.alpha:g} (Holm{looks})",
+            f"{counted}; {self.counted()} sequences, level {self.alpha:g} (Bonferroni{looks})",
             f"judged by accuracy on {judged}; needed means a loss of more than "
             f"{', '.join(dict.fromkeys(f'{value:.2f}' for value in self.threshold))}",
         ]

@@ -86,6 +86,24 @@ def sentence(
     return f"{name_of(head.place)} {look}{rest}{_otherwise(head, costs)}{_more(head)}."
 
 
+SUMMARY = {
+    "faithful": ("does what it looks like", "do what they look like"),
+    "misleading": ("looks meaningful but does not act as it looks", "look meaningful but do not act as they look"),
+    "hidden": ("is needed but looks like no known kind", "are needed but look like no known kind"),
+    "redundant": ("is needed only if others are removed too", "are needed only if others are removed too"),
+    "idle": ("does nothing that counts", "do nothing that counts"),
+    "undecided": ("is undecided", "are undecided"),
+}
+"""What a verdict means, of one head and of several."""
+
+
+def summary(verdicts: Sequence[str]) -> str:
+    """All verdicts in one sentence."""
+    counts = [(name, list(verdicts).count(name)) for name in SUMMARY]
+    parts = [f"{count} {SUMMARY[name][count > 1]}" for name, count in counts if count]
+    return f"{len(verdicts)} head{'s' * (len(verdicts) != 1)}: {', '.join(parts)}."
+
+
 def _otherwise(head: HeadVerdict, costs: dict[str, str]) -> str:
     """The replacements of a head's output under which it is needed although it is not under the mean, or reversed."""
     mean = head.needed.get("mean")

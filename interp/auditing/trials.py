@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from hooks.interventions.ablation_engine import Head
+from interp.core.progress import counted
 from interp.core.statistics import drop_tests
 from interp.tasks.base import Score
 
@@ -110,8 +111,8 @@ class Trials:
     def run(self, sets: Iterable[frozenset[Head]]) -> None:
         """Remove each set that was not removed before."""
         new = [some for some in dict.fromkeys(sets) if some and some not in self.loss]
-        for start in range(0, len(new), TRIED_AT_ONCE):
-            part = new[start : start + TRIED_AT_ONCE]
+        parts = [new[start : start + TRIED_AT_ONCE] for start in range(0, len(new), TRIED_AT_ONCE)]
+        for part in counted("removing sets of heads", parts, total=len(parts)):
             self._record(part, self._removed([tuple(sorted(some)) for some in part]))
 
     def harmless(self, some: frozenset[Head]) -> bool:

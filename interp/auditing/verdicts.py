@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from hooks.interventions.ablation_engine import Head
-from interp.core.statistics import drop_tests, holm
+from interp.core.statistics import drop_tests
 from interp.tasks.base import Score, Task
 
 Verdict = Literal["faithful", "misleading", "hidden", "idle", "redundant", "undecided"]
@@ -40,7 +40,7 @@ class JudgedOutcomes:
 
 
 def judged_outcomes(
-    score: Score, task: Task, wanted: Sequence[str] | None, *, n_tests: int, alpha: float, at_chance: bool
+    score: Score, task: Task, wanted: Sequence[str] | None, *, factor: float, alpha: float, at_chance: bool
 ) -> JudgedOutcomes:
     """Select the outcomes on which the model is above chance by enough to detect a loss of a fifth of it.
 
@@ -48,7 +48,7 @@ def judged_outcomes(
         score: Score of the model on each sequence.
         task: Gives the outcomes and their chance level.
         wanted: Names to choose from; if None, all.
-        n_tests: Number of tests in the family.
+        factor: Factor of the p values that decide whether a head is needed.
         alpha: Level of the family.
         at_chance: Accept a model that is not above chance on any outcome.
 
@@ -67,7 +67,7 @@ def judged_outcomes(
     p_guessing, _ = drop_tests(right, total, chance)
     above_chance = (p_guessing * len(chosen) <= alpha) & (total.sum(0) > 0)
     threshold = SHARE * np.maximum(clean - chance, 1e-9)
-    least = np.array([sequences_needed(n_tests, alpha, float(one)) for one in threshold])
+    least = np.array([sequences_needed(factor, alpha, float(one)) for one in threshold])
     needed = np.ceil(least * n / np.maximum(scored, 1)).astype(int)  # more if not every sequence has the outcome
     enough = above_chance & (n >= needed)
     warnings, names = [], np.array(task.outcomes)[chosen]
@@ -113,28 +113,45 @@ def _in_words(chance: Float[np.ndarray, " outcome"]) -> str:
     return ", ".join(f"{one:.2f}" if one >= 0.01 else f"{one:.1g}" for one in dict.fromkeys(chance.tolist()))
 
 
-def sequences_needed(n_tests: int, alpha: float, threshold: float) -> int:
+def sequences_needed(factor: float, alpha: float, threshold: float) -> int:
     """Number of sequences, one answer each, needed to call a head harmless if not a single answer is lost."""
-    return int(np.ceil(np.log(alpha / n_tests) / np.log1p(-threshold)))
+    return int(np.ceil(np.log(alpha / factor) / np.log1p(-threshold)))
+
+
+SHARES = {"needed": 0.5, "pattern": 0.25, "sets": 0.25}
+"""Share of the level that each question gets: whether a head is needed, which decides every verdict; what its other
+interventions cost; and what its sets cost."""
+ON_ALL = ("zero", "resample", "uniform")
+"""Interventions other than the mean that are tried on all heads; the rest of `JUDGED` is tried on readable heads."""
+
+
+def corrections(n_heads: int, n_readable: int, n_sets: int) -> dict[str, float]:
+    """Factor by which the p values of each intervention are multiplied, so that the level is that of a whole audit.
+
+    Of an intervention on a head or set, either "it costs more than the threshold" or "it does not" is false, so that
+    each has one true hypothesis to reject by mistake, not two (the partitioning principle, Finner & Strassburger 2002):
+    Bonferroni over interventions, with a share of the level for each question.
+    """
+    n_pattern = len(ON_ALL) * n_heads + (len(JUDGED) - 1 - len(ON_ALL)) * n_readable
+    factors = dict.fromkeys(JUDGED, n_pattern / SHARES["pattern"]) | {"mean": n_heads / SHARES["needed"]}
+    return factors | dict.fromkeys((NEEDED_IN, CANCELLING), n_sets / SHARES["sets"])
 
 
 @dataclass(frozen=True)
 class PValues:
-    """p values of one family of tests, corrected for all of it (Holm). NaN where an intervention was not tried."""
+    """p values of tests on heads and sets. NaN where an intervention was not tried."""
 
     matters: Mapping[str, Float[np.ndarray, " head"]]
     """By intervention: p value of "every outcome loses at most its threshold"."""
     harmless: Mapping[str, Float[np.ndarray, " head"]]
-    """By intervention: p value of "some outcome loses at least its threshold"."""
+    """By intervention: p value of "some outcome loses more than its threshold"."""
 
-    def corrected(self) -> "PValues":
-        """These p values, corrected as one family (Holm)."""
-        raw = {(kind, name): values for kind in KINDS for name, values in getattr(self, kind).items()}
-        family = np.concatenate(list(raw.values()))
-        corrected = np.full(family.shape, np.nan)
-        corrected[np.isfinite(family)] = holm(family[np.isfinite(family)])
-        by_key = dict(zip(raw, np.split(corrected, np.cumsum([len(one) for one in raw.values()])[:-1]), strict=True))
-        return PValues(*({name: by_key[kind, name] for name in getattr(self, kind)} for kind in KINDS))
+    def corrected(self, factors: Mapping[str, float]) -> "PValues":
+        """These p values times the factor of their intervention, at most 1."""
+        return PValues(*(
+            {name: np.minimum(factors[name] * values, 1) for name, values in getattr(self, kind).items()}
+            for kind in KINDS
+        ))  # fmt: skip
 
     def unknown(self) -> "PValues":
         """The same tests, none of them done."""
@@ -142,7 +159,7 @@ class PValues:
             {name: np.full_like(values, np.nan) for name, values in getattr(self, kind).items()} for kind in KINDS
         ))  # fmt: skip
 
-    def smallest(self, other: "PValues", factor: int) -> "PValues":
+    def smallest(self, other: "PValues", factor: float) -> "PValues":
         """The smaller of these and `factor` times the others; NaN only where both are."""
         return PValues(*(
             {name: np.fmin(mine[name], np.minimum(factor * values, 1)) for name, values in theirs.items()}

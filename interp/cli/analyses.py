@@ -58,10 +58,11 @@ def heads(
         raise ValueError("--method is how heads are ablated; add --ablate, or omit it.")
     trained = TrainingRun.load(run)
     task = trained.task
+    ablation = {}
+    if ablate:  # first, because it checks the method
+        ablation["ablation"] = ablate_heads(trained.model, task, method=method or "zero", seed=seed)
     patterns = classify_heads(trained.model, task, seed=seed)
-    results: dict[str, Any] = {"patterns": patterns}
-    if ablate:
-        results["ablation"] = ablate_heads(trained.model, task, method=method or "zero", seed=seed)
+    results: dict[str, Any] = {"patterns": patterns, **ablation}
     if page is not None:
         show_attention(trained.model, task, examples=3, patterns=patterns, viewer="canvas", seed=seed).save(page)
     return _output(results, page)
@@ -85,6 +86,7 @@ def audit(
     """Check whether each head does what its pattern suggests: faithful, misleading, hidden, idle, or redundant."""
     from interp.auditing.audit import audit as audit_model
     from interp.auditing.probes import audit_probe
+    from interp.core.identity import page_identity
     from interp.reporting.report import report as write_report
     from interp.training.run import TrainingRun
 
@@ -96,7 +98,9 @@ def audit(
     if out is not None:
         results["heads"].save(out)
     if page is not None:
-        write_report(list(results.values()), page, title="Is the reading true?")
+        seeds = f"{trained.manifest['seed']} (training), {seed} (analysis)"
+        identity = page_identity(trained.model, trained.task, seed=seeds)
+        write_report(list(results.values()), page, title="Is the reading true?", identity=identity)
     return _output(results, page)
 
 
@@ -110,25 +114,28 @@ def report(
 ) -> Output:
     """Write a self-contained HTML report of a trained model."""
     from interp.auditing.audit import audit as audit_model
+    from interp.auditing.show import show_heads
+    from interp.core.progress import Count
     from interp.heads.ablate import ablate_heads
     from interp.heads.classify import classify_heads
-    from interp.heads.show import show_attention
     from interp.probing.probe import probe as probe_model
     from interp.reporting.report import report_run
     from interp.training.run import TrainingRun
 
     trained = TrainingRun.load(run)
-    task = trained.task
-    patterns = classify_heads(trained.model, task)
-    label = task.answer_label if verify else None
-    results = [
-        probe_model(trained.model, task, label=label, verify=label is not None),
-        patterns,
-        show_attention(trained.model, task, examples=3, patterns=patterns, viewer="canvas"),
-        ablate_heads(trained.model, task),
-        audit_model(trained.model, task, at_chance=True),
-    ]
-    page, tested = report_run(trained, task, out or run / "report.html", results=results)
+    task, model, label = trained.task, trained.model, trained.task.answer_label if verify else None
+    with Count("report of a run", 5, work=12.0) as count:
+        probes = probe_model(model, task, label=label, verify=label is not None)
+        count.one(work=3.0)
+        audited = audit_model(model, task, at_chance=True)
+        count.one(work=5.0)
+        patterns = classify_heads(model, task)
+        count.one()
+        ablated = ablate_heads(model, task)
+        count.one()
+        results = [show_heads(model, task, audited, probes=probes), audited, probes, patterns, ablated]
+        page, tested = report_run(trained, task, out or run / "report.html", results=results)
+        count.one(work=2.0)
     return Output(text=f"report: {page}", values={"page": str(page), "evaluation": tested["model"].to_dict()})
 
 

@@ -9,15 +9,15 @@ import typer
 
 from interp.cli.analyses import audit, heads, probe, report
 from interp.cli.known import tasks
-from interp.cli.output import Fresh, Json, Output, Seed, run_command
+from interp.cli.output import Commands, Fresh, Json, Output, Seed, run_command
 from interp.cli.reproduce import reproduce
 from interp.cli.train import train_app
 
-app = typer.Typer(name="interp", no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(name="interp", cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted."""
+    """Run the command line. Exit codes: 0 done, 1 failed, 2 usage, 3 a check differs, 130 interrupted."""
     raise SystemExit(run_command(app, sys.argv[1:]))
 
 
@@ -41,15 +41,20 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the models and the report.")] = Path("runs/demo"),
     seed: Seed = 0,
     fresh: Fresh = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Analyse a model that is shipped with the package; train nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> Output:
-    """Train a model to follow chains of reasoning, probe it, and write a report."""
-    from interp.cli.demo import run_demo
+    """Train a model to follow chains of reasoning, probe and audit it, and write a report."""
+    from interp.cli.demo import SHIPPED, run_demo, run_quick_demo
 
-    page = run_demo(out, seed=seed, fresh=fresh)
-    files = {"model": out / "model", "control": out / "control", "probes": out / "probes.json"}
-    values = {name: str(path) for name, path in {"page": page, **files, "heads": out / "heads.json"}.items()}
-    return Output(text=f"report: {page}", values=values)
+    if quick and fresh:
+        raise ValueError("--quick trains nothing; omit --fresh.")
+    page = run_quick_demo(out, seed=seed) if quick else run_demo(out, seed=seed, fresh=fresh)
+    models = {"model": SHIPPED} if quick else {"model": out / "model", "control": out / "control"}
+    files = {"page": page, **models, **{name: out / f"{name}.json" for name in ("probes", "heads", "audit")}}
+    return Output(text=f"report: {page}", values={name: str(path) for name, path in files.items()})
 
 
 for _command in (probe, heads, audit, report, reproduce, tasks):

@@ -2,18 +2,26 @@
 
 import json
 import math
+import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+from hooks.extras import MissingExtra
+
+DONE, FAILED, USAGE, DIFFERS, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes."""
+RESUMED = ("demo", "train", "reproduce")
+"""Commands that resume what an interrupted one began."""
 UNUSABLE = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
 """Errors of a path that is missing or cannot be used."""
 
@@ -31,6 +39,26 @@ class Output:
     """For readers."""
     values: Mapping[str, Any]
     """The same as plain values, for `--json`."""
+    code: int = DONE
+    """The exit code."""
+
+
+class Stopped(Exception):
+    """A command that Ctrl-C or SIGTERM stopped: where, and what resumes it."""
+
+
+class Commands(TyperGroup):
+    """Commands that report where they stopped when they are interrupted."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            where = "; ".join(getattr(error, "__notes__", ()))
+            resumed = ctx.invoked_subcommand in RESUMED
+            then = "The same command resumes it." if resumed else "Nothing was written; run it again."
+            raise Stopped(f"interrupted{': ' * bool(where)}{where}. {then}") from None
 
 
 def run_command(app: Callable[..., Any], arguments: Sequence[str]) -> int:
@@ -47,7 +75,7 @@ def run_command(app: Callable[..., Any], arguments: Sequence[str]) -> int:
         The exit code.
     """
     as_json = "--json" in arguments
-    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+    with _sigterm_as_interrupt(), redirect_stdout(sys.stderr) if as_json else nullcontext():
         code, output, error = _attempt(app, arguments)
     if error:
         print(f"error: {error}", file=sys.stderr)
@@ -58,6 +86,19 @@ def run_command(app: Callable[..., Any], arguments: Sequence[str]) -> int:
         document = {"command": words[0], "result": output.values}
         print(json.dumps(_finite(document), allow_nan=False) if as_json else output.text)
     return code
+
+
+@contextmanager
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Handle SIGTERM like Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():  # others cannot handle signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
@@ -72,12 +113,22 @@ def _attempt(app: Callable[..., Any], arguments: Sequence[str]) -> tuple[int, Ou
         result = app(list(arguments), prog_name="interp", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED, None, "interrupted."
+    except Stopped as stopped:
+        return INTERRUPTED, None, str(stopped)
     except OSError as error:
         return USAGE if isinstance(error, UNUSABLE) else FAILED, None, _text(error)
     except ValueError as error:
         from interp.training.train import Diverged
 
         return FAILED if isinstance(error, Diverged) else USAGE, None, _text(error)
+    except MissingExtra as error:
+        return USAGE, None, str(error)
+    except TypeError as error:  # a value of the wrong kind, from the command line or a file
+        from hooks.files import shortened
+
+        if os.environ.get("INTERP_DEBUG"):
+            traceback.print_exc()
+        return FAILED, None, f"TypeError: {shortened(str(error))} Set INTERP_DEBUG=1 for the traceback."
     except Exception as error:
         if hasattr(error, "format_message"):  # typer's errors of usage, whose class is not public
             return USAGE, None, _usage(error)
@@ -85,7 +136,7 @@ def _attempt(app: Callable[..., Any], arguments: Sequence[str]) -> tuple[int, Ou
         return FAILED, None, f"{type(error).__name__}: {error}"
     if result == INTERRUPTED:  # typer's answer to Ctrl-C
         return INTERRUPTED, None, "interrupted."
-    return DONE, result if isinstance(result, Output) else None, ""
+    return (result.code, result, "") if isinstance(result, Output) else (DONE, None, "")
 
 
 def _text(error: Exception) -> str:

@@ -134,13 +134,13 @@ def _make_task(task_class: Any, options: dict[str, Any]) -> Any:
 
 
 def _make_config(task: Any, family: str | None, model: Options, given: dict[str, Any]) -> Any:
-    from interp.training.configs import config_for
+    from interp.training.configs import BASELINES, config_for
 
     sizes = {**model.preset, **given}
-    if (family or task.default_family) != "fully_connected":
+    if (kind := BASELINES.get(family or task.default_family)) is None:
         return config_for(task, family, **task.command_line_sizes(family, sizes))
     if wrong := [model.option(name) for name in given if name != "d_model"]:
-        raise ValueError(f"a fully connected network has no {', '.join(wrong)}; of the model's options, give --width.")
+        raise ValueError(f"a {kind} network has no {', '.join(wrong)}; of the model's options, give --width.")
     return config_for(task, family, **({"width": sizes["d_model"]} if "d_model" in sizes else {}))
 
 
@@ -161,12 +161,10 @@ def _stages(text: str) -> tuple[tuple[int, int], ...]:
 
 def _train(task: Any, config: Any, settings: Any, folder: Path, *, seed: int, **options: Any) -> Output:
     from hooks import make_model
-    from interp.core.progress import TrainingProgress
     from interp.training.train import train
 
     model = make_model(config, seed=seed)
-    with TrainingProgress("model") as progress:
-        run = train(model, task, settings, seed=seed, folder=folder, on_record=progress, **options)
+    run = train(model, task, settings, seed=seed, folder=folder, **options)
     check = " --verify" if task.answer_label is not None else ""
     hint = f"\nnext: interp probe {folder}{check}, or interp report {folder}" if config.n_heads else ""
     return Output(

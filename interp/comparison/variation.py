@@ -11,9 +11,11 @@ from torch import Tensor
 
 from hooks import BridgeModel
 from hooks.interventions.ablation_engine import Net
+from hooks.modules.arguments import checks_types
 from interp.comparison.baselines import FLAT, NAMES, ONE_HOT, SHUFFLED, fixed_baselines, shuffled_distance
 from interp.comparison.distances import bootstrap_pairs, mean_over_pairs, pair_distances
-from interp.core.activations import patterns_on
+from interp.core.activations import chunks, patterns_on
+from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.results import Result
 from interp.core.statistics import bootstrap_mean
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+WEIGHTS = 2**24
+"""Most attention weights of all models, layers and heads in memory at the same time, if there are several examples."""
 SHOWN = (FLAT, SHUFFLED, ONE_HOT)
 """The baselines that are printed; the table has all of them."""
 
@@ -123,6 +127,8 @@ class VariationResult(Result):
         return "\n".join([*lines, foot])
 
 
+@checks_types
+@in_evaluation_mode
 def attention_variation(
     models: Sequence[AnyModel | TrainingRun],
     task: Task,
@@ -219,7 +225,7 @@ def _checked(models: Sequence[AnyModel | TrainingRun], task: Task) -> list[Net]:
                 f"models[{index}] is a {type(model).__name__}; pass a hooks.Transformer or a TrainingRun, or a "
                 f"TransformerLens bridge."
             )
-        net = prepare_model(model, "attention_variation")
+        net = prepare_model(model, "attention_variation", task)
         nets.append(net)
         one = id(net.bridge if isinstance(net, BridgeModel) else net)
         if first.setdefault(one, index) != index:
@@ -276,6 +282,13 @@ class _Reading:
 @torch.no_grad()
 def _read(models: list[Net], task: Task, batch: Batch) -> Iterator[_Reading]:
     """Compare the patterns of all models on each example."""
+    cfg, pos = models[0].cfg, batch.tokens.shape[1]
+    size = max(1, WEIGHTS // (len(models) * cfg.n_layers * cfg.n_heads * pos**2))
+    for part in chunks(batch, size):
+        yield from _read_part(models, task, part)
+
+
+def _read_part(models: list[Net], task: Task, batch: Batch) -> Iterator[_Reading]:
     tokens, mask = batch.tokens, batch.attention_mask
     real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
     n_keys = visible_keys(models[0], tokens, mask).sum(-1) * real

@@ -14,6 +14,8 @@ from interp.tasks.base import Batch, logits_at_targets
 
 CHUNK = 512
 """Examples per forward pass."""
+BLOCK = 8 * CHUNK
+"""Examples whose residual streams at the targets are in memory at the same time where statistics are collected."""
 SHORT = 64
 """Sequence length above which fewer examples are run per forward pass."""
 
@@ -32,12 +34,13 @@ def residual_names(model: Any) -> list[str]:
 def at_targets(model: Any, batch: Batch, names: Sequence[str], **inputs: Any) -> list[Float[Tensor, "batch target d"]]:
     """Activations of some hook points at each target position, from one pass that stores nothing else.
 
-    They are zero where an example does not have the target.
+    They are zero where an example does not have the target, and in float32 if the model is in half precision.
     """
     found: dict[str, Tensor] = {}
 
     def read(activation: Tensor) -> Tensor:
         at = logits_at_targets(activation, batch)
+        at = at.float() if at.dtype in (torch.float16, torch.bfloat16) else at  # which torch cannot factorise
         return at if batch.target_mask is None else at.masked_fill(~batch.target_mask[..., None], 0)
 
     stored = storing(names, found, read=read)
@@ -47,25 +50,49 @@ def at_targets(model: Any, batch: Batch, names: Sequence[str], **inputs: Any) ->
 
 
 @torch.no_grad()
-def residuals_at_targets(model: Any, batch: Batch) -> Float[Tensor, "layer target batch d_model"]:
+def residuals_at_targets(model: Any, batch: Batch, *, first: int = 0) -> Float[Tensor, "layer target batch d_model"]:
     """Residual stream at each target position, on the CPU; layer 0 is the output of the embedding.
+
+    Args:
+        model: Model to read.
+        batch: Examples.
+        first: Number of examples in earlier batches, for the error.
 
     Raises:
         ValueError: a value that is not finite, with its location.
     """
     names = residual_names(model)
-    parts = []
-    for part in chunks(batch, CHUNK):
+    activations = torch.empty(0)
+    for start, part in enumerate(chunks(batch, CHUNK)):
         streams = at_targets(model, part.to(device_of(model)), names)
-        parts.append(torch.stack([stream.transpose(0, 1) for stream in streams]).cpu())
-    activations = torch.cat(parts, 2)
+        if not start:
+            n_targets, width = streams[0].shape[1:]
+            activations = torch.empty(len(names), n_targets, len(batch), width, dtype=streams[0].dtype)
+        for layer, stream in enumerate(streams):
+            activations[layer, :, start * CHUNK : start * CHUNK + len(part)] = stream.transpose(0, 1)
     if not activations.isfinite().all():
         layer, target, sample, _ = (~activations.isfinite()).nonzero()[0].tolist()
         raise ValueError(
-            f"activations has a value that is not finite, first at layer {layer}, target {target}, sample {sample}. "
+            f"activations has a value that is not finite, first at layer {layer}, target {target}, sample "
+            f"{first + sample}. "
             f"Did training diverge? Check the model's weights."
         )
     return activations
+
+
+def residual_blocks(
+    model: Any, batch: Batch, targets: Sequence[int]
+) -> Iterator[tuple[slice, Float[Tensor, "layer target block d_model"]]]:
+    """Rows of the batch, and the residual streams of these examples at some of the targets, block by block.
+
+    Raises:
+        ValueError: an error of `residuals_at_targets`.
+    """
+    every = list(targets) == list(range(batch.labels.shape[1]))
+    for start in range(0, len(batch), BLOCK):
+        rows = slice(start, min(start + BLOCK, len(batch)))
+        streams = residuals_at_targets(model, batch.select(rows), first=start)
+        yield rows, streams if every else streams[:, list(targets)]
 
 
 def same_examples(*present: Bool[Tensor, "_ target"]) -> Iterator[tuple[Any, list[Any]]]:

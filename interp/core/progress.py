@@ -1,78 +1,157 @@
-"""Progress display: a bar in a terminal, occasional lines elsewhere."""
+"""Progress bars with the remaining time, on a terminal and in a notebook. Elsewhere nothing is shown."""
 
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from html import escape
 from typing import Any, TypeVar
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-LINES_PER_RUN = 6
-"""Lines per training run without a terminal."""
-EVERY = 15.0
-"""Seconds between lines of a count without a terminal."""
+Item = TypeVar("Item")
 AnyBar = TypeVar("AnyBar", bound="_Bar")  # not `Self`, which the shape checker cannot read
+_wanted: ContextVar[bool] = ContextVar("wanted", default=True)
+_outermost: ContextVar["_Bar | None"] = ContextVar("outermost", default=None)
+
+
+@contextmanager
+def progress(shown: bool) -> Iterator[None]:
+    """Show the progress of verbs in a `with` block, or do not: `with progress(False): ...`.
+
+    By default, verbs show a bar with the remaining time on a terminal and in a notebook, and nothing where the output
+    is a file or a pipe, nor in parallel processes.
+
+    Args:
+        shown: Whether to show bars.
+    """
+    before = _wanted.set(shown)
+    try:
+        yield
+    finally:
+        _wanted.reset(before)
 
 
 class _Bar:
-    """One progress bar, shown only in a terminal. Use as a context manager."""
+    """One progress bar. Use as a context manager; bars inside another one are lines below it."""
 
-    def __init__(self, name: str, total: int | None, *columns: ProgressColumn):
-        self.name = name
-        self.console = Console(highlight=False, soft_wrap=True)
-        shared = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self.bar = Progress(*shared, *columns, console=self.console)
-        self.task = self.bar.add_task(name, total=total, accuracy="")
+    counts = True
+    """Whether an interrupt says how far the count was."""
+
+    def __init__(self, name: str, total: int | None):
+        self.name, self.total, self.done = name, total, 0
 
     def __enter__(self: AnyBar) -> AnyBar:
-        if self.console.is_terminal:
-            self.bar.start()
+        outer = _outermost.get()
+        self.outer: _Bar = outer or self
+        if outer is None:
+            console = Console(highlight=False, soft_wrap=True)
+            texts = [TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[note]}")]
+            columns = (texts[0], BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), texts[1])
+            self.bar, self.notebook = Progress(*columns, console=console), None
+            self.on_terminal = _wanted.get() and console.is_terminal
+            self.set = _outermost.set(self)
+            if self.on_terminal:
+                self.bar.start()
+            elif _wanted.get() and console.is_jupyter:
+                from IPython.display import display
+
+                self.notebook: Any = display({"text/html": "", "text/plain": ""}, raw=True, display_id=True)
+        self.task = self.outer.bar.add_task(self.name, total=self.total, note="")
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self.console.is_terminal:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, KeyboardInterrupt) and self.counts:
+            error.add_note(f"{self.name} stopped after {self.done} of {self.total}")
+        if self.outer is not self:
+            self.outer.bar.remove_task(self.task)
+            return
+        _outermost.reset(self.set)
+        if self.on_terminal:
             self.bar.stop()
+
+    def show(self, done: int, note: str) -> None:
+        """Show how much is done, with a note."""
+        self.done = done
+        self.outer.bar.update(self.task, completed=done, total=self.total, note=note)
+        if self.outer.notebook is not None:
+            self.outer.notebook.update(_in_notebook(self.outer.bar), raw=True)
 
 
 class TrainingProgress(_Bar):
-    """Progress and accuracy of one training run. Pass it to `interp.train` as `on_record`."""
+    """Progress, remaining time and accuracy of one training run: call it with each metrics record."""
 
-    def __init__(self, name: str):
-        super().__init__(f"{name:<8}", None, TextColumn("{task.fields[accuracy]}"))
-        self.shown = 0
+    counts = False  # in evaluations: the training loop knows the step
+
+    def __init__(self, name: str = "training"):
+        super().__init__(name, None)
 
     def __call__(self, record: dict[str, Any]) -> None:
-        done, total = record["steps_done"], record["total"]
-        accuracy = "accuracy " + " ".join(f"{value:.2f}" for value in record["accuracy"])
-        self.bar.update(self.task, completed=done, total=total, accuracy=accuracy)
-        part = done * LINES_PER_RUN // total
-        if not self.console.is_terminal and part > self.shown:
-            self.shown = part
-            self.console.print(f"{self.name} {done:>6} of {total} steps, {record['seconds']:.0f} s, {accuracy}")
+        done, self.total = record["steps_done"], record["total"]
+        left = _left(record["seconds"], done, self.total)
+        accuracy = " ".join(f"{value:.2f}" for value in record["accuracy"])
+        self.show(done, f"{left}{', ' * bool(left)}accuracy {accuracy}")
 
 
 class Count(_Bar):
-    """The number of items done out of a total, with the remaining time. Call `one` after each item."""
+    """The number of items done out of a total, with the remaining time. Call `one` after each item.
 
-    def __init__(self, name: str, total: int):
-        super().__init__(name, total, TextColumn("about"), TimeRemainingColumn(), TextColumn("to go"))
-        self.total, self.done = total, 0
-        self.started = self.printed = time.monotonic()
+    Args:
+        name: What is counted.
+        total: Number of items.
+        work: Work of all items together in any unit, if they differ in length; default: 1 each.
+    """
 
-    def one(self, text: str = "") -> None:
-        """Count one more item; print `text`, if any, as a line."""
-        self.done += 1
-        self.bar.update(self.task, completed=self.done)
+    def __init__(self, name: str, total: int, *, work: float | None = None):
+        super().__init__(name, total)
+        self.items = total
+        self.work, self.worked = work if work is not None else float(total), 0.0
+        self.started = time.monotonic()
+
+    def one(self, text: str = "", *, work: float = 1.0) -> None:
+        """Count one more item of this much work; print `text`, if any, as a line, wherever the output goes."""
+        self.worked += work
+        left = _left(time.monotonic() - self.started, self.worked, self.work) if self.done + 1 < self.items else ""
+        self.show(self.done + 1, left)
         if text:
-            self.console.print(f"  {text}", markup=False)
-        now = time.monotonic()
-        if not self.console.is_terminal and not text and (self.done == self.total or now - self.printed > EVERY):
-            self.printed = now
-            self.console.print(f"  {self.name}: {self.done} of {self.total}, {now - self.started:.0f} s", markup=False)
+            place = "" if self.outer.on_terminal else f" ({self.done} of {self.total}{', ' * bool(left)}{left})"
+            self.outer.bar.console.print(f"  {text}{place}", markup=False)
+
+
+def counted(name: str, items: Iterable[Item], *, total: int) -> Iterator[Item]:
+    """Items one by one, with a `Count` of them.
+
+    Args:
+        name: What is counted.
+        items: Items to pass on.
+        total: Their number, at most.
+    """
+    with Count(name, total) as count:
+        for item in items:
+            yield item
+            count.one()
+
+
+def _left(seconds: float, done: int | float, total: int | float) -> str:
+    """The remaining time as text: seconds, minutes or hours; empty if all is done."""
+    if not 0 < done < total:
+        return ""
+    left = seconds * (total - done) / done
+    if left <= 90:
+        return f"about {left:.0f} s to go"
+    return f"about {left / 60:.0f} min to go" if left < 5400 else f"about {left / 3600:.1f} h to go"
+
+
+def _in_notebook(bar: Progress) -> dict[str, str]:
+    """All bars of a display as HTML and as text."""
+    rows, lines = [], []
+    for task in bar.tasks:
+        what = f"{task.description} {task.completed:.0f} of {task.total or '?'}"
+        note = task.fields["note"]
+        rows.append(
+            f'<div><progress value="{task.completed:.0f}" max="{task.total or 1}" aria-label="{escape(what)}">'
+            f"</progress> {escape(what)} {escape(note)}</div>"
+        )
+        lines.append(f"{what} {note}".rstrip())
+    return {"text/html": "".join(rows), "text/plain": "\n".join(lines)}

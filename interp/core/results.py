@@ -1,15 +1,15 @@
 """Base class of results: saving and loading as JSON, and display in notebooks."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from jaxtyping import Int
 
-from hooks.atomic import write_json
+from hooks.files import Unreadable, read_json, reading, shortened, write_json
 
 if TYPE_CHECKING:
     import altair as alt
@@ -20,11 +20,28 @@ NOT_SAVED = {"saved": False}
 AnyResult = TypeVar("AnyResult", bound="Result")  # not `Self`, which the shape checker cannot read
 
 
+def plots_offline(plot: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Make the chart that a `plot` method returns one that is displayed and saved without a network."""
+
+    @wraps(plot)
+    def plot_offline(self: Any) -> Any:
+        from interp.view.offline import offline
+
+        return offline(plot(self))
+
+    return plot_offline
+
+
 class Result:
     """Base of the frozen result dataclasses. Fields are numbers, text, plain collections or arrays.
 
-    A field with the metadata `NOT_SAVED` is None in a loaded result.
+    A field with the metadata `NOT_SAVED` is None in a loaded result. Charts of `plot` need no network.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "plot" in vars(cls):
+            setattr(cls, "plot", plots_offline(cls.plot))  # noqa: B010  # pyright would compare signatures
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per measured cell."""
@@ -54,7 +71,7 @@ class Result:
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
-        from interp.view.charts import chart_html
+        from interp.view.figures import chart_html
 
         return chart_html(self.plot())
 
@@ -79,17 +96,17 @@ class Result:
             FileNotFoundError: there is no such file.
             ValueError: not JSON, another class of result, or other fields than this version has.
         """
-        try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-            kind, values = content["result"], content["values"]
-        except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is not a saved result ({error}). Is it truncated?") from None
-        if kind != cls.__name__:
-            raise ValueError(f"{path} holds a {kind}, not a {cls.__name__}; use {kind}.load.")
-        known = set(cls._saved_names())
-        if set(values) != known:
-            raise ValueError(f"{path} differs from this version of {kind} in the fields {sorted(set(values) ^ known)}.")
-        return cls(**{name: cls._restore(name, _rich(value)) for name, value in values.items()})
+        content = read_json(path, "a saved result")
+        with reading(path, "a saved result"):
+            kind, values = content["result"], dict(content["values"])
+            if kind != cls.__name__:
+                kind = shortened(str(kind))
+                raise Unreadable(f"{path} holds a {kind}, not a {cls.__name__}; use {kind}.load.")
+            known = set(cls._saved_names())
+            if set(values) != known:
+                fields = shortened(str(sorted(set(values) ^ known)))
+                raise Unreadable(f"{path} differs from this version of {kind} in the fields {fields}.")
+            return cls(**{name: cls._restore(name, _rich(value)) for name, value in values.items()})
 
     @classmethod
     def _restore(cls, name: str, value: Any) -> Any:

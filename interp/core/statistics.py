@@ -6,6 +6,8 @@ from scipy import stats
 
 CONFIDENCE = 0.95
 """Default confidence of every interval."""
+COUNTS = 2**22
+"""Most counts of samples in resamples that are in memory at the same time."""
 MISSED = 1e-12
 """Error probability of the interval inside a p value; it is added to the p value."""
 
@@ -40,6 +42,13 @@ def proportion_interval(
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}; it must be strictly between 0 and 1.")
     return _clopper_pearson(successes, np.asarray(n), confidence)
+
+
+def share_interval(
+    share: Float[np.ndarray, "*cells"], n: Float[np.ndarray, "*#cells"] | Int[np.ndarray, "*#cells"]
+) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
+    """Exact 95 % interval of a share measured on n independent units, of which share times n need not be whole."""
+    return _clopper_pearson(share * n, np.asarray(n), CONFIDENCE)
 
 
 def _clopper_pearson(
@@ -207,10 +216,14 @@ def bootstrap_mean(
         Mean, lower and upper end; NaN in cells whose weights are all 0.
     """
     n, cells = len(values), values.shape[1:]
-    counts = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=resamples)
-    sums = (counts @ values.reshape(n, -1)).reshape(resamples, *cells)
     whole = np.ones(n) if weight is None else weight
-    weights = (counts @ whole.reshape(n, -1)).reshape(resamples, *whole.shape[1:])
+    generator, size = np.random.default_rng(seed), max(1, COUNTS // n)
+    parts = []
+    for start in range(0, resamples, size):
+        counts = generator.multinomial(n, np.full(n, 1 / n), size=min(size, resamples - start))
+        parts.append((counts @ values.reshape(n, -1), counts @ whole.reshape(n, -1)))
+    sums, weights = (np.concatenate(part) for part in zip(*parts, strict=True))
+    sums, weights = sums.reshape(resamples, *cells), weights.reshape(resamples, *whole.shape[1:])
     weights = weights.reshape(resamples, *(1,) * (len(cells) - whole.ndim + 1), *whole.shape[1:])
     low, high = np.quantile(sums / np.maximum(weights, 1e-300), [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
     total = whole.sum(0)

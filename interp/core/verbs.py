@@ -8,10 +8,11 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from transformer_lens.HookedRootModule import HookedRootModule
 
-from hooks import BridgeModel, FullyConnected, TransformerStack, from_bridge, make_model, modules
+from hooks import BridgeModel, TransformerStack, from_bridge, make_model, modules
 from hooks.adapters.bridge.accepted import Foreign
 from hooks.adapters.bridge.capabilities import Use
 from hooks.interventions.ablation_engine import Net
+from hooks.model.baseline import Baseline
 from interp.tasks.base import IS_A_TASK, Task
 
 AnyModel = Net | Foreign
@@ -65,8 +66,8 @@ def prepare_model(model: Any, verb: str, task: Task | None = None) -> Net:
         The model itself if it is a `hooks.Transformer`, else a `BridgeModel`.
 
     Raises:
-        ValueError: a fully connected network, any other object that is no model, or one that lacks what the verb needs;
-            a task that is no `Task`, or that the model does not fit.
+        ValueError: a network without attention, any other object that is no model, or one that lacks what the verb
+            needs; a task that is no `Task`, or that the model does not fit.
     """
     net = _accepted(model, verb)
     if task is not None:
@@ -74,10 +75,11 @@ def prepare_model(model: Any, verb: str, task: Task | None = None) -> Net:
     return net
 
 
-def check_fit(model: Net | FullyConnected, task: Task, *, answers: bool, more: bool = True) -> None:
+def check_fit(model: Net | Baseline, task: Task, *, answers: bool, more: bool = True) -> None:
     """Check that a model can read a task's examples and, where `answers` is set, give its answers.
 
-    With `more`, a model whose outputs are tokens may have more tokens than the task.
+    A model of more tokens than the task has another vocabulary; only for text, where embeddings are often padded, it is
+    accepted. With `more`, a model whose outputs are tokens may have more outputs than the task has answers.
 
     Raises:
         ValueError: the size that does not fit.
@@ -95,12 +97,17 @@ def check_fit(model: Net | FullyConnected, task: Task, *, answers: bool, more: b
             f"the task has d_vocab_out {task.d_vocab_out}, the model {cfg.d_vocab_out}: its answers cannot be scored. "
             f"Use the task that the model was made for."
         )
+    if cfg.d_vocab > task.d_vocab and not task.is_language:
+        raise ValueError(
+            f"the task has d_vocab {task.d_vocab}, the model {cfg.d_vocab}: its vocabulary is another one, in which "
+            f"these tokens mean something else. Use the task that the model was made for."
+        )
 
 
 def _accepted(model: Any, verb: str) -> Net:
-    if isinstance(model, FullyConnected):
+    if isinstance(model, Baseline):
         raise ValueError(
-            "this model is a fully connected network: it has no attention heads and no residual stream to read. Train "
+            f"this model is a {model.cfg.kind}: it has no attention heads and no residual stream to read. Train "
             "a transformer on the task, or use evaluate."
         )
     if isinstance(model, TransformerStack):

@@ -8,10 +8,14 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from hooks import BridgeModel, FullyConnected
+from hooks import BridgeModel
 from hooks.model.architectures import Model
+from hooks.model.baseline import Baseline
+from hooks.modules.arguments import checks_types
 from interp.core.activations import CHUNK, SHORT, chunks
 from interp.core.devices import device_of
+from interp.core.evaluation_mode import in_evaluation_mode
+from interp.core.inputs import distinct_inputs, repeats_text, sum_by_input
 from interp.core.randomness import derived_generator
 from interp.core.results import Result, with_interval
 from interp.core.statistics import pooled_interval
@@ -37,16 +41,19 @@ class EvaluationResult(Result):
     """Fraction of answers that are correct, 0 to 1."""
     low: Float[np.ndarray, " target"]
     high: Float[np.ndarray, " target"]
-    """Ends of the 95 % interval (Clopper-Pearson); the independent units are examples, not answers."""
+    """Ends of the 95 % interval (Clopper-Pearson); the independent units are distinct examples, not answers."""
     chance: float
     """Accuracy of uniform guessing."""
     n: int
     """Number of examples."""
+    n_distinct: int
+    """Number of distinct inputs among them, fewer in a finite task."""
     split: str
     """Split of the examples."""
 
     def __str__(self) -> str:
-        title = f"accuracy on {self.n} {self.split} examples, chance {short_chance(self.chance)}"
+        repeats = repeats_text(self.n, self.n_distinct)
+        title = f"accuracy on {self.n} {self.split} examples{repeats}, chance {short_chance(self.chance)}"
         return lines_with_intervals(title, self.targets, self.accuracy, self.low, self.high, digits=4)
 
     def to_dataframe(self) -> "pd.DataFrame":
@@ -57,7 +64,7 @@ class EvaluationResult(Result):
         """A point and an interval per target."""
         from interp.view.charts import dots
 
-        title = f"accuracy, n = {self.n} per point"
+        title = f"accuracy, n = {self.n}{repeats_text(self.n, self.n_distinct)} per point"
         return dots(self.to_dataframe(), x="target", y="accuracy", rule=self.chance, title=title)
 
 
@@ -65,8 +72,10 @@ Answering = Model | BridgeModel
 """Models that can be scored."""
 
 
+@checks_types
+@in_evaluation_mode
 def evaluate(
-    model: AnyModel | FullyConnected,
+    model: AnyModel | Baseline,
     task: Task,
     *,
     n: int = 10_000,
@@ -89,7 +98,7 @@ def evaluate(
     """
     if n < 1:
         raise ValueError(f"n is {n}; at least 1 example is needed.")
-    if isinstance(model, FullyConnected):
+    if isinstance(model, Baseline):
         check_fit(model, task, answers=True)
         net: Answering = model
     else:
@@ -98,9 +107,18 @@ def evaluate(
         raise ValueError(f"depth is {depth}; this {net.label} always applies all of its layers. Leave it out.")
     batch = task.sample(n, generator=derived_generator(seed, "evaluate", split), split=split)
     score = score_batch(net, task, batch, depth=depth)
-    accuracy, low, high = pooled_interval(score.right.double().numpy(), score.total.double().numpy())
+    inputs = distinct_inputs(batch)
+    right, total = (sum_by_input(part.double().numpy(), inputs) for part in (score.right, score.total))
+    accuracy, low, high = pooled_interval(right, total)
     return EvaluationResult(
-        targets=task.outcomes, accuracy=accuracy, low=low, high=high, chance=task.chance, n=n, split=split
+        targets=task.outcomes,
+        accuracy=accuracy,
+        low=low,
+        high=high,
+        chance=task.chance,
+        n=n,
+        n_distinct=len(right),
+        split=split,
     )
 
 

@@ -10,10 +10,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks import TransformerStack
+from hooks.modules.arguments import checks_types
 from interp.core.activations import at_targets
+from interp.core.evaluation_mode import in_evaluation_mode
+from interp.core.inputs import distinct_inputs, repeats_text
 from interp.core.randomness import derived_generator
 from interp.core.results import Result, count_range
-from interp.core.statistics import proportion_interval
+from interp.core.statistics import share_interval
 from interp.core.verbs import prepare_model
 from interp.evaluation.evaluate import parts_on_device, short_chance
 from interp.tasks.base import Batch, Split, Task
@@ -47,6 +50,8 @@ class ExtrapolationResult(Result):
     """Number of examples, the same at every depth."""
     n_scored: Int[np.ndarray, " target"]
     """Examples behind each value: those that have the target."""
+    n_distinct: Int[np.ndarray, " target"]
+    """Distinct inputs among them, the trials of each interval; fewer in a finite task."""
     split: str
     """Split of the examples."""
     trained_depth: int
@@ -101,10 +106,13 @@ class ExtrapolationResult(Result):
             cells = "  ".join(f"{value:>{size}.3f}" for value, size in zip(row, wide, strict=True))
             lines.append(f"{depth:>5}  {cells}" + ("  <- n_layers" if depth == self.trained_depth else ""))
         half = float(np.nanmax(self.high - self.low) / 2)
-        foot = f"accuracy on {count_range(self.n_scored)} {self.split} examples (95 % within {half:.3f})"
+        repeats = repeats_text(int(self.n_scored.max()), int(self.n_distinct.max()))
+        foot = f"accuracy on {count_range(self.n_scored)} {self.split} examples{repeats} (95 % within {half:.3f})"
         return "\n".join([*lines, f"{foot}, chance {short_chance(self.chance)}; * not supervised"])
 
 
+@checks_types
+@in_evaluation_mode
 def extrapolate(
     model: TransformerStack,
     task: Task,
@@ -132,7 +140,7 @@ def extrapolate(
     Raises:
         ValueError: depths that are empty, below 1, fractional, repeated, or beyond what the model can be run at; fewer
             than one example; an unknown split; a task whose targets are all supervised; a residual stream that is not
-            finite; a fully connected network or a TransformerLens bridge.
+            finite; a network without attention or a TransformerLens bridge.
 
     Source: LEGO (arXiv:2206.04301) Figure 3b (accuracy on variables beyond those trained on) and Figure 5 (accuracy
     against applied layers). Differs: untied models are also read early, with the read-out of the last layer.
@@ -159,7 +167,7 @@ def accuracy_by_depth(
     """Accuracy of every target on given examples after each number of layers, also if all targets are supervised.
 
     Args:
-        model: The model to test; set to evaluation mode.
+        model: The model to test.
         task: The task of the examples.
         batch: The examples.
         depths: Numbers of layers, in ascending order.
@@ -171,7 +179,9 @@ def accuracy_by_depth(
     right = right_by_depth(model, task, batch, depths).sum(1).numpy()
     n_scored = batch.present.sum(0).numpy()
     n = np.broadcast_to(np.maximum(n_scored, 1), right.shape)
-    ends = proportion_interval(right, n)
+    inputs = distinct_inputs(batch)
+    n_distinct = np.array([len(np.unique(inputs[exists])) for exists in batch.present.T.numpy()])
+    ends = share_interval(right / n, np.maximum(n_distinct, 1))
     accuracy, low, high = (np.where(n_scored > 0, share, np.nan) for share in (right / n, *ends))
     return ExtrapolationResult(
         depths=tuple(depths),
@@ -183,6 +193,7 @@ def accuracy_by_depth(
         chance=task.chance,
         n=len(batch),
         n_scored=n_scored,
+        n_distinct=n_distinct,
         split=split,
         trained_depth=model.cfg.n_layers,
     )

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from hooks.model.architectures import Model
+from hooks.modules.arguments import checks_types
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import t_half_width
@@ -62,6 +63,7 @@ class PerplexityResult(Result):
         )
 
 
+@checks_types
 def perplexity(model: Model, task: Task, *, n: int = 500, split: Split = "test", seed: int = 0) -> PerplexityResult:
     """exp of the mean loss on held-out windows, with its interval.
 

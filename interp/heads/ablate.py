@@ -12,12 +12,16 @@ from torch import Tensor
 
 from hooks.interventions.ablation_engine import AblationEngine, Head, Net, every_head
 from hooks.interventions.replacements import Replacement
+from hooks.modules.arguments import checks_types
 from interp.core.activations import chunks
+from interp.core.evaluation_mode import in_evaluation_mode
+from interp.core.inputs import distinct_inputs, repeats_text, sum_by_input
+from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.results import Result, with_interval
 from interp.core.statistics import bootstrap_mean
 from interp.core.verbs import AnyModel, prepare_model
-from interp.heads.methods import replacements
+from interp.heads.methods import check_method, replacements
 from interp.tasks.base import Score, Task
 
 if TYPE_CHECKING:
@@ -58,6 +62,8 @@ class AblationResult(Result):
     """Number of layers and of heads per layer of the model."""
     n: int
     """Sequences behind each figure."""
+    n_distinct: int
+    """Distinct inputs among them, the independent units of every interval; fewer in a finite task."""
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per set and target."""
@@ -90,9 +96,14 @@ class AblationResult(Result):
             if self.random_drop is not None:
                 random = self.clean - self.random_drop[index].mean(0)
                 lines.append(f"{'  random, same size':<{wide}}" + "".join(f"{value:>21.3f}" for value in random))
-        return "\n".join([*lines, f"accuracy with heads set to {self.method}; {self.n} sequences, 95 % intervals"])
+        repeats = repeats_text(self.n, self.n_distinct)
+        return "\n".join(
+            [*lines, f"accuracy with heads set to {self.method}; {self.n} sequences{repeats}, 95 % intervals"]
+        )
 
 
+@checks_types
+@in_evaluation_mode
 def ablate_heads(
     model: AnyModel,
     task: Task,
@@ -113,7 +124,7 @@ def ablate_heads(
             by position; the output on another sequence, `resample`; or the same values under another pattern:
             `uniform`, `random_rows` (drawn from the flat simplex), or the ideal map of a registered kind, such as
             `association`.
-        n: Number of held-out sequences, the independent units of every interval.
+        n: Number of held-out sequences; distinct ones are the independent units of every interval.
         n_random: Number of random sets of the same size to ablate for each set, drawn from the heads in no set.
         seed: Determines sequences, references and random sets.
 
@@ -122,6 +133,7 @@ def ablate_heads(
             sequences.
     """
     model = prepare_model(model, "ablate_heads", task)
+    check_method(method)
     if n < 8:
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
     sets = _sets(model, heads)
@@ -132,20 +144,24 @@ def ablate_heads(
     clean, lost, scored = [], [], []
     model.eval()
     size = max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])
-    for index, part in enumerate(chunks(batch, size)):
-        engine = AblationEngine(model, part.tokens, read_at=part.target_positions, **part.model_inputs())
-        replace = replacement(slice(index * size, (index + 1) * size))
-        score = task.score(engine.logits, part)
-        before = _measures(score)
-        clean.append(before)
-        scored.append(score.total.double())
-        after = _run(engine, replace, heads, [*sets.values(), *random_sets])
-        lost.append(torch.stack([before - _measures(task.score(logits, part)) for logits in after], 1))
+    with Count("ablating heads", -(-len(batch) // size)) as count:
+        for index, part in enumerate(chunks(batch, size)):
+            engine = AblationEngine(model, part.tokens, read_at=part.target_positions, **part.model_inputs())
+            replace = replacement(slice(index * size, (index + 1) * size))
+            score = task.score(engine.logits, part)
+            before = _measures(score)
+            clean.append(before)
+            scored.append(score.total.double())
+            after = _run(engine, replace, heads, [*sets.values(), *random_sets])
+            lost.append(torch.stack([before - _measures(task.score(logits, part)) for logits in after], 1))
+            count.one()
     drop = torch.cat(lost).numpy()  # (sequence, set, accuracy or loss, outcome)
     weight = torch.cat(scored).numpy()
     total = np.where(weight.sum(0) > 0, weight.sum(0), np.nan)  # an outcome without scored answers has no accuracy
     of_random = (drop[:, len(names) :].sum(0) / total)[:, 0].reshape(-1, n_random or 1, len(task.outcomes))
-    mean, low, high = bootstrap_mean(drop[:, : len(names)], seed=seed, weight=weight)
+    inputs = distinct_inputs(batch)
+    by_input = sum_by_input(drop[:, : len(names)], inputs)
+    mean, low, high = bootstrap_mean(by_input, seed=seed, weight=sum_by_input(weight, inputs))
     return AblationResult(
         method=method,
         names=tuple(names),
@@ -161,6 +177,7 @@ def ablate_heads(
         random_drop=of_random if n_random else None,
         shape=(model.cfg.n_layers, model.cfg.n_heads),
         n=n,
+        n_distinct=len(by_input),
     )
 
 

@@ -10,11 +10,14 @@ from jaxtyping import Bool, Float
 from scipy import stats
 
 from hooks.interventions.ablation_engine import Net
+from hooks.modules.arguments import checks_types
+from interp.core.evaluation_mode import in_evaluation_mode
+from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.results import Result, with_interval
 from interp.core.statistics import check_level, holm, t_half_width
 from interp.core.verbs import AnyModel, prepare_model
-from interp.heads.kinds import relations_of
+from interp.heads.kinds import PackedRelations, kinds_of
 from interp.heads.measures import Measures, measure
 from interp.heads.untrained import (
     Comparison,
@@ -126,6 +129,8 @@ class HeadPatterns(Result):
         return "\n".join(lines)
 
 
+@checks_types
+@in_evaluation_mode
 def classify_heads(
     model: AnyModel,
     task: Task,
@@ -171,18 +176,21 @@ def classify_heads(
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
     check_level(alpha)
     batch = task.sample(n, generator=derived_generator(seed, "classify"), split="test")
-    names = tuple(relations_of(task, batch, kinds))
+    names = kinds_of(task, batch, kinds)
     if not names:
         raise ValueError("this task has none of the registered kinds; register one with interp.heads.register_kind.")
-    ours = measure(model, task, batch, names)
-    mean, half = mean_over_sequences(ours.score), _half_width(ours.score)
-    spread = np.sqrt(ours.null_variance.sum(0)) / np.isfinite(ours.score).sum(0).clip(1)
-    p = stats.norm.sf(mean / np.maximum(spread, 1e-12))
-    p_holm = holm(p)
-    fits = (p_holm <= alpha) & (mean - half >= MIN_SCORE) & (ours.without_best >= MIN_SCORE)
-    uniformity = ours.uniformity.mean(0)
-    candidates = np.concatenate([fits, uniformity[..., None] >= MIN_UNIFORMITY], -1)
-    found = _compare(model, task, batch, ours, candidates, names, untrained=untrained, alpha=alpha, seed=seed)
+    with Count("classifying heads", 2) as count:
+        ours = measure(model, task, batch, names)
+        count.one()
+        mean, half = mean_over_sequences(ours.score), _half_width(ours.score)
+        spread = np.sqrt(ours.null_variance.sum(0)) / np.isfinite(ours.score).sum(0).clip(1)
+        p = stats.norm.sf(mean / np.maximum(spread, 1e-12))
+        p_holm = holm(p)
+        fits = (p_holm <= alpha) & (mean - half >= MIN_SCORE) & (ours.without_best >= MIN_SCORE)
+        uniformity = ours.uniformity.mean(0)
+        candidates = np.concatenate([fits, uniformity[..., None] >= MIN_UNIFORMITY], -1)
+        found = _compare(model, task, batch, ours, candidates, names, untrained=untrained, alpha=alpha, seed=seed)
+        count.one()
     typical = found.highest[:, -1].mean()
     fits, uniform = np.split(candidates & (found.p <= found.level), [len(names)], -1)
     uniform = uniform[..., 0] & (uniformity > typical + 0.1)
@@ -225,9 +233,10 @@ def _compare(
     """Comparison of the candidates for a label, on every kind and then `uniform`, with untrained models."""
     n_models, given = untrained_models(untrained, model, alpha=alpha)
     chosen = sequences_to_compare(np.isfinite(ours.score[:, 0, 0]))
-    related = torch.stack(list(relations_of(task, batch, names).values()), 1)[chosen]
+    compared = batch.select(torch.from_numpy(chosen))
+    related = PackedRelations.of(task, compared, names)
     scores = np.concatenate([ours.score, ours.uniformity[..., None]], -1)[chosen]
-    models = highest_scores(model, given, task, batch.select(torch.from_numpy(chosen)), related, seed=seed)
+    models = highest_scores(model, given, task, compared, related, seed=seed)
     least = np.array([*[MIN_SCORE] * len(names), MIN_UNIFORMITY])
     return compare_with_untrained(
         mean_over_sequences(scores), candidates, least, models=models, n_models=n_models, alpha=alpha

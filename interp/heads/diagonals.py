@@ -11,6 +11,7 @@ from transformer_lens import TransformerBridge
 
 from hooks import BridgeModel
 from hooks.adapters.bridge.weights import attention_scale
+from hooks.modules.arguments import checks_types
 from interp.core.randomness import derived_seed
 from interp.core.results import Result
 from interp.core.statistics import holm
@@ -127,6 +128,7 @@ class DiagonalsResult(Result):
         return "\n".join([*lines, foot])
 
 
+@checks_types
 @torch.no_grad()
 def diagonals(model: Any, *, n_null: int = 200, seed: int = 0) -> DiagonalsResult:
     """Cosine of each head's W_Q W_K^T and W_V W_O, both (d_model, d_model), with the identity.

@@ -1,14 +1,20 @@
 """Kinds of attention head: a registry of named relations between queries and keys."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, UInt8
 from torch import Tensor
 
+from hooks.modules.arguments import checks_types
+from interp.core.activations import chunks
 from interp.tasks.base import Batch, Task
 
+CELLS = 2**24
+"""Most (query, key) pairs of the sequences whose relations are computed at the same time."""
 BAND = 2
 """Half-width of the local band that is used for manipulation if a task has no clauses."""
 
@@ -18,6 +24,7 @@ Relation = Callable[[Task, Batch], Bool[Tensor, "batch query key"] | None]
 _KINDS: dict[str, Relation] = {}
 
 
+@checks_types
 def register_kind(name: str, relation: Relation) -> None:
     """Add or replace a kind of head.
 
@@ -52,25 +59,105 @@ def relations_of(
         ValueError: a kind that is not registered or that this task does not have, a relation of the wrong shape, or
             one that is empty for every query.
     """
-    pos = batch.tokens.shape[1]
     found: dict[str, Tensor] = {}
     for name in kinds or _KINDS:
-        if name not in _KINDS:
-            raise ValueError(
-                f"kind {name!r} is not registered; choose one of {', '.join(_KINDS)}, or use register_kind."
-            )
-        relation = _KINDS[name](task, batch)
-        if relation is not None and tuple(relation.shape) != (len(batch), pos, pos):
-            raise ValueError(
-                f"the relation of kind {name!r} is {tuple(relation.shape)}; it must be (batch, query, key), here "
-                f"{(len(batch), pos, pos)}."
-            )
+        relation = _relation(name, task, batch)
         if relation is None or not relation.any():
             if kinds:
-                raise ValueError(f"kind {name!r} relates no query to any key in this task; omit it.")
+                raise _empty(name)
             continue
         found[name] = relation.bool()
     return found
+
+
+def kinds_of(task: Task, batch: Batch, kinds: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Names of the kinds whose relation is not empty on a batch, computed for few long sequences at a time.
+
+    Args:
+        task: Task of the batch.
+        batch: Examples.
+        kinds: Names of kinds, default: all that this task has.
+
+    Raises:
+        ValueError: an error of `relations_of`.
+    """
+    found: set[str] = set()
+    for part in chunks(batch, sequences_at_once(batch)):
+        for name in kinds or _KINDS:
+            if name not in found and (relation := _relation(name, task, part)) is not None and relation.any():
+                found.add(name)
+    for name in kinds or ():
+        if name not in found:
+            raise _empty(name)
+    return tuple(name for name in kinds or _KINDS if name in found)
+
+
+def related_keys(task: Task, part: Batch, kinds: Sequence[str]) -> Bool[Tensor, "batch kind query key"]:
+    """The relations of kinds on a part of a batch, where they may be empty."""
+    n, pos = part.tokens.shape
+    found = torch.zeros(n, len(kinds), pos, pos, dtype=torch.bool)
+    for index, name in enumerate(kinds):
+        if (relation := _relation(name, task, part)) is not None:
+            found[:, index] = relation
+    return found
+
+
+def sequences_at_once(batch: Batch, *, multiple_of: int = 1) -> int:
+    """Number of sequences of this length whose relations are computed at the same time: one or more."""
+    return multiple_of * max(1, CELLS // batch.tokens.shape[1] ** 2 // multiple_of)
+
+
+def relations_by_rows(
+    task: Task, batch: Batch, kinds: Sequence[str]
+) -> Callable[[slice], Bool[Tensor, "batch kind query key"]]:
+    """Function that returns the relations on some rows of a batch, and keeps those of `sequences_at_once`."""
+    at_once, kept, start = sequences_at_once(batch), None, 0
+
+    def on(rows: slice) -> Bool[Tensor, "batch kind query key"]:
+        nonlocal kept, start
+        stop = min(rows.stop, len(batch))
+        if kept is None or not start <= rows.start <= stop <= start + len(kept):
+            start = 0 if at_once >= len(batch) else rows.start
+            kept = related_keys(task, batch.select(slice(start, max(stop, start + at_once))), kinds)
+        return kept[rows.start - start : stop - start]
+
+    return on
+
+
+@dataclass(frozen=True)
+class PackedRelations:
+    """The relations of several kinds on a batch, with one bit per query and key."""
+
+    bits: UInt8[np.ndarray, "batch kind query bytes"]
+    n_keys: int
+
+    @staticmethod
+    def of(task: Task, batch: Batch, kinds: Sequence[str]) -> "PackedRelations":
+        """Compute relations for few long sequences at a time."""
+        parts = chunks(batch, sequences_at_once(batch))
+        bits = [np.packbits(related_keys(task, part, kinds).numpy(), axis=-1) for part in parts]
+        return PackedRelations(np.concatenate(bits), batch.tokens.shape[1])
+
+    def on(self, rows: slice) -> Bool[Tensor, "batch kind query key"]:
+        """The relations on some of the sequences."""
+        return torch.from_numpy(np.unpackbits(self.bits[rows], axis=-1, count=self.n_keys).view(bool))
+
+
+def _relation(name: str, task: Task, batch: Batch) -> Bool[Tensor, "batch query key"] | None:
+    if name not in _KINDS:
+        raise ValueError(f"kind {name!r} is not registered; choose one of {', '.join(_KINDS)}, or use register_kind.")
+    relation = _KINDS[name](task, batch)
+    expected = (*batch.tokens.shape, batch.tokens.shape[1])
+    if relation is not None and tuple(relation.shape) != expected:
+        raise ValueError(
+            f"the relation of kind {name!r} is {tuple(relation.shape)}; it must be (batch, query, key), here "
+            f"{expected}."
+        )
+    return relation
+
+
+def _empty(name: str) -> ValueError:
+    return ValueError(f"kind {name!r} relates no query to any key in this task; omit it.")
 
 
 def _from_task(*names: str) -> Relation:

@@ -1,6 +1,6 @@
 """Measures of heads on every sequence: scores on relations, their permutation null, uniformity, entropy, norms."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,15 @@ from torch import Tensor
 from hooks.interventions.ablation_engine import Net, projected_values
 from interp.core.activations import chunks
 from interp.core.verbs import visible_keys
-from interp.heads.kinds import relations_of
+from interp.heads.kinds import PackedRelations, related_keys, sequences_at_once
 from interp.tasks.base import Batch, Task
 
 CHUNK = 64
+"""Most sequences per pass."""
+CELLS = 2**24
+"""Most (query, key) pairs of the sequences of a pass: longer sequences are measured fewer at a time."""
+ROWS = 2**18
+"""Most (query, key) pairs of a sequence that are measured at the same time: of longer ones, few queries at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +43,8 @@ class Measures:
 def measure(model: Net, task: Task, batch: Batch, kinds: Sequence[str]) -> Measures:
     """Measure every head on every kind and sequence in one pass, without storing the patterns."""
     model.eval()
-    # computed for the whole batch, since a part of it may lack a relation
-    related = torch.stack(list(relations_of(task, batch, kinds).values()), 1)
     parts, sums, chances = [], [], []
-    for part, relation in zip(chunks(batch, CHUNK), related.split(CHUNK), strict=True):
+    for part, relation in _parts(task, batch, kinds):
         rows = _rows(model, part, relation)
         values = _measure_part(model, part, rows)
         sums.append({"above": values.pop("above").transpose(0, 1), **rows.totals()})
@@ -52,21 +55,41 @@ def measure(model: Net, task: Task, batch: Batch, kinds: Sequence[str]) -> Measu
     return Measures(**joined, chance=torch.stack(chances).mean(0).numpy(), without_best=_without_best(**total))
 
 
+def _parts(
+    task: Task, batch: Batch, kinds: Sequence[str]
+) -> Iterator[tuple[Batch, Bool[Tensor, "batch kind query key"]]]:
+    """Parts of a batch for one pass each, with their relations."""
+    size = sequences_per_pass(batch)
+    for several in chunks(batch, sequences_at_once(batch, multiple_of=size)):
+        yield from zip(chunks(several, size), related_keys(task, several, kinds).split(size), strict=True)
+
+
+def sequences_per_pass(batch: Batch) -> int:
+    """The number of sequences of this length whose patterns are in memory at the same time."""
+    return max(1, min(CHUNK, CELLS // batch.tokens.shape[1] ** 2))
+
+
 @torch.no_grad()
-def pattern_scores(
-    model: Net, batch: Batch, related: Bool[Tensor, "batch kind query key"]
-) -> Float[np.ndarray, "sample layer head column"]:
+def pattern_scores(model: Net, batch: Batch, related: PackedRelations) -> Float[np.ndarray, "sample layer head column"]:
     """Score on every kind, then the uniformity, of every head: the measures that need only the patterns."""
+    size, found = sequences_per_pass(batch), []
+    for index, part in enumerate(chunks(batch, size)):
+        found.append(_pattern_scores(model, part, related.on(slice(index * size, (index + 1) * size))))
+    return torch.cat(found).double().numpy()
+
+
+def _pattern_scores(
+    model: Net, batch: Batch, related: Bool[Tensor, "batch kind query key"]
+) -> Float[Tensor, "sample layer head column"]:
     rows, layers = _rows(model, batch, related), {}
 
     def measure_pattern(pattern: Tensor, hook) -> None:
-        pattern = pattern.float()
         layers[hook.layer()] = torch.cat([rows.score(pattern), rows.uniformity(pattern)[..., None]], -1)
 
     at = [(f"blocks.{layer}.attn.hook_pattern", measure_pattern) for layer in range(model.cfg.n_layers)]
     with model.hooks(at):
         model(batch.tokens, **batch.model_inputs())
-    return torch.stack([layers[layer] for layer in range(model.cfg.n_layers)], 1).double().numpy()
+    return torch.stack([layers[layer] for layer in range(model.cfg.n_layers)], 1)
 
 
 def _rows(model: Net, part: Batch, related: Bool[Tensor, "batch kind query key"]) -> "Rows":
@@ -85,16 +108,21 @@ def _measure_part(model: Net, part: Batch, rows: "Rows") -> dict[str, Tensor]:
     def record_norm(v: Tensor, hook) -> None:
         layer = hook.layer()
         layers[layer]["norm"] = _write_norm(model, layer, v, layers[layer].pop("resid")).float()
+        weigh_values(layers[layer])
 
     def measure_pattern(pattern: Tensor, hook) -> None:
-        layers[hook.layer()].update(rows.measure(pattern.float()))
+        layers[hook.layer()].update(rows.measure(pattern), pattern=pattern)
+        weigh_values(layers[hook.layer()])
+
+    def weigh_values(layer: dict[str, Tensor]) -> None:
+        if "pattern" in layer and "norm" in layer:  # at once, so that one layer's pattern is in memory
+            layer.update(rows.weigh_values(layer.pop("pattern"), layer.pop("norm")))
 
     hooks = {"hook_resid_pre": record_resid, "attn.hook_v": record_norm, "attn.hook_pattern": measure_pattern}
     at = [(f"blocks.{layer}.{name}", hook) for layer in range(len(layers)) for name, hook in hooks.items()]
     with model.hooks(at):
         model(part.tokens, **part.model_inputs())
-    measured = [rows.weigh_values(layer) for layer in layers]
-    return {name: torch.stack([layer[name] for layer in measured], 1) for name in measured[0]}
+    return {name: torch.stack([layer[name] for layer in layers], 1) for name in layers[0]}
 
 
 def _without_best(
@@ -118,8 +146,9 @@ def _write_norm(
         return projected_values(model, layer, v, resid).norm(dim=-1).transpose(1, 2)
     # |v W_O| = |R v| where W_O^T = Q R, and R is small
     at: Any = model.blocks[layer]
-    small = torch.linalg.qr(at.attn.W_O.mT, mode="r").R
-    return (v.transpose(1, 2) @ small.mT).norm(dim=-1)
+    w = at.attn.W_O.mT
+    small = torch.linalg.qr(w.float() if w.dtype in (torch.float16, torch.bfloat16) else w, mode="r").R
+    return (v.transpose(1, 2).to(small) @ small.mT).norm(dim=-1)
 
 
 class Rows:
@@ -136,9 +165,13 @@ class Rows:
         allowed: Bool[Tensor, "batch query key"],
         real: Bool[Tensor, "batch query"],
     ):
+        pos, size = related.shape[-1], max(1, ROWS // related.shape[-1])
+        self._blocks = [slice(start, start + size) for start in range(0, pos, size)]
         self.real = real.float()
         self.n_keys = allowed.sum(-1).float()
-        n_related = related.sum(-1).float()
+        n_related = torch.zeros(related.shape[:3], device=related.device)
+        for queries in self._blocks:
+            n_related[:, :, queries] = related[:, :, queries].sum(-1).float()
         self.chance = n_related / self.n_keys[:, None]
         described = (n_related > 0) & real[:, None]
         counts = (described & (self.chance < 1)).float()
@@ -146,10 +179,22 @@ class Rows:
         self.counts = counts * enough
         self.room = (self.counts * (1 - self.chance)).sum(-1)
         self.at_chance = (self.counts * self.chance).sum(-1)
-        self.wanted = (related * self.counts[..., None]).flatten(2)
+        self.related = related
         self.weight = torch.where(self.room > 0, 1 / self.room.clamp_min(1e-9), 0)
         # variance of the mass on r of K keys drawn without replacement is this times the row's variance
         self.factor = n_related * (self.n_keys[:, None] - n_related) / (self.n_keys[:, None] - 1).clamp_min(1)
+        self._whole = self._wanted(slice(None)) if len(self._blocks) == 1 else None
+
+    def _wanted(self, queries: slice) -> Float[Tensor, "batch kind query key"]:
+        """1 at the related keys of the scored ones of some queries."""
+        return self.related[:, :, queries] * self.counts[:, :, queries, None]
+
+    def _each_block(
+        self, pattern: Float[Tensor, "batch head query key"]
+    ) -> Iterator[tuple[slice, Float[Tensor, "batch head query key"], Float[Tensor, "batch kind query key"]]]:
+        """Some of the queries, their rows of a pattern, and `_wanted`."""
+        for queries in self._blocks:
+            yield queries, pattern[:, :, queries].float(), self._wanted(queries) if self._whole is None else self._whole
 
     def totals(self) -> dict[str, Tensor]:
         """Sums over sequences: weight of each query in the score, and whether several, or any, are scored."""
@@ -158,43 +203,81 @@ class Rows:
         return {"room": room, "several": (n_counted > 1).sum(0), "scored": (n_counted > 0).sum(0)}
 
     def score(self, pattern: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head kind"]:
-        mass = pattern.flatten(2) @ self.wanted.mT
+        mass = self._zeros(pattern, len(self.counts[0]))
+        for _, rows, wanted in self._each_block(pattern):
+            mass += _mass(rows, wanted)
+        return self._scaled(mass)
+
+    def _zeros(self, pattern: Float[Tensor, "batch head query key"], *sizes: int) -> Float[Tensor, "batch head ..."]:
+        """Zeros for each sequence and head.
+
+        Results are written into tensors that are made before the first block: small tensors kept from each block would
+        keep the memory of the large ones next to them from being used again.
+        """
+        return torch.zeros(*pattern.shape[:2], *sizes, device=pattern.device)
+
+    def _scaled(self, mass: Float[Tensor, "batch head kind"]) -> Float[Tensor, "batch head kind"]:
+        """Score from the attention mass on related keys."""
         above = mass - self.at_chance[:, None]
         return above / self.room[:, None]  # 0 / 0 where no query counts
 
-    def above(self, pattern: Float[Tensor, "batch head query key"]) -> Float[Tensor, "head kind query"]:
-        """What each query adds to the score, summed over sequences."""
-        wanted = self.wanted.unflatten(2, pattern.shape[-2:]) * self.weight[..., None, None]
-        mass = einsum(pattern, wanted, "b h q k, b c q k -> h c q")
-        return mass - (self.counts * self.chance * self.weight[..., None]).sum(0)
-
     def uniformity(self, pattern: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head"]:
-        keys = self.n_keys[:, None]
-        excess = (pattern - 1 / keys[..., None]).clamp_min(0).sum(-1) / (1 - 1 / keys).clamp_min(1e-9)
-        several = self.real[:, None] * (keys > 1)
-        return 1 - (excess * several).sum(-1) / several.sum(-1).clamp_min(1)
+        excess = self._zeros(pattern, pattern.shape[2])
+        for queries in self._blocks:
+            excess[:, :, queries] = self._excess(queries, pattern[:, :, queries].float())
+        return 1 - self._mean_of_several(excess)
+
+    def _excess(self, queries: slice, rows: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query"]:
+        """Attention above a uniform row's, as a fraction of its maximum."""
+        keys = self.n_keys[:, None, queries]
+        return (rows - 1 / keys[..., None]).clamp_min(0).sum(-1) / (1 - 1 / keys).clamp_min(1e-9)
+
+    def _mean_of_several(self, values: Float[Tensor, "batch head query"]) -> Float[Tensor, "batch head"]:
+        """Mean over the queries that see several keys."""
+        several = self.real[:, None] * (self.n_keys[:, None] > 1)
+        return (values * several).sum(-1) / several.sum(-1).clamp_min(1)
 
     def measure(self, pattern: Float[Tensor, "batch head query key"]) -> dict[str, Tensor]:
-        keys, real = self.n_keys[:, None], self.real[:, None]
-        row_variance = (pattern.square().sum(-1) / keys - 1 / keys.square()).clamp_min(0)
+        """Measures of the heads of a layer that need only the pattern; `above` is summed over sequences."""
+        n_kinds, pos = self.counts.shape[1:]
+        mass = self._zeros(pattern, n_kinds)
+        excess, squares, entropy = (self._zeros(pattern, pos) for _ in range(3))
+        above = self._zeros(pattern, n_kinds, pos)[0]
+        for queries, rows, wanted in self._each_block(pattern):
+            mass += _mass(rows, wanted)
+            excess[:, :, queries] = self._excess(queries, rows)
+            weighted = wanted * self.weight[..., None, None]
+            above[:, :, queries] = einsum(rows, weighted, "b h q k, b c q k -> h c q")
+            squares[:, :, queries] = rows.square().sum(-1)
+            entropy[:, :, queries] = -(rows * rows.clamp_min(1e-30).log()).sum(-1)
+        keys = self.n_keys[:, None]
+        row_variance = (squares / keys - 1 / keys.square()).clamp_min(0)
         variance = einsum(row_variance, self.factor * self.counts, "b h q, b c q -> b h c")
-        entropy = -(pattern * pattern.clamp_min(1e-30).log()).sum(-1) / keys.log().clamp_min(1e-9)
-        several = real * (keys > 1)
         return {
-            "pattern": pattern,
-            "score": self.score(pattern),
-            "above": self.above(pattern),
+            "score": self._scaled(mass),
+            "above": above - (self.counts * self.chance * self.weight[..., None]).sum(0),
             "null_variance": variance / self.room[:, None].square().clamp_min(1e-9),
-            "uniformity": self.uniformity(pattern),
-            "entropy": (entropy * several).sum(-1) / several.sum(-1).clamp_min(1),
-            "n_real": real.sum(-1),
+            "uniformity": 1 - self._mean_of_several(excess),
+            "entropy": self._mean_of_several(entropy / keys.log().clamp_min(1e-9)),
         }
 
-    def weigh_values(self, layer: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Add the value-weighted score and the mean norm moved: the pattern times the norm of what each key writes."""
-        pattern, n_real = layer.pop("pattern"), layer.pop("n_real")
-        weighted = pattern * layer.pop("norm")[:, :, None]
-        total = weighted.sum(-1, keepdim=True)
-        layer["value_weighted"] = self.score(torch.where(total > 0, weighted / total.clamp_min(1e-30), 0))
-        layer["moved"] = (total[..., 0] * self.real[:, None]).sum(-1) / n_real.clamp_min(1)
-        return layer
+    def weigh_values(
+        self, pattern: Float[Tensor, "batch head query key"], norm: Float[Tensor, "batch head key"]
+    ) -> dict[str, Tensor]:
+        """The value-weighted score and the mean norm moved: the pattern times the norm of what each key writes."""
+        mass, totals = self._zeros(pattern, len(self.counts[0])), self._zeros(pattern, pattern.shape[2])
+        for queries, rows, wanted in self._each_block(pattern):
+            weighted = rows * norm[:, :, None]
+            total = weighted.sum(-1, keepdim=True)
+            mass += _mass(torch.where(total > 0, weighted / total.clamp_min(1e-30), 0), wanted)
+            totals[:, :, queries] = total[..., 0]
+        real = self.real[:, None]
+        moved = (totals * real).sum(-1) / real.sum(-1).clamp_min(1)
+        return {"value_weighted": self._scaled(mass), "moved": moved}
+
+
+def _mass(
+    pattern: Float[Tensor, "batch head query key"], wanted: Float[Tensor, "batch kind query key"]
+) -> Float[Tensor, "batch head kind"]:
+    """Attention on the wanted keys, summed over queries."""
+    return pattern.flatten(2) @ wanted.flatten(2).mT

@@ -4,6 +4,7 @@ Random draws are made per sequence, so results do not depend on how a batch is s
 """
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -12,9 +13,10 @@ from torch import Tensor
 
 from hooks.interventions.ablation_engine import Net, head_output_point
 from hooks.interventions.replacements import Mean, Pattern, Replacement, Resample, Zero
+from interp.core.activations import chunks
 from interp.core.randomness import derived_generator
 from interp.core.verbs import visible_keys
-from interp.heads.kinds import known_kinds, relations_of
+from interp.heads.kinds import kinds_of, known_kinds, relations_by_rows, sequences_at_once
 from interp.tasks.base import Batch, Task
 
 REMOVALS = ("zero", "mean", "resample")
@@ -24,6 +26,15 @@ N_REFERENCE = 256
 
 ReplacementOf = Callable[[slice], Replacement]
 """The replacement for a part of the batch."""
+
+
+def check_method(method: str) -> None:
+    """Raise ValueError unless a method is one of `METHODS` or a registered kind."""
+    names = (*METHODS, *known_kinds())
+    if method not in names:
+        near = get_close_matches(method, names, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise ValueError(f"method is {method!r}; choose one of {', '.join(names)}.{hint}")
 
 
 def replacements(method: str, model: Net, task: Task, batch: Batch, *, seed: int, first: int = 0) -> ReplacementOf:
@@ -50,17 +61,16 @@ def replacements(method: str, model: Net, task: Task, batch: Batch, *, seed: int
         drawn = torch.randint(N_REFERENCE, (first + len(batch),), generator=derived_generator(seed, "replacement"))
         rows = drawn[first:]
         return lambda part: Resample(reference, rows[part])
-    if method not in METHODS and method not in known_kinds():
-        raise ValueError(f"method is {method!r}; choose one of {', '.join((*METHODS, *known_kinds()))}.")
-    # computed for the whole batch, since a part may lack the relation
-    related = None if method in METHODS else relations_of(task, batch, [method])[method]
+    check_method(method)
+    kinds = () if method in METHODS else kinds_of(task, batch, [method])
+    related = relations_by_rows(task, batch, kinds)
 
     def pattern_of(part: slice) -> Replacement:
         here = batch.select(part)
         allowed = visible_keys(model, here.tokens, here.attention_mask)
         weight = allowed.double()
-        if related is not None:
-            weight = (related[part] & allowed).double()
+        if kinds:
+            weight = (related(part)[:, 0] & allowed).double()
         elif method == "random_rows":
             weight = random_weights(allowed, seed, first + part.start)
         return Pattern(normalised(weight, allowed))
@@ -77,14 +87,20 @@ def reference_batch(task: Task, seed: int) -> Batch:
 def _reference(method: str, model: Net, task: Task, seed: int) -> list[Float[Tensor, "sample pos head width"]]:
     """Head outputs of each layer on reference sequences, or their mean over the real tokens at each position."""
     batch = reference_batch(task, seed)
-    inputs: dict[str, Any] = batch.model_inputs()
     names = [f"blocks.{layer}.{head_output_point(model.cfg)}" for layer in range(model.cfg.n_layers)]
-    _, cache = model.run_with_cache(batch.tokens, **inputs, names_filter=names)
-    if method == "resample":
-        return [cache[name] for name in names]
     real = torch.ones_like(batch.tokens) if batch.attention_mask is None else batch.attention_mask
     share = (real.double() / real.sum(0).clamp_min(1))[..., None, None]
-    return [(cache[name] * share.to(cache[name])).sum(0, keepdim=True) for name in names]
+    size = sequences_at_once(batch)
+    parts = []
+    for part, weight in zip(chunks(batch, size), share.split(size), strict=True):
+        inputs: dict[str, Any] = part.model_inputs()
+        _, cache = model.run_with_cache(part.tokens, **inputs, names_filter=names)
+        if method == "mean":
+            parts.append([(cache[name] * weight.to(cache[name])).sum(0, keepdim=True) for name in names])
+        else:
+            parts.append([cache[name] for name in names])
+    layers = zip(*parts, strict=True)
+    return [torch.cat(layer).sum(0, keepdim=True) if method == "mean" else torch.cat(layer) for layer in layers]
 
 
 def random_weights(allowed: Bool[Tensor, "batch query key"], seed: int, first: int) -> Float[Tensor, "batch query key"]:

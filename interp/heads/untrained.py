@@ -4,19 +4,21 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import ceil, floor
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
 from hooks import BridgeModel
 from hooks.interventions.ablation_engine import Net
 from hooks.model.initialise import initialise
+from interp.core.progress import counted
 from interp.core.randomness import derived_seed
 from interp.core.verbs import AnyModel, prepare_model, untrained_copy
+from interp.heads.kinds import PackedRelations
 from interp.heads.measures import pattern_scores
 from interp.tasks.base import Batch, Task
 
@@ -79,7 +81,7 @@ def compare_with_untrained(
     highest: list[Float[np.ndarray, " column"]] = []
     # a model with a higher score on the same kind has a higher standardised score, whatever models follow
     beaten = np.zeros(scores.shape, dtype=int)
-    for _, other in zip(range(n_models), models, strict=False):
+    for other in counted("comparing with untrained models", islice(models, n_models), total=n_models):
         highest.append(other)
         beaten += (other >= least) & (other >= scores - TIE)
         if not (candidates & (beaten <= most)).any():
@@ -150,7 +152,7 @@ def highest_scores(
     given: Sequence[AnyModel],
     task: Task,
     batch: Batch,
-    related: Bool[Tensor, "batch kind query key"],
+    related: PackedRelations,
     *,
     seed: int,
 ) -> Iterator[Float[np.ndarray, " column"]]:
@@ -187,7 +189,7 @@ def highest_scores(
         yield known[-1]
 
 
-def _highest(model: Net, batch: Batch, related: Bool[Tensor, "batch kind query key"]) -> Float[np.ndarray, " column"]:
+def _highest(model: Net, batch: Batch, related: PackedRelations) -> Float[np.ndarray, " column"]:
     return mean_over_sequences(pattern_scores(model, batch, related)).max((0, 1))
 
 
@@ -196,14 +198,13 @@ def mean_over_sequences(values: Float[np.ndarray, "sample *cells"]) -> Float[np.
     return np.nansum(values, 0) / np.isfinite(values).sum(0).clip(1)
 
 
-def _digest(batch: Batch, related: Tensor) -> str:
+def _digest(batch: Batch, related: PackedRelations) -> str:
     """Hash of everything that a score depends on besides the model."""
-    inputs = {"tokens": batch.tokens, "related": related, **batch.model_inputs()}
+    inputs = {"tokens": batch.tokens, "related": torch.from_numpy(related.bits), **batch.model_inputs()}
     found = hashlib.sha256()
     for name in sorted(inputs):
         value = inputs[name]
         if isinstance(value, torch.Tensor):
-            found.update(
-                f"{name} {tuple(value.shape)} {value.dtype}".encode() + value.cpu().contiguous().numpy().tobytes()
-            )
+            found.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+            found.update(value.cpu().contiguous().numpy().reshape(-1).data)
     return found.hexdigest()

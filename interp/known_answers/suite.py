@@ -6,6 +6,7 @@ from typing import get_args
 
 import torch
 
+from hooks.modules.arguments import checks_types
 from interp.core.randomness import derived_generator
 from interp.known_answers.answers import KnownAnswer, draw
 from interp.known_answers.craft.transforms import can_rotate, randomise
@@ -24,6 +25,7 @@ SHORT_GROUPS: tuple[GroupAction, ...] = (Z2, cyclic(3), cyclic(4))
 """Groups of the chains of two variables."""
 
 
+@checks_types
 def suite(seed: int) -> Iterator[KnownAnswer]:
     """Yield every known answer of `SUITE`, with random sizes, weights, order of heads and, where possible, basis.
 
@@ -33,6 +35,7 @@ def suite(seed: int) -> Iterator[KnownAnswer]:
     return (known_answer(name, seed) for name in SUITE)
 
 
+@checks_types
 def known_answer(name: str, seed: int) -> KnownAnswer:
     """Build one answer of the suite.
 

@@ -1,6 +1,6 @@
 """Interchange interventions along the direction that a probe reads, with placebos."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from hooks import BridgeModel, TransformerStack
 from hooks.interventions.ablation_engine import Net
 from hooks.modules import has_hooks, take
 from interp.core.activations import (
+    BLOCK,
     CHUNK,
     chunks,
     class_means,
@@ -22,9 +23,10 @@ from interp.core.activations import (
     same_examples,
 )
 from interp.core.devices import device_of
+from interp.core.progress import counted
 from interp.core.randomness import derived_seed
 from interp.core.statistics import proportion_interval
-from interp.probing.ridge import factorise, fit
+from interp.probing.ridge import Moments, one_hot
 from interp.tasks.base import Batch, Task
 
 MAX_PAIRS = 512
@@ -49,25 +51,56 @@ class Directions:
     """Mean of all activations."""
 
 
-def class_directions(
-    activations: Float[Tensor, "layer target batch d_model"],
-    labels: Int[Tensor, "batch target"],
-    present: Bool[Tensor, "batch target"],
-    n_classes: int,
-) -> dict[tuple[int, int], Directions]:
-    """Directions of each layer and target, from the examples that have the target."""
-    found = {}
-    for targets, (rows,) in same_examples(present):
-        inputs = activations[:, targets][:, :, rows]
-        classes = labels.T[targets][:, rows].expand(len(inputs), -1, -1)
-        classifier = fit(factorise(inputs.flatten(0, 1)), classes.flatten(0, 1)[:, None], n_classes)
-        weights = classifier.weight[:, 0].transpose(1, 2).unflatten(0, inputs.shape[:2])
-        means, centre = class_means(inputs, classes, n_classes), inputs.mean(2)
-        for index, target in enumerate(torch.arange(labels.shape[1])[targets].tolist()):
-            for layer in range(len(inputs)):
-                at = layer, index
-                found[layer, target] = Directions(means=means[at], weights=weights[at], centre=centre[at])
-    return found
+class DirectionSums:
+    """Directions of each layer and target, from the examples that have the target, which are added in blocks.
+
+    Args:
+        labels: Class of each example at each target.
+        present: Whether each example has each target.
+        n_classes: Number of classes.
+    """
+
+    def __init__(self, labels: Int[Tensor, "batch target"], present: Bool[Tensor, "batch target"], n_classes: int):
+        self.labels, self.n_classes = labels, n_classes
+        self.groups = list(same_examples(present))
+        self.moments: list[list[Moments]] = []
+        self.means: list[Float[Tensor, "layer target class d_model"]] = []
+        self.counts = [torch.zeros(len(labels.T[targets]), n_classes) for targets, _ in self.groups]
+
+    def add(self, rows: slice, activations: Float[Tensor, "layer target block d_model"]) -> None:
+        """Add the activations of some of the examples."""
+        dtype = torch.float64 if len(self.labels) > BLOCK else activations.dtype
+        if not self.moments:
+            n_layers, _, _, width = activations.shape
+            shapes = [(len(counts), width, [self.n_classes]) for counts in self.counts]
+            self.moments = [[Moments(*shape, dtype=dtype) for _ in range(n_layers)] for shape in shapes]
+            self.means = [torch.zeros(n_layers, *counts.shape, width, dtype=dtype) for counts in self.counts]
+        for index, (targets, (exist,)) in enumerate(self.groups):
+            here = exist if isinstance(exist, slice) else exist[rows]
+            classes = self.labels[rows].T[targets][:, here]
+            if not classes.shape[1]:
+                continue
+            onehot = one_hot(classes[:, None], self.n_classes, activations.dtype)
+            own = onehot.sum(1)
+            self.counts[index] += own
+            share = (own / self.counts[index].clamp_min(1))[..., None]
+            for one, means, layer in zip(self.moments[index], self.means[index], activations, strict=True):
+                inputs = layer[targets][:, here]
+                one.add(inputs, [onehot])
+                means += (class_means(inputs, classes, self.n_classes) - means).nan_to_num() * share
+
+    def directions(self) -> dict[tuple[int, int], Directions]:
+        """The directions, by layer and index of the target."""
+        found = {}
+        for (targets, _), layers, means, counts in zip(self.groups, self.moments, self.means, self.counts, strict=True):
+            indices = torch.arange(self.labels.shape[1])[targets].tolist()
+            for layer, one in enumerate(layers):
+                weights = one.solve(self.n_classes)[0].weight[:, 0].transpose(1, 2)
+                known = means[layer].to(weights).masked_fill(counts[..., None] == 0, torch.nan)
+                centre = one.mean[:, 0].to(weights)
+                for index, target in enumerate(indices):
+                    found[layer, target] = Directions(means=known[index], weights=weights[index], centre=centre[index])
+        return found
 
 
 @dataclass(frozen=True)
@@ -118,8 +151,9 @@ def edited_answers(
             "Remove it, or attach it to hook_embed."
         )
     model.eval()
-    names, activations = residual_names(model), residuals_at_targets(model, batch)
+    names, streams = residual_names(model), _Streams(model, batch)
     for start, part in enumerate(chunks(batch, CHUNK)):
+        streams.keep(start, pairs.values())
         part = part.to(device_of(model))
         inputs: dict[str, Any] = part.model_inputs()
         logits, cache = model.run_with_cache(part.tokens, names_filter=names, **inputs)
@@ -130,14 +164,44 @@ def edited_answers(
             rows = base[here] - start * CHUNK
             if not len(rows):
                 continue
-            streams = cache[names[layer]][rows]
-            cell = activations[layer, target]
-            edited = _edits(along, cell[base[here]], cell[source[here]], derived_seed(seed, "placebo", layer, target))
+            resid = cache[names[layer]][rows]
+            own, given = (streams.at(layer, target, some[here]) for some in (base, source))
+            edited = _edits(along, own, given, derived_seed(seed, "placebo", layer, target))
             after = {
-                edit: task.answers(_resume(model, part.select(rows), streams, layer, target, edited[edit]())).cpu()
+                edit: task.answers(_resume(model, part.select(rows), resid, layer, target, edited[edit]())).cpu()
                 for edit in edits
             }
             yield EditedAnswers(layer, target, base[here], source[here], before[rows], after)
+
+
+class _Streams:
+    """Residual streams at the targets of the examples of few parts of a batch."""
+
+    def __init__(self, model: Net, batch: Batch):
+        self.model, self.batch = model, batch
+        self.parts: dict[int, Float[Tensor, "layer target part d_model"]] = {}
+
+    def keep(self, start: int, pairs: Iterable[tuple[Int[Tensor, " pair"], Int[Tensor, " pair"]]]) -> None:
+        """Compute this part and those of its sources, and forget the others."""
+        of_sources = {int(one) for base, source in pairs for one in (source[base // CHUNK == start] // CHUNK).unique()}
+        kept = {index: self.parts.get(index) for index in sorted({start} | of_sources)}
+        self.parts = {}
+        for index, streams in kept.items():
+            rows = slice(index * CHUNK, (index + 1) * CHUNK)
+            if streams is None:
+                streams = residuals_at_targets(self.model, self.batch.select(rows), first=rows.start)
+            self.parts[index] = streams
+
+    def at(self, layer: int, target: int, rows: Int[Tensor, " row"]) -> Float[Tensor, "row d_model"]:
+        """The streams of examples of these parts at one layer and target."""
+        part, found = rows // CHUNK, None
+        for index, streams in self.parts.items():
+            here = part == index
+            cell = streams[layer, target]
+            found = cell.new_empty(len(rows), cell.shape[1]) if found is None else found
+            found[here] = cell[rows[here] - index * CHUNK]
+        assert found is not None
+        return found
 
 
 def _edits(
@@ -179,7 +243,7 @@ def _resume(
 ) -> Float[Tensor, "row target d_vocab_out"]:
     """Logits at all targets with the stream that enters a layer edited at one target's position."""
     resid = resid.clone()
-    resid[torch.arange(len(resid)), batch.target_positions[:, target]] = edited.to(resid.device)
+    resid[torch.arange(len(resid)), batch.target_positions[:, target]] = edited.to(resid)
     positions: dict[str, Any] = {}
     if isinstance(model, BridgeModel) and model.capabilities.positions_in_layers:
         positions["position_ids"] = batch.position_ids
@@ -236,7 +300,9 @@ def interchange_map(
         pairs[target] = base[different], source[different]
     edits = {"follows": "interchange", "weights": "weights", "placebo": "placebo"}
     found = {name: np.zeros((model.cfg.n_layers + 1, len(column))) for name in (*edits, "low", "high", "n")}
-    for one in edited_answers(model, task, batch, pairs, directions, edits=tuple(edits.values()), seed=seed):
+    answers = edited_answers(model, task, batch, pairs, directions, edits=tuple(edits.values()), seed=seed)
+    n_parts = -(-len(batch) // CHUNK)
+    for one in counted("interchanges", answers, total=n_parts * len(directions)):
         wanted = batch.labels[one.sources, one.target]
         cell = one.layer, column[one.target]
         for name, edit in edits.items():

@@ -10,14 +10,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.modules.basic import check_choice
-from interp.core.activations import residuals_at_targets
+from hooks.interventions.ablation_engine import Net
+from hooks.modules.arguments import checks_types
+from hooks.modules.checks import check_choice
+from interp.core.activations import BLOCK, residual_blocks
+from interp.core.evaluation_mode import in_evaluation_mode
+from interp.core.inputs import distinct_inputs, repeats_text
+from interp.core.progress import Count
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.results import Result, count_range
-from interp.core.statistics import CONFIDENCE, proportion_interval
+from interp.core.statistics import CONFIDENCE, share_interval
 from interp.core.verbs import AnyModel, prepare_model, untrained_copy
-from interp.probing.interchange import class_directions, interchange_map
-from interp.probing.scoring import control_labels, score_logistic, score_present, score_ridge, shuffled_labels
+from interp.probing.interchange import DirectionSums, interchange_map
+from interp.probing.scoring import Blocks, control_labels, score_logistic, score_ridge, shuffled_labels
 from interp.tasks.base import Batch, Task
 
 if TYPE_CHECKING:
@@ -43,7 +48,7 @@ class ProbeResult(Result):
     """Fraction of held-out examples classified correctly, 0 to 1."""
     low: Float[np.ndarray, "layer target"]
     high: Float[np.ndarray, "layer target"]
-    """Ends of the 95 % interval (Clopper-Pearson)."""
+    """Ends of the 95 % interval (Clopper-Pearson) of `n_distinct` trials."""
     control: Float[np.ndarray, "layer target"]
     """Accuracy on the control task, a random class per input type: what memorisation alone achieves."""
     shuffled: Float[np.ndarray, "layer target"]
@@ -60,6 +65,8 @@ class ProbeResult(Result):
     """Examples that each classifier was fitted on: those that have the target."""
     n_scored: Int[np.ndarray, " target"]
     """Held-out examples behind each cell: those that have the target."""
+    n_distinct: Int[np.ndarray, " target"]
+    """Distinct inputs among them, fewer in a finite task."""
     omitted: dict[str, str]
     """Targets that were not probed, and why."""
     n_controls: int
@@ -84,7 +91,7 @@ class ProbeResult(Result):
         from interp.view.charts import heatmaps
 
         panels = {"accuracy": self.accuracy, "control task": self.control, "untrained model": self.untrained}
-        n = count_range(self.n_scored)
+        n = count_range(self.n_scored) + repeats_text(int(self.n_scored.max()), int(self.n_distinct.max()))
         title = f"linear probes for {self.label}, n = {n} per cell (95 % within ±{self.half_width:.3f})"
         if self.causal is not None:
             panels["output follows interchange"] = self.causal["follows"]
@@ -100,9 +107,10 @@ class ProbeResult(Result):
     def __str__(self) -> str:
         head = "layer  " + "  ".join(f"{name:>5}" for name in self.targets)
         rows = [f"{layer:>5}  {_row(values)}" for layer, values in enumerate(self.accuracy)]
+        repeats = repeats_text(int(self.n_scored.max()), int(self.n_distinct.max()))
         foot = (
-            f"{self.solver} probes for {self.label}, {count_range(self.n_scored)} held-out examples per cell (95 % "
-            f"within {self.half_width:.3f}); control at most {self.control.max():.3f}, "
+            f"{self.solver} probes for {self.label}, {count_range(self.n_scored)} held-out examples{repeats} per cell "
+            f"(95 % within {self.half_width:.3f}); control at most {self.control.max():.3f}, "
             f"untrained at most {self.untrained.max():.3f}"
         )
         if self.causal is not None:
@@ -118,6 +126,8 @@ def _row(values: Float[np.ndarray, " target"]) -> str:
     return "  ".join(f"{value:5.3f}" for value in values)
 
 
+@checks_types
+@in_evaluation_mode
 def probe(
     model: AnyModel,
     task: Task,
@@ -143,7 +153,8 @@ def probe(
         label: One of `task.probe_labels`, default: the first.
         n_train: Number of examples to sample to fit on.
         n_test: Number of examples to sample to score on; it determines the intervals.
-        solver: `ridge` (closed form, 20 control draws) or `logistic` (scikit-learn, one control draw).
+        solver: `ridge` (closed form, 20 control draws; the activations of 4,096 examples are in memory at a time) or
+            `logistic` (scikit-learn, one control draw; those of all examples are).
         verify: Also interchange class directions between examples and measure how often the output follows.
         seed: Determines examples, control labels and the untrained model.
 
@@ -173,22 +184,38 @@ def probe(
     present = [batch.present[:, kept] for batch in batches]
     types = [task.control_types(batch)[:, kept] for batch in batches]
     model.eval()
-    inputs = [residuals_at_targets(model, batch)[:, kept] for batch in batches]
-    untrained = untrained_copy(model, derived_seed(seed, "untrained twin") % 2**31)
-    untrained_inputs = [residuals_at_targets(untrained, batch)[:, kept] for batch in batches]
     solve, draws = (score_ridge, RIDGE_CONTROLS) if solver == "ridge" else (score_logistic, LOGISTIC_CONTROLS)
-    score = partial(score_present, solve, present=present, n_classes=n_classes)
     true = [values.T[:, None] for values in labels]
-    accuracy = score(inputs, true)[..., 0]
-    shuffled = score(inputs, shuffled_labels(labels, present, draws, seed))
-    n_fitted, n_scored = (exists.sum(0).numpy() for exists in present)
-    n_cells = np.broadcast_to(n_scored, accuracy.shape)
-    low, high = proportion_interval(np.rint(accuracy * n_cells).astype(int), n_cells)
+    shuffled = shuffled_labels(labels, present, n_classes, draws, seed)
+    control = control_labels(types, present, n_classes, draws, seed)
+    n_blocks = 2 * sum(-(-len(batch) // BLOCK) for batch in batches)
+    sums = DirectionSums(labels[0], present[0], n_classes) if verify else None
     causal = None
-    if verify:
-        found = class_directions(inputs[0], labels[0], present[0], n_classes)
-        directions = {(layer, kept[index]): cell for (layer, index), cell in found.items()}
-        causal = interchange_map(model, task, testing, directions, seed=seed)
+    with Count(f"probing {label}", n_blocks + verify, work=n_blocks * (1 + 1.2 * verify)) as count:
+
+        def streams(of: Net, index: int, sums: DirectionSums | None = None) -> Blocks:
+            for rows, block in residual_blocks(of, batches[index], kept):
+                if sums is not None:
+                    sums.add(rows, block)
+                yield rows, block
+                count.one()
+
+        score = partial(solve, present=present, n_classes=n_classes)
+        of_true, of_shuffled, of_control = score(
+            [streams(model, 0, sums), streams(model, 1)], [true, shuffled, control]
+        )
+        del shuffled, control
+        untrained = untrained_copy(model, derived_seed(seed, "untrained twin") % 2**31)
+        (of_untrained,) = score([streams(untrained, 0), streams(untrained, 1)], [true])
+        if sums is not None:
+            directions = {(layer, kept[index]): cell for (layer, index), cell in sums.directions().items()}
+            causal = interchange_map(model, task, testing, directions, seed=seed)
+            count.one(work=1.2 * n_blocks)
+    accuracy = of_true[..., 0]
+    n_fitted, n_scored = (exists.sum(0).numpy() for exists in present)
+    inputs_scored = distinct_inputs(testing)
+    n_distinct = np.array([len(np.unique(inputs_scored[exists])) for exists in present[1].T.numpy()])
+    low, high = share_interval(accuracy, n_distinct)
     return ProbeResult(
         label=label,
         solver=solver,
@@ -196,14 +223,15 @@ def probe(
         accuracy=accuracy,
         low=low,
         high=high,
-        control=score(inputs, control_labels(types, present, n_classes, draws, seed)).mean(-1),
-        shuffled=shuffled.mean(-1),
-        shuffled_high=np.quantile(shuffled, (1 + CONFIDENCE) / 2, axis=-1),
-        untrained=score(untrained_inputs, true)[..., 0],
+        control=of_control.mean(-1),
+        shuffled=of_shuffled.mean(-1),
+        shuffled_high=np.quantile(of_shuffled, (1 + CONFIDENCE) / 2, axis=-1),
+        untrained=of_untrained[..., 0],
         n_train=n_train,
         n_test=n_test,
         n_fitted=n_fitted,
         n_scored=n_scored,
+        n_distinct=n_distinct,
         omitted=omitted,
         n_controls=draws,
         causal=causal,

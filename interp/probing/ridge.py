@@ -1,5 +1,6 @@
-"""Ridge regression classifiers for many cells and relabellings, with one factorisation per cell."""
+"""Ridge regression classifiers for many cells and relabellings, fitted on examples that are read block by block."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,53 +12,114 @@ RIDGE = 1e-3
 
 
 @dataclass(frozen=True)
-class Factorised:
-    """Centred inputs of many cells and the Cholesky factor of their penalised covariance."""
-
-    mean: Float[Tensor, "cell 1 d_model"]
-    centred: Float[Tensor, "cell sample d_model"]
-    factor: Float[Tensor, "cell d_model d_model"]
-
-
-@dataclass(frozen=True)
 class LinearClassifier:
     """argmax over classes of x W + b, one classifier per cell and relabelling."""
 
     weight: Float[Tensor, "cell draw d_model class"]
     bias: Float[Tensor, "cell draw class"]
 
-    def accuracy(
+    def right(
         self, inputs: Float[Tensor, "cell sample d_model"], labels: Int[Tensor, "cell draw sample"]
-    ) -> Float[Tensor, "cell draw"]:
-        """Fraction of samples classified correctly."""
+    ) -> Int[Tensor, "cell draw"]:
+        """Number of samples classified correctly."""
         cells, draws, width, classes = self.weight.shape
         flat = self.weight.transpose(1, 2).reshape(cells, width, draws * classes)
         scores = torch.baddbmm(self.bias.reshape(cells, 1, draws * classes), inputs, flat)
         guess = scores.view(cells, -1, draws, classes).argmax(-1)
-        return (guess.transpose(1, 2) == labels).float().mean(-1)
+        return (guess.transpose(1, 2) == labels).sum(-1)
+
+    def accuracy(
+        self, inputs: Float[Tensor, "cell sample d_model"], labels: Int[Tensor, "cell draw sample"]
+    ) -> Float[Tensor, "cell draw"]:
+        """Fraction of samples classified correctly."""
+        return self.right(inputs, labels).float() / labels.shape[-1]
 
 
-def factorise(inputs: Float[Tensor, "cell sample d_model"], *, ridge: float = RIDGE) -> Factorised:
-    """Centre the inputs of every cell and factorise their covariance; `ridge` is relative to its mean diagonal."""
-    mean = inputs.mean(1, keepdim=True)
-    centred = inputs - mean
-    gram = centred.transpose(1, 2) @ centred
-    diagonal = gram.diagonal(dim1=1, dim2=2)
-    penalty = ridge * diagonal.mean(-1).clamp_min(torch.finfo(gram.dtype).tiny ** 0.5)  # inputs may be constant
-    gram.diagonal(dim1=1, dim2=2).add_(penalty[:, None])
-    return Factorised(mean, centred, torch.linalg.cholesky(gram))
+class Moments:
+    """Means and covariances of inputs and one-hot labels in many cells, from which classifiers are fitted.
+
+    Examples are added in blocks, so that memory does not depend on their number. After a single block,
+    the moments are those of a computation on all examples at once.
+
+    Args:
+        n_cells: Number of cells.
+        width: Width of the inputs.
+        columns: Columns of the one-hot labels of each set of labels.
+        dtype: Precision of the sums: double for several blocks.
+
+    Source: Chan, Golub & LeVeque 1983, for adding blocks.
+    """
+
+    def __init__(self, n_cells: int, width: int, columns: Sequence[int], *, dtype: torch.dtype):
+        self.n, self.of_inputs = 0, dtype
+        self.mean = torch.zeros(n_cells, 1, width, dtype=dtype)
+        self.gram = torch.zeros(n_cells, width, width, dtype=dtype)
+        self.cross = [torch.zeros(n_cells, width, n_columns, dtype=dtype) for n_columns in columns]
+        self.share = [torch.zeros(n_cells, n_columns, dtype=dtype) for n_columns in columns]
+
+    def add(
+        self, inputs: Float[Tensor, "cell sample d_model"], onehots: Sequence[Float[Tensor, "cell sample _"]]
+    ) -> None:
+        """Add a block of examples, with one-hot labels of each set of labels (see `one_hot`)."""
+        n, before, self.of_inputs = inputs.shape[1], self.n, inputs.dtype
+        self.n += n
+        mean = inputs.mean(1, keepdim=True)
+        centred = (inputs - mean).transpose(1, 2)
+        shift, between = mean - self.mean, before * n / self.n
+        self.gram += centred @ centred.transpose(1, 2)
+        if before:
+            self.gram += between * shift.transpose(1, 2) @ shift
+        for cross, share, onehot in zip(self.cross, self.share, onehots, strict=True):
+            own = onehot.mean(1) - share
+            cross += centred @ onehot
+            if before:
+                cross += between * shift.transpose(1, 2) @ own[:, None]
+            share += own * (n / self.n)
+        self.mean += shift * (n / self.n)
+
+    def solve(self, n_classes: int, *, ridge: float = RIDGE) -> list[LinearClassifier]:
+        """Least squares on one-hot labels, in the precision of the inputs, for each set of labels.
+
+        Args:
+            n_classes: Number of classes; each set of labels has this number of columns for every draw.
+            ridge: Penalty relative to the mean variance of the inputs.
+        """
+        dtype = self.of_inputs
+        gram, mean = self.gram.to(dtype, copy=True), self.mean.to(dtype)
+        diagonal = gram.diagonal(dim1=1, dim2=2)
+        penalty = ridge * diagonal.mean(-1).clamp_min(torch.finfo(gram.dtype).tiny ** 0.5)  # inputs may be constant
+        gram.diagonal(dim1=1, dim2=2).add_(penalty[:, None])
+        factor = torch.linalg.cholesky(gram)
+        found = []
+        for cross, share in zip(self.cross, self.share, strict=True):
+            weight = torch.cholesky_solve(cross.to(dtype), factor)
+            bias = share.to(dtype) - (mean @ weight)[:, 0]
+            cells, width, columns = weight.shape
+            draws = columns // n_classes
+            shaped = weight.view(cells, width, draws, n_classes).transpose(1, 2)
+            found.append(LinearClassifier(shaped, bias.view(cells, draws, n_classes)))
+        return found
 
 
-def fit(data: Factorised, labels: Int[Tensor, "cell draw sample"], n_classes: int) -> LinearClassifier:
-    """Fit least squares on one-hot labels, for every cell and every relabelling of it."""
+def one_hot(
+    labels: Int[Tensor, "cell draw sample"], n_classes: int, dtype: torch.dtype
+) -> Float[Tensor, "cell sample column"]:
+    """One-hot labels; the classes of a draw are next to each other."""
     cells, draws, samples = labels.shape
-    onehot = torch.zeros(cells, samples, draws * n_classes, dtype=data.centred.dtype)
-    column = labels.transpose(1, 2) + n_classes * torch.arange(draws)
-    onehot.scatter_(2, column, 1.0)
-    share = onehot.mean(1)
-    weight = torch.cholesky_solve(data.centred.transpose(1, 2) @ onehot, data.factor)
-    bias = share - (data.mean @ weight)[:, 0]
-    width = weight.shape[1]
-    return LinearClassifier(
-        weight.view(cells, width, draws, n_classes).transpose(1, 2), bias.view(cells, draws, n_classes)
-    )
+    onehot = torch.zeros(cells, samples, draws * n_classes, dtype=dtype)
+    column = labels.transpose(1, 2).long() + n_classes * torch.arange(draws)
+    return onehot.scatter_(2, column, 1.0)
+
+
+def fit(
+    inputs: Float[Tensor, "cell sample d_model"],
+    labels: Int[Tensor, "cell draw sample"],
+    n_classes: int,
+    *,
+    ridge: float = RIDGE,
+) -> LinearClassifier:
+    """Fit least squares on one-hot labels, for every cell and every relabelling of it."""
+    onehot = one_hot(labels, n_classes, inputs.dtype)
+    moments = Moments(len(inputs), inputs.shape[2], [onehot.shape[2]], dtype=inputs.dtype)
+    moments.add(inputs, [onehot])
+    return moments.solve(n_classes, ridge=ridge)[0]

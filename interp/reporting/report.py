@@ -4,8 +4,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from hooks.modules.arguments import checks_types
 from interp.auditing.result import AuditResult
 from interp.comparison.variation import VariationResult
+from interp.core.identity import number, page_identity
+from interp.core.progress import Count, counted
 from interp.core.results import Result
 from interp.evaluation.evaluate import EvaluationResult, evaluate
 from interp.heads.ablate import AblationResult
@@ -16,6 +19,7 @@ from interp.tasks.base import Task
 from interp.theory.balance import BalanceResult
 from interp.training.run import TrainingRun
 from interp.view.attention import AttentionPage
+from interp.view.frame import Identity
 from interp.view.page import Section, write_page
 
 SECTION_OF: dict[type, Callable[[Any], Section]] = {
@@ -30,21 +34,31 @@ SECTION_OF: dict[type, Callable[[Any], Section]] = {
 """The section function of each type of result."""
 
 
-def report(results: Sequence[Any], path: str | Path, *, title: str, lead: str = "") -> Path:
+@checks_types
+def report(
+    results: Sequence[Any], path: str | Path, *, title: str, lead: str = "", identity: Identity | None = None
+) -> Path:
     """Write results to one self-contained HTML file, atomically.
 
     Args:
-        results: Results of any verbs, `AttentionPage`s or `Section`s, in the order of the page.
+        results: Results of any verbs, attention pages or sections (`Section`), in the order of the page.
         path: The HTML file.
         title: Heading of the page.
         lead: Summary in a few sentences.
+        identity: Task, model, seed, command, commit and date, shown below the heading. If None, the last three.
 
     Raises:
         ValueError: no results, or one that has no section.
     """
-    return write_page(path, title=title, lead=lead, sections=[_section(result) for result in results])
+    with Count("page", 2) as count:
+        sections = [_section(result) for result in counted("sections", results, total=len(results))]
+        count.one()
+        written = write_page(path, title=title, lead=lead, sections=sections, identity=identity or page_identity())
+        count.one()
+    return written
 
 
+@checks_types
 def report_run(
     run: TrainingRun,
     task: Task,
@@ -55,7 +69,9 @@ def report_run(
     n_test: int = 10_000,
     title: str = "Training report",
 ) -> tuple[Path, dict[str, EvaluationResult]]:
-    """Write a page about one training run: an example, learning curves, accuracies, results and provenance.
+    """Write a page about one training run: accuracies, an example, results, learning curves and provenance.
+
+    If the results have an audit, the page begins with its summary, then with `interp.auditing.show_heads` if given.
 
     Args:
         run: The training run.
@@ -73,22 +89,50 @@ def report_run(
         ValueError: no test examples, or a result that has no section.
     """
     runs = {"model": run} | ({"control": control} if control else {})
-    tested = {name: evaluate(one.model, task, n=n_test, seed=one.manifest["seed"]) for name, one in runs.items()}
+    with Count("report", len(runs) + 1) as count:
+        tested = {}
+        for name, one in runs.items():
+            tested[name] = evaluate(one.model, task, n=n_test, seed=one.manifest["seed"])
+            count.one()
+        written = _write_run(runs, task, path, results, tested, n_test=n_test, title=title)
+        count.one()
+    return written, tested
+
+
+def _write_run(
+    runs: dict[str, TrainingRun],
+    task: Task,
+    path: str | Path,
+    results: Sequence[Any],
+    tested: dict[str, EvaluationResult],
+    *,
+    n_test: int,
+    title: str,
+) -> Path:
+    run = runs["model"]
+    first = [result for result in results if isinstance(result, AttentionPage) and result.findings]
+    audits = [result for result in results if isinstance(result, AuditResult)]
     sections = [
+        *first,
+        part.accuracies(tested, task),
         part.example(run, task),
-        part.training_setup(runs, task),
+        *(result for result in results if not any(result is one for one in first)),
         part.learning_curves(runs),
-        part.accuracies(tested),
-        *results,
+        part.training_setup(runs, task),
         part.provenance(run),
     ]
     cfg, (accuracy, target) = run.model.cfg, min(zip(tested["model"].accuracy, task.outcomes, strict=True))
     lead = (
-        f"A transformer with {part.number(cfg.n_layers, 'layer')} and {part.number(cfg.n_heads, 'head')} per layer was "
-        f"trained on {task.title} with seed {run.manifest['seed']}. On {n_test} held-out examples, its "
-        f"lowest accuracy on any target is {accuracy:.2%} ({target})."
+        " ".join(audit.summary() for audit in audits)
+        + " " * bool(audits)
+        + (
+            f"A transformer with {number(cfg.n_layers, 'layer')} and {number(cfg.n_heads, 'head')} per layer was "
+            f"trained on {task.title} with seed {run.manifest['seed']}. On {n_test} held-out examples, its "
+            f"lowest accuracy on any target is {accuracy:.2%} ({target})."
+        )
     )
-    return report(sections, path, title=title, lead=lead), tested
+    identity = page_identity(run.model, task, seed=f"{run.manifest['seed']} (training)")
+    return report(sections, path, title=title, lead=lead, identity=identity)
 
 
 def _section(result: Any) -> Section:

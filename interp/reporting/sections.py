@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from interp.auditing.result import AuditResult
 from interp.comparison.variation import VariationResult
+from interp.core.identity import model_line
 from interp.core.randomness import derived_generator
 from interp.core.results import Result, count_range, with_interval
 from interp.evaluation.evaluate import EvaluationResult, parts_on_device
@@ -24,11 +25,16 @@ from interp.view.charts import curves, dots
 from interp.view.page import Section
 
 Rows = list[tuple[str, ...]]
+CONTROL = "The control is a model for comparison; its settings are at the end of the page. "
 
 
 def training_setup(runs: dict[str, TrainingRun], task: Task) -> Section:
     """Task, model and training of each run, one line each."""
-    describe = {"task": lambda run: _task_line(run, task), "model": _model_line, "training": _training_line}
+    describe = {
+        "task": lambda run: _task_line(run, task),
+        "model": lambda run: model_line(run.model),
+        "training": _training_line,
+    }
     rows = [("", *runs), *((name, *map(line, runs.values())) for name, line in describe.items())]
     text = ""
     if any(run.manifest["settings"]["association"] == "mimic" for run in runs.values()):
@@ -41,20 +47,6 @@ def training_setup(runs: dict[str, TrainingRun], task: Task) -> Section:
 
 def _task_line(run: TrainingRun, task: Task) -> str:
     return (task if run.manifest["task"] == task.describe() else run.task).description
-
-
-def _model_line(run: TrainingRun) -> str:
-    cfg, size = run.model.cfg, sum(parameter.numel() for parameter in run.model.parameters())
-    depth = f"one block applied {number(cfg.n_layers, 'time')}" if cfg.tied else number(cfg.n_layers, "layer")
-    return (
-        f"{cfg.block}, {depth} of {number(cfg.n_heads, 'head')}, width {cfg.d_model}, {cfg.attention}, {size:,} "
-        f"parameters"
-    )
-
-
-def number(n: int, noun: str) -> str:
-    """A number with its noun: 1 layer, 2 layers."""
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def _training_line(run: TrainingRun) -> str:
@@ -81,7 +73,7 @@ def learning_curves(runs: dict[str, TrainingRun]) -> Section:
     )  # fmt: skip
 
 
-def accuracies(tested: dict[str, EvaluationResult]) -> Section:
+def accuracies(tested: dict[str, EvaluationResult], task: Task) -> Section:
     """Test accuracy of every target with its interval, as a chart and a table."""
     table = pd.concat([result.to_dataframe().assign(run=name) for name, result in tested.items()])
     first = next(iter(tested.values()))
@@ -91,7 +83,9 @@ def accuracies(tested: dict[str, EvaluationResult]) -> Section:
         rows.append((target, *(with_interval(*values, 4) for values in ends)))
     return Section(
         title="Accuracy per target",
-        text=f"Accuracy on {first.n} held-out examples of the {first.split} split, with exact 95 % intervals.",
+        text=f"Accuracy on {first.n} held-out examples of the {first.split} split, with exact 95 % intervals. "
+        + CONTROL * (len(tested) > 1)
+        + task.target_names,
         chart=dots(table, x="target", y="accuracy", series="run", rule=first.chance, title=f"n = {first.n} per point"),
         table=rows,
     )
@@ -156,7 +150,15 @@ def head_table(patterns: HeadPatterns) -> Section:
 
 def attention_maps(page: AttentionPage) -> Section:
     """The attention viewer, embedded in the page."""
-    frame = f'<iframe srcdoc="{escape(page.html)}" title="attention" style="width:100%;height:640px;border:0"></iframe>'
+    if page.findings:
+        frame = f'<iframe class="viewer tall" srcdoc="{escape(page.html)}" title="What each head does"></iframe>'
+        return Section(
+            title="What each head does",
+            text="The verdict on every head, layer by layer. Choose a head to see its pattern on a sentence, what each "
+            "ablation costs, and what probes read before and after its layer.",
+            html=Markup(frame),
+        )
+    frame = f'<iframe class="viewer" srcdoc="{escape(page.html)}" title="Attention maps"></iframe>'
     return Section(
         title="Attention maps",
         text="One map per head on held-out sequences; rows are queries, columns are keys. Hover over a map to read a "
@@ -247,7 +249,7 @@ def verdicts(result: AuditResult) -> Section:
         "needed, but has no clear pattern. Idle: neither. Redundant: not needed alone, but needed together with its "
         "partners. Undecided: the intervals do not separate these cases. Needed means that accuracy falls by more than "
         f"{worst} when the output of the head is replaced by its mean over other sequences. {result.counted()} "
-        f"sequences, 95 % intervals, all verdicts at level {result.alpha:g} (Holm)."
+        f"sequences, 95 % intervals, all verdicts at level {result.alpha:g} (Bonferroni)."
     )
     if result.warnings:
         text += "\n\n" + " ".join(result.warnings)

@@ -102,6 +102,8 @@ class Task:
     """Name in manifests and on the command line; default: the name of the class in snake case."""
     is_language: ClassVar[bool] = False
     """Whether the targets are tokens of running text, so that perplexity is defined."""
+    target_names: ClassVar[str] = ""
+    """A sentence for pages that explains the names of targets, starting with the first; empty if they need none."""
     text_options: ClassVar[Mapping[str, tuple[Any, str]]] = {}
     """Command-line options that `from_options` converts: type and help text of each."""
     option_names: ClassVar[Mapping[str, str]] = {}

@@ -4,6 +4,8 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hooks.files import shortened
+
 if TYPE_CHECKING:  # names can be listed without torch
     from interp.tasks.base import Task
 
@@ -81,7 +83,7 @@ def task_from(description: dict[str, Any], *, stored: str = "") -> "Task":
     try:
         return found.from_description(description)
     except (TypeError, KeyError) as error:
-        what = f"{error} is missing" if isinstance(error, KeyError) else error
+        what = f"{error} is missing" if isinstance(error, KeyError) else shortened(str(error))
         raise ValueError(f"the settings of the task {name!r} do not fit the class {where(found)}: {what}.") from None
 
 

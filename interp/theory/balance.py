@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hooks import Transformer
-from hooks.modules.basic import check_choice
+from hooks.modules.arguments import checks_types
+from hooks.modules.checks import check_choice
 from interp.core.results import Result
 from interp.core.verbs import prepare_model
 from interp.tasks.dyck.brackets import START, closer, opener
@@ -96,6 +97,7 @@ class BalanceResult(Result):
         return "\n".join(lines)
 
 
+@checks_types
 @torch.no_grad()
 def balance_violation(model: Transformer, task: Dyck, *, pairing: Pairing = "mirrored") -> BalanceResult:
     """Balance violation of a one-layer Dyck model: what matched brackets add to attention, relative to the signal.

@@ -8,7 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks import FullyConnected
+from hooks.model.baseline import Baseline
+from hooks.modules.arguments import checks_types
+from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import pooled_interval
@@ -103,7 +105,9 @@ class SignCountingResult(Result):
         return "\n".join([*lines, foot, *(f"{name}: {MEASURES[name]}" for name in self.measures)])
 
 
-def sign_counting(model: AnyModel | FullyConnected, task: Task, *, n: int = 2000, seed: int = 0) -> SignCountingResult:
+@checks_types
+@in_evaluation_mode
+def sign_counting(model: AnyModel | Baseline, task: Task, *, n: int = 2000, seed: int = 0) -> SignCountingResult:
     """Test whether a model predicts variables by following the chain or by counting minus signs.
 
     Every test sentence is answered in four versions: the original, with the sign of one random clause flipped, with two
@@ -126,7 +130,7 @@ def sign_counting(model: AnyModel | FullyConnected, task: Task, *, n: int = 2000
     Source: LEGO (arXiv:2206.04301) Section 4.3, where models trained from random weights predict the last variable
     early; the paper explains it by the parity of minus signs. The test is ours.
     """
-    net: Answering = model if isinstance(model, FullyConnected) else prepare_model(model, "evaluate")
+    net: Answering = model if isinstance(model, Baseline) else prepare_model(model, "evaluate")
     task = _checked(task, n)
     generator = derived_generator(seed, "parity test")
     batch = task.sample(n, generator=generator, split="test")

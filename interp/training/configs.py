@@ -1,8 +1,10 @@
 """Model configs for a task."""
 
+from functools import partial
 from typing import Any
 
-from hooks import FullyConnectedConfig, presets
+from hooks import FullyConnectedConfig, RecurrentConfig, presets
+from hooks.modules.arguments import checks_types
 from interp.tasks.base import Task
 from interp.training.token_rows import markers_of
 
@@ -13,6 +15,8 @@ FAMILIES = {
     "template": presets.template,
     "template_copy": presets.template_copy,
     "fully_connected": FullyConnectedConfig,
+    "rnn": RecurrentConfig,
+    "lstm": partial(RecurrentConfig, cell="lstm"),
     "gpt": presets.gpt,
     "dyck_gpt": presets.dyck_gpt,
     "dyck_eq6": presets.dyck_eq6,
@@ -24,6 +28,9 @@ FAMILIES = {
     "hybrid": presets.hybrid,
 }
 
+BASELINES = {"fully_connected": "fully connected", "rnn": "recurrent", "lstm": "recurrent"}
+"""Families without attention, and their kind of network."""
+
 ENCODERS = (presets.bert_encoder, presets.albert_encoder, presets.hardcode, presets.hybrid)
 """Presets whose default head is a masked-LM head."""
 
@@ -32,6 +39,7 @@ OF_BRACKETS = ("dyck_gpt", "dyck_eq6", "dyck_uniform", "dyck_minimal")
 """Presets for bracket languages: tasks whose `config_fields` know them."""
 
 
+@checks_types
 def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
     """Config of a preset with the vocabulary, length and attention of a task.
 
@@ -40,9 +48,10 @@ def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
         family: The preset: `lego` (small, pre-LN), `bert`, `albert`, `gpt`, `bert_encoder`, `albert_encoder`;
             `hardcode` or `hybrid`, whose markers are the task's [CLS] or [BOS] and [SEP] or [EOS]; `dyck_gpt`,
             `dyck_eq6`, `dyck_uniform` or `dyck_minimal`, which read up to 6000 tokens; `template`, `template_copy`; or
-            `fully_connected`. Default: the task's `default_family`, with its `default_sizes`.
+            `fully_connected`, `rnn`, `lstm`. Default: the task's `default_family`, with its `default_sizes`.
         sizes: Fields of `TransformerConfig` that override the preset; for `dyck_minimal` also `encoding` and
-            `mlp_head`; for `fully_connected` fields of `FullyConnectedConfig`.
+            `mlp_head`; for `fully_connected` fields of `FullyConnectedConfig`, for `rnn` and `lstm` of
+            `RecurrentConfig`.
 
     Raises:
         ValueError: an unknown family, a Dyck family for another task, `hardcode` or `hybrid` for a task without
@@ -54,7 +63,7 @@ def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
         needed |= task.default_sizes
     if family not in FAMILIES:
         raise ValueError(f"family is {family!r}; choose one of {', '.join(FAMILIES)}.")
-    if family != "fully_connected":
+    if family not in BASELINES:
         needed["attention"] = task.attention
     if family == "template" and task.d_vocab_out == task.d_vocab:
         needed["tied_embedding"] = True

@@ -19,6 +19,22 @@ PAPER_KERNEL = (1.0, 2.0, 4.0, 2.0, 1.0)
 SMOOTHING = 1e-3
 
 
+def check_mimicking(task: Task, settings: Mimicking) -> None:
+    """Check that a task has the relations that mimicking needs.
+
+    Raises:
+        ValueError: a relation that the task does not have.
+    """
+    generator = torch.Generator().manual_seed(0)
+    known = task.relations(mimic_batch(task, dataclasses.replace(settings, batch_size=1), generator))
+    needed = ["same_token"] if settings.local_target == "band" else ["same_token", "same_clause"]
+    if lacking := [name for name in needed if name not in known]:
+        raise ValueError(
+            f"association is 'mimic', which needs the relation {' and '.join(lacking)}; this {type(task).__name__} "
+            f"task has {', '.join(known) or 'no relations'}. Use 'none' or 'query_key', or add it to its relations."
+        )
+
+
 def mimic_targets(task: Task, batch: Batch, settings: Mimicking) -> Float[Tensor, "head batch query key"]:
     """Target maps: local (head 0) and association (head 1), smoothed and row-normalised.
 

@@ -7,15 +7,18 @@ from typing import Any
 
 import torch
 
-from hooks import EncoderConfig, FullyConnected, FullyConnectedConfig, TransformerStack, from_huggingface, make_model
+from hooks import EncoderConfig, TransformerStack, from_huggingface, make_model
 from hooks.adapters.huggingface.loading import find_tokenizer
 from hooks.model.architectures import Config
+from hooks.model.baseline import Baseline, BaselineConfig
+from hooks.modules.arguments import checks_types
 from interp.tasks import task_from
 from interp.tasks.base import Task
-from interp.training.run import RunFolder
+from interp.training.folder import RunFolder
 from interp.training.token_rows import markers_of, rows_of
 
 
+@checks_types
 def pretrained(
     task: Task, source: Any, *, symbols: Mapping[str, str] | None = None, tokenizer: Any = None, seed: int = 0
 ) -> TransformerStack:
@@ -79,11 +82,11 @@ def pretrained_config(task: Task, cfg: Config) -> Any:
     it. Pathways broadcast the task's markers.
 
     Raises:
-        ValueError: a fully connected network, frozen bracket vectors, fewer positions than the task needs, a head
+        ValueError: a network without attention, frozen bracket vectors, fewer positions than the task needs, a head
             hard-coded to a token (ids differ in the task), or pathways for a task without markers.
     """
-    if isinstance(cfg, FullyConnectedConfig):
-        raise ValueError("the source is a fully connected network, which has no embedding rows; give a transformer.")
+    if isinstance(cfg, BaselineConfig):
+        raise ValueError(f"the source is a {cfg.kind}, which has no weights of a transformer; give a transformer.")
     if cfg.embedding is not None:
         raise ValueError(
             "the source has frozen vectors of bracket and depth instead of an embedding; give one with a learned "
@@ -109,10 +112,10 @@ def pretrained_config(task: Task, cfg: Config) -> Any:
     return replace(cfg, **changed)
 
 
-def _source(source: Any, *, wants_tokenizer: bool) -> tuple[TransformerStack, Any]:
-    """The model of a source, and its tokenizer if wanted."""
-    if isinstance(source, TransformerStack | FullyConnected):
-        return source, source.tokenizer  # type: ignore[return-value]  # the second has no embedding: its config is refused
+def _source(source: Any, *, wants_tokenizer: bool) -> tuple[Any, Any]:
+    """The model of a source, and its tokenizer if wanted. A baseline is returned too: its config is refused."""
+    if isinstance(source, TransformerStack | Baseline):
+        return source, source.tokenizer
     if isinstance(source, torch.nn.Module):
         return from_huggingface(source), None
     if not isinstance(source, str | Path):

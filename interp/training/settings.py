@@ -4,7 +4,9 @@ import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
-from hooks.modules.basic import check_choice
+from hooks.files import shortened
+from hooks.modules.arguments import check_field_types
+from hooks.modules.checks import check_choice, check_fields
 from interp.tasks.base import Task
 
 Association = Literal["none", "mimic", "query_key"]
@@ -40,9 +42,9 @@ class Mimicking:
     """Training data: `examples` of the task or uniformly `random` tokens."""
 
     def __post_init__(self):
-        for name in ("steps", "batch_size", "learning_rate"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"mimicking.{name} is {getattr(self, name)}; it must be positive.")
+        check_field_types(self)
+        check_fields(self, "steps", "batch_size", prefix="mimicking.", whole=True, above=0)
+        check_fields(self, "learning_rate", prefix="mimicking.", above=0)
         _check_choices(self, "mimicking.", local_target=LocalTarget, tokens=MimicTokens)
 
 
@@ -120,25 +122,30 @@ class TrainSettings:
     """Steps between checkpoints to resume from."""
 
     def __post_init__(self):
-        object.__setattr__(self, "curriculum", tuple((int(n), int(steps)) for n, steps in self.curriculum))
+        check_field_types(self)
+        try:
+            object.__setattr__(self, "curriculum", tuple((int(n), int(steps)) for n, steps in self.curriculum))
+        except (TypeError, ValueError):
+            found = shortened(repr(self.curriculum))
+            raise ValueError(f"curriculum is {found}; give stages (length, steps): ((2, 80), (3, 270)).") from None
         if self.curriculum:
             object.__setattr__(self, "steps", sum(steps for _, steps in self.curriculum))
-        positive = ("steps", "tokens_per_step", "learning_rate", "clip_norm", "qk_identity_rate", "vo_identity_rate")
-        for name in (*positive, "eval_every", "n_eval", "checkpoint_every"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be positive.")
-        for name in ("current_share", "decay_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it is a share, 0 to 1.")
-        for name in ("contrastive", "weight_decay"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must not be negative.")
+        counts = ("steps", "tokens_per_step", "eval_every", "n_eval", "checkpoint_every")
+        check_fields(self, *counts, whole=True, above=0)
+        check_fields(self, "learning_rate", "clip_norm", "qk_identity_rate", "vo_identity_rate", above=0)
+        check_fields(self, "current_share", "decay_share", low=0, high=1)
+        check_fields(self, "contrastive", "weight_decay", low=0)
+        check_fields(self, "warmup_steps", whole=True, low=0)
+        check_fields(self, "n_train", "batch_size", whole=True, low=1)
+        self._check_betas()
         _check_choices(self, association=Association, keep=Keep, precision=Precision, decay=Decay)
         if self.n_train is not None and self.curriculum:
             raise ValueError("n_train and curriculum exclude each other: a fixed set has one chain length.")
-        for name in ("n_train", "batch_size"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; give at least 1, or leave it out.")
+
+    def _check_betas(self) -> None:
+        numbers = [beta for beta in self.betas if isinstance(beta, int | float) and 0 <= beta < 1]
+        if len(numbers) != 2 or len(self.betas) != 2:
+            raise ValueError(f"betas is {shortened(repr(self.betas))}; give two numbers from 0 to below 1.")
 
     def learning_rate_at(self, step: int) -> float:
         """Learning rate at a step: linear warm-up, constant, decay to zero."""

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from joblib import Parallel, delayed
 
 from hooks.model.architectures import Config, make_model
+from interp.core.processes import in_processes
 from interp.tasks.base import Task
 from interp.training.pretrained import pretrained
 from interp.training.settings import TrainSettings
@@ -64,10 +64,8 @@ def train_to_disk(
     if not jobs:
         return
     on_cpu = all((job.device or "cpu").startswith("cpu") for job in jobs.values())
-    finished: Any = Parallel(n_jobs=min(n_jobs, len(jobs)) if on_cpu else 1, return_as="generator_unordered")(
-        delayed(_train_one)(name, job, fresh) for name, job in jobs.items()
-    )
-    for name in finished:
+    calls = [(_train_one, (name, job, fresh)) for name, job in jobs.items()]
+    for name in in_processes(calls, n_jobs=min(n_jobs, len(jobs)) if on_cpu else 1):
         if on_finished is not None:
             on_finished(name)
 

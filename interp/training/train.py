@@ -11,25 +11,29 @@ from typing import Any
 import numpy as np
 import torch
 
-from hooks import FullyConnected
 from hooks.model.architectures import Model
+from hooks.model.baseline import Baseline
+from hooks.modules.arguments import checks_types
 from interp.core.devices import check_device, device_of, on_device
 from interp.core.manifest import environment
+from interp.core.progress import TrainingProgress
 from interp.core.randomness import derived_generator
 from interp.core.verbs import prepare_model
 from interp.evaluation.evaluate import held_out
 from interp.tasks.base import Batch, Task
 from interp.tasks.check import check_task
 from interp.tasks.registry import where
+from interp.training.folder import RunFolder
 from interp.training.objectives import (
     check_contrastive,
+    check_mimicking,
     contrastive_loss,
     copy_query_to_key,
     mimic_batch,
     mimic_loss,
     mimic_targets,
 )
-from interp.training.run import RunFolder, TrainingRun, best_record
+from interp.training.run import TrainingRun, best_record
 from interp.training.settings import TrainSettings, recipe_for
 
 OnRecord = Callable[[dict[str, Any]], None]
@@ -39,6 +43,7 @@ class Diverged(ValueError):
     """The training loss is not finite."""
 
 
+@checks_types
 def train(
     model: Model,
     task: Task,
@@ -63,7 +68,7 @@ def train(
         folder: Folder for manifest, metrics, state and model; if None, nothing is written. A finished run with the
             same seed, task, config and settings is loaded from it, an unfinished one is resumed.
         fresh: Discard an earlier run in the folder.
-        on_record: Called with each metrics record, for progress.
+        on_record: Called with each metrics record.
         device: Device to train on: `cuda`, `cuda:1` or `cpu`; the model is on the CPU afterwards. If None, the model
             stays on its device.
 
@@ -72,9 +77,9 @@ def train(
 
     Raises:
         ValueError: an inconsistent task, a model or settings that do not fit it, an unavailable device, a folder with
-            another run, or a loss that is not finite.
+            another run or in which another process trains (`FolderInUse`), or a loss that is not finite.
     """
-    if not isinstance(model, FullyConnected):
+    if not isinstance(model, Baseline):
         prepare_model(model, "train")
     check_task(task)
     settings = settings or recipe_for(task)
@@ -92,33 +97,39 @@ def train(
         "initial_weights": _fingerprint(model),
         **environment(),
     }
-    files = None
-    if folder is not None:
-        files = RunFolder(folder)
-        if fresh:
-            files.clear()
-        manifest = files.open(manifest)
-        if files.finished:
-            model.load_state_dict(files.load_model().state_dict())
-            if chosen is not None:
-                model.to("cpu")
-            return TrainingRun.on(task, model=model.eval(), history=tuple(files.read_metrics()), manifest=manifest)
-    with on_device(model, chosen):
-        history = _Trainer(model, task, settings, seed, files, on_record).run()
-    return TrainingRun.on(task, model=model.eval(), history=tuple(history), manifest=manifest)
+    files = None if folder is None else RunFolder(folder)
+    if files is None or fresh or not files.finished:
+        if settings.association == "mimic":
+            check_mimicking(task, settings.mimicking)
+        with files.writing() if files else nullcontext():
+            if files and fresh:
+                files.clear()
+            manifest = files.open(manifest) if files else manifest
+            if files is None or not files.finished:  # another process may have finished it before this one could write
+                with on_device(model, chosen):
+                    history = _Trainer(model, task, settings, seed, files, on_record, manifest).run()
+                return TrainingRun.on(task, model=model.eval(), history=tuple(history), manifest=manifest)
+    manifest = files.open(manifest)
+    model.load_state_dict(files.load_model().state_dict())
+    if chosen is not None:
+        model.to("cpu")
+    return TrainingRun.on(task, model=model.eval(), history=tuple(files.read_metrics()), manifest=manifest)
 
 
 class _Trainer:
     """The training loop. Steps are numbered through both phases, mimicking and then the task."""
 
-    def __init__(self, model, task, settings: TrainSettings, seed: int, files: RunFolder | None, on_record):
+    def __init__(
+        self, model, task, settings: TrainSettings, seed: int, files: RunFolder | None, on_record, manifest=None
+    ):
         self.model, self.task, self.settings, self.seed, self.files = model, task, settings, seed, files
+        self.manifest = manifest or {}
         self.device = device_of(model)
         self.on_record = on_record or (lambda record: None)
         self.mimic_steps = settings.mimicking.steps if settings.association == "mimic" else 0
         self.total = self.mimic_steps + settings.steps
         self.history: list[dict[str, Any]] = []
-        self.seconds = 0.0
+        self.seconds, self.done, self.saved = 0.0, 0, 0
         self.validation = task.sample(
             settings.n_eval, generator=derived_generator(seed, "validation"), split="validation"
         )
@@ -129,24 +140,39 @@ class _Trainer:
 
     def run(self) -> list[dict[str, Any]]:
         done = self._start()
+        try:
+            with TrainingProgress() as show:
+                self._loop(done, show)
+        except KeyboardInterrupt as error:
+            error.add_note(self._where())
+            raise
+        if self.best is not None:
+            self.model.load_state_dict(self.best)
+        if self.files:
+            self.files.finish(self.model, self.manifest)
+        return self.history
+
+    def _loop(self, done: int, show: OnRecord) -> None:
         self.model.train()
         started = time.perf_counter() - self.seconds
         while done < self.total:
             if done == self.mimic_steps and done:
                 self.optimizer = self._new_optimizer()
             loss = self._step(done)
-            done += 1
+            self.done = done = done + 1
             self.seconds = time.perf_counter() - started
             last = done == self.total
             if last or done % self.settings.eval_every == 0:
-                self._record(done, loss)
+                show(self._record(done, loss))
             if self.files and not last and done % self.settings.checkpoint_every == 0:
                 self.files.save_state(self.model, self.optimizer, done, self.seconds)
-        if self.best is not None:
-            self.model.load_state_dict(self.best)
-        if self.files:
-            self.files.finish(self.model)
-        return self.history
+                self.saved = done
+
+    def _where(self) -> str:
+        at = f"training stopped at step {self.done} of {self.total}"
+        if self.files is None:
+            return f"{at}; nothing was saved; with folder=, the same call resumes"
+        return f"{at}; the same call resumes from step {self.saved}, which is saved in {self.files.path}"
 
     def _start(self) -> int:
         self.optimizer = self._new_optimizer()
@@ -166,7 +192,8 @@ class _Trainer:
         self.history = self.files.cut_metrics(description["steps_done"])
         if self.settings.keep == "best" and self.history:
             self.best = self.files.load_best().state_dict()
-        return description["steps_done"]
+        self.done = self.saved = description["steps_done"]
+        return self.saved
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
         s = self.settings
@@ -249,7 +276,7 @@ class _Trainer:
         low, high = self.settings.depth_range
         return int(torch.randint(low, high + 1, (1,), generator=generator))
 
-    def _record(self, done: int, loss: float) -> None:
+    def _record(self, done: int, loss: float) -> dict[str, Any]:
         accuracy, validation_loss = held_out(self.model, self.task, self.validation)
         record = {
             "steps_done": done,
@@ -270,6 +297,7 @@ class _Trainer:
         if self.files:
             self.files.append_metrics(record)
         self.on_record(record)
+        return record
 
 
 def _check_fit(model: Model, task: Task, settings: TrainSettings) -> None:
@@ -291,12 +319,9 @@ def _check_fit(model: Model, task: Task, settings: TrainSettings) -> None:
         )
     if settings.depth_range is not None and not 1 <= settings.depth_range[0] <= settings.depth_range[1] <= cfg.n_layers:
         raise ValueError(f"depth_range is {settings.depth_range}; give two depths from 1 to {cfg.n_layers}, in order.")
-    if settings.association != "none" and not cfg.n_heads:
-        raise ValueError(f"association is {settings.association!r}, but this model has no attention; leave it 'none'.")
-    if settings.association != "none" and cfg.head_patterns:
-        raise ValueError(
-            f"association is {settings.association!r}, but this model has hard-coded heads; leave it 'none'."
-        )
+    if settings.association != "none" and (not cfg.n_heads or cfg.head_patterns):
+        has = "hard-coded heads" if cfg.n_heads else "no attention"
+        raise ValueError(f"association is {settings.association!r}, but this model has {has}; leave it 'none'.")
     if settings.contrastive:
         check_contrastive(task, settings.contrastive, cfg.n_ctx)
     if settings.association == "mimic" and cfg.n_heads < 2:

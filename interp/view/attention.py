@@ -1,21 +1,29 @@
-"""Attention patterns as an offline HTML page: the canvas viewer and circuitsvis."""
+"""Attention patterns as an offline HTML page: our viewer and circuitsvis's."""
 
 import base64
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from html import escape
+from math import ceil, isqrt
 from pathlib import Path
+from typing import Any
 
+import altair as alt
 import numpy as np
-from jaxtyping import Bool, Float
-from jinja2 import Environment, PackageLoader
+from jaxtyping import Bool, Float, Shaped
+from markupsafe import Markup
 
-from hooks.atomic import write_text
+from hooks.files import write_text
+from interp.view.frame import Identity, render, resource
+from interp.view.points import small_maps
 
-SMALL, LARGE = 72, 112
-"""Pixels of a thumbnail with more than `MANY` heads, and with fewer."""
+SMALL, MEDIUM, LARGE = 72, 88, 112
+"""Pixels of a thumbnail with more than `MANY` heads, next to findings, and without."""
 MANY = 64
+MOST_MAPS = 12
+CELLS = 20_000_000
+"""Most attention weights on a page: more are thinned, to about 15 MB where they compress badly."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +33,24 @@ class Example:
     tokens: tuple[str, ...]
     patterns: Float[np.ndarray, "head query key"]
     relations: Mapping[str, Bool[np.ndarray, "query key"]] = field(default_factory=dict)
+    other: Float[np.ndarray, "head query key"] | None = None
+    """Patterns of another model, shown next to these with the difference."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What is known about a head, shown with its pattern."""
+
+    verdict: str
+    colour: str
+    """CSS colour of the verdict."""
+    sentence: str
+    costs: Sequence[tuple[str, float, float, float]] = ()
+    """Intervention in words, what it costs, and the ends of the interval."""
+    threshold: float = 0.0
+    """The loss that counts."""
+    probes: Sequence[tuple[str, float, float]] = ()
+    """Target, and probe accuracy before and after the layer of the head."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +63,37 @@ class AttentionPage:
     """`circuitsvis` or `canvas`."""
     height: int = 720
     """Height in a notebook, in pixels."""
+    examples: tuple[Example, ...] = ()
+    heads: tuple[str, ...] = ()
+    """Name of each head."""
+    findings: tuple[Finding, ...] = ()
+    """What is known about each head, or nothing."""
+
+    def plot(self, *heads: str, example: int = 0) -> alt.TopLevelMixin:
+        """The patterns of chosen heads as a chart, which `.save()` writes as SVG, PDF or PNG.
+
+        Args:
+            heads: Names such as `"1.0"`, at most 12; default: the first 12.
+            example: Which sequence.
+
+        Raises:
+            ValueError: an unknown head, too many of them, or an example that does not exist.
+        """
+        chosen = heads or self.heads[:MOST_MAPS]
+        for head in chosen:
+            if head not in self.heads:
+                raise ValueError(f"head is {head!r}; choose from {', '.join(self.heads)}.")
+        if len(chosen) > MOST_MAPS:
+            raise ValueError(f"{len(chosen)} heads; a chart shows at most {MOST_MAPS}.")
+        if not 0 <= example < len(self.examples):
+            raise ValueError(f"example is {example}; this page has {len(self.examples)}, from 0.")
+        one, maps = self.examples[example], {}
+        for head in chosen:
+            at = self.heads.index(head)
+            maps[f"head {head}"] = one.patterns[at]
+            if one.other is not None:
+                maps[f"head {head}, other model"] = one.other[at]
+        return small_maps(maps, tokens=list(one.tokens), title=f"attention, example {example + 1}", whole=True)
 
     def save(self, path: str | Path) -> Path:
         """Write the page, atomically."""
@@ -44,54 +101,90 @@ class AttentionPage:
         return Path(path)
 
     def _repr_html_(self) -> str:
-        return f'<iframe srcdoc="{escape(self.html)}" style="width:100%;height:{self.height}px;border:0"></iframe>'
+        style = f"width:100%;height:{self.height}px;border:0"
+        return f'<iframe srcdoc="{escape(self.html)}" title="attention patterns" style="{style}"></iframe>'
 
 
 def canvas_page(
-    examples: Sequence[Example], *, heads: Sequence[str], labels: Sequence[str], columns: int, title: str
+    examples: Sequence[Example],
+    *,
+    heads: Sequence[str],
+    labels: Sequence[str],
+    columns: int,
+    title: str,
+    findings: Sequence[Finding] = (),
+    identity: Identity | None = None,
 ) -> AttentionPage:
-    """A page with a grid of thumbnails: hovering shows query, key and weight; a click enlarges a map.
+    """A page with a grid of heads, and a panel with the chosen one, which can be saved as SVG or printed to PDF.
 
-    Weights are stored as their square root in one byte each, compressed: within 0.004 of the true weight.
+    The pointer or arrow keys show query, key and weight. Weights are stored as their square root in one byte each,
+    compressed: within 0.004 of the true weight. With more than `CELLS` weights, one cell is a block of tokens and
+    has its largest weight, which a line below it explains.
 
     Args:
-        examples: Sequences to choose from, all with the same relations.
+        examples: Sequences to choose from, all with the same relations, and all or none with `other`.
         heads: Name of each head.
         labels: Label after each name, or an empty string.
         columns: Heads per row of the grid.
         title: Heading of the page.
+        findings: What is known about each head, or nothing.
+        identity: What the page is about and how it was made.
 
     Raises:
-        ValueError: no examples, or names that do not match the patterns.
+        ValueError: no examples, or names or findings that do not match the patterns.
     """
     _check(examples, heads, labels)
+    if findings and len(findings) != len(heads):
+        raise ValueError(f"findings has {len(findings)} entries for {len(heads)} heads; give one each, or none.")
+    two = examples[0].other is not None
+    budget = CELLS / (len(examples) * len(heads) * (1 + two))
     meta = {
         "heads": [{"name": name, "label": label} for name, label in zip(heads, labels, strict=True)],
+        "findings": [asdict(one) for one in findings],
         "columns": columns,
-        "examples": [
-            {
-                "tokens": list(one.tokens),
-                "patterns": _pack(np.rint(255 * np.sqrt(one.patterns.clip(0, 1))).astype(np.uint8)),
-                "relations": {name: _pack(relation.astype(np.uint8)) for name, relation in one.relations.items()},
-            }
-            for one in examples
-        ],
+        "models": ["model", "other model"] if two else ["model"],
+        "thumb": SMALL if len(heads) > MANY else MEDIUM if findings else LARGE,
+        "examples": [_shown(one, ceil(len(one.tokens) / max(1, isqrt(int(budget))))) for one in examples],
     }
-    environment = Environment(loader=PackageLoader("interp.view", "."), autoescape=True)
-    html = environment.get_template("attention.html.jinja").render(
-        title=title, meta=meta, thumb=SMALL if len(heads) > MANY else LARGE
+    script = resource("attention.js")
+    html = render("attention.html.jinja", title=title, identity=identity, meta=meta, script=script)
+    return AttentionPage(
+        html=html, viewer="canvas", examples=tuple(examples), heads=tuple(heads), findings=tuple(findings)
     )
-    return AttentionPage(html=html, viewer="canvas")
 
 
-def circuitsvis_page(example: Example, *, heads: Sequence[str], causal: bool, title: str) -> AttentionPage:
+def _shown(one: Example, block: int) -> dict[str, Any]:
+    """An example as the page reads it."""
+    patterns = [one.patterns] if one.other is None else [one.patterns, one.other]
+    roots = [np.sqrt(thinned(maps.clip(0, 1), block)) for maps in patterns]
+    return {
+        "tokens": list(one.tokens),
+        "block": block,
+        "side": -(-len(one.tokens) // block),
+        "patterns": [_pack(np.rint(255 * root).astype(np.uint8)) for root in roots],
+        "relations": {name: _pack(thinned(map_, block).astype(np.uint8)) for name, map_ in one.relations.items()},
+    }
+
+
+def thinned(maps: Shaped[np.ndarray, "*head query key"], block: int) -> Shaped[np.ndarray, "*head rows columns"]:
+    """The largest value of each block of `block` by `block` cells; the last blocks may be smaller."""
+    if block == 1:
+        return maps
+    starts = np.arange(0, maps.shape[-1], block)
+    return np.maximum.reduceat(np.maximum.reduceat(maps, starts, axis=-1), starts, axis=-2)
+
+
+def circuitsvis_page(
+    example: Example, *, heads: Sequence[str], causal: bool, title: str, identity: Identity | None = None
+) -> AttentionPage:
     """A page with circuitsvis's attention heads view of one sequence, from its bundled JavaScript.
 
     Args:
         example: The sequence. Its relations are not shown.
         heads: Name of each head.
         causal: Hide the keys after each query.
-        title: Title of the window.
+        title: Heading of the page.
+        identity: What the page is about and how it was made.
 
     Raises:
         ValueError: names that do not match the patterns.
@@ -106,10 +199,8 @@ def circuitsvis_page(example: Example, *, heads: Sequence[str], causal: bool, ti
     bundle, call, arguments = rendered.local_src.rpartition("CircuitsVis.render(")
     end = arguments.rindex("</script>")
     body = bundle + call + arguments[:end].replace("<", "\\u003c") + arguments[end:]
-    head = f'<meta charset="utf-8"><title>{escape(title)}</title>'
-    return AttentionPage(
-        html=f"<!doctype html>\n<html lang='en'><head>{head}</head><body>{body}</body></html>", viewer="circuitsvis"
-    )
+    html = render("circuitsvis.html.jinja", title=title, identity=identity, viewer=Markup(body))
+    return AttentionPage(html=html, viewer="circuitsvis", examples=(example,), heads=tuple(heads))
 
 
 def _check(examples: Sequence[Example], heads: Sequence[str], labels: Sequence[str]) -> None:
@@ -117,11 +208,14 @@ def _check(examples: Sequence[Example], heads: Sequence[str], labels: Sequence[s
         raise ValueError("examples is empty; show at least one sequence.")
     for one in examples:
         n = len(one.tokens)
-        if one.patterns.shape != (len(heads), n, n) or len(labels) != len(heads):
-            raise ValueError(
-                f"patterns is {one.patterns.shape} for {len(heads)} heads, {len(labels)} labels and {n} tokens; "
-                f"it must be (head, query, key)."
-            )
+        for name, maps in (("patterns", one.patterns), ("other", one.other)):
+            if maps is not None and (maps.shape != (len(heads), n, n) or len(labels) != len(heads)):
+                raise ValueError(
+                    f"{name} is {maps.shape} for {len(heads)} heads, {len(labels)} labels and {n} tokens; "
+                    f"it must be (head, query, key)."
+                )
+    if len({one.other is None for one in examples}) > 1:
+        raise ValueError("some examples have patterns of another model and some do not; give all or none.")
 
 
 def _pack(values: np.ndarray) -> str:

@@ -29,8 +29,11 @@ def chain_svg(
     Source: the style of LEGO (arXiv:2206.04301) Figure 1.
     """
     width = STEP * (len(variables) + 1)
+    steps = zip(variables, operations, values, answers or [""] * len(variables), strict=True)
+    words = [f"{o} {n} = {v}" + (f" (model: {a})" if answers else "") for n, o, v, a in steps]
     parts = [
-        f'<svg class="chain" viewBox="0 0 {width} 128" width="{width}" role="img" aria-label="reasoning chain">'
+        f'<svg class="chain" viewBox="0 0 {width} 128" width="{width}" role="img" '
+        f'aria-label="Chain: {escape("; ".join([root, *words]))}">'
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 0 L8 4 L0 8 z" fill="#555"/></marker></defs>',
         _node(STEP // 2, root, "#eee", "#555"),

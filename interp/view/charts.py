@@ -235,8 +235,3 @@ def chart_svg(chart: Any) -> str:
     import vl_convert
 
     return vl_convert.vegalite_to_svg(dict(chart) if isinstance(chart, Mapping) else chart.to_json())
-
-
-def chart_html(chart: Any) -> str:
-    """HTML of a chart that needs no JavaScript."""
-    return f'<div class="unmyopic-chart">{chart_svg(chart)}</div>'

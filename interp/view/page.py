@@ -1,17 +1,15 @@
 """Self-contained HTML pages with sections of text, tables and charts."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
-from hooks.atomic import write_text
-from interp.view.charts import chart_svg
+from hooks.files import write_text
+from interp.view.figures import chart_figure, dark_rules
+from interp.view.frame import Entry, Identity, render, resource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +20,7 @@ class Section:
     text: str = ""
     """Paragraphs, separated by blank lines."""
     chart: Any = None
-    """An Altair chart: a static image that the script of the page makes interactive."""
+    """An Altair chart or a Vega-Lite dict, drawn as a static image; a tooltip shows the values of each mark."""
     table: Sequence[Sequence[str]] = ()
     """Rows of cells, the first of them the header. A cell that is `Markup` is not escaped."""
     html: Markup | str = ""
@@ -34,13 +32,15 @@ class Section:
     """HTML at the end of the section."""
     anchor: str = ""
     """Fragment of links to the section, default: its number."""
-    in_nav: bool = True
-    """Whether the navigation at the top of the page lists it."""
+    under: bool = False
+    """Whether the table of contents lists it under the section before it, on wide screens only."""
     short: str = ""
-    """Its name in the navigation, default: its title."""
+    """Its name in the table of contents, default: its title."""
 
 
-def write_page(path: str | Path, *, title: str, lead: str, sections: Sequence[Section]) -> Path:
+def write_page(
+    path: str | Path, *, title: str, lead: str, sections: Sequence[Section], identity: Identity | None = None
+) -> Path:
     """Write a page, atomically.
 
     Args:
@@ -48,40 +48,41 @@ def write_page(path: str | Path, *, title: str, lead: str, sections: Sequence[Se
         title: Heading and title of the window.
         lead: Summary in a few sentences.
         sections: Sections in order.
+        identity: What the page is about and how it was made.
 
     Raises:
         ValueError: no sections.
     """
     if not sections:
         raise ValueError("sections is empty; a page needs at least one.")
-    environment = Environment(loader=PackageLoader("interp.view", "."), autoescape=True, trim_blocks=True)
-    specs = [_specs(section) for section in sections]
-    numbers = iter(range(1, sum(map(len, specs)) + 1))
     parts = [
         {
             "section": section,
             "anchor": section.anchor or f"section-{index}",
             "paragraphs": [part for part in section.text.split("\n\n") if part.strip()],
-            "charts": [(next(numbers), Markup(chart_svg(spec)), spec) for spec in drawn],
+            "figures": [chart_figure(chart) for chart in _charts(section)],
             "tables": [*([("", section.table)] if section.table else []), *section.tables],
         }
-        for index, (section, drawn) in enumerate(zip(sections, specs, strict=True), start=1)
+        for index, section in enumerate(sections, start=1)
     ]
-    script = Markup(_javascript()) if any(specs) else None
-    html = environment.get_template("page.html.jinja").render(title=title, lead=lead, parts=parts, script=script)
+    contents = [
+        Entry(anchor=part["anchor"], name=section.short or section.title, under=section.under)
+        for part, section in zip(parts, sections, strict=True)
+    ]
+    drawn = any(part["figures"] for part in parts)
+    html = render(
+        "page.html.jinja",
+        title=title,
+        lead=lead,
+        identity=identity,
+        contents=contents,
+        parts=parts,
+        script=resource("page.js") if drawn else None,
+        dark=dark_rules(),
+    )
     write_text(path, html)
     return Path(path)
 
 
-def _specs(section: Section) -> list[dict[str, Any]]:
-    charts = [*([section.chart] if section.chart is not None else []), *section.charts]
-    return [dict(chart) if isinstance(chart, Mapping) else json.loads(chart.to_json()) for chart in charts]
-
-
-@cache
-def _javascript() -> str:
-    """Bundle of Vega, Vega-Lite and Vega-Embed, escaped for a script element."""
-    import vl_convert
-
-    bundle = vl_convert.javascript_bundle()  # pyright: ignore[reportCallIssue]  # the stub requires a snippet
-    return bundle.replace("</script", "<\\/script")
+def _charts(section: Section) -> list[Any]:
+    return [*([section.chart] if section.chart is not None else []), *section.charts]

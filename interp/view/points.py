@@ -60,7 +60,12 @@ def slopes(table: pd.DataFrame, *, x: str, y: str, line: str, panel: str, title:
 
 
 def small_maps(
-    maps: Mapping[str, Float[np.ndarray, "query key"]], *, tokens: Sequence[str], title: str, columns: int = 4
+    maps: Mapping[str, Float[np.ndarray, "query key"]],
+    *,
+    tokens: Sequence[str],
+    title: str,
+    columns: int = 4,
+    whole: bool = False,
 ) -> alt.TopLevelMixin:
     """Small attention maps in a grid: queries are rows, keys are columns, dark cells have large weights.
 
@@ -68,6 +73,7 @@ def small_maps(
         maps: Name and pattern of each.
         tokens: The token at each position.
         columns: Maps per row.
+        whole: Write tokens out, in larger maps; else those of one character.
     """
     parts = []
     for name, values in maps.items():
@@ -76,17 +82,18 @@ def small_maps(
     table = pd.concat(parts)
     table = table[table["weight"] > MIN_WEIGHT]
     positions = list(range(len(tokens)))
-    names = json.dumps([token if len(token) == 1 else "·" for token in tokens])
-    axis = alt.Axis(labelExpr=f"{names}[datum.value]", labelAngle=0, ticks=False, title=None)
+    names = json.dumps([token if whole or len(token) == 1 else "·" for token in tokens])
+    axis = {"labelExpr": f"{names}[datum.value]", "ticks": False, "title": None}
+    side = 14 * len(positions) if whole else 150
     chart = (
         alt.Chart(table)
         .mark_rect()
         .encode(
-            alt.X("key:O", axis=axis, scale=alt.Scale(domain=positions)),
-            alt.Y("query:O", axis=axis, scale=alt.Scale(domain=positions)),
+            alt.X("key:O", axis=alt.Axis(**axis, labelAngle=270 if whole else 0), scale=alt.Scale(domain=positions)),
+            alt.Y("query:O", axis=alt.Axis(**axis), scale=alt.Scale(domain=positions)),
             alt.Color("weight:Q", scale=alt.Scale(scheme="greys", domain=[0, 1]), legend=None),
             tooltip=["map:N", "query:O", "key:O", *numbers("weight", digits=".3f")],
         )
-        .properties(width=150, height=150)
+        .properties(width=side, height=side)
     )
     return chart.facet(facet=alt.Facet("map:N", title=None, sort=list(maps)), columns=columns, title=title)

@@ -1,6 +1,7 @@
 """Fixtures that run a toy study in this process and count trainings and measurements."""
 
 import json
+import lzma
 from types import SimpleNamespace
 
 import pytest
@@ -37,6 +38,7 @@ def reproduce(tmp_path, trained):
             trained=sorted(trained),
             measured=sorted(toys.MEASURED),
             content=json.loads((folder / "claims.json").read_text()),
+            groups=json.loads(lzma.decompress((folder / "details.json.xz").read_bytes()))["groups"],
             page=(folder / "report.html").read_text(),
         )
 

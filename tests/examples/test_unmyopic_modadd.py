@@ -79,7 +79,7 @@ def test_it_is_installed_there_and_not_here(environment):
 @pytest.mark.slow
 def test_its_own_tests_pass_there(environment):
     passed = environment.run("-m", "pytest", "-q", "-p", "no:cacheprovider", EXAMPLE / "tests")
-    assert "9 passed" in passed
+    assert "10 passed" in passed
 
 
 @pytest.mark.slow

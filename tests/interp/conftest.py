@@ -1,8 +1,7 @@
-"""Fixtures: a tiny task, a trained model, a fake device, and annotations unchecked as for users."""
+"""Fixtures: a tiny task, a trained model, a fake device."""
 
 import importlib
 
-import jaxtyping
 import pytest
 import torch
 from pretended_device import Pretending, WrittenOut
@@ -10,15 +9,6 @@ from pretended_device import Pretending, WrittenOut
 import interp
 from hooks import Transformer
 from interp.tasks import Lego
-
-
-@pytest.fixture
-def as_a_user():
-    """Turn off the checks of shape and choice annotations, which users do not have, to test our own errors."""
-    before = jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", before)
 
 
 @pytest.fixture(scope="session")

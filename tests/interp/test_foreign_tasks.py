@@ -185,6 +185,19 @@ def test_a_model_of_another_task_is_refused_by_every_verb(runs, verb, as_a_user)
         verb(small, {})
 
 
+@pytest.mark.parametrize(
+    "verb",
+    [
+        interp.evaluate, interp.probe, interp.audit_probe, interp.classify_heads, interp.ablate_heads, interp.audit,
+        interp.show_attention, lambda model, task: interp.attention_variation([model, model], task),
+    ],
+)  # fmt: skip
+def test_a_model_of_a_larger_vocabulary_is_refused_by_every_verb(verb):
+    cfg = interp.config_for(TASKS["add"], n_layers=1, d_model=8, n_heads=2, d_vocab=12)
+    with pytest.raises(ValueError, match="the task has d_vocab 9, the model 12: its vocabulary is another one, in"):
+        verb(Transformer(cfg), TASKS["add"])
+
+
 @pytest.mark.parametrize("verb", [interp.evaluate, interp.ablate_heads, interp.audit, interp.audit_probe])
 def test_answers_of_another_number_are_refused(runs, verb):
     with pytest.raises(ValueError, match="the task has d_vocab_out 9, the model 7: its answers cannot be scored"):

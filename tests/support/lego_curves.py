@@ -23,6 +23,7 @@ def curve(accuracy, supervised, depths=(1, 2)):
         chance=0.5,
         n=1000,
         n_scored=np.full(accuracy.shape[1], 1000),
+        n_distinct=np.full(accuracy.shape[1], 1000),
         split="test",
         trained_depth=depths[0],
     )

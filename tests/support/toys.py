@@ -7,8 +7,10 @@ import numpy as np
 import pandas as pd
 
 import interp
-from case_studies.frame.claims import Claim, Measurement
+from case_studies.frame.claims import BEFORE, Claim, Fixed
 from case_studies.frame.evidence import ModelSpec
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import Above, Value
 from case_studies.frame.study import Study
 from hooks import Transformer
 from interp.core.randomness import derived_generator
@@ -42,6 +44,7 @@ def accuracy(evidence):
         value=float(np.mean(values)),
         low=min(values),
         high=max(values),
+        exact=min(values) == max(values),
         n=len(values),
         unit="seeds",
         numbers={"per_seed": np.array(values), "layers": 1},
@@ -63,44 +66,44 @@ def constant(evidence):
     return Measurement(value=0.25, low=0.2, high=0.3, n=10, unit="draws")
 
 
-def above(threshold):
-    return lambda measurement: "reproduced" if measurement.low > threshold else "not reproduced"
-
-
 PASSING = Claim(
     id="figure-1.some",
     source="Toy et al., Figure 1",
     statement="It is sometimes <right>.",
     paper="0.97",
-    rule="The lower end is above 0.1.",
+    how="Share of right answers, over draws",
+    rule=Above(0.1),
+    fixed=BEFORE,
     measure=constant,
-    judge=above(0.1),
 )
 FAILING = Claim(
     id="figure-1.all",
     source="Toy et al., Theorem 2",
     statement="It is always right.",
-    rule="The lower end is above 0.99.",
+    how="Mean accuracy, from the worst to the best seed",
+    rule=Above(0.99),
+    fixed=Fixed("after first models", "two models of two steps."),
     measure=accuracy,
-    judge=above(0.99),
     needs=["few"],
 )
 DRAWN = Claim(
     id="table-3.drawn",
     source="Toy et al., Table 3",
     statement="Labels are balanced.",
-    rule="The lower end is above -1.",
+    how="Share of labels",
+    rule=Value(Above(-1)),
+    fixed=BEFORE,
     measure=drawn,
-    judge=above(-1),
     needs=("more",),
 )
 DISTANT = Claim(
     id="table-4.large",
     source="Toy et al., Table 4",
     statement="A large one is right.",
-    rule="The lower end is above 0.99.",
+    how="Mean accuracy, from the worst to the best seed",
+    rule=Above(0.99),
+    fixed=BEFORE,
     measure=accuracy,
-    judge=above(0.99),
     needs=["large"],
     sizes=["paper"],
     why_not="It takes a GPU.",
@@ -112,7 +115,7 @@ STUDY = Study(name="toy", title="Toys & <others>", lead="Nothing is learned.", c
 def measured(value=0.0, low=None, high=None, n=8, **numbers):
     """A measurement to judge; without ends its interval is the value."""
     low, high = value if low is None else low, value if high is None else high
-    return Measurement(value=value, low=low, high=high, n=n, unit="seeds", numbers=numbers)
+    return Measurement(value=value, low=low, high=high, n=n, unit="seeds", numbers=numbers, exact=low == high)
 
 
 def check_measured(study, result):

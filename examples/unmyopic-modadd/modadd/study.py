@@ -6,11 +6,16 @@ import numpy as np
 from jaxtyping import Float
 
 import interp
-from case_studies.frame.claims import Claim, Measurement, above, difference_interval, rule_text, t_interval
+from case_studies.frame.claims import BEFORE, Claim
 from case_studies.frame.evidence import Evidence, ModelSpec, Size, seeded
+from case_studies.frame.intervals import difference_interval, t_interval
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import Above
 from case_studies.frame.study import Study
 from modadd.task import ModularAddition
 
+N = 2000
+"""Sums in an evaluation."""
 SEEDS: dict[Size, int] = {"quick": 4, "standard": 10, "paper": 30}
 TASK = ModularAddition()
 CONFIG = interp.config_for(TASK)
@@ -27,21 +32,21 @@ def groups(size: Size) -> dict[str, list[ModelSpec]]:
 
 def accuracies(evidence: Evidence, group: str) -> Float[np.ndarray, " seed"]:
     """Accuracy of each model of a group on sums that it was not trained on."""
-    found = [interp.evaluate(model, TASK, n=2000, seed=evidence.seed) for model in evidence.models(group)]
+    found = [interp.evaluate(model, TASK, n=N, seed=evidence.seed) for model in evidence.models(group)]
     return np.array([one.accuracy[0] for one in found])
 
 
 def generalisation(evidence: Evidence) -> Measurement:
     """Mean accuracy with weight decay."""
     values = accuracies(evidence, "decay")
-    value, low, high = t_interval(values)
+    value, low, high = t_interval(values, resolution=1 / N)
     return Measurement(value=value, low=low, high=high, n=len(values), unit="seeds", numbers={"per_seed": values})
 
 
 def effect_of_decay(evidence: Evidence) -> Measurement:
     """Mean accuracy with weight decay minus mean accuracy without."""
     with_decay, without = accuracies(evidence, "decay"), accuracies(evidence, "no decay")
-    value, low, high = difference_interval(with_decay, without)
+    value, low, high = difference_interval(with_decay, without, resolution=1 / N)
     numbers = {"with": with_decay, "without": without}
     return Measurement(value=value, low=low, high=high, n=len(with_decay), unit="seeds", numbers=numbers)
 
@@ -58,9 +63,10 @@ STUDY = Study(
             source=SOURCE,
             statement="A transformer trained with weight decay generalises to sums that it has not seen.",
             quantity="held-out accuracy",
-            rule="Held-out accuracy: " + rule_text("above", 0.8),
+            how="Held-out accuracy, with its t interval over seeds",
+            rule=Above(0.8),
+            fixed=BEFORE,
             measure=generalisation,
-            judge=lambda m: above(m, 0.8),
             needs=["decay"],
         ),
         Claim(
@@ -68,9 +74,10 @@ STUDY = Study(
             source=SOURCE,
             statement="Without weight decay it memorises the training sums only.",
             quantity="held-out accuracy with weight decay minus without",
-            rule="Difference: " + rule_text("above", 0.5),
+            how="Difference of mean accuracies, with Welch's t interval over seeds",
+            rule=Above(0.5),
+            fixed=BEFORE,
             measure=effect_of_decay,
-            judge=lambda m: above(m, 0.5),
             needs=["decay", "no decay"],
         ),
     ],

@@ -6,7 +6,7 @@ from modadd.study import STUDY
 from modadd.task import ModularAddition
 
 import interp
-from case_studies.frame.claims import Measurement
+from case_studies.frame.measurement import Measurement
 
 
 @pytest.mark.parametrize("p", [5, 7, 31])
@@ -38,6 +38,10 @@ def test_reading_a_sum():
 def test_a_small_modulus_is_refused():
     with pytest.raises(ValueError, match="p is 4; the modulus must be at least 5"):
         ModularAddition(p=4)
+
+
+def test_the_rules_compare_with_the_bars_that_they_name():
+    assert ["above 0.8" in STUDY.claims[0].rule_text, "above 0.5" in STUDY.claims[1].rule_text] == [True, True]
 
 
 @pytest.mark.parametrize(

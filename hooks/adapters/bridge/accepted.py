@@ -7,7 +7,6 @@ from transformer_lens import TransformerBridge
 from transformer_lens.HookedRootModule import HookedRootModule
 
 from hooks.adapters.bridge.sites import CANDIDATES
-from hooks.model.fully_connected import FullyConnected
 from hooks.model.hook_names import CheckedHooks
 
 Foreign = TransformerBridge | HookedRootModule
@@ -30,7 +29,7 @@ def check_model(model: Any) -> None:
         ValueError: a model of this package or of Hugging Face, another object, or a `HookedRootModule` that lacks sizes
             or hook points.
     """
-    if isinstance(model, CheckedHooks | FullyConnected):
+    if isinstance(model, CheckedHooks):
         raise ValueError(f"model is a {type(model).__name__} of this package: it needs no adapter. Pass it as it is.")
     if not isinstance(model, Foreign):
         raise ValueError(_not_accepted(model))

@@ -17,6 +17,7 @@ from hooks.adapters.bridge.weights import HeadWeights, head_width
 from hooks.model.hook_names import CheckedHooks
 from hooks.model.lens import ReadsText
 from hooks.modules import take
+from hooks.modules.locks import ModelLock, holding, lock_of, one_thread
 
 Mask = Bool[Tensor, "batch pos"] | Int[Tensor, "batch pos"]
 
@@ -39,7 +40,8 @@ def from_bridge(model: Any, *, tokens: Int[Tensor, "batch pos"] | None = None) -
     if isinstance(model, BridgeModel):
         return model
     check_model(model)
-    return BridgeModel(model, capabilities_of(model, tokens))
+    with holding(model), torch.inference_mode(False):  # some tests use gradients
+        return BridgeModel(model, capabilities_of(model, tokens))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +111,11 @@ class BridgeModel(ReadsText, CheckedHooks):
         return self._bridge[0]
 
     @property
+    def lock(self) -> ModelLock:
+        """The lock of the wrapped model: all wrappers of it share one. Passes of the model itself do not take it."""
+        return lock_of(self.bridge)
+
+    @property
     def label(self) -> str:
         """What the wrapped model is, in error texts."""
         return label(self.bridge)
@@ -155,6 +162,7 @@ class BridgeModel(ReadsText, CheckedHooks):
             inputs["token_type_ids"] = token_type_ids
         return self._run(tokens, inputs, {}, lambda name: False)
 
+    @one_thread
     def resume(
         self,
         resid: Float[Tensor, "batch pos d_model"],

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from hooks.adapters.bridge.capabilities import Capabilities, Use
@@ -85,15 +86,22 @@ def _bridge_hook(model: Any, name: str, point: HookPoint | None, value: Tensor |
             return activation
         shared = model.cfg.n_heads // activation.shape[2] if name.endswith(("hook_k", "hook_v")) else 1
         given = activation.repeat_interleave(shared, 2) if shared > 1 else activation
-        version = given._version
+        before = given.clone() if given.is_inference() else given._version
         result = point(given)
-        if result is given and given._version == version:  # not edited
+        if result is given and _is_unchanged(given, before):
             return activation if value is not None else None
         if not model.capabilities.cell(name, "edit").ok:
             raise ValueError(refusal(name, "edit", model.capabilities))
         return _per_key_value_head(result, shared, name) if shared > 1 else result
 
     return bridge_hook
+
+
+def _is_unchanged(tensor: Tensor, before: Tensor | int) -> bool:
+    """Whether no hook edited a tensor in place; tensors of torch's inference mode do not count their versions."""
+    if isinstance(before, int):
+        return tensor._version == before
+    return torch.allclose(tensor, before, rtol=0, atol=0, equal_nan=True)
 
 
 def _per_key_value_head(edited: Tensor, shared: int, name: str) -> Tensor:

@@ -1,6 +1,5 @@
 """Hugging Face models as models of this package. No file is unpickled and no code from a folder is executed."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,25 +11,36 @@ import transformers
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers.utils import logging
+from transformers.utils.hub import cached_file, logging
 
 from hooks.adapters.huggingface.configs import Architecture, architecture_named, check_settings, config_of
+from hooks.adapters.huggingface.folder import (
+    INDEX,
+    TOKENIZER_FILES,
+    check_folder,
+    check_sizes,
+    check_tokenizer_files,
+    safe_settings,
+    shards,
+)
 from hooks.adapters.huggingface.parity import TOLERANCE, compare
 from hooks.adapters.huggingface.weights import Row, rows, to_ours
+from hooks.files import reading, shortened
 from hooks.model.architectures import make_model
 from hooks.model.stack import TransformerStack
+from hooks.modules.arguments import checks_types
 
 HARMLESS = re.compile(
     r"(^|\.)pooler\.|seq_relationship\.|sop_classifier\.|\.attn\.(masked_)?bias$|position_ids$|predictions\.bias$"
 )
 """Weights without effect on the loaded model: heads for pairs of texts, buffers of old versions, and the unused bias of
 an untied head."""
-PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
-TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model")
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _SAFE: dict[str, Any] = {"trust_remote_code": False}
+_EAGER = {**_SAFE, "attn_implementation": "eager"}  # a config could name a kernel, which is downloaded and executed
 
 
+@checks_types
 def from_huggingface(model_or_path: Any, *, with_tokenizer: bool = True, check: bool = True) -> TransformerStack:
     """Load the weights of a Hugging Face GPT-2, BERT or ALBERT into a model with hook points and the same logits.
 
@@ -134,7 +144,7 @@ def find_model(model_or_path: Any) -> tuple[Any, list[str], str | Path | None]:
         )
     path = Path(model_or_path).expanduser()
     if path.exists() or isinstance(model_or_path, Path) or not _HUB_NAME.fullmatch(model_or_path):
-        _check_folder(path)
+        check_folder(path)
         return *_read(path, local_files_only=True), path
     try:
         return *_read(model_or_path, local_files_only=False), model_or_path
@@ -143,45 +153,6 @@ def find_model(model_or_path: Any) -> tuple[Any, list[str], str | Path | None]:
             f"{model_or_path!r} is no folder here, and could not be had from the Hugging Face hub as safetensors "
             f"({str(error).splitlines()[0]}) Is the name right, is there a network, is HF_HUB_OFFLINE set?"
         ) from error
-
-
-def _check_folder(path: Path) -> None:
-    """Refuse a folder without a model that can be opened safely."""
-    if not path.exists():
-        raise FileNotFoundError(f"there is no folder {path}.")
-    if path.is_file():
-        raise ValueError(f"{path} is a single file; pass the folder that holds it together with its config.json.")
-    if not (path / "config.json").is_file():
-        raise FileNotFoundError(f"the folder {path} has no config.json; is it one that save_pretrained wrote?")
-    _json_object(path / "config.json")
-    if (path / "model.safetensors").is_file():
-        return
-    if (path / "model.safetensors.index.json").is_file():
-        files = _json_object(path / "model.safetensors.index.json").get("weight_map")
-        for name in sorted(set(files.values())) if isinstance(files, dict) else []:
-            if not (path / name).is_file():
-                raise FileNotFoundError(
-                    f"the weights in {path} are not complete: the index names {name}, which is missing."
-                )
-        return
-    pickled = sorted(file.name for pattern in PICKLED for file in path.glob(pattern))
-    if pickled:
-        raise ValueError(
-            f"the folder {path} has its weights in {pickled[0]}, a pickle, which can execute code when it is read. "
-            f"Where you trust it, open it with transformers and save it again as safetensors: "
-            f"model.save_pretrained(folder, safe_serialization=True)."
-        )
-    raise FileNotFoundError(f"the folder {path} has no model.safetensors (or model.safetensors.index.json).")
-
-
-def _json_object(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"the {path.name} in {path.parent} cannot be read: {error}") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"the {path.name} in {path.parent} cannot be read: it is not a JSON object.")
-    return values
 
 
 def find_tokenizer(location: str | Path) -> Any:
@@ -195,14 +166,19 @@ def find_tokenizer(location: str | Path) -> Any:
     missing = f"{location} has no tokenizer ({', '.join(TOKENIZER_FILES)}); with_tokenizer=False loads the model alone."
     if isinstance(location, Path) and not any((location / name).is_file() for name in TOKENIZER_FILES):
         raise FileNotFoundError(missing)
+    if isinstance(location, Path):
+        check_tokenizer_files(location)
     try:
         with quiet():
             return transformers.AutoTokenizer.from_pretrained(location, local_files_only=local, **_SAFE)
     except OSError as error:
         raise FileNotFoundError(missing) from error
-    except Exception as error:  # parsers raise many kinds of error on a broken file
+    except BaseException as error:  # parsers raise many kinds of error on a broken file; one, in Rust, is no Exception
+        if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
+            raise
         raise ValueError(
-            f"the tokenizer of {location} cannot be read ({error}); with_tokenizer=False loads the model alone."
+            f"the tokenizer of {location} cannot be read ({shortened(str(error))}); with_tokenizer=False loads the "
+            f"model alone."
         ) from error
 
 
@@ -216,18 +192,21 @@ def _read(location: str | Path, *, local_files_only: bool) -> tuple[Any, list[st
             architecture = architecture_named(name, str(location))
             check_settings(values, architecture)
             make = getattr(transformers, architecture.name)
-            config = make.config_class.from_dict(values)
+            with reading(location, "a folder with the config of a Hugging Face model"):
+                config = make.config_class.from_dict(safe_settings(values, make.config_class))
             config.dtype = None  # the dtype of the stored weights, whatever the config says
-            more = {"config": config, "local_files_only": local_files_only, "output_loading_info": True, **_SAFE}
+            _check_weights(location, config, architecture.family, local_files_only)
+            more = {"config": config, "local_files_only": local_files_only, "output_loading_info": True, **_EAGER}
             settings = {**more, "use_safetensors": True, "ignore_mismatched_sizes": True, "dtype": "auto"}
-            model, info = make.from_pretrained(location, **settings)
+            with reading(location, "a folder with a Hugging Face model"):
+                model, info = make.from_pretrained(location, **settings)
             missing = sorted(info["missing_keys"])
             if architecture.head == "none" and missing and all(name.startswith("pooler.") for name in missing):
                 model, info = make.from_pretrained(location, add_pooling_layer=False, **settings)
     except SafetensorError as error:
         raise ValueError(f"the weights in {location} cannot be read ({error}). Is a file cut short?") from None
     except StrictDataclassError as error:
-        raise ValueError(f"the config.json in {location} cannot be read: {error}") from None
+        raise ValueError(f"the config.json in {location} cannot be read: {shortened(str(error))}") from None
     for name in sorted(info["missing_keys"]):
         raise ValueError(f"the weights in {location} do not fit its config: {name} is missing.")
     for name, found, wanted in sorted(info["mismatched_keys"]):
@@ -235,6 +214,15 @@ def _read(location: str | Path, *, local_files_only: bool) -> tuple[Any, list[st
             f"the weights in {location} do not fit its config: {name} is {tuple(found)}, by the config {tuple(wanted)}."
         )
     return model.float() if model.dtype in (torch.float16, torch.bfloat16) else model, sorted(info["unexpected_keys"])
+
+
+def _check_weights(location: str | Path, config: Any, family: str, local: bool) -> None:
+    if isinstance(location, Path):
+        check_sizes(location, config, family)
+        return
+    index = cached_file(location, INDEX, local_files_only=local, _raise_exceptions_for_missing_entries=False)
+    if index is not None:
+        shards(Path(index))
 
 
 @contextmanager

@@ -15,8 +15,10 @@ from hooks.adapters.huggingface.parity import TOLERANCE, compare
 from hooks.adapters.huggingface.weights import rows, to_theirs
 from hooks.model.encoder import EncoderConfig
 from hooks.model.stack import TransformerStack
+from hooks.modules.arguments import checks_types
 
 
+@checks_types
 def save_huggingface(model: TransformerStack, folder: str | Path, *, tokenizer: Any = None) -> None:
     """Write a folder that `transformers.AutoModel...from_pretrained` opens with the same logits.
 

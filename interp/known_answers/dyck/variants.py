@@ -12,7 +12,7 @@ import torch
 
 from hooks import BracketStates, Transformer
 from hooks.modules import Linear
-from hooks.modules.basic import check_choice
+from hooks.modules.checks import check_choice
 from interp.known_answers.answers import HeadTruth, KnownAnswer, draw, group_truth
 from interp.known_answers.craft.weights import SHARP, head_rows
 from interp.known_answers.dyck.balanced import balanced_dyck

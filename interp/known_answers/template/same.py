@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hooks import Transformer, presets
-from hooks.modules.basic import check_choice
+from hooks.modules.checks import check_choice
 from interp.known_answers.craft.weights import (
     LINEAR_EPS,
     SHARP,
@@ -56,7 +56,7 @@ def template_same(task: Template, *, gather: Gather = "uniform", seed: int = 0) 
         ValueError: labels that are tokens, fixed tokens in strings, `previous` where the last symbol does not determine
             the label, an unknown `gather`, or too many symbols for their width.
 
-    Source: a I as in the template paper (arXiv:2310.09753), on W_K W_Q^T. Differs: weights are hand-written, and norms
+    Source: a I as in the template paper (arXiv:2310.09753), on W_Q W_K^T. Differs: weights are hand-written, and norms
     are the identity.
     """
     model = empty_same(task, n_heads=1, seed=seed)

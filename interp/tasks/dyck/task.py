@@ -9,7 +9,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks import presets
-from hooks.modules.basic import check_choice
+from hooks.modules.arguments import check_field_types
+from hooks.modules.checks import check_choice, check_number
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task
 from interp.tasks.dyck import brackets
 from interp.tasks.dyck.brackets import END, PAD, START, Nesting, bracket_names, closer, is_closer, nesting
@@ -76,6 +77,7 @@ class Dyck(Task):
     """First position that is scored."""
 
     def __post_init__(self):
+        check_field_types(self)
         for name in ("n_types", "max_depth", "length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
@@ -175,6 +177,7 @@ class Dyck(Task):
         Raises:
             ValueError: an unknown split.
         """
+        check_number("n", n, whole=True, low=0)
         check_choice("split", split, Split)
         words = sample_words(n, self.n_types, self._chances, generator=generator, length=self.length + 1)
         return self._batch(words[:, :-1], words[:, 1:])

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from hooks.modules.arguments import checks_types
 from interp.tasks.lego.task import Lego, LegoBatch
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def chain_of(task: Lego, batch: LegoBatch, row: int = 0) -> Chain:
 def chain_section(task: Lego, batch: LegoBatch, answers: Int[Tensor, "1 target"]) -> "Section":
     """Section of a report with one sentence, its chain, and the answers of the model."""
     from interp.view.chain import chain_svg, sentence_html
+    from interp.view.frame import scrolling
     from interp.view.page import Section
 
     chain = chain_of(task, batch)
@@ -75,10 +77,11 @@ def chain_section(task: Lego, batch: LegoBatch, answers: Int[Tensor, "1 target"]
         text="Every clause defines one variable as an operation on another. The clauses are in random order; the small "
         "number is the position in the chain of the variable that a clause defines. To predict a value, the model must "
         "follow the chain back to the root, or find a shortcut.",
-        html=sentence + picture,
+        html=sentence + scrolling(picture, label="Chain"),
     )
 
 
+@checks_types
 def read_sentence(task: Lego, text: str) -> LegoBatch:
     """Parse one sentence into a batch of one; `[BOS]` and `[EOS]` are optional.
 

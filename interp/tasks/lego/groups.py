@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from hooks.modules.arguments import checks_types
+
 
 @dataclass(frozen=True, kw_only=True)
 class GroupAction:
@@ -75,6 +77,7 @@ def _table(name: str, rows: tuple[tuple[int, ...], ...], shape: tuple[int, int],
     return table
 
 
+@checks_types
 def cyclic(n: int) -> GroupAction:
     """The integers modulo n, acting on themselves by addition; elements are +0, +1, ..."""
     table = tuple(tuple((g + x) % n for x in range(n)) for g in range(n))
@@ -89,6 +92,7 @@ def cyclic(n: int) -> GroupAction:
     )
 
 
+@checks_types
 def symmetric(n: int) -> GroupAction:
     """All permutations of n letters, acting on themselves from the left; elements in cycle notation."""
     members = sorted(permutations(range(n)), key=lambda p: (sum(p[i] != i for i in range(n)), p))
@@ -116,6 +120,7 @@ S3 = symmetric(3)
 """Task 2 of the LEGO paper: the permutations of three letters acting on themselves."""
 
 
+@checks_types
 def ready_made(name: str) -> GroupAction:
     """Return a group by name: `Z2`, `S3`, or any `Zn` or `Sn`.
 

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from hooks.modules.basic import check_choice
+from hooks.modules.arguments import check_field_types
+from hooks.modules.checks import check_choice, check_number
 from interp.tasks.base import Batch, Split, Task
 from interp.tasks.lego.groups import Z2, GroupAction, ready_made
 from interp.tasks.vocab import Vocab, vocab_of
@@ -50,10 +51,10 @@ class Lego(Task):
     binary cross entropy where Z2 has two logits here.
 
     Raises:
-        ValueError: fewer than one variable, more variables than letters, no supervised variables or some out of
-            range, an unknown format or clause order.
+        ValueError: no variable or more than letters, none supervised or some out of range, an unknown format or order.
     """
 
+    target_names = "#0, #1, ... are the variables of a chain in order; #0 is computed from the constant at the root."
     n_vars: int = 12
     """Variables in a chain."""
     group: GroupAction = Z2
@@ -73,14 +74,13 @@ class Lego(Task):
     command_line_defaults: ClassVar = {"n_vars": 4, "association": "mimic"}
 
     def __post_init__(self):
+        check_field_types(self)
         object.__setattr__(self, "alphabet", tuple(self.alphabet))
         if self.n_vars < 1:
             raise ValueError(f"n_vars is {self.n_vars}; a chain has at least 1 variable.")
         if self.n_vars > len(self.alphabet):
-            raise ValueError(
-                f"n_vars is {self.n_vars}, more than the {len(self.alphabet)} letters of the alphabet; "
-                f"give a longer alphabet or fewer variables."
-            )
+            more = f"more than the {len(self.alphabet)} letters of the alphabet"
+            raise ValueError(f"n_vars is {self.n_vars}, {more}; give a longer alphabet or fewer variables.")
         check_choice("sentence_format", self.sentence_format, SentenceFormat)
         check_choice("clause_order", self.clause_order, ClauseOrder)
         if self.n_supervised is not None and self.supervised is not None:
@@ -168,16 +168,16 @@ class Lego(Task):
                 clause slots of a full sentence, given by `position_ids`, so that every position is trained.
 
         Raises:
-            ValueError: an unknown split, a chain length out of range, or a split with too few sentences.
+            ValueError: a negative n, an unknown split, a chain length out of range, or a split with too few sentences.
         """
+        check_number("n", n, whole=True, low=0)
         check_choice("split", split, Split)
         length = self.n_vars if n_vars is None else n_vars
         if not 1 <= length <= self.n_vars:
             raise ValueError(f"n_vars is {length}; this task has chains of 1 to {self.n_vars}.")
         parts, have = [], 0
         for _ in range(64):
-            draw = int((n - have) * _OVERSAMPLE[split]) + 16
-            content = self._draw(draw, length, generator)
+            content = self._draw(int((n - have) * _OVERSAMPLE[split]) + 16, length, generator)
             keep = _split_of(content) == _SPLITS.index(split)
             parts.append(content[keep])
             have += len(parts[-1])
@@ -331,6 +331,7 @@ def curriculum_to(n_vars: int) -> tuple[tuple[int, int], ...]:
 
 
 _SPLITS = ("train", "validation", "test")
+_AT_ONCE = 2**16
 _OVERSAMPLE = {"train": 1.36, "validation": 8.8, "test": 8.8}  # slightly more than one over the share of the split
 
 
@@ -347,4 +348,7 @@ def _split_of(content: Int[Tensor, "batch target field"]) -> Int[Tensor, " batch
 
 def _choose(n: int, out_of: int, count: int, generator: torch.Generator) -> Int[Tensor, "n count"]:
     """For each of n rows, `count` distinct numbers below `out_of`, in random order."""
-    return torch.rand(n, out_of, generator=generator).topk(count, dim=1).indices
+    chosen = torch.empty(n, count, dtype=torch.long)
+    for rows in chosen.split(_AT_ONCE):  # random numbers of all rows would take several times the memory of the batch
+        rows[:] = torch.rand(len(rows), out_of, generator=generator).topk(count, dim=1).indices
+    return chosen

@@ -10,20 +10,12 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.modules.basic import check_choice
+from hooks.modules.arguments import check_field_types
+from hooks.modules.checks import check_choice, check_number
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task, logits_at_targets
+from interp.tasks.template import language
 from interp.tasks.template.families import ready_templates
-from interp.tasks.template.language import (
-    Alphabet,
-    LabelledTemplate,
-    check_alphabets,
-    check_templates,
-    choose_distinct,
-    is_wildcard,
-    names_of,
-    read_template,
-    size_of,
-)
+from interp.tasks.template.language import Alphabet, LabelledTemplate, choose_distinct, names_of, read_template, size_of
 from interp.tasks.template.strings import TemplateBatch, parse_string, template_table, undecided_pairs
 from interp.tasks.vocab import Vocab, vocab_of
 
@@ -70,6 +62,7 @@ class Template(Task):
     command_line_defaults: ClassVar = {"d_model": 32, "n_heads": 4}
 
     def __post_init__(self):
+        check_field_types(self)
         given = ready_templates(self.templates) if isinstance(self.templates, str) else self.templates
         templates = tuple(read_template(one) if isinstance(one, str) else one for one in given)
         if not templates:
@@ -85,12 +78,12 @@ class Template(Task):
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
-        check_templates(self.labelled, real=form == "real", weights=self.weights)
+        language.check_templates(self.labelled, real=form == "real", weights=self.weights)
         if self.cls != (form == "real") and form != "symbolic":
             where = "at [CLS]; use cls=True" if form == "real" else "after the last token; use cls=False"
             raise ValueError(f"cls is {self.cls}, but in form {form!r} the label is predicted {where}.")
         alphabets: dict[Split, Alphabet] = {split: getattr(self, split) for split in SPLITS}
-        check_alphabets(alphabets, fixed=self.fixed, most=self.n_wildcards)
+        language.check_alphabets(alphabets, fixed=self.fixed, most=self.n_wildcards)
 
     @property
     def labelled(self) -> tuple[LabelledTemplate, ...]:
@@ -106,7 +99,7 @@ class Template(Task):
         """Fixed tokens, in strings and labels, and `[CLS]`."""
         tokens = [token for one in self.labelled for token in one.tokens]
         tokens += [one.label for one in self.labelled if isinstance(one.label, str)]
-        fixed = list(dict.fromkeys(token for token in tokens if not is_wildcard(token)))
+        fixed = list(dict.fromkeys(token for token in tokens if not language.is_wildcard(token)))
         return (*fixed, *([CLS] if self.cls else []))
 
     @cached_property
@@ -238,6 +231,7 @@ class Template(Task):
         Raises:
             ValueError: an unknown split.
         """
+        check_number("n", n, whole=True, low=0)
         check_choice("split", split, Split)
         weights = torch.tensor(self.weights or (1.0,) * len(self.labelled))
         template = torch.multinomial(weights, n, replacement=True, generator=generator)

@@ -1,1 +1,5 @@
 """Language modelling on text."""
+
+from hooks.extras import require
+
+require("tokenizers", extra="text")

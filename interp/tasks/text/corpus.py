@@ -3,6 +3,8 @@
 import hashlib
 import os
 import platform
+import re
+import reprlib
 import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,13 +12,15 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from hooks.modules.basic import check_choice
+from hooks.extras import require
+from hooks.modules.checks import check_choice
 from interp.tasks.base import Split
 
 HELD_OUT = 0.05
 """Share of the documents in each of validation and test."""
 AT_HAND = 1_000_000
 """Most characters of documents without files, since manifests contain their text."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NOT_PYTHON = {
     "site-packages",
     "dist-packages",
@@ -42,8 +46,8 @@ class Corpus:
     is read again and checked.
 
     Raises:
-        ValueError: fewer than three non-empty documents, a document that is not a string, or more than a million
-            characters of documents without files.
+        ValueError: fewer than three non-empty documents, a document that is not a string or has a lone surrogate, or
+            more than a million characters of documents without files.
     """
 
     documents: Mapping[str, str] = field(repr=False)
@@ -54,7 +58,12 @@ class Corpus:
     def __post_init__(self):
         for name, text in self.documents.items():
             if not isinstance(text, str):
-                raise ValueError(f"documents[{name!r}] is {type(text).__name__}; give text.")
+                raise ValueError(f"documents[{reprlib.repr(name)}] is {type(text).__name__}; give text.")
+            if surrogate := _SURROGATE.search(text):
+                raise ValueError(
+                    f"documents[{reprlib.repr(name)}] has a lone surrogate ({surrogate[0]!r}, at character "
+                    f"{surrogate.start()}), which is no text. Decode the bytes with errors='replace'."
+                )
         kept = {name: self.documents[name] for name in sorted(self.documents) if self.documents[name].strip()}
         object.__setattr__(self, "documents", kept)
         if len(kept) < 3:
@@ -138,6 +147,7 @@ class Corpus:
             ConnectionError: the hub cannot be reached.
             ValueError: no such data set, configuration, split or column, or an invalid corpus.
         """
+        require("datasets", extra="text")
         import datasets
 
         try:

@@ -18,7 +18,7 @@ from safetensors.torch import load, save
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from hooks.atomic import write_bytes, write_text
+from hooks.files import write_bytes, write_text
 from interp.tasks.base import Batch, Split
 from interp.tasks.text.corpus import Corpus
 from interp.tasks.text.tokens import TextTokens, take_tokenizer, train_tokenizer

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.modules.basic import check_choice
+from hooks.modules.arguments import check_field_types
+from hooks.modules.checks import check_choice
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task, logits_at_targets
 from interp.tasks.text.corpus import Corpus
 from interp.tasks.text.streams import (
@@ -77,6 +78,7 @@ class Text(Task):
     command_line_defaults: ClassVar = {"d_model": 128, "n_heads": 4, "n_layers": 4}
 
     def __post_init__(self):
+        check_field_types(self)
         if isinstance(self.corpus, str) and self.corpus != "python":
             raise ValueError(f"corpus is {self.corpus!r}; give 'python', or a Corpus: Corpus.from_folder(...).")
         if not isinstance(self.corpus, Corpus | str):

@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from hooks.extras import require
+from hooks.modules.arguments import checks_types
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.results import Result
 from interp.core.statistics import bootstrap_mean, proportion_interval
@@ -97,6 +99,7 @@ class KernelResult(Result):
         )
 
 
+@checks_types
 def kernel_regression(
     task: Template,
     *,
@@ -179,6 +182,7 @@ def _predict(
     label: Float[np.ndarray, " string"],
     unseen: Int[Tensor, "other pos"],
 ) -> Float[np.ndarray, "setting other"]:
+    require("sklearn", extra="sklearn")
     from sklearn.kernel_ridge import KernelRidge
 
     gram, between = kernel.gram(train), kernel.gram(unseen, train)

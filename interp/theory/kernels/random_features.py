@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.modules.basic import check_choice
+from hooks.modules.arguments import check_field_types
+from hooks.modules.checks import check_choice
 from interp.core.randomness import derived_seed
 
 Activation = Literal["relu", "cosine"]
@@ -97,6 +98,7 @@ class TransformerKernel(Kernel):
     """Seed of the draws, which depend on nothing else but token id and position."""
 
     def __post_init__(self):
+        check_field_types(self)
         check_choice("activation", self.activation, Activation)
         for name in ("beta", "gamma"):
             if not 0 <= getattr(self, name) < np.inf:

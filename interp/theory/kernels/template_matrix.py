@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from scipy import stats
 from torch import Tensor
 
+from hooks.modules.arguments import checks_types
 from interp.core.randomness import derived_seed
 from interp.core.results import Result
 from interp.core.statistics import CONFIDENCE
@@ -90,6 +91,7 @@ class TemplateMatrix(Result):
         )
 
 
+@checks_types
 def template_matrix(
     task: Template, kernel: Kernel, *, copies: int = 12, repeats: int = 32, seed: int = 0
 ) -> TemplateMatrix:

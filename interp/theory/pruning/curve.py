@@ -13,7 +13,9 @@ from torch.nn.utils import prune
 from hooks import TransformerStack
 from hooks.interventions.ablation_engine import AblationEngine, Head, every_head
 from hooks.interventions.replacements import Zero
+from hooks.modules.arguments import checks_types
 from interp.core.activations import chunks
+from interp.core.inputs import distinct_inputs, sum_by_input
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import pooled_interval
@@ -68,7 +70,7 @@ class PruningCurve(Result):
     """Fraction of right answers, over all outcomes of the task."""
     low: Float[np.ndarray, "by point"]
     high: Float[np.ndarray, "by point"]
-    """95 % interval (Clopper-Pearson); examples are the independent units, not answers."""
+    """95 % interval (Clopper-Pearson); distinct examples are the independent units, not answers."""
     loss: Float[np.ndarray, "by point"]
     """The task's loss per answer (cross entropy in nats, or squared error)."""
     clean: float
@@ -140,6 +142,7 @@ class PruningCurve(Result):
         return f"{self.accuracy[row, away.argmin()]:.3f}" if away.min() <= NEAR else "-"
 
 
+@checks_types
 @torch.no_grad()
 def pruning_curve(
     model: TransformerStack,
@@ -169,8 +172,8 @@ def pruning_curve(
         seed: Seed of the examples, the random weights and the random orders.
 
     Raises:
-        ValueError: a fully connected network, a model that is already pruned, an unknown criterion or one that does not
-            apply to this model, a fraction outside 0 to 1, or too few examples.
+        ValueError: a network without attention, a model that is already pruned, an unknown criterion or one that does
+            not apply to this model, a fraction outside 0 to 1, or too few examples.
 
     Source: Han et al. 2015 (arXiv:1506.02626) for weights, Michel et al. 2019 (arXiv:1905.10650) for heads. Differs:
     there is no retraining; heads are ranked once, by the loss without each.
@@ -181,14 +184,14 @@ def pruning_curve(
     chosen = _chosen(by, (*choices, "heads", "heads, random order"))
     batch = task.sample(n, generator=derived_generator(seed, "pruning curve"), split="test")
     score = score_batch(pruned, task, batch)
-    total, whole = score.total.double().sum(1).numpy(), (1.0, _answers(score))
+    total, whole, inputs = score.total.double().sum(1).numpy(), (1.0, _answers(score)), distinct_inputs(batch)
     orders = _orders(pruned, task, chosen, n, seed)
     rows = {name: _weights_kept(pruned, task, batch, choices[name], levels) for name in chosen if name in choices}
     rows |= _heads_kept(pruned, task, batch, orders, whole)
     table = np.full((5, len(rows), max(map(len, rows.values()))), np.nan)
     for row, points in enumerate(rows.values()):
-        table[:, row, : len(points)] = _measures(points, total)
-    _, clean, _, _, clean_loss = _measures([whole], total)[:, 0].tolist()
+        table[:, row, : len(points)] = _measures(points, total, inputs)
+    _, clean, _, _, clean_loss = _measures([whole], total, inputs)[:, 0].tolist()
     kept, accuracy, low, high, loss = table
     n_heads = model.cfg.n_layers * model.cfg.n_heads
     return PruningCurve(
@@ -305,9 +308,12 @@ def _answers(*scores: Score) -> Answers:
     return torch.cat(parts, 1).numpy()
 
 
-def _measures(points: Sequence[Point], total: Float[np.ndarray, " sample"]) -> Float[np.ndarray, "figure point"]:
+def _measures(
+    points: Sequence[Point], total: Float[np.ndarray, " sample"], inputs: Int[np.ndarray, " sample"]
+) -> Float[np.ndarray, "figure point"]:
     """Fraction kept, accuracy, its lower and upper bound, and loss."""
     kept = np.array([kept for kept, _ in points])
     right, loss = np.stack([answers for _, answers in points], -1)
-    share, low, high = pooled_interval(right, np.broadcast_to(total[:, None], right.shape))
+    of = np.broadcast_to(total[:, None], right.shape)
+    share, low, high = pooled_interval(sum_by_input(right, inputs), sum_by_input(of, inputs))
     return np.stack([kept, share, low, high, loss.sum(0) / total.sum()])

@@ -49,7 +49,7 @@ class PruningResult(Result):
     bound: Float[np.ndarray, " layer"]
     """Upper bound on that error over the ball (one step of Lemma 5 per layer, with the constants of these masks)."""
     radius: float
-    """Radius of the ball, in ||X||_{1,2}."""
+    """Radius of the ball, in the norm `||X||_{1,2}`."""
     weights: dict[str, tuple[int, int]]
     """Number of weights kept, and of all weights, of each random matrix."""
     kept: dict[str, Int[np.ndarray, "entry 2"]]

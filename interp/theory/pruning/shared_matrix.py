@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hooks import Transformer
 from hooks.modules import Linear
+from hooks.modules.arguments import checks_types
 from interp.core.results import NOT_SAVED, Result
 from interp.tasks.base import Task
 from interp.theory.pruning.network import LAYERS_PER_LAYER, random_network, trimmed
@@ -128,6 +129,7 @@ class IndistinguishableResult(Result):
         return "\n".join([*lines, tail])
 
 
+@checks_types
 def indistinguishable(
     target_a: Transformer,
     target_b: Transformer,

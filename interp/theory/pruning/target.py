@@ -8,7 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from hooks import FullyConnected, Transformer, TransformerStack
+from hooks import Transformer, TransformerStack
+from hooks.model.baseline import Baseline
 from interp.core.verbs import AnyModel, prepare_model
 
 ROUNDING = 1e-6
@@ -88,7 +89,7 @@ def in_float64(target: Transformer) -> Transformer:
 def check_target(target: Transformer) -> None:
     """Raise ValueError unless a target is a transformer with layers of Eq. 6, with settings that Theorem 3 covers."""
     if not isinstance(target, TransformerStack):
-        if isinstance(target, AnyModel) and not isinstance(target, FullyConnected):
+        if isinstance(target, AnyModel) and not isinstance(target, Baseline):
             prepare_model(target, "indistinguishable")
         raise ValueError(f"the target is a {type(target).__name__}; Theorem 3 is about a hooks.Transformer.")
     cfg = target.cfg

@@ -15,6 +15,7 @@ from case_studies.audit.study import STUDY
 from case_studies.frame import audits
 from case_studies.frame.audits import Audited, needed, readable, share
 from case_studies.frame.evidence import SIZES, Evidence
+from case_studies.frame.intervals import proportion
 from interp.core.statistics import proportion_interval
 from interp.known_answers import SUITE, known_answer
 from interp.tasks import Dyck, Lego, Template, check_task
@@ -47,11 +48,16 @@ def with_heads(result, **fields):
     return replace(result, heads=tuple(replace(head, **fields) for head in result.heads))
 
 
+def test_template_models_have_a_large_alphabet_that_grids_of_other_studies_do_not_change():
+    n = {name: {spec.settings.n_train for spec in found} for name, found in groups("standard").items()}
+    assert (n["aba-abb-plain"], n["same-different-identity"]) == ({4096}, {512})
+
+
 def test_every_claim_has_a_source_a_rule_and_models():
     found = {size: set(groups(size)) for size in SIZES}
     for claim in STUDY.claims:
         assert claim.statement.endswith("."), claim.id
-        assert claim.rule.endswith("."), claim.id
+        assert claim.rule_text.endswith("."), claim.id
         assert claim.quantity, claim.id
         for size in SIZES:
             assert set(claim.needs) <= found[size], claim.id
@@ -60,7 +66,7 @@ def test_every_claim_has_a_source_a_rule_and_models():
 def test_groups_at_size_standard():
     found = groups("standard")
     keys = {spec.key for name in ALL for spec in found[name]}
-    assert len(keys) == sum(len(found[name]) for name in ALL) >= trained.FEWEST_MODELS
+    assert len(keys) == sum(len(found[name]) for name in ALL) >= 60
     kinds = {type(spec.task) for specs in found.values() for spec in specs}
     assert kinds == {Lego, Dyck, Template}
     assert {spec.config.tied for spec in found["lego-tied"]} == {True}
@@ -99,21 +105,32 @@ def test_shares_of_readable_and_needed_heads(monkeypatch):
     assert faithful.numbers["heads"] == looks
     hidden = audits.measure_share(EVIDENCE, groups=["lego-tied"], among="needed")
     assert hidden.value == pytest.approx(2 / (2 + acts))  # the two uniform heads
+    for layer, deepest in ((0, False), (-1, True)):
+        at = [one.result.heads[-1].layer if deepest else 0 for one in found]
+        of_layer = audits.measure_share(EVIDENCE, groups=["lego-tied"], among="readable", layer=layer)
+        expected = [head for one, own in zip(found, at, strict=True) for head in one.result.heads if head.layer == own]
+        assert of_layer.numbers["heads"] == sum(head.readable for head in expected)
 
 
 def test_share_without_models_is_inconclusive(monkeypatch):
     monkeypatch.setattr(audits, "audits", lambda evidence, names: iter(()))
     nothing = audits.measure_share(EVIDENCE, groups=["lego-tied"], among="readable")
     assert (nothing.low, nothing.high) == (0, 1)
-    assert audits.judge_share(nothing, most=True) == "inconclusive"
+    assert rule_of("readable.lego").verdict(nothing) == "inconclusive"
 
 
 def test_share_of_few_heads_is_inconclusive():
-    assert audits.judge_share(measured(0.9, 0.8, 1.0, heads=audits.FEWEST), most=True) == "reproduced"
-    assert audits.judge_share(measured(0.9, 0.8, 1.0, heads=audits.FEWEST - 1), most=True) == "inconclusive"
-    assert audits.judge_share(measured(0.1, 0.0, 0.2, heads=50), most=False) == "reproduced"
-    assert audits.judge_share(measured(0.9, 0.8, 1.0, heads=50), most=False) == "not reproduced"
-    assert audits.judge_share(measured(0.5, 0.2, 0.8, heads=50), most=False) == "inconclusive"
+    most, few = rule_of("readable.lego"), rule_of("readable.dyck")
+    assert most.verdict(measured(0.9, 0.8, 1.0, heads=audits.FEWEST)) == "reproduced"
+    assert most.verdict(measured(0.9, 0.8, 1.0, heads=audits.FEWEST - 1)) == "inconclusive"
+    assert few.verdict(measured(0.1, 0.0, 0.2, heads=50)) == "reproduced"
+    assert few.verdict(measured(0.9, 0.8, 1.0, heads=50)) == "not reproduced"
+    assert few.verdict(measured(0.5, 0.2, 0.8, heads=50)) == "inconclusive"
+
+
+def rule_of(name):
+    (claim,) = (claim for claim in STUDY.claims if claim.id == name)
+    return claim.rule
 
 
 def test_misleading_head_is_found_and_confirmed(monkeypatch):
@@ -125,7 +142,8 @@ def test_misleading_head_is_found_and_confirmed(monkeypatch):
     planted = sum(truth.truth == "misleading" for truth in known_answer("dyck stack, zero decoy", 0).heads.values())
     assert result.numbers["confirmed"] == planted > 0
     assert result.numbers["models with one"] == 1
-    assert trained.judge_found(result) == "reproduced"
+    assert (result.value, result.n) == (0.5, 2)
+    assert result.numbers["share of readable heads"] > 0
 
 
 def test_unconfirmed_head_is_not_counted(monkeypatch):
@@ -133,12 +151,15 @@ def test_unconfirmed_head_is_not_counted(monkeypatch):
     monkeypatch.setattr(trained, "audits", lambda evidence, names: iter(found))
     other = with_heads(found[0].result, verdict="idle")
     monkeypatch.setattr(trained, "_again", lambda evidence, one: other)
-    assert trained.measure_misleading(EVIDENCE).numbers["confirmed"] == 0
+    result = trained.measure_misleading(EVIDENCE)
+    assert (result.numbers["confirmed"], result.value, result.low) == (0, 0, 0)
 
 
-def test_absence_of_misleading_heads_needs_enough_models():
-    assert trained.judge_found(measured(confirmed=0, models=trained.FEWEST_MODELS)) == "not reproduced"
-    assert trained.judge_found(measured(confirmed=0, models=trained.FEWEST_MODELS - 1)) == "inconclusive"
+def test_misleading_heads_must_be_more_than_wrong_verdicts():
+    rule = rule_of("misleading.found")
+    for n, hits, verdict in ((72, 33, "reproduced"), (72, 8, "inconclusive"), (72, 0, "not reproduced")):
+        assert rule.verdict(measured(*proportion(hits, n))) == verdict
+    assert rule.verdict(measured(*proportion(0, 60))) == "inconclusive"  # too few models to exclude one in twenty
 
 
 def test_agreement_needs_the_same_label_verdict_and_layer(monkeypatch):
@@ -159,12 +180,13 @@ def test_verdicts_on_known_answers(monkeypatch):
     names = ["dyck stack", "dyck stack, redundant"]
     monkeypatch.setattr(controls, "SUITE", {name: SUITE[name] for name in names})
     right = controls.measure_known(EVIDENCE, family="dyck")
-    assert right.value == 1
-    assert controls.judge_all(right) == "reproduced"
+    assert (right.value, right.n) == (1, 2)
+    assert rule_of("known.dyck").verdict(right) == "reproduced"
     monkeypatch.setattr(controls, "misjudged", lambda answer, result: {result.heads[0].place})
     wrong = controls.measure_known(EVIDENCE, family="dyck")
     assert wrong.numbers["wrong"] == 2
-    assert controls.judge_all(wrong) == "not reproduced"
+    assert (wrong.value, wrong.n) == (0, 2)
+    assert rule_of("known.dyck").verdict(wrong) == "not reproduced"
 
 
 def test_wrong_partners_are_misjudged():
@@ -186,6 +208,7 @@ def test_shuffled_task_permutes_the_labels(task):
     assert shuffled.d_vocab == task.d_vocab
 
 
-def test_more_alarms_than_the_level_allows_are_not_reproduced():
-    assert controls.judge_silent(measured(p=0.04)) == "not reproduced"
-    assert controls.judge_silent(measured(p=1.0)) == "reproduced"
+def test_alarms_must_be_rare():
+    rule = rule_of("silent.untrained")
+    for hits, verdict in ((0, "reproduced"), (1, "reproduced"), (2, "inconclusive"), (13, "not reproduced")):
+        assert rule.verdict(measured(*proportion(hits, 56))) == verdict

@@ -49,7 +49,7 @@ def shared(pair, depth="one"):
     specs = tuple(seeded(TASK, pair[0].cfg, TrainSettings(steps=1), 2))
     groups = dict.fromkeys(claim.needs, specs)
     measured = claim.measure(Planted(size="quick", seed=0, groups=groups, folder=Path("nowhere"), pair=pair))
-    return measured, claim.judge(measured)
+    return measured, claim.verdict(measured)
 
 
 def check_reproduced(measured, verdict, matrices):

@@ -7,9 +7,11 @@ import altair as alt
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 from toys import DISTANT, PASSING
 
-from case_studies.frame.claims import Measurement, shown
+from case_studies.frame.intervals import difference_interval, shown, t_interval
+from case_studies.frame.measurement import Measurement
 
 GOOD = {"value": 0.5, "low": 0.4, "high": 0.6, "n": 3, "unit": "seeds"}
 
@@ -34,7 +36,9 @@ def test_measurements_round_trip_through_json():
     ("changes", "words"),
     [
         ({"value": float("nan")}, "value is nan"),
-        ({"high": float("inf")}, "high is inf"),
+        ({"value": float("inf"), "high": float("inf")}, "value is inf"),
+        ({"low": float("nan")}, "low is nan"),
+        ({"low": 0.5, "high": 0.5}, "the interval is the point 0.5; give .* resolution"),
         ({"low": 0.7}, "from low 0.7 to high 0.6"),
         ({"n": 0}, "n is 0; give the number of independent seeds"),
         ({"n": 2.5}, "n is 2.5"),
@@ -55,6 +59,7 @@ def test_invalid_measurements_are_refused(changes, words):
         (PASSING, {"sizes": ["huge"]}, "size is 'huge'; choose one of quick, standard, paper"),
         (DISTANT, {"why_not": ""}, "table-4.large is measured at paper; give why_not for the others"),
         (PASSING, {"sizes": ()}, "measured at no size"),
+        (PASSING, {"how": "A share."}, "how of claim figure-1.some ends with '.'"),
     ],
 )
 def test_invalid_claims_are_refused(claim, changes, words):
@@ -62,13 +67,34 @@ def test_invalid_claims_are_refused(claim, changes, words):
         replace(claim, **changes)
 
 
-def test_judges_return_one_of_three_verdicts():
-    measurement = Measurement(**GOOD)
-    for verdict in ("reproduced", "not reproduced", "inconclusive"):
-        assert replace(PASSING, judge=lambda m, said=verdict: said).verdict(measurement) == verdict
-    for said in (True, None, "Reproduced"):
-        with pytest.raises(ValueError, match=f"judge of claim figure-1.some returned {said!r}"):
-            replace(PASSING, judge=lambda m, said=said: said).verdict(measurement)
+def test_one_unit_leaves_the_interval_unbounded():
+    assert t_interval(np.array([0.5])) == (0.5, -np.inf, np.inf)
+    assert difference_interval(np.array([0.5]), np.array([0.1, 0.2])) == (pytest.approx(0.35), -np.inf, np.inf)
+    value, low, high = t_interval(np.array([0.5]))
+    measurement = Measurement(**{**GOOD, "value": value, "low": low, "high": high})
+    stored = json.loads(json.dumps(measurement.to_dict(), allow_nan=False))
+    assert stored["low"] is None
+    assert Measurement.from_dict(stored) == measurement
+    assert PASSING.verdict(measurement) == "inconclusive"
+
+
+def test_equal_values_have_the_error_of_their_resolution():
+    equal = np.full(3, 2.0)
+    assert t_interval(equal) == (2, 2, 2)
+    mean, low, high = t_interval(equal, resolution=1.0)
+    assert (mean, high - 2) == (2, pytest.approx(4.303 / 6, abs=1e-3))  # t(2) * sqrt(1 / 12) / sqrt(3)
+    assert low == pytest.approx(4 - high)
+    spread = np.array([0.0, 5.0, 9.0])
+    assert t_interval(spread, resolution=1.0) == t_interval(spread)
+    assert difference_interval(equal, equal - 1) == (1, 1, 1)
+    _, low, high = difference_interval(equal, equal - 1, resolution=1.0)
+    assert low < 1 < high
+
+
+def test_welchs_interval_is_that_of_scipy():
+    a, b = np.random.default_rng(0).normal(size=(2, 6)) * [[1], [3]]
+    expected = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.9)
+    assert difference_interval(a, b, confidence=0.9)[1:] == pytest.approx(tuple(expected))
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from case_studies.frame.evidence import ModelSpec, settings_of
 from case_studies.frame.study import Study
 from interp.core.progress import Count
 from interp.tasks import Lego
+from interp.training.folder import RunFolder
 from interp.training.pretrained import pretrained_config
-from interp.training.run import RunFolder
 
 LONGER = Lego(n_vars=3, sentence_format="compact")
 SOURCE = ModelSpec(
@@ -44,9 +44,9 @@ def counted(monkeypatch):
     totals = []
     start = Count.__init__
 
-    def told(self, what, total):
+    def told(self, what, total, **options):
         totals.append((what, total))
-        start(self, what, total)
+        start(self, what, total, **options)
 
     monkeypatch.setattr(Count, "__init__", told)
     return totals
@@ -97,7 +97,8 @@ def test_sources_are_trained_first_and_once(reproduce, tmp_path, counted):
         by_hand = interp.train(start, TASK, SETTINGS, seed=spec.seed)
         trained = RunFolder(tmp_path / "models" / spec.key).load_model()
         assert all(torch.equal(a, b) for a, b in zip(trained.parameters(), by_hand.model.parameters(), strict=True))
-    source.append_metrics({"steps_done": 1, "seconds": 5000.0})
+    with source.writing():
+        source.append_metrics({"steps_done": 10**6, "seconds": 5000.0})
     again = reproduce(study(tuned(0), tuned(1)))
     assert again.trained == []
     assert again.content["manifest"]["seconds"] >= 5000
@@ -156,7 +157,7 @@ def test_a_missing_source_is_trained_again_only_if_needed(reproduce, tmp_path):
 def test_settings_describe_the_source(reproduce):
     symbols = (("+", "-"), ("-", "+"))
     run = reproduce(study(tuned(0, symbols=symbols), tuned(1, symbols=symbols)))
-    said = run.content["claims"][0]["settings"]["tuned"]["pretrained"]
+    said = run.groups["tuned"]["pretrained"]
     assert said == {"by": f"model {SOURCE.key} (task lego, seed 7)", "symbols": {"+": "-", "-": "+"}}
     assert f"model {SOURCE.key} (task lego, seed 7)" in run.page
     mixed = settings_of(

@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -65,8 +66,8 @@ def test_list_prints_claims_and_runs_nothing(reproduce_command, tmp_path, traine
     done = reproduce_command("toy", "--list")
     assert done.code == 0
     for claim in toys.CLAIMS:
-        for words in (claim.id, claim.source, claim.statement, claim.rule):
-            assert words in done.out
+        for words in (claim.id, claim.source, claim.statement, claim.rule_text, f"fixed {claim.fixed.text}"):
+            assert words in " ".join(done.out.split())
     assert "paper: 0.97" in done.out
     assert "sizes: paper (It takes a GPU.)" in done.out
     assert not trained
@@ -80,7 +81,7 @@ def test_it_runs_and_prints_the_path_of_the_page(reproduce_command, tmp_path):
     done = reproduce_command("toy", "--jobs", 1, "--only", "figure-1.some", "--only", "table-3", "--seed", 3)
     assert done.code == 0, done.err
     assert "figure-1.some  reproduced " in done.out
-    assert "training models: 3 of 3" in done.out
+    assert "training models" not in done.out  # a bar, which only a terminal has
     assert "table-3.drawn: reproduced" in done.out
     assert done.out.splitlines()[-1] == "page: runs/reproduce/toy/quick/report.html"
     content = json.loads((tmp_path / "runs/reproduce/toy/quick/claims.json").read_text())
@@ -93,11 +94,83 @@ def test_it_runs_and_prints_the_path_of_the_page(reproduce_command, tmp_path):
     assert (tmp_path / "here/toy/standard/report.html").exists()
     again = reproduce_command("toy", "--jobs", 1, "--only", "figure-1.some", "--fresh")
     assert "figure-1.some: reproduced" in again.out
+    assert "table-3.drawn" not in again.out
     as_json = reproduce_command("toy", "--jobs", 1, "--only", "figure-1.some", "--fresh", "--json")
     result = json.loads(as_json.out)["result"]
     content = json.loads((tmp_path / "runs/reproduce/toy/quick/claims.json").read_text())
-    assert result == content | {"page": "runs/reproduce/toy/quick/report.html"}
+    chosen = [claim for claim in content["claims"] if claim["id"] == "figure-1.some"]
+    assert result == content | {"claims": chosen, "page": "runs/reproduce/toy/quick/report.html"}
     assert "figure-1.some: reproduced" in as_json.err
+
+
+def test_page_draws_from_stored_results(reproduce_command, tmp_path, trained):
+    assert reproduce_command("toy", "--jobs", 1, "--seed", 4).code == 0
+    page = tmp_path / "runs/reproduce/toy/quick/report.html"
+    before = page.read_text()
+    page.unlink()
+    trained.clear()
+    toys.MEASURED.clear()
+    done = reproduce_command("toy", "--page")
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[-1] == "page: runs/reproduce/toy/quick/report.html"
+    assert page.read_text() == before
+    assert json.loads(reproduce_command("toy", "--page", "--json").out)["result"]["manifest"]["seed"] == 4
+    assert (trained, toys.MEASURED) == ([], [])
+    other = reproduce_command("toy", "--page", "--size", "paper")
+    assert (other.code, other.err.startswith("error: there are no results of size paper in ")) == (2, True)
+    assert reproduce_command("toy", "--page", "--list").err.startswith("error: --list and --page exclude each other")
+
+
+def test_check_compares_with_the_shipped_results(reproduce_command, points, tmp_path):
+    assert reproduce_command("toy", "--jobs", 1).code == 0
+    shipped = replace(toys.STUDY, shipped=(tmp_path / "runs/reproduce/toy/quick").rename(tmp_path / "shipped"))
+    points[:] = [entry("toy", "toys:STUDY", lambda: shipped)]
+    same = reproduce_command("toy", "--check", "--jobs", 1)
+    assert same.code == 0, same.err
+    assert (
+        same.out.splitlines()[-1] == f"toy at size quick, against {tmp_path}/shipped: 3 same, 0 differs, 1 not shipped"
+    )
+    seed = reproduce_command("toy", "--check", "--jobs", 1, "--seed", 1, "--only", "table-3", "--json")
+    assert seed.code == 0
+    result = json.loads(seed.out)["result"]
+    assert [one["status"] for one in result["claims"]] == ["within"]
+    path = tmp_path / "shipped/claims.json"
+    path.write_text(path.read_text().replace('"measured": 0.25', '"measured": 0.2525'))
+    other = reproduce_command("toy", "--check", "--jobs", 1, "--json")
+    assert other.code == 3
+    assert json.loads(other.out)["result"]["tally"] == "2 same, 1 differs, 1 not shipped"
+    assert reproduce_command("toy", "--check", "--page").err.startswith("error: --page and --check exclude each other")
+    points[:] = [entry("toy", "toys:STUDY", lambda: toys.STUDY)]
+    nothing = reproduce_command("toy", "--check")
+    assert (nothing.code, nothing.err) == (2, "error: the study toy has no shipped results to check against.\n")
+
+
+def test_a_bundle_is_written_and_checked(reproduce_command, tmp_path):
+    assert reproduce_command("toy", "--jobs", 1, "--only", "figure-1").code == 0
+    done = reproduce_command("toy", "--bundle", "toy.zip", "--with-models", "--json")
+    assert (done.code, json.loads(done.out)) == (
+        2,
+        {"error": done.err.removeprefix("error: ").strip()},
+    )  # a model of the other claims is not trained
+    done = reproduce_command("toy", "--bundle", "toy.zip")
+    next_one = "interp reproduce toy --check --against toy.zip"
+    assert (done.code, done.out) == (0, f"bundle: toy.zip\nnext: {next_one}\n")
+    checked = reproduce_command(*next_one.split()[2:], "--jobs", 1, "--out", "elsewhere")
+    assert checked.code == 0, checked.err
+    assert checked.out.splitlines()[-1] == "toy at size quick, against toy.zip: 2 same, 0 differs, 2 not shipped"
+    (tmp_path / "toy.zip").write_text("no archive")
+    damaged = reproduce_command(*next_one.split()[2:])
+    assert damaged.code == 2
+    assert damaged.err.startswith("error: toy.zip is damaged or not a bundle: ")
+    assert damaged.err.count("\n") == 1
+    for options, words in (
+        (["--check", "--against", "nowhere.zip"], "there is no archive nowhere.zip."),
+        (["--against", "toy.zip"], "--against is what --check compares with; add --check."),
+        (["--with-models"], "--with-models is about a bundle; add --bundle FILE."),
+        (["--bundle", "x.zip", "--check"], "--check and --bundle exclude each other; give one of them."),
+    ):
+        wrong = reproduce_command("toy", *options)
+        assert (wrong.code, wrong.err) == (2, f"error: {words}\n")
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,11 @@ import torch
 import toys
 from toys import CLAIMS, FAILING, PASSING, STUDY, specs
 
-from case_studies.frame import measuring
-from case_studies.frame.claims import Measurement
+from case_studies.frame import measuring, sources
+from case_studies.frame.claims import SHARE
 from case_studies.frame.evidence import Evidence
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import Above, Below, Number
 from case_studies.frame.study import Study
 
 
@@ -26,10 +28,18 @@ def by_id(run):
     return {claim["id"]: claim for claim in run.content["claims"]}
 
 
+def edited(folder, **changes):
+    """Change what is stored of the first claim."""
+    path = folder / "claims.json"
+    content = json.loads(path.read_text())
+    content["claims"][0] |= changes
+    path.write_text(json.dumps(content))
+
+
 def without(content, *names):
     """claims.json without times and provenance."""
     return {"study": content["study"], "size": content["size"]} | {
-        claim["id"]: {name: value for name, value in claim.items() if name not in ("seconds", "made", *names)}
+        claim["id"]: {name: value for name, value in claim.items() if name not in ("cost", "made", *names)}
         for claim in content["claims"]
     }
 
@@ -48,7 +58,7 @@ def test_a_run_trains_measures_judges_and_writes(reproduce):
     }
     assert run.trained == [0, 1, 2]  # `few` is a part of `more`; `large` is not measured
     assert run.measured == ["accuracy", "constant", "drawn"]
-    assert set(run.content) == {"study", "size", "manifest", "claims"}
+    assert set(run.content) == {"study", "size", "manifest", "claims", "details"}
     assert (run.content["study"], run.content["size"]) == ("toy", "quick")
     manifest = run.content["manifest"]
     assert {"versions", "hardware", "threads", "time", "seed", "seconds", "wall_seconds"} <= set(manifest)
@@ -56,14 +66,26 @@ def test_a_run_trains_measures_judges_and_writes(reproduce):
         "used": 3, "there": 3, "trained_now": 3, "other_versions": 0, "oldest": 0, "newest": 0,
     }  # fmt: skip
     for claim in run.content["claims"]:
-        names = ["id", "source", "statement", "paper", "rule", "quantity", "measured", "interval", "n", "verdict"]
+        names = [
+            "id",
+            "source",
+            "statement",
+            "paper",
+            "quantity",
+            "rule",
+            "fixed",
+            "measured",
+            "interval",
+            "n",
+            "verdict",
+        ]
         assert list(claim)[: len(names)] == names
     some, every, _, large = run.content["claims"]
     assert (some["measured"], some["interval"], some["n"], some["unit"]) == (0.25, [0.2, 0.3], 10, "draws")
     assert every["paper"] is None
-    assert every["settings"]["few"]["models"] == 2
-    assert every["settings"]["few"]["seeds"] == [0, 1]
-    assert every["settings"]["few"]["settings"]["steps"] == 2
+    assert (some["groups"], every["groups"]) == ([], ["few"])
+    few = run.groups["few"]
+    assert (few["models"], few["seeds"], few["settings"]["steps"]) == (2, [0, 1], 2)
     assert (large["measured"], large["interval"], large["n"], large["note"]) == (None, None, None, "It takes a GPU.")
     shown = str(run.result)
     assert "figure-1.all   not reproduced  " in shown
@@ -130,7 +152,7 @@ def test_changed_settings_train_only_what_changed(reproduce):
     )
     run = reproduce(changed)
     assert (run.trained, run.measured) == ([2], ["drawn"])
-    assert by_id(run)["table-3.drawn"]["settings"]["more"]["settings"]["clip_norm"] == {"varies": [1.0, 2.0]}
+    assert run.groups["more"]["settings"]["clip_norm"] == {"varies": [1.0, 2.0]}
     assert reproduce().trained == []  # both are trained now
 
 
@@ -152,12 +174,33 @@ def test_only_chosen_claims_run_and_others_are_kept(reproduce):
         "table-4.large": "not measured",
     }
     assert by_id(first)["figure-1.some"]["measured"] is None
+    printed = str(first.result)
+    assert "table-3.drawn" in printed
+    assert "figure-1" not in printed
+    assert printed.endswith("toy at size quick: 1 reproduced, 0 not reproduced, 0 inconclusive")
     second = reproduce(only=["figure-1"])
     assert (second.trained, second.measured) == ([], ["accuracy", "constant"])
     assert second.result.verdicts["table-3.drawn"] == "reproduced"
     again = reproduce(only=["figure-1.some"], fresh=True)
     assert again.measured == ["constant"]
     assert list(again.result.verdicts.values()).count("not measured") == 1
+
+
+def test_intervals_end_where_the_number_does(reproduce, tmp_path):
+    share = replace(PASSING, measure=wide_share)
+    (raw,) = reproduce(replace(STUDY, claims=(share,))).content["claims"]
+    assert raw["interval"] == [-0.1, 1.3]
+    bounded = replace(STUDY, claims=(replace(share, within=SHARE),), shipped=tmp_path / "shipped")
+    run = reproduce(bounded)
+    assert run.measured == []
+    assert run.content["claims"][0]["interval"] == [0.0, 1.0]
+    (tmp_path / "toy/quick").rename(tmp_path / "shipped")
+    for ends in ([-0.1, 1.3], [None, None]):  # results stored before there were ranges
+        edited(tmp_path / "shipped", interval=ends)
+        (drawn,) = bounded.draw(folder=tmp_path / "out").claims
+        assert drawn.measured == "0.2 [0.0, 1.0]"
+    with pytest.raises(RuntimeError, match=r"claim figure-1\.some has the value 0\.2; it must be from 0\.5 to 1"):
+        reproduce(replace(STUDY, claims=(replace(share, within=(0.5, 1.0)),)))
 
 
 def test_claims_without_models_train_nothing(reproduce):
@@ -204,7 +247,9 @@ def test_a_measure_that_raises_does_not_stop_the_others(reproduce, tmp_path):
         reproduce(study)
     assert "ZeroDivisionError: nothing to divide by" in str(raised.value)
     assert "in broken" in str(raised.value)  # where, too
-    claims = {c["id"]: c for c in json.loads((tmp_path / "toy/quick/claims.json").read_text())["claims"]}
+    content = json.loads((tmp_path / "toy/quick/claims.json").read_text())
+    assert content["manifest"]["measured_now"] == 2
+    claims = {c["id"]: c for c in content["claims"]}
     assert [claims[name]["verdict"] for name in claims] == [
         "not measured", "not reproduced", "reproduced", "not measured",
     ]  # fmt: skip
@@ -216,7 +261,7 @@ def test_a_measure_that_raises_does_not_stop_the_others(reproduce, tmp_path):
     ("changes", "words"),
     [
         ({"measure": lambda evidence: 0.5}, "returned a float, not a Measurement"),
-        ({"judge": lambda measurement: "maybe"}, "returned 'maybe'; it must be one of reproduced"),
+        ({"rule": Number("share", Above(0))}, "KeyError: 'share'"),
         ({"measure": lambda evidence: evidence.runs("few")}, r"'few' is not among those that the claim needs \(none\)"),
     ],
 )
@@ -241,7 +286,7 @@ def test_the_longest_trainings_begin_first(reproduce, monkeypatch):
     def train_to_disk(jobs, **options):
         order.extend(job.settings.steps for job in jobs.values())
 
-    monkeypatch.setattr("case_studies.frame.study.train_to_disk", train_to_disk)
+    monkeypatch.setattr("case_studies.frame.running.train_to_disk", train_to_disk)
     study = Study(
         name="order",
         title="",
@@ -288,9 +333,9 @@ def test_changed_code_is_measured_again(package, monkeypatch):
     (folder / "other.py").write_text("FACTOR = 2\n")  # in the package of the measure
     after = key_of(module.measure)
     assert after != before
-    digest = measuring._source_digest
-    for name in ("hooks", "interp"):
-        monkeypatch.setattr(measuring, "_source_digest", lambda n, c=name: "changed" if n == c else digest(n))
+    digest = sources.source_digest
+    for name in ("hooks", "interp", "case_studies.frame"):
+        monkeypatch.setattr(measuring, "source_digest", lambda n, c=name: "changed" if n == c else digest(n))
         assert key_of(module.measure) != after
     monkeypatch.undo()
 
@@ -323,7 +368,7 @@ def test_a_self_referential_measure_has_a_key():
 
 def test_a_changed_rule_needs_no_new_measurement(reproduce):
     reproduce()
-    stricter = replace(STUDY, claims=[replace(PASSING, judge=toys.above(0.24)), *CLAIMS[1:]])
+    stricter = replace(STUDY, claims=[replace(PASSING, rule=Below(0.15)), *CLAIMS[1:]])
     run = reproduce(stricter)
     assert (run.measured, run.result.verdicts["figure-1.some"]) == ([], "not reproduced")
 
@@ -334,7 +379,7 @@ def test_a_changed_rule_needs_no_new_measurement(reproduce):
 def test_measures_and_evidence_can_be_pickled():
     cloudpickle = pytest.importorskip("cloudpickle")  # what joblib packs with
     evidence = Evidence(size="quick", seed=0, groups={"few": tuple(specs(2))}, folder=Path("x"))
-    for measure in (toys.accuracy, lambda evidence: Measurement(value=1, low=1, high=1, n=evidence.seed + 1, unit="x")):
+    for measure in (toys.accuracy, lambda evidence: Measurement(value=1, low=0, high=1, n=evidence.seed + 1, unit="x")):
         back, seen = pickle.loads(cloudpickle.dumps((measure, evidence)))
         assert seen == evidence
         assert [spec.key for spec in seen.specs("few")] == [spec.key for spec in evidence.specs("few")]
@@ -351,7 +396,6 @@ def test_two_processes_have_the_result_of_one(reproduce, tmp_path, capsys):
     assert toys.MEASURED == ["constant", "accuracy", "drawn"]  # of the one process alone
     assert torch.get_num_threads() == threads
     printed = capsys.readouterr().out
-    assert "training models: 3 of 3" in printed
     assert "figure-1.all: not reproduced" in printed
     assert result.manifest["models"]["trained_now"] == 3
 
@@ -384,5 +428,9 @@ def test_results_contain_the_measurements(reproduce):
     assert found.measurement.charts[0]["mark"]["type"] == "bar"
     assert found.measured.endswith("]")
     assert found.sample == "2 seeds"
-    exact = replace(found.measurement, value=1e-15, low=1e-15, high=1e-15)
+    exact = replace(found.measurement, value=1e-15, low=1e-15, high=1e-15, exact=True)
     assert replace(found, measurement=exact).measured == "1e-15"  # nothing was sampled: no interval to show
+
+
+def wide_share(evidence):
+    return Measurement(value=0.2, low=-0.1, high=1.3, n=3, unit="seeds")

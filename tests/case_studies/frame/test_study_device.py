@@ -3,8 +3,10 @@ import json
 import pytest
 
 import interp
-from case_studies.frame.claims import Claim, Measurement
+from case_studies.frame.claims import BEFORE, Claim
 from case_studies.frame.evidence import ModelSpec
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import AtLeast, Value
 from case_studies.frame.study import Study
 from interp import TrainSettings
 from interp.tasks import Lego
@@ -18,9 +20,10 @@ def test_a_study_trains_on_the_device_and_keys_do_not_depend_on_it(tmp_path, mon
         id="some",
         source="Toy",
         statement="It is so.",
-        rule="Always.",
-        measure=lambda evidence: Measurement(value=0.0, low=0.0, high=0.0, n=1, unit="draws"),
-        judge=lambda measured: "reproduced",
+        how="Always",
+        rule=Value(AtLeast(0)),
+        fixed=BEFORE,
+        measure=lambda evidence: Measurement(value=0.0, low=0.0, high=0.0, n=1, unit="draws", exact=True),
         needs=["all"],
     )
     study = Study(name="toy", title="Toy", lead="Nothing.", claims=[claim], groups=lambda size: {"all": [spec]})

@@ -45,7 +45,7 @@ def test_every_claim_is_stated_with_source_and_rule():
     for claim in STUDY.claims:
         assert claim.source.startswith(("template paper, ", "ours")), claim.id
         assert claim.statement.endswith("."), claim.id
-        assert "reproduced if" in claim.rule, claim.id
+        assert "reproduced if" in claim.rule_text, claim.id
         assert claim.quantity, claim.id
 
 
@@ -55,13 +55,25 @@ def test_variants_differ_only_in_the_scalars(few_words, size):
     assert all(set(claim.needs) <= set(found) for claim in STUDY.claims)
     for family in FAMILIES:
         plain, both = found[group(family, PLAIN)], found[group(family, BOTH)]
-        assert len(plain) == len(both) == SCALES[size].seeds >= 3
+        assert len(plain) == len(both) == SCALES[size].seeds[family] >= 3
         for one, other in zip(plain, both, strict=True):
             assert (one.task, one.settings, one.seed) == (other.task, other.settings, other.seed)
             assert replace(other.config, qk_identity=False, vo_identity=False) == one.config != other.config
             assert one.settings.weight_decay == 0
         assert len({spec.key for spec in (*plain, *both)}) == 2 * len(plain)
     assert finetuning.JUDGED in STRINGS[size]
+
+
+def test_only_gpt2_at_size_standard_has_six_seeds():
+    seeds = {size: {family: SCALES[size].seeds[family] for family in FAMILIES} for size in SIZES}
+    assert seeds["standard"] == {"gpt2": 6, "bert": 3}
+    assert seeds["quick"] == seeds["paper"] == {"gpt2": 3, "bert": 3}
+
+
+def test_rules_of_gpt2_say_what_had_been_seen_when_seeds_were_added():
+    for claim in STUDY.claims:
+        of_gpt2 = any(name.startswith("gpt2") for name in claim.needs)
+        assert ("over three seeds" in claim.fixed.text) == of_gpt2, claim.id
 
 
 def test_a_pretrained_model_keeps_its_weights_in_a_template_task(few_words):

@@ -1,20 +1,23 @@
 """Cost of hard-coded attention: counts agree with arithmetic and with real passes, memory scales as expected."""
 
+import math
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast, get_args
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import bench_pathways
-from case_studies.frame.claims import Measurement
 from case_studies.frame.evidence import SIZES, Evidence, Size
+from case_studies.frame.measurement import Measurement
 from case_studies.lego import cost, timing
 from case_studies.lego.cost import CLAIMS, EFFORT
 from case_studies.lego.counting import (
@@ -138,6 +141,7 @@ def test_unknown_parts_and_long_inputs_are_refused():
 def test_base_sizes_at_the_papers_batch():
     found = claim("flops").measure(evidence())
     assert found.value == found.low == found.high == found.numbers["Hybrid over BERT"]
+    assert found.exact
     # (12 d^2 + 2 T d), (10 d^2 + 21 * 576), (11 d^2 + T d + 21 * 192) with d = 768, T = 512
     macs = {"BERT": 12 * 768**2 + 2 * 512 * 768, "Hardcode": 10 * 768**2 + 21 * 576}
     macs["Hybrid"] = 11 * 768**2 + 512 * 768 + 21 * 192
@@ -247,7 +251,7 @@ def test_bad_requests_are_refused():
 def test_ratios_are_paired_by_round():
     ours = Cost(name="a", length=1, seconds=(1.0, 20.0, 6.0), kept=0)
     theirs = Cost(name="b", length=1, seconds=(2.0, 10.0, 2.0), kept=0)
-    assert ours.over(theirs) == pytest.approx((2, 1.25, 2.5))
+    assert ours.over(theirs) == pytest.approx([0.5, 2, 3])
     assert ours.quartiles == pytest.approx((6, 3.5, 13))
 
 
@@ -295,21 +299,20 @@ def test_stored_bytes_of_models_depend_on_the_length_only_through_eager_scores()
 
 @pytest.fixture
 def tiny(monkeypatch):
-    """Short sequences, small models, two rounds."""
+    """Short sequences, small models, few rounds."""
     for module in (cost, timing):
         monkeypatch.setattr(module, "SHORT", 16)
     monkeypatch.setattr(timing, "HEAD_BATCH", 2)
-    effort = replace(EFFORT["standard"], rounds=2, lengths=(16, 64), model_rounds=2, model_lengths=(8, 16), tokens=32)
+    effort = replace(EFFORT["standard"], rounds=8, lengths=(16, 64), model_rounds=7, model_lengths=(8, 16), tokens=32)
     monkeypatch.setitem(EFFORT, "standard", effort)
     monkeypatch.setattr(cost, "whole_models", partial(whole_models, sizes=TINY))
 
 
-def test_measures_return_the_largest_ratio_with_quartiles_tables_and_charts(tiny):
+def test_measures_return_the_largest_ratio_with_interval_tables_and_charts(tiny):
     found = {name: claim(name).measure(evidence("standard")) for name in ("linear", "head", "time")}
     for name, said in found.items():
-        assert said.low <= said.value <= said.high, name
-        assert (said.n, said.unit) == (2, "rounds")
-        assert "quartiles over rounds, not a 95 % interval" in said.note
+        assert 0 < said.low <= said.value <= said.high < math.inf, name
+        assert (said.n, said.unit) == (7 if name == "time" else 8, "rounds")
         assert said.numbers["threads"] == torch.get_num_threads()
         assert claim(name).verdict(said) in ("reproduced", "not reproduced", "inconclusive")
         assert Measurement.from_dict(said.to_dict()) == said
@@ -329,8 +332,36 @@ def test_measures_return_the_largest_ratio_with_quartiles_tables_and_charts(tiny
         assert {scale["type"] for scale in scales} == {"log"}
 
 
-def test_largest_is_taken_separately_for_median_and_quartiles():
-    assert cost._largest([(1.0, 0.5, 4.0), (2.0, 0.2, 3.0)]) == (2.0, 0.5, 4.0)
+@pytest.mark.parametrize(
+    ("n", "confidence", "rank"), [(5, 0.95, 0), (6, 0.95, 1), (7, 0.975, 1), (8, 0.9875, 1), (21, 0.95, 6)]
+)
+def test_interval_of_a_median_is_between_order_statistics(n, confidence, rank):
+    """The published table for n = 21 gives the 6th and 16th value; below six there is no 95 % interval."""
+    shuffled = np.random.default_rng(0).permutation(np.arange(1.0, n + 1))
+    ends = (rank, n + 1 - rank) if rank else (-math.inf, math.inf)
+    assert cost.median_interval(shuffled, confidence=confidence) == ((n + 1) / 2, *ends)
+
+
+def test_interval_of_a_median_covers_it_for_a_skewed_distribution():
+    draws = np.random.default_rng(1).exponential(size=(2000, 9))
+    ends = np.array([cost.median_interval(row)[1:] for row in draws])
+    covered = int(((ends[:, 0] < math.log(2)) & (math.log(2) < ends[:, 1])).sum())
+    assert stats.binomtest(covered, 2000, 1 - 2 * stats.binom.cdf(1, 9, 0.5)).pvalue > 1e-6
+    assert covered / 2000 > 0.95
+
+
+def test_largest_median_has_the_largest_ends_of_joint_intervals():
+    one, other = np.arange(10.0, 31), np.arange(0.0, 42, 2)
+    value, low, high = cost.largest_median([one, other])
+    assert value == 20
+    assert low == cost.median_interval(one, confidence=0.975)[1] == 14
+    assert high == cost.median_interval(other, confidence=0.975)[2] == 32
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_size_has_enough_rounds_for_its_intervals(size):
+    for rounds, ratios in ((EFFORT[size].rounds, len(cost.FIXED)), (EFFORT[size].model_rounds, 2)):
+        assert math.isfinite(cost.median_interval(np.arange(float(rounds)), confidence=1 - 0.05 / ratios)[1])
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -348,16 +379,16 @@ def test_every_size_measures_the_lengths_of_the_rules(size):
     [
         ("flops", 0.99, 0.99, 0.99, "reproduced"), ("flops", 1.0, 1.0, 1.0, "not reproduced"),
         ("parameters", 0.99, 0.99, 0.99, "reproduced"), ("parameters", 1.01, 1.01, 1.01, "not reproduced"),
-        ("linear", 9.0, 8.0, 12.0, "reproduced"), ("linear", 9.5, 9.1, 12.0, "not reproduced"),
-        ("linear", 9.5, 8.9, 12.0, "inconclusive"), ("linear", 9.5, 9.0, 12.0, "inconclusive"),
-        ("head", 0.5, 0.4, 0.9, "reproduced"), ("head", 0.6, 0.51, 0.7, "not reproduced"),
-        ("head", 0.6, 0.5, 0.7, "inconclusive"),
+        ("linear", 8.5, 8.0, 9.0, "reproduced"), ("linear", 9.5, 9.1, 12.0, "not reproduced"),
+        ("linear", 8.8, 7.5, 10.6, "inconclusive"), ("linear", 9.5, 9.0, 12.0, "inconclusive"),
+        ("head", 0.45, 0.4, 0.5, "reproduced"), ("head", 0.6, 0.51, 0.7, "not reproduced"),
+        ("head", 0.4, 0.3, 0.6, "inconclusive"),
         ("time", 0.9, 0.8, 0.99, "reproduced"), ("time", 1.1, 1.01, 1.2, "not reproduced"),
         ("time", 0.9, 0.8, 1.0, "inconclusive"), ("time", 1.1, 1.0, 1.2, "inconclusive"),
     ],
 )  # fmt: skip
 def test_judges_on_both_sides_of_their_bars(name, value, low, high, verdict):
-    found = Measurement(value=value, low=low, high=high, n=3, unit="rounds")
+    found = Measurement(value=value, low=low, high=high, n=3, unit="rounds", exact=low == high)
     assert claim(name).verdict(found) == verdict
 
 
@@ -366,9 +397,13 @@ def test_claims_are_stated_with_source_and_rule():
         f"hardcoded.{name}" for name in ("flops", "parameters", "linear", "head", "time")
     ]
     for stated in CLAIMS:
-        assert stated.source == "LEGO, Section 5 and Figure 8"
+        counts = stated.id in ("hardcoded.flops", "hardcoded.parameters")
+        of_paper = stated.id == "hardcoded.flops"  # the paper counts operations and does not time
+        assert stated.source == ("LEGO, Section 5 and Figure 8" if of_paper else "ours, after LEGO, Section 5")
+        assert stated.repeatable == counts
         assert stated.statement.endswith(".")
-        assert "reproduced if" in stated.rule
+        assert "reproduced if" in stated.rule_text
+        assert stated.by_construction == counts
         assert stated.quantity
         assert (stated.needs, set(stated.sizes)) == ((), set(SIZES))
 

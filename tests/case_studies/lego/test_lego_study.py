@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,20 +14,21 @@ from lego_curves import curve, evidence_of
 from scipy import stats
 from toys import measured
 
+from case_studies.audit.models import groups as audited
 from case_studies.frame import learned
-from case_studies.frame.claims import difference_interval, within
 from case_studies.frame.evidence import SIZES, Evidence
 from case_studies.lego import (
     cost,
     curves,
     generalisation,
-    hardcoded,
     heads,
     loops,
     models,
     pathway_models,
     percolation,
+    plateau,
     shortcut,
+    starts,
 )
 from case_studies.lego.models import ARMS, groups
 from case_studies.lego.percolation import straightness
@@ -37,11 +39,15 @@ from interp.tasks import Corpus, Lego, Text
 from interp.training.settings import Mimicking
 
 
+def claim(name):
+    return next(claim for claim in STUDY.claims if claim.id == name)
+
+
 def test_every_claim_is_stated_with_source_and_rule():
     for claim in STUDY.claims:
         assert claim.source.startswith(("LEGO, ", "ours")), claim.id
         assert claim.statement.endswith("."), claim.id
-        assert "eproduced if" in claim.rule, claim.id
+        assert "reproduced if" in claim.rule_text, claim.id
         assert claim.quantity, claim.id
 
 
@@ -54,11 +60,15 @@ def test_arms_differ_only_in_what_they_compare(size):
         every[name] for claim in STUDY.claims if size in claim.sizes for name in claim.needs if name not in heads.EVERY
     )
     shared = ("start-mimic", "start-random")  # at some sizes those of `classical-untied`
+    shared += ("mimic-first",) if size == "standard" else ("spare-untied", "spare-tied", "mimic-last")
+    if size == "paper":
+        shared += ("pretrained",)
     keys = [spec.key for name, specs in found.items() if name not in shared for spec in specs]
     assert len(set(keys)) == len(keys)
-    for arm in ("classical", "plain", "long"):
+    for arm in ("classical", "plain", "spare", "long"):
         for one, other in zip(found[f"{arm}-untied"], found[f"{arm}-tied"], strict=True):
-            assert (one.task, one.seed, one.settings.steps) == (other.task, other.seed, other.settings.steps)
+            assert (one.task, one.seed) == (other.task, other.seed)
+            assert arm == "classical" or one.settings.steps == other.settings.steps  # no claim compares these two
             assert one.config.n_layers == other.config.n_layers
             assert (one.config.tied, other.config.tied) == (False, True)
     for name in ("mimic", "query-key", "pretrained", "symbols"):
@@ -76,9 +86,57 @@ def test_arms_differ_only_in_what_they_compare(size):
 
 def test_arms_have_enough_seeds():
     standard = groups("standard")
-    for name in ("plain-untied", "plain-tied"):
+    for name in ("plain-untied", "plain-tied", "long-untied", "long-tied", "long-stochastic"):
+        assert len(standard[name]) >= 8, name
+    for name in ("spare-untied", "spare-tied", "mimic-last"):
         assert len(standard[name]) >= 5, name
     assert min(len(specs) for specs in standard.values()) >= 3
+
+
+@pytest.mark.parametrize("size", ["standard", "paper"])
+def test_spare_arms_have_layers_for_every_variable_of_a_loop_or_are_the_papers(size):
+    found = groups(size)
+    for name in ("untied", "tied"):
+        for spare, plain in zip(found[f"spare-{name}"], found[f"plain-{name}"], strict=False):
+            assert spare.task == plain.task
+            if size == "paper":
+                assert spare.key == plain.key
+            else:
+                assert spare.config == replace(plain.config, n_layers=12)
+                assert spare.config.n_layers > 2 * (spare.task.n_vars - 1)  # two layers per variable
+
+
+@pytest.mark.parametrize("size", ["standard", "paper"])
+def test_the_shortcut_and_its_control_differ_in_one_trained_variable(size):
+    found = groups(size)
+    for last, first in zip(found["mimic-last"], found["mimic-first"], strict=False):
+        n = last.task.n_vars
+        assert (last.task.supervised, first.task.supervised) == ((0, 1, 2, 3, 4, n - 1), (0, 1, 2, 3, 4, 5))
+        assert (last.config, last.settings, last.seed) == (first.config, first.settings, first.seed)
+        assert last.settings.association == "mimic"
+
+
+def test_tied_models_of_every_variable_are_trained_twice_as_long():
+    found = groups("standard")
+    steps = {name: {spec.settings.steps for spec in found[f"classical-{name}"]} for name in ("untied", "tied")}
+    assert steps == {"untied": {1600}, "tied": {3200}}
+    assert found["group-s3"][0].settings.steps == 4000
+
+
+def test_models_without_mimicking_are_those_of_the_audit_study():
+    ours, theirs = groups("standard"), audited("standard")
+    for name in ("untied", "tied"):
+        keys = [spec.key for spec in ours[f"untaught-{name}"]]
+        assert keys == [spec.key for spec in theirs[f"lego-{name}-unseeded"]]
+        assert len(keys) == 6
+
+
+def test_pretrained_models_are_seeds_of_the_one_that_is_fine_tuned():
+    found = groups("standard")
+    first, *others = found["pretrained"]
+    assert found["start-pretrained"][0].pretrained.key == first.key
+    assert [spec.seed for spec in others] == [1, 2]
+    assert groups("paper")["pretrained"] == groups("paper")["start-pretrained"][:1]
 
 
 def test_paper_size_has_the_papers_settings():
@@ -131,35 +189,32 @@ def test_straightness_of_a_line_a_bend_and_too_little():
     assert straightness(np.array([9.0, 2, np.nan, 6, 8, 10])) == pytest.approx((1, 2))  # the root does not count
 
 
-def test_difference_interval_is_welchs():
-    draw = np.random.default_rng(0)
-    a, b = draw.normal(1, 1, 5), draw.normal(0, 3, 8)
-    mean, low, high = difference_interval(a, b)
-    expected = stats.ttest_ind(a, b, equal_var=False).confidence_interval()
-    assert (mean, low, high) == pytest.approx((a.mean() - b.mean(), expected.low, expected.high))
-    assert difference_interval(np.ones(3), np.zeros(4)) == (1, 1, 1)
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "verdict"),
-    [(-0.02, 0.03, "reproduced"), (-0.2, -0.06, "not reproduced"), (0.06, 0.2, "not reproduced"),
-     (-0.06, 0.01, "inconclusive"), (-0.01, 0.06, "inconclusive")],
-)  # fmt: skip
-def test_within_requires_the_whole_interval(low, high, verdict):
-    assert within(measured((low + high) / 2, low, high), margin=0.05) == verdict
-
-
-def test_contrast_is_over_the_worst_untrained_variable(monkeypatch):
+@pytest.mark.parametrize(("variable", "difference"), [("worst", 0.2), ("first", 0.4), ("second", 0.2)])
+def test_contrast_is_over_one_untrained_variable(monkeypatch, variable, difference):
     known, far, near = [1, 1, 0, 0], [1, 1, 0.9, 0.7], [1, 1, 0.5, 0.5]
     found = {
         "plain-tied": [curve([near, far], known, depths=(8, 16)) for _ in range(3)],
         "plain-untied": [curve([near], known, depths=(8,)) for _ in range(3)],
     }
     evidence = evidence_of(monkeypatch, found, generalisation)
-    said = generalisation.measure_contrast(evidence, ours=("plain-tied", 2), other=("plain-untied", 1))
-    assert said.value == pytest.approx(0.2)
-    assert said.numbers["plain-tied, 16 layers"] == pytest.approx(0.7)
-    assert generalisation.measure_contrast(evidence, ours=("plain-tied", 1), other=("plain-untied", 1)).value == 0
+    measure = partial(generalisation.measure_contrast, evidence, variable=variable)
+    said = measure(ours=("plain-tied", 2), other=("plain-untied", 1))
+    assert said.value == pytest.approx(difference)
+    assert said.low < said.value < said.high
+    assert said.numbers["plain-tied, 16 layers"] == pytest.approx(0.5 + difference)
+    assert [row[2:] for row in said.tables[0][1][1:3]] == [
+        ["first", "0.900, 0.900, 0.900", "0.900"], ["second", "0.700, 0.700, 0.700", "0.700"],
+    ]  # fmt: skip
+    assert measure(ours=("plain-tied", 1), other=("plain-untied", 1)).value == 0
+
+
+def test_the_papers_extrapolation_is_judged_variable_by_variable():
+    for place in ("first", "second", "third"):
+        stated = claim(f"beyond.tied.{place}")
+        assert stated.measure.keywords["variable"] == place  # type: ignore[attr-defined]
+        assert stated.needs == ("spare-tied", "spare-untied")
+        assert ("standard" in stated.sizes) == (place != "third")
+    assert claim("beyond.diverse").needs == ("long-untied", "plain-untied")
 
 
 def test_solved_is_judged_by_the_worst_variable_of_the_worst_seed(monkeypatch):
@@ -184,10 +239,125 @@ def test_robust_is_the_minimum_over_depths(monkeypatch):
     assert said.value == pytest.approx(0.5)
 
 
-def test_the_lead_of_the_last_variable(monkeypatch):
-    found = {"shortcut-random": [curve([[1, 0.9, 0.5, 0.6, 0.8]], [1, 1, 0, 0, 1], depths=(2,))] * 3}
-    said = shortcut.measure_lead(evidence_of(monkeypatch, found, shortcut), group="shortcut-random")
-    assert said.value == pytest.approx(0.25)
+def test_the_last_variable_leads_if_it_is_learned_before_the_one_that_it_refers_to(monkeypatch):
+    found = {"start-random": [curve([[1, 0.9, 1, 1]], [1] * 4, depths=(2,))] * 3}
+    evidence = evidence_of(monkeypatch, found, shortcut)
+    for spec in evidence.groups["start-random"]:
+        spec.settings = SimpleNamespace(n_eval=1000, eval_every=100)  # type: ignore[misc]
+    histories = {
+        "shortcut": [[1, 0.7, 0.5, 0.5], [1, 0.9, 0.5, 0.9], [1, 0.9, 1, 1]],  # all are learned in the end
+        "chain": [[1, 0.7, 0.5, 0.5], [1, 0.9, 0.9, 0.5], [1, 0.9, 1, 1]],
+    }
+    for name, lead in (("shortcut", 0.4 / 3), ("chain", -0.4 / 3)):
+        records = [{"accuracy": accuracy} for accuracy in histories[name]]
+        monkeypatch.setattr(Evidence, "history", lambda self, spec, records=records: records)
+        said = shortcut.measure_lead(evidence, group="start-random")
+        assert said.value == pytest.approx(lead)
+        assert claim("shortcut.last-first").verdict(said) == ("reproduced" if lead > 0 else "not reproduced")
+
+
+def test_the_control_compares_variables_that_neither_arm_trains(monkeypatch):
+    ours, other = [1, 1, 1, 0.4, 0.6, 1], [1, 1, 1, 1, 0.9, 0.3]
+    found = {
+        "mimic-last": [curve([ours], [1, 1, 1, 0, 0, 1], depths=(2,))] * 3,
+        "mimic-first": [curve([other], [1, 1, 1, 1, 0, 0], depths=(2,))] * 2,
+    }
+    said = shortcut.measure_control(evidence_of(monkeypatch, found, shortcut), ours="mimic-last", other="mimic-first")
+    assert said.value == pytest.approx(-0.3)
+    assert said.numbers["variables"] == ["#4"]
+    stated = claim("shortcut.control")
+    assert stated.verdict(said) == "not reproduced"
+    assert stated.verdict(replace(said, value=0, low=-0.04, high=0.04)) == "reproduced"
+    unknown = {**said.numbers, shortcut.CONTROL: 0.59}
+    assert stated.verdict(replace(said, numbers=unknown)) == "inconclusive"  # the control has nothing to lose
+
+
+def test_prevention_is_the_opposite_of_counting():
+    for low, high, verdict in ((0.6, 1.1, "not reproduced"), (0.0, 0.4, "reproduced"), (0.4, 0.6, "inconclusive")):
+        said = measured((low + high) / 2, low, high, **{shortcut.KNOWING: 5})
+        assert claim("shortcut.prevented").verdict(said) == verdict
+    assert claim("shortcut.prevented").verdict(measured(0, -0.1, 0.1, **{shortcut.KNOWING: 1})) == "inconclusive"
+
+
+def test_symbols_are_undecided_while_nothing_is_learned():
+    for mean, verdict in ((0.66, "inconclusive"), (0.95, "reproduced")):
+        said = measured(0.0, -0.02, 0.02, **{"mean accuracy, start-pretrained": mean})
+        assert claim("start.symbols").verdict(said) == verdict
+
+
+def test_association_heads_are_counted_over_models(monkeypatch):
+    found = [classified(score) for score in (0.5, 0.6, 0.7)]
+    monkeypatch.setattr(starts, "labels_of", lambda evidence, spec, task: (found[spec.seed], classified(0.1), None))
+    monkeypatch.setattr(starts, "gallery", lambda *given, **named: {"mark": "line"})
+    groups = {"pretrained": tuple(map(seed_only, range(3)))}
+    evidence = Evidence(size="standard", seed=0, groups=groups, folder=Path())  # type: ignore[arg-type]
+    said = starts.measure_emergence(evidence, group="pretrained")
+    assert (said.value, said.n, said.unit) == (pytest.approx(0.5), 3, "models")
+    half = stats.t.ppf(0.975, 2) * 0.1 / 3**0.5
+    assert (said.low, said.high) == pytest.approx((0.5 - half, 0.5 + half))
+    assert said.numbers["heads labelled association"] == 3
+    stated = claim("start.association")
+    assert stated.verdict(replace(said, low=0.31)) == "reproduced"
+    assert stated.verdict(said) == "inconclusive"
+    assert stated.verdict(replace(said, value=0, low=-0.1, high=0.1)) == "not reproduced"
+
+
+def seed_only(seed):
+    return SimpleNamespace(seed=seed)
+
+
+def classified(score):
+    """Heads of one layer and two heads, one with this association score."""
+    label = "association" if score >= 0.3 else "unclassified"
+    scores = np.array([[[score, 0.0], [0.05, 0.4]]])
+    return SimpleNamespace(kinds=("association", "manipulation"), score=scores, label=[[label, "manipulation"]])
+
+
+def test_models_that_have_not_learned_are_excluded_from_percolation(monkeypatch):
+    straight, bent = np.array([0.0, 2, 4, 6, 8]), np.array([0.0, 1, 8, 8, 8])
+    layers = {("long-tied", 0): straight, ("long-tied", 1): straight, ("long-tied", 2): bent}
+    layers |= {("long-untied", seed): bent for seed in range(3)}
+    evidence = evidence_of(monkeypatch, {name: [None] * 3 for name in ("long-tied", "long-untied")}, percolation)
+    monkeypatch.setattr(percolation, "_map", lambda evidence, group: {"mark": "rect"})
+    monkeypatch.setattr(percolation, "probe_layers", lambda evidence, spec: layers[spec.name, spec.seed])
+    monkeypatch.setattr(
+        learned, "lowest_accuracy", lambda evidence, spec: 0.5 if (spec.name, spec.seed) in worse else 1
+    )
+    worse = {("long-tied", 2)}
+    said = percolation.measure_percolation(evidence, tied="long-tied", untied="long-untied")
+    assert said.value == pytest.approx(1 - straightness(bent)[0])
+    assert (said.n, said.numbers["models, long-tied"]) == (2, 2)
+    assert said.low < said.value < said.high
+    assert said.tables[1][0].startswith("Excluded: 1")
+    worse = set(layers)
+    said = percolation.measure_percolation(evidence, tied="long-tied", untied="long-untied")
+    assert claim("percolation.linear").verdict(said) == "inconclusive"
+
+
+def test_models_that_have_not_learned_are_excluded_from_loops(monkeypatch):
+    steps = np.tri(9, 5, -1)  # one more variable with every layer
+    jump = np.repeat(steps[[0, 8]], [6, 3], axis=0)  # all after the sixth
+    curves_of = [curve(values, [1] * 5, depths=tuple(range(1, 10))) for values in (steps, steps, jump)]
+    evidence = evidence_of(monkeypatch, {"long-stochastic": curves_of}, percolation)
+    worse: set[int] = set()
+    monkeypatch.setattr(learned, "lowest_accuracy", lambda evidence, spec: 0.5 if spec.seed in worse else 1)
+    for bad, value, n in (((), 2 / 3, 3), ((2,), 1, 2)):
+        worse.update(bad)
+        said = percolation.measure_loop(evidence, group="long-stochastic")
+        assert (said.value, said.n) == (pytest.approx(value), n)
+        assert said.low < said.value
+    assert claim("percolation.loop").verdict(said) == "reproduced"
+    worse.update((0, 1))
+    none = percolation.measure_loop(evidence, group="long-stochastic")
+    assert claim("percolation.loop").verdict(none) == "inconclusive"
+
+
+def test_straightness_is_compared_only_where_there_are_enough_trained_variables():
+    assert claim("loop.probes").needs == ("long-tied", "long-stochastic")
+    assert claim("loop.heads").needs == ("plain-tied", "long-tied", "long-stochastic")
+    for name in claim("loop.probes").needs:
+        assert len(groups("standard")[name][0].task.supervised) - 1 >= percolation.FEWEST
+    assert len(groups("standard")["plain-tied"][0].task.supervised) - 1 < percolation.FEWEST
 
 
 @pytest.mark.parametrize(("known", "share"), [(lego_shortcut, 1.0), (lego_loop, 0.0)])
@@ -201,11 +371,15 @@ def test_parity_separates_counting_from_following_the_chain(monkeypatch, known, 
     monkeypatch.setattr(Evidence, "run", lambda self, spec: SimpleNamespace(model=known(task)))
     said = shortcut.measure_parity(evidence, group="shortcut-random")
     assert said.value == pytest.approx(share, abs=0.2)
-    assert shortcut.judge_parity(said) == ("reproduced" if share else "not reproduced")
+    assert said.low < said.value < said.high
+    assert claim("shortcut.parity").verdict(said) == ("reproduced" if share else "not reproduced")
 
 
 def test_parity_is_inconclusive_with_one_seed_that_learned():
-    assert shortcut.judge_parity(measured(1.0, 0.9, 1.1, **{"seeds that know the last variable": 1})) == "inconclusive"
+    for name in ("shortcut.parity", "shortcut.mimic-parity"):
+        for seeds, verdict in ((1, "inconclusive"), (2, "reproduced")):
+            said = measured(1.0, 0.9, 1.1, **{"seeds that know the last variable": seeds})
+            assert claim(name).verdict(said) == verdict
 
 
 def test_a_property_correlated_with_extrapolation_is_found(monkeypatch):
@@ -220,16 +394,16 @@ def test_a_property_correlated_with_extrapolation_is_found(monkeypatch):
     monkeypatch.setattr(learned, "lowest_accuracy", lambda evidence, spec: 1 - 0.5 * ((spec.name, spec.seed) in worse))
     worse: set[tuple[str, int]] = set()
     monkeypatch.setitem(
-        loops.PROPERTIES, "probes", (lambda evidence, spec, depth: far[spec.seed], "a property", "they have it")
+        loops.PROPERTIES, "heads", (lambda evidence, spec, depth: far[spec.seed], "a property", "they have it")
     )
-    said = loops.measure_why(evidence, name="probes")
+    said = loops.measure_why(evidence, name="heads")
     assert said.value == pytest.approx(1)
-    assert said.low > 0.9
+    assert 0.9 < said.low < said.high
     assert said.n == len(accuracies) == 11
     worse = {("long-tied", 0), ("plain-tied", 0)}
-    assert loops.measure_why(evidence, name="probes").n == 9
+    assert loops.measure_why(evidence, name="heads").n == 9
     worse = set(accuracies)
-    none = loops.measure_why(evidence, name="probes")
+    none = loops.measure_why(evidence, name="heads")
     assert (none.low, none.high) == (-1, 1)
 
 
@@ -241,6 +415,8 @@ def tiny(monkeypatch, tmp_path):
     corpus = Corpus(documents={f"{i}.py": text for i in range(20)})
     monkeypatch.setattr(models, "Text", lambda **settings: Text(corpus=corpus, **settings))
     monkeypatch.setattr(models, "TEXT_STEPS", 2)
+    monkeypatch.setattr(models, "TEXT_SEEDS", 2)
+    monkeypatch.setattr(models, "chain_models", lambda *given, **named: [])
     monkeypatch.setattr(pathway_models, "_corpus", lambda size: corpus)
     scale = replace(
         pathway_models.SCALES["standard"],
@@ -250,9 +426,10 @@ def tiny(monkeypatch, tmp_path):
         pretraining={"tokens_per_step": 100, "eval_every": 1, "n_eval": 4},
         fine_tuning={"steps": 2, "tokens_per_step": 200, "eval_every": 1, "n_eval": 20},
         seeds=2,
+        deep={},
     )
     monkeypatch.setitem(pathway_models.SCALES, "standard", scale)
-    monkeypatch.setitem(hardcoded.WINDOWS, "standard", 10)
+    monkeypatch.setitem(plateau.WINDOWS, "standard", 10)
     monkeypatch.setitem(cost.EFFORT, "standard", cost.EFFORT["quick"])
     arms = {
         name: replace(arm, layers=2, steps=2, curriculum=(), seeds=2, depth_range=arm.depth_range and (1, 2))
@@ -276,13 +453,14 @@ def test_the_whole_study_runs_on_untrained_models(tiny, tmp_path):
     result = STUDY.run(size="standard", folder=tmp_path, n_jobs=1)
     for one in result.claims:
         found = one.measurement
-        assert found is not None, one.claim.id
-        assert found.low <= found.value <= found.high, one.claim.id
+        assert (found is not None) == ("standard" in one.claim.sizes), one.claim.id
+        assert found is None or found.low <= found.value <= found.high, one.claim.id
     said = {one.claim.id: one for one in result.claims}
     for name in ("beyond.loop", "depth.stochastic", "percolation.linear", "shortcut.parity", "start.pretrained"):
         assert said[name].verdict != "reproduced", name
     assert said["solved.untied"].verdict == "not reproduced"
-    assert said["heads.readable"].measurement.numbers["models left out"] == 2 * len(heads.EVERY)
+    trained = set(heads.EVERY) - set(heads.UNTAUGHT)
+    assert said["heads.readable"].measurement.numbers["models left out"] == 2 * len(trained)
     assert result.page.read_text().count('class="verdict"') >= 2 * len(STUDY.claims)
 
 

@@ -90,6 +90,14 @@ def test_patch_at_some_positions(model, tokens, reference, head):
     check(model, tokens, hook, only(head, mixed, z))
 
 
+@pytest.mark.parametrize("name", ["hook_pattern", "hook_attn_scores"])
+def test_positions_of_patterns_are_refused(model, tokens, name):
+    at = f"blocks.1.attn.{name}"
+    pattern = model.run_with_cache(tokens)[1][at]
+    with pytest.raises(ValueError, match=f"positions cannot be patched at {at}"):
+        model.run_with_hooks(tokens, fwd_hooks=[(at, patch(pattern, positions=torch.tensor([0])))])
+
+
 @HEAD
 @pytest.mark.parametrize("batch", [1, 4])
 def test_replaced_pattern_mixes_the_values(model, tokens, generator, head, batch):

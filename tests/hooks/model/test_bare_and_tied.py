@@ -163,5 +163,5 @@ def test_an_embedding_that_cannot_read_out_is_refused(settings, words):
 
 
 def test_a_negative_spread_is_refused():
-    with pytest.raises(ValueError, match="attn_scale and embedding_std must not be negative"):
+    with pytest.raises(ValueError, match="it must not be negative"):
         TransformerConfig(**TINY, embedding_std=-0.1)

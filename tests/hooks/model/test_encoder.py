@@ -331,7 +331,7 @@ def test_dicts_of_something_else():
     with pytest.raises(ValueError, match=r"unknown fields \['n_segments'\]"):
         EncoderConfig.from_dict({**BERT, "n_segments": 2})
     with pytest.raises(
-        ValueError, match="is of a 'decoder'; this unmyopic knows transformer, encoder and fully_connected"
+        ValueError, match="is of a 'decoder'; this unmyopic knows transformer, encoder, fully_connected and recurrent"
     ):
         config_from_dict({"architecture": "decoder"})
 

@@ -6,15 +6,16 @@ from torch import nn
 from torch.nn.utils import prune
 
 from hooks import (
-    Encoder,
     EncoderConfig,
     FullyConnected,
     FullyConnectedConfig,
     HeadPattern,
     LegoAttention,
     Pathways,
-    Transformer,
+    Recurrent,
+    RecurrentConfig,
     TransformerConfig,
+    make_model,
     presets,
     token_maps,
     verify,
@@ -52,6 +53,7 @@ MODELS = {
         inputs: FullyConnectedConfig(d_vocab=9, n_ctx=16, inputs=inputs, width=8, depth=3)
         for inputs in ("one_hot", "one_hot_and_equality", "shared_embedding")
     },
+    **{cell: RecurrentConfig(d_vocab=9, n_ctx=96, cell=cell, width=8, d_embed=6) for cell in ("rnn", "lstm")},
 }
 KINDS = [
     "register_forward_hook",
@@ -63,8 +65,7 @@ KINDS = [
 
 
 def model_of(cfg):
-    classes = {FullyConnectedConfig: FullyConnected, EncoderConfig: Encoder, TransformerConfig: Transformer}
-    model, generator = classes[type(cfg)](cfg), torch.Generator().manual_seed(1)
+    model, generator = make_model(cfg), torch.Generator().manual_seed(1)
     if cfg is MODELS["points on demand"]:
         model.set_use_split_qkv_input(True)
         model.set_use_attn_result(True)
@@ -78,12 +79,16 @@ def tokens_of(model, length):
     generator = torch.Generator().manual_seed(2)
     if isinstance(model, FullyConnected):
         return torch.randint(9, (2, 16), generator=generator)
+    if isinstance(model, Recurrent):
+        return torch.randint(9, (2, length), generator=generator)
     tokens = model.embed.example(2, length, generator)
     return tokens if model.cfg.pathways is None else model.cfg.pathways.framed(tokens)
 
 
 def changed(activation, hook=None):
     """Twice the activation and a ramp: neither softmax nor LayerNorm undoes it."""
+    if isinstance(activation, tuple):  # hidden states, and those after the last token
+        return (changed(activation[0]), *activation[1:])
     return 2 * activation + torch.linspace(1, 2, activation.shape[-1]).to(activation)
 
 

@@ -177,7 +177,7 @@ def test_readable_from_depends_on_all_later_layers(values):
 
 
 def test_probe_audits_are_saved_drawn_and_printed(values, parity, tmp_path):
-    from interp.view.charts import chart_html
+    from interp.view.figures import chart_html
 
     for result in (values, parity):
         result.save(tmp_path / "probes.json")

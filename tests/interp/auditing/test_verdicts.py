@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interp.auditing.experiments import INTERVENTIONS
+from interp.auditing.experiments import INTERVENTIONS, READINGS
 from interp.auditing.records import Cost, HeadVerdict
 from interp.auditing.result import AuditResult
 from interp.auditing.sentences import REASONS, cost_in_words, list_of_heads, look_in_words
@@ -16,17 +16,19 @@ from interp.auditing.verdicts import (
     JUDGED,
     MUST_COST,
     NEEDED_IN,
+    ON_ALL,
     SHARE,
     VERDICTS,
     Judged,
     PValues,
     SetFindings,
+    corrections,
     judge,
     raw_p_values,
     sequences_needed,
     set_findings,
 )
-from interp.core.statistics import drop_tests, holm
+from interp.core.statistics import drop_tests
 
 ALPHA = 0.01
 SURE, OPEN = 0.001, 0.5
@@ -164,7 +166,7 @@ def test_every_verdict_and_every_reason_has_a_rule():
     assert {rule[4] for rule in RULES} | {"needed", "nothing to lose"} | of_sets == set(REASONS)
 
 
-# one family of tests
+# one level for all verdicts
 
 
 def drops(seed=0, n=120, heads=5, outcomes=2):
@@ -173,39 +175,48 @@ def drops(seed=0, n=120, heads=5, outcomes=2):
     return (rng.random((n, heads, outcomes)) < rate).astype(float)
 
 
-def test_both_kinds_of_p_of_all_interventions_are_one_family():
-    family = {"mean": drops(0), "uniform": drops(1), "sets": drops(2, heads=3)}
+def test_p_values_by_hand():
+    family = {"mean": drops(0), "uniform": drops(1), NEEDED_IN: drops(2, heads=3)}
     asked, threshold = np.ones((120, 2)), np.array([0.1, 0.08])
-    result = raw_p_values(family, asked, threshold).corrected()
-    raw = {}
+    factors = {
+        "mean": 2 * 5,
+        "uniform": 4 * (3 * 5 + 4 * 2),
+        NEEDED_IN: 4 * 3,
+    }  # half, a quarter, a quarter
+    assert {name: corrections(5, 2, 3)[name] for name in factors} == factors
+    result = raw_p_values(family, asked, threshold).corrected(corrections(5, 2, 3))
     for name, drop in family.items():
         for head in range(drop.shape[1]):
             each = [drop_tests(drop[:, head, [at]], asked[:, [at]], threshold[[at]]) for at in range(2)]
-            raw["matters", name, head] = min(1.0, 2 * min(float(larger[0]) for larger, _ in each))
-            raw["harmless", name, head] = max(float(smaller[0]) for _, smaller in each)
-    corrected = dict(zip(raw, holm(np.array(list(raw.values()))), strict=True))
-    assert len(raw) == 2 * (5 + 5 + 3)
-    for (kind, name, head), p in corrected.items():
-        assert getattr(result, kind)[name][head] == pytest.approx(p, rel=1e-9), (kind, name, head)
+            matters = min(1.0, 2 * min(float(larger[0]) for larger, _ in each))
+            harmless = max(float(smaller[0]) for _, smaller in each)
+            assert result.matters[name][head] == pytest.approx(min(1, factors[name] * matters), rel=1e-9)
+            assert result.harmless[name][head] == pytest.approx(min(1, factors[name] * harmless), rel=1e-9)
 
 
-def test_interventions_that_were_not_tried_are_not_in_the_family():
-    asked, threshold = np.ones((120, 2)), np.array([0.1, 0.08])
+def test_every_question_gets_its_share_and_all_of_them_the_level():
+    """One error of each intervention at its corrected level, added up over heads and sets."""
+    n_heads, n_readable, n_sets = 7, 3, 4
+    factors = corrections(n_heads, n_readable, n_sets)
+    assert set(factors) == {*JUDGED, NEEDED_IN, CANCELLING}
+    tried_on = {name: n_heads if name in ("mean", *ON_ALL) else n_readable for name in JUDGED} | {NEEDED_IN: n_sets}
+    assert set(tried_on) & set(READINGS) == set(JUDGED) - {"mean", *ON_ALL}  # those are tried on readable heads only
+    assert sum(n / factors[name] for name, n in tried_on.items()) == pytest.approx(1)
+
+
+def test_interventions_that_were_not_tried_have_no_p_value():
     ideal = drops(1)
     ideal[:, [1, 3]] = np.nan
-    whole = raw_p_values({"mean": drops(0), "ideal": ideal}, asked, threshold).corrected()
-    without = raw_p_values({"mean": drops(0), "ideal": ideal[:, [0, 2, 4]]}, asked, threshold).corrected()
+    found = raw_p_values({"mean": drops(0), "ideal": ideal}, np.ones((120, 2)), np.array([0.1, 0.08]))
     for kind in ("matters", "harmless"):
-        with_gaps, packed = getattr(whole, kind), getattr(without, kind)
-        assert np.isnan(with_gaps["ideal"]).tolist() == [False, True, False, True, False]
-        assert (with_gaps["mean"] == packed["mean"]).all()
-        assert (with_gaps["ideal"][[0, 2, 4]] == packed["ideal"]).all()
+        values = getattr(found.corrected(corrections(5, 5, 0)), kind)["ideal"]
+        assert np.isnan(values).tolist() == [False, True, False, True, False]
 
 
 def test_a_head_matters_by_one_outcome_and_is_harmless_by_all():
     drop = np.zeros((200, 1, 2))
     drop[:100, 0, 1] = 1
-    result = raw_p_values({"mean": drop}, np.ones((200, 2)), np.array([0.1, 0.1])).corrected()
+    result = raw_p_values({"mean": drop}, np.ones((200, 2)), np.array([0.1, 0.1])).corrected(corrections(1, 0, 0))
     assert result.matters["mean"][0] < ALPHA
     assert result.harmless["mean"][0] == 1
 
@@ -277,18 +288,24 @@ ENOUGH = [
 
 @pytest.mark.parametrize(("n_tests", "threshold", "alpha"), ENOUGH)
 def test_sequences_needed_is_the_smallest_sufficient_number(n_tests, threshold, alpha):
+    factors = corrections(n_tests // 2, 0, 0)
+
     def p_harmless(n):
         drop = np.zeros((n, n_tests // 2, 1))
-        return raw_p_values({"mean": drop}, np.ones((n, 1)), np.array([threshold])).corrected().harmless["mean"]
+        found = raw_p_values({"mean": drop}, np.ones((n, 1)), np.array([threshold]))
+        return found.corrected(factors).harmless["mean"]
 
-    n = sequences_needed(n_tests, alpha, threshold)
+    assert factors["mean"] == n_tests
+    n = sequences_needed(float(n_tests), alpha, threshold)
     assert (p_harmless(n) <= alpha).all()
     assert (p_harmless(n - 1) > alpha).all()
 
 
 def test_sequences_needed_at_a_very_strict_level():
-    n = sequences_needed(100, 1e-6, 0.1)
-    result = raw_p_values({"mean": np.zeros((n, 50, 1))}, np.ones((n, 1)), np.array([0.1])).corrected()
+    n = sequences_needed(100.0, 1e-6, 0.1)
+    result = raw_p_values({"mean": np.zeros((n, 50, 1))}, np.ones((n, 1)), np.array([0.1])).corrected(
+        corrections(50, 0, 0)
+    )
     assert (result.harmless["mean"] <= 1e-6).all()
 
 

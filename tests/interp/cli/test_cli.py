@@ -1,8 +1,11 @@
 import json
+import re
 import subprocess
 import sys
 
 import pytest
+
+from interp.tasks import Lego
 
 TRAIN = [
     "train",
@@ -81,7 +84,7 @@ def test_train_probe_report(interp, tmp_path):
     assert "trained 3 steps" in again.stdout
     assert (tmp_path / "run/model.safetensors").read_bytes() == weights
     probed = interp("probe", "run", "--out", "probes.json")
-    assert "2000 held-out examples per cell" in probed.stdout
+    assert re.search(r"2000 held-out examples \(\d+ distinct, which intervals count\) per cell", probed.stdout)
     assert json.loads((tmp_path / "probes.json").read_text())["result"] == "ProbeResult"
     reported = interp("report", "run", "--no-verify")
     assert "run/report.html" in reported.stdout
@@ -97,7 +100,7 @@ def test_audit_heads_and_probes(interp, tmp_path):
     settings = ("--at-chance", "--n", 128, "--out", "audit.json", "--page", "audit.html", "--probes")
     done = interp("audit", "run", *settings)
     assert done.returncode == 0, done.stderr
-    assert "128 sequences, level 0.01 (Holm)" in done.stdout
+    assert "128 sequences, level 0.01 (Bonferroni)" in done.stdout
     assert "value: " in done.stdout
     assert "page: audit.html" in done.stdout
     saved = json.loads((tmp_path / "audit.json").read_text())
@@ -129,7 +132,7 @@ def test_audit_heads_and_probes(interp, tmp_path):
         ),
         (["train", "template", "--out", "r", "--form", "symbolic"], "labelled a real number, but labels of this form"),
         (["train", "template", "--out", "r", "--n", "1"], "the train alphabet has 1 symbols"),
-        (["train", "template", "--out", "r", "--family", "rnn"], "family is 'rnn'; choose one of"),
+        (["train", "template", "--out", "r", "--family", "gru"], "family is 'gru'; choose one of"),
     ],
 )
 def test_errors_are_one_line(interp, tmp_path, arguments, words):
@@ -188,6 +191,7 @@ def test_train_on_a_template_family_or_given_templates(interp, tmp_path):
     ("family", "templates", "sizes"),
     [
         ("fully_connected", "aba_abb", ["--width", "8"]),
+        ("lstm", "aba_abb", ["--width", "8"]),
         ("template_copy", "copy", ["--width", "8", "--heads", "2", "--layers", "1"]),
     ],
 )
@@ -198,12 +202,33 @@ def test_train_other_models_on_templates(interp, tmp_path, family, templates, si
     found = manifest(tmp_path / "run")
     assert found["config"].get("width", found["config"].get("d_model")) == 8
     assert found["settings"]["learning_rate"] == 0.5
-    assert ("next: interp probe" in done.stdout) == (family != "fully_connected")  # which no analysis reads
+    assert ("next: interp probe" in done.stdout) == (family == "template_copy")  # no analysis reads the others
 
 
-def test_a_fully_connected_network_refuses_options_of_transformers(interp, tmp_path):
-    done = interp(*TEMPLATE, "--family", "fully_connected", "--identity", "--out", "run")
+@pytest.mark.parametrize(
+    ("family", "kind"), [("fully_connected", "fully connected"), ("rnn", "recurrent"), ("lstm", "recurrent")]
+)
+def test_a_network_without_attention_refuses_options_of_transformers(interp, tmp_path, family, kind):
+    done = interp(*TEMPLATE, "--family", family, "--identity", "--out", "run")
     assert done.returncode == 2
-    refused = "a fully connected network has no --heads, --layers, --qk-identity, --vo-identity; of the model's options"
+    refused = f"a {kind} network has no --heads, --layers, --qk-identity, --vo-identity; of the model's options"
     assert refused in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_sigterm_is_handled_like_ctrl_c(tmp_path):
+    code = (
+        "import os, signal; from interp.cli import demo, main; main.main.__globals__['sys'].argv = ['interp', 'demo']; "
+    )
+    code += "demo.run_demo = lambda *a, **k: os.kill(os.getpid(), signal.SIGTERM); main.main()"
+    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (run.returncode, run.stderr.splitlines()[-1]) == (130, "error: interrupted. The same command resumes it.")
+
+
+def test_an_unknown_method_fails_before_work_begins(interp, monkeypatch):
+    assert interp(*TRAIN, "--out", "run").returncode == 0
+    monkeypatch.setattr(Lego, "sample", lambda *args, **options: pytest.fail("sequences were sampled"))
+    done = interp("heads", "run", "--ablate", "--method", "assoc")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: method is 'assoc'; choose one of zero, mean, resample, uniform,")
+    assert done.stderr.endswith("Did you mean association?\n")

@@ -1,12 +1,20 @@
 import dataclasses
+import json
+import shlex
 from pathlib import Path
 
 import pytest
 
 import interp
-from interp.cli.demo import TASK, demo_jobs, run_demo
+from interp.auditing.result import AuditResult
+from interp.cli import demo
+from interp.cli.demo import SHIPPED, TASK, demo_jobs, run_demo
+from interp.cli.main import app
+from interp.cli.output import run_command
+from interp.training.folder import IDENTITY
 from interp.training.run import TrainingRun
 from interp.training.sweeps import train_to_disk
+from interp.training.train import _fingerprint
 
 SEEDS = (0, 1, 2)
 
@@ -36,7 +44,7 @@ def test_the_page_shows_model_and_control(demo_runs, capsys):
     text = page.read_text()
     assert "no association bias" in text
     assert "after mimicking" in text
-    control = interp.evaluate(runs["control"].model, TASK, n=10_000)
+    control = interp.evaluate(runs["control"].model, TASK, n=demo.N_TEST)
     assert f"{control.accuracy[2]:.4f}" in text
     printed = capsys.readouterr().out
     assert printed.count("\n") < 40  # one screen
@@ -60,3 +68,63 @@ def test_the_control_differs_in_the_bias_alone(tmp_path):
     assert settings.association == "mimic"
     assert dataclasses.replace(settings, association="none") == jobs["control"].settings
     assert jobs["model"].config == jobs["control"].config
+
+
+def test_the_shipped_model_is_what_its_manifest_says(tmp_path):
+    """The command in the manifest gives its task, config, settings and initial weights; the file is below 100 kB."""
+    run = TrainingRun.load(SHIPPED)
+    program, *arguments = shlex.split(run.manifest["command"])
+    assert program == "interp"
+    made = {}
+
+    def train(model, task, settings, *, seed, folder, **options):
+        made.update(seed=seed, task=task.describe(), config=model.cfg.to_dict(), settings=settings.to_dict())
+        made["initial_weights"] = _fingerprint(model)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("interp.training.train.train", train)
+        assert run_command(app, [*arguments, "--out", str(tmp_path)]) == 130
+    assert {name: json.loads(json.dumps(value)) for name, value in made.items()} == {
+        name: run.manifest[name] for name in IDENTITY
+    }
+    assert run.model.cfg.to_dict() == run.manifest["config"]
+    assert run.history[-1]["steps_done"] == run.history[-1]["total"]
+    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 100_000
+    assert {path.name for path in SHIPPED.iterdir()} == {"manifest.json", "metrics.jsonl", "model.safetensors"}
+
+
+def test_the_shipped_model_is_accurate():
+    run = TrainingRun.load(SHIPPED)
+    result = interp.evaluate(run.model, run.task, n=10_000)
+    assert (result.accuracy >= 0.99).all(), result
+
+
+def test_quick_and_fresh_exclude_each_other(capsys):
+    assert run_command(app, ["demo", "--quick", "--fresh"]) == 2
+    assert "--quick trains nothing; omit --fresh." in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_quick_demo_analyses_the_shipped_model(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(demo, "in_processes", lambda calls, n_jobs: [call(*given) for call, given in calls])
+    monkeypatch.setattr(demo, "_audited", lambda *given: {"audit": few(given[0])})
+    monkeypatch.setattr(demo, "_probed", lambda folder, seed: {"probes": probed(folder)})
+
+    def few(folder):
+        run = TrainingRun.load(folder)
+        return interp.audit(run.model, run.task, n=64, at_chance=True)
+
+    def probed(folder):
+        run = TrainingRun.load(folder)
+        return interp.probe(run.model, run.task, n_train=300, n_test=100)
+
+    page = demo.run_quick_demo(tmp_path / "new")
+    audited = AuditResult.load(tmp_path / "new/audit.json")
+    text = page.read_text()
+    assert audited.summary() in text
+    assert text.index(audited.summary()) < text.index("What each head does") < text.index("Accuracy per target")
+    printed = capsys.readouterr().out
+    assert audited.summary() in printed
+    assert "interp train lego" in printed
+    assert "without the association bias" not in printed

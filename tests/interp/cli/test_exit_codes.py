@@ -10,7 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from interp.cli.output import DONE, FAILED, INTERRUPTED, UNUSABLE, USAGE
+from interp.cli.output import DIFFERS, DONE, FAILED, INTERRUPTED, UNUSABLE, USAGE
+from interp.cli.reproduce import STUDY
 from interp.tasks.registry import known_tasks
 
 ROOT = Path(__file__).parents[3]
@@ -76,16 +77,19 @@ def test_a_diverged_training_exits_with_1(interp):
         *((kind(2, "Bad", "there"), 2, "Bad: there", False) for kind in UNUSABLE),
         (IsADirectoryError(21, "Is a directory", ".hidden", None, "there"), 2, "Is a directory: there", False),
         (OSError(28, "No space left on device", "there"), 1, "No space left on device: there", False),
+        (TypeError("no\nlen " + 300 * "x"), 1, None, False),
         (RuntimeError("3 of 4 claims\nfailed"), 1, "RuntimeError: 3 of 4 claims\nfailed", True),
         (AttributeError("a bug"), 1, "AttributeError: a bug", True),
-        (KeyboardInterrupt(), 130, "interrupted.", False),
+        (KeyboardInterrupt(), 130, "interrupted. The same command resumes it.", False),
     ],
 )
 def test_codes_of_errors(interp, monkeypatch, error, code, words, traceback):
+    words = words or f"TypeError: no len {192 * 'x'}… Set INTERP_DEBUG=1 for the traceback."
+
     def fail(*given, **options):
         raise error
 
-    study = SimpleNamespace(title="Toy", choose=None, listing=None, run=fail)
+    study = SimpleNamespace(**{**dict.fromkeys(STUDY), "run": fail})
     monkeypatch.setattr(
         "interp.cli.reproduce._studies", lambda: {"toy": SimpleNamespace(value="toy", load=lambda: study)}
     )
@@ -97,14 +101,33 @@ def test_codes_of_errors(interp, monkeypatch, error, code, words, traceback):
         assert done.stdout == (json.dumps({"error": words}) + "\n" if more else "")
 
 
+def test_a_type_error_has_a_traceback_on_request(interp, monkeypatch):
+    monkeypatch.setenv("INTERP_DEBUG", "1")
+    monkeypatch.setattr("interp.cli.demo.run_demo", lambda *given, **options: len(3))
+    assert "Traceback" in interp("demo").stderr
+
+
 def test_ctrl_c_in_training_exits_with_130(interp, monkeypatch):
-    def interrupt(self):
+    def interrupt(self, done, loss):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("interp.training.train._Trainer.run", interrupt)
+    monkeypatch.setattr("interp.training.train._Trainer._record", interrupt)
     done = interp(*TRAIN, "--out", "r")
     assert done.returncode == 130
-    assert done.stderr == "error: interrupted.\n"
+    assert done.stderr.startswith("error: interrupted: training stopped at step ")
+    assert done.stderr.endswith("which is saved in r. The same command resumes it.\n")
+
+
+def test_ctrl_c_in_an_analysis_says_where_it_stopped(interp, monkeypatch):
+    def interrupt(*given, **options):
+        raise KeyboardInterrupt
+
+    assert interp(*TRAIN, "--steps", 2, "--out", "r").returncode == 0
+    monkeypatch.setattr("interp.heads.classify.measure", interrupt)
+    done = interp("heads", "r")
+    assert done.returncode == 130
+    what = "interrupted: classifying heads stopped after 0 of 2. Nothing was written; run it again."
+    assert done.stderr == f"error: {what}\n"
 
 
 def test_version(interp):
@@ -119,7 +142,7 @@ def test_runs_below_a_folder_are_suggested(interp, tmp_path):
     done = interp("probe", "demo")
     assert done.returncode == 2
     assert (
-        "there is no training run in demo (no manifest.json). Did you mean demo/control or demo/model?" in done.stderr
+        "there is no training run in demo (no manifest.json). Did you mean demo/model or demo/control?" in done.stderr
     )
 
 
@@ -140,6 +163,7 @@ def test_what_a_command_prints_goes_to_stderr(interp, monkeypatch):
             "control": "runs/demo/control",
             "probes": "runs/demo/probes.json",
             "heads": "runs/demo/heads.json",
+            "audit": "runs/demo/audit.json",
         },
     }
 
@@ -153,7 +177,8 @@ def test_studies_and_claims_as_json(interp):
     listed = json.loads(interp("reproduce", "lego", "--list", "--only", "solved", "--json").stdout)["result"]
     assert listed["study"] == "lego"
     assert {claim["id"].split(".")[0] for claim in listed["claims"]} == {"solved"}
-    assert set(listed["claims"][0]) == {"id", "source", "statement", "paper", "rule", "sizes"}
+    assert set(listed["claims"][0]) == {"id", "source", "statement", "paper", "sizes", "rule", "fixed"}
+    assert "reproduced if " in listed["claims"][0]["rule"]
 
 
 def test_numbers_that_json_does_not_have_are_null(interp, monkeypatch):
@@ -194,4 +219,10 @@ def test_the_page_on_the_command_line_has_every_command_and_code(interp):
     for command in listed:
         assert f"| `interp {command}" in text
         assert re.search(rf"^\| `{command}[` ]", text, re.MULTILINE)
-    assert [int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)] == [DONE, FAILED, USAGE, INTERRUPTED]
+    assert [int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)] == [
+        DONE,
+        FAILED,
+        USAGE,
+        DIFFERS,
+        INTERRUPTED,
+    ]

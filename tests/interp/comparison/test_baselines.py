@@ -62,3 +62,16 @@ def test_flat_patterns_are_at_the_distance_of_the_baseline():
     variation = 2 * flat_rows(np.random.default_rng(1), 4000).var(0).sum()
     assert upper.mean() == pytest.approx(baselines.flat_simplex_distance(CAUSAL), rel=0.02)
     assert variation == pytest.approx(baselines.flat_simplex_distance(CAUSAL), rel=0.01)
+
+
+def test_standard_error_of_two_pairs_worked_by_hand():
+    """Distances 2 and 0: mean 1, standard deviation 2^0.5 over n - 1, standard error 1."""
+
+    def draw(rng, shape):
+        weights = np.zeros(shape)
+        weights[..., 0] = 1
+        weights[1, 0] = [0, 1]  # one pair of two has different rows
+        return weights
+
+    mean, error = baselines.simulated_distance(draw, np.array([2]), n=2, generator=np.random.default_rng(0))
+    assert (mean, error) == (pytest.approx(1), pytest.approx(1))

@@ -122,7 +122,7 @@ def test_modes_gradients_and_seeds():
         model.train()
     first, again = (attention_variation(models, TASK, n_sampled=2, seed=1) for _ in range(2))
     other = attention_variation(models, TASK, n_sampled=2, seed=2)
-    assert not any(model.training for model in models)
+    assert all(model.training for model in models)
     assert all(parameter.grad is None for model in models for parameter in model.parameters())
     assert str(first) == str(again)
     assert (first.baseline == again.baseline).all()
@@ -210,7 +210,7 @@ def test_error_texts(as_a_user):
     error(r"models\[1\] has 2 layers, 2 heads", [two[0], *seeds(1, n_heads=2)])
     both_ways = Transformer(interp.config_for(TASK, attention="bidirectional"))
     error(r"models\[1\] has .* bidirectional attention", [two[0], both_ways])
-    error(r"models\[0\] has 7 tokens, the task has 9; pass the task", two, Dyck(n_types=3))
+    error(r"the task has d_vocab 9, the model 7: it cannot read such sequences", two, Dyck(n_types=3))
     error(r"prefixes is empty and n_sampled is 0.*pass one", two, prefixes=[])
     error(r"prefixes has '', which is a single token", two, prefixes=["(", ""])
     error(r"text is not in the language: at bracket 1", two, prefixes="(]")
@@ -227,3 +227,12 @@ def test_error_texts(as_a_user):
     error(r"clauses|tokens", seeds(2, padded), padded, prefixes="a")
     with pytest.raises(ValueError, match=r"baseline is 'flat'; choose one of: flat simplex; "):
         attention_variation(seeds(2), TASK).ratio_to("flat")
+
+
+def test_two_models_have_no_interval():
+    result = attention_variation(seeds(2), TASK, prefixes=["((", "[("])
+    ends = (result.low, result.high, result.entropy_low, result.entropy_high, result.relative_low, result.relative_high)
+    assert all(np.isnan(end).all() for end in ends)
+    assert np.isfinite(result.entropy).all()
+    three = attention_variation(seeds(3), TASK, prefixes=["((", "[("])
+    assert (three.entropy_low < three.entropy_high).all()

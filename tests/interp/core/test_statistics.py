@@ -3,7 +3,16 @@ import pytest
 import torch
 from scipy import stats
 
-from interp.core.statistics import bootstrap_mean, holm, pooled_interval, proportion_interval
+from interp.core.statistics import (
+    bootstrap_mean,
+    drop_interval,
+    drop_tests,
+    effective_trials,
+    holm,
+    pooled_interval,
+    proportion_interval,
+    t_half_width,
+)
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 100, 2000])
@@ -257,3 +266,45 @@ def test_a_weighted_bootstrap_covers_a_clustered_share():
     right, total = clustered(np.random.default_rng(8), runs, samples, share, 0.4)
     _, low, high = bootstrap_mean(right, seed=0, weight=total, resamples=500)
     assert at_least(0.94, runs) < coverage(low, high, share) < 0.97
+
+
+def test_there_are_at_most_as_many_trials_as_answers():
+    """Nine samples with one of two answers right and one with both vary less than 20 separate answers."""
+    right, total = np.array([1.0] * 9 + [2.0]), np.full(10, 2.0)
+    share, trials = effective_trials(right, total)  # 0.55 * 0.45 / (0.9 / 400) = 110 without the limit
+    assert (share, trials) == (pytest.approx(0.55), 20)
+    assert effective_trials(np.ones(10), total)[1] == 10  # no variance: one trial per sample
+    assert effective_trials(np.array([2.0] * 5 + [0.0] * 5), total)[1] == pytest.approx(10)
+
+
+def test_half_width_of_three_values_worked_by_hand():
+    """1, 2 and 3 have a variance of 1; t for two degrees of freedom is 4.303."""
+    assert t_half_width(np.array([1.0, 2.0, 3.0])) == pytest.approx(4.302653 / 3**0.5)
+    assert t_half_width(np.array([1.0, np.nan, 2.0, 3.0])) == pytest.approx(4.302653 / 3**0.5)
+    assert np.isnan(t_half_width(np.array([1.0, np.nan])))
+
+
+@pytest.mark.parametrize("times", [1.0, 3.0])
+def test_drop_tests_are_those_of_scipy_with_an_error_of_at_least_one_answer(times):
+    """13 of 64 answers lost, none gained, against 0.1: a t test and a binomial one."""
+    drop, n = (np.arange(64)[:, None] < 13).astype(float), 64 * times
+    total, threshold = np.ones((64, 1)), np.array([0.1])
+    larger, smaller = drop_tests(drop, total, threshold, times=times)
+    error = np.sqrt(np.var(drop, ddof=1) / n + 1 / n**2)
+    assert larger == pytest.approx(stats.t.sf((13 / 64 - 0.1) / error, n - 1), rel=1e-9)
+    assert smaller == pytest.approx(stats.binom.cdf(13 * times, n, 0.1), abs=1e-9)
+    gained = drop_tests(-drop, total, threshold, times=times)
+    assert gained[0] > 0.99
+    assert gained[1] < smaller
+    assert drop_tests(0 * drop, 0 * total, threshold)[0] == 1  # no answers
+
+
+def test_drop_intervals_are_losses_minus_gains():
+    """12 of 40 lost and 4 gained: each end is that of an exact 97.5 % interval."""
+    drop = np.array([1.0] * 12 + [-1.0] * 4 + [0.0] * 24)
+    lost, gained = (stats.binomtest(count, 40).proportion_ci(0.975, method="exact") for count in (12, 4))
+    found = drop_interval(drop, np.ones(40))
+    assert found[0] == pytest.approx(0.2)
+    assert found[1] == pytest.approx(lost.low - gained.high, abs=1e-8)
+    assert found[2] == pytest.approx(lost.high - gained.low, abs=1e-8)
+    assert np.isnan(drop_interval(np.where(np.arange(40) < 1, np.nan, drop), np.ones(40))[0])

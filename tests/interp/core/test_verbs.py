@@ -271,7 +271,7 @@ def test_diagonals_match_the_matrices_of_the_bridge(kind):
             assert found.cosine[1, head, index] == pytest.approx(cosine, abs=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["llama", "neox", "bert"])
+@pytest.mark.parametrize("kind", [*(pytest.param(kind, marks=pytest.mark.slow) for kind in ("llama", "neox")), "bert"])
 def test_audit_accepts_a_bridge(kind):
     found = interp.audit(bridge_for(kind), PADDED, n=16, at_chance=True)
     assert len(found.heads) == 8

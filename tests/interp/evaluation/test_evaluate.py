@@ -1,4 +1,5 @@
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -19,13 +20,20 @@ def test_accuracy_is_the_share_of_right_answers(trained, tiny, split):
     result = evaluate(trained.model, tiny, n=700, split=split, depth=1, seed=3)  # more than one chunk
     batch = tiny.sample(700, generator=derived_generator(3, "evaluate", split), split=split)
     logits = trained.model(batch.tokens, depth=1)
+    drawn = Counter(tuple(row) for row in batch.tokens.tolist())
+    assert result.n_distinct == len(drawn) < 700
     for target in range(2):
-        right = 0
+        right = Counter()
         for row in range(700):
-            right += int(logits[row, batch.target_positions[row, target]].argmax() == batch.labels[row, target])
-        assert result.accuracy[target] == pytest.approx(right / 700)
-        interval = stats.binomtest(right, 700).proportion_ci(0.95, method="exact")
-        assert (result.low[target], result.high[target]) == pytest.approx((interval.low, interval.high), abs=1e-8)
+            answer = logits[row, batch.target_positions[row, target]].argmax()
+            right[tuple(batch.tokens[row].tolist())] += int(answer == batch.labels[row, target])
+        share = right.total() / 700
+        assert result.accuracy[target] == pytest.approx(share)
+        variance = sum((right[tokens] - share * times) ** 2 for tokens, times in drawn.items()) / 700**2
+        trials = share * (1 - share) / variance if variance else len(drawn)
+        low = stats.beta.ppf(0.025, share * trials, (1 - share) * trials + 1)
+        high = stats.beta.ppf(0.975, share * trials + 1, (1 - share) * trials) if share < 1 else 1.0
+        assert (result.low[target], result.high[target]) == pytest.approx((low, high), abs=1e-8)
     assert result.accuracy.min() < 1  # one layer is not enough, so that there was something to count
     assert (result.n, result.split, result.targets) == (700, split, ("#0", "#1"))
 
@@ -62,7 +70,9 @@ def test_invalid_arguments_of_evaluate_are_refused(trained, tiny, as_a_user):
 
 def test_text_table_chart_and_file_of_a_result(trained, tiny, tmp_path):
     result = evaluate(trained.model, tiny, n=100)
-    assert str(result).startswith("accuracy on 100 test examples, chance 0.50\n    #0  ")
+    assert str(result).startswith(
+        f"accuracy on 100 test examples ({result.n_distinct} distinct, which intervals count), chance 0.50\n    #0  "
+    )
     table = result.to_dataframe()
     assert list(table.columns) == ["target", "accuracy", "low", "high", "n"]
     assert table["accuracy"].tolist() == result.accuracy.tolist()

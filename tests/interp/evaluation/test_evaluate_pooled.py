@@ -7,6 +7,7 @@ import pytest
 import torch
 from counting import Counting, Junk
 from planted import Padded
+from scoring import per_input
 
 import interp
 from hooks import Transformer
@@ -56,7 +57,7 @@ def test_accuracy_is_right_over_total(task):
     assert held_out(model, task, batch)[0] == pytest.approx(result.accuracy.tolist())
     assert 0 < result.accuracy[0] < 1
     score = score_batch(model, task, batch)
-    expected = pooled_interval(score.right.double().numpy(), score.total.double().numpy())
+    expected = pooled_interval(*per_input(batch, score.right, score.total))
     np.testing.assert_allclose((result.accuracy, result.low, result.high), expected)
 
 
@@ -159,8 +160,9 @@ def test_ablation_drop_is_per_answer(task, method):
         assert found.loss_rise[index].tolist() == pytest.approx(rise.tolist(), abs=1e-4)
         if method == "zero":
             assert float(rise.abs().max()) > 1e-3
-        lost = torch.stack([clean.right - score.right, score.loss - clean.loss], 1).double().numpy()
-        mean, low, high = bootstrap_mean(lost, seed=0, weight=clean.total.double().numpy())
+        lost = torch.stack([clean.right - score.right, score.loss - clean.loss], 1)
+        lost, weight = per_input(batch, lost, clean.total)
+        mean, low, high = bootstrap_mean(lost, seed=0, weight=weight)
         assert found.low[index] == pytest.approx(low[0], abs=1e-5)
         assert found.high[index] == pytest.approx(high[0], abs=1e-5)
         assert found.loss_low[index] == pytest.approx(low[1], abs=1e-4)
@@ -217,8 +219,9 @@ def test_targets_that_some_examples_do_not_have_are_scored_in_the_others(generat
         here = batch.present[:, target]
         right = int((logits.argmax(-1) == batch.labels)[here, target].sum())
         assert found.accuracy[target] == right / int(here.sum())
-        ends = proportion_interval(np.array(right), int(here.sum()))
-        assert (found.low[target], found.high[target]) == pytest.approx(tuple(map(float, ends)))
+        hits = (logits.argmax(-1) == batch.labels)[:, target] & here
+        _, low, high = pooled_interval(*per_input(batch, hits[:, None], here[:, None]))
+        assert (found.low[target], found.high[target]) == pytest.approx((float(low[0]), float(high[0])))
     loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), batch.labels, reduction="none")
     mean = [float(loss[batch.present[:, target], target].mean()) for target in range(5)]
     assert held_out(model, task, batch)[1] == pytest.approx(mean, rel=1e-5)

@@ -77,7 +77,6 @@ def test_one_pass_covers_all_depths_and_stops_at_the_greatest():
     assert (len(embeddings), len(layers)) == (2, 2 * 12)
     interp.extrapolate(model, TASK, n=600, depths=[2, 1])
     assert (len(embeddings), len(layers)) == (4, 2 * 12 + 2 * 2)
-    assert not model.training
 
 
 def test_the_loop_predicts_each_variable_from_its_known_depth(loop):
@@ -131,6 +130,7 @@ def made_up(accuracy, depths):
         chance=0.5,
         n=10,
         n_scored=np.full(targets, 10),
+        n_distinct=np.full(targets, 10),
         split="test",
         trained_depth=2,
     )
@@ -218,7 +218,8 @@ def test_text_table_chart_and_file_of_a_result(loop, tmp_path):
     assert lines[0] == "depth     #0    #1*    #2*"
     assert lines[2] == f"    3  1.000  1.000  {result.accuracy[1, 2]:.3f}  <- n_layers"
     assert lines[1].endswith(f"{result.accuracy[0, 2]:.3f}")
-    assert lines[-1].startswith("accuracy on 100 validation examples (95 % within 0.1")
+    words = f"accuracy on 100 validation examples ({max(result.n_distinct)} distinct, which intervals count)"
+    assert lines[-1].startswith(f"{words} (95 % within 0.1")
     assert lines[-1].endswith("chance 0.50; * not supervised")
     table = result.to_dataframe()
     assert list(table.columns) == ["depth", "target", "supervised", "accuracy", "low", "high", "n"]
@@ -259,17 +260,20 @@ def test_accuracy_is_that_of_the_examples_with_the_target():
     counts = batch.present.sum(0)
     assert found.n_scored.tolist() == counts.tolist()
     assert 300 == counts[1] > counts[2] > 0
+    different = [
+        {tuple(row) for row in batch.tokens[batch.present[:, target]].tolist()} for target in range(len(counts))
+    ]
+    assert found.n_distinct.tolist() == [len(one) for one in different]
     for index, depth in enumerate(found.depths):
         with torch.no_grad():
             answers = model.at_depth(depth)(batch.tokens, attention_mask=batch.attention_mask).argmax(-1)
         right = ((answers == batch.labels) & batch.present).sum(0)
         assert found.accuracy[index].tolist() == pytest.approx((right / counts).tolist())
-        intervals = [
-            stats.binomtest(int(r), int(n)).proportion_ci(0.95, method="exact")
-            for r, n in zip(right, counts, strict=True)
-        ]
-        assert found.low[index] == pytest.approx([one.low for one in intervals], abs=1e-8)
-        assert found.high[index] == pytest.approx([one.high for one in intervals], abs=1e-8)
+        share, n = (right / counts).double().numpy(), found.n_distinct
+        low = np.where(share > 0, stats.beta.ppf(0.025, share * n, (1 - share) * n + 1), 0.0)
+        high = np.where(share < 1, stats.beta.ppf(0.975, share * n + 1, (1 - share) * n), 1.0)
+        assert found.low[index] == pytest.approx(low, abs=1e-6)
+        assert found.high[index] == pytest.approx(high, abs=1e-6)
     assert found.to_dataframe().equals(junk.to_dataframe())
     assert found.to_dataframe()["n"].tolist() == counts.tolist() * len(found.depths)
     assert f"accuracy on {min(counts)} to 300 test examples" in str(found)

@@ -143,7 +143,7 @@ def test_every_verb_runs(learned, tmp_path):
         interp.show_attention(model, task, examples=2, patterns=patterns),
     ]
     shown = interp.show_attention(model, task)
-    assert shown.viewer == "circuitsvis"
+    assert shown.viewer == "canvas"
     page = interp.report(results, tmp_path / "page.html", title="text")
     assert page.stat().st_size > 10_000
     page, tested = interp.report_run(run, task, tmp_path / "run.html", results=results[:3], n_test=32)

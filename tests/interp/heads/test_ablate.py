@@ -9,6 +9,7 @@ import interp
 from hooks import Transformer
 from hooks.interventions.replacements import Zero
 from interp.core.randomness import derived_generator
+from interp.heads.ablate import _random_sets
 from interp.heads.methods import METHODS
 from interp.known_answers.lego.variants import loop
 from interp.tasks import Lego
@@ -146,3 +147,26 @@ def test_ablation_result_formats(trained, tiny, tmp_path):
 def test_errors(trained, tiny, as_a_user, settings, words):
     with pytest.raises(ValueError, match=words):
         interp.ablate_heads(trained.model, tiny, **settings)
+
+
+def test_the_drop_of_a_random_set_is_that_of_its_heads(trained, tiny):
+    """With three of four heads named, the fourth is the only random set."""
+    sets = {"a": [(0, 0)], "b": [(0, 1)], "c": [(1, 0)]}
+    result = interp.ablate_heads(trained.model, tiny, heads=sets, n=N, n_random=2)
+    lost, rise = lost_by_hand(trained, tiny, [(1, 1)])
+    np.testing.assert_allclose(result.random_drop, np.broadcast_to(lost.mean(0), (3, 2, 2)), atol=1e-12)
+    assert np.abs(lost.mean(0) - rise.mean(0)).max() > 0.01  # accuracy, not loss
+
+
+def test_random_sets_of_two_named_sets_are_drawn_apart(tiny):
+    model = Transformer(interp.config_for(tiny, n_layers=3, d_model=16, n_heads=4))
+    drawn = _random_sets(model, {"one": [(0, 0)], "two": [(1, 1)]}, 20, seed=0)
+    assert drawn[:20] != drawn[20:]
+    assert drawn == _random_sets(model, {"one": [(0, 0)], "two": [(1, 1)]}, 20, seed=0)
+    assert drawn[:20] != _random_sets(model, {"one": [(0, 0)], "two": [(1, 1)]}, 20, seed=1)[:20]
+
+
+def test_eight_sequences_are_enough(trained, tiny):
+    assert interp.ablate_heads(trained.model, tiny, heads={"a": [(0, 0)]}, n=8).n == 8
+    with pytest.raises(ValueError, match="n is 7; at least 8"):
+        interp.ablate_heads(trained.model, tiny, n=7)

@@ -5,18 +5,50 @@ import pytest
 import torch
 
 import interp
-from hooks import Transformer
-from interp.tasks import Lego
+from hooks import Transformer, make_model
 
 
-def test_auto_viewer_by_size(tiny):
+def test_the_viewers(tiny):
     small = Transformer(interp.config_for(tiny, n_layers=1, d_model=8, n_heads=2))
-    assert interp.show_attention(small, tiny).viewer == "circuitsvis"
-    assert interp.show_attention(small, tiny, examples=2).viewer == "canvas"
-    task = Lego(n_vars=12)
-    large = Transformer(interp.config_for(task, n_layers=4, d_model=16, n_heads=4))
-    assert interp.show_attention(large, task).viewer == "canvas"
-    assert interp.show_attention(large, task, heads=[(0, 1)]).viewer == "circuitsvis"
+    assert interp.show_attention(small, tiny).viewer == "canvas"
+    assert interp.show_attention(small, tiny, viewer="circuitsvis").viewer == "circuitsvis"
+
+
+def test_another_model_is_shown_beside(tiny):
+    first, second = (
+        make_model(interp.config_for(tiny, n_layers=2, d_model=8, n_heads=2), seed=seed) for seed in (0, 1)
+    )
+    second.train()
+    page = interp.show_attention(first, tiny, examples=2, other=second)
+    assert second.training  # as it was
+    alone = [interp.show_attention(model, tiny, examples=2) for model in (first, second)]
+    for row in range(2):
+        np.testing.assert_array_equal(page.examples[row].patterns, alone[0].examples[row].patterns)
+        np.testing.assert_array_equal(page.examples[row].other, alone[1].examples[row].patterns)
+    assert alone[0].examples[0].other is None
+
+
+def test_models_of_other_shapes_are_refused(tiny):
+    first, second = (Transformer(interp.config_for(tiny, n_layers=n, d_model=8, n_heads=2)) for n in (1, 2))
+    with pytest.raises(ValueError, match=r"other has 2 layers, 2 heads and a vocabulary of .*; model has 1, 2 and"):
+        interp.show_attention(first, tiny, other=second)
+    with pytest.raises(ValueError, match="circuitsvis shows one model, not two"):
+        interp.show_attention(first, tiny, other=first, viewer="circuitsvis")
+
+
+def test_a_chart_of_chosen_heads(tiny, tmp_path):
+    model = Transformer(interp.config_for(tiny, n_layers=2, d_model=8, n_heads=2))
+    page = interp.show_attention(model, tiny, examples=2)
+    for name in ("a.svg", "a.pdf"):
+        page.plot("1.0", "0.1", example=1).save(tmp_path / name)
+    svg = (tmp_path / "a.svg").read_text()
+    assert "head 1.0" in svg
+    assert "head 0.0" not in svg
+    assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
+    with pytest.raises(ValueError, match=r"head is '2\.0'; choose from 0\.0, 0\.1, 1\.0, 1\.1"):
+        page.plot("2.0")
+    with pytest.raises(ValueError, match="example is 2; this page has 2"):
+        page.plot(example=2)
 
 
 def test_the_page_has_the_patterns_of_the_model(tiny, as_a_user, monkeypatch):
@@ -39,7 +71,7 @@ def test_the_page_has_the_patterns_of_the_model(tiny, as_a_user, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"viewer": "plotly"}, "viewer is 'plotly'; choose one of auto, circuitsvis, canvas"),
+        ({"viewer": "plotly"}, "viewer is 'plotly'; choose one of canvas, circuitsvis"),
         ({"viewer": "circuitsvis", "examples": 2}, "circuitsvis shows one sequence, not 2"),
         ({"heads": [(0, 9)]}, r"heads is \[\(0, 9\)\]; this model has layers 0 to 0 with heads 0 to 1"),
         ({"heads": []}, r"heads is \[\]"),

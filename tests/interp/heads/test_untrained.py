@@ -13,7 +13,7 @@ from hooks import Transformer, make_model
 from interp.core.verbs import untrained_copy
 from interp.heads import untrained
 from interp.heads.classify import classify_heads
-from interp.heads.kinds import relations_of
+from interp.heads.kinds import PackedRelations, relations_of
 from interp.heads.measures import Rows
 from interp.heads.untrained import compare_with_untrained, highest_scores, monte_carlo_p, sequences_to_compare
 from interp.tasks import Dyck, Lego, Template
@@ -95,7 +95,7 @@ def test_later_models_have_the_weights_of_new_copies(task, family, init, monkeyp
         {name: value.clone() for name, value in model.state_dict().items()}) or np.zeros(1))  # fmt: skip
     monkeypatch.setattr(untrained, "_kept", type(untrained._kept)())
     batch = task.sample(2, generator=torch.Generator().manual_seed(0))
-    found = highest_scores(model, (), task, batch, torch.zeros(2, 1, 1, 1, dtype=torch.bool), seed=3)
+    found = highest_scores(model, (), task, batch, PackedRelations.of(task, batch, ["self"]), seed=3)
     for _ in zip(range(3), found, strict=False):
         pass
     for index, weights in enumerate(seen[:3]):

@@ -10,7 +10,7 @@ import interp
 from hooks import Transformer
 from interp.core.activations import class_means, residuals_at_targets
 from interp.core.randomness import derived_generator
-from interp.probing.interchange import Directions, _edits, class_directions, span_of_differences
+from interp.probing.interchange import Directions, DirectionSums, _edits, span_of_differences
 from interp.probing.ridge import RIDGE
 from interp.tasks import S3, Lego
 
@@ -166,11 +166,15 @@ def test_a_class_without_examples_adds_no_direction():
         assert torch.allclose(edits[placebo]().norm(dim=1), length, atol=1e-4)
 
 
-def test_directions_are_those_of_the_examples_with_the_target(generator):
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_directions_are_those_of_the_examples_with_the_target(blocks, generator):
     activations = torch.randn(2, 3, 60, 5, generator=generator)
     labels = torch.randint(3, (60, 3), generator=generator)
     present = torch.rand(60, 3, generator=generator) < torch.tensor([1.0, 0.5, 0.5])
-    found = class_directions(activations, labels, present, 4)
+    sums = DirectionSums(labels, present, 4)
+    for rows in (slice(0, 60),) if blocks == 1 else (slice(0, 23), slice(23, 60)):
+        sums.add(rows, activations[:, :, rows])
+    found = sums.directions()
     assert set(found) == {(layer, target) for layer in range(2) for target in range(3)}
     for (layer, target), cell in found.items():
         here = present[:, target]

@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 import interp
 from hooks import Transformer
 from interp.auditing import probes as auditing
+from interp.core import activations
 from interp.core.activations import residuals_at_targets, same_examples
 from interp.core.randomness import derived_generator
 from interp.probing import probe as probing
@@ -66,14 +67,19 @@ def test_n_is_that_of_each_target(found):
     assert found.n_scored[0] == 200 > found.n_scored[4]
     assert (found.n_train, found.n_test) == (300, 200)
     assert found.to_dataframe()["n"].tolist() == found.n_scored.tolist() * 3
-    right = np.rint(found.accuracy * found.n_scored).astype(int)
-    for (layer, target), hits in np.ndenumerate(right):
-        interval = stats.binomtest(int(hits), int(found.n_scored[target])).proportion_ci(0.95, method="exact")
-        assert (found.low[layer, target], found.high[layer, target]) == pytest.approx(interval, abs=1e-8)
+    rows = testing.tokens.numpy()
+    there = testing.present.numpy()[:, :5]
+    distinct = [len(np.unique(rows[exists], axis=0)) for exists in there.T]
+    assert found.n_distinct.tolist() == distinct
+    for (layer, target), share in np.ndenumerate(found.accuracy):
+        n = distinct[target]
+        low = stats.beta.ppf(0.025, share * n, n - share * n + 1) if share else 0.0
+        high = stats.beta.ppf(0.975, share * n + 1, n - share * n) if share < 1 else 1.0
+        assert (found.low[layer, target], found.high[layer, target]) == pytest.approx((low, high), abs=1e-8)
     least = found.n_scored.min()
-    assert f"{least} to 200 held-out examples per cell" in str(found)
+    assert f"{least} to 200 held-out examples" in str(found)
     assert str(found).endswith("; omitted: after 6 (fewer than 70 examples to fit on)")
-    assert f"n = {least} to 200 per cell" in str(found.plot().to_dict()["title"])
+    assert f"n = {least} to 200" in str(found.plot().to_dict()["title"])
 
 
 def test_accuracies_equal_scikit_learn_on_the_examples_with_the_target(model, found):
@@ -107,16 +113,16 @@ def test_only_the_planted_target_is_read(monkeypatch):
     """Noise at all targets, and where a word has no target; the count at one of them."""
     calls = []
 
-    def noise(model, batch):
+    def noise(model, batch, first=0):
         generator = torch.Generator().manual_seed(len(calls))
         calls.append(batch)
-        activations = torch.randn(2, 6, len(batch), 12, generator=generator)
-        activations[:, ~batch.present.T] += 100  # would spoil every fit
+        streams = torch.randn(2, 6, len(batch), 12, generator=generator)
+        streams[:, ~batch.present.T] += 100  # would spoil every fit
         if len(calls) <= 2:  # the third and fourth call are for the untrained model
-            activations[1, 3, torch.arange(len(batch)), batch.labels[:, 3] % 12] += 9.0
-        return activations
+            streams[1, 3, torch.arange(len(batch)), batch.labels[:, 3] % 12] += 9.0
+        return streams
 
-    monkeypatch.setattr(probing, "residuals_at_targets", noise)
+    monkeypatch.setattr(activations, "residuals_at_targets", noise)
     task = Junk(**WORDS)
     found = interp.probe(Counter(binary_codes(7), n_ctx=6), task, n_train=900, n_test=900)
     _, testing = batches(n_train=900, n_test=900)
@@ -133,24 +139,22 @@ def test_only_the_planted_target_is_read(monkeypatch):
 def test_controls_use_the_same_examples(model, monkeypatch):
     seen, original = [], probing.score_ridge
 
-    def score(inputs, labels, n_classes):
-        seen.append((inputs, labels))
-        return original(inputs, labels, n_classes)
+    def score(inputs, labels, present, n_classes):
+        seen.append((labels, present))
+        return original(inputs, labels, present, n_classes)
 
     monkeypatch.setattr(probing, "score_ridge", score)
     found = interp.probe(model, TASK, **SIZES)
-    per_set = len(seen) // 4
-    true, shuffled, control, untrained = (seen[index * per_set : (index + 1) * per_set] for index in range(4))
-    sizes = [tuple(part.shape[2] for part in inputs) for inputs, _ in true]
-    assert sorted(size for size in sizes for _ in range(2 if size == (300, 200) else 1)) == sorted(
-        zip(found.n_fitted.tolist(), found.n_scored.tolist(), strict=True)
-    )
-    for kind in (shuffled, control, untrained):
-        assert [tuple(part.shape[2] for part in inputs) for inputs, _ in kind] == sizes
-    for (_, right), (_, mixed) in zip(true, shuffled, strict=True):
-        for side in range(2):  # the same labels in other orders
-            assert torch.equal(mixed[side].sort(-1).values, right[side].sort(-1).values.expand_as(mixed[side]))
-            assert not torch.equal(mixed[side], right[side].expand_as(mixed[side])) or right[side].unique().numel() < 2
+    ((true, shuffled, control), present), ((untrained,), again) = seen
+    for side, n in enumerate((found.n_fitted, found.n_scored)):
+        assert torch.equal(present[side], again[side])
+        assert present[side].sum(0).tolist() == n.tolist()
+        assert torch.equal(true[side], untrained[side])
+        assert control[side].shape == shuffled[side].shape
+        for right, mixed, here in zip(true[side], shuffled[side], present[side].T, strict=True):
+            right, mixed = right[:, here].long(), mixed[:, here].long()  # the same labels in other orders
+            assert torch.equal(mixed.sort(-1).values, right.sort(-1).values.expand_as(mixed))
+            assert not torch.equal(mixed, right.expand_as(mixed)) or right.unique().numel() < 2
 
 
 def test_pairs_are_examples_with_the_target():

@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 import interp
 from hooks import Transformer
 from interp import probe
+from interp.core import activations
 from interp.core.activations import residuals_at_targets
 from interp.core.randomness import derived_generator
 from interp.probing import ProbeResult
@@ -46,17 +47,17 @@ def noise(monkeypatch):
         turn = torch.eye(WIDTH)
         calls = 0
 
-        def __call__(self, model, batch):
+        def __call__(self, model, batch, first=0):
             generator = torch.Generator().manual_seed(self.calls)
             self.calls += 1
             n_targets = batch.labels.shape[1]
-            activations = torch.randn(LAYERS, n_targets, len(batch), WIDTH, generator=generator)
+            made = torch.randn(LAYERS, n_targets, len(batch), WIDTH, generator=generator)
             if self.calls % 4 in (1, 2):  # two batches of the model, then the same two of the untrained model
-                self.plant(activations, batch)
-            return activations @ self.turn
+                self.plant(made, batch)
+            return made @ self.turn
 
     made = Noise()
-    monkeypatch.setattr(probing, "residuals_at_targets", made)
+    monkeypatch.setattr(activations, "residuals_at_targets", made)
     return made
 
 
@@ -138,10 +139,11 @@ def test_accuracies_equal_scikit_learn(trained, tiny):
                 theirs.fit(x_fit[layer, target], y_fit[:, target])
                 score = theirs.score(x_test[layer, target], y_test[:, target])
                 assert ours.accuracy[layer, target] == pytest.approx(score, abs=1.5 / n_test)
-                right = round(float(ours.accuracy[layer, target]) * n_test)
-                interval = stats.binomtest(right, n_test).proportion_ci(0.95, method="exact")
-                assert ours.low[layer, target] == pytest.approx(interval.low, abs=1e-8)
-                assert ours.high[layer, target] == pytest.approx(interval.high, abs=1e-8)
+                share, n = float(ours.accuracy[layer, target]), len(set(map(tuple, testing.tokens.tolist())))
+                low = stats.beta.ppf(0.025, share * n, (1 - share) * n + 1) if share > 0 else 0.0
+                high = stats.beta.ppf(0.975, share * n + 1, (1 - share) * n) if share < 1 else 1.0
+                assert ours.low[layer, target] == pytest.approx(low, abs=1e-8)
+                assert ours.high[layer, target] == pytest.approx(high, abs=1e-8)
 
 
 def test_probes_are_fitted_on_validation_and_scored_on_test_examples(monkeypatch):
@@ -182,9 +184,9 @@ def control_of(monkeypatch):
     """What `probe` fits and scores: labels (true, shuffled, control, untrained) in the order of the calls."""
     seen, original = [], probing.score_ridge
 
-    def score(inputs, labels, n_classes):
-        seen.append(labels)
-        return original(inputs, labels, n_classes)
+    def score(inputs, labels, present, n_classes):
+        seen.extend(labels)
+        return original(inputs, labels, present, n_classes)
 
     monkeypatch.setattr(probing, "score_ridge", score)
     return seen
@@ -226,13 +228,13 @@ def test_control_labels_are_one_random_class_per_input_type(monkeypatch):
 def test_the_control_task_can_be_memorised_where_the_clause_is_read(monkeypatch):
     """Activations that spell out the clause: the control scores high, so selectivity is what it should be."""
 
-    def clause(model, batch):
+    def clause(model, batch, first=0):
         onehot = torch.nn.functional.one_hot(task.control_types(batch), 6 * 2 * 7).float()
         return onehot.permute(1, 0, 2)[None].repeat(2, 1, 1, 1)
 
     # so few letters that every clause of the test batch was seen in the fitting batch
     task = Lego(n_vars=3, alphabet="abcdef", sentence_format="compact")
-    monkeypatch.setattr(probing, "residuals_at_targets", clause)
+    monkeypatch.setattr(activations, "residuals_at_targets", clause)
     result = probe(plain_model(task), task, n_train=2000, n_test=1000)
     assert result.control.min() > 0.99
     assert result.shuffled.max() < chance_band(1000)[1]
@@ -350,6 +352,7 @@ def result():
         n_test=20,
         n_fitted=np.array([40, 30, 25]),
         n_scored=np.array([20, 20, 15]),
+        n_distinct=np.array([20, 20, 15]),
         omitted={"#3": "a single class"},
         n_controls=3,
         causal={
@@ -397,7 +400,7 @@ def test_another_kind_of_result_is_refused(result, tmp_path, tiny, trained):
     whole = path.read_text()
     for content in (whole[: len(whole) // 2], "", "[1, 2]", '{"values": {}}'):
         path.write_text(content)
-        with pytest.raises(ValueError, match=r"is not a saved result .*Is it truncated"):
+        with pytest.raises(ValueError, match=r"result\.json is not (readable JSON .*it should be )?a saved result"):
             ProbeResult.load(path)
     changed = json.loads(whole)
     del changed["values"]["control"]

@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.linear_model import Ridge, RidgeClassifier
 
-from interp.probing.ridge import RIDGE, factorise, fit
+from interp.probing.ridge import RIDGE, fit
 
 CELLS, SAMPLES, WIDTH, CLASSES, DRAWS = 3, 300, 12, 4, 2
 
@@ -27,7 +27,7 @@ def penalty(inputs):
 
 def test_weights_and_biases_equal_scikit_learn(data):
     inputs, labels = data
-    ours = fit(factorise(inputs), labels, CLASSES)
+    ours = fit(inputs, labels, CLASSES)
     for cell in range(CELLS):
         for draw in range(DRAWS):
             onehot = np.eye(CLASSES)[labels[cell, draw]]
@@ -41,7 +41,7 @@ def test_ridge_accuracies_equal_scikit_learn(data, generator):
     inputs, labels = data
     fresh = torch.roll(inputs, 1, dims=1) + 0.5 * torch.randn(inputs.shape, generator=generator)
     fresh_labels = torch.roll(labels, 1, dims=2)
-    ours = fit(factorise(inputs), labels, CLASSES).accuracy(fresh, fresh_labels)
+    ours = fit(inputs, labels, CLASSES).accuracy(fresh, fresh_labels)
     assert ours.shape == (CELLS, DRAWS)
     for cell in range(CELLS):
         for draw in range(DRAWS):
@@ -56,27 +56,27 @@ def test_ridge_accuracies_equal_scikit_learn(data, generator):
 
 def test_relabellings_share_a_factorisation(data):
     inputs, labels = data
-    together = fit(factorise(inputs), labels, CLASSES)
+    together = fit(inputs, labels, CLASSES)
     for draw in range(DRAWS):
-        alone = fit(factorise(inputs), labels[:, draw : draw + 1], CLASSES)
+        alone = fit(inputs, labels[:, draw : draw + 1], CLASSES)
         assert torch.allclose(together.weight[:, draw], alone.weight[:, 0], atol=1e-6)
         assert torch.allclose(together.bias[:, draw], alone.bias[:, 0], atol=1e-5)
 
 
 def test_a_larger_penalty_makes_smaller_weights(data):
     inputs, labels = data
-    norms = [fit(factorise(inputs, ridge=ridge), labels, CLASSES).weight.norm() for ridge in (1e-4, 1.0, 1e3)]
+    norms = [fit(inputs, labels, CLASSES, ridge=ridge).weight.norm() for ridge in (1e-4, 1.0, 1e3)]
     assert norms[0] > norms[1] > norms[2]
 
 
 def test_invariance_to_the_scale_of_inputs(data):
     inputs, labels = data
-    one = fit(factorise(inputs), labels, CLASSES).accuracy(inputs, labels)
-    other = fit(factorise(1000 * inputs), labels, CLASSES).accuracy(1000 * inputs, labels)
+    one = fit(inputs, labels, CLASSES).accuracy(inputs, labels)
+    other = fit(1000 * inputs, labels, CLASSES).accuracy(1000 * inputs, labels)
     assert torch.allclose(one, other, atol=1.5 / SAMPLES)
 
 
 def test_constant_inputs_predict_the_most_frequent_class():
     labels = torch.tensor([[[0] * 10 + [1] * 20]])
-    accuracy = fit(factorise(torch.ones(1, 30, 5)), labels, 2).accuracy(torch.ones(1, 30, 5), labels)
+    accuracy = fit(torch.ones(1, 30, 5), labels, 2).accuracy(torch.ones(1, 30, 5), labels)
     assert float(accuracy) == pytest.approx(2 / 3)

@@ -214,3 +214,11 @@ def test_a_hub_without_a_network(monkeypatch):
     monkeypatch.setattr("datasets.load_dataset", unknown)
     with pytest.raises(ValueError, match="the data set 'some/stories' cannot be read: no such thing"):
         Corpus.from_hub("some/stories")
+
+
+@pytest.mark.parametrize("text", ["a\ud800b", "\udfff" * 1000])
+def test_lone_surrogates_are_refused(text):
+    found = r"documents\['002.py'\] has a lone surrogate \(.*at character [01]\), which is no text. Decode"
+    with pytest.raises(ValueError, match=found) as raised:
+        Corpus(documents={**documents(5), "002.py": text})
+    assert len(str(raised.value)) < 200

@@ -37,7 +37,10 @@ def test_configs_for_templates():
     assert (copying.block, copying.d_mlp, copying.embedding_std) == ("bare", 0, 0.25)
     flat = interp.config_for(STRINGS, "fully_connected", width=5, inputs="one_hot_and_equality")
     assert (flat.d_vocab, flat.d_vocab_out, flat.n_ctx, flat.width) == (17, 1, 4, 5)
-    with pytest.raises(ValueError, match=r"family is 'mlp'; choose one of .*template_copy, fully_connected"):
+    for family in ("rnn", "lstm"):
+        cfg = interp.config_for(STRINGS, family, width=5)
+        assert (cfg.cell, cfg.d_vocab, cfg.d_vocab_out, cfg.n_ctx, cfg.width) == (family, 17, 1, 4, 5)
+    with pytest.raises(ValueError, match=r"family is 'mlp'; choose one of .*fully_connected, rnn, lstm"):
         interp.config_for(STRINGS, "mlp")
     with pytest.raises(ValueError, match="tied_embedding reads out with the embedding of 17 learned tokens"):
         interp.config_for(STRINGS, "template_copy")

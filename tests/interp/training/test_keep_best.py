@@ -12,14 +12,15 @@ from torch.nn.utils import clip_grad_norm_
 
 import interp
 from hooks import make_model
-from hooks.checkpoint import load_checkpoint, read_tensors
+from hooks.model.checkpoint import load_checkpoint, read_tensors
 from interp import TrainSettings
 from interp.core.randomness import derived_generator
 from interp.reporting.sections import _task_line
 from interp.tasks import Template
 from interp.tasks.base import logits_at_targets
 from interp.training import TrainingRun
-from interp.training.run import RunFolder, best_record
+from interp.training.folder import RunFolder
+from interp.training.run import best_record
 
 TASK = Template(train=6, validation=5, test=5)
 SETTINGS = TrainSettings(
@@ -226,10 +227,11 @@ def test_a_report_lists_the_templates(run):
     ("task", "family", "sizes"),
     [
         (TASK, "fully_connected", {"width": 8, "inputs": "one_hot_and_equality"}),
+        (TASK, "lstm", {"width": 8}),
         (Template(templates="copy", train=6), "template_copy", {"d_model": 8, "n_heads": 2, "d_head": 4}),
         (Template(templates="symbolic_programs", form="next_token", train=6), "template", SIZES),
     ],
-    ids=["numbers", "a symbol", "every token"],
+    ids=["numbers", "a recurrent network", "a symbol", "every token"],
 )
 def test_models_of_every_family_train_and_resume(task, family, sizes, tmp_path):
     settings = dataclasses.replace(SETTINGS, steps=6)
@@ -243,9 +245,9 @@ def test_models_of_every_family_train_and_resume(task, family, sizes, tmp_path):
     assert same_weights(TrainingRun.load(tmp_path).model, whole.model)
 
 
-@pytest.fixture(scope="module")
-def flat():
-    return make_model(interp.config_for(TASK, "fully_connected", width=8))
+@pytest.fixture(scope="module", params=["fully_connected", "rnn", "lstm"])
+def flat(request):
+    return make_model(interp.config_for(TASK, request.param, width=8))
 
 
 @pytest.mark.parametrize("association", ["mimic", "query_key"])
@@ -258,7 +260,7 @@ def test_association_is_refused_without_attention(flat, association):
 @pytest.mark.parametrize("verb", ["ablate_heads", "classify_heads", "probe", "show_attention"])
 @pytest.mark.usefixtures("as_a_user")
 def test_verbs_refuse_a_model_without_attention(flat, verb):
-    words = "this model is a fully connected network: it has no attention heads and no residual stream to read. Train a"
+    words = f"this model is a {flat.cfg.kind}: it has no attention heads and no residual stream to read. Train a"
     with pytest.raises(ValueError, match=words):
         getattr(interp, verb)(flat, TASK)
 

@@ -8,7 +8,7 @@ import torch
 import interp
 from hooks import Transformer
 from interp import TrainSettings
-from interp.tasks import Lego
+from interp.tasks import Dyck, Lego
 from interp.training import Mimicking
 from interp.training.objectives import copy_query_to_key, mimic_batch, mimic_loss, mimic_targets
 
@@ -164,3 +164,13 @@ def test_random_tokens_keep_only_the_shape(tiny, generator):
     assert torch.isin(batch.tokens[:, 1], operations).float().mean() < 0.5
     examples = mimic_batch(tiny, Mimicking(batch_size=64), generator)
     assert torch.isin(examples.tokens[:, 1], operations).all()
+
+
+def test_a_task_without_the_relation_is_refused():
+    task = Dyck()
+    model = Transformer(interp.config_for(task, n_layers=1, d_model=16, n_heads=2))
+    text = r"association is 'mimic', which needs the relation same_token; this Dyck.* has .*Use 'none' or 'query_key'"
+    with pytest.raises(ValueError, match=text):
+        interp.train(model, task, TrainSettings(steps=1, association="mimic"))
+    run = interp.train(model, task, TrainSettings(steps=1, association="query_key", n_eval=8))
+    assert run.history[-1]["steps_done"] == 1

@@ -377,7 +377,7 @@ def test_sources_that_are_refused(tmp_path, as_a_user, text_run):
     bare = ours()
     bare.tokenizer = None
     for source, match in [
-        (make_model(nets), "the source is a fully connected network, which has no embedding rows; give a transformer"),
+        (make_model(nets), "the source is a fully connected network, which has no weights of a transformer; give"),
         (make_model(frozen), "frozen vectors of bracket and depth instead of an embedding; give one with a learned"),
         (ours(n_ctx=16), "the source has 16 positions; the task has sequences of 17. Give a source with more"),
         (broadcast, "a head hard-coded to broadcast from one token, whose id is another token in the task"),

@@ -2,13 +2,14 @@ import dataclasses
 import json
 
 import pytest
-from short_runs import SHORT, interrupted, new_model, same_weights
+from short_runs import SHORT, Stopped, interrupted, new_model, same_weights, stop_at
 
 import interp
 from hooks import save_checkpoint
 from interp import TrainSettings
 from interp.tasks import Lego
 from interp.training import TrainingRun
+from interp.training.folder import RunFolder
 
 
 def spied(monkeypatch, owner, name):
@@ -130,3 +131,35 @@ def test_text_table_and_chart_of_a_run(trained):
     assert trained.final_accuracy == table["accuracy"].tolist()[-2:]
     assert "0.5" in json.dumps(trained.plot().to_dict())  # chance
     assert "<svg" in trained._repr_html_()
+
+
+def test_a_run_stopped_before_its_first_state_records_no_step_twice(tiny, tmp_path):
+    settings = TrainSettings(steps=3, batch_size=4, eval_every=1, n_eval=8, checkpoint_every=100)
+    given = {"n_layers": 1, "d_model": 8}
+    with pytest.raises(Stopped):
+        interp.train(new_model(tiny, **given), tiny, settings, folder=tmp_path, on_record=stop_at(2))
+    assert [record["steps_done"] for record in RunFolder(tmp_path).read_metrics()] == [1, 2]
+    assert not RunFolder(tmp_path).state_path.exists()
+    interp.train(new_model(tiny, **given), tiny, settings, folder=tmp_path)
+    assert [record["steps_done"] for record in RunFolder(tmp_path).read_metrics()] == [1, 2, 3]
+
+
+def test_the_number_of_threads_is_noted_only_where_a_run_resumes(tmp_path):
+    given = {"seed": 7, "task": {}, "config": {}, "settings": {}, "initial_weights": "", "threads": 1}
+    files = RunFolder(tmp_path)
+    with files.writing():
+        files.open(given)
+        assert files.open({**given, "threads": 2})["resumed_with_threads"] == [2]
+        files.model_path.write_text("finished")
+        files.open({**given, "threads": 3})
+    assert files.read_manifest()["resumed_with_threads"] == [2]
+
+
+def test_clearing_removes_every_file_of_a_run(tmp_path):
+    files = RunFolder(tmp_path)
+    names = ("manifest.json", "metrics.jsonl", "state.safetensors", "best.safetensors", "model.safetensors")
+    for name in (*names, "notes.txt"):
+        (tmp_path / name).write_text("")
+    with files.writing():
+        files.clear()
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

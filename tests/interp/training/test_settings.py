@@ -55,8 +55,8 @@ def test_settings_survive_json(settings):
         ({"current_share": -0.1}, r"current_share is -0\.1; it is a share"),
         ({"association": "copy"}, "association is 'copy'; choose one of none, mimic, query_key"),
         ({"n_train": 5, "curriculum": ((2, 3),)}, "n_train and curriculum exclude each other"),
-        ({"n_train": 0}, "n_train is 0; give at least 1, or leave it out"),
-        ({"batch_size": 0}, "batch_size is 0; give at least 1"),
+        ({"n_train": 0}, "n_train is 0; it must be at least 1"),
+        ({"batch_size": 0}, "batch_size is 0; it must be at least 1"),
     ],
 )
 def test_settings_out_of_range_are_refused(change, words, as_a_user):

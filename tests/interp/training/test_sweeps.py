@@ -1,9 +1,8 @@
 import pytest
 from short_runs import new_model, same_weights
 
-import interp
-import interp.training.sweeps
 from interp import TrainSettings
+from interp.core.processes import in_processes
 from interp.tasks import Lego
 from interp.training import TrainingRun
 from interp.training.sweeps import TrainJob, train_to_disk
@@ -12,10 +11,12 @@ from interp.training.train import Diverged
 
 def test_jobs_on_a_gpu_run_in_one_process(pretended, tmp_path, monkeypatch):
     requested, task = [], Lego(n_vars=3)
-    parallel = interp.training.sweeps.Parallel
-    monkeypatch.setattr(
-        "interp.training.sweeps.Parallel", lambda **options: requested.append(options["n_jobs"]) or parallel(n_jobs=1)
-    )
+
+    def here(calls, *, n_jobs):
+        requested.append(n_jobs)
+        return in_processes(calls, n_jobs=1)
+
+    monkeypatch.setattr("interp.training.sweeps.in_processes", here)
 
     def jobs(folder, *places):
         config = new_model(task).cfg

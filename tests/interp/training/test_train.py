@@ -10,7 +10,7 @@ from texts import corpus
 
 import interp
 from hooks import HeadPattern, Transformer
-from hooks.checkpoint import read_tensors
+from hooks.model.checkpoint import read_tensors
 from interp import TrainSettings
 from interp.tasks import Dyck, Lego, Template, Text
 
@@ -246,3 +246,15 @@ def test_a_loss_that_is_not_finite_stops_the_run(tiny):
         model.unembed.weight[0, 0] = float("nan")
     with pytest.raises(ValueError, match="the loss is nan at step 0; lower learning_rate or clip_norm"):
         interp.train(model, tiny, dataclasses.replace(SHORT, association="none"))
+
+
+def test_the_stage_of_a_record_is_that_of_its_last_step():
+    task = Lego(n_vars=3, sentence_format="compact")
+    settings = TrainSettings(curriculum=((2, 2), (3, 2)), batch_size=8, eval_every=1, n_eval=10)
+    run = interp.train(new_model(task, n_layers=1, d_model=8), task, settings)
+    assert [(record["steps_done"], record["stage"]) for record in run.history] == [(1, 2), (2, 2), (3, 3), (4, 3)]
+
+
+def test_the_shortest_length_has_no_shorter_one():
+    task = Lego(n_vars=4, sentence_format="compact")
+    assert [list(task.shorter_lengths(length)) for length in (2, 3, 4)] == [[], [2], [2, 3]]

@@ -16,7 +16,7 @@ from short_runs import Stopped, same_weights, stop_at, without_seconds
 import interp
 import interp.training.sweeps
 from hooks import make_model
-from hooks.checkpoint import read_tensors
+from hooks.model.checkpoint import read_tensors
 from interp import TrainSettings
 from interp.core.devices import device_of
 from interp.evaluation.evaluate import score_batch

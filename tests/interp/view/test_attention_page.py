@@ -1,15 +1,21 @@
 """Attention pages: self-contained, escaped, and accurate."""
 
+import base64
 import json
 import re
 import shutil
 import subprocess
+import zlib
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from browser import faults
 
-from interp.view.attention import Example, canvas_page, circuitsvis_page
+from interp.view.attention import Example, canvas_page, circuitsvis_page, thinned
+from interp.view.frame import Identity
 
+IDENTITY = Identity(task="brackets <2>", seed="7")
 NASTY = ("</script><script>boom()</script>", "<b>", '"', "a", "'", "<!--")
 PROBE = """<script>
 window.addEventListener("error", (event) => document.body.dataset.error = event.message);
@@ -19,7 +25,7 @@ async function when(test) { while (!test()) await new Promise((go) => setTimeout
   const found = {}, map = document.querySelectorAll("figure canvas")[HEAD], box = map.getBoundingClientRect();
   const n = N, at = (i) => (i + 0.5) / n;
   const point = { clientX: box.left + at(KEY) * box.width, clientY: box.top + at(QUERY) * box.height, bubbles: true };
-  map.dispatchEvent(new PointerEvent("mousemove", point));  // a MouseEvent would round to whole pixels
+  map.dispatchEvent(new PointerEvent("pointermove", point));  // a MouseEvent would round to whole pixels
   found.tip = document.getElementById("tip").textContent;
   const pixels = () => map.toDataURL();
   const before = pixels(), choice = document.getElementById("relation");
@@ -29,8 +35,9 @@ async function when(test) { while (!test()) await new Promise((go) => setTimeout
   await when(() => document.body.dataset.drawn);
   found.outlined = pixels() !== before;
   map.parentElement.click();
-  found.large = !document.getElementById("large").hidden && document.getElementById("big").width > n;
-  found.figures = document.querySelectorAll("figure").length;
+  found.chosen = document.getElementById("name").textContent;
+  found.large = document.querySelector("#panel canvas").width > n;
+  found.figures = document.querySelectorAll("#grid figure").length;
   const result = document.createElement("pre");
   result.id = "found";
   result.textContent = JSON.stringify(found);
@@ -81,10 +88,156 @@ def test_weights_in_a_browser(tmp_path, heads, n):
     assert found["figures"] == heads
     assert found["outlined"]
     assert found["large"]
+    assert found["chosen"] == f"head {head}"
     text, weight = found["tip"].rsplit(": ", 1)
     assert text == f'{head}: query {query} "{tokens[query]}" -> key {key} "{tokens[key]}"'
     assert float(weight) == pytest.approx(one.patterns[head, query, key], abs=0.005)
     assert "data-error" not in dom
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("heads", [4, 80])
+def test_nothing_is_wrong_with_the_canvas_page(browser, tmp_path, heads):
+    path = page_of(heads)[1].save(tmp_path / "page.html")
+    assert faults(browser, path, ready="document.body.dataset.drawn") == []
+
+
+@pytest.mark.browser
+def test_nothing_of_ours_is_wrong_with_a_circuitsvis_page(browser, tmp_path):
+    names = [f"{head}.0" for head in range(4)]
+    path = circuitsvis_page(page_of()[0], heads=names, causal=False, title="t", identity=IDENTITY).save(
+        tmp_path / "a.html"
+    )
+    assert faults(browser, path, ready="document.body.innerText.includes('Head Selector')", without=[".viewer"]) == []
+
+
+@pytest.mark.browser
+def test_heads_are_chosen_with_the_keyboard(browser, tmp_path):
+    page = browser.open(page_of()[1].save(tmp_path / "page.html"))
+    page.until("document.body.dataset.drawn")
+    page.run("document.querySelectorAll('#grid figure')[2].focus()")
+    chosen = "[...document.querySelectorAll('#grid figure')].map((one) => one.getAttribute('aria-pressed'))"
+    assert page.run(chosen) == ["true", "false", "false", "false"]
+    for key, at in (("Enter", 2), ("ArrowRight", 3), ("ArrowLeft", 2)):
+        page.press(key)
+        assert page.run(chosen) == ["true" if head == at else "false" for head in range(4)]
+    assert page.run("document.getElementById('name').textContent") == "head 2"
+    assert page.run("document.querySelectorAll('#grid figure')[2].getAttribute('aria-label')") == "head 2"
+    page.close()
+
+
+def two_models():
+    one, _ = page_of(2)
+    pair = Example(tokens=one.tokens, patterns=one.patterns, relations=one.relations, other=patterns(2, 6, seed=1))
+    return pair, canvas_page([pair], heads=["0.0", "0.1"], labels=["", "keeps"], columns=2, title="two")
+
+
+@pytest.mark.browser
+def test_two_models_and_their_difference(browser, tmp_path):
+    pair, page = two_models()
+    path = page.save(tmp_path / "page.html")
+    assert faults(browser, path, ready="document.body.dataset.drawn") == []
+    page = browser.open(path)
+    page.until("document.body.dataset.drawn")
+    names = page.run("[...document.querySelectorAll('#panel figcaption')].map((one) => one.textContent)")
+    assert names == ["model", "other model", "other model − model"]
+    page.run("document.querySelectorAll('#panel .maps .scroll')[2].focus()")
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight"):
+        page.press(key)
+    first, *numbers = page.run("document.getElementById('tip').textContent").split("\n")
+    assert first == f'0.0: query 1 "{NASTY[1]}" -> key 2 "{NASTY[2]}"'
+    wanted = pair.patterns[0, 1, 2], pair.other[0, 1, 2]
+    assert [float(text.split(": ")[1]) for text in numbers] == pytest.approx(
+        [*wanted, wanted[1] - wanted[0]], abs=0.008
+    )
+    page.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("n", [6, 210])
+def test_the_saved_picture_shows_the_weights(browser, tmp_path, n):
+    _, page = page_of(2, NASTY if n == 6 else [f"w{i}" for i in range(n)])
+    page = browser.open(page.save(tmp_path / "page.html"))
+    page.until("document.body.dataset.drawn")
+    page.run("document.querySelectorAll('#grid figure')[1].click()")
+    svg = ElementTree.fromstring(page.run("svg()"))
+    kinds = [one.tag.split("}")[1] for one in svg.iter()]
+    texts = [one.text for one in svg.iter() if one.tag.endswith("text")]
+    assert texts[0] == "head 1"
+    assert kinds.count("image") == (0 if n == 6 else 1)  # beyond 40,000 weights
+    if n == 6:
+        assert set(texts[1:]) == {f"{word[:9]}…" if len(word) > 10 else word for word in NASTY}
+        colours = [one.get("fill") for one in svg.iter() if (one.get("fill") or "").startswith("rgb")]
+        assert len(colours) == 36
+        byte = np.rint(255 * np.sqrt(patterns(2, 6)[1, 0, 0])) / 255
+        assert colours[0] == "rgb({:.0f},{:.0f},{:.0f})".format(*(255 + (end - 255) * byte for end in (11, 110, 138)))
+    page.close()
+
+
+def test_blocks_of_tokens_show_their_largest_weight(monkeypatch):
+    maps = np.arange(50.0).reshape(2, 5, 5)
+    np.testing.assert_array_equal(thinned(maps, 2)[0], [[6, 8, 9], [16, 18, 19], [21, 23, 24]])
+    assert thinned(maps, 1) is maps
+    monkeypatch.setattr("interp.view.attention.CELLS", 2 * 3 * 3)
+    tokens = ["a", "b", "c", "d", "e"]
+    one = Example(tokens=tuple(tokens), patterns=patterns(2, 5), relations={"diagonal": np.eye(5, dtype=bool)})
+    html = canvas_page([one], heads=["0", "1"], labels=["", ""], columns=2, title="t").html
+    meta = json.loads(re.search(r'id="meta">(.*?)</script>', html).group(1))["examples"][0]
+    assert (meta["block"], meta["side"]) == (2, 3)
+    packed = zlib.decompress(base64.b64decode(meta["patterns"][0]))
+    assert list(packed) == np.rint(255 * np.sqrt(thinned(one.patterns, 2))).ravel().tolist()
+
+
+@pytest.mark.browser
+def test_a_thinned_page_says_so(browser, tmp_path, monkeypatch):
+    monkeypatch.setattr("interp.view.attention.CELLS", 4 * 3 * 3)
+    one, page = page_of(4, ["a", "b", "c", "d", "e"])
+    page = browser.open(page.save(tmp_path / "page.html"))
+    page.until("document.body.dataset.drawn")
+    assert "One cell is 2 by 2 tokens" in page.run("document.getElementById('legend').textContent")
+    page.run("document.querySelector('#panel .maps .scroll').focus()")
+    page.press("ArrowDown")
+    text, weight = page.run("document.getElementById('tip').textContent").rsplit(": at most ", 1)
+    assert text == '0: query 2 to 3 "c … d" -> key 0 to 1 "a … b"'
+    assert float(weight) == pytest.approx(one.patterns[0, 2:4, :2].max(), abs=0.005)
+    page.close()
+
+
+def test_patterns_of_another_model_must_fit():
+    pair, _ = two_models()
+    alone, _ = page_of(2)
+    names = {"heads": ["0", "1"], "labels": ["", ""], "columns": 2, "title": "t"}
+    with pytest.raises(ValueError, match="give all or none"):
+        canvas_page([pair, alone], **names)
+    mine = np.zeros((2, 5, 5))
+    with pytest.raises(ValueError, match=r"patterns is \(2, 5, 5\) for 2 heads"):
+        canvas_page([Example(tokens=pair.tokens, patterns=mine, other=mine)], **names)
+
+
+@pytest.mark.browser
+def test_an_embedded_page_has_no_heading_of_its_own(browser, tmp_path):
+    html = page_of()[1]._repr_html_()
+    path = tmp_path / "outer.html"
+    path.write_text(
+        f'<!doctype html><html lang="en"><title>t</title><meta charset="utf-8"><body><main>{html}</main></body></html>'
+    )
+    page = browser.open(path)
+    page.until("document.querySelector('iframe').contentDocument.body.dataset.drawn")
+    assert page.run("document.querySelector('iframe').contentDocument.querySelector('h1').offsetParent === null")
+    assert page.run("document.querySelector('iframe').contentDocument.querySelectorAll('#grid figure').length") == 4
+    page.close()
+
+
+def test_the_heading_says_what_the_page_is_about():
+    one, _ = page_of()
+    names = list("0123")
+    for page in (
+        canvas_page([one], heads=names, labels=[""] * 4, columns=4, title="t", identity=IDENTITY),
+        circuitsvis_page(one, heads=names, causal=False, title="t", identity=IDENTITY),
+    ):
+        assert "<dt>task</dt><dd>brackets &lt;2&gt;</dd>" in page.html
+        assert "<dt>seed</dt><dd>7</dd>" in page.html
+        assert "<dt>model</dt>" not in page.html  # not known
 
 
 @pytest.mark.browser
@@ -116,7 +269,7 @@ def test_notebook_iframe():
     html = page_of()[1]._repr_html_()
     assert html.startswith("<iframe srcdoc=")
     assert "<script" not in html
-    assert html.count('"') == 4  # two attributes: nothing inside closes one early
+    assert html.count('"') == 6  # three attributes: nothing inside closes one early
 
 
 def test_mismatched_names_are_refused():

@@ -186,3 +186,11 @@ def test_invalid_strings_are_refused(kernel):
             verb(good, good[:, :2])
         with pytest.raises(ValueError, match=r"y has .*least -1"):
             verb(good, good - 1)
+
+
+def test_a_large_beta_chooses_one_position():
+    """With beta = 10^6 each draw has all weight on one position: K_attn of a string with itself is 1 + gamma^2."""
+    x = some_strings(5, 4, 3)
+    found = TransformerKernel(beta=1e6, gamma=0.5, n_draws=64).attention(x)
+    np.testing.assert_allclose(found.diagonal(), 1.25, rtol=0, atol=1e-3)
+    assert np.isfinite(found).all()

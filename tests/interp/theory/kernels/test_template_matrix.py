@@ -137,3 +137,12 @@ def test_result_prints_tabulates_plots_and_saves(tmp_path):
     assert "no random draws" in str(template_matrix(THREE, MLPKernel()))
     for one in (matrix, template_matrix(Template(templates="majority"), MLPKernel(), copies=2)):
         assert "<svg" in one._repr_html_()
+
+
+@pytest.mark.parametrize(("smallest", "verdict"), [(1e-14, "singular"), (1e-10, "nonsingular"), (-1e-3, "singular")])
+def test_eigenvalues_that_are_rounding_errors_are_zero(monkeypatch, smallest, verdict):
+    """The smallest eigenvalue of an exact kernel counts above 1e-12 of the largest, here 2."""
+    values = np.array([2 * smallest, 2.0])
+    monkeypatch.setattr(np.linalg, "eigvalsh", lambda matrix: np.broadcast_to(values, matrix.shape[:-1]))
+    found = template_matrix(Template(templates=("Xa -> +1", "Ya -> -1")), MLPKernel())
+    assert (found.verdict, found.smallest, found.low) == (verdict, 2 * smallest, 2 * smallest)

@@ -5,7 +5,8 @@ import torch
 from eq6_targets import unit
 
 from hooks import Transformer, TransformerConfig
-from interp.theory.pruning import PruningResult, prune_to_attention, prune_to_linear, prune_to_mlp
+from interp.theory.pruning import PruningResult, blocks, prune_to_attention, prune_to_linear, prune_to_mlp
+from interp.theory.pruning.target import layer_maps
 
 UNIT = {"d_vocab": 5, "d_model": 4, "n_heads": 2, "n_layers": 2, "block": "dyck", "activation": "relu", "d_mlp": 6}
 
@@ -111,3 +112,35 @@ def test_results_depend_on_the_seed_and_are_saved(tmp_path, generator):
     assert (back.kept["2"] == a.kept["2"]).all()
     assert str(back) == str(a)
     assert "linear map 3 x 3, out of random weights: 8 candidates each" in str(a)
+
+
+def by_masks(first, second, target, *, signs):
+    """Norms of achieved minus target, for positive and, if there are any, negative inputs."""
+    parts = [second @ first.clamp_min(0), second @ first.clamp_max(0)][:signs]
+    return sum(float(torch.linalg.matrix_norm(part - target, 2)) for part in parts)
+
+
+def test_the_bound_of_an_mlp_is_that_of_its_matrices(generator):
+    """Errors e1, e2 of matrices with norms 0.8 and 0.6: 0.6 e1 + e2 (0.8 + e1)."""
+    w_in, w_out = 0.8 * unit(5, 3, generator=generator), 0.6 * unit(4, 5, generator=generator)
+    result = prune_to_mlp(w_in, w_out, candidates=6)
+    first, second, third, fourth = (result.network[index].weight.double() for index in (0, 2, 4, 6))
+    e1, e2 = by_masks(first, second, w_in, signs=2), by_masks(third, fourth, w_out, signs=1)
+    assert min(e1, e2) > 1e-3
+    assert result.bound == pytest.approx(0.6 * e1 + e2 * (0.8 + e1), rel=1e-6)
+
+
+def test_the_bound_of_attention_is_that_of_its_maps(monkeypatch):
+    """Inputs have norm 2^0.5 with their coordinate that is 1: of scores it enters three times, of values once."""
+    target = Transformer(TransformerConfig(**UNIT), seed=2).double()
+    mask = blocks.mask_attention
+
+    def errors(*given):
+        mask(*given)
+        return 0.5, 0.25  # scores, values
+
+    monkeypatch.setattr(blocks, "mask_attention", errors)
+    result = prune_to_attention(target, 1, candidates=4, rescale=True)
+    largest = max(float(torch.linalg.matrix_norm(one, 2)) for one in layer_maps(target, 1).write)
+    assert largest > 0.1
+    assert result.bound == pytest.approx(0.25 * 2**0.5 + largest * 0.5 * 8**0.5)

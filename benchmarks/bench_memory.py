@@ -1,0 +1,112 @@
+"""Peak memory of verbs beyond that of the imports, each in a fresh process: `python -m benchmarks.bench_memory`."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+from benchmarks.timing import Result
+
+GIGABYTE = 1024.0
+"""Megabytes."""
+BARS = {
+    "probe": 1 * GIGABYTE,
+    "classify_heads": 2 * GIGABYTE,
+    "attention page": 2 * GIGABYTE,
+    "evaluate": 1 * GIGABYTE,
+    "ablate_heads": 1 * GIGABYTE,
+    "attention_variation": 1 * GIGABYTE,
+}
+"""Bar of the memory of each verb, in megabytes."""
+SIZES = {
+    "probe": 100_000,
+    "classify_heads": 8,
+    "attention page": 1000,
+    "evaluate": 20_000,
+    "ablate_heads": 2000,
+    "attention_variation": 2000,
+}
+"""Examples, sequences or, for the page, tokens."""
+TOKENS = 4096
+
+
+def comparisons() -> Iterator[Result]:
+    for verb, bar in BARS.items():
+        size = SIZES[verb]
+        grown = measured(verb, size)
+        yield Result(name=f"{verb}, {size:,}", figures=f"{grown:,.0f} MB", bar=bar, passes=grown <= bar)
+
+
+def measured(verb: str, size: int) -> float:
+    """Megabytes that a verb adds to the peak memory of a new process."""
+    command = [sys.executable, "-m", "benchmarks.bench_memory", verb, str(size)]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def peak() -> float:
+    """Largest resident memory of this process so far, in megabytes."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def run(verb: str, size: int) -> float:
+    """Run a verb once in this process, and return the megabytes that it added to the peak."""
+    call = prepared(verb, size)
+    before = peak()
+    call()
+    return peak() - before
+
+
+def prepared(verb: str, size: int) -> Callable[[], object]:
+    """A call of a verb with this number of examples, its imports done by a small call before."""
+    import numpy as np
+    import torch
+
+    import interp
+    from hooks import Transformer
+    from interp.tasks import Dyck, Lego
+    from interp.view.attention import Example, canvas_page
+
+    torch.set_num_threads(1)
+
+    def model(task: interp.tasks.Task, n_layers: int, seed: int = 0) -> Transformer:
+        return Transformer(interp.config_for(task, d_model=64, n_heads=4, n_layers=n_layers), seed=seed).eval()
+
+    def probe(task: Lego, n: int) -> object:
+        return interp.probe(model(task, 6), task, n_train=n, n_test=max(200, n // 5))
+
+    def classify(task: Dyck, n: int) -> object:
+        return interp.classify_heads(model(task, 2), task, n=n, untrained=1)
+
+    def page(n_tokens: int) -> object:
+        patterns = np.random.default_rng(0).random((144, n_tokens, n_tokens), dtype=np.float32)
+        tokens, names = tuple(f"w{index}" for index in range(n_tokens)), [str(head) for head in range(144)]
+        example = Example(tokens=tokens, patterns=patterns, relations={})
+        return canvas_page([example], heads=names, labels=[""] * 144, columns=12, title="attention")
+
+    def vary(n: int) -> object:
+        models = [model(lego, 2, seed) for seed in range(3)]
+        return interp.attention_variation(models, lego, n_sampled=n, n_baseline=10, resamples=10)
+
+    lego, dyck = Lego(n_vars=6), Dyck(length=TOKENS - 2)
+    calls: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+        "probe": (lambda: probe(lego, 200), lambda: probe(lego, size)),
+        "classify_heads": (lambda: classify(Dyck(length=8), 8), lambda: classify(dyck, size)),
+        "attention page": (lambda: page(8), lambda: page(size)),
+        "evaluate": (lambda: interp.evaluate(model(lego, 2), lego, n=8),
+                     lambda: interp.evaluate(model(lego, 2), lego, n=size)),
+        "ablate_heads": (lambda: interp.ablate_heads(model(lego, 1), lego, n=8),
+                         lambda: interp.ablate_heads(model(lego, 1), lego, n=size)),
+        "attention_variation": (lambda: vary(2), lambda: vary(size)),
+    }  # fmt: skip
+    small, large = calls[verb]
+    small()
+    return large
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        print(run(sys.argv[1], int(sys.argv[2])))
+    else:
+        for result in comparisons():
+            print(result, flush=True)

@@ -1,0 +1,91 @@
+"""What the measure of a claim found: a number, its interval, n, and what the page shows."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """The result of a claim's measure, converted to plain values that can be stored as JSON.
+
+    Raises:
+        ValueError: a value that is not finite, an interval whose ends are swapped or coincide without `exact`, n below
+            1, or an entry of `numbers` that is not a plain value.
+    """
+
+    value: float
+    """The number that the rule judges."""
+    low: float
+    """Lower end of its 95 % interval; -inf if the units say nothing about it."""
+    high: float
+    """Upper end."""
+    n: int
+    """Number of independent units."""
+    unit: str
+    """The unit that `n` counts: seeds, sequences ..."""
+    exact: bool = False
+    """Whether the value has no sampling error, so that its interval has no width: arithmetic, a largest error."""
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    """Further figures by name: numbers, strings, lists, None. The rule may judge these too."""
+    tables: Sequence[tuple[str, Sequence[Sequence[Any]]]] = ()
+    """Title and rows of each table; the first row is the header."""
+    charts: Sequence[Any] = ()
+    """Altair charts, or Vega-Lite as dicts; stored as dicts."""
+    note: str = ""
+    """Caveats of this measurement, and differences from the paper."""
+
+    def __post_init__(self):
+        for name in ("value", "low", "high"):
+            number = float(getattr(self, name))
+            if math.isnan(number) or (name == "value" and math.isinf(number)):
+                raise ValueError(f"{name} is {number}; a measurement needs finite numbers.")
+            object.__setattr__(self, name, number)
+        if self.low > self.high:
+            raise ValueError(f"the interval goes from low {self.low} to high {self.high}; swap them.")
+        if self.low == self.high and not self.exact:
+            raise ValueError(
+                f"the interval is the point {self.low}; give the function that computes it the resolution of the "
+                "values, or give exact=True for a number without sampling error."
+            )
+        if int(self.n) != self.n or self.n < 1:
+            raise ValueError(f"n is {self.n}; give the number of independent {self.unit}, at least 1.")
+        object.__setattr__(self, "n", int(self.n))
+        object.__setattr__(self, "numbers", {name: _plain(value, name) for name, value in self.numbers.items()})
+        tables = [(title, [[_cell(cell) for cell in row] for row in rows]) for title, rows in self.tables]
+        object.__setattr__(self, "tables", tuple(tables))
+        charts = [c if isinstance(c, Mapping) else json.loads(c.to_json()) for c in self.charts]
+        object.__setattr__(self, "charts", tuple(charts))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; an unbounded end is None."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return values | {name: None if math.isinf(values[name]) else values[name] for name in ("low", "high")}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Measurement":
+        """The inverse of `to_dict`, also after a round trip through JSON."""
+        unbounded = {"low": -math.inf, "high": math.inf}
+        return cls(**{**values, **{name: end for name, end in unbounded.items() if values[name] is None}})
+
+
+def _plain(value: Any, name: str) -> Any:
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, f"{name}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{name}[{index}]") for index, item in enumerate(value)]
+    raise ValueError(f"numbers[{name!r}] is a {type(value).__name__}; give numbers, strings, lists or None.")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,82 @@
+"""Claims about initialisation on chains of lengths that were not trained (dashed curves of Figure 6)."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+from jaxtyping import Float
+
+from case_studies.frame.claims import DIFFERENCE, Claim, Fixed
+from case_studies.frame.evidence import Evidence, ModelSpec, once_per_model
+from case_studies.frame.intervals import t_interval
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import Above
+from case_studies.lego.curves import SENTENCES
+from case_studies.lego.generalisation import LARGE
+from case_studies.lego.starts import NO_TIME, SMALL, TEXT_PLATEAU
+from interp.core.randomness import derived_generator
+from interp.evaluation.extrapolate import accuracy_by_depth
+from interp.tasks import Lego
+
+FIGURE = (
+    "ours, after LEGO, Figure 6 (dashed curves: longer chains); here shorter ones, as models have no more positions"
+)
+TRAINED_LENGTH = Fixed(
+    "after first models",
+    "these models on chains of the trained length (start.mimic 0.34, start.copy 0.01, start.pretrained 0.004, three "
+    "seeds each); no accuracy at another length.",
+)
+
+
+@once_per_model
+def by_length(evidence: Evidence, spec: ModelSpec) -> dict[int, Float[np.ndarray, " target"]]:
+    """Accuracy of every variable but the root on held-out chains of each shorter length, from 2 on."""
+    model, n, lego = evidence.run(spec).model, SENTENCES[evidence.size], cast(Lego, spec.task)
+    found = {}
+    for length in range(2, len(lego.targets)):
+        task = replace(lego, n_vars=length, supervised=None)
+        batch = task.sample(n, generator=derived_generator(evidence.seed, "shorter chains", length), split="test")
+        found[length] = accuracy_by_depth(model, task, batch, [model.cfg.n_layers], split="test").accuracy[0, 1:]
+    return found
+
+
+def measure_lengths(evidence: Evidence, *, ours: str, other: str) -> Measurement:
+    """Mean accuracy over lengths that were not trained, of one start minus another, paired by seed."""
+    means: dict[str, Float[np.ndarray, " seed"]] = {}
+    rows: list[list] = [["start", "seed", "variables in the chain", "accuracy of #1, #2, ..."]]
+    for group in (ours, other):
+        values = []
+        for spec in evidence.specs(group):
+            found = by_length(evidence, spec)
+            values.append(np.mean([one.mean() for one in found.values()]))
+            rows += [[group, spec.seed, length, ", ".join(f"{value:.3f}" for value in one)]
+                     for length, one in found.items()]  # fmt: skip
+        means[group] = np.array(values)
+    mean, low, high = t_interval(means[ours] - means[other], resolution=1 / SENTENCES[evidence.size])
+    return Measurement(
+        value=mean, low=low, high=high, n=len(means[ours]), unit="seeds",
+        numbers={f"mean accuracy, {group}": float(value.mean()) for group, value in means.items()},
+        tables=[("Accuracy on chains of lengths that were not trained", rows)],
+        note="Paired by seed, t interval. Every length counts the same, the root is not counted; chance is 0.5.",
+    )  # fmt: skip
+
+
+def _lengths(name: str, ours: str, start: str, source: str = FIGURE, **more: Any) -> Claim:
+    return Claim(
+        id=f"start.lengths-{name}", source=source,
+        statement=f"{start} predicts variables of chains of untrained lengths better than from a random start.",
+        how="Mean accuracy over all variables but the root on chains shorter than those trained, mean over lengths, "
+        "this start minus the random one, paired by seed, t interval",
+        rule=Above(0), fixed=TRAINED_LENGTH, quantity="difference in accuracy", within=DIFFERENCE,
+        measure=partial(measure_lengths, ours=ours, other="start-random"), needs=(ours, "start-random"), **more,
+    )  # fmt: skip
+
+
+CLAIMS = (
+    _lengths("mimic", "start-mimic", "A model whose heads first mimic hard-coded attention"),
+    _lengths("copy", "start-query-key", "A model that starts with W_K = W_Q, a bias to equal tokens,", sizes=LARGE,
+             why_not="Two seeds, the number that fits this size, are too few."),
+    _lengths("pretrained", "start-pretrained", "A model that was pretrained on text", FIGURE + SMALL, sizes=LARGE,
+             why_not=NO_TIME, also_needed=TEXT_PLATEAU),
+)  # fmt: skip

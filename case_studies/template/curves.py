@@ -1,0 +1,109 @@
+"""Claims about the ends of one curve: a loss of one half takes many samples (recurrent networks, aabb against abab)."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from case_studies.frame.claims import BEFORE, Claim
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import Above, AtLeast, Below, Rule
+from case_studies.frame.template_models import PLAIN
+from case_studies.template.measures import Scored, by_n, geometric_interval, loss_chart, losses, ratio, scores
+from case_studies.template.models import FEW, MANY, PAIRS, PAIRS_FEW, PAIRS_MANY, RECURRENT, RECURRENT_STEPS
+
+HALF = 0.5
+"""Loss that the paper's curves are compared at; a constant prediction has loss 1."""
+SIZES = ("standard", "paper")
+WHY_NOT = "These models are trained at size standard and above."
+
+
+def _table(groups: dict[str, list[Scored]]) -> list[list]:
+    """Loss and accuracy of every model."""
+    rows: list[list] = [["model", "n", "seed", "loss", "accuracy"]]
+    for name, models in groups.items():
+        for n, part in by_n(models).items():
+            rows += [[name, n, row.seed, f"{row.loss:.4f}", f"{row.accuracy:.3f}"] for row in part]
+    return rows
+
+
+def measure_loss(evidence: Evidence, *, group: str, series: str, figure: str, n: int) -> Measurement:
+    """Test loss at one n, geometric mean over seeds."""
+    models = scores(evidence, group)
+    at = by_n(models)[n]
+    value, low, high = geometric_interval(np.log(losses(at)))
+    return Measurement(
+        value=value, low=low, high=high, n=len(at), unit="models",
+        numbers={"n": n, "lowest loss": min(row.loss for row in at), "highest loss": max(row.loss for row in at)},
+        tables=[("Loss and accuracy on unseen symbols", _table({series: models}))],
+        charts=[loss_chart({series: models}, figure=figure, title=f"{series}, {figure.replace('-', ' ')}")],
+        note="A constant prediction has loss 1.",
+    )  # fmt: skip
+
+
+def measure_against_transformer(evidence: Evidence, *, cell: str) -> Measurement:
+    """Test loss of recurrent networks over that of transformers of the same seeds, at `FEW` samples."""
+    models = {cell: scores(evidence, f"recurrent {cell}"), PLAIN: scores(evidence, f"aba-abb {PLAIN}")}
+    ours, theirs = (by_n(part)[FEW] for part in models.values())
+    value, low, high = ratio(ours, theirs)
+    return Measurement(
+        value=value, low=low, high=high, n=len(ours), unit="seeds", numbers={"n": FEW},
+        tables=[("Loss and accuracy on unseen symbols", _table(models))],
+        charts=[loss_chart(models, figure="aba-abb", title="aba against abb")],
+        note=f"At size standard recurrent networks have {RECURRENT_STEPS} steps, more than transformers.",
+    )  # fmt: skip
+
+
+def _claim(name: str, *, statement: str, paper: str, n: int, rule: Rule, **where: str) -> Claim:
+    figure = where["figure"]
+    source = "figure of architectures on aba against abb" if figure == "aba-abb" else "Figure 16"
+    return Claim(
+        id=f"curves.{name}", source=f"template paper, {source}", statement=statement, paper=paper,
+        how=f"Test loss at n = {n}, geometric mean with its t interval over models (seeds)",
+        rule=rule, fixed=BEFORE, quantity="loss on unseen symbols", measure=partial(measure_loss, n=n, **where),
+        needs=(where["group"],), sizes=SIZES, why_not=WHY_NOT,
+    )  # fmt: skip
+
+
+def _ends(
+    name: str, who: str, task: str, *, few: tuple[int, str], many: tuple[int, str], **where: str
+) -> Sequence[Claim]:
+    """The two ends of a curve: one half is not reached from few samples, and is from many; with the paper's losses."""
+    return (
+        _claim(f"{name}.many", statement=f"From {many[0]} samples {who} has a loss below one half on {task}.",
+               paper=f"n = {many[0]}: {many[1]}", n=many[0], rule=Below(HALF), **where),
+        _claim(f"{name}.few", statement=f"From {few[0]} samples {who} has no loss below one half on {task}.",
+               paper=f"n = {few[0]}: {few[1]}", n=few[0], rule=AtLeast(HALF), **where),
+    )  # fmt: skip
+
+
+def _against(cell: str, paper: str) -> Claim:
+    return Claim(
+        id=f"curves.{cell.lower()}.against-transformer",
+        source="template paper, figure of architectures on aba against abb",
+        statement=f"At {FEW} samples an {cell} has a higher loss on aba against abb than a transformer.",
+        paper=f"n = {FEW}: {paper}, 0.125 transformer",
+        how=f"Ratio of test losses at n = {FEW}, geometric mean with its t interval over seeds",
+        rule=Above(1), fixed=BEFORE, quantity=f"loss {cell} / loss transformer",
+        measure=partial(measure_against_transformer, cell=cell),
+        needs=(f"recurrent {cell}", f"aba-abb {PLAIN}"), sizes=SIZES, why_not=WHY_NOT,
+    )  # fmt: skip
+
+
+PAPERS = {"RNN": ("1.07", "0.165"), "LSTM": ("0.978", "0.291")}
+"""The paper's losses at `FEW` and `MANY` samples."""
+
+CLAIMS = (
+    *(
+        claim
+        for cell in RECURRENT
+        for claim in (
+            *_ends(cell.lower(), f"an {cell}", "aba against abb", few=(FEW, PAPERS[cell][0]),
+                   many=(MANY, PAPERS[cell][1]), group=f"recurrent {cell}", series=cell, figure="aba-abb"),
+            _against(cell, f"{PAPERS[cell][0]} {cell}"),
+        )
+    ),
+    *_ends("aabb-abab", "a transformer", "aabb against abab", few=(PAIRS_FEW, "1.08"), many=(PAIRS_MANY, "0.0511"),
+           group=PAIRS, series=PLAIN, figure="aabb-abab"),
+)  # fmt: skip

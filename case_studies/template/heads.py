@@ -1,0 +1,228 @@
+"""Claims about heads of solved models: dependence of attention on equal symbols, and need of the heads (ours)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from scipy import stats
+from torch import Tensor
+
+from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Fixed
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.intervals import proportion, t_interval
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import Above, AtLeast, Given, Number
+from case_studies.frame.template_models import PLAIN, A
+from case_studies.template.measures import n_train, template_task
+from case_studies.template.solved import FEWEST, GROUPS, N_READ, solved
+from hooks import Transformer, make_model
+from interp.core.activations import patterns_on
+from interp.core.randomness import derived_generator, derived_seed
+from interp.heads.ablate import ablate_heads
+from interp.heads.classify import classify_heads
+from interp.tasks import Template, TemplateBatch
+from interp.view.points import scatter, small_maps
+
+RESOLUTION = 1e-3
+"""About the smallest distance between two rank correlations of 16 heads."""
+N_UNTRAINED = 19
+"""Untrained models that each model is compared with: one of them has a more dependent head by chance in 1 of 20."""
+DEPENDENCE = "more attention if equal"
+DISTANCE = f"{DEPENDENCE}, absolute"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Equality:
+    """How much more attention each head of a model pays to a symbol if it equals the query's."""
+
+    more: Float[np.ndarray, "layer head"]
+    """Attention between two positions if their symbols are equal, minus that if they differ, mean over positions."""
+    half: Float[np.ndarray, "layer head"]
+    """Half width of its 95 % interval over strings, Bonferroni over the heads of the model."""
+    untrained: float
+    """Largest absolute value of any head of the untrained models."""
+
+    @property
+    def signs(self) -> Float[np.ndarray, "layer head"]:
+        """1 if a head attends more to equal symbols, -1 if less, beyond all untrained models; else 0."""
+        return np.where(np.abs(self.more) - self.half > self.untrained, np.sign(self.more), 0.0)
+
+
+def attention_if_equal(
+    patterns: Float[Tensor, "layer string head query key"], tokens: Int[Tensor, "string pos"]
+) -> tuple[Float[np.ndarray, "layer head"], Float[np.ndarray, "layer head"]]:
+    """Attention at equal symbols minus attention at the same positions if the symbols differ; and its standard error.
+
+    The mean is over pairs of different positions whose symbols are equal in some strings and differ in others, so a
+    head whose attention depends on positions alone has a value of 0.
+
+    Raises:
+        ValueError: no pair of positions is equal in at least two strings and different in two.
+    """
+    equal = tokens[:, :, None] == tokens[:, None, :]
+    often = torch.minimum(equal.sum(0), (~equal).sum(0)) >= 2
+    query, key = often.nonzero(as_tuple=True)
+    if not len(query):
+        raise ValueError("no two positions hold equal symbols in some strings and different ones in others.")
+    attention = patterns[..., query, key].double().movedim(1, -2)  # layer head string pair
+    at = equal[:, query, key].double()
+    share, other = at / at.sum(0), (1 - at) / (1 - at).sum(0)
+    means = [(attention * part).sum(-2, keepdim=True) for part in (share, other)]
+    residual = ((attention - means[0]) * share - (attention - means[1]) * other).mean(-1)
+    more = (means[0] - means[1]).mean((-2, -1))
+    return more.numpy(), residual.square().sum(-1).sqrt().numpy()
+
+
+def equality(evidence: Evidence, model: Transformer, task: Template) -> Equality:
+    """`attention_if_equal` of a model on unseen symbols, and that of untrained models of its architecture."""
+    strings = task.sample(N_READ[evidence.size], generator=derived_generator(evidence.seed, "equality"), split="test")
+    seeds = [derived_seed(evidence.seed, "untrained", index) for index in range(N_UNTRAINED)]
+    with torch.no_grad():
+        more, error = _on([model], strings)
+        untrained, _ = _on([make_model(model.cfg, seed=seed) for seed in seeds], strings)
+    tail = 0.025 / more.size
+    half = error[0] * float(stats.t.isf(tail, len(strings) - 2))
+    return Equality(more=more[0], half=half, untrained=float(np.abs(untrained).max()))
+
+
+def _on(models: Sequence[Transformer], strings: TemplateBatch) -> tuple[np.ndarray, np.ndarray]:
+    """`attention_if_equal` of each model: (model, layer, head)."""
+    patterns = patterns_on(models, strings)
+    found = [attention_if_equal(patterns[:, index], strings.tokens) for index in range(len(models))]
+    return np.stack([more for more, _ in found]), np.stack([error for _, error in found])
+
+
+def measure_same_symbol(evidence: Evidence, *, variant: str) -> Measurement:
+    """Share of solved models with a head whose attention depends on equality, in either direction."""
+    rows: list[list] = [["n", "seed", "head", DEPENDENCE, "95 % ±", "untrained, at most", "label", "a"]]
+    points, found, maps, labelled = [], [], {}, 0
+    models, count = solved(evidence, GROUPS[variant])
+    for spec, model in models:
+        task = template_task(spec)
+        one = equality(evidence, model, task)
+        kinds = classify_heads(model, task, n=N_READ[evidence.size], seed=evidence.seed)
+        labelled += any("association" in labels for labels in kinds.label)
+        found.append(one.signs)
+        for (layer, head), more in np.ndenumerate(one.more):
+            scalars = model.block(layer).attention.a
+            a = None if scalars is None else scalars[head].item()
+            numbers = [f"{more:+.3f}", f"{one.half[layer, head]:.3f}", f"{one.untrained:.3f}"]
+            shown = [kinds.label[layer][head], None if a is None else f"{a:+.3f}"]
+            rows.append([n_train(spec), spec.seed, f"{layer}.{head}", *numbers, *shown])
+            points.append({"layer": f"layer {layer}", DEPENDENCE: float(more), "a": a or 0.0,
+                           "row entropy, 0 to 1": float(kinds.entropy[layer, head])})  # fmt: skip
+        if len(maps) < 4:
+            for head in range(2):
+                name = f"n {n_train(spec)}, seed {spec.seed}, head 0.{head}"
+                maps[name] = patterns_on([model], _example(task))[0, 0, 0, head].numpy()
+    signs = np.stack(found)
+    value, low, high = proportion(int(signs.any((1, 2)).sum()), len(signs))
+    return Measurement(
+        value=value, low=low, high=high, n=len(signs), unit="solved models",
+        numbers={"solved models": count, "models with a head labelled association": labelled, **_counts(signs, points)},
+        tables=[("Every head", rows)],
+        charts=[scatter(pd.DataFrame(points), x="a" if variant == A else "row entropy, 0 to 1", y=DEPENDENCE,
+                        series="layer", title=f"{variant}: every head, n = {len(signs)} models"),
+                small_maps(maps, tokens=["x", "y", "x", "C"], title="first layer on an unseen x y x (C: [CLS])")],
+        note=f"“{DEPENDENCE}” is attention from one position to another if their symbols are equal, minus that between "
+        "the same positions if they differ; it is 0 for a head that reads positions alone.",
+    )  # fmt: skip
+
+
+def _counts(signs: Float[np.ndarray, "model layer head"], points: list[dict]) -> dict[str, Any]:
+    """Heads of each sign, in all layers and in the first."""
+    counts: dict[str, Any] = {"heads": signs.size}
+    for where, part in (("", signs), ("first layer: ", signs[:, 0])):
+        counts[f"{where}heads that attend more to equal symbols"] = int((part > 0).sum())
+        counts[f"{where}heads that attend less to equal symbols"] = int((part < 0).sum())
+    first = [one["a"] for one in points if one["layer"] == "layer 0"]
+    return counts | {"first layer: heads": len(first), "first layer: a below 0": sum(a < 0 for a in first)}
+
+
+def _example(task: Template) -> TemplateBatch:
+    """A string x y x of the first two test symbols."""
+    first = task.d_vocab - len(task.alphabet("test"))
+    return task.fill(torch.tensor([0]), torch.tensor([[first, first + 1]]))
+
+
+def measure_agreement(evidence: Evidence, *, variant: str) -> Measurement:
+    """Rank correlation over the heads of a model, of dependence on equality with accuracy lost by ablation."""
+    rows: list[list] = [["n", "seed", "rank correlation", "first layer", "last layer"]]
+    points, within, n = [], [], N_READ[evidence.size]
+    models, count = solved(evidence, GROUPS[variant])
+    for spec, model in models:
+        task = template_task(spec)
+        size = np.abs(equality(evidence, model, task).more)
+        lost = ablate_heads(model, task, method="mean", n=n, seed=evidence.seed).drop[:, 0].reshape(size.shape)
+        found = [rank_correlation(*parts) for parts in ((size, lost), (size[0], lost[0]), (size[-1], lost[-1]))]
+        within.append(found[0])
+        rows.append([n_train(spec), spec.seed, *(None if one is None else f"{one:+.3f}" for one in found)])
+        points += [
+            {DISTANCE: float(size[at]), "accuracy lost": float(lost[at]), "models": f"{variant}, layer {at[0]}"}
+            for at in np.ndindex(size.shape)
+        ]
+    judged = [one for one in within if one is not None]
+    value, low, high = t_interval(np.array(judged), resolution=RESOLUTION) if judged else (0.0, -1.0, 1.0)
+    return Measurement(
+        value=value, low=low, high=high, n=max(1, len(judged)), unit="solved models",
+        numbers={"solved models": count, "models with a correlation": len(judged),
+                 "models in which all heads cost the same": len(within) - len(judged)},
+        tables=[("Rank correlation over the heads of each model", rows)],
+        charts=[scatter(pd.DataFrame(points), x=DISTANCE, y="accuracy lost", series="models",
+                        title=f"mean ablation of each head, {len(models)} models")],
+        note="Only correlations within a model are judged: pooled over models and over both kinds of models, the "
+        "correlation can have another sign than in each.",
+    )  # fmt: skip
+
+
+def rank_correlation(x: Float[np.ndarray, "*head"], y: Float[np.ndarray, "*head"]) -> float | None:
+    """Spearman's rank correlation; None if all values of one are equal."""
+    if not (np.ptp(x) and np.ptp(y)):
+        return None
+    return float(np.corrcoef(stats.rankdata(x.ravel()), stats.rankdata(y.ravel()))[0, 1])
+
+
+def _looking_claim(name: str, variant: str, models: str, seen: str) -> Claim:
+    return Claim(
+        id=f"heads.same-symbol.{name}", source="ours, after the paper's account of why a I helps",
+        statement=f"Solved models {models} have heads that attend to the same symbol elsewhere more, or less, than "
+        "to a different symbol.",
+        how="Share of solved models with a head whose attention differs between equal and different symbols at the "
+        f"same positions by more than in any head of {N_UNTRAINED} untrained models, exact interval",
+        rule=Given(Number("solved models", AtLeast(FEWEST)), Above(0.5)),
+        fixed=Fixed("after a result", f"no head of 12 models labelled association, {seen}. Only attention to the same "
+                    "symbol counted then."),
+        quantity="share of solved models", within=SHARE, measure=partial(measure_same_symbol, variant=variant),
+        needs=(GROUPS[variant],),
+    )  # fmt: skip
+
+
+def _agreement_claim(name: str, variant: str, models: str, seen: str) -> Claim:
+    return Claim(
+        id=f"heads.ablation-agrees.{name}", source="ours",
+        statement="The heads whose attention depends most on equality are those that the model needs most: solved "
+        f"models {models}.",
+        how="Spearman correlation over the heads of each solved model, of the absolute difference in attention between "
+        "equal and different symbols with the accuracy lost when the head is set to its mean; mean over models with t "
+        "interval",
+        rule=Given(Number("solved models", AtLeast(FEWEST)),
+                   Given(Number("models with a correlation", AtLeast(FEWEST)), Above(0))),
+        fixed=Fixed("after a result", "-0.30 [-0.38, -0.21] over heads of both kinds of models together, "
+                    f"{seen} within this kind, for the score of association. Units were heads then."),
+        quantity="rank correlation within models", within=DIFFERENCE,
+        measure=partial(measure_agreement, variant=variant),
+        needs=(GROUPS[variant],),
+    )  # fmt: skip
+
+
+CLAIMS = (
+    _looking_claim("identity", A, "with a I", "while a was negative in 56 of 96 heads"),
+    _looking_claim("plain", PLAIN, "without a I", "with scores below chance in 22 of 96"),
+    _agreement_claim("identity", A, "with a I", "0.04 [-0.13, 0.20]"),
+    _agreement_claim("plain", PLAIN, "without a I", "0.24 [0.10, 0.37]"),
+)

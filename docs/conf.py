@@ -1,0 +1,84 @@
+"""Settings of the documentation site: `make docs` builds it, offline, into docs/_build/html."""
+
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parent), str(HERE / "_ext")]
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two notebooks run next to each other, one thread each
+os.environ["HF_HUB_OFFLINE"] = "1"  # no network access
+
+project = "unmyopic"
+author = "The unmyopic authors"
+release = version = "0.1.0"
+copyright = "the unmyopic authors, MIT licence"
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "myst_nb",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "api_pages",
+    "check_links",
+    "docstrings",
+    "outside_links",
+    "study_pages",
+]
+exclude_patterns = ["_build", "_ext", "conf.py", "**/.ipynb_checkpoints"]
+default_role = "code"  # docstrings use single backticks for code
+language = "en"
+
+# Notebooks: percent scripts, run at build time and cached by their content
+nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
+nb_execution_mode = os.environ.get("UNMYOPIC_DOCS_EXECUTE", "cache")
+nb_execution_cache_path = str(HERE / "_build/notebooks")
+nb_execution_timeout = 240
+nb_execution_raise_on_error = True
+nb_execution_in_temp = True
+nb_output_stderr = "remove"  # progress
+nb_ipywidgets_js = {}  # would come from a CDN
+nb_mime_priority_overrides = [("html", "image/svg+xml", 0)]  # charts as SVG: no JavaScript
+myst_enable_extensions = ["colon_fence", "attrs_inline"]
+myst_heading_anchors = 3
+myst_url_schemes = {"http": None, "https": None, "mailto": None, "study": "studies/{{path}}.html"}
+suppress_warnings = ["misc.highlighting_failure"]
+
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"  # Float[Tensor, 'batch pos'], as in the source
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_class_signature = "mixed"
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+napoleon_custom_sections = [("Source", "notes_style"), ("Differs", "notes_style")]
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 88
+add_module_names = False
+autosummary_generate = False
+
+html_theme = "pydata_sphinx_theme"
+html_title = "unmyopic"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_extra_path = ["_build/studies"]
+html_show_sourcelink = False
+html_copy_source = False
+html_use_index = True
+html_theme_options = {
+    "logo": {"text": "unmyopic"},
+    "header_links_before_dropdown": 8,
+    "navbar_align": "left",
+    "show_toc_level": 2,
+    "navigation_with_keys": True,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+html_context = {"default_mode": "auto"}
+copybutton_exclude = ".linenos, .gp, .go"

@@ -1,0 +1,98 @@
+"""Reading and writing files: writes are atomic, and unreadable content is a `ValueError` that names the file."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+SHOWN = 200
+"""Largest number of characters of a file's content or a user's input in an error."""
+FAULTS = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, RuntimeError)
+"""Errors that content of the wrong form raises where it is used."""
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write to a temporary file in the same folder, flush it to disk, and rename it."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a UTF-8 text file atomically."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write a JSON file atomically."""
+    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+class Unreadable(ValueError):
+    """A file's content is not what it should be."""
+
+
+@contextmanager
+def reading(path: str | Path, expected: str) -> Iterator[None]:
+    """Within this block every error that wrong content can raise becomes `Unreadable`, which names the file.
+
+    Args:
+        path: The file.
+        expected: What it should be, with its article: "a manifest".
+
+    Raises:
+        Unreadable: the block raised one of `FAULTS`.
+    """
+    try:
+        yield
+    except Unreadable:
+        raise
+    except FAULTS as error:
+        raise Unreadable(f"{path} is not {expected}: {shortened(_text(error))}") from error
+
+
+def read_json(path: str | Path, expected: str) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Args:
+        path: The file.
+        expected: What it should be, with its article.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        Unreadable: not UTF-8, not JSON, or not an object.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"{path} is not readable JSON ({shortened(_text(error))}); it should be {expected}.") from None
+    if not isinstance(content, dict):
+        raise Unreadable(f"{path} is not {expected}: it has a {type(content).__name__}, not an object.")
+    return content
+
+
+def shortened(text: str) -> str:
+    """At most `SHOWN` characters of a text, in one line."""
+    text = " ".join(text.split())
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, KeyError):
+        return f"{error.args[0]!r} is missing."
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply."
+    return str(error) or type(error).__name__

@@ -1,0 +1,60 @@
+"""What models without attention share: the fields of a transformer's config that analyses read, and stored settings."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from torch import nn
+
+from hooks.model.hook_names import CheckedHooks
+from hooks.modules import Module
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineConfig:
+    """Settings of a `hooks.model.baseline.Baseline`."""
+
+    architecture: ClassVar[str]
+    """Name of the architecture in stored settings."""
+    kind: ClassVar[str]
+    """What the model is, in error texts."""
+    d_vocab: int
+    """Number of token ids the model reads."""
+    n_ctx: int
+    """Length of the strings."""
+    d_vocab_out: int = 1
+    """Number of outputs."""
+
+    n_layers = 0
+    n_heads = 0
+    head_patterns = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {"architecture": self.architecture, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Any:
+        """Settings from `to_dict`.
+
+        Raises:
+            ValueError: a field this version does not know.
+        """
+        values = {name: value for name, value in values.items() if name != "architecture"}
+        unknown = set(values) - set(cls.__dataclass_fields__)
+        if unknown:
+            raise ValueError(f"the config has unknown fields {sorted(unknown)}; was it written by a newer unmyopic?")
+        return cls(**values)
+
+
+class Baseline(Module, CheckedHooks):
+    """A model without attention: `model(tokens)` gives (batch, pos, d_vocab_out), as a transformer does.
+
+    It is trained, stored and scored like a transformer; analyses of heads and of the residual stream refuse it.
+    """
+
+    cfg: Any
+    tokenizer: Any
+
+    def identity_scalars(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+        """No scalars of a I and b I: the network has no attention."""
+        return [], []

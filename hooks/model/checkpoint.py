@@ -1,0 +1,164 @@
+"""Checkpoints: one safetensors file with weights and config. Loading never executes code."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from hooks.files import Unreadable, reading, shortened, write_bytes
+from hooks.model.architectures import Config, Model, config_from_dict, make_model
+from hooks.model.fully_connected import FullyConnectedConfig
+from hooks.model.recurrent import RecurrentConfig
+
+FORMAT = "unmyopic"
+VERSION = 1
+
+
+def save_checkpoint(model: Model, path: str | Path) -> None:
+    """Save a model's weights and config to one file, atomically. Tied weights are stored once."""
+    tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in model.state_dict().items()}
+    write_tensors(path, tensors, kind="model", description=model.cfg.to_dict())
+
+
+def load_checkpoint(path: str | Path, *, cfg: Config | None = None, allow_nonfinite: bool = False) -> Any:
+    """Load a model from a file that `save_checkpoint` wrote, in evaluation mode.
+
+    Args:
+        path: The file.
+        cfg: Expected config; if None, any.
+        allow_nonfinite: Load weights that are NaN or infinite too.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: not a checkpoint, a truncated or changed file, a newer format version, another config than `cfg`,
+            weights that do not fit the stored config, or weights that are not finite.
+    """
+    tensors, description = read_tensors(path, kind="model")
+    with reading(path, "a checkpoint (its config)"):
+        stored = config_from_dict(description)
+    if cfg is not None and cfg != stored:
+        theirs, ours = stored.to_dict(), cfg.to_dict()
+        names = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
+        differs = ", ".join(f"{name} is {theirs.get(name)!r}, not {ours.get(name)!r}" for name in names)
+        raise ValueError(f"the checkpoint {path} has another config: {shortened(differs)}.")
+    _check_size(path, tensors, stored)
+    if not allow_nonfinite:
+        check_finite(path, tensors)
+    model = make_model(stored).to(dtype=next((tensor.dtype for tensor in tensors.values()), None))
+    model.load_state_dict(tensors)
+    return model.eval()
+
+
+def check_finite(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse weights that are NaN or infinite.
+
+    Raises:
+        ValueError: a tensor that is not finite.
+    """
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            count = int((~tensor.isfinite()).sum())
+            raise ValueError(
+                f"{count} of the {tensor.numel()} numbers of {name} in {path} are NaN or infinite. "
+                f"load_checkpoint(..., allow_nonfinite=True) loads them."
+            )
+
+
+def write_tensors(path: str | Path, tensors: dict[str, Tensor], *, kind: str, description: dict) -> None:
+    """Write named tensors and a JSON description to one safetensors file, atomically.
+
+    Equal content gives equal files. A checksum of content and description is written too.
+    """
+    metadata = {"format": FORMAT, "version": str(VERSION), "kind": kind, "description": json.dumps(description)}
+    metadata["sha256"] = _checksum(tensors, metadata["description"])
+    write_bytes(path, _sorted_header(save(tensors, metadata)))
+
+
+def read_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, Tensor], dict]:
+    """Read a file that `write_tensors` wrote: tensors and description.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a truncated, changed or foreign file, another kind, or a newer format version.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no checkpoint at {path}.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise Unreadable(
+            f"{path} is not a readable checkpoint ({shortened(str(error))}). Is it cut short, or another file?"
+        ) from None
+    if metadata.get("format") != FORMAT:
+        raise Unreadable(f"{path} is a safetensors file, but not a checkpoint of unmyopic.")
+    with reading(path, "a checkpoint"):
+        if int(metadata["version"]) > VERSION:
+            raise Unreadable(
+                f"{path} has format version {shortened(metadata['version'])}; this unmyopic reads {VERSION}. "
+                f"Upgrade it."
+            )
+        if metadata["kind"] != kind:
+            raise Unreadable(f"{path} holds a {shortened(metadata['kind'])}, not a {kind}.")
+        if "sha256" in metadata and metadata["sha256"] != _checksum(tensors, metadata["description"]):
+            raise Unreadable(f"{path} has changed since it was written: its checksum is not that of its content.")
+        description = json.loads(metadata["description"])
+        if not isinstance(description, dict):
+            raise TypeError("its description is not an object.")
+    return tensors, description
+
+
+def _checksum(tensors: Mapping[str, Tensor], description: str) -> str:
+    """SHA-256 of description, names, types, shapes and values."""
+    digest = hashlib.sha256(description.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _sorted_header(content: bytes) -> bytes:
+    """A safetensors file with the entries of its header sorted, which the library writes in random order."""
+    size = int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8 : 8 + size]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)  # the tensors start at a multiple of eight bytes
+    return len(header).to_bytes(8, "little") + header + content[8 + size :]
+
+
+def _check_size(path: str | Path, tensors: Mapping[str, Tensor], cfg: Config) -> None:
+    """Compare the file's weights with those of the config, before a model of that size is built.
+
+    Raises:
+        ValueError: names or shapes of the weights that are not those of the config.
+    """
+    layers = _layers_with_weights(cfg)
+    if layers > len(tensors):
+        raise Unreadable(f"the weights in {path} do not fit the stored config: it has {layers} layers with weights.")
+    with reading(path, "a checkpoint (its config)"), torch.device("meta"):
+        expected = {name: tuple(tensor.shape) for name, tensor in make_model(cfg).state_dict().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    for name in {**expected, **found}:
+        if expected.get(name) != found.get(name):
+            raise Unreadable(
+                f"the weights in {path} do not fit the stored config: {shortened(name)} is {_shape(found.get(name))}, "
+                f"not {_shape(expected.get(name))}."
+            )
+
+
+def _layers_with_weights(cfg: Config) -> int:
+    if isinstance(cfg, FullyConnectedConfig):
+        return cfg.depth
+    return 1 if isinstance(cfg, RecurrentConfig) or cfg.tied else cfg.n_layers
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "absent" if shape is None else f"of shape {shape}"

@@ -1,0 +1,98 @@
+"""Every head on one page: its verdict, its pattern, what each ablation costs, and the probes around its layer."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from interp.auditing.result import AuditResult
+from interp.auditing.sentences import name_of
+from interp.core.identity import page_identity
+from interp.core.verbs import AnyModel
+from interp.heads.show import show_attention
+from interp.probing.probe import ProbeResult
+from interp.tasks.base import Batch, Task
+from interp.view.attention import AttentionPage, Finding, canvas_page
+from interp.view.verdicts import VERDICT_COLOURS
+
+IN_WORDS = {
+    "mean": "output: its mean",
+    "zero": "output: zeros",
+    "resample": "output: that in another sequence",
+    "uniform": "pattern: uniform",
+    "wrong_key": "pattern: all on a wrong key",
+    "other_read": "reads keys of other sequences",
+    "ideal": "pattern: the ideal one of its kind",
+    "read_part": "pattern: all else spread evenly",
+}
+"""Interventions of the audit, in words."""
+
+
+def show_heads(
+    model: AnyModel,
+    task: Task,
+    audit: AuditResult,
+    *,
+    probes: ProbeResult | None = None,
+    examples: Batch | int = 3,
+    seed: int = 0,
+) -> AttentionPage:
+    """A page with a grid of heads and verdicts; the chosen head has its pattern, costs, probes and sentence.
+
+    Args:
+        model: The audited model.
+        task: Source of sequences and relations.
+        audit: Its audit.
+        probes: Probes of the model, whose accuracies before and after the layer of the head are shown.
+        examples: A batch to show, or the number of held-out sequences to sample.
+        seed: Determines the sampled sequences.
+
+    Raises:
+        ValueError: an audit or probes of a model of another shape, or no examples.
+    """
+    page = show_attention(model, task, examples=examples, seed=seed)
+    places = [name_of(head.place) for head in audit.heads]
+    if tuple(places) != page.heads:
+        raise ValueError(
+            f"audit has {len(places)} heads up to {places[-1]}; the model has heads up to {page.heads[-1]}."
+        )
+    n_layers = audit.heads[-1].layer + 1
+    if probes is not None and len(probes.accuracy) != n_layers + 1:
+        raise ValueError(f"probes has {len(probes.accuracy)} layers with the embedding; the model has {n_layers + 1}.")
+    findings = _findings(audit, probes)
+    return canvas_page(
+        page.examples,
+        heads=page.heads,
+        labels=[head.verdict for head in audit.heads],
+        columns=audit.heads[-1].head + 1,
+        title="What each head does",
+        findings=findings,
+        identity=page_identity(model, task, seed=seed),
+    )
+
+
+def _findings(audit: AuditResult, probes: ProbeResult | None) -> Sequence[Finding]:
+    costs = {name: audit.cost(name)[0] for name in IN_WORDS if name in audit.interventions}
+    worst = [cost.worst(audit.threshold) if (cost := head.costs.get("mean")) else 0 for head in audit.heads]
+    return [
+        Finding(
+            verdict=head.verdict,
+            colour=VERDICT_COLOURS[head.verdict],
+            sentence=sentence[:1].upper() + sentence[1:],
+            costs=[
+                (IN_WORDS[name], float(drop), float(low), float(high))
+                for name, (drop, low, high) in ((name, values[index]) for name, values in costs.items())
+                if np.isfinite(drop)
+            ],
+            threshold=float(audit.threshold[worst[index]]),
+            probes=[] if probes is None else _around(probes, head.layer),
+        )
+        for index, (head, sentence) in enumerate(zip(audit.heads, audit.sentences(), strict=True))
+    ]
+
+
+def _around(probes: ProbeResult, layer: int) -> list[tuple[str, float, float]]:
+    """Name, and probe accuracy before and after a layer, of each target."""
+    return [
+        (target, float(probes.accuracy[layer, at]), float(probes.accuracy[layer + 1, at]))
+        for at, target in enumerate(probes.targets)
+    ]

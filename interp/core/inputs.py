@@ -1,0 +1,34 @@
+"""Distinct inputs of a sample, the independent units of an interval.
+
+A finite task has few inputs: a sample of 2,000 may have 80 distinct ones, on each of which a model always gives the
+same answer. Accuracies are means over the sample; intervals count an input once, however often it was drawn.
+"""
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+
+from interp.tasks.base import Batch
+
+
+def distinct_inputs(batch: Batch) -> Int[np.ndarray, " sample"]:
+    """Number of the input of each example, from 0; examples with equal tokens, positions and padding have the same."""
+    parts = [batch.tokens, *(part.long() for part in (batch.position_ids, batch.attention_mask) if part is not None)]
+    _, number = torch.cat(parts, 1).unique(dim=0, return_inverse=True)
+    return number.numpy()
+
+
+def sum_by_input(
+    values: Float[np.ndarray, "sample *cells"], inputs: Int[np.ndarray, " sample"]
+) -> Float[np.ndarray, "input *cells"]:
+    """Sum over the examples of each input."""
+    if inputs.max() + 1 == len(inputs):  # all are distinct: the same rows, in the order of the sample
+        return values
+    found = np.zeros((inputs.max() + 1, *values.shape[1:]))
+    np.add.at(found, inputs, values)
+    return found
+
+
+def repeats_text(n: int, n_distinct: int) -> str:
+    """Words that follow a number of examples; empty if all are distinct."""
+    return "" if n_distinct >= n else f" ({n_distinct} distinct, which intervals count)"

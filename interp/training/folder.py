@@ -1,0 +1,300 @@
+"""The folder of a training run: manifest, metrics as JSON lines, state to resume from, trained model.
+
+Files are written atomically and metrics lines in one call, so a run killed at any time leaves only readable files. One
+process at a time writes to a folder.
+"""
+
+import json
+import os
+import socket
+import uuid
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+from torch import Tensor
+
+from hooks import load_checkpoint, save_checkpoint
+from hooks.files import Unreadable, read_json, reading, shortened, write_json, write_text
+from hooks.model.architectures import Model
+from hooks.model.checkpoint import check_finite, read_tensors, write_tensors
+
+IDENTITY = ("seed", "task", "config", "settings", "initial_weights")
+"""Manifest fields that must agree for a run to be resumed."""
+
+
+class FolderInUse(ValueError):
+    """Another process writes to the folder of this run, or has taken it."""
+
+
+class RunFolder:
+    """The files of one training run."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self.manifest_path = self.path / "manifest.json"
+        self.metrics_path = self.path / "metrics.jsonl"
+        self.state_path = self.path / "state.safetensors"
+        self.best_path = self.path / "best.safetensors"
+        self.model_path = self.path / "model.safetensors"
+        self._lock_path = self.path / ".lock"
+        self._writer_path = self.path / ".writer.json"
+        self._cleared_path = self.path / ".cleared"
+        self._token: str | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the trained model has been saved."""
+        return self.model_path.exists() and not self._cleared_path.exists()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Be the only process that writes to this folder; the operating system ends this when the process dies.
+
+        Raises:
+            FolderInUse: another process writes to it.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self._lock_path, timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise FolderInUse(
+                f"{self._writer()} writes to {self.path}. Wait for it or stop it, or choose another folder."
+            ) from None
+        try:
+            self._token = uuid.uuid4().hex
+            since = datetime.now().astimezone().isoformat(timespec="seconds")
+            who = {"process": os.getpid(), "host": socket.gethostname(), "since": since, "token": self._token}
+            write_json(self._writer_path, who)
+            self._tidy()
+            yield
+        finally:
+            if self._is_writer():
+                self._writer_path.unlink(missing_ok=True)
+                self._lock_path.unlink(missing_ok=True)
+            self._token = None
+            lock.release()
+
+    def clear(self) -> None:
+        """Remove the files of this run; other files in the folder stay. Killed in between, it is completed later."""
+        write_text(self._cleared_path, "")
+        self._tidy()
+
+    def open(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        """Start a run in this folder or resume one; returns its manifest.
+
+        Raises:
+            ValueError: the folder has a run with another seed, task, config, settings or initial weights, or a model
+                or state without a manifest.
+        """
+        if not self.manifest_path.exists():
+            left = [path.name for path in self._files() if path.exists()]
+            if left:
+                raise ValueError(
+                    f"{self.path} has {' and '.join(left)} without {self.manifest_path.name}, so whose they are is "
+                    f"unknown. Choose another folder, or pass fresh=True."
+                )
+            write_json(self.manifest_path, manifest)
+            return manifest
+        stored = self.read_manifest()
+        differs = self._differs(stored, manifest)
+        if differs:
+            raise ValueError(f"{self.path} holds another run: {differs}. Choose another folder, or pass fresh=True.")
+        if not self.finished and stored.get("threads") != manifest["threads"]:
+            stored.setdefault("resumed_with_threads", []).append(manifest["threads"])
+            write_json(self.manifest_path, stored)
+        return stored
+
+    def read_manifest(self) -> dict[str, Any]:
+        """Read the manifest.
+
+        Raises:
+            FileNotFoundError: there is no run in this folder.
+            ValueError: the manifest cannot be read.
+        """
+        if not self.manifest_path.exists():
+            found = [path.parent for path in self.path.glob(f"*/{self.manifest_path.name}")]
+            below = [str(path) for path in sorted(found, key=lambda path: (path.name != "model", path.name))]
+            hint = f" Did you mean {' or '.join(below[:3])}?" if below else ""
+            raise FileNotFoundError(f"there is no training run in {self.path} (no {self.manifest_path.name}).{hint}")
+        return read_json(self.manifest_path, "a manifest")
+
+    def append_metrics(self, record: dict[str, Any]) -> None:
+        """Append one metrics line; one that cannot be written whole is taken back.
+
+        Raises:
+            OSError: the disk is full, or the file cannot be written.
+        """
+        self._check_writer()
+        line = (json.dumps(record) + "\n").encode()
+        with self.metrics_path.open("ab", buffering=0) as file:
+            before = file.seek(0, os.SEEK_END)
+            try:
+                while line:
+                    line = line[file.write(line) :]
+            except OSError as error:
+                file.truncate(before)
+                raise OSError(error.errno, error.strerror, str(self.metrics_path)) from None
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """Read all metrics records.
+
+        Raises:
+            ValueError: a line that is not a record, or steps that do not increase.
+        """
+        return self._parse_metrics(self._metrics_lines())
+
+    def cut_metrics(self, steps_done: int) -> list[dict[str, Any]]:
+        """Drop the records of steps that will be repeated; returns the others. A torn last line is dropped too."""
+        self._check_writer()
+        lines = self._metrics_lines()
+        if lines[-1]:
+            warnings.warn(f"the last line of {self.metrics_path} is not complete; it is dropped.", stacklevel=2)
+            lines[-1] = ""
+        kept = [record for record in self._parse_metrics(lines) if record["steps_done"] <= steps_done]
+        write_text(self.metrics_path, "".join(json.dumps(record) + "\n" for record in kept))
+        return kept
+
+    def save_state(self, model: Model, optimizer: torch.optim.Optimizer, steps_done: int, seconds: float) -> None:
+        """Write model weights and optimizer state."""
+        self._check_writer()
+        tensors = {f"model/{name}": value for name, value in model.state_dict().items()}
+        for index, slots in optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer/{index}/{name}": value for name, value in slots.items()}
+        tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
+        write_tensors(
+            self.state_path,
+            tensors,
+            kind="training state",
+            description={"steps_done": steps_done, "seconds": seconds},
+        )
+
+    def load_state(self) -> tuple[dict[str, Tensor], dict[int, dict[str, Tensor]], dict[str, Any]] | None:
+        """Model weights, optimizer state and description of the last checkpoint; None if there is none.
+
+        Raises:
+            ValueError: the file is not a training state, or cannot be read.
+        """
+        if not self.state_path.exists():
+            return None
+        tensors, description = read_tensors(self.state_path, kind="training state")
+        slots: dict[int, dict[str, Tensor]] = {}
+        with reading(self.state_path, "a training state"):
+            weights = {name.removeprefix("model/"): t for name, t in tensors.items() if name.startswith("model/")}
+            for name, tensor in tensors.items():
+                if name.startswith("optimizer/"):
+                    _, index, slot = name.split("/")
+                    slots.setdefault(int(index), {})[slot] = tensor
+            check_finite(self.state_path, weights)
+            description = {"steps_done": int(description["steps_done"]), "seconds": float(description["seconds"])}
+        return weights, slots, description
+
+    def save_best(self, model: Model) -> None:
+        """Write the best model so far."""
+        self._check_writer()
+        save_checkpoint(model, self.best_path)
+
+    def load_best(self) -> Any:
+        """The best model so far."""
+        return load_checkpoint(self.best_path)
+
+    def finish(self, model: Model, manifest: dict[str, Any]) -> None:
+        """Write the trained model and remove the files needed only to resume.
+
+        Raises:
+            FolderInUse: the folder has another run's manifest by now.
+        """
+        self._check_writer()
+        differs = self._differs(self.read_manifest(), manifest)
+        if differs:
+            raise FolderInUse(f"{self.path} holds another run by now: {differs}. The trained model is not saved.")
+        save_checkpoint(model, self.model_path)
+        self.state_path.unlink(missing_ok=True)
+        self.best_path.unlink(missing_ok=True)
+
+    def load_model(self) -> Any:
+        """The trained model.
+
+        Raises:
+            ValueError: the run did not finish.
+        """
+        if not self.finished:
+            raise ValueError(f"the run in {self.path} did not finish; run the same training again to resume it.")
+        return load_checkpoint(self.model_path)
+
+    def _differs(self, stored: dict[str, Any], manifest: dict[str, Any]) -> str:
+        """How the identity of the stored manifest differs from this one, in words; empty if it does not."""
+        given = json.loads(json.dumps(manifest))
+        names = [name for name in IDENTITY if stored.get(name) != given[name]]
+        return "; ".join(_difference(name, stored.get(name), given[name]) for name in names)
+
+    def _files(self) -> tuple[Path, ...]:
+        return (self.model_path, self.best_path, self.state_path, self.metrics_path)
+
+    def _tidy(self) -> None:
+        """Remove temporary files of killed processes, and complete a `clear` that was killed."""
+        for path in (*self._files(), self.manifest_path):
+            for temporary in self.path.glob(f".{path.name}.*"):
+                temporary.unlink(missing_ok=True)
+        if self._cleared_path.exists():
+            for path in (*self._files(), self.manifest_path, self._cleared_path):
+                path.unlink(missing_ok=True)
+
+    def _writer(self) -> str:
+        """The process that writes to this folder, in words."""
+        try:
+            who = json.loads(self._writer_path.read_text(encoding="utf-8"))
+            return (
+                f"process {int(who['process'])} on {shortened(str(who['host']))} (since {shortened(str(who['since']))})"
+            )
+        except (OSError, ValueError, TypeError, KeyError):
+            return "another process"
+
+    def _is_writer(self) -> bool:
+        try:
+            return json.loads(self._writer_path.read_text(encoding="utf-8"))["token"] == self._token
+        except (OSError, ValueError, TypeError, KeyError):
+            return False
+
+    def _check_writer(self) -> None:
+        if not self._is_writer():
+            raise FolderInUse(
+                f"{self.path} was removed, or taken by another process, while this run trained in it; nothing more is "
+                f"written there."
+            )
+
+    def _metrics_lines(self) -> list[str]:
+        """The lines of the metrics file; the last is empty unless it is torn."""
+        if not self.metrics_path.exists():
+            return [""]
+        with reading(self.metrics_path, "a file of metrics"):
+            return self.metrics_path.read_bytes().decode("utf-8").split("\n")
+
+    def _parse_metrics(self, lines: list[str]) -> list[dict[str, Any]]:
+        records: list[dict[str, Any]] = []
+        for number, line in enumerate(lines[: len(lines) if lines[-1] else -1], start=1):
+            with reading(self.metrics_path, f"a file of metrics (line {number})"):
+                record = json.loads(line)
+                step = record["steps_done"]
+                if not isinstance(step, int):
+                    raise TypeError(f"steps_done is {step!r}, not a whole number.")
+            if records and step <= records[-1]["steps_done"]:
+                raise Unreadable(
+                    f"{self.metrics_path} is not from one run: line {number} is of step {step}, the line before of "
+                    f"step {records[-1]['steps_done']}. Train again with fresh=True."
+                )
+            records.append(record)
+        return records
+
+
+def _difference(name: str, stored: Any, given: Any) -> str:
+    if isinstance(stored, dict) and isinstance(given, dict):
+        keys = [key for key in {**stored, **given} if stored.get(key) != given.get(key)]
+        return ", ".join(f"{name}.{key} is {stored.get(key)!r}, not {given.get(key)!r}" for key in keys)
+    return f"{name} is {stored!r}, not {given!r}"

@@ -1,0 +1,189 @@
+"""Which models a claim of the Dyck study is measured on, and its readings of their attention, on planted models."""
+
+import numpy as np
+import pytest
+import torch
+from planted_models import planted
+
+from case_studies.dyck import balance, learning, measures, modes, variation
+from case_studies.dyck.measures import KEPT, chosen
+from case_studies.dyck.study import STUDY
+from hooks import Transformer
+from interp import config_for
+from interp.comparison.variation import attention_variation
+from interp.known_answers import balanced_dyck, stack_dyck
+from interp.tasks import Dyck
+
+TASK = Dyck(n_types=2, max_depth=3, length=16)
+CLAIMS = {claim.id: claim for claim in STUDY.claims}
+FAILED: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def pretended_learning(monkeypatch):
+    FAILED.clear()
+    torch.set_num_threads(1)
+    monkeypatch.setattr(measures, "has_learned", lambda evidence, spec: spec.seed not in FAILED)
+    for module in (balance, modes, variation):
+        monkeypatch.setattr(module, "excluded", lambda evidence, groups: [])
+    monkeypatch.setattr(measures, "N_SEQUENCES", {"quick": 4})
+    monkeypatch.setattr(measures, "N_HELD_OUT", {"quick": 20})
+    monkeypatch.setattr(balance, "N_SEQUENCES", {"quick": 4})
+
+
+def random_models(n, first=0):
+    config = config_for(TASK, "dyck_gpt", d_model=16, d_mlp=16)
+    return [Transformer(config, seed=seed) for seed in range(first, first + n)]
+
+
+def judged(claim, given, task=TASK):
+    measured = CLAIMS[claim].measure(planted(task, given))
+    return measured, CLAIMS[claim].verdict(measured)
+
+
+def test_models_that_have_not_learned_are_excluded():
+    models = random_models(6)
+    FAILED.update({1, 4})
+    one = chosen(planted(TASK, {"gpt": models}), "gpt")
+    assert [spec.seed for spec in one.specs] == [0, 2, 3, 5]
+    assert one.models == [models[0], models[2], models[3], models[5]]
+    assert one.learned == 4
+
+
+def test_all_models_are_shown_if_too_few_have_learned():
+    FAILED.update({1, 4, 5})
+    one = chosen(planted(TASK, {"gpt": random_models(6)}), "gpt")
+    assert (len(one.specs), len(one.models), one.learned) == (6, 6, 3)
+
+
+def test_pairs_are_kept_only_if_both_have_learned(monkeypatch):
+    evidence = planted(TASK, {"a": random_models(6), "b": random_models(6, first=6)})
+    treated = evidence.specs("b")
+    monkeypatch.setattr(measures, "has_learned", lambda _, spec: spec is not treated[2])
+    assert [spec.seed for spec in chosen(evidence, "a", "b").specs] == [0, 1, 3, 4, 5]
+    assert [spec.seed for spec in chosen(evidence, "b", "a").specs] == [0, 1, 3, 4, 5]
+    assert len(chosen(evidence, "a").specs) == 6
+
+
+def test_variation_of_the_last_layer_is_relative_to_random_rows():
+    models = random_models(6)
+    measured, _ = judged("variation.no-positions.last-layer", {"gpt": models})
+    direct = attention_variation(models, TASK, prefixes=TASK.staircase())
+    assert measured.value == pytest.approx(direct.ratio_to("flat simplex")[-1])
+    shuffled = measured.numbers["variation over that of own rows, keys shuffled"]
+    assert shuffled == pytest.approx(direct.ratio_to("own rows, keys shuffled")[-1])
+    assert (measured.n, measured.numbers[KEPT]) == (6, 6)
+
+
+def test_an_unlearned_model_does_not_enter_the_variation():
+    models = [*random_models(5), stack_dyck(TASK)]
+    FAILED.add(5)
+    with pytest.raises(ValueError, match="model"):  # of another shape, it would be refused
+        attention_variation(models, TASK)
+    measured, _ = judged("variation.no-positions.last-layer", {"gpt": models})
+    assert measured.n == 5
+
+
+def test_prefixes_of_the_claims_differ(monkeypatch):
+    asked = []
+
+    def record(models, task, **options):
+        asked.append(options)
+        return attention_variation(models, task, **options)
+
+    monkeypatch.setattr(variation, "attention_variation", record)
+    monkeypatch.setattr(variation, "SAMPLED", 2)
+    for name in ("last-layer", "longer-prefix", "other-prefixes"):
+        judged(f"variation.linear-positions.{name}", {"gpt-linear": random_models(4)})
+    assert asked[0]["prefixes"] == TASK.staircase()
+    assert asked[1]["prefixes"] == TASK.staircase() * 3
+    assert "prefixes" not in asked[2]
+    assert asked[2]["n_sampled"] == 2
+
+
+@pytest.mark.parametrize(("scale", "verdict"), [(0.1, "reproduced"), (30.0, "not reproduced")])
+def test_uniform_first_layers_are_found_and_sharp_ones_are_not(scale, verdict):
+    models = random_models(4)
+    for model in models:
+        with torch.no_grad():
+            model.block(0).attention.q.weight.mul_(scale)
+            model.block(1).attention.q.weight.mul_(1 / scale)
+    measured, found = judged("uniformity.no-positions.first-layer", {"gpt": models})
+    assert found == verdict
+    assert (measured.value > measured.numbers["last layer"]) == (verdict == "reproduced")
+    assert measured.numbers["lowest of a model"] < measured.value
+
+
+def test_the_cell_furthest_from_random_decides(monkeypatch):
+    monkeypatch.setattr(variation, "GRID", [(2, 3, 2), (2, 4, 2)])
+    names = [variation.grid_name(*cell) for cell in variation.GRID]
+    evidence = planted(TASK, {names[0]: random_models(4), names[1]: random_models(4, first=9)}, size="standard")
+    direct = [
+        attention_variation(evidence.models(name), TASK, seed=evidence.seed).ratio_to("flat simplex")[-1]
+        for name in names
+    ]
+    measured = variation.measure_grid(evidence)
+    assert measured.value == pytest.approx(max(direct, key=lambda ratio: abs(np.log(ratio))))
+    assert measured.numbers["lowest ratio of a cell"] == pytest.approx(min(direct))
+    assert measured.numbers["highest ratio of a cell"] == pytest.approx(max(direct))
+
+
+def plant_attention(monkeypatch, on):
+    """The last layer of model i has this share of every row on the current and on the first token."""
+
+    def patterns(models, batch):
+        keys = batch.tokens.shape[1]
+        found = torch.zeros(2, len(models), 1, 1, keys, keys)
+        for index, (current, first) in enumerate(on):
+            found[-1, index, 0, 0] += current * torch.eye(keys)
+            found[-1, index, 0, 0, :, 0] += first
+        return found
+
+    monkeypatch.setattr(modes, "patterns_on", patterns)
+
+
+@pytest.mark.parametrize(
+    ("on", "counts", "verdict"),
+    [
+        ([(0.9, 0.1), (0.6, 0.4), (0.1, 0.8), (0.2, 0.7)], (2, 2), "reproduced"),
+        ([(0.9, 0.1), (0.6, 0.4), (0.1, 0.8), (0.49, 0.49)], (2, 1), "not reproduced"),
+        ([(0.49, 0.49)] * 4, (0, 0), "not reproduced"),
+    ],
+)
+def test_models_are_counted_by_mode(monkeypatch, on, counts, verdict):
+    plant_attention(monkeypatch, on)
+    measured, found = judged("prefixes.current-or-first", {"gpt-prefixes": random_models(len(on))})
+    assert (measured.numbers[modes.CURRENT], measured.numbers[modes.FIRST]) == counts
+    assert measured.value == sum(counts) / len(on)
+    assert found == verdict
+
+
+def test_learning_is_judged_by_the_mean_of_all_seeds(monkeypatch):
+    monkeypatch.setattr(learning, "has_learned", lambda evidence, spec: spec.seed != 0)
+    monkeypatch.setattr(learning, "excluded", lambda evidence, groups: [("Excluded", [["seed"], [0]])])
+    monkeypatch.setattr(learning, "N_HELD_OUT", {"quick": 20})
+    good = [stack_dyck(TASK) for _ in range(8)]
+    measured, verdict = judged("learned.prefixes", {"gpt-prefixes": good})
+    assert (verdict, measured.value) == ("reproduced", 1.0)
+    assert measured.low < 1 < measured.high  # equal seeds have an interval
+    assert measured.numbers["seeds that have not learned (below 0.9)"] == 1
+    assert [title for title, _ in measured.tables][-1] == "Excluded"
+    bad = random_models(3)
+    measured, verdict = judged("learned.prefixes", {"gpt-prefixes": bad})
+    assert verdict == "not reproduced"
+    assert measured.numbers["seeds below 0.97"] == 3
+
+
+def test_correlation_and_change_are_measured_on_models_that_learned():
+    task = Dyck(n_types=2, max_depth=2, length=12)
+    plain = [balanced_dyck(task, attention="uneven", imbalance=0.02 * seed, seed=seed) for seed in range(6)]
+    treated = [balanced_dyck(task, attention="uneven", seed=seed) for seed in range(6)]
+    FAILED.add(5)
+    given = {"minimal-words-closers": plain, "minimal-words-closers-contrastive": treated}
+    measured, verdict = judged("contrastive.words.violation", given, task)
+    assert (verdict, measured.n, measured.numbers[KEPT]) == ("reproduced", 5, 5)
+    measured, _ = judged("balance.length.within", {"minimal-words-closers-many": plain}, task)
+    assert (measured.n, measured.numbers[KEPT]) == (5, 5)
+    FAILED.update({3, 4})
+    measured, verdict = judged("contrastive.words.violation", given, task)
+    assert (verdict, measured.n, measured.numbers[KEPT]) == ("inconclusive", 6, 3)

@@ -1,0 +1,300 @@
+"""Bundles have everything that a check needs, are the same for the same results, and are not trusted."""
+
+import csv
+import hashlib
+import io
+import json
+import re
+import subprocess
+import warnings
+import zipfile
+from dataclasses import replace
+
+import pytest
+import toys
+from toys import DRAWN, STUDY
+
+from case_studies.frame import bundle as bundles
+from case_studies.frame.bundle import SUMS, open_bundle
+from case_studies.frame.crate import frozen_environment
+
+
+@pytest.fixture
+def bundled(reproduce, tmp_path, trained):
+    """A bundle of a run of the toy study, with or without models; the run is removed."""
+
+    def make(with_models=False):
+        reproduce()
+        path = STUDY.bundle(tmp_path / "out/toy.zip", folder=tmp_path, with_models=with_models)
+        (tmp_path / "toy").rename(tmp_path / "before")
+        (tmp_path / "models").rename(tmp_path / "models-before")
+        trained.clear()
+        toys.MEASURED.clear()
+        return path
+
+    return make
+
+
+def check(path, tmp_path, study=STUDY, **options):
+    return study.check(folder=tmp_path / "fresh", n_jobs=1, against=path, **options)
+
+
+def rewritten(path, change, *, sums=True):
+    """Write an archive again with changed files, and new hashes if `sums`."""
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    files = change(files) or files
+    if sums:
+        listed = {name: hashlib.sha256(content).hexdigest() for name, content in files.items() if name != SUMS}
+        files[SUMS] = "".join(f"{digest}  {name}\n" for name, digest in listed.items()).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+
+
+def test_a_bundle_has_what_a_check_needs(bundled):
+    with zipfile.ZipFile(bundled()) as archive:
+        files = {name: archive.read(name).decode("utf-8", "replace") for name in archive.namelist()}
+    assert set(files) == {
+        "README.md", "SHA256SUMS", "codecheck.yml", "cost.csv", "environment.json", "models.json", "requirements.txt",
+        "results/claims.json", "results/details.json.xz", "ro-crate-metadata.json",
+    }  # fmt: skip
+    assert len(re.findall(r"^    \S.*$", files["README.md"], re.MULTILINE)) == 2  # two commands
+    assert "interp reproduce toy --check --against toy.zip" in files["README.md"]
+    packages = frozen_environment()
+    assert f"torch=={packages['torch']}\n" in files["requirements.txt"]
+    assert files["requirements.txt"].count("\n") == len(packages)
+    assert json.loads(files["environment.json"])["source"]["version"] == "0.1.0"
+    models = json.loads(files["models.json"])
+    assert sorted(one["seed"] for one in models) == [0, 1, 2]
+    assert all(re.fullmatch("[0-9a-f]{64}", one["weights"]) and one["files"] == [] for one in models)
+    costs = {row["claim"]: row for row in csv.DictReader(io.StringIO(files["cost.csv"]))}
+    assert float(costs["figure-1.all"]["cpu_seconds"]) >= 0
+    assert float(costs["figure-1.all"]["peak_mb"]) > 50
+    made = {one["id"]: one["made"] for one in json.loads(files["results/claims.json"])["claims"]}
+    assert float(costs["figure-1.all"]["training_seconds"]) == made["figure-1.all"]["trained"]["seconds"]
+    assert costs["table-4.large"]["cpu_seconds"] == ""
+
+
+def test_the_crate_describes_every_file(bundled):
+    with zipfile.ZipFile(bundled()) as archive:
+        crate = json.loads(archive.read("ro-crate-metadata.json"))
+        sizes = {one.filename: one.file_size for one in archive.infolist()}
+        hashes = {name: hashlib.sha256(archive.read(name)).hexdigest() for name in sizes}
+        config = archive.read("codecheck.yml").decode()
+    assert crate["@context"] == "https://w3id.org/ro/crate/1.2/context"
+    by_id = {one["@id"]: one for one in crate["@graph"]}
+    assert len(by_id) == len(crate["@graph"])
+    assert by_id["ro-crate-metadata.json"]["conformsTo"] == {"@id": "https://w3id.org/ro/crate/1.2"}
+    root = by_id["./"]
+    assert {"name", "description", "datePublished", "license"} <= set(root)
+    parts = {one["@id"] for one in root["hasPart"]}
+    assert parts == set(sizes) - {"ro-crate-metadata.json", SUMS}
+    for name in parts:
+        assert (by_id[name]["contentSize"], by_id[name]["sha256"]) == (str(sizes[name]), hashes[name])
+    referred = re.findall(r'\{"@id": "([^"]*)"\}', json.dumps(crate))
+    assert {name for name in referred if not name.startswith("https://w3id.org")} <= set(by_id)
+    lines = config.splitlines()
+    assert lines[:2] == ["---", "version: https://codecheck.org.uk/spec/config/1.0/"]
+    named = [json.loads(line.split("file: ")[1]) for line in lines if "file: " in line]
+    assert named == ["results/claims.json", "results/details.json.xz", "cost.csv"]
+    assert set(named) <= set(sizes)
+
+
+def test_equal_results_give_equal_bundles(bundled, tmp_path):
+    path = bundled()
+    (tmp_path / "before").rename(tmp_path / "toy")
+    (tmp_path / "models-before").rename(tmp_path / "models")
+    again = STUDY.bundle(tmp_path / "again.zip", folder=tmp_path)
+    assert again.read_bytes() == path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        assert {one.date_time for one in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}  # nor does the clock matter
+    assert [file.name for file in path.parent.iterdir()] == ["toy.zip"]
+
+
+def test_sha256sum_can_read_the_hashes(bundled, tmp_path):
+    with zipfile.ZipFile(bundled()) as archive:
+        archive.extractall(tmp_path / "unpacked")
+    try:
+        done = subprocess.run(["sha256sum", "--check", SUMS], cwd=tmp_path / "unpacked", capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("no sha256sum on this machine")
+    assert (done.returncode, done.stdout.count(": OK")) == (0, 9)
+
+
+def test_a_check_against_a_bundle_trains_what_it_lacks(bundled, tmp_path, trained):
+    path = bundled()
+    result = check(path, tmp_path)
+    assert (result.passed, result.against) == (True, str(path))
+    assert result.tally == "3 same, 0 differs, 1 not shipped"
+    assert sorted(trained) == [0, 1, 2]
+
+
+def test_its_models_are_used_and_stay_apart(bundled, tmp_path, trained):
+    path = bundled(with_models=True)
+    result = check(path, tmp_path)
+    assert (result.tally, trained) == ("3 same, 0 differs, 1 not shipped", [])
+    assert sorted(toys.MEASURED) == ["accuracy", "constant", "drawn"]
+    assert not (tmp_path / "fresh/models").exists()  # ordinary runs do not use them
+    (folder,) = (tmp_path / "fresh").iterdir()
+    assert folder.name == f"bundle-{open_bundle(path).digest}"
+    assert check(path, tmp_path, fresh=True).passed
+    assert sorted(trained) == [0, 1, 2]
+
+
+def test_a_planted_number_in_a_bundle_differs(bundled, tmp_path):
+    path = bundled()
+
+    def plant(files):
+        content = json.loads(files["results/claims.json"])
+        content["claims"][0]["measured"] *= 1.01
+        files["results/claims.json"] = json.dumps(content).encode()
+
+    rewritten(path, plant)
+    result = check(path, tmp_path, only=["figure-1.some"])
+    assert [one.status for one in result.comparisons] == ["differs"]
+
+
+def test_a_folder_can_be_checked_too(reproduce, tmp_path):
+    reproduce()
+    assert STUDY.check(folder=tmp_path, n_jobs=1, against=tmp_path / "toy/quick").passed
+    with pytest.raises(ValueError, match=r"models has no claims.json to check against"):
+        STUDY.check(folder=tmp_path, n_jobs=1, against=tmp_path / "models")
+
+
+def dropped(name):
+    return lambda files: {one: content for one, content in files.items() if one != name}
+
+
+def added(name):
+    return lambda files: files | {name: b"x"}
+
+
+def spoiled(files):
+    return files | {"cost.csv": files["cost.csv"] + b" "}
+
+
+def edited(**changes):
+    def change(files):
+        content = json.loads(files["results/claims.json"])
+        content["claims"][0] |= changes
+        return files | {"results/claims.json": json.dumps(content).encode()}
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "sums", "words"),
+    [
+        (spoiled, False, "toy.zip is damaged: the SHA-256 of cost.csv is not that in SHA256SUMS"),
+        (dropped("cost.csv"), False, "is damaged: it lacks 'cost.csv', which SHA256SUMS lists"),
+        (added("more.txt"), False, "is damaged: it has more.txt, which SHA256SUMS does not list"),
+        (dropped(SUMS), False, "is not a bundle: it has no SHA256SUMS"),
+        (dropped("results/claims.json"), True, "is not a bundle: it has no results/claims.json"),
+        (
+            added("../escaped.txt"),
+            True,
+            "has a file named '../escaped.txt'; a bundle has each file once, at a relative",
+        ),
+        (added("/etc/escaped"), True, "has a file named '/etc/escaped'"),
+        (added("models/../../escaped"), True, "has a file named 'models/../../escaped'"),
+        (added("models/.hidden"), True, "has a file named 'models/.hidden'"),
+        (added("back\\slash"), True, r"has a file named 'back\\\\slash'"),
+        (
+            edited(measured="much"),
+            True,
+            "cannot be read: ValueError: the claim 'figure-1.some' has an invalid measured",
+        ),
+        (edited(interval=[1]), True, "has an invalid interval"),
+        (edited(verdict="\x1b[31m"), True, "has an invalid verdict"),
+        (edited(groups=["unknown"]), True, "cannot be read: KeyError: 'unknown'"),
+    ],
+)
+def test_damaged_and_hostile_bundles_are_refused(bundled, tmp_path, change, sums, words):
+    path = bundled()
+    rewritten(path, change, sums=sums)
+    with pytest.raises(ValueError, match=words):
+        check(path, tmp_path)
+    assert toys.MEASURED == []
+    assert not (tmp_path / "fresh").exists()
+    assert not list(tmp_path.parent.rglob("escaped*"))
+
+
+def test_a_file_twice_is_refused(bundled, tmp_path):
+    path = bundled()
+    with warnings.catch_warnings(), zipfile.ZipFile(path, "a") as archive:
+        warnings.simplefilter("ignore")
+        archive.writestr("cost.csv", "again")
+    with pytest.raises(ValueError, match=r"has a file named 'cost.csv'; a bundle has each file once"):
+        check(path, tmp_path)
+
+
+def test_flipped_and_missing_bytes_are_named(bundled, tmp_path):
+    path = bundled()
+    content = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        entry = archive.getinfo("results/details.json.xz")
+    for at in range(entry.header_offset + 60, entry.header_offset + 90):
+        content[at] ^= 255
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"is damaged: .*results/details.json.xz"):
+        check(path, tmp_path)
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match="is damaged or not a bundle: it cannot be read as a zip archive"):
+        check(path, tmp_path)
+
+
+def test_other_files_and_studies_are_named(bundled, tmp_path):
+    path = bundled()
+    with pytest.raises(FileNotFoundError, match=r"there is no archive .*nowhere.zip"):
+        check(tmp_path / "nowhere.zip", tmp_path)
+    (tmp_path / "text.zip").write_text("not a zip")
+    with pytest.raises(ValueError, match="is damaged or not a bundle"):
+        check(tmp_path / "text.zip", tmp_path)
+    with pytest.raises(ValueError, match="has results of the study toy, not of other"):
+        check(path, tmp_path, study=replace(STUDY, name="other"))
+
+
+def test_large_archives_are_refused(bundled, tmp_path, monkeypatch):
+    path = bundled()
+    monkeypatch.setattr(bundles, "LARGEST_BUNDLE", 1000)
+    with pytest.raises(ValueError, match="has more than 1000 bytes unpacked"):
+        check(path, tmp_path)
+    monkeypatch.undo()
+    monkeypatch.setattr(bundles, "LARGEST", 2000)
+    with pytest.raises(ValueError, match=r"results/claims.json in .* has more than 2000 bytes"):
+        check(path, tmp_path)
+
+
+def test_models_that_no_claim_names_are_not_unpacked(bundled, tmp_path):
+    path = bundled(with_models=True)
+    files = {f"models/{'f' * 20}/{name}": b"{}" for name in bundles.MODEL_FILES}
+    rewritten(path, lambda known: known | files)
+    assert check(path, tmp_path).passed
+    assert not list((tmp_path / "fresh").rglob("f" * 20))
+
+
+def test_models_that_are_not_trained_are_named(reproduce, tmp_path):
+    reproduce(only=["figure-1"])
+    with pytest.raises(
+        ValueError, match=r"the model \w{20} \(seed 2\) is not in .*models; train it, or bundle without"
+    ):
+        STUDY.bundle(tmp_path / "toy.zip", folder=tmp_path, with_models=True)
+    assert not (tmp_path / "toy.zip").exists()
+    assert [one["weights"] is None for one in _models(STUDY.bundle(tmp_path / "toy.zip", folder=tmp_path))].count(
+        True
+    ) == 1
+
+
+def _models(path):
+    with zipfile.ZipFile(path) as archive:
+        return json.loads(archive.read("models.json"))
+
+
+def test_measures_of_a_bundle_are_compared_with_todays(bundled, tmp_path):
+    path = bundled()
+    changed = replace(
+        STUDY, claims=[replace(DRAWN, measure=lambda evidence: replace(toys.drawn(evidence), value=0.51))]
+    )
+    (one,) = check(path, tmp_path, study=changed).comparisons
+    assert (one.status, one.causes[0]) == ("differs", "code: that of its measure")

@@ -1,0 +1,285 @@
+"""A check measures again and compares: equal bit for bit, within the stored interval, or different, with the cause."""
+
+import json
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import toys
+from toys import CLAIMS, DRAWN, FAILING, PASSING, STUDY, specs
+
+from case_studies.frame.compare import NONE, compare
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import Above
+from case_studies.frame.stored import read_results
+
+
+def scaled(evidence, by=1.0):
+    """What `toys.drawn` measures, times a factor."""
+    found = toys.drawn(evidence)
+    return replace(found, value=found.value * by)
+
+
+def biased(evidence):
+    """The same with a planted error of 1 %."""
+    found = toys.drawn(evidence)
+    return replace(found, value=found.value * 1.01)
+
+
+CLOCK = {"reading": 0.25}
+
+
+def timed(evidence):
+    return Measurement(value=CLOCK["reading"], low=0.2, high=0.3, n=10, unit="rounds")
+
+
+def broken(evidence):
+    raise ZeroDivisionError("nothing to divide by")
+
+
+def edited(folder, name="table-3.drawn", **changes):
+    """Change what is stored of a claim; a name with dots is a path."""
+    path = folder / "claims.json"
+    content = json.loads(path.read_text())
+    one = next(one for one in content["claims"] if one["id"] == name)
+    for key, value in changes.items():
+        *inner, last = key.split("__")
+        part = one
+        for step in inner:
+            part = part[step]
+        part[last] = value
+    path.write_text(json.dumps(content))
+
+
+@pytest.fixture
+def shipped(reproduce, tmp_path, trained):
+    """The toy study with the results of a run as the shipped ones."""
+    reproduce()
+    folder = (tmp_path / "toy/quick").rename(tmp_path / "shipped")
+    toys.MEASURED.clear()
+    trained.clear()
+    return replace(STUDY, shipped=folder)
+
+
+@pytest.fixture
+def check(tmp_path, trained):
+    """Check a study; returns the comparisons by claim."""
+
+    def run(study, **options):
+        result = study.check(folder=tmp_path, n_jobs=1, **options)
+        return result, {one.claim: one for one in result.comparisons}
+
+    return run
+
+
+def with_claim(study, claim):
+    """The study with one claim replaced."""
+    return replace(study, claims=[claim if one.id == claim.id else one for one in study.claims])
+
+
+def test_an_unchanged_study_is_the_same_bit_for_bit(shipped, check, tmp_path, trained):
+    result, found = check(shipped)
+    statuses = {name: one.status for name, one in found.items()}
+    assert statuses == {name: "same" for name in statuses if name != "table-4.large"} | {"table-4.large": "not shipped"}
+    assert all(not one.causes and not one.reason for one in found.values() if one.status == "same")
+    assert (result.passed, result.tally) == (True, "3 same, 0 differs, 1 not shipped")
+    assert sorted(toys.MEASURED) == ["accuracy", "constant", "drawn"]
+    assert trained == []  # the models of the run
+    stored = json.loads((tmp_path / "toy/quick/check/check.json").read_text())
+    assert stored == json.loads(json.dumps(result.to_dict()))
+    assert not (tmp_path / "toy/quick/claims.json").exists()  # apart from ordinary runs
+
+
+def test_nothing_measured_before_is_trusted_and_fresh_trains_too(shipped, check, trained):
+    check(shipped)
+    toys.MEASURED.clear()
+    check(shipped)
+    assert sorted(toys.MEASURED) == ["accuracy", "constant", "drawn"]
+    result, _ = check(shipped, fresh=True)
+    assert sorted(trained) == [0, 1, 2]
+    assert result.passed  # trained again, to the same weights
+    toys.MEASURED.clear()
+    _, found = check(shipped, only=["table-3"])
+    assert (list(found), toys.MEASURED) == (["table-3.drawn"], ["drawn"])
+
+
+def test_a_planted_change_of_one_percent_is_flagged(shipped, check):
+    result, found = check(with_claim(shipped, replace(DRAWN, measure=biased)))
+    one = found["table-3.drawn"]
+    assert (one.status, result.passed) == ("differs", False)
+    assert one.causes[0] == "code: that of its measure"
+    assert one.measured["measured"] == pytest.approx(1.01 * one.stored["measured"])
+    assert {other.status for other in result.comparisons if other is not one} == {"same", "not shipped"}
+    text = str(result)
+    assert "likeliest cause: code: that of its measure" in text
+    assert text.endswith("2 same, 1 differs, 1 not shipped")
+
+
+def test_so_is_one_in_code_that_the_measure_calls(reproduce, check, tmp_path, monkeypatch):
+    study = with_claim(STUDY, replace(DRAWN, measure=scaled))
+    reproduce(study)
+    study = replace(study, shipped=(tmp_path / "toy/quick").rename(tmp_path / "shipped"))
+    drawn = toys.drawn
+    monkeypatch.setattr(toys, "drawn", lambda evidence: replace(drawn(evidence), value=1.01 * drawn(evidence).value))
+    _, found = check(study)
+    assert found["table-3.drawn"].status == "differs"
+    assert found["table-3.drawn"].causes == (NONE,)  # its source is the same: it was changed in memory
+    edited(study.shipped, made__code__interp="123")
+    assert check(study)[1]["table-3.drawn"].causes == ("code: that of interp",)
+
+
+def test_a_changed_option_of_a_measure_is_flagged(reproduce, check, tmp_path):
+    study = with_claim(STUDY, replace(DRAWN, measure=partial(scaled, by=1.0)))
+    reproduce(study)
+    study = replace(study, shipped=(tmp_path / "toy/quick").rename(tmp_path / "shipped"))
+    assert check(study)[0].passed
+    result, found = check(with_claim(study, replace(DRAWN, measure=partial(scaled, by=1.01))))
+    assert (found["table-3.drawn"].status, result.passed) == ("differs", False)
+
+
+def test_a_planted_seed_is_within(shipped, check):
+    result, found = check(shipped, seed=1)
+    assert found["table-3.drawn"].status == "within"
+    assert found["table-3.drawn"].causes == ("seed: 0 stored, 1 here",)
+    assert found["table-3.drawn"].reason == "another number; the number is in the stored interval"
+    assert found["figure-1.some"].status == "same"  # it draws nothing
+    assert (result.passed, result.tally) == (True, "2 same, 1 within, 0 differs, 1 not shipped")
+
+
+def test_a_planted_seed_of_a_model_is_named(shipped, check):
+    study = replace(shipped, groups=lambda size: {**toys.groups(size), "few": specs(2, first=5)})
+    _, found = check(study)
+    one = found["figure-1.all"]
+    assert one.status in ("differs", "same")
+    if one.status == "differs":
+        assert one.causes[0].startswith("code: settings of the models few: seeds [0, 1] stored, [5, 6] here")
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "cause"),
+    [
+        ({"made__versions__torch": "1.0"}, "within", "versions: torch 1.0 stored, "),
+        ({"made__threads": 64}, "within", "threads: 64 stored, 1 here"),
+        ({"made__hardware__processor": "abacus"}, "within", "hardware: processor abacus stored, "),
+        ({"made__trained__weights": "0"}, "differs", "code: that of the training"),
+        ({"made__code__interp": "0"}, "differs", "code: that of interp"),
+        ({"made__code": None}, "within", "code: an earlier version of the program"),
+        ({}, "differs", NONE),
+        ({"measure": "0", "made__threads": 64}, "differs", "code: that of its measure"),
+        ({"interval": [0.0, 0.01], "made__threads": 64}, "differs", "threads: 64 stored, 1 here"),
+    ],
+)
+def test_what_may_change_a_number_and_what_may_not(shipped, check, changes, status, cause):
+    edited(shipped.shipped, measured=0.123, **changes)
+    result, found = check(shipped, only=["table-3"])
+    one = found["table-3.drawn"]
+    assert (one.status, result.passed) == (status, status == "within")
+    assert one.causes[0].startswith(cause)
+
+
+def test_models_trained_elsewhere_are_an_expected_cause(shipped, check):
+    stored = read_results(shipped.shipped, "toy")
+    trained = next(one for one in stored.content["claims"] if one["id"] == "table-3.drawn")["made"]["trained"]
+    trained["environments"][0]["threads"] = 48
+    edited(shipped.shipped, measured=0.123, made__trained=trained | {"weights": "0"})
+    _, found = check(shipped, only=["table-3"])
+    assert found["table-3.drawn"].status == "within"
+    assert found["table-3.drawn"].causes == ("training: threads 48 stored, 1 here",)
+
+
+def test_another_verdict_differs_even_in_the_interval(shipped, check):
+    edited(shipped.shipped, name="figure-1.some", measured=0.2, interval=[0.05, 0.3], made__threads=9)
+    _, found = check(shipped, only=["figure-1.some"])
+    assert found["figure-1.some"].status == "differs"
+    assert found["figure-1.some"].reason == "the verdict is reproduced, was inconclusive"
+    stricter = with_claim(shipped, replace(PASSING, rule=Above(0.01)))  # today's rule judges both
+    assert check(stricter, only=["figure-1.some"])[1]["figure-1.some"].status == "within"
+
+
+def test_numbers_without_an_interval_may_differ_by_rounding_only(shipped, check):
+    exact = replace(PASSING, measure=lambda evidence: replace(toys.constant(evidence), low=0.25, high=0.25, exact=True))
+    study = with_claim(shipped, exact)
+    options = {"name": "figure-1.some", "interval": [0.25, 0.25], "exact": True, "measure": None, "made__threads": 9}
+    for stored, status in ((0.25 + 1e-9, "within"), (0.2525, "differs")):
+        edited(shipped.shipped, measured=stored, **{**options, "interval": [stored, stored]})
+        assert check(study, only=["figure-1.some"])[1]["figure-1.some"].status == status
+
+
+def test_what_depends_on_the_clock_is_within(reproduce, check, tmp_path, monkeypatch):
+    claim = replace(PASSING, measure=timed, repeatable=False)
+    study = with_claim(STUDY, claim)
+    reproduce(study)
+    study = replace(study, shipped=(tmp_path / "toy/quick").rename(tmp_path / "shipped"))
+    monkeypatch.setitem(CLOCK, "reading", 0.26)
+    assert check(study)[1]["figure-1.some"].status == "within"
+    assert check(with_claim(study, replace(claim, repeatable=True)))[1]["figure-1.some"].status == "differs"
+    monkeypatch.setitem(CLOCK, "reading", 0.31)
+    assert "is not in the stored interval" in check(study)[1]["figure-1.some"].reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "other"),
+    [
+        ({"n": 51}, "n"),
+        ({"interval": [0.0, 1.5]}, "interval"),
+        ({"numbers": {"a": 1}, "n": 4}, "n and further figures"),
+    ],
+)
+def test_all_parts_of_a_measurement_are_compared(shipped, check, changes, other):
+    edited(shipped.shipped, **changes)
+    one = check(shipped, only=["table-3"])[1]["table-3.drawn"]
+    assert (one.status, one.reason) == ("differs", f"another {other}, which only code can have changed")
+
+
+def test_what_cannot_be_measured_differs(shipped, check):
+    result, found = check(with_claim(shipped, replace(PASSING, measure=broken)))
+    assert (found["figure-1.some"].status, result.passed) == ("differs", False)
+    assert found["figure-1.some"].reason == "Could not be measured: ZeroDivisionError: nothing to divide by"
+    assert found["table-3.drawn"].status == "same"
+
+
+def test_another_size(shipped, check, reproduce):
+    _, found = check(shipped, size="standard")
+    assert found["table-3.drawn"].status == "same"  # the same models at each size
+    edited(shipped.shipped, measured=0.123)
+    _, found = check(shipped, size="standard")
+    assert found["table-3.drawn"].causes[0] == "size: quick stored, standard here"
+    only_here = with_claim(shipped, replace(DRAWN, sizes=["quick"], why_not="It is large."))
+    one = check(only_here, size="standard")[1]["table-3.drawn"]
+    assert (one.status, one.reason) == ("not measured", "It is large.")
+
+
+def test_a_check_of_nothing_does_not_pass(shipped, check):
+    result, found = check(shipped, only=["table-4"])
+    assert found["table-4.large"].status == "not shipped"
+    assert not result.passed
+    with pytest.raises(ValueError, match="the study toy has no shipped results to check against"):
+        check(STUDY)
+    with pytest.raises(ValueError, match="no claim 'lemma'"):
+        check(shipped, only=["lemma"])
+
+
+def test_changed_text_is_data(shipped):
+    stored = read_results(shipped.shipped, "toy")
+    for group in stored.details["groups"].values():
+        group["task"]["corpus"] = {"fingerprint": "old"}
+    entry = stored.entry(DRAWN)
+    entry["measured"] = 0.2
+    now = stored.claim(FAILING)
+    groups = json.loads(json.dumps({name: stored.details["groups"][name] for name in ["more"]}))
+    groups["more"]["task"]["corpus"]["fingerprint"] = "new"
+    measurement = Measurement(value=0.25, low=0.0, high=1.0, n=50, unit="sentences")
+    now = replace(now, claim=DRAWN, settings=groups, measurement=measurement, measure=entry["measure"])
+    now = replace(now, verdict="reproduced", made=entry["made"])
+    one = compare(stored, now, size="quick", seed=0)
+    assert (one.status, one.causes) == ("differs", ("data: the text that the models more are trained on",))
+
+
+def test_the_remaining_time_is_printed(shipped, check, capsys):
+    check(shipped)
+    out = capsys.readouterr().out
+    assert "(1 of 3, about " in out
+    assert "to go)" in out
+    assert [claim.id for claim in CLAIMS[:3]] == [
+        name for name in out.replace(":", " ").split() if "." in name and "-" in name
+    ]

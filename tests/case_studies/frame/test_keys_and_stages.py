@@ -1,0 +1,79 @@
+"""What the key of a measurement covers besides code, and which pretrained models are trained."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from toys import PASSING, SETTINGS, STUDY, TASK, specs
+
+import interp
+from case_studies.frame import measuring
+from case_studies.frame.evidence import Evidence, ModelSpec
+from case_studies.frame.running import Run
+from case_studies.frame.study import Study
+from interp.training.folder import RunFolder
+from interp.training.pretrained import pretrained_config
+
+
+def key_of(measure):
+    evidence = Evidence(size="quick", seed=0, groups={"few": tuple(specs(2))}, folder=Path("x"))
+    return measuring.MeasureCache(Path("x"), "toy").key(replace(PASSING, measure=measure), evidence)
+
+
+def positional(default):
+    def measure(evidence, given=default): ...
+
+    return measure
+
+
+def by_name(default):
+    def measure(evidence, *, given=default): ...
+
+    return measure
+
+
+def test_defaults_of_a_measure_are_part_of_its_key():
+    keys = [key_of(make(default)) for make in (positional, by_name) for default in (1, 2)]
+    assert len(set(keys)) == 4
+    assert key_of(positional(2)) == keys[1]
+    assert key_of(by_name(2)) == keys[3]
+
+
+def test_versions_of_packages_are_part_of_the_key(monkeypatch):
+    before, environment = key_of(positional(1)), measuring.environment()
+    monkeypatch.setattr(measuring, "environment", lambda: environment)
+    assert key_of(positional(1)) == before
+    changed = {**environment, "versions": {**environment["versions"], "torch": "0"}}
+    monkeypatch.setattr(measuring, "environment", lambda: changed)
+    assert key_of(positional(1)) != before
+
+
+def test_the_source_of_a_finished_model_is_not_trained_again(tmp_path):
+    source = ModelSpec(task=TASK, config=interp.config_for(TASK, n_layers=1), settings=SETTINGS, seed=7)
+    config = pretrained_config(TASK, source.config)
+    done, missing = (
+        ModelSpec(task=TASK, config=config, settings=SETTINGS, seed=seed, pretrained=source) for seed in (0, 1)
+    )
+    claim = replace(PASSING, needs=("models",))
+
+    def stages(*models):
+        study = Study(name="toy", title="", lead="", claims=[claim], groups=lambda size: {"models": models})
+        run = Run(study, size="quick", folder=tmp_path, n_jobs=1, seed=0)
+        return [[spec.seed for spec in stage] for stage in run._missing([claim], fresh=False)]
+
+    assert stages(done) == [[7], [0]]
+    finished = RunFolder(tmp_path / "models" / done.key)
+    finished.path.mkdir(parents=True)
+    finished.model_path.write_text("")
+    assert stages(done) == []
+    assert stages(done, missing) == [[7], [1]]
+
+
+def test_claims_are_chosen_by_the_beginning_of_their_ids():
+    ids = [claim.id for claim in STUDY.claims]
+    assert "figure-1.some" in ids
+    assert {claim.id for claim in STUDY.choose(["figure-1"])} == {name for name in ids if name.startswith("figure-1")}
+    assert [claim.id for claim in STUDY.choose(["figure-1.some"])] == ["figure-1.some"]
+    for middle in ("some", "-1.some", "1"):
+        with pytest.raises(ValueError, match=f"has no claim '{middle}'"):
+            STUDY.choose([middle])

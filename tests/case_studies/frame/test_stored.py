@@ -1,0 +1,168 @@
+"""Stored results give the page without a run; today's rules judge them, if their measures are today's."""
+
+import json
+import lzma
+from dataclasses import replace
+
+import pytest
+import toys
+from toys import CLAIMS, FAILING, PASSING, STUDY
+
+from case_studies.frame import stored as stored_files
+from case_studies.frame.rules import Above, Number
+from case_studies.frame.stored import DETAILS
+
+
+def edited(folder, claim="figure-1.some", **changes):
+    """Change what is stored of a claim."""
+    path = folder / "claims.json"
+    content = json.loads(path.read_text())
+    one = next(one for one in content["claims"] if one["id"] == claim)
+    one |= changes
+    path.write_text(json.dumps(content))
+
+
+@pytest.fixture
+def shipped(reproduce, tmp_path, trained):
+    """The toy study with the results of a run as the shipped ones, and the page of that run."""
+    page = reproduce().page
+    folder = (tmp_path / "toy/quick").rename(tmp_path / "shipped")
+    (folder / "report.html").unlink()
+    toys.MEASURED.clear()
+    trained.clear()
+    return replace(STUDY, shipped=folder), page
+
+
+def test_the_page_is_drawn_from_the_shipped_results_without_models(shipped, tmp_path, trained):
+    study, page = shipped
+    (tmp_path / "models").rename(tmp_path / "elsewhere")
+    drawn = study.draw(folder=tmp_path / "out")
+    assert drawn.page == tmp_path / "out/toy/quick/report.html"
+    assert drawn.page.read_text() == page
+    assert (trained, toys.MEASURED) == ([], [])
+    assert not (drawn.page.parent / "claims.json").exists()
+
+
+def test_own_results_are_drawn_where_there_are_some(shipped, reproduce, tmp_path):
+    study, _ = shipped
+    reproduce(study, seed=5)
+    assert study.draw(folder=tmp_path).manifest["seed"] == 5
+    reproduce(study, size="standard", seed=6)
+    assert study.draw(folder=tmp_path, size="standard").manifest["seed"] == 6
+    assert study.draw(folder=tmp_path / "nowhere").manifest["seed"] == 0
+
+
+def test_equal_results_are_equal_files(shipped, reproduce, tmp_path):
+    study, _ = shipped
+    reproduce(study, fresh=True)
+    assert (tmp_path / "toy/quick" / DETAILS).read_bytes() == (study.shipped / DETAILS).read_bytes()
+    details = json.loads(lzma.decompress((study.shipped / DETAILS).read_bytes()))
+    figures = details["figures"]
+    assert (list(details["groups"]), list(figures)) == (["few", "more"], ["figure-1.all"])
+    assert figures["figure-1.all"]["tables"][0][0] == "Accuracy of <every> seed"
+    assert "accuracy" in json.dumps(figures["figure-1.all"]["charts"][0]["encoding"])
+
+
+def test_a_changed_rule_judges_the_stored_number_again(shipped, tmp_path):
+    study, _ = shipped
+    stricter = replace(study, claims=[replace(PASSING, rule=Above(0.5)), *CLAIMS[1:]])
+    result = stricter.draw(folder=tmp_path)
+    assert result.verdicts["figure-1.some"] == "not reproduced"
+    assert "the rule's words have changed since the measurement (reproduced then)" in result.claims[0].note
+    assert result.claims[1].note == "Hardly trained."
+
+
+def test_a_changed_measure_is_not_measured(shipped, tmp_path):
+    study, _ = shipped
+    changed = replace(study, claims=[replace(PASSING, measure=toys.drawn), *CLAIMS[1:]])
+    result = changed.draw(folder=tmp_path)
+    assert result.verdicts["figure-1.some"] == "not measured"
+    assert result.claims[0].note == "Its measure has changed since the stored number (0.25, reproduced)."
+    assert result.verdicts["figure-1.all"] == "not reproduced"
+
+
+def test_results_of_an_earlier_version_are_marked(shipped, tmp_path):
+    study, _ = shipped
+    edited(study.shipped, measure=None)
+    edited(study.shipped, claim="figure-1.all", measure=None, quantity="another number")
+    result = study.draw(folder=tmp_path)
+    assert result.verdicts["figure-1.some"] == "reproduced"
+    assert result.claims[0].note == stored_files.EARLIER
+    assert result.verdicts["figure-1.all"] == "not measured"
+    assert "Its measure has changed" in result.claims[1].note
+
+
+def test_what_todays_rules_cannot_judge_is_not_measured(shipped, tmp_path):
+    study, _ = shipped
+    edited(study.shipped, interval=[0.25, 0.25])
+    result = study.draw(folder=tmp_path)
+    assert result.verdicts["figure-1.some"] == "not measured"
+    assert "cannot judge the stored number (0.25, reproduced): the interval is the point" in result.claims[0].note
+    by_number = replace(study, claims=[CLAIMS[0], replace(FAILING, rule=Number("share", Above(0)))])
+    assert by_number.draw(folder=tmp_path).verdicts["figure-1.all"] == "not measured"
+
+
+def test_unbounded_intervals_and_new_claims(shipped, tmp_path):
+    study, _ = shipped
+    edited(study.shipped, interval=[None, 0.3])
+    new = replace(study, claims=[*CLAIMS, replace(PASSING, id="figure-9.new")])
+    result = new.draw(folder=tmp_path)
+    assert (result.verdicts["figure-1.some"], result.verdicts["figure-9.new"]) == ("inconclusive", "not measured")
+    assert "Not in the stored results" in result.claims[-1].note
+    removed = replace(study, claims=CLAIMS[1:])
+    assert "figure-1.some" not in removed.draw(folder=tmp_path).verdicts
+
+
+def test_each_figure_names_the_command_that_makes_it(shipped, tmp_path):
+    page = shipped[0].draw(folder=tmp_path).page.read_text()
+    for name in ("figure-1.some", "figure-1.all"):
+        assert f"Made by <code>interp reproduce toy --size quick --only {name}</code>" in page
+    assert "--only table-4.large" not in page  # nothing is measured
+    assert "CPU seconds, peak memory" in page
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda folder: (folder / "claims.json").write_text("{"), r"cannot be read: JSONDecodeError"),
+        (lambda folder: (folder / "claims.json").write_text("{}"), r"cannot be read: KeyError: 'study'"),
+        (lambda folder: (folder / DETAILS).write_bytes(b"x"), r"cannot be read: LZMAError"),
+        (
+            lambda folder: (folder / DETAILS).write_bytes(lzma.compress(b"{}")),
+            "cannot be read: KeyError: 'groups'",
+        ),
+        (
+            lambda folder: (folder / DETAILS).write_bytes(lzma.compress(b'{"figures":{},"groups":{"few":1,"more":1}}')),
+            "does not belong to its claims.json; copy",
+        ),
+        (lambda folder: (folder / DETAILS).unlink(), "has claims.json without details.json.xz; copy both"),
+    ],
+)
+def test_damaged_results_are_named(shipped, tmp_path, spoil, words):
+    study, _ = shipped
+    spoil(study.shipped)
+    with pytest.raises(ValueError, match=words):
+        study.draw(folder=tmp_path)
+
+
+def test_large_figures_are_refused(shipped, tmp_path, monkeypatch):
+    monkeypatch.setattr(stored_files, "LARGEST", 10)
+    with pytest.raises(ValueError, match="has more than 10 bytes"):
+        shipped[0].draw(folder=tmp_path)
+
+
+def test_missing_results_are_named(shipped, tmp_path):
+    study, _ = shipped
+    with pytest.raises(
+        ValueError, match=r"no results of size paper in .*; those shipped are of size quick. Next: interp"
+    ):
+        study.draw(folder=tmp_path, size="paper")
+    with pytest.raises(
+        ValueError, match=r"no results of size quick in .* and none is shipped. Next: interp reproduce toy"
+    ):
+        STUDY.draw(folder=tmp_path)
+    other = replace(study, name="other")
+    with pytest.raises(ValueError, match="has results of the study toy, not of other"):
+        other.draw(folder=tmp_path)
+    with pytest.raises(ValueError, match="size is 'huge'"):
+        study.draw(folder=tmp_path, size="huge")

@@ -1,0 +1,210 @@
+"""The tables of the papers list every claim that cites them, and what is committed is what the command writes."""
+
+import importlib
+import math
+import re
+from pathlib import Path
+
+import pytest
+from toys import PASSING, measured
+
+from case_studies.frame.results import ClaimResult, StudyResult
+from case_studies.papers import table
+from case_studies.papers.table import (
+    PAPERS,
+    Shipped,
+    check_paper,
+    check_sources,
+    known_claims,
+    load_paper,
+    page,
+    pages,
+)
+
+TOY = """
+title = "A toy"
+arxiv = "0000.00000"
+version = "Version 1."
+sources = ["Toy et al."]
+
+[[items]]
+item = "Figure 1"
+says = "Norms |x|."
+read = "text"
+claims = ["lego:one", "dyck:two"]
+missing = "the rest: a minute."
+
+[[items]]
+item = "Theorem 2"
+says = "A bound."
+read = "no"
+missing = "an hour."
+
+[[items]]
+item = "Equation 1"
+says = "A name."
+read = "code"
+nothing_to_test = "a definition."
+"""
+KNOWN = {"lego:one": "Toy et al., Figure 1", "dyck:two": "ours: a control", "audit:three": "Others, Table 1"}
+ONE = Shipped(
+    verdict="inconclusive", measured=0.25, interval=(0.1234, None), seconds=150.0, size="standard", decides="9 seeds"
+)
+
+
+@pytest.fixture(scope="module")
+def papers():
+    return {path.stem: load_paper(path) for path in PAPERS}
+
+
+def claims_of(paper):
+    return {claim for one in paper.items for claim in one.claims}
+
+
+@pytest.fixture
+def toy(tmp_path):
+    def load(*changes):
+        text = TOY
+        for before, after in changes:
+            assert before in text
+            text = text.replace(before, after)
+        path = tmp_path / "toy.toml"
+        path.write_text(text)
+        return load_paper(path)
+
+    return load
+
+
+@pytest.mark.parametrize("study", table.STUDIES)
+def test_statements_do_not_refer_to_other_claims(study):
+    claims = importlib.import_module(f"case_studies.{study}.study").STUDY.claims
+    refers = re.compile(r"(It|This|These|They|That|The (failure|result|same))\b|.*\b(also holds|either\.|too\.)")
+    assert not [claim.id for claim in claims if refers.match(claim.statement)]
+
+
+@pytest.mark.parametrize("study", table.STUDIES)
+def test_every_claim_of_a_study_is_ours_or_in_the_table_of_a_paper(study, papers):
+    known = known_claims([study])
+    check_sources(list(papers.values()), known)
+    listed = {claim for paper in papers.values() for claim in claims_of(paper)}
+    assert {claim for claim, source in known.items() if not source.startswith("ours")} <= listed
+    assert {claim for claim in listed if claim.startswith(f"{study}:")} <= set(known)
+
+
+@pytest.mark.parametrize("name", ["dyck", "lego", "template"])
+def test_what_is_committed_is_what_the_command_writes(name, papers):
+    known = known_claims({claim.split(":")[0] for claim in claims_of(papers[name])})
+    check_paper(papers[name], known)
+    text = page(papers[name], known, table.shipped_claims())
+    assert (table.DOCS / f"{name}.md").read_text(encoding="utf-8") == text, (
+        f"run {table.COMMAND} and commit docs/papers"
+    )
+
+
+def test_there_is_a_page_for_every_paper(papers):
+    assert set(papers) == {"dyck", "lego", "template"}
+    assert {path.stem for path in table.DOCS.glob("*.md")} == {*papers, "sample"}
+    assert all(len(claims_of(paper)) > 30 for paper in papers.values())
+
+
+def test_rows_of_a_page(toy):
+    text = page(toy(), KNOWN, {"lego:one": ONE})
+    assert "3 items: 1 with a claim, 1 missing here, 1 with nothing to test" in text
+    assert "1 could not be checked" in text
+    assert text.splitlines()[-5:] == [
+        r"| **Figure 1** | Norms \|x\|. | `lego:one` | inconclusive | 0.25 [0.123, ∞] | standard | 2 min | 9 seeds |",
+        "| | | `dyck:two` (ours) | not measured yet | | | | |",
+        "| | | **also missing**: the rest: a minute. | | | | | |",
+        "| **Theorem 2** | A bound. (**not checked against the paper**) | **missing**: an hour. | | | | | |",
+        "| **Equation 1** | A name. (read in the authors' code only) | nothing to test: a definition. | | | | | |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("measured", "interval", "seconds", "expected"),
+    [
+        (None, None, None, "reproduced |  | quick |  |  |"),
+        (0.5, (0.5, 0.5), 0.2, "reproduced | 0.5 | quick | below 1 s |  |"),
+        (1234.5, None, 42.4, "reproduced | 1.23e+03 | quick | 42 s |  |"),
+        (0.0, (None, 1.0), 99.9, "reproduced | 0 [-∞, 1] | quick | 100 s |"),
+        (0.0, (None, None), 3600.0, "reproduced | 0 [-∞, ∞] | quick | 60 min |"),
+    ],
+)
+def test_numbers_and_times(toy, measured, interval, seconds, expected):
+    one = Shipped(verdict="reproduced", measured=measured, interval=interval, seconds=seconds, size="quick")
+    assert f"`lego:one` | {expected}" in page(toy(), KNOWN, {"lego:one": one})
+
+
+@pytest.mark.parametrize(
+    ("cost", "expected"),
+    [
+        (None, None),
+        ({"seconds": 9.0, "cpu_seconds": 4.0, "peak_mb": 1.0}, 4.0),
+        ({"seconds": 9.0, "cpu_seconds": None, "peak_mb": None}, 9.0),
+    ],
+)
+def test_cpu_time_is_preferred(cost, expected):
+    result = ClaimResult(claim=PASSING, verdict="reproduced", measurement=measured(1.0, 0.5, math.inf), cost=cost)
+    found = Shipped(verdict="reproduced", measured=1.0, interval=(0.5, None), seconds=expected, size="quick")
+    study = StudyResult(study="toy", size="quick", claims=(result,), manifest={}, page=Path())
+    assert table.shipped(result, study) == found
+
+
+def test_committed_results_are_judged_by_todays_rules():
+    results = table.shipped_claims()
+    assert {claim.split(":")[0] for claim in results} == set(table.STUDIES)
+    assert all(one.size == "standard" and one.verdict for one in results.values())
+    assert any(one.measured is not None and one.interval and one.seconds for one in results.values())
+    for name in table.STUDIES:
+        study = importlib.import_module(f"case_studies.{name}.study").STUDY
+        drawn = study.stored(folder="nowhere")[0].result(study, Path())
+        labels = {f"{name}:{one.claim.id}": one.label for one in drawn.claims}
+        decided = {one.claim.id for one in drawn.claims if one.verdict and one.verdict != "inconclusive"}
+        assert {claim for claim in labels if not results[claim].decides} == {f"{name}:{claim}" for claim in decided}
+        assert labels == {claim: one.verdict for claim, one in results.items() if claim.startswith(f"{name}:")}
+
+
+BROKEN = {
+    "no claims": ('missing = "an hour."', "", r"toy.toml, item 2 \(Theorem 2\) has neither claims nor missing; list"),
+    "no text": ('says = "A bound."', 'says = ""', r"toy.toml, item 2 has no says\."),
+    "no title": ('title = "A toy"', "", r"toy.toml has no title\."),
+    "unknown field": (
+        'says = "A bound."',
+        'says = "A bound."\ncost = 3',
+        r"item 2 has the unknown field 'cost'; it can",
+    ),
+    "unknown read": ('read = "no"', 'read = "maybe"', r"\(Theorem 2\) has read='maybe'; use text, code, no\."),
+    "twice": ('"Theorem 2"', '"Figure 1"', r"toy.toml has the item 'Figure 1' twice"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_data(toy, name):
+    before, after, error = BROKEN[name]
+    with pytest.raises(ValueError, match=error):
+        toy((before, after))
+
+
+@pytest.mark.parametrize(
+    ("claim", "error"),
+    [
+        ("leg:one", r"toy.toml, Figure 1: the claim 'leg:one' is of no study; write study:id, with lego, dyck"),
+        ("lego", "the claim 'lego' is of no study"),
+        ("lego:onne", r"the study lego has no claim 'onne'\. Did you mean lego:one\?"),
+        ("dyck:one", r"the study dyck has no claim 'one'\.$|Did you mean dyck:two"),
+    ],
+)
+def test_unknown_claims(toy, claim, error):
+    with pytest.raises(ValueError, match=error):
+        check_paper(toy(('"lego:one"', f'"{claim}"')), KNOWN)
+
+
+def test_a_claim_in_no_row(toy):
+    check_paper(toy(), KNOWN)
+    with pytest.raises(ValueError, match=r"toy.toml has no row with lego:more; .* is 'Toy et al., Figure 9'"):
+        check_paper(toy(), KNOWN | {"lego:more": "Toy et al., Figure 9"})
+
+
+def test_a_source_of_no_paper():
+    with pytest.raises(ValueError, match="the source of lego:more is 'Figure 9'; begin it with 'ours' or "):
+        pages(PAPERS, KNOWN | {"lego:one": "ours", "audit:three": "ours", "lego:more": "Figure 9"})

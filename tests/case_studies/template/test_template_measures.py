@@ -1,0 +1,137 @@
+"""Measures of the template study: units, grids of n, and the paper's numbers."""
+
+import re
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from case_studies.frame.intervals import t_interval
+from case_studies.frame.template_models import PLAIN, A, B
+from case_studies.template import copying, efficiency, kernel, networks
+from case_studies.template.measures import Scored, paper_curves
+from case_studies.template.models import between
+from case_studies.template.study import STUDY
+from interp.tasks import Template
+from interp.theory.kernels.random_features import TransformerKernel
+from interp.theory.kernels.template_matrix import template_matrix
+
+
+def scored(loss=1.0, *, n=64, seed=0, right=50):
+    return Scored(
+        n=n, seed=seed, rate=1e-3, config=None, task=Template(), loss=loss, right=right, total=100, validation=1.0,
+        model=None,
+    )  # fmt: skip
+
+
+def losses_of_two_seeds(crossing):
+    """Plain models of two seeds whose loss is below one half from n = `crossing` on, on doublings and half-steps."""
+    grid = (64, 91, 128, 181, 256, 362, 512, 1024)
+    return [scored(0.1 if n >= crossing else 0.9, n=n, seed=seed) for n in grid for seed in (0, 1)]
+
+
+def savings(monkeypatch, plain, modified, *, between=None):
+    """What `measure_threshold` finds for these models."""
+    found = {f"aba-abb {PLAIN}": plain, f"aba-abb {A}": modified} | (between or {})
+    monkeypatch.setattr(efficiency, "scores", lambda evidence, name: found.get(name, []))
+    return efficiency.measure_threshold(SimpleNamespace(size="quick"), level=0.5, fewer=A, more=PLAIN)
+
+
+def test_equal_savings_have_the_interval_of_the_grid_at_the_threshold(monkeypatch):
+    on = [row for row in losses_of_two_seeds(256) if row.n in (64, 128, 256, 512, 1024)]
+    early = [row for row in losses_of_two_seeds(128) if row.n in (64, 128, 256, 512, 1024)]
+    doublings = savings(monkeypatch, on, early)
+    assert doublings.value == 1
+    assert doublings.high - doublings.value == pytest.approx(12.706 * 1 / 24**0.5, rel=1e-3)
+    both = savings(monkeypatch, losses_of_two_seeds(256), losses_of_two_seeds(128))
+    assert both.high - both.value == pytest.approx((doublings.high - 1) / 2, rel=0.02)
+
+
+def test_models_between_doublings_move_the_threshold(monkeypatch):
+    plain = [row for row in losses_of_two_seeds(181) if row.n != 181]
+    modified = losses_of_two_seeds(128)
+    assert savings(monkeypatch, plain, modified).value == 1
+    half = {between(PLAIN): [row for row in losses_of_two_seeds(181) if row.n == 181]}
+    assert savings(monkeypatch, plain, modified, between=half).value == pytest.approx(0.5, abs=0.01)
+
+
+def test_step_below_a_threshold():
+    rows = [scored(n=n) for n in (64, 128, 181, 256)]
+    assert efficiency.step_below(256, rows) == pytest.approx(0.5, abs=0.01)
+    assert efficiency.step_below(128, rows) == 1
+    assert efficiency.step_below(64, rows) == 1
+    assert efficiency.step_below(512, rows) == 1  # never reached
+
+
+def test_the_papers_numbers_are_those_of_its_curves():
+    printed = {claim.id: claim.paper for claim in STUDY.claims}
+    curve = paper_curves("aba-abb", x="n", y="loss").set_index(["series", "n"])["loss"]
+    assert printed["identity.aba-abb"] == (f"n = 512: {curve[PLAIN, 512]:.3f} without, {curve[A, 512]:.2g} with")
+    wide = paper_curves("copy", x="n", y="error").set_index(["series", "n"])["error"]
+    errors = f"error {wide['width 512', 128]:.2f} at width 512, {wide['width 1024', 128]:.1f} at 1024"
+    assert printed["copying.fails"] == f"128 symbols: {errors}"
+
+
+def test_one_version_of_the_paper_is_cited():
+    for claim in STUDY.claims:
+        assert not re.search(r"Theorem 3\.|Section [3-6]|Figure [345]\b", claim.source), claim.id
+
+
+def copied(right, *, width, seed, n=128):
+    return replace(scored(right=right, n=n, seed=seed), config=SimpleNamespace(d_model=width))
+
+
+def test_copying_has_models_as_units(monkeypatch):
+    b = SimpleNamespace(sum=lambda: torch.tensor(3.0))
+    model = SimpleNamespace(block=lambda layer: SimpleNamespace(attention=SimpleNamespace(b=b)))
+    rows = {
+        f"copy {PLAIN}": [copied(0, width=width, seed=seed) for width in (64, 128) for seed in range(3)],
+        f"copy {B}": [copied(right, width=64, seed=seed) for seed, right in enumerate((90, 95, 100))]
+        + [copied(100, width=128, seed=seed) for seed in range(3)]
+        + [copied(7, width=128, seed=0, n=512)],
+        f"copy {B}, same rate": [copied(1, width=64, seed=seed) for seed in range(3)],
+    }
+    rows = {name: [replace(row, model=model) for row in part] for name, part in rows.items()}
+    monkeypatch.setattr(copying, "scores", lambda evidence, name, each_symbol: rows[name])
+    worst = copying.measure_copying(None, judged=B, at="worst")
+    assert (worst.value, worst.n, worst.unit) == (pytest.approx(0.95), 3, "models")
+    assert worst.low == pytest.approx(0.95 - 4.303 * 0.05 / 3**0.5, abs=1e-3)
+    assert worst.high == 1  # cut
+    assert worst.numbers["width"] == 64
+    every = dict(worst.tables)["Every model"]
+    assert [f"{B}", "64", "0", "0.900", "[0.824, 0.951]", "100"] in [list(row) for row in every]
+    widest = copying.measure_copying(None, judged=PLAIN, at="widest")
+    assert (widest.value, widest.low, widest.numbers["width"]) == (0, 0, 128)
+    assert 0 < widest.high < 0.02  # equal accuracies have the width of one symbol
+
+
+def test_networks_have_models_as_units(monkeypatch):
+    rows = [scored(n=n, seed=seed, right=right) for n, part in ((512, (90, 90, 90)), (2048, (50, 55, 60)))
+            for seed, right in enumerate(part)]  # fmt: skip
+    monkeypatch.setattr(networks, "scores", lambda evidence, name: rows)
+    found = networks.measure_network(None, inputs="one-hot")
+    assert (found.value, found.n, found.numbers["n"]) == (pytest.approx(0.55), 3, 2048)
+    assert found.high - found.value == pytest.approx(4.303 * 0.05 / 3**0.5, abs=1e-3)
+
+
+def test_kernel_regression_has_draws_as_units(monkeypatch):
+    monkeypatch.setattr(kernel, "N", {"quick": 40})
+    evidence = SimpleNamespace(size="quick", seed=0)
+    found = kernel.measure_regression(evidence, name="aba-abb", mlp=True)
+    assert (found.n, found.unit) == (kernel.DRAWS, "draws of strings and kernel")
+    draws = dict(found.tables)["Every draw and setting"][1:]
+    assert {row[0] for row in draws} == {"0", "1", "2", "3", "4"}
+    chosen = np.array([float(row[7]) for row in draws if row[1] == "yes"])
+    assert len({row[4] for row in draws if row[2] == "MLP, relu" and row[3] == "0.001"}) >= kernel.DRAWS - 1
+    assert (found.value, found.low) == pytest.approx(t_interval(chosen)[:2], abs=2e-3)
+
+
+@pytest.mark.parametrize(("beta", "verdict"), [(4.0, "nonsingular"), (1e-3, "singular"), (0.25, "undecided")], ids=str)
+def test_a_random_kernel_can_have_a_singular_matrix(beta, verdict):
+    task = Template(templates="aba_abb", train=60)
+    one = template_matrix(task, TransformerKernel(beta=beta, activation="relu"), repeats=32)
+    if verdict == "undecided":  # an interval from below 0 to above the margin
+        one = replace(one, verdict="undecided", high=2 * kernel.NEGLIGIBLE * one.eigenvalues[-1])
+    assert kernel.singularity(one) == verdict

@@ -1,0 +1,91 @@
+"""A package of an extra that is not installed is named with the command that installs it."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import hooks.extras
+import interp
+from hooks import Transformer
+from hooks.extras import MissingExtra, require
+from interp.tasks import Lego
+from interp.tasks.text.corpus import Corpus
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """Makes a package of an extra seem to be missing; TransformerLens has some of them itself."""
+
+    def hide(missing):
+        monkeypatch.setattr(hooks.extras, "find_spec", lambda name: None if name == missing else name)
+
+    return hide
+
+
+def test_what_is_missing_is_named_with_the_command():
+    require("json", extra="text")
+    with pytest.raises(MissingExtra) as raised:
+        require("no_such_package", extra="text")
+    assert str(raised.value) == (
+        'no_such_package is not installed, which this needs. Next: pip install "unmyopic[text]"'
+    )
+    assert isinstance(raised.value, ImportError)
+
+
+def probe_with_scikit_learn():
+    task = Lego(n_vars=2)
+    model = Transformer(interp.config_for(task, n_layers=1, d_model=8, n_heads=1))
+    interp.probe(model, task, n_train=60, n_test=20, solver="logistic")
+
+
+@pytest.mark.parametrize(
+    ("missing", "call", "extra"),
+    [
+        ("sklearn", probe_with_scikit_learn, "sklearn"),
+        ("datasets", lambda: Corpus.from_hub("stories"), "text"),
+    ],
+)
+def test_functions_name_the_extra_that_they_need(without, missing, call, extra):
+    without(missing)
+    with pytest.raises(MissingExtra, match=re.escape(f'Next: pip install "unmyopic[{extra}]"')):
+        call()
+
+
+def test_the_command_line_prints_one_line_and_tasks_of_text_name_their_extra():
+    """In a fresh process, which has not imported them yet."""
+    code = """import hooks.extras, sys
+hooks.extras.find_spec = lambda name: None if name == "tokenizers" else name
+import interp
+from hooks.extras import MissingExtra
+try:
+    interp.tasks.Text
+except MissingExtra as error:
+    print(error)
+from interp.cli.main import main
+sys.argv = ["interp", "train", "text", "--out", "r"]
+main()"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert all('Next: pip install "unmyopic[text]"' in text for text in (line, done.stdout))
+
+
+def test_extras_are_complete_and_tests_get_all_of_them():
+    extras = PROJECT["optional-dependencies"]
+    (all_of,) = [one for one in extras["dev"] if one.startswith("unmyopic[")]
+    assert set(all_of.removeprefix("unmyopic[").removesuffix("]").split(",")) == set(extras) - {"dev"}
+    named = {line.split('extra="')[1].split('"')[0] for line in sources() if 'extra="' in line}
+    assert named <= set(extras)
+
+
+def sources():
+    for folder in ("hooks", "interp", "case_studies"):
+        for path in (ROOT / folder).rglob("*.py"):
+            yield from path.read_text().splitlines()

@@ -1,0 +1,99 @@
+"""The page of all heads: verdicts, costs and probes are those of the results, and the chosen head is in view."""
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from browser import faults
+
+import interp
+from hooks import Transformer
+from interp.auditing.sentences import summary
+from interp.auditing.show import IN_WORDS
+from interp.view.attention import Finding, canvas_page
+
+
+@pytest.fixture(scope="module")
+def found(trained, tiny):
+    audited = interp.audit(trained.model, tiny, n=128)
+    probes = interp.probe(trained.model, tiny, n_train=400, n_test=200)
+    return audited, probes, interp.auditing.show_heads(trained.model, tiny, audited, probes=probes)
+
+
+def test_findings_are_those_of_the_audit_and_the_probes(found):
+    audited, probes, page = found
+    assert page.heads == ("0.0", "0.1", "1.0", "1.1")
+    assert [one.verdict for one in page.findings] == [head.verdict for head in audited.heads]
+    for index, (one, head) in enumerate(zip(page.findings, audited.heads, strict=True)):
+        assert one.sentence == audited.sentences()[index]
+        costs = {name: numbers for name, *numbers in one.costs}
+        np.testing.assert_allclose(costs["output: its mean"], audited.cost("mean")[0][index])
+        around = [(name, *probes.accuracy[head.layer : head.layer + 2, at]) for at, name in enumerate(probes.targets)]
+        assert one.probes == around
+        assert len(costs) == sum(np.isfinite(audited.cost(name)[0][index, 0]) for name in IN_WORDS)
+
+
+def test_without_probes_there_are_none(found, trained, tiny):
+    assert interp.auditing.show_heads(trained.model, tiny, found[0]).findings[0].probes == []
+
+
+def test_results_of_another_model_are_refused(found, trained, tiny):
+    audited, _probes, _ = found
+    with pytest.raises(ValueError, match=r"audit has 3 heads up to 1\.0; the model has heads up to 1\.1"):
+        interp.auditing.show_heads(trained.model, tiny, replace(audited, heads=audited.heads[:-1]))
+    small = Transformer(interp.config_for(tiny, n_layers=1, d_model=16, n_heads=2))
+    shallow = interp.probe(small, tiny, n_train=200, n_test=100)
+    with pytest.raises(ValueError, match="probes has 2 layers with the embedding; the model has 3"):
+        interp.auditing.show_heads(trained.model, tiny, audited, probes=shallow)
+    one = found[2]
+    with pytest.raises(ValueError, match="findings has 1 entries for 4 heads"):
+        canvas_page(one.examples, heads=one.heads, labels=[""] * 4, columns=2, title="t", findings=one.findings[:1])
+
+
+def test_the_verdicts_in_one_sentence(found):
+    assert summary(["faithful", "idle", "idle", "misleading"]) == (
+        "4 heads: 1 does what it looks like, 1 looks meaningful but does not act as it looks, 2 do nothing that counts."
+    )
+    assert found[0].summary().startswith("4 heads: ")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 400])
+def test_a_click_shows_the_finding(browser, tmp_path, found, width):
+    audited, _, page = found
+    path = page.save(tmp_path / "page.html")
+    assert faults(browser, path, ready="document.body.dataset.drawn") == []
+    opened = browser.open(path, width=width)
+    opened.until("document.body.dataset.drawn")
+    opened.run("document.querySelectorAll('#grid figure')[2].click()")
+    assert opened.run("document.getElementById('sentence').textContent") == audited.sentences()[2]
+    assert opened.run("document.getElementById('name').textContent") == f"head 1.0 · {audited.heads[2].verdict}"
+    rows = opened.run("document.querySelectorAll('#finding table')[0].rows.length - 1")
+    assert rows == len(page.findings[2].costs)
+    rows = opened.run("document.querySelectorAll('#probes table')[0].rows.length - 1")
+    assert rows == len(page.findings[2].probes)
+    box = "document.getElementById('name').getBoundingClientRect()"
+    assert opened.run(f"{box}.top >= 0 && {box}.bottom <= innerHeight")  # not below the visible part
+    opened.close()
+
+
+def test_the_report_begins_with_the_heads(found, trained, tiny, tmp_path):
+    audited, probes, page = found
+    path, _ = interp.report_run(trained, tiny, tmp_path / "r.html", results=[probes, audited, page], n_test=200)
+    html = path.read_text()
+    titles = re.findall(r"<h2[^>]*>([^<]+)</h2>", re.sub(r'srcdoc="[^"]*"', "", html))
+    assert titles[0] == "What each head does"
+    assert titles.count("What each head does") == 1
+    lead = re.search(r'<p class="lead">(.*?)</p>', html, re.DOTALL)[1]
+    assert lead.startswith(audited.summary())
+
+
+def test_verdicts_are_text_on_the_page(found):
+    one = found[2]
+    bad = Finding(verdict="</script><b>", colour="red", sentence="<img src=x onerror=boom()>")
+    page = canvas_page(one.examples, heads=one.heads, labels=[""] * 4, columns=2, title="t", findings=[bad] * 4)
+    assert "<img src=x" not in page.html
+    meta = json.loads(re.search(r'id="meta">(.*?)</script>', page.html)[1])
+    assert meta["findings"][0]["sentence"] == bad.sentence

@@ -1,0 +1,139 @@
+"""Memory does not grow with the number of examples: peaks of new processes at n and 8 n."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+from hooks import Transformer
+from interp.core import activations
+from interp.heads import kinds, measures
+from interp.probing import interchange, scoring
+from interp.tasks import Dyck, Lego
+
+PEAK = """
+import resource
+import torch, interp
+from hooks import Transformer
+from interp.comparison import variation
+from interp.core import activations
+from interp.heads import kinds, measures
+from interp.probing import scoring
+from interp.tasks import Dyck, Lego
+
+torch.set_num_threads(1)
+activations.CHUNK, activations.BLOCK, scoring.BLOCK = 64, 256, 256
+measures.CELLS = kinds.CELLS = 2**18
+variation.WEIGHTS = 2**20
+
+def model(task, **sizes):
+    return Transformer(interp.config_for(task, n_heads=2, **sizes), seed=0).eval()
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+lego, dyck = Lego(n_vars=6), Dyck(length=510)
+probed, read = model(lego, d_model=256, n_layers=2), model(dyck, d_model=16, n_layers=1)
+twins = [model(lego, d_model=16, n_layers=2) for _ in range(2)]
+calls = {
+    "probe": lambda n: interp.probe(probed, lego, n_train=n, n_test=20),
+    "classify_heads": lambda n: interp.classify_heads(read, dyck, n=n // 32, untrained=1),
+    "attention_variation": lambda n: interp.attention_variation(twins, lego, n_sampled=n, n_baseline=2, resamples=2),
+}
+call = calls["VERB"]
+call(256)
+before = peak()
+call(2048)
+print(peak() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("verb", "most"), [("probe", 45), ("classify_heads", 50), ("attention_variation", 25)])
+def test_peaks_do_not_grow_with_the_number_of_examples(verb, most):
+    """`most` is in megabytes; the activations, relations or patterns of 1,792 more examples take more."""
+    command = [sys.executable, "-c", PEAK.replace("VERB", verb)]
+    grown = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert grown < most
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Number of examples of each call that reads residual streams, in blocks of 64."""
+    sizes, original = [], activations.residuals_at_targets
+
+    def residuals(model, batch, *, first=0):
+        sizes.append(len(batch))
+        return original(model, batch, first=first)
+
+    monkeypatch.setattr(activations, "residuals_at_targets", residuals)
+    monkeypatch.setattr(interchange, "residuals_at_targets", residuals)
+    for module in (activations, scoring, interchange):
+        monkeypatch.setattr(module, "BLOCK", 64)
+    return sizes
+
+
+def small(task, seed=0, **sizes):
+    return Transformer(interp.config_for(task, n_layers=1, n_heads=2, d_model=16, **sizes), seed=seed).eval()
+
+
+def test_blocks_of_examples_give_the_probes_of_all_at_once(asked, monkeypatch):
+    task = Lego(n_vars=3)
+    found = interp.probe(small(task), task, n_train=300, n_test=150, verify=True)
+    assert max(asked) <= 150
+    assert asked.count(64) >= 12
+    for module in (activations, scoring, interchange):
+        monkeypatch.setattr(module, "BLOCK", 4096)
+    whole = interp.probe(small(task), task, n_train=300, n_test=150, verify=True)
+    for name in ("accuracy", "shuffled", "control", "untrained"):
+        # an example on a boundary up to rounding
+        np.testing.assert_allclose(getattr(found, name), getattr(whole, name), atol=1.5 / 150)
+    np.testing.assert_allclose(found.causal["follows"], whole.causal["follows"], atol=0.05)
+
+
+def test_the_error_names_the_example_in_a_later_block(asked):
+    task = Lego(n_vars=2)
+    model = small(task)
+    batch = task.sample(100, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        model.embed.weight[batch.tokens[-1, 1]] = torch.nan
+    first = int((batch.tokens == batch.tokens[-1, 1]).any(1).nonzero()[0])
+    rows = batch.select(slice(first, None))
+    with pytest.raises(ValueError, match=f"sample {first}"):
+        activations.residuals_at_targets(model, rows, first=first)
+
+
+@pytest.mark.parametrize("task", [Lego(n_vars=3), Dyck(length=12)])
+def test_few_queries_at_a_time_give_the_measures_of_all(task, monkeypatch):
+    whole = interp.classify_heads(small(task), task, n=20, untrained=2)
+    monkeypatch.setattr(measures, "ROWS", 5 * task.n_ctx)
+    monkeypatch.setattr(kinds, "CELLS", 3 * task.n_ctx**2)
+    monkeypatch.setattr(measures, "CELLS", 2 * task.n_ctx**2)
+    parts = interp.classify_heads(small(task, seed=0), task, n=20, untrained=2)
+    assert parts.kinds == whole.kinds
+    for name in ("score", "p", "value_weighted", "uniformity", "entropy", "moved", "untrained"):
+        np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), atol=1e-5)
+
+
+def test_packed_relations_are_the_relations():
+    task = Dyck(length=11)
+    batch = task.sample(7, generator=torch.Generator().manual_seed(0))
+    names = kinds.kinds_of(task, batch)
+    packed = kinds.PackedRelations.of(task, batch, names)
+    for index, (name, relation) in enumerate(kinds.relations_of(task, batch).items()):
+        assert names[index] == name
+        assert torch.equal(packed.on(slice(2, 6))[:, index], relation[2:6])
+
+
+def test_relations_by_rows_are_those_of_the_whole_batch(monkeypatch):
+    task = Lego(n_vars=3)
+    batch = task.sample(20, generator=torch.Generator().manual_seed(0))
+    names = kinds.kinds_of(task, batch)
+    whole = kinds.related_keys(task, batch, names)
+    monkeypatch.setattr(kinds, "CELLS", 7 * batch.tokens.shape[1] ** 2)
+    by_rows = kinds.relations_by_rows(task, batch, names)
+    for rows in (slice(0, 5), slice(5, 10), slice(10, 15), slice(15, 25), slice(2, 4)):
+        assert torch.equal(by_rows(rows), whole[rows])

@@ -1,0 +1,64 @@
+"""Parallel processes end with the process that started them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from interp.core.processes import EVERY, in_processes
+
+CALLER = """
+import sys
+from interp.core.processes import in_processes
+from test_processes import say_and_sleep
+
+if __name__ == "__main__":
+    list(in_processes([(say_and_sleep, (sys.argv[1],))] * 4, n_jobs=2))
+"""
+
+
+def say_and_sleep(folder):
+    Path(folder, str(os.getpid())).touch()
+    time.sleep(300)
+
+
+def add(a, b):
+    return a + b
+
+
+def runs(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    return state != "Z"
+
+
+def test_results_come_as_they_are_ready():
+    for n_jobs in (1, 2):
+        assert sorted(in_processes([(add, (i, 1)) for i in range(5)], n_jobs=n_jobs)) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGTERM])
+def test_no_process_is_left_when_the_caller_is_killed(tmp_path, kind):
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    caller = subprocess.Popen([sys.executable, "-c", CALLER, str(tmp_path)], env={**os.environ, "PYTHONPATH": path})
+    limit = time.monotonic() + 60
+    while len(list(tmp_path.iterdir())) < 2:
+        assert caller.poll() is None
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    workers = [int(one.name) for one in tmp_path.iterdir()]
+    assert all(runs(one) for one in workers)
+    caller.send_signal(kind)
+    caller.wait(timeout=10)
+    ended = time.monotonic() + 10 * EVERY
+    while time.monotonic() < ended and any(runs(one) for one in workers):
+        time.sleep(0.05)
+    assert not any(runs(one) for one in workers)
