@@ -1,6 +1,8 @@
 # Two commands: `make demo` and `make test`. Both set up what they need, once.
 PYTHON ?= python3
 BIN := .venv/bin
+# without bytecode, the tests' import hook compiles every file again in every process
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-slow mutants check docs bench clean
 

@@ -204,13 +204,12 @@ class Lego(Task):
         letters, operations, clause_of = content.unbind(-1)
         n, length = letters.shape
         ids = self.vocab.ids
-        first_letter, first_element = ids[self.alphabet[0]], ids[self.group.elements[0]]
-        left = letters + first_letter
+        left, element = letters + ids[self.alphabet[0]], operations + ids[self.group.elements[0]]
         right = torch.cat([torch.full((n, 1), ids[self.group.root_token]), left[:, :-1]], 1)
-        columns = [left, operations + first_element, right]
+        columns = [left, element, right]
         if self.sentence_format == "paper":
             equals, stop = (torch.full_like(left, ids[mark]) for mark in "=;")
-            columns = [left, equals, operations + first_element, right, stop]
+            columns = [left, equals, element, right, stop]
         clauses = torch.stack(columns, -1)
         clauses = torch.empty_like(clauses).scatter_(1, clause_of[..., None].expand_as(clauses), clauses)
         tokens = clauses.flatten(1)
@@ -232,8 +231,7 @@ class Lego(Task):
         )
 
     def _position_ids(self, slots: Int[Tensor, "batch clause"]) -> Int[Tensor, "batch pos"]:
-        within = torch.arange(self.clause_length)
-        ids = (slots[..., None] * self.clause_length + within).flatten(1)
+        ids = (slots[..., None] * self.clause_length + torch.arange(self.clause_length)).flatten(1)
         if self.sentence_format == "paper":
             ids = F.pad(ids + 1, (1, 1))
             ids[:, -1] = self.n_ctx - 1
@@ -310,12 +308,11 @@ class Lego(Task):
         same = (tokens[:, :, None] == tokens[:, None, :]) & ~torch.eye(pos, dtype=torch.bool, device=tokens.device)
         mark = 1 if self.sentence_format == "paper" else 0
         clause = (torch.arange(pos, device=tokens.device) - mark).div(self.clause_length, rounding_mode="floor")
-        own = clause[:, None] == clause[None, :]
         ids = [self.vocab.ids[name] for name in ("[BOS]", "[EOS]") if name in self.vocab.ids]
         special = torch.isin(tokens, torch.tensor(ids, dtype=tokens.dtype, device=tokens.device))
         return {
             "same_token": same,
-            "same_clause": own.expand(len(tokens), -1, -1),
+            "same_clause": (clause[:, None] == clause).expand(len(tokens), -1, -1),
             "special": special[:, None, :].expand(-1, pos, -1),
         }
 
@@ -348,7 +345,6 @@ def _split_of(content: Int[Tensor, "batch target field"]) -> Int[Tensor, " batch
 
 def _choose(n: int, out_of: int, count: int, generator: torch.Generator) -> Int[Tensor, "n count"]:
     """For each of n rows, `count` distinct numbers below `out_of`, in random order."""
-    chosen = torch.empty(n, count, dtype=torch.long)
-    for rows in chosen.split(_AT_ONCE):  # random numbers of all rows would take several times the memory of the batch
-        rows[:] = torch.rand(len(rows), out_of, generator=generator).topk(count, dim=1).indices
-    return chosen
+    # random numbers of all rows at once would take several times the memory of the batch
+    sizes = (min(_AT_ONCE, n - start) for start in range(0, max(n, 1), _AT_ONCE))
+    return torch.cat([torch.rand(size, out_of, generator=generator).topk(count, dim=1).indices for size in sizes])

@@ -11,12 +11,12 @@ from interp.tasks.base import Score
 TASK = Lego(n_vars=2)  # two outcomes, each with a chance of one half
 
 
-def judged(right, scored, n, wanted=None, *, n_tests=8, alpha=0.05, at_chance=False):
+def judged(right, scored, n, wanted=None, *, factor=8.0, alpha=0.05, at_chance=False):
     """Outcomes that count if the first sequences are right, and the first `scored` have an answer."""
     total = (torch.arange(n)[:, None] < torch.tensor(scored)).float()
     answers = (torch.arange(n)[:, None] < torch.tensor(right)).float()
     score = Score(right=answers, loss=torch.zeros(n, 2), total=total)
-    return judged_outcomes(score, TASK, wanted, n_tests=n_tests, alpha=alpha, at_chance=at_chance)
+    return judged_outcomes(score, TASK, wanted, factor=factor, alpha=alpha, at_chance=at_chance)
 
 
 def test_the_outcomes_of_the_example():

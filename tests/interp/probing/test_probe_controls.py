@@ -31,11 +31,13 @@ def test_control_labels_have_all_classes_and_one_per_input_type():
 def test_summaries_of_the_draws(tiny, monkeypatch):
     """Scores of 20 draws are 0, 0.01, ... 0.19: their 97.5 % quantile is at 18.525."""
 
-    def planted(solve, inputs, labels, **settings):
-        scores = np.broadcast_to(np.arange(labels[0].shape[1]) / 100, (3, labels[0].shape[0], labels[0].shape[1]))
-        return scores if labels[0].shape[1] > 1 else scores + 0.5
+    def planted(inputs, labels, **_):
+        for one in inputs:
+            list(one)
+        shapes = [(3, *part[0].shape[:2]) for part in labels]
+        return [np.broadcast_to(np.arange(shape[-1]) / 100 + 0.5 * (shape[-1] == 1), shape) for shape in shapes]
 
-    monkeypatch.setattr("interp.probing.probe.score_present", planted)
+    monkeypatch.setattr("interp.probing.probe.score_ridge", planted)
     model = Transformer(interp.config_for(tiny, n_layers=2, d_model=8, n_heads=2))
     result = interp.probe(model, tiny, n_train=20, n_test=8)
     np.testing.assert_allclose(result.shuffled_high, 0.18525)
