@@ -119,7 +119,10 @@ def class_means(
     """Mean activation of each class in each cell; NaN for a class without examples."""
     onehot = F.one_hot(labels, n_classes).to(activations.dtype)
     count = onehot.sum(-2, keepdim=True)
-    return ((onehot / count.clamp_min(1)).mT @ activations).masked_fill(count.mT == 0, torch.nan)
+    # relative to the first example, so that rounding errors are a share of the differences, not of the values
+    shift = activations[..., :1, :].sum(-2, keepdim=True)
+    means = (onehot / count.clamp_min(1)).mT @ (activations - shift) + shift
+    return means.masked_fill(count.mT == 0, torch.nan)
 
 
 @torch.no_grad()

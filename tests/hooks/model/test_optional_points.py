@@ -130,7 +130,7 @@ def test_gradients_are_the_same(make, tokens, settings):
     model.set_use_split_qkv_input(True)
     found = torch.autograd.grad(model(tokens).square().mean(), list(model.parameters()))
     for ours, theirs in zip(found, expected, strict=True):
-        close(ours, theirs)
+        close(ours, theirs, within=1e-9)  # sums in another order; how much they differ depends on the processor
 
 
 def test_padding_resumption_and_training(make, tokens):
