@@ -4,7 +4,7 @@ BIN := .venv/bin
 # without bytecode, the tests' import hook compiles every file again in every process
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow mutants check docs bench clean
+.PHONY: demo test test-slow campaign mutants check docs bench clean
 
 demo: .venv/ready
 	$(BIN)/interp demo $(ARGS)
@@ -14,6 +14,10 @@ test: .venv/ready
 
 test-slow: .venv/ready
 	$(BIN)/pytest -m slow -n 2 --dist loadfile
+
+# Thousands of tries to lose something or to let something in. ARGS="--share 0.1" runs a tenth.
+campaign: .venv/ready
+	$(BIN)/python tests/campaigns/campaign.py $(ARGS)
 
 # What share of small breaks in core files do the tests notice? ARGS="--n 30 interp/core" chooses; it resumes.
 mutants: .venv/ready

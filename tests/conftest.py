@@ -5,10 +5,14 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"  # no network access
 
+import hypothesis
 import jaxtyping
 import pytest
 import torch
 from browser import Browser, chromium
+
+hypothesis.settings.register_profile("any machine", deadline=None)  # a busy machine is slow, not wrong
+hypothesis.settings.load_profile("any machine")
 
 
 @pytest.fixture(autouse=True)

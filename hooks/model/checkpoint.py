@@ -15,17 +15,20 @@ from hooks.files import Unreadable, reading, shortened, write_bytes
 from hooks.model.architectures import Config, Model, config_from_dict, make_model
 from hooks.model.fully_connected import FullyConnectedConfig
 from hooks.model.recurrent import RecurrentConfig
+from hooks.modules.arguments import checks_types
 
 FORMAT = "unmyopic"
 VERSION = 1
 
 
+@checks_types
 def save_checkpoint(model: Model, path: str | Path) -> None:
     """Save a model's weights and config to one file, atomically. Tied weights are stored once."""
     tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in model.state_dict().items()}
     write_tensors(path, tensors, kind="model", description=model.cfg.to_dict())
 
 
+@checks_types
 def load_checkpoint(path: str | Path, *, cfg: Config | None = None, allow_nonfinite: bool = False) -> Any:
     """Load a model from a file that `save_checkpoint` wrote, in evaluation mode.
 

@@ -70,3 +70,13 @@ def _range(above: Limit | None, low: Limit | None, high: Limit | None) -> str:
         return "it is a share, 0 to 1"
     least = f"above {above}" if low is None else f"at least {low}"
     return f"it must be {least} and at most {high}"
+
+
+def check_class(name: str, value: Any, cls: type) -> None:
+    """Check that an argument is of a class.
+
+    Raises:
+        ValueError: an object of another class.
+    """
+    if not isinstance(value, cls):
+        raise ValueError(f"{name} is a {type(value).__name__}; it must be a {cls.__name__}.")

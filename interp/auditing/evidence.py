@@ -23,11 +23,11 @@ def planned_looks(n: int | str, limit: int) -> list[int]:
     Raises:
         ValueError: n is neither a number nor "enough", or too small a number.
     """
+    if limit < 8:
+        raise ValueError(f"limit is {limit}; at least 8 sequences are needed for an interval.")
     if isinstance(n, str):
         if n != "enough":
             raise ValueError(f'n is {n!r}; give a number of sequences or "enough".')
-        if limit < 8:
-            raise ValueError(f"limit is {limit}; at least 8 sequences are needed for an interval.")
         looks = [min(FIRST_LOOK, limit)]
         while looks[-1] < limit:
             looks.append(min(2 * looks[-1], limit))

@@ -12,6 +12,7 @@ from torch import Tensor
 from hooks import BridgeModel
 from hooks.interventions.ablation_engine import Net
 from hooks.modules.arguments import checks_types
+from hooks.modules.checks import check_class
 from interp.comparison.baselines import FLAT, NAMES, ONE_HOT, SHUFFLED, fixed_baselines, shuffled_distance
 from interp.comparison.distances import bootstrap_pairs, mean_over_pairs, pair_distances
 from interp.core.activations import chunks, patterns_on
@@ -214,6 +215,7 @@ def _checked(models: Sequence[AnyModel | TrainingRun], task: Task) -> list[Net]:
     """The models in a form that can be read, if they can be compared on this task."""
     if isinstance(models, AnyModel | TrainingRun):
         raise ValueError("models is a single model; variation is measured between models: pass a list of two or more.")
+    check_class("models", models, Sequence)
     given = [one.model if isinstance(one, TrainingRun) else one for one in models]
     if len(given) < 2:
         raise ValueError(f"models has length {len(given)}; variation needs two or more models. Train another seed.")

@@ -30,24 +30,21 @@ def in_processes(calls: Iterable[Call], *, n_jobs: int) -> Iterator[Any]:
         The results, in the order in which they are ready.
     """
     parent = os.getpid()
-    results: Any = Parallel(n_jobs=n_jobs, return_as="generator_unordered")(
+    # as an initializer, since a new process spends seconds on the imports of its first call
+    results: Any = Parallel(n_jobs=n_jobs, return_as="generator_unordered", initializer=_end_with, initargs=(parent,))(
         delayed(_call)(parent, function, arguments) for function, arguments in calls
     )
     yield from results
 
 
 def _call(parent: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    if os.getppid() == parent:  # neither this process itself nor one on another machine
-        _end_with(parent)
     with progress(False) if os.getpid() != parent else nullcontext():
         return function(*arguments)
 
 
 def _end_with(parent: int) -> None:
-    """End this process when its parent is gone. A process that is used again has one such thread."""
-    name = f"end with {parent}"
-    if all(thread.name != name for thread in threading.enumerate()):
-        threading.Thread(target=_watch, args=(parent,), name=name, daemon=True).start()
+    """End this process when its parent is gone."""
+    threading.Thread(target=_watch, args=(parent,), name=f"end with {parent}", daemon=True).start()
 
 
 def _watch(parent: int) -> None:

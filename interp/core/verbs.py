@@ -18,6 +18,8 @@ from interp.tasks.base import IS_A_TASK, Task
 AnyModel = Net | Foreign
 """Models that the verbs accept."""
 
+WITHOUT = object()
+"""In place of a task: the verb uses none."""
 _READ: tuple[Use, ...] = ("read",)
 _BOTH: tuple[Use, ...] = ("read", "edit")
 _HEADS: dict[str, tuple[Use, ...]] = {
@@ -54,13 +56,13 @@ AUDITS = ("audit", "audit_probe")
 """Verbs that refuse a model with more answers than the task: it was probably made for another one."""
 
 
-def prepare_model(model: Any, verb: str, task: Task | None = None) -> Net:
+def prepare_model(model: Any, verb: str, task: Any = WITHOUT) -> Net:
     """Check that a verb accepts a model, and wrap a bridge or `HookedRootModule` under our hook names.
 
     Args:
         model: The caller's model.
         verb: A key of `USES` or `TRANSFORMER_ONLY`.
-        task: The task that the verb uses the model on, if any.
+        task: The task that the verb uses the model on; `WITHOUT` if it needs none.
 
     Returns:
         The model itself if it is a `hooks.Transformer`, else a `BridgeModel`.
@@ -70,7 +72,7 @@ def prepare_model(model: Any, verb: str, task: Task | None = None) -> Net:
             needs; a task that is no `Task`, or that the model does not fit.
     """
     net = _accepted(model, verb)
-    if task is not None:
+    if task is not WITHOUT:
         check_fit(net, task, answers=verb in ANSWERS, more=verb not in AUDITS)
     return net
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from hooks.interventions.ablation_engine import AblationEngine, Head, Net, every_head
 from hooks.interventions.replacements import Replacement
 from hooks.modules.arguments import checks_types
+from hooks.modules.checks import check_number
 from interp.core.activations import chunks
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import distinct_inputs, repeats_text, sum_by_input
@@ -136,6 +137,7 @@ def ablate_heads(
     check_method(method)
     if n < 8:
         raise ValueError(f"n is {n}; at least 8 sequences are needed for an interval.")
+    check_number("n_random", n_random, whole=True, low=0)
     sets = _sets(model, heads)
     random_sets = _random_sets(model, sets, n_random, seed)
     batch = task.sample(n, generator=derived_generator(seed, "ablate"), split="test")

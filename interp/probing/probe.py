@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hooks.interventions.ablation_engine import Net
 from hooks.modules.arguments import checks_types
-from hooks.modules.checks import check_choice
+from hooks.modules.checks import check_choice, check_number
 from interp.core.activations import BLOCK, residual_blocks
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import distinct_inputs, repeats_text
@@ -168,8 +168,8 @@ def probe(
     """
     model = prepare_model(model, "probe with verify=True" if verify else "probe", task)
     check_choice("solver", solver, Solver)
-    if n_test < 1:
-        raise ValueError(f"n_test is {n_test}; at least 1 example is needed.")
+    check_number("n_train", n_train, whole=True, low=1)
+    check_number("n_test", n_test, whole=True, low=1)
     batches = fitting, testing = (
         task.sample(n_train, generator=derived_generator(seed, "probe fit"), split="validation"),
         task.sample(n_test, generator=derived_generator(seed, "probe test"), split="test"),

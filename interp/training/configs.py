@@ -5,7 +5,7 @@ from typing import Any
 
 from hooks import FullyConnectedConfig, RecurrentConfig, presets
 from hooks.modules.arguments import checks_types
-from interp.tasks.base import Task
+from interp.tasks.base import IS_A_TASK, Task
 from interp.training.token_rows import markers_of
 
 FAMILIES = {
@@ -57,6 +57,7 @@ def config_for(task: Task, family: str | None = None, **sizes: Any) -> Any:
         ValueError: an unknown family, a Dyck family for another task, `hardcode` or `hybrid` for a task without
             markers, a preset without token types for a task with next sentences, or an invalid config.
     """
+    Task.require(task, IS_A_TASK)
     needed: dict[str, Any] = {"d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out, "n_ctx": task.n_ctx}
     if family is None:
         family = task.default_family

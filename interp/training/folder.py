@@ -10,7 +10,7 @@ import socket
 import uuid
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -215,8 +215,7 @@ class RunFolder:
         if differs:
             raise FolderInUse(f"{self.path} holds another run by now: {differs}. The trained model is not saved.")
         save_checkpoint(model, self.model_path)
-        self.state_path.unlink(missing_ok=True)
-        self.best_path.unlink(missing_ok=True)
+        self._remove_what_resumes()
 
     def load_model(self) -> Any:
         """The trained model.
@@ -227,6 +226,16 @@ class RunFolder:
         if not self.finished:
             raise ValueError(f"the run in {self.path} did not finish; run the same training again to resume it.")
         return load_checkpoint(self.model_path)
+
+    def tidy(self) -> None:
+        """Remove what a process left that was killed after it had saved the model; not while another one writes."""
+        if any(path.exists() for path in (self._lock_path, self.state_path, self.best_path)):
+            with suppress(FolderInUse, OSError), self.writing():
+                pass
+
+    def _remove_what_resumes(self) -> None:
+        self.state_path.unlink(missing_ok=True)
+        self.best_path.unlink(missing_ok=True)
 
     def _differs(self, stored: dict[str, Any], manifest: dict[str, Any]) -> str:
         """How the identity of the stored manifest differs from this one, in words; empty if it does not."""
@@ -239,12 +248,14 @@ class RunFolder:
 
     def _tidy(self) -> None:
         """Remove temporary files of killed processes, and complete a `clear` that was killed."""
-        for path in (*self._files(), self.manifest_path):
+        for path in (*self._files(), self.manifest_path, self._writer_path, self._cleared_path):
             for temporary in self.path.glob(f".{path.name}.*"):
                 temporary.unlink(missing_ok=True)
         if self._cleared_path.exists():
             for path in (*self._files(), self.manifest_path, self._cleared_path):
                 path.unlink(missing_ok=True)
+        if self.finished:
+            self._remove_what_resumes()
 
     def _writer(self) -> str:
         """The process that writes to this folder, in words."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hooks.modules.arguments import checks_types
 from interp.core.results import plots_offline
 from interp.core.statistics import proportion_interval
 from interp.tasks import task_from
@@ -31,6 +32,7 @@ class TrainingRun:
     """Seed, task, config, settings, versions, hardware, threads."""
 
     @classmethod
+    @checks_types
     def load(cls, folder: str | Path) -> "TrainingRun":
         """Load a finished run from its folder.
 

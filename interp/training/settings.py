@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from hooks.files import shortened
 from hooks.modules.arguments import check_field_types
-from hooks.modules.checks import check_choice, check_fields
+from hooks.modules.checks import check_choice, check_class, check_fields
 from interp.tasks.base import Task
 
 Association = Literal["none", "mimic", "query_key"]
@@ -180,3 +180,15 @@ class TrainSettings:
                 values[name] = tuple(values[name])
         values["curriculum"] = tuple(tuple(stage) for stage in values.get("curriculum", ()))
         return cls(**values)
+
+
+def given_or_recipe(settings: TrainSettings | None, task: Task) -> TrainSettings:
+    """The settings, or the task's recipe if there are none.
+
+    Raises:
+        ValueError: an object of another class.
+    """
+    if settings is None:
+        return recipe_for(task)
+    check_class("settings", settings, TrainSettings)
+    return settings

@@ -34,7 +34,7 @@ from interp.training.objectives import (
     mimic_targets,
 )
 from interp.training.run import TrainingRun, best_record
-from interp.training.settings import TrainSettings, recipe_for
+from interp.training.settings import TrainSettings, given_or_recipe
 
 OnRecord = Callable[[dict[str, Any]], None]
 
@@ -82,7 +82,7 @@ def train(
     if not isinstance(model, Baseline):
         prepare_model(model, "train")
     check_task(task)
-    settings = settings or recipe_for(task)
+    settings = given_or_recipe(settings, task)
     chosen = None if device is None else check_device(device)
     _check_fit(model, task, settings)
     model.tokenizer = task.vocab
@@ -109,6 +109,7 @@ def train(
                 with on_device(model, chosen):
                     history = _Trainer(model, task, settings, seed, files, on_record, manifest).run()
                 return TrainingRun.on(task, model=model.eval(), history=tuple(history), manifest=manifest)
+    files.tidy()
     manifest = files.open(manifest)
     model.load_state_dict(files.load_model().state_dict())
     if chosen is not None:

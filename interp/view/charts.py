@@ -3,6 +3,7 @@
 In charts of tables, `x`, `y` and `series` are names of columns; each series has its own colour.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,9 @@ import altair as alt
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+
+_NOT_DRAWN = re.compile("[\\0-\\x08\\x0b\\x0c\\x0e-\\x1f\\ud800-\\udfff\\ufffe\\uffff\\U00010000-\\U0010ffff]")
+"""Characters that no SVG may contain, and those above U+FFFF, which Vega cuts in half where it shortens a label."""
 
 WIDTH, HEIGHT = 300, 220
 MAX_LABELLED_CELLS = 400
@@ -234,4 +238,13 @@ def chart_svg(chart: Any) -> str:
     """SVG text of a chart, or of its Vega-Lite dict, rendered without a browser."""
     import vl_convert
 
-    return vl_convert.vegalite_to_svg(dict(chart) if isinstance(chart, Mapping) else chart.to_json())
+    return vl_convert.vegalite_to_svg(drawable(dict(chart) if isinstance(chart, Mapping) else chart.to_dict()))
+
+
+def drawable(spec: Any) -> Any:
+    """A Vega-Lite spec without characters that cannot be drawn: some would end the process."""
+    if isinstance(spec, str):
+        return _NOT_DRAWN.sub("\N{REPLACEMENT CHARACTER}", spec)
+    if isinstance(spec, Mapping):
+        return {drawable(name): drawable(value) for name, value in spec.items()}
+    return [drawable(one) for one in spec] if isinstance(spec, list | tuple) else spec

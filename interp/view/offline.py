@@ -10,7 +10,7 @@ from typing import Any
 
 import altair as alt
 
-from interp.view.charts import chart_svg
+from interp.view.charts import chart_svg, drawable
 
 
 class Offline:
@@ -20,6 +20,10 @@ class Offline:
         if alt.renderers.active != "default":
             return super()._repr_mimebundle_(*args, **options)  # pyright: ignore[reportAttributeAccessIssue]
         return {"image/svg+xml": chart_svg(self), "text/plain": f"{type(self).__name__}(...)"}
+
+    def to_dict(self, *args: Any, **options: Any) -> dict[str, Any]:
+        """As in Altair, but without characters that cannot be drawn."""
+        return drawable(super().to_dict(*args, **options))  # pyright: ignore[reportAttributeAccessIssue]
 
     def save(self, fp: Any, format: Any = None, *args: Any, **options: Any) -> None:
         """As in Altair, but HTML contains its JavaScript unless inline is False."""

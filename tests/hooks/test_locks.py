@@ -2,13 +2,13 @@
 
 import copy
 import pickle
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from bridges import bridge_of
+from edits_in_threads import EDITS, PASSES, TOKENS, differing, run_with_hooks, slow_zero
 
 import interp
 from hooks import BridgeModel, Transformer, TransformerConfig, from_bridge
@@ -16,59 +16,11 @@ from hooks.modules import locks
 from interp.tasks import Lego
 
 TASK = Lego(n_vars=3)
-TOKENS = torch.arange(12).reshape(2, 6) % 5
 
 
 @pytest.fixture
 def model():
     return Transformer(TransformerConfig(n_layers=2, d_model=16, n_heads=2, d_vocab=5, n_ctx=8), seed=1).eval()
-
-
-def slow_zero(activation, hook):
-    time.sleep(0.0002)
-    return torch.zeros_like(activation)
-
-
-def run_with_hooks(model):
-    model.run_with_hooks(TOKENS, fwd_hooks=[("blocks.0.hook_attn_out", slow_zero)])
-
-
-def in_a_block(model):
-    with model.hooks([("blocks.0.hook_attn_out", slow_zero)]):
-        model(TOKENS)
-        time.sleep(0.0002)
-        model(TOKENS)
-
-
-def with_cache(model):
-    with model.hooks([("blocks.0.hook_attn_out", slow_zero)]):
-        model.run_with_cache(TOKENS)
-
-
-EDITS = [run_with_hooks, in_a_block, with_cache]
-PASSES = {
-    "call": lambda model: model(TOKENS),
-    "cache": lambda model: model.run_with_cache(TOKENS)[0],
-    "resume": lambda model: model.resume(model.embed(TOKENS) + model.positions(torch.arange(6)[None]), 0),
-}
-
-
-@torch.no_grad()
-def differing(model, passes, edit, n):
-    """How many of `n` passes without hooks differ from a pass with no other thread."""
-    clean, done = passes(model), threading.Event()
-
-    def keep_editing():
-        with torch.no_grad():
-            while not done.is_set():
-                edit(model)
-
-    with ThreadPoolExecutor(2) as pool:
-        editing = pool.submit(keep_editing)
-        wrong = sum(not torch.equal(passes(model), clean) for _ in range(n))
-        done.set()
-        editing.result(timeout=60)
-    return wrong
 
 
 @pytest.mark.parametrize("passes", PASSES)

@@ -1,8 +1,10 @@
 """Conversion between Hugging Face's configs and ours; settings without a counterpart raise ValueError."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
+from hooks.files import shortened
 from hooks.model.config import TransformerConfig
 from hooks.model.encoder import EncoderConfig
 
@@ -68,8 +70,13 @@ def architecture_named(name: Any, where: str) -> Architecture:
     raise ValueError(f"{where} is a {name}, which is not known here; known are {known}.")
 
 
-def check_settings(values: dict[str, Any], architecture: Architecture) -> None:
+def check_settings(values: dict[str, Any], architecture: Architecture, location: str | Path | None = None) -> None:
     """Check that every setting has a counterpart.
+
+    Args:
+        values: The settings.
+        architecture: The model's class.
+        location: The model's folder or name; None for a model in memory.
 
     Raises:
         ValueError: a setting without one.
@@ -80,9 +87,8 @@ def check_settings(values: dict[str, Any], architecture: Architecture) -> None:
         value = values.get(name)
         if value is not None and value not in allowed:
             must = " or ".join(map(repr, allowed)) or "absent"
-            raise ValueError(
-                f"{name} is {value!r} in the config of this {architecture.name}; only {must} can be loaded."
-            )
+            where = f"this {architecture.name}" if location is None else f"the {architecture.name} in {location}"
+            raise ValueError(f"{name} is {shortened(repr(value))} in the config of {where}; only {must} can be loaded.")
 
 
 def config_of(theirs: Any, architecture: Architecture, *, tied: bool, pooler: bool) -> TransformerConfig:

@@ -190,7 +190,7 @@ def _read(location: str | Path, *, local_files_only: bool) -> tuple[Any, list[st
             names = values.get("architectures")
             name = names[0] if isinstance(names, list) and names else names or None
             architecture = architecture_named(name, str(location))
-            check_settings(values, architecture)
+            check_settings(values, architecture, location)
             make = getattr(transformers, architecture.name)
             with reading(location, "a folder with the config of a Hugging Face model"):
                 config = make.config_class.from_dict(safe_settings(values, make.config_class))

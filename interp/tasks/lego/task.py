@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from hooks.modules.arguments import check_field_types
-from hooks.modules.checks import check_choice, check_number
+from hooks.modules.checks import check_choice, check_class, check_number
 from interp.tasks.base import Batch, Split, Task
 from interp.tasks.lego.groups import Z2, GroupAction, ready_made
 from interp.tasks.vocab import Vocab, vocab_of
@@ -75,9 +75,9 @@ class Lego(Task):
 
     def __post_init__(self):
         check_field_types(self)
+        check_class("group", self.group, GroupAction)
         object.__setattr__(self, "alphabet", tuple(self.alphabet))
-        if self.n_vars < 1:
-            raise ValueError(f"n_vars is {self.n_vars}; a chain has at least 1 variable.")
+        check_number("n_vars", self.n_vars, whole=True, low=1)
         if self.n_vars > len(self.alphabet):
             more = f"more than the {len(self.alphabet)} letters of the alphabet"
             raise ValueError(f"n_vars is {self.n_vars}, {more}; give a longer alphabet or fewer variables.")

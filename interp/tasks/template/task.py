@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks.modules.arguments import check_field_types
-from hooks.modules.checks import check_choice, check_number
+from hooks.modules.checks import check_choice, check_class, check_number
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task, logits_at_targets
 from interp.tasks.template import language
 from interp.tasks.template.families import ready_templates
@@ -64,6 +64,7 @@ class Template(Task):
     def __post_init__(self):
         check_field_types(self)
         given = ready_templates(self.templates) if isinstance(self.templates, str) else self.templates
+        check_class("templates", given, Sequence)
         templates = tuple(read_template(one) if isinstance(one, str) else one for one in given)
         if not templates:
             raise ValueError("templates is empty; give at least one.")

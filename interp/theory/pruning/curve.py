@@ -21,7 +21,7 @@ from interp.core.results import Result
 from interp.core.statistics import pooled_interval
 from interp.core.verbs import prepare_model
 from interp.evaluation.evaluate import score_batch
-from interp.tasks.base import Batch, Score, Task
+from interp.tasks.base import IS_A_TASK, Batch, Score, Task
 from interp.theory.pruning.criteria import Criterion, criteria, restore
 
 if TYPE_CHECKING:
@@ -178,6 +178,7 @@ def pruning_curve(
     Source: Han et al. 2015 (arXiv:1506.02626) for weights, Michel et al. 2019 (arXiv:1905.10650) for heads. Differs:
     there is no retraining; heads are ranked once, by the loss without each.
     """
+    Task.require(task, IS_A_TASK)
     levels = _check(model, fractions, n)
     pruned = copy.deepcopy(model)
     choices = criteria(pruned, seed)

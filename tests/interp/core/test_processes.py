@@ -62,3 +62,49 @@ def test_no_process_is_left_when_the_caller_is_killed(tmp_path, kind):
     while time.monotonic() < ended and any(runs(one) for one in workers):
         time.sleep(0.05)
     assert not any(runs(one) for one in workers)
+
+
+SLOW = """
+import sys, time
+time.sleep({seconds})
+def work(folder):
+    import os, pathlib
+    pathlib.Path(folder, "late").touch()
+"""
+FIRST = """
+import sys
+from interp.core.processes import in_processes
+from slow_to_import import work
+
+if __name__ == "__main__":
+    list(in_processes([(work, (sys.argv[1],))] * 2, n_jobs=2))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_no_process_is_left_that_is_still_importing(tmp_path):
+    """Processes of a caller that is killed end while they import what their first call needs."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "found").mkdir()
+    (tmp_path / "code/slow_to_import.py").write_text(SLOW.format(seconds=4))
+    path = os.pathsep.join([str(tmp_path / "code"), *sys.path])
+    command = [sys.executable, "-c", FIRST, str(tmp_path / "found")]
+    caller = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path})
+
+    def workers():
+        children = Path(f"/proc/{caller.pid}/task/{caller.pid}/children").read_text().split()
+        commands = {int(one): Path(f"/proc/{one}/cmdline").read_text() for one in children}
+        return [one for one, text in commands.items() if "popen_loky" in text]
+
+    limit = time.monotonic() + 60
+    while len(started := workers()) < 2:
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    time.sleep(2)  # past the start of Python, within the import of the first call
+    caller.kill()
+    caller.wait()
+    ended = time.monotonic() + 10 * EVERY
+    while time.monotonic() < ended and any(runs(one) for one in started):
+        time.sleep(0.05)
+    assert not any(runs(one) for one in started)
+    assert list((tmp_path / "found").iterdir()) == []

@@ -293,7 +293,7 @@ def test_interchange_worked_by_hand(trained, tiny):
         ({"label": "colour"}, "label is 'colour'; this task has value, operation"),
         ({"solver": "lasso"}, "solver is 'lasso'; choose one of ridge, logistic"),
         ({"n_train": 19}, "n_train is 19 for 2 classes; give at least 20"),
-        ({"n_test": 0}, "n_test is 0; at least 1 example is needed"),
+        ({"n_test": 0}, "n_test is 0; it must be at least 1"),
     ],
 )
 def test_error_texts_of_probe(change, words, as_a_user):

@@ -237,7 +237,7 @@ def test_white_space_is_ignored_and_unknown_tokens_are_named():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"n_vars": 0}, "n_vars is 0; a chain has at least 1 variable"),
+        ({"n_vars": 0}, "n_vars is 0; it must be at least 1"),
         ({"n_vars": 27}, "n_vars is 27, more than the 26 letters of the alphabet; give a longer alphabet"),
         ({"n_vars": 3, "n_supervised": 4}, r"supervised variables are \(0, 1, 2, 3\); .* each from 0 to 2"),
         ({"n_vars": 3, "n_supervised": 0}, r"supervised variables are \(\); give at least one"),

@@ -140,6 +140,16 @@ def test_temporary_files_of_killed_processes_are_removed(tiny, tmp_path):
     assert [path.name for path in tmp_path.glob(".*")] == [".mine"]
 
 
+def test_what_a_run_left_that_was_killed_after_its_last_write_is_removed(tiny, tmp_path):
+    interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
+    kept = sorted(tmp_path.iterdir())
+    for left in ((".lock", ".writer.json", "..writer.json.x1"), ("state.safetensors", ".lock"), ("best.safetensors",)):
+        for name in left:
+            (tmp_path / name).touch()
+        interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
+        assert sorted(tmp_path.iterdir()) == kept, left
+
+
 def test_a_torn_last_line_is_dropped_when_the_run_resumes(tiny, tmp_path):
     interrupted(tiny, tmp_path)
     metrics = tmp_path / "metrics.jsonl"

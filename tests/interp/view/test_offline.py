@@ -12,6 +12,7 @@ import interp
 from hooks import Transformer
 from interp.core.results import Result
 from interp.tasks import Lego
+from interp.view.charts import chart_svg
 from interp.view.offline import offline
 
 TASK = Lego(n_vars=2, sentence_format="compact")
@@ -95,6 +96,20 @@ def test_an_offline_chart_can_be_pickled():
     again = pickle.loads(pickle.dumps(offline(chart())))
     assert again.to_dict() == chart().to_dict()
     assert set(shown(again)) == {"image/svg+xml", "text/plain"}
+
+
+def test_characters_that_cannot_be_drawn_are_replaced(tmp_path):
+    """vl-convert ends the process on some of them, and raises an error for halves of the others."""
+    table = pd.DataFrame({"token": ["a\0", "\x1b[0m", "\ufffe", "𝕏" * 80], "value": range(4)})
+    chart = offline(alt.Chart(table, title="\x07").mark_bar().encode(x="token:N", y="value:Q"))
+    chart.save(tmp_path / "chart.svg")
+    for svg in (
+        (tmp_path / "chart.svg").read_text(),
+        chart_svg(chart),
+        chart_svg(alt.Chart.from_dict(chart.to_dict())),
+    ):
+        assert svg.count("\N{REPLACEMENT CHARACTER}") >= 5
+        assert not set("\0\x1b\x07\ufffe") & set(svg)
 
 
 def test_saved_files(tmp_path):
