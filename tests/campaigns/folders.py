@@ -39,7 +39,7 @@ class Evil:
 
 
 def write(folder: Path) -> None:
-    """A small BERT, a pickle, and a Python module beside it."""
+    """A small BERT, a pickle, and a Python module in one folder."""
     sizes = {"vocab_size": 8, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = transformers.BertConfig(**sizes, intermediate_size=8, max_position_embeddings=8, pad_token_id=None)
     transformers.BertForMaskedLM(config).save_pretrained(folder)

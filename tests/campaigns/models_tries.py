@@ -76,4 +76,4 @@ def threads(n: int, folder: Path) -> Iterator[Try]:
         model = Transformer(cfg, seed=1).eval()
         wrong = differing(model, PASSES[name], edit, -(-n // len(pairs)))
         for index in range(-(-n // len(pairs))):
-            yield Try(f"{name} beside {edit.__name__}", "silently wrong" if index < wrong else None, "another's edit")
+            yield Try(f"{name} during {edit.__name__}", "silently wrong" if index < wrong else None, "another's edit")

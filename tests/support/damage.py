@@ -1,4 +1,4 @@
-"""Files of every kind that is read, ways to damage them, and what must come of it."""
+"""Files of every kind that is read, ways to damage them, and what is wrong with the error."""
 
 import json
 import shutil
