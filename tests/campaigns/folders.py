@@ -10,23 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import transformers
+from hostile import CODE
 from tries import Try
 
 from hooks import from_huggingface
 
 PIECES = ["..", "/", "\\", "~", ".", "x.safetensors", "w.bin", "model", "\n", "\0", "%2e", " ", "a" * 300, "C:", "//"]
-CODE = {
-    "auto_map": {"AutoModelForMaskedLM": "evil.Evil", "AutoConfig": "evil.Evil"},
-    "trust_remote_code": True,
-    "attn_implementation": "evil/kernel",
-    "_attn_implementation": "evil/kernel",
-    "experts_implementation": "evil",
-    "use_kernels": True,
-    "transformers_weights": "w.bin",
-    "_name_or_path": "/etc",
-    "custom_pipelines": {"x": {"impl": "evil.Evil"}},
-}
-"""Settings that choose code or files."""
 SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "max_position_embeddings", "intermediate_size")
 EVIL = "import os; open(os.environ['UNMYOPIC_LET_IN'], 'w').close()\nclass Evil: pass\n"
 

@@ -6,24 +6,12 @@ import shutil
 
 import pytest
 import transformers
+from hostile import CODE
 from test_loading import folder, no_network, theirs, tokenizer_of_words  # noqa: F401 (fixtures)
 
 from hooks import from_huggingface
 from hooks.adapters.huggingface import loading
 from hooks.adapters.huggingface.folder import INDEX, WEIGHTS
-
-CODE = {
-    "auto_map": {"AutoModelForMaskedLM": "evil.Evil", "AutoConfig": "evil.Evil"},
-    "trust_remote_code": True,
-    "attn_implementation": "evil/kernel",
-    "_attn_implementation": "evil/kernel",
-    "_attn_implementation_internal": "evil/kernel",
-    "experts_implementation": "evil",
-    "use_kernels": True,
-    "transformers_weights": "w.bin",
-    "dtype": "evil",
-    "_name_or_path": "/etc",
-}
 
 
 class Evil:
