@@ -1,5 +1,6 @@
 """Ablation of attention heads, pairs of heads and named sets, with random sets of the same size as a control."""
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -10,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import AblationEngine, Head, Net, every_head
+from hooks.interventions.ablation_engine import AblationEngine, Head, Net, check_heads, every_head
 from hooks.interventions.replacements import Replacement
 from hooks.modules.arguments import checks_types
 from hooks.modules.checks import check_number
@@ -189,18 +190,11 @@ def _sets(model: Net, heads) -> dict[str, list[Head]]:
         return {f"{layer}.{head}": [(layer, head)] for layer, head in every}
     if heads == "pairs":
         return {f"{a[0]}.{a[1]} {b[0]}.{b[1]}": [a, b] for a, b in combinations(every, 2)}
-    if isinstance(heads, str) or not isinstance(heads, Mapping) or not heads:
-        raise ValueError(f"heads is {heads!r}; give 'each', 'pairs', or named sets: {{'name': [(layer, head), ...]}}.")
-    for name, chosen in heads.items():
-        if not chosen or len(set(chosen)) < len(chosen):
-            raise ValueError(f"set {name!r} is {list(chosen)}; give at least one head, each only once.")
-        for one in chosen:
-            if tuple(one) not in every:
-                raise ValueError(
-                    f"set {name!r} has head {tuple(one)}; this model has layers 0 to {model.cfg.n_layers - 1} with "
-                    f"heads 0 to {model.cfg.n_heads - 1}."
-                )
-    return {name: [(layer, head) for layer, head in chosen] for name, chosen in heads.items()}
+    if not isinstance(heads, Mapping) or not heads:
+        raise ValueError(
+            f"heads is {reprlib.repr(heads)}; give 'each', 'pairs', or named sets: {{'first': [(0, 0), (0, 1)]}}."
+        )
+    return {name: check_heads(f"heads[{reprlib.repr(name)}]", chosen, model) for name, chosen in heads.items()}
 
 
 def _random_sets(model: Net, sets: dict[str, list[Head]], n_random: int, seed: int) -> list[list[Head]]:

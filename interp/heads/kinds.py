@@ -1,5 +1,6 @@
 """Kinds of attention head: a registry of named relations between queries and keys."""
 
+import reprlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -145,7 +146,10 @@ class PackedRelations:
 
 def _relation(name: str, task: Task, batch: Batch) -> Bool[Tensor, "batch query key"] | None:
     if name not in _KINDS:
-        raise ValueError(f"kind {name!r} is not registered; choose one of {', '.join(_KINDS)}, or use register_kind.")
+        raise ValueError(
+            f"kind {reprlib.repr(name)} is not registered; the kinds are {', '.join(_KINDS)}. "
+            "Use register_kind for another."
+        )
     relation = _KINDS[name](task, batch)
     expected = (*batch.tokens.shape, batch.tokens.shape[1])
     if relation is not None and tuple(relation.shape) != expected:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from hooks.interventions.ablation_engine import Head, Net, every_head
+from hooks.interventions.ablation_engine import Head, Net, check_heads, every_head
 from hooks.modules.arguments import checks_types
 from hooks.modules.checks import check_choice
 from interp.core.activations import patterns_on
@@ -60,13 +60,7 @@ def show_attention(
         examples = task.sample(examples, generator=derived_generator(seed, "show"), split="test")
     if not len(examples):
         raise ValueError("examples is empty; show at least one sequence.")
-    every = every_head(model)
-    chosen = every if heads is None else [(int(layer), int(head)) for layer, head in heads]
-    if not chosen or not set(chosen) <= set(every):
-        raise ValueError(
-            f"heads is {chosen}; this model has layers 0 to {model.cfg.n_layers - 1} with heads 0 to "
-            f"{model.cfg.n_heads - 1}."
-        )
+    chosen = every_head(model) if heads is None else check_heads("heads", heads, model)
     if viewer == "circuitsvis" and (len(examples) > 1 or other is not None):
         asked = f"one sequence, not {len(examples)}" if len(examples) > 1 else "one model, not two"
         raise ValueError(f"circuitsvis shows {asked}; choose viewer='canvas'.")

@@ -32,7 +32,7 @@ AREAS = {
     "threads": ("models_tries", "threads", 900),
 }
 """Module, function and number of tries of each area."""
-MOST = 20
+MOST = 60
 """Failures of an area that are printed."""
 
 

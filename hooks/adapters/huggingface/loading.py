@@ -66,7 +66,7 @@ def from_huggingface(model_or_path: Any, *, with_tokenizer: bool = True, check: 
     """
     theirs, ignored, location = find_model(model_or_path)
     architecture = architecture_named(type(theirs).__name__, "model_or_path")
-    ours = _converted(theirs, architecture)
+    ours = _converted(theirs, architecture, location)
     table = rows(architecture, ours.cfg)
     left_out = tuple(sorted({*_left_over(theirs, table), *_harmless(ignored, f"a {architecture.name}")}))
     report = compare(ours, theirs, architecture, left_out=left_out) if check else None
@@ -80,7 +80,7 @@ def from_huggingface(model_or_path: Any, *, with_tokenizer: bool = True, check: 
     return ours
 
 
-def _converted(theirs: Any, architecture: Architecture) -> TransformerStack:
+def _converted(theirs: Any, architecture: Architecture, location: str | Path | None) -> TransformerStack:
     weights = dict(theirs.named_parameters(remove_duplicate=False))
     first = next(iter(weights.values()))
     if first.dtype not in (torch.float32, torch.float64):
@@ -88,7 +88,10 @@ def _converted(theirs: Any, architecture: Architecture) -> TransformerStack:
     pooler = getattr(theirs.base_model, "pooler", None) is not None
     read_out = theirs.get_output_embeddings()  # tied if it shares the embedding's tensor, whatever the config says
     tied = read_out is not None and read_out.weight is theirs.get_input_embeddings().weight
-    cfg = config_of(theirs.config, architecture, tied=tied, pooler=pooler)
+    try:
+        cfg = config_of(theirs.config, architecture, tied=tied, pooler=pooler)
+    except ValueError as error:
+        raise ValueError(f"the config of {'the model' if location is None else location}: {error}") from error
     ours = make_model(cfg).to(dtype=first.dtype, device=first.device)
     _copy_weights(ours, weights, rows(architecture, cfg))
     return ours.eval()

@@ -146,9 +146,14 @@ def check_templates(templates: Sequence[LabelledTemplate], *, real: bool, weight
         weights: Sampling weights, or none.
 
     Raises:
-        ValueError: different lengths, a label of the wrong type, two templates that overlap (with a string that
-            matches both), or invalid weights.
+        ValueError: something that is no template, different lengths, a label of the wrong type, two templates that
+            overlap (with a string that matches both), or invalid weights.
     """
+    wrong = [one for one in templates if not isinstance(one, LabelledTemplate)]
+    if wrong:
+        raise ValueError(
+            f"templates has a {type(wrong[0]).__name__}; give LabelledTemplate or text such as 'aba -> +1'."
+        )
     lengths = sorted({len(one.tokens) for one in templates})
     if len(lengths) > 1:
         raise ValueError(f"templates have lengths {lengths}; all must have the same.")

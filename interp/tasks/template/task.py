@@ -68,7 +68,7 @@ class Template(Task):
         templates = tuple(read_template(one) if isinstance(one, str) else one for one in given)
         if not templates:
             raise ValueError("templates is empty; give at least one.")
-        form = self.form or ("real" if isinstance(templates[0].label, float) else "symbolic")
+        form = self.form or ("real" if isinstance(getattr(templates[0], "label", None), float) else "symbolic")
         check_choice("form", form, Form)
         derived: dict[str, Any] = {
             "templates": templates,

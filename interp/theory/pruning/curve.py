@@ -1,8 +1,10 @@
 """Accuracy and loss of a trained model against the fraction of weights, hidden units or heads that is kept."""
 
 import copy
+import reprlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -221,9 +223,9 @@ def _check(model: TransformerStack, fractions: Sequence[float | int], n: int) ->
         )
     if n < 8:
         raise ValueError(f"n is {n}; at least 8 examples are needed for an interval. Raise n.")
-    wrong = [part for part in fractions if not 0 <= part <= 1]
+    wrong = [part for part in fractions if not isinstance(part, Real) or not 0 <= part <= 1]
     if wrong or not len(fractions):
-        found = f"has {wrong[0]}" if wrong else "is empty"
+        found = f"has {reprlib.repr(wrong[0])}" if wrong else "is empty"
         raise ValueError(f"fractions {found}; give fractions of what to keep, from 0 to 1, such as (1, 0.5, 0.1, 0).")
     return sorted({float(part) for part in fractions}, reverse=True)
 

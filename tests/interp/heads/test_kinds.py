@@ -54,7 +54,7 @@ def test_a_registered_kind_is_scored(tiny, model):
     [
         (
             {"kinds": ["induction"]},
-            "kind 'induction' is not registered; choose one of association, manipulation, broadcast",
+            "kind 'induction' is not registered; the kinds are association, manipulation, broadcast",
         ),
         ({"kinds": ["broadcast"]}, "kind 'broadcast' relates no query to any key in this task"),
         ({"kinds": ["stack_top"]}, "kind 'stack_top' relates no query to any key in this task"),

@@ -73,7 +73,8 @@ def test_the_page_has_the_patterns_of_the_model(tiny, as_a_user, monkeypatch):
     [
         ({"viewer": "plotly"}, "viewer is 'plotly'; choose one of canvas, circuitsvis"),
         ({"viewer": "circuitsvis", "examples": 2}, "circuitsvis shows one sequence, not 2"),
-        ({"heads": [(0, 9)]}, r"heads is \[\(0, 9\)\]; this model has layers 0 to 0 with heads 0 to 1"),
+        ({"heads": ["ab", "c"]}, r"heads is \['ab', 'c'\]; it must be a list of \(layer, head\), such as"),
+        ({"heads": [(0, 9)]}, r"heads has head \(0, 9\); this model has layers 0 to 0 with heads 0 to 1"),
         ({"heads": []}, r"heads is \[\]"),
         ({"examples": 0}, "examples is empty; show at least one sequence"),
     ],

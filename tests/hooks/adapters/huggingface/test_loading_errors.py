@@ -80,6 +80,12 @@ def test_settings_without_a_counterpart(written, name, setting, value):
             from_huggingface(theirs(name, **{setting: value}))
 
 
+def test_a_setting_out_of_range_names_the_folder(written):
+    path = written("BertForMaskedLM", config={"layer_norm_eps": -1.0})
+    with pytest.raises(ValueError, match=f"the config of {path}: layer_norm_eps is -1.0; it must not be negative"):
+        from_huggingface(path)
+
+
 def test_cross_attention_of_bert():
     with pytest.raises(ValueError, match="is_decoder is True in the config of this BertModel; only False can be"):
         from_huggingface(theirs("BertModel", is_decoder=True, add_cross_attention=True))

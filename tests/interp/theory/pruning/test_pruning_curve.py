@@ -460,6 +460,7 @@ def test_result_saves_prints_and_plots(tmp_path):
         ({"fractions": (1, 1.5)}, "fractions has 1.5; give fractions of what to keep, from 0 to 1"),
         ({"fractions": (-0.1,)}, "fractions has -0.1"),
         ({"fractions": (float("nan"),)}, "fractions has nan"),
+        ({"fractions": ["a?"]}, r"fractions has 'a\?'; give fractions of what to keep"),
         ({"fractions": ()}, "fractions is empty; give fractions of what to keep"),
         ({"n": 7}, "n is 7; at least 8 examples are needed"),
     ],
