@@ -22,8 +22,8 @@ SMALL, MEDIUM, LARGE = 72, 88, 112
 """Pixels of a thumbnail with more than `MANY` heads, next to findings, and without."""
 MANY = 64
 MOST_MAPS = 12
-CELLS = 20_000_000
-"""Most attention weights on a page: more are thinned, to about 15 MB where they compress badly."""
+CELLS = 11_000_000
+"""Most attention weights on a page: more are thinned. A byte each, in base64: 15 MB if nothing can be compressed."""
 
 
 @dataclass(frozen=True, kw_only=True)

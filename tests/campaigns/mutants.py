@@ -165,14 +165,19 @@ def sample(package: str, n: int, seed: int) -> tuple[list[Mutant], int]:
 
 
 def tests_for(file: str, package: str, *, near: bool) -> list[str]:
-    """Test files of a package: those named like a file, those that import it and, unless only near ones, the others."""
+    """Test files: those named like a file, those that import it and, unless only near ones, others of its package.
+
+    Files that are named like it are looked for in its package, those that import it everywhere.
+    """
     path = Path(file)
     module = ".".join(path.with_suffix("").parts)
 
     def order(test: Path) -> tuple[bool, bool, bool, str]:
         return path.stem not in test.stem, module not in test.read_text(), path.parent.name not in test.parts, str(test)
 
-    found = sorted((ROOT / "tests" / package).rglob("test_*.py"), key=order)
+    of_package = set((ROOT / "tests" / package).rglob("test_*.py"))
+    importing = {test for test in (ROOT / "tests").rglob("test_*.py") if module in test.read_text()}
+    found = sorted(of_package | importing, key=order)
     kept = [test for test in found if not all(order(test)[:2])] if near else found
     return [str(test.relative_to(ROOT)) for test in kept or found]
 

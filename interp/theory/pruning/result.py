@@ -54,7 +54,7 @@ class PruningResult(Result):
     """Number of weights kept, and of all weights, of each random matrix."""
     kept: dict[str, Int[np.ndarray, "entry 2"]]
     """Row and column of every weight that is kept, by matrix."""
-    network: Any = field(default=None, repr=False, compare=False, metadata=NOT_SAVED)
+    network: Any = field(default=None, repr=False, metadata=NOT_SAVED)
     """The pruned network, with `weight_orig` and `weight_mask` of `torch.nn.utils.prune` in each random matrix. Errors
     are those of `network.double()`: sums in a pruned network cancel, and float32 rounds them."""
 

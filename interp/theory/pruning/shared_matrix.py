@@ -82,7 +82,7 @@ class IndistinguishableResult(Result):
     """For each shared matrix, all matrices of the two networks that are equal bit by bit."""
     n_matrices: int
     """Number of matrices in each network."""
-    networks: Any = field(default=None, repr=False, compare=False, metadata=NOT_SAVED)
+    networks: Any = field(default=None, repr=False, metadata=NOT_SAVED)
     """By matrix, the two networks, with masks of `torch.nn.utils.prune`; errors are those of `.double()`."""
 
     def to_dataframe(self) -> "pd.DataFrame":

@@ -51,6 +51,17 @@ def test_a_chart_of_chosen_heads(tiny, tmp_path):
         page.plot(example=2)
 
 
+@pytest.mark.parametrize(("heads", "columns"), [(None, 7), ([(0, 3), (1, 2)], 2), ("every", 12)])
+def test_heads_per_row(tiny, monkeypatch, heads, columns):
+    """One row per layer; chosen heads side by side, at most twelve."""
+    model = Transformer(interp.config_for(tiny, n_layers=2, d_model=14, n_heads=7))
+    chosen = [(layer, head) for layer in range(2) for head in range(7)] if heads == "every" else heads
+    seen = []
+    monkeypatch.setattr("interp.heads.show.canvas_page", lambda examples, **more: seen.append(more["columns"]))
+    interp.show_attention(model, tiny, examples=1, heads=chosen)
+    assert seen == [columns]
+
+
 def test_the_page_has_the_patterns_of_the_model(tiny, as_a_user, monkeypatch):
     model = Transformer(interp.config_for(tiny, n_layers=2, d_model=8, n_heads=2))
     batch = tiny.sample(3, generator=torch.Generator().manual_seed(0))

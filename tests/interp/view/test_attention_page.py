@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from browser import faults
 
-from interp.view.attention import Example, canvas_page, circuitsvis_page, thinned
+from interp.view.attention import CELLS, Example, canvas_page, circuitsvis_page, thinned
 from interp.view.frame import Identity
 
 IDENTITY = Identity(task="brackets <2>", seed="7")
@@ -186,6 +186,18 @@ def test_blocks_of_tokens_show_their_largest_weight(monkeypatch):
     assert (meta["block"], meta["side"]) == (2, 3)
     packed = zlib.decompress(base64.b64decode(meta["patterns"][0]))
     assert list(packed) == np.rint(255 * np.sqrt(thinned(one.patterns, 2))).ravel().tolist()
+
+
+def test_the_size_of_a_page_is_bounded(monkeypatch):
+    """Also if nothing can be compressed; the largest page is then 15 MB."""
+    assert 4 / 3 * CELLS < 15e6
+    monkeypatch.setattr("interp.view.attention.CELLS", 100_000)
+    bare, example = (
+        Example(tokens=("a",) * n, patterns=np.random.default_rng(0).random((4, n, n)) ** 2) for n in (1, 158)
+    )
+    names = {"heads": ["0"] * 4, "labels": [""] * 4}
+    small, page = (canvas_page([one], **names, columns=2, title="t") for one in (bare, example))
+    assert 0.9 * 4 / 3 * 4 * 158**2 < len(page.html) - len(small.html) < 4 / 3 * 100_000 + 2000
 
 
 @pytest.mark.browser
