@@ -88,6 +88,28 @@ def test_variants_differ_only_in_the_named_field(size):
         assert both.settings == plain_one.settings
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_numbers_of_strings_and_widths_are_on_the_papers_grid(size):
+    """Powers of two as in its figures, and at size standard the middle of two where a threshold is read."""
+    scale = SCALES[size]
+    between = tuple(int(2 ** (power + 0.5)) for power in range(7, 11))
+    assert scale.between in ((), between)
+    for name in (
+        "grid",
+        "controlled",
+        "mimetic",
+        "same_different",
+        "programs",
+        "majority",
+        "copy_widths",
+        "copy_grid",
+        "networks",
+    ):
+        sizes = list(getattr(scale, name))
+        assert sizes == sorted(set(sizes))
+        assert all(one >= 4 and one & (one - 1) == 0 for one in sizes), name
+
+
 def test_training_alphabets_seeds_and_widths():
     for size in SIZES:
         for specs in groups(size).values():

@@ -51,6 +51,7 @@ def test_a_chart_of_chosen_heads(tiny, tmp_path):
         page.plot(example=2)
 
 
+@pytest.mark.usefixtures("as_a_user")
 @pytest.mark.parametrize(("heads", "columns"), [(None, 7), ([(0, 3), (1, 2)], 2), ("every", 12)])
 def test_heads_per_row(tiny, monkeypatch, heads, columns):
     """One row per layer; chosen heads side by side, at most twelve."""
