@@ -197,7 +197,7 @@ def _hook(replace: Callable[[Tensor, int | None], Tensor], head: int | None) -> 
 
 
 def _head_axis(name: str, activation: Tensor, head: int) -> int:
-    axis = _HEAD_AXIS.get(name.rsplit(".", 1)[-1])
+    axis = _HEAD_AXIS.get(name.rpartition(".")[2])
     if axis is None:
         raise ValueError(f"head is {head}, but {name} has no heads; leave head out or choose {', '.join(_HEAD_AXIS)}.")
     if not 0 <= head < activation.shape[axis]:

@@ -89,6 +89,8 @@ def test_a_run_trains_measures_judges_and_writes(reproduce):
     assert (large["measured"], large["interval"], large["n"], large["note"]) == (None, None, None, "It takes a GPU.")
     shown = str(run.result)
     assert "figure-1.all   not reproduced  " in shown
+    assert shown.splitlines()[0].endswith("  paper")
+    assert shown.splitlines()[1].endswith(f"  {some['paper']}")
     assert shown.endswith("toy at size quick: 2 reproduced, 1 not reproduced, 0 inconclusive, 1 not measured")
     frame = run.result.to_dataframe()
     assert frame["verdict"].tolist() == list(run.result.verdicts.values())
