@@ -106,6 +106,15 @@ def test_interchange_in_a_span_worked_by_hand(counter):
         assert found.causal["follows"][1, target] == pytest.approx((answers == wanted[1::2])[pairs].mean())
 
 
+def test_parts_without_pairs_for_a_target_are_passed_over(counter, monkeypatch):
+    """In parts of two examples, about a third of the targets have no pair: as if all examples were one part."""
+    whole = interp.probe(counter, TASK, n_train=80, n_test=60, verify=True, seed=5)
+    monkeypatch.setattr("interp.probing.interchange.CHUNK", 2)
+    found = interp.probe(counter, TASK, n_train=80, n_test=60, verify=True, seed=5)
+    for name in ("n", "follows", "weights"):
+        np.testing.assert_array_equal(found.causal[name], whole.causal[name])
+
+
 def test_an_interchange_without_a_direction_changes_nothing():
     """All activations are equal, and the answer is always 0."""
     constant = Counter(torch.ones(8, 1) @ wide(binary_codes(2))[:1], n_ctx=7)

@@ -123,6 +123,18 @@ def test_invalid_tasks_and_kernels_are_refused():
         template_matrix(AA_AB, TransformerKernel(), repeats=1)
 
 
+@pytest.mark.parametrize(
+    ("templates", "shown"), [(("abcab", "abcba"), ["abcab", "abcba"]), (("abcabc", "abcacb"), ["0", "1"])]
+)
+def test_long_templates_are_numbered_below_the_heatmap(templates, shown):
+    task = Template(templates=tuple(f"{one} -> {at}" for at, one in enumerate(templates)))
+    found = template_matrix(task, MLPKernel())
+    drawn = found.plot().to_dict()
+    rows = next(iter(drawn["datasets"].values()))
+    assert sorted({row["template"] for row in rows}) == shown
+    assert sorted({row["other template"] for row in rows}) == sorted(found.templates)
+
+
 def test_result_prints_tabulates_plots_and_saves(tmp_path):
     matrix = template_matrix(THREE, TransformerKernel(), copies=3, repeats=4)
     matrix.save(tmp_path / "matrix.json")
