@@ -190,6 +190,21 @@ def test_measures_are_invariant_to_the_batch(causal, monkeypatch):
             np.testing.assert_allclose(getattr(one, name)[0], getattr(together, name)[row], atol=1e-5, err_msg=name)
 
 
+def test_a_sequence_of_one_token_tells_nothing_but_stays_finite():
+    """No query sees several keys: as even, and as certain, as can be. The other sequences are measured as before."""
+    task = Padded(n_vars=3, causal=False, left=1)
+    model = sharp_model(task)
+    batch = task.sample(4, generator=torch.Generator().manual_seed(0))
+    before = measure(model, task, batch, KINDS)
+    batch.attention_mask[0] = False
+    batch.attention_mask[0, 1] = True
+    found = measure(model, task, batch, KINDS)
+    assert (found.uniformity[0] == 1).all()
+    assert (found.entropy[0] == 0).all()
+    for name in ("uniformity", "entropy"):
+        np.testing.assert_allclose(getattr(found, name)[1:], getattr(before, name)[1:], atol=1e-5)
+
+
 def test_scores_are_invariant_to_the_batch(monkeypatch):
     task = Padded(n_vars=4, causal=False)
     model = Transformer(interp.config_for(task, n_layers=2, n_heads=4, d_model=32))

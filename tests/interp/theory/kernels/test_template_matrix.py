@@ -132,7 +132,6 @@ def test_long_templates_are_numbered_below_the_heatmap(templates, shown):
     drawn = found.plot().to_dict()
     rows = next(iter(drawn["datasets"].values()))
     assert sorted({row["template"] for row in rows}) == shown
-    assert sorted({row["other template"] for row in rows}) == sorted(found.templates)
 
 
 def test_result_prints_tabulates_plots_and_saves(tmp_path):
