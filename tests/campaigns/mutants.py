@@ -101,7 +101,10 @@ def kind_of(operator: str) -> str:
 
 
 def untouched(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Ranges that no break may be in: annotations, decorators, texts of errors, and joined strings."""
+    """Ranges that no break may be in: annotations, decorators, texts of errors, joined strings, and zip's `strict`.
+
+    `zip(..., strict=True)` is a check: without it nothing changes where the code is right.
+    """
     parts: list[ast.AST | None] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Raise | ast.JoinedStr | ast.Constant) and not isinstance(
@@ -112,6 +115,8 @@ def untouched(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
             parts += [getattr(node, "returns", None), *node.decorator_list]
         elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             parts.append(node.test)
+        elif isinstance(node, ast.keyword) and node.arg == "strict":
+            parts.append(node.value)
         elif isinstance(node, ast.arg | ast.AnnAssign):
             parts.append(node.annotation)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):

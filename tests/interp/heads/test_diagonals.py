@@ -11,7 +11,7 @@ from transformer_lens import TransformerBridge, TransformerBridgeConfig
 import interp
 from hooks import FullyConnected, FullyConnectedConfig, HeadPattern, Transformer, TransformerConfig
 from hooks.model.initialise import mimetic_query_key
-from interp.heads.diagonals import ALPHA, _frame_diagonals, diagonals
+from interp.heads.diagonals import ALPHA, _frame_diagonals, _heads, diagonals
 
 SIZES = {"d_vocab": 7, "n_ctx": 6, "d_model": 24, "n_heads": 3, "n_layers": 2, "d_mlp": 0}
 
@@ -311,3 +311,16 @@ def test_errors_name_missing_and_nonfinite_weights():
     del model.block(0).attention.__dict__["k"], model.block(0).attention._modules["k"]
     with pytest.raises(ValueError, match=r"W_K of layer 0 is missing; expected one matrix for each of 3 heads in bl"):
         diagonals(model)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_multiple_of_the_identity_has_nothing_off_the_diagonal(seed):
+    """Rounding may make its sum of squares negative."""
+    model = untrained(d_model=8, n_heads=1, d_head=8)
+    attention = model.block(1).attention
+    with torch.no_grad():
+        attention.q.weight.copy_(0.3 * frame(8, 8, seed).T)
+        attention.k.weight.copy_(attention.q.weight)
+    heads = _heads(model)
+    assert 0 <= heads.off_square[1, 0, 0] < 1e-7
+    assert diagonals(model, n_null=20).cosine[1, 0, 0] == pytest.approx(1, abs=1e-6)
