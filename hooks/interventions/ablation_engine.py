@@ -8,8 +8,6 @@ With b I on (`vo_identity`) a head's output is z_h W_O,h + b_h A_h x, of which z
 output takes the place of z, and v W_O + b x, a head's output for each key alone, takes the place of v.
 """
 
-import operator
-import reprlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import combinations
@@ -39,34 +37,6 @@ Net = TransformerStack | BridgeModel
 def every_head(model: Net) -> list[Head]:
     """(layer, head) of every head of a model."""
     return [(layer, head) for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)]
-
-
-def check_heads(name: str, heads: Any, model: Net) -> list[Head]:
-    """The heads that a user names, as (layer, head).
-
-    Args:
-        name: Name of the argument, and of the set within it if it has several.
-        heads: What was given.
-        model: Model with the heads.
-
-    Raises:
-        ValueError: something else than pairs of whole numbers, no head, one twice, or one that does not exist.
-    """
-    found = reprlib.repr(heads)
-    example = f"it must be a list of (layer, head), such as {[(0, 0), (model.cfg.n_layers - 1, model.cfg.n_heads - 1)]}"
-    try:
-        chosen = [(operator.index(layer), operator.index(head)) for layer, head in heads]
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} is {found}; {example}.") from error
-    if not chosen or len(set(chosen)) < len(chosen):
-        raise ValueError(f"{name} is {found}; give at least one head, each only once.")
-    missing = next((one for one in chosen if one not in every_head(model)), None)
-    if missing is not None:
-        raise ValueError(
-            f"{name} has head {missing}; this model has layers 0 to {model.cfg.n_layers - 1} with heads 0 to "
-            f"{model.cfg.n_heads - 1}."
-        )
-    return chosen
 
 
 def head_output_point(cfg: Any) -> str:

@@ -46,7 +46,7 @@ def check_number(
     number = float(value)
     too_low = (above is not None and number <= above) or (low is not None and number < low)
     if too_low or (high is not None and number > high):
-        raise ValueError(f"{name} is {reprlib.repr(value)}; {_range(above, low, high)}.")
+        raise ValueError(f"{name} is {reprlib.repr(value)}; {_range(above, low, high, whole)}.")
 
 
 def check_fields(settings: Any, *names: str, prefix: str = "", **limits: Any) -> None:
@@ -61,12 +61,12 @@ def check_fields(settings: Any, *names: str, prefix: str = "", **limits: Any) ->
             check_number(f"{prefix}{name}", value, **limits)
 
 
-def _range(above: Limit | None, low: Limit | None, high: Limit | None) -> str:
+def _range(above: Limit | None, low: Limit | None, high: Limit | None, whole: bool) -> str:
     if above == 0 and high is None:
         return "it must be positive"
     if high is None:
         return "it must not be negative" if low == 0 else f"it must be at least {low}"
-    if (low, high) == (0, 1):
+    if (low, high) == (0, 1) and not whole:
         return "it is a share, 0 to 1"
     least = f"above {above}" if low is None else f"at least {low}"
     return f"it must be {least} and at most {high}"

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import AblationEngine, Head, Net, check_heads, every_head
+from hooks.interventions.ablation_engine import AblationEngine, Head, Net, every_head
 from hooks.interventions.replacements import Replacement
 from hooks.modules.arguments import checks_types
 from hooks.modules.checks import check_number
@@ -23,7 +23,7 @@ from interp.core.randomness import derived_generator
 from interp.core.results import Result, with_interval
 from interp.core.statistics import bootstrap_mean
 from interp.core.verbs import AnyModel, prepare_model
-from interp.heads.methods import check_method, replacements
+from interp.heads.methods import check_heads, check_method, replacements
 from interp.tasks.base import Score, Task
 
 if TYPE_CHECKING:

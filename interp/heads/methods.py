@@ -3,6 +3,8 @@
 Random draws are made per sequence, so results do not depend on how a batch is split.
 """
 
+import operator
+import reprlib
 from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
@@ -11,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import Net, head_output_point
+from hooks.interventions.ablation_engine import Head, Net, every_head, head_output_point
 from hooks.interventions.replacements import Mean, Pattern, Replacement, Resample, Zero
 from interp.core.activations import chunks
 from interp.core.randomness import derived_generator
@@ -26,6 +28,34 @@ N_REFERENCE = 256
 
 ReplacementOf = Callable[[slice], Replacement]
 """The replacement for a part of the batch."""
+
+
+def check_heads(name: str, heads: Any, model: Net) -> list[Head]:
+    """The heads that a user names, as (layer, head).
+
+    Args:
+        name: Name of the argument, and of the set within it if it has several.
+        heads: What was given.
+        model: Model with the heads.
+
+    Raises:
+        ValueError: something else than pairs of whole numbers, no head, one twice, or one that does not exist.
+    """
+    found = reprlib.repr(heads)
+    example = f"it must be a list of (layer, head), such as {[(0, 0), (model.cfg.n_layers - 1, model.cfg.n_heads - 1)]}"
+    try:
+        chosen = [(operator.index(layer), operator.index(head)) for layer, head in heads]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} is {found}; {example}.") from error
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise ValueError(f"{name} is {found}; give at least one head, each only once.")
+    missing = next((one for one in chosen if one not in every_head(model)), None)
+    if missing is not None:
+        raise ValueError(
+            f"{name} has head {missing}; this model has layers 0 to {model.cfg.n_layers - 1} with heads 0 to "
+            f"{model.cfg.n_heads - 1}."
+        )
+    return chosen
 
 
 def check_method(method: str) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from hooks.interventions.ablation_engine import Head, Net, check_heads, every_head
+from hooks.interventions.ablation_engine import Head, Net, every_head
 from hooks.modules.arguments import checks_types
 from hooks.modules.checks import check_choice
 from interp.core.activations import patterns_on
@@ -17,6 +17,7 @@ from interp.core.randomness import derived_generator
 from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.classify import HeadPatterns
 from interp.heads.kinds import relations_of
+from interp.heads.methods import check_heads
 from interp.tasks.base import Batch, Task
 from interp.view.attention import AttentionPage, Example, canvas_page, circuitsvis_page
 

@@ -2,6 +2,8 @@
 
 from interp.known_answers.answers import HeadTruth as HeadTruth
 from interp.known_answers.answers import KnownAnswer as KnownAnswer
+from interp.known_answers.compiled.answers import read_compiled as read_compiled
+from interp.known_answers.compiled.tracr import from_tracr as from_tracr
 from interp.known_answers.craft.transforms import randomise as randomise
 from interp.known_answers.dyck.balanced import balanced_dyck as balanced_dyck
 from interp.known_answers.dyck.stack import stack_dyck as stack_dyck

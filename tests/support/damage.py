@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import transformers
+from packs import write_pack
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
@@ -12,6 +13,7 @@ import interp
 from case_studies.frame.stored import read_results
 from hooks import from_huggingface, load_checkpoint, make_model
 from interp.evaluation import EvaluationResult
+from interp.known_answers import read_compiled
 from interp.tasks import Corpus, Lego
 from interp.training import TrainingRun
 
@@ -85,6 +87,7 @@ def write_files(folder):
     words = Tokenizer(WordLevel({word: at for at, word in enumerate(["[UNK]", *"abcdefg"])}, unk_token="[UNK]"))
     transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]").save_pretrained(folder / "bert")
     shutil.copytree(next(SHIPPED.glob("dyck/**/claims.json")).parent, folder / "claims")
+    write_pack(folder, n=64, some=32)
     for name in "abc":
         (folder / "texts").mkdir(exist_ok=True)
         (folder / f"texts/{name}.txt").write_text(f"{name} words of a text\n" * 5)
@@ -101,6 +104,8 @@ LOADERS = {
     "bert/tokenizer_config.json": lambda folder: from_huggingface(folder / "bert"),
     "claims/claims.json": lambda folder: read_results(folder / "claims", "dyck"),
     "claims/details.json.xz": lambda folder: read_results(folder / "claims", "dyck"),
+    "letters.json": lambda folder: read_compiled(folder / "letters"),
+    "letters.npz": lambda folder: read_compiled(folder / "letters"),
     "texts/a.txt": lambda folder: Corpus.from_folder(folder / "texts"),
 }
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hooks import HeadPattern
-from hooks.interventions.ablation_engine import TOKENS_PER_PASS, AblationEngine, check_heads, projected_values
+from hooks.interventions.ablation_engine import TOKENS_PER_PASS, AblationEngine, projected_values
 from hooks.interventions.replacements import Mean, Pattern, Resample, Zero
 
 PATTERN = torch.rand(4, 8, 8, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
@@ -324,18 +324,3 @@ def test_what_a_head_writes_for_each_key(make):
             found = projected_values(model, 1, v, x)
             by_hand = by_hand + 0.5 * model.block(1).read(x, model.blocks[1])[1, 4]
         torch.testing.assert_close(found[1, 4, 2], by_hand)
-
-
-def test_heads_that_a_user_names(make):
-    model = make()
-    assert check_heads("heads", [(0, 1), (2, 2)], model) == [(0, 1), (2, 2)]
-    assert check_heads("heads", torch.tensor([[2, 0], [0, 0]]), model) == [(2, 0), (0, 0)]
-    for heads, words in [
-        (None, r"heads is None; it must be a list of \(layer, head\), such as \[\(0, 0\), \(2, 2\)\]"),
-        ([(0, 0.5)], "it must be a list of"),
-        ([], r"heads is \[\]; give at least one head, each only once"),
-        ([(0, 1), (0, 1)], "give at least one head, each only once"),
-        ([(0, 1), (3, 0)], r"heads has head \(3, 0\); this model has layers 0 to 2 with heads 0 to 2"),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            check_heads("heads", heads, model)

@@ -9,13 +9,13 @@ from scipy import stats
 from scoring import correct
 
 import interp
-from hooks import Transformer
+from hooks import Transformer, TransformerConfig
 from hooks.modules import visible_keys
 from interp.core.activations import chunks
 from interp.core.randomness import derived_generator
 from interp.heads.ablate import TOKENS_PER_CHUNK
 from interp.heads.kinds import relations_of
-from interp.heads.methods import METHODS, N_REFERENCE, normalised
+from interp.heads.methods import METHODS, N_REFERENCE, check_heads, normalised
 from interp.tasks import Lego
 from interp.tasks.base import logits_at_targets
 
@@ -243,3 +243,19 @@ def test_ablation_is_invariant_to_the_batch(method, monkeypatch):
     alone = interp.ablate_heads(model, task, method=method, n=64)
     np.testing.assert_allclose(alone.drop, together.drop, atol=1e-6)
     np.testing.assert_allclose(alone.loss_rise, together.loss_rise, atol=1e-5)
+
+
+def test_heads_that_a_user_names():
+    sizes = {"d_vocab": 5, "d_model": 12, "n_heads": 3, "n_layers": 3, "n_ctx": 4}
+    model = Transformer(TransformerConfig(**sizes))
+    assert check_heads("heads", [(0, 1), (2, 2)], model) == [(0, 1), (2, 2)]
+    assert check_heads("heads", torch.tensor([[2, 0], [0, 0]]), model) == [(2, 0), (0, 0)]
+    for heads, words in [
+        (None, r"heads is None; it must be a list of \(layer, head\), such as \[\(0, 0\), \(2, 2\)\]"),
+        ([(0, 0.5)], "it must be a list of"),
+        ([], r"heads is \[\]; give at least one head, each only once"),
+        ([(0, 1), (0, 1)], "give at least one head, each only once"),
+        ([(0, 1), (3, 0)], r"heads has head \(3, 0\); this model has layers 0 to 2 with heads 0 to 2"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            check_heads("heads", heads, model)

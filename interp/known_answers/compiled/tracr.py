@@ -1,0 +1,154 @@
+"""Programs that tracr assembled in this process: only arrays and names are read, and tracr is never imported."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+
+from hooks.files import shortened
+from hooks.modules.checks import check_number
+from interp.core.randomness import derived_seed
+from interp.known_answers.answers import KnownAnswer
+from interp.known_answers.compiled.answers import known_answer_of
+from interp.known_answers.compiled.network import network
+from interp.known_answers.compiled.program import Program, Selector
+
+LEAST = 0.5
+"""A one-hot output below this is no answer; a weight above this share of a row's largest is that of a selected key."""
+
+
+def from_tracr(assembled: Any, *, output: str | None = None, n: int = 2000, seed: int = 0) -> KnownAnswer:
+    """A program that tracr assembled, as a known answer.
+
+    Random inputs of all lengths are drawn from the program's vocabulary. Their answers are the model's own, which are
+    the program's where tracr compiled it rightly; the keys that a head selects are those to which it attends.
+
+    Args:
+        assembled: What `tracr.compiler.compiling.compile_rasp_to_model` returns. Its parameters, its config, the labels
+            of its residual stream and its encoders are read; nothing of it is called.
+        output: Variable that the program returns. Default: the only one that fits the output's values, besides tokens
+            and indices.
+        n: Number of inputs.
+        seed: Determines them.
+
+    Raises:
+        ValueError: an object without these parts, a program that was compiled with norms, or an output that is not in
+            the stream (lists the variables that could be).
+
+    Source: tracr (google-deepmind/tracr). Differs: scores are not scaled, since W_Q has the factor; padding is masked.
+    """
+    check_number("n", n, whole=True, low=64)
+    try:
+        sizes, residual = assembled.model_config, tuple(map(str, assembled.residual_labels))
+        inputs, outputs, params = assembled.input_encoder, assembled.output_encoder, assembled.params
+        ids = {str(value): int(at) for value, at in inputs.encoding_map.items()}
+        norm, causal = bool(sizes.layer_norm), bool(sizes.causal)
+        shape = (int(sizes.num_layers), int(sizes.num_heads), len(residual), int(sizes.key_size))
+        weights = _weights(params, shape)
+        bos, pad = inputs.bos_token, inputs.pad_token
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"assembled is a {type(assembled).__name__} that cannot be read ({shortened(str(error))}); pass what "
+            f"compile_rasp_to_model of tracr returns."
+        ) from error
+    if norm:
+        raise ValueError("assembled has LayerNorm; only programs compiled without norms can be read.")
+    values = getattr(outputs, "encoding_map", None)
+    places, names = _output(residual, values, output)
+    weights["W_U"] = np.eye(len(residual), dtype=np.float32)[:, places]
+    program = Program(
+        name="tracr program", description="compiled in this process", source="tracr",
+        tokens=tuple(sorted(ids, key=ids.__getitem__)), bos=None if bos is None else str(bos), pad=str(pad),
+        causal=causal, residual=residual, output_values=names, selectors=(), weights=weights,
+        examples=np.zeros((0, 1), dtype=np.int64), targets=np.zeros((0, 1)),
+        relations=np.zeros((0, 0, 1, 1), dtype=bool),
+    )  # fmt: skip
+    return known_answer_of(_with_examples(program, _inputs(program, n, seed)))
+
+
+def _weights(params: Mapping[str, Any], shape: Sequence[int]) -> dict[str, Float[np.ndarray, "..."]]:
+    """Weights in the axes of a pack."""
+    n_layers, n_heads, d_model, d_head = shape
+
+    def array(module: str, name: str) -> np.ndarray:
+        return np.asarray(params[module][name], dtype=np.float32)
+
+    def of_layers(module: str) -> np.ndarray:
+        found = [array(f"transformer/layer_{layer}/{module}", "w") for layer in range(n_layers)]
+        for layer in range(n_layers):
+            if np.any(array(f"transformer/layer_{layer}/{module}", "b")):
+                raise ValueError(f"{module} of layer {layer} has a bias")
+        return np.stack(found)
+
+    heads = (n_layers, d_model, n_heads, d_head)
+    query, key, value = (of_layers(f"attn/{name}").reshape(heads).swapaxes(1, 2) for name in ("query", "key", "value"))
+    return {
+        "W_E": array("token_embed", "embeddings"),
+        "W_pos": array("pos_embed", "embeddings"),
+        "W_Q": query / np.float32(d_head) ** np.float32(0.5),
+        "W_K": key,
+        "W_V": value,
+        "W_O": of_layers("attn/linear").reshape(n_layers, n_heads, d_head, d_model),
+        "W_in": of_layers("mlp/linear_1"),
+        "W_out": of_layers("mlp/linear_2"),
+    }
+
+
+def _output(
+    residual: Sequence[str], values: Mapping[Any, int] | None, output: str | None
+) -> tuple[list[int], tuple[str, ...] | None]:
+    """Coordinates of the output, in the order of its values, and the names of these."""
+    at = {name: index for index, name in enumerate(residual)}
+    order = {} if values is None else {str(value): int(place) for value, place in values.items()}
+    ordered = sorted(order, key=order.__getitem__)
+    variables = dict.fromkeys(name.split(":", 1)[0] for name in residual)
+    labels = {name: [f"{name}:{value}" for value in ordered] or [name] for name in variables}
+    fitting = [name for name, wanted in labels.items() if all(one in at for one in wanted)]
+    likely = [name for name in fitting if name not in ("tokens", "indices", "one")]
+    chosen = output if output is not None else likely[0] if len(likely) == 1 else None
+    if chosen not in fitting:
+        found = f"output is {output!r}" if output is not None else f"{len(likely)} variables could be the output"
+        raise ValueError(f"{found}; choose output among {', '.join(likely or fitting) or 'none'}.")
+    return [at[one] for one in labels[chosen]], tuple(ordered) or None
+
+
+def _inputs(program: Program, n: int, seed: int) -> Int[np.ndarray, "example pos"]:
+    """Random inputs of all lengths: the first token, then any but the special ones."""
+    draw, pos = np.random.default_rng(derived_seed(seed, "tracr inputs")), len(program.weights["W_pos"]) - 1
+    plain = [at for at, name in enumerate(program.tokens) if name not in (program.bos, program.pad)]
+    found = draw.choice(plain, size=(n, pos))
+    first = 0 if program.bos is None else 1
+    found[np.arange(pos) >= draw.integers(first + 1, pos + 1, size=n)[:, None]] = program.tokens.index(program.pad)
+    if program.bos is not None:
+        found[:, 0] = program.tokens.index(program.bos)
+    return found
+
+
+@torch.no_grad()
+def _with_examples(program: Program, examples: Int[np.ndarray, "example pos"]) -> Program:
+    """The program with these inputs, the answers of its model, and the keys to which its heads attend."""
+    model, tokens = network(program), torch.from_numpy(examples)
+    real = tokens != program.tokens.index(program.pad)
+    logits, cache = model.run_with_cache(tokens, attention_mask=real)
+    answered = real.clone()
+    if program.bos is not None:
+        answered[:, 0] = False
+    if program.numerical:
+        targets = torch.where(answered, logits[..., 0], torch.nan)
+    else:
+        targets = torch.where(answered & (logits.amax(-1) > LEAST), logits.argmax(-1), -1)
+    heads = np.argwhere((program.weights["W_O"] != 0).any((2, 3))).tolist()
+    related = []
+    for layer, head in heads:
+        pattern = cache[f"blocks.{layer}.attn.hook_pattern"][:, head]
+        related.append((pattern > LEAST * pattern.amax(-1, keepdim=True)) & real[:, None] & real[..., None])
+    selectors = tuple(
+        Selector(layer=layer, head=head, writes=(), reads=(), selects="as it attends", counts=False)
+        for layer, head in heads
+    )
+    keys = torch.stack(related).numpy() if related else np.zeros((0, len(tokens), *tokens.shape[1:] * 2), dtype=bool)
+    some = len(tokens) // 2  # the others are for training
+    return replace(program, selectors=selectors, examples=examples, targets=targets.numpy(), relations=keys[:, :some])

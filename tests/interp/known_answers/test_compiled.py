@@ -1,0 +1,282 @@
+"""Compiled programs: packs, their task, named values, the truth about heads, and assembled models of tracr."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from packs import AT, BOS, LETTERS, PAD, POS, RESIDUAL, TOKENS, answer, weights, write_pack
+
+import interp
+from interp.heads import register_kind
+from interp.heads.kinds import _KINDS
+from interp.known_answers import from_tracr, read_compiled
+from interp.known_answers.compiled.network import network, written_at
+from interp.known_answers.compiled.truth import Removal
+from interp.tasks.registry import task_from
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["categorical", "numerical"])
+def known(request, tmp_path_factory):
+    return read_compiled(write_pack(tmp_path_factory.mktemp("pack"), numerical=request.param))
+
+
+@pytest.fixture
+def selectors():
+    """Kinds for the two selectors."""
+    for name in ("selector_1", "selector_2"):
+        register_kind(name, lambda task, batch, name=name: task.relations(batch).get(name))
+    yield
+    for name in ("selector_1", "selector_2"):
+        del _KINDS[name]
+
+
+def everything(task):
+    return task.examples(torch.arange(len(task.program.examples)))
+
+
+def clean(known):
+    batch = everything(known.task)
+    with torch.no_grad():
+        return batch, *known.model.run_with_cache(batch.tokens, **batch.model_inputs())
+
+
+def test_the_model_gives_every_answer_of_the_program(known):
+    batch, logits, _ = clean(known)
+    program, seen = known.task.program, 0
+    for row in range(len(batch)):
+        word = [TOKENS[token] for token in batch.tokens[row] if TOKENS[token] in LETTERS]
+        for at in range(len(word)):
+            wanted = answer(word, at, program.numerical)
+            if program.numerical:
+                assert logits[row, at + 1, 0].item() == pytest.approx(wanted, abs=1e-4)
+            elif wanted >= 0:
+                assert logits[row, at + 1].argmax() == wanted
+            seen += 1
+    assert seen > 1000
+    found = interp.evaluate(known.model, known.task, n=300)
+    assert (found.accuracy == 1).all()
+
+
+def test_the_task_is_an_ordinary_one(known):
+    task = known.task
+    interp.check_task(task)
+    again = task_from(json.loads(json.dumps(task.describe())))
+    assert again.description == task.description
+    assert torch.equal(everything(again).labels, everything(task).labels)
+    pools = [set(pool.tolist()) for pool in task.pools.values()]
+    assert [len(pool) for pool in pools] == [200, 50, 150]
+    assert len(set.union(*pools)) == 400
+    batch = task.sample(40, generator=torch.Generator().manual_seed(0), split="test")
+    assert set(batch.example.tolist()) <= pools[2]
+    assert torch.equal(batch.attention_mask, batch.tokens != TOKENS.index(PAD))
+    assert task.outcomes == (("answer",) if task.program.numerical else ("answer", f"answer but {rarest_not(task)}"))
+    trained = interp.train(network(task.program), task, interp.TrainSettings(steps=2, warmup_steps=0, n_eval=8), seed=0)
+    assert np.isfinite(trained.history[-1]["loss"])
+
+
+def rarest_not(task):
+    """The most frequent answer."""
+    targets = task.program.targets[task.program.targets >= 0]
+    return LETTERS[np.bincount(targets.astype(int)).argmax()]
+
+
+def test_the_outcome_without_the_most_frequent_answer(tmp_path):
+    task = read_compiled(write_pack(tmp_path)).task
+    batch = everything(task)
+    always = torch.full((*batch.labels.shape, 3), 0.0)
+    always[..., LETTERS.index(rarest_not(task))] = 1
+    score = task.score(always, batch)
+    right, total = score.right.sum(0), score.total.sum(0)
+    assert right[0] == (task.program.targets == LETTERS.index(rarest_not(task))).sum() > 0
+    assert (right[1], total[1]) == (0, total[0] - right[0])
+    assert total[0] == (task.program.targets >= 0).sum()
+    assert score.loss[:, 0].sum() > score.loss[:, 1].sum() > 0
+
+
+def test_heads_attend_to_the_keys_of_their_relation(known):
+    batch, _, cache = clean(known)
+    some = batch.select(slice(0, 200))
+    found = known.task.relations(some)
+    assert list(found) == ["selector_1", "selector_2"]
+    assert known.task.relations(batch) == {}  # those of the examples for training are not known
+    for keys, (layer, head) in zip(found.values(), [(0, 1), (1, 0)], strict=True):
+        pattern = cache[f"blocks.{layer}.attn.hook_pattern"][:200, head]
+        rows = keys.any(-1) & some.attention_mask
+        rows[:, 0] = False
+        wanted = keys / keys.sum(-1, keepdim=True)
+        torch.testing.assert_close(pattern[rows], wanted[rows].float(), atol=1e-6, rtol=0)
+        assert rows.sum() > 300
+    assert found["selector_2"][:, 1:, 0].all()  # a head that counts attends to the first token too
+    assert not found["selector_1"][:, :, 0].any()
+
+
+def test_named_values_are_those_of_the_program(known):
+    batch = everything(known.task)
+    labels = known.task.probe_labels(batch)
+    assert {"label", "tokens", "indices", "previous", "same_attn_output"} == set(labels)
+    at = batch.target_positions.clamp_min(1)
+    words = batch.tokens.gather(1, at - 1)
+    there = batch.present & (words < 3)
+    assert (labels["previous"][there] == words[there]).all()
+    assert labels["previous"][batch.present & (words >= 3)].unique().numel() <= 1
+    index = batch.target_positions[batch.present]
+    assert (labels["indices"][batch.present] - index).unique().numel() == 1
+    first = written_at(known.task.program)
+    assert first == {"indices": 0, "one": 0, "previous": 1, "same_attn_output": 2, "tokens": 0}
+
+
+def test_the_truth_about_heads(known):
+    moves, counts = known.heads[0, 1], known.heads[1, 0]
+    used, unused = (counts, moves) if known.task.program.numerical else (moves, counts)
+    assert (used.truth, used.needed) == ("faithful", {"zero": True, "mean": True, "resample": True})
+    assert (unused.truth, set(unused.needed.values())) == ("misleading", {False})
+    assert (moves.looks, counts.looks) == ("selector_1", "selector_2")
+    for head in ((0, 0), (1, 1)):
+        assert (known.heads[head].truth, known.heads[head].looks) == ("idle", None)
+
+
+def test_sets_of_heads_are_removed_together(tmp_path):
+    """A copy of a head in the place of an idle one, each with half of what is written: redundant; and it is found."""
+    found = weights(False)
+    for name in ("W_Q", "W_K", "W_V", "W_O"):
+        found[name][0, 0] = found[name][0, 1]
+    path = write_pack(tmp_path, change=lambda values: values["heads"].insert(0, {**values["heads"][0], "head": 0}))
+    values = json.loads(path.with_suffix(".json").read_text())
+    values["relations_shape"][0] = 3
+    path.with_suffix(".json").write_text(json.dumps(values))
+    arrays = dict(np.load(path.with_suffix(".npz")))
+    keys = np.unpackbits(arrays["relations"], count=2 * 200 * POS * POS).reshape(2, 200, POS, POS)
+    arrays |= {**found, "relations": np.packbits(np.concatenate([keys[:1], keys]))}
+    np.savez(path.with_suffix(".npz"), **arrays)
+    known = read_compiled(path)
+    for head, partner in (((0, 0), (0, 1)), ((0, 1), (0, 0))):
+        assert (known.heads[head].truth, known.heads[head].partners) == ("redundant", (partner,))
+    removal = Removal(known.model, known.task)
+    assert removal.minimal([(0, 0), (0, 1), (1, 0), (1, 1)]) == [frozenset({(0, 0), (0, 1)})]
+    assert (removal.clean == 1).all()
+
+
+def test_the_audit_agrees_and_selectors_are_found(known, selectors):
+    labels = interp.classify_heads(known.model, known.task, n=128, kinds=["selector_1", "selector_2"]).label
+    assert [list(row) for row in labels] == [["uniform", "selector_1"], ["selector_2", "uniform"]]
+    for head in interp.audit(known.model, known.task, n=256).heads:
+        assert head.verdict == known.heads[head.place].truth, head
+
+
+def replaced(name, value):
+    return lambda values: values.update({name: value})
+
+
+@pytest.mark.parametrize(
+    ("change", "arrays", "words"),
+    [
+        (replaced("d_model", 10), {}, r"letters.npz is not a pack .*W_E has shape \(5, 15\)"),
+        (
+            replaced("n_layers", 3),
+            {},
+            r"W_Q has shape \(2, 2, 15, 7\) and type float32; by the sizes it must be \(3, 2,",
+        ),
+        (replaced("n_layers", 10**9), {}, "letters.json is not a pack .*n_layers is 1000000000"),
+        (replaced("attn_scale", 2.0), {}, "attn_scale 2.0; compiled programs have None, 'relu' and 1"),
+        (replaced("output", "both"), {}, "output is 'both'; it must be 'categorical' or 'numerical'"),
+        (replaced("tokens", ["a", "a"]), {}, "tokens is .*; it must be a list of different names"),
+        (replaced("pad", "zzz"), {}, "pad is 'zzz', which is none of the tokens"),
+        (replaced("causal", 1), {}, "causal is 1; it must be true or false"),
+        (replaced("relations_shape", [1, 2, 6, 6]), {}, r"relations_shape is \[1, 2, 6, 6\]; it must be \(head, some"),
+        (lambda values: values["heads"][0].update(layer=2), {}, "layer is 2; it must be at least 0 and at most 1"),
+        (lambda values: values["heads"][1].update(layer=0, head=1), {}, "names a head twice"),
+        (lambda values: values.pop("residual"), {}, "letters.json is not a pack .*'residual' is missing"),
+        (None, {"W_U": np.full((15, 3), np.nan, np.float32)}, "W_U has numbers that are not finite"),
+        (None, {"tokens": np.full((400, 6), 9, np.int16)}, "tokens has ids from 9 to 9; there are 5 tokens"),
+        (None, {"targets": np.full((400, 6), 3, np.int16)}, "targets has classes from 3 to 3; there are 3 values"),
+        (None, {"targets": np.full((400, 6), -1, np.int16)}, "targets has no answer"),
+        (None, {"targets": np.zeros((400, 6), np.int16)}, "targets has an answer at a 'compiler_pad' token"),
+        (None, {"targets": np.zeros((400, 6), object)}, "targets has shape .* and type object"),
+    ],
+)
+def test_a_pack_that_does_not_fit_is_refused(tmp_path, change, arrays, words):
+    with pytest.raises(ValueError, match=words):
+        read_compiled(write_pack(tmp_path, change=change, **arrays))
+
+
+def test_a_missing_or_damaged_file(tmp_path):
+    path = write_pack(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"there is no .*nothing.json; a pack of a compiled program is"):
+        read_compiled(tmp_path / "nothing")
+    for content in (b"", b"PK" + bytes(40), path.with_suffix(".npz").read_bytes()[:2000]):
+        path.with_suffix(".npz").write_bytes(content)
+        with pytest.raises(
+            ValueError, match=r"letters.npz is not a pack of a compiled program: the archive is damaged"
+        ):
+            read_compiled(path.with_suffix(".npz"))
+
+
+def assembled(*, norm=False, numerical=False, bias=0.0, residual=RESIDUAL):
+    """What tracr would have in memory for the same weights: its names, its axes, and its scaled scores."""
+    found, params = weights(numerical), {}
+    params["token_embed"], params["pos_embed"] = {"embeddings": found["W_E"]}, {"embeddings": found["W_pos"]}
+    d_model, d_head = found["W_Q"].shape[2:]
+    for layer in range(2):
+        at = f"transformer/layer_{layer}/"
+        for ours, theirs in (("W_Q", "query"), ("W_K", "key"), ("W_V", "value")):
+            joined = found[ours][layer].swapaxes(0, 1).reshape(d_model, -1) * (d_head**0.5 if ours == "W_Q" else 1)
+            params[f"{at}attn/{theirs}"] = {"w": joined, "b": np.full(joined.shape[1], bias)}
+        params[f"{at}attn/linear"] = {"w": found["W_O"][layer].reshape(-1, d_model), "b": np.zeros(d_model)}
+        params[f"{at}mlp/linear_1"] = {"w": found["W_in"][layer], "b": np.zeros(1)}
+        params[f"{at}mlp/linear_2"] = {"w": found["W_out"][layer], "b": np.zeros(d_model)}
+    inputs = SimpleNamespace(encoding_map={name: at for at, name in enumerate(TOKENS)}, bos_token=BOS, pad_token=PAD)
+    outputs = SimpleNamespace() if numerical else SimpleNamespace(encoding_map={"c": 2, "a": 0, "b": 1})
+    config = SimpleNamespace(num_layers=2, num_heads=2, key_size=d_head, layer_norm=norm, causal=False)
+    return SimpleNamespace(params=params, model_config=config, residual_labels=list(residual), input_encoder=inputs,
+                           output_encoder=outputs)  # fmt: skip
+
+
+@pytest.mark.parametrize("numerical", [False, True])
+def test_an_assembled_model_of_tracr_is_the_same_program(numerical, tmp_path):
+    pack = read_compiled(write_pack(tmp_path, numerical=numerical))
+    known = from_tracr(assembled(numerical=numerical), n=256)
+    batch = everything(pack.task)
+    inputs = batch.model_inputs()
+    torch.testing.assert_close(known.model(batch.tokens, **inputs), pack.model(batch.tokens, **inputs))
+    assert {head: one.truth for head, one in known.heads.items()} == {
+        head: one.truth for head, one in pack.heads.items()
+    }
+    program = known.task.program
+    for row, (tokens, targets) in enumerate(zip(program.examples, program.targets, strict=True)):
+        word = [TOKENS[token] for token in tokens if TOKENS[token] in LETTERS]
+        assert TOKENS[tokens[0]] == BOS, row
+        assert (tokens[len(word) + 1 :] == TOKENS.index(PAD)).all(), row
+        wanted = [answer(word, at, numerical) for at in range(len(word))]
+        np.testing.assert_allclose(targets[1 : len(word) + 1], wanted, atol=1e-4)
+    assert {len([one for one in row if one < 3]) for row in program.examples} == set(range(1, POS))
+    again = from_tracr(assembled(numerical=numerical), n=256)
+    assert np.array_equal(again.task.program.examples, program.examples)
+    with pytest.raises(ValueError, match="was not read from a pack"):
+        task_from(known.task.describe())
+
+
+def test_assembled_models_that_cannot_be_read():
+    with pytest.raises(ValueError, match=r"assembled is a dict that cannot be read .*pass what compile_rasp_to_model"):
+        from_tracr({})
+    with pytest.raises(ValueError, match=r"cannot be read \(attn/query of layer 0 has a bias\)"):
+        from_tracr(assembled(bias=1.0))
+    with pytest.raises(ValueError, match="assembled has LayerNorm"):
+        from_tracr(assembled(norm=True))
+    with pytest.raises(ValueError, match="output is 'nothing'; choose output among previous"):
+        from_tracr(assembled(), output="nothing")
+    twice = [name.replace("indices:0", "other:a").replace("indices:1", "other:b").replace("indices:2", "other:c")
+             for name in RESIDUAL]  # fmt: skip
+    with pytest.raises(ValueError, match="2 variables could be the output; choose output among other, previous"):
+        from_tracr(assembled(residual=twice))
+    assert from_tracr(assembled(residual=twice), output="previous", n=64).task.answer_names == LETTERS
+    assert AT["previous:a"] < AT["previous:b"]
+
+
+def test_a_program_without_an_mlp(tmp_path):
+    path = write_pack(tmp_path, change=replaced("d_mlp", 0), W_in=np.zeros((2, 15, 0), np.float32),
+                      W_out=np.zeros((2, 0, 15), np.float32))  # fmt: skip
+    known = read_compiled(path)
+    assert known.model.cfg.d_mlp == 0
+    assert network(known.task.program).cfg == known.model.cfg
