@@ -4,6 +4,7 @@ from .adapters.huggingface import ParityReport as ParityReport
 from .adapters.huggingface import from_huggingface as from_huggingface
 from .adapters.huggingface import save_huggingface as save_huggingface
 from .adapters.torch_module import from_module as from_module
+from .adapters.transformer_lens import from_transformer_lens as from_transformer_lens
 from .hardcoded.head_patterns import HeadPattern as HeadPattern
 from .hardcoded.head_patterns import Pathways as Pathways
 from .hardcoded.lego_attention import LegoAttention as LegoAttention
