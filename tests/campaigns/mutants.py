@@ -143,12 +143,12 @@ def places(path: Path) -> Iterator[tuple[str, str, int]]:
                     yield str(path.relative_to(ROOT)), name, occurrence
 
 
-def broken(file: str, operator: str, occurrence: int) -> str:
+def broken(path: Path, operator: str, occurrence: int) -> str:
     """Source of a file with one break."""
     from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator
 
-    return mutate_code((ROOT / file).read_text(), get_operator(operator)(), occurrence)
+    return mutate_code(path.read_text(), get_operator(operator)(), occurrence)
 
 
 def sample(package: str, n: int, seed: int) -> tuple[list[Mutant], int]:
@@ -159,7 +159,7 @@ def sample(package: str, n: int, seed: int) -> tuple[list[Mutant], int]:
     chosen: list[Mutant] = []
     for file, operator, occurrence in every:
         pairs = zip(
-            (ROOT / file).read_text().splitlines(), broken(file, operator, occurrence).splitlines(), strict=False
+            (ROOT / file).read_text().splitlines(), broken(ROOT / file, operator, occurrence).splitlines(), strict=False
         )
         line, before, after = next((n, a.strip(), b.strip()) for n, (a, b) in enumerate(pairs, 1) if a != b)
         if (file, before, after) not in listed:
@@ -253,13 +253,14 @@ class Workshop:
     def try_out(self, mutant: Mutant, tests: list[str]) -> bool:
         """Whether tests notice a break, if only by never ending."""
         path = self.copy / mutant.file
+        whole = path.read_bytes()  # of the copy: the project's own file may be edited meanwhile
         try:
-            path.write_text(broken(mutant.file, mutant.operator, mutant.occurrence))
+            path.write_text(broken(path, mutant.operator, mutant.occurrence))
             old = int(hashlib.sha256(path.read_bytes()).hexdigest()[:7], 16)
             os.utime(path, (old, old))  # cached bytecode is recognised by this time: no two breaks have the same
             return not self.passes(tests, LONGEST)
         finally:
-            shutil.copy2(ROOT / mutant.file, path)
+            path.write_bytes(whole)
 
     def noticed(self, mutant: Mutant, tests: list[str]) -> bool | None:
         """Whether tests notice a break, now or before; None if time is up.

@@ -12,6 +12,8 @@ from toys import FAILING, PASSING, STUDY
 
 from case_studies.frame.evidence import SIZES
 from case_studies.frame.measurement import Measurement
+from case_studies.frame.page import _measured
+from case_studies.frame.results import ClaimResult
 from case_studies.frame.rules import Above, AllOf, AtMost, Number
 from case_studies.papers.table import STUDIES
 from interp.view.page import Section, write_page
@@ -120,6 +122,16 @@ def test_the_heading_is_that_of_the_stored_results(page):
     assert facts["command"] == "interp reproduce toy --size quick"
     assert facts["commit"]
     assert facts["date"] in page[page.index('<section id="provenance">') :]
+
+
+def test_when_with_which_source_and_at_what_cost_a_claim_was_measured():
+    made = {"time": "2026-01-02T03:04:05", "source": {"commit": "0123456789abcdef", "stored_in": "fedcba98765432"}}
+    shown = _measured(ClaimResult(claim=PASSING, made=made, cost={"cpu_seconds": 2.04, "seconds": 9.0, "peak_mb": 300}))
+    assert shown.startswith("2026-01-02, commit 0123456789")
+    assert shown.endswith(", stored in commit fedcba9876, 2.0 CPU seconds, peak memory 300 MB")
+    assert (
+        _measured(ClaimResult(claim=PASSING, made={"time": "2026-01-02"}, cost={"seconds": 9.0})) == "2026-01-02, 9.0 s"
+    )
 
 
 def test_words_are_explained_where_they_first_appear(reproduce):
