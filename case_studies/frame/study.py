@@ -46,6 +46,8 @@ class Study:
     """The models to train at a size, by group; `Claim.needs` names groups. A model may be in several groups."""
     shipped: Path | None = None
     """Folder of the results that are shipped with it: `claims.json` and `details.json.xz`."""
+    of_packs: Callable[[Path], "Study"] | None = None
+    """The same study on another folder of files that it reads, if it reads any."""
 
     def __post_init__(self):
         object.__setattr__(self, "claims", tuple(self.claims))

@@ -39,6 +39,9 @@ def reproduce(
         typer.Option(help="Write results, hashes, environment and models' keys to this zip file; run nothing."),
     ] = None,
     with_models: Annotated[bool, typer.Option("--with-models", help="With --bundle: the trained models too.")] = False,
+    packs: Annotated[
+        Path | None, typer.Option(help="Folder of the packs that the study reads, for studies that read packs.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for models and results.")] = Path("runs/reproduce"),
     seed: Annotated[
         int | None, typer.Option(help="Seed of the measurements. Default: 0; with --check that of the results.")
@@ -60,7 +63,7 @@ def reproduce(
     found = _studies()
     if study is None:
         return _list_studies(found)
-    chosen, options = _load_study(study, found), {"only": only or ()}
+    chosen, options = _with_packs(_load_study(study, found), study, packs), {"only": only or ()}
     if list_claims:
         claims = [
             {name: getattr(claim, name) for name in CLAIM} | {"rule": claim.rule_text, "fixed": claim.fixed.text}
@@ -80,6 +83,17 @@ def reproduce(
         return Output(text=f"\n{checked}", values=checked.to_dict(), code=DONE if checked.passed else DIFFERS)
     options |= {"size": size or "quick", "seed": seed or 0}
     return _shown(chosen.run(**options), [claim.id for claim in chosen.choose(only)] if only else None)
+
+
+def _with_packs(study: Any, name: str, packs: Path | None) -> Any:
+    """The study on this folder of packs."""
+    if packs is None:
+        return study
+    if getattr(study, "of_packs", None) is None:
+        raise ValueError(f"--packs is {str(packs)!r}, but the study {name} reads no packs; leave it out.")
+    if not packs.is_dir():
+        raise ValueError(f"--packs is {str(packs)!r}, which is no folder.")
+    return study.of_packs(packs)
 
 
 def _check_modes(given: dict[str, bool]) -> None:

@@ -1,7 +1,8 @@
 """Kinds of attention head: a registry of named relations between queries and keys."""
 
 import reprlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,26 @@ def register_kind(name: str, relation: Relation) -> None:
     if not name or name in ("uniform", "unclassified"):
         raise ValueError(f"name is {name!r}, which is reserved; choose another name.")
     _KINDS[name] = relation
+
+
+@contextmanager
+def with_kinds(kinds: Mapping[str, Relation]) -> Iterator[None]:
+    """Within this block these kinds of head are registered too; afterwards all are as before.
+
+    Args:
+        kinds: Relations by name, as for `register_kind`.
+
+    Raises:
+        ValueError: as `register_kind`.
+    """
+    before = dict(_KINDS)
+    try:
+        for name, relation in kinds.items():
+            register_kind(name, relation)
+        yield
+    finally:
+        _KINDS.clear()
+        _KINDS.update(before)
 
 
 def known_kinds() -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from torch import Tensor
 from interp.known_answers.compiled.network import named_values
 from interp.known_answers.compiled.program import Program, read_program
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task, logits_at_targets
-from interp.tasks.registry import register
 from interp.tasks.vocab import Vocab, vocab_of
 
 TOLERANCE = 0.05
@@ -31,10 +30,11 @@ class CompiledBatch(Batch):
     """Index of each among the program's examples."""
 
 
-@register
 @dataclass(frozen=True, eq=False)
 class Compiled(Task):
     """What a compiled program computes, at every position at which it has an answer.
+
+    To load runs on it, register the class: `interp.tasks.register(Compiled)`.
 
     Targets are positions; short examples have fewer. Examples are drawn with replacement: for testing and validation
     from those whose selected keys are known, for training from the others.

@@ -39,6 +39,8 @@ def errors_in(done):
         ([*TRAIN, "--out", "file/run"], "Not a directory: file/run"),
         (["reproduce", "lego", "--size", "huge", "--list"], "size is 'huge'; choose one of quick, standard, paper."),
         (["reproduce", "leg", "--list"], "Did you mean lego?"),
+        (["reproduce", "lego", "--packs", ".", "--list"], "--packs is '.', but the study lego reads no packs"),
+        (["reproduce", "compiled", "--packs", "nowhere"], "--packs is 'nowhere', which is no folder."),
         (["reproduce", "lego", "--only", "solved.unteid"], "no claim 'solved.unteid'. Did you mean solved.untied?"),
     ],
 )

@@ -7,7 +7,7 @@ import interp
 from hooks import Transformer
 from interp.heads import kinds
 from interp.heads.classify import classify_heads
-from interp.heads.kinds import known_kinds, register_kind, relations_of
+from interp.heads.kinds import known_kinds, register_kind, relations_of, with_kinds
 from interp.tasks import Lego
 
 
@@ -72,6 +72,20 @@ def test_a_relation_of_the_wrong_shape_is_refused(tiny, model):
     register_kind("flat", lambda task, batch: torch.ones(len(batch), 6, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"relation of kind 'flat' is \(8, 6\); it must be \(batch, query, key\)"):
         classify_heads(model, tiny, kinds=["flat"], n=8)
+
+
+def test_kinds_that_are_registered_for_a_while(tiny, model):
+    before = known_kinds()
+    with with_kinds({"all": lambda task, batch: None, "self": lambda task, batch: None}):
+        assert known_kinds() == (*before, "all")
+    assert known_kinds() == before
+    assert "self" in classify_heads(model, tiny, n=8).kinds  # the replaced one is back
+    with (
+        pytest.raises(ValueError, match="which is reserved"),
+        with_kinds({"all": lambda *_: None, "uniform": lambda *_: None}),
+    ):
+        pass
+    assert known_kinds() == before
 
 
 def test_reserved_names_are_refused():

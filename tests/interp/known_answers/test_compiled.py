@@ -9,12 +9,11 @@ import torch
 from packs import AT, BOS, LETTERS, PAD, POS, RESIDUAL, TOKENS, answer, weights, write_pack
 
 import interp
-from interp.heads import register_kind
-from interp.heads.kinds import _KINDS
+from interp.heads.kinds import with_kinds
 from interp.known_answers import from_tracr, read_compiled
 from interp.known_answers.compiled.network import network, written_at
+from interp.known_answers.compiled.task import Compiled
 from interp.known_answers.compiled.truth import Removal
-from interp.tasks.registry import task_from
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["categorical", "numerical"])
@@ -25,11 +24,9 @@ def known(request, tmp_path_factory):
 @pytest.fixture
 def selectors():
     """Kinds for the two selectors."""
-    for name in ("selector_1", "selector_2"):
-        register_kind(name, lambda task, batch, name=name: task.relations(batch).get(name))
-    yield
-    for name in ("selector_1", "selector_2"):
-        del _KINDS[name]
+    names = ("selector_1", "selector_2")
+    with with_kinds({name: lambda task, batch, name=name: task.relations(batch).get(name) for name in names}):
+        yield
 
 
 def everything(task):
@@ -62,7 +59,7 @@ def test_the_model_gives_every_answer_of_the_program(known):
 def test_the_task_is_an_ordinary_one(known):
     task = known.task
     interp.check_task(task)
-    again = task_from(json.loads(json.dumps(task.describe())))
+    again = Compiled.from_description(json.loads(json.dumps(task.describe())))
     assert again.description == task.description
     assert torch.equal(everything(again).labels, everything(task).labels)
     pools = [set(pool.tolist()) for pool in task.pools.values()]
@@ -254,7 +251,7 @@ def test_an_assembled_model_of_tracr_is_the_same_program(numerical, tmp_path):
     again = from_tracr(assembled(numerical=numerical), n=256)
     assert np.array_equal(again.task.program.examples, program.examples)
     with pytest.raises(ValueError, match="was not read from a pack"):
-        task_from(known.task.describe())
+        Compiled.from_description(known.task.describe())
 
 
 def test_assembled_models_that_cannot_be_read():

@@ -1,0 +1,181 @@
+"""Claims on the heads of compiled programs: verdicts, need under three removals, and labels."""
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+
+from case_studies.compiled.packs import Packs, audited, programs, selector_kinds
+from case_studies.frame.claims import BEFORE, Claim
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.intervals import proportion
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import Equal, Value
+from interp.auditing.records import HeadVerdict
+from interp.heads.classify import classify_heads
+from interp.heads.kinds import with_kinds
+from interp.known_answers import HeadTruth, KnownAnswer
+from interp.tasks.base import logits_at_targets
+
+SOURCE = "ours: programs of InterpBench (Gupta et al. 2024), compiled by tracr (Lindner et al. 2023)"
+N = 256
+"""Number of sequences on which heads are labelled."""
+REMOVALS = ("zero", "mean", "resample")
+
+
+def measure_agreement(evidence: Evidence, *, packs: Packs) -> Measurement:
+    """Share of the answers of all programs that our transformers give, at every position of every example."""
+    rows: list[list[Any]] = [["program", "what it computes", "output", "answers", "right"]]
+    right = total = 0
+    for known in programs(packs):
+        task: Any = known.task
+        batch = task.examples(torch.arange(len(task.program.examples)))
+        inputs: dict[str, Any] = batch.model_inputs()
+        with torch.no_grad():
+            score = task.score(logits_at_targets(known.model(batch.tokens, **inputs), batch), batch)
+        found, scored = int(score.right[:, 0].sum()), int(score.total[:, 0].sum())
+        kind = "number" if task.program.numerical else f"one of {len(task.answer_names)}"
+        rows.append([task.program.name, task.program.description, kind, scored, found])
+        right, total = right + found, total + scored
+    return Measurement(
+        value=right / total, low=right / total, high=right / total, n=total, unit="answers", exact=True,
+        numbers={"programs": len(rows) - 1}, tables=[("Programs", rows)],
+    )  # fmt: skip
+
+
+def heads_of(evidence: Evidence, packs: Packs) -> Iterator[tuple[KnownAnswer, HeadTruth, HeadVerdict, str]]:
+    """Every head of every program: its program, truth, verdict and sentence."""
+    for known, result in audited(packs, evidence.size, evidence.seed):
+        for head, sentence in zip(result.heads, result.sentences(), strict=True):
+            yield known, known.heads[head.place], head, sentence
+
+
+def measure_wrong(evidence: Evidence, *, packs: Packs, verdict: str) -> Measurement:
+    """Share of the heads with a verdict whose truth excludes it: faithful where they are not, idle where needed."""
+    counts: Counter = Counter()
+    rows: list[list[Any]] = [["program", "head", "truth", "needed by brute force", "verdict", "finding"]]
+    heads = list(heads_of(evidence, packs))
+    for known, truth, head, sentence in heads:
+        counts[truth.truth, head.verdict] += 1
+        if truth.truth != head.verdict:
+            needed = ", ".join(name for name, one in (truth.needed or {}).items() if one) or "no"
+            rows.append([known.name, f"{head.layer}.{head.head}", truth.truth, needed, head.verdict, sentence])
+    called = [truth for _, truth, head, _ in heads if head.verdict == verdict]
+    excluded = ("faithful", "hidden", "redundant") if verdict == "idle" else ()
+    wrong = sum(one.truth in excluded if verdict == "idle" else one.truth != verdict for one in called)
+    value, low, high = proportion(wrong, len(called))
+    verdicts = sorted({one for _, one in counts})
+    crossed = [["truth", *verdicts]]
+    crossed += [[truth, *(counts[truth, one] for one in verdicts)] for truth in sorted({one for one, _ in counts})]
+    return Measurement(
+        value=value, low=low, high=high, n=len(called), unit="heads",
+        numbers={"heads": len(heads), "heads with their true verdict": sum(counts[one, one] for one, _ in counts)},
+        tables=[("Truth (rows) and verdict", crossed), ("Heads with another verdict than the truth", rows)],
+    )  # fmt: skip
+
+
+def measure_needed(evidence: Evidence, *, packs: Packs, removal: str) -> Measurement:
+    """Share of the heads on which the audit decides otherwise than brute force whether they are needed."""
+    decided, undecided, needed = [], 0, 0
+    rows: list[list[Any]] = [["program", "head", "needed by brute force", "needed by the audit"]]
+    for known, truth, head, _ in heads_of(evidence, packs):
+        wanted, found = (truth.needed or {})[removal], head.needed[removal]
+        needed += wanted
+        if found is None:
+            undecided += 1
+        else:
+            decided.append(wanted != found)
+        if wanted != found:
+            words = "undecided" if found is None else "yes" if found else "no"
+            rows.append([known.name, f"{head.layer}.{head.head}", "yes" if wanted else "no", words])
+    value, low, high = proportion(sum(decided), len(decided))
+    return Measurement(
+        value=value, low=low, high=high, n=len(decided), unit="heads",
+        numbers={"needed by brute force": needed, "undecided": undecided},
+        tables=[("Heads on which they differ", rows)],
+    )  # fmt: skip
+
+
+def measure_labels(evidence: Evidence, *, packs: Packs, idle: bool) -> Measurement:
+    """Share of the heads with a selector that have its label; or of the idle heads that have the label of one."""
+    hits = []
+    rows: list[list[Any]] = [["program", "head", "selects", "label"]]
+    for known in programs(packs):
+        kinds, task = selector_kinds(known), known.task
+        if not kinds:
+            continue
+        with with_kinds(kinds):
+            labels = classify_heads(known.model, task, n=N, kinds=tuple(kinds), seed=evidence.seed).label
+        same = equal_selectors(known)
+        words = {f"selector_{at}": one.selects for at, one in enumerate(task.program.selectors, start=1)}  # type: ignore[attr-defined]
+        for (layer, head), truth in known.heads.items():
+            label = labels[layer][head]
+            if idle and truth.looks is None:
+                hits.append(label in kinds)
+            elif not idle and truth.looks is not None:
+                hits.append(label in same[truth.looks])
+            else:
+                continue
+            if hits[-1] == idle:
+                rows.append([known.name, f"{layer}.{head}", words.get(truth.looks or "", "nothing"), label])
+    value, low, high = proportion(sum(hits), len(hits))
+    return Measurement(
+        value=value, low=low, high=high, n=len(hits), unit="heads",
+        tables=[("Heads with a selector's label" if idle else "Heads without their label", rows)],
+    )  # fmt: skip
+
+
+def equal_selectors(known: KnownAnswer) -> dict[str, set[str]]:
+    """For each selector, those of its program that select the same keys on all examples, itself included."""
+    task: Any = known.task
+    found = task.relations(task.examples(torch.arange(task.program.relations.shape[1])))
+    return {name: {other for other, keys in found.items() if torch.equal(own, keys)} for name, own in found.items()}
+
+
+def claims(packs: Packs) -> tuple[Claim, ...]:
+    """The claims on these packs."""
+    fixed = {"source": SOURCE, "fixed": BEFORE, "within": (0.0, 1.0)}
+    return (
+        Claim(
+            id="agreement", statement="The transformer of a pack gives every answer of its program.",
+            how="Share of the answers, at every position of every example, numbers within 0.05",
+            rule=Value(Equal(1)), quantity="share of right answers",
+            measure=partial(measure_agreement, packs=packs), **fixed,
+        ),
+        Claim(
+            id="heads.faithful", statement="No head is called faithful that does not act through what it selects.",
+            how="Share of the heads called faithful whose true verdict is another one",
+            rule=Value(Equal(0)), quantity="share of wrong ones among the heads called faithful",
+            measure=partial(measure_wrong, packs=packs, verdict="faithful"), **fixed,
+        ),
+        Claim(
+            id="heads.idle", statement="No head that the answers need is called idle.",
+            how="Share of the heads called idle that are faithful, hidden or redundant",
+            rule=Value(Equal(0)), quantity="share of needed ones among the heads called idle",
+            measure=partial(measure_wrong, packs=packs, verdict="idle"), **fixed,
+        ),
+        *(
+            Claim(
+                id=f"needed.{removal}",
+                statement=f"The audit finds which heads are needed where {words} takes the place of their output.",
+                how="Share of the decided heads on which brute force on all examples says otherwise",
+                rule=Value(Equal(0)), quantity="share of the heads on which they differ",
+                measure=partial(measure_needed, packs=packs, removal=removal), **fixed,
+            )
+            for removal, words in zip(REMOVALS, ("zero", "its mean", "that of another sequence"), strict=True)
+        ),
+        Claim(
+            id="selectors.found", statement="A head whose selector is registered as a kind of head has its label.",
+            how=f"Share of the heads with a selector that is a relation, {N} sequences",
+            rule=Value(Equal(1)), quantity="share of heads with the label of their selector",
+            measure=partial(measure_labels, packs=packs, idle=False), **fixed,
+        ),
+        Claim(
+            id="selectors.idle", statement="No other head has the label of a selector.",
+            how=f"Share of the heads without a selector that is a relation, {N} sequences",
+            rule=Value(Equal(0)), quantity="share of other heads with the label of a selector",
+            measure=partial(measure_labels, packs=packs, idle=True), **fixed,
+        ),
+    )  # fmt: skip

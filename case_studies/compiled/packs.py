@@ -1,0 +1,74 @@
+"""The packs of compiled programs that the study reads, with the truth and the audit of each."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from pathlib import Path
+
+from case_studies.frame.audits import LIMIT
+from interp.auditing import AuditResult
+from interp.auditing.audit import audit
+from interp.heads.kinds import Relation, with_kinds
+from interp.known_answers import KnownAnswer, read_compiled
+from interp.tasks.base import Batch, Task
+
+SHARED = Path(__file__).resolve().parents[3] / "shared/reference/compiled"
+"""Where packs are looked for if no folder is given."""
+
+
+@dataclass(frozen=True, repr=False)
+class Packs:
+    """All packs of a folder. Two are the same if their files are, wherever they are."""
+
+    folder: Path
+
+    @cached_property
+    def paths(self) -> tuple[Path, ...]:
+        """The JSON file of each pack.
+
+        Raises:
+            ValueError: the folder has none.
+        """
+        found = tuple(sorted(path for path in self.folder.glob("*.json") if path.with_suffix(".npz").is_file()))
+        if not found:
+            raise ValueError(f"{self.folder} has no packs (NAME.json and NAME.npz); give a folder with --packs.")
+        return found
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of all files; empty if there are none."""
+        if not self.folder.is_dir():
+            return ""
+        files = [file for path in self.paths for file in (path, path.with_suffix(".npz"))]
+        return hashlib.sha256(b"".join(file.name.encode() + file.read_bytes() for file in files)).hexdigest()[:16]
+
+    def __repr__(self) -> str:
+        return f"packs {self.digest}"
+
+
+def selected_by(task: Task, batch: Batch, *, name: str) -> object:
+    """The keys of one selector; None in a task that has no such selector."""
+    return task.relations(batch).get(name)
+
+
+def selector_kinds(known: KnownAnswer) -> Mapping[str, Relation]:
+    """A kind of head for each selector of a program that is a relation."""
+    names = [one.looks for one in known.heads.values() if one.looks]
+    return {name: partial(selected_by, name=name) for name in names}  # type: ignore[misc]
+
+
+@cache
+def programs(packs: Packs) -> list[KnownAnswer]:
+    """Every program with the truth about its heads."""
+    return [read_compiled(path) for path in packs.paths]
+
+
+@cache
+def audited(packs: Packs, size: str, seed: int) -> list[tuple[KnownAnswer, AuditResult]]:
+    """Every program with its audit, in which each selector that is a relation is a kind of head."""
+    found = []
+    for known in programs(packs):
+        with with_kinds(selector_kinds(known)):
+            found.append((known, audit(known.model, known.task, n="enough", limit=LIMIT[size], seed=seed)))
+    return found

@@ -1,0 +1,29 @@
+"""Programs that other people's compilers wrote, held against the audit: `interp reproduce compiled`."""
+
+from pathlib import Path
+
+from case_studies.compiled import heads, values
+from case_studies.compiled.packs import SHARED, Packs
+from case_studies.frame.study import Study
+
+
+def study(folder: Path) -> Study:
+    """The study on the packs of a folder."""
+    packs = Packs(folder)
+    return Study(
+        name="compiled",
+        title="Truth from outside: compiled programs",
+        lead=(
+            "Nobody trained these transformers: a compiler wrote their weights from programs, so it is known what each "
+            "head selects. Whether the answers need a head is found by removing it, alone and in sets, on every "
+            "example. The audit, which sees neither, is compared with both. What is needed depends on the removal: a "
+            "count of the tokens of sequences of one length is always the same, needed under zero and harmless under "
+            "the mean."
+        ),
+        claims=(*heads.claims(packs), *values.claims(packs)),
+        shipped=Path(__file__).parent / "results",
+        of_packs=study,
+    )
+
+
+STUDY = study(SHARED)

@@ -1,0 +1,221 @@
+"""Claims on the values that compiled programs compute: where they can be read, and whether they are used."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from sklearn.linear_model import Ridge, RidgeClassifier
+from sklearn.metrics import recall_score
+from torch import Tensor
+
+from case_studies.compiled.heads import SOURCE
+from case_studies.compiled.packs import Packs, programs
+from case_studies.frame.claims import BEFORE, SHARE, Claim, Fixed
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.intervals import proportion
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import AtLeast, Value
+from interp.known_answers import KnownAnswer
+from interp.known_answers.compiled.network import written_at
+from interp.known_answers.compiled.task import TOLERANCE
+from interp.tasks.base import logits_at_targets
+
+READ = 0.99
+"""Balanced accuracy of a probe, or r2 where the value is a number, from which on it reads a value."""
+PENALTY = 1e-3
+"""Ridge penalty of the probe."""
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The residual stream of a program at every position that has an answer, and the values of its variables there."""
+
+    resid: Float[np.ndarray, "layer place d_model"]
+    """Layer 0 is the embedding's output, layer l + 1 the output of layer l."""
+    training: Bool[np.ndarray, " place"]
+    labels: Mapping[str, Int[np.ndarray, " place"]]
+    numbers: Mapping[str, Float[np.ndarray, " place"]]
+    """The variables that are numbers."""
+
+
+@torch.no_grad()
+def streams(known: KnownAnswer) -> Streams:
+    """The streams of all examples of a program."""
+    task: Any = known.task
+    batch = task.examples(torch.arange(len(task.program.examples)))
+    names = ["blocks.0.hook_resid_pre", *(f"blocks.{at}.hook_resid_post" for at in range(known.model.cfg.n_layers))]
+    inputs: dict[str, Any] = batch.model_inputs()
+    _, cache = known.model.run_with_cache(batch.tokens, **inputs, names_filter=names)
+    rows, targets = batch.present.nonzero(as_tuple=True)
+    places = batch.target_positions[rows, targets]
+    labels = {name: one[rows, targets].numpy() for name, one in task.probe_labels(batch).items() if name != "label"}
+    training = torch.isin(rows, task.pools["train"]).numpy()
+    resid = torch.stack([cache[name][rows, places] for name in names]).numpy()
+    variables = task.program.variables
+    numbers = {name: resid[-1][:, variables[name][0]] for name in labels if len(variables[name]) == 1}
+    return Streams(resid, training, labels, numbers)
+
+
+def first_read(seen: Streams, name: str) -> int | None:
+    """The first layer at which a linear probe reads a value; it is fitted on training examples and tested on others."""
+    label, fit = seen.labels[name], seen.training
+    numbers = seen.numbers.get(name)
+    for layer, x in enumerate(seen.resid):
+        if numbers is not None:
+            score = Ridge(alpha=PENALTY).fit(x[fit], numbers[fit]).score(x[~fit], numbers[~fit])
+        else:
+            found = RidgeClassifier(alpha=PENALTY, class_weight="balanced").fit(x[fit], label[fit]).predict(x[~fit])
+            there = np.unique(label[~fit])
+            score = recall_score(label[~fit], found, labels=there, average="macro")
+        if score >= READ:
+            return layer
+    return None
+
+
+def follows_from(seen: Streams, name: str, others: Mapping[str, int]) -> dict[str, int]:
+    """The variables of which this one is a function, with the layers from which on they are there."""
+    own, found = seen.labels[name], {}
+    for other, layer in others.items():
+        pairs = np.unique(np.stack([seen.labels[other], own]), axis=1)
+        if other != name and len(np.unique(pairs[0])) == pairs.shape[1]:
+            found[other] = layer
+    return found
+
+
+def measure_read(evidence: Evidence, *, packs: Packs) -> Measurement:
+    """Share of the values that a probe reads first at the layer that writes them, or at which they follow from another.
+
+    A value that is a function of a one-hot variable is a linear function of its coordinates, whoever computed it. Some
+    functions of two variables are too, such as "both"; these are in the table of exceptions.
+    """
+    hits, explained = [], 0
+    rows: list[list[Any]] = [["program", "value", "written at", "read at", "follows from"]]
+    for known in programs(packs):
+        task: Any = known.task
+        seen, written = streams(known), written_at(task.program)
+        one_hot = {name: written[name] for name, places in task.program.variables.items()
+                   if name in seen.labels and len(places) > 1}  # fmt: skip
+        for name, label in seen.labels.items():
+            if len(np.unique(label[~seen.training])) < 2 or len(np.unique(label[seen.training])) < 2:
+                continue
+            read, earlier = first_read(seen, name), follows_from(seen, name, one_hot)
+            earlier = {other: layer for other, layer in earlier.items() if layer < written[name]}
+            expected = min([written[name], *earlier.values()])
+            hits.append(read == expected)
+            explained += read == expected != written[name]
+            if read != written[name]:
+                words = ", ".join(f"{other} ({layer})" for other, layer in earlier.items() if layer == expected)
+                rows.append([known.name, name, written[name], "never" if read is None else read, words or "nothing"])
+    value, low, high = proportion(sum(hits), len(hits))
+    return Measurement(
+        value=value, low=low, high=high, n=len(hits), unit="values",
+        numbers={"read before they are written, where they follow from another": explained},
+        tables=[("Values read at another layer than that which writes them", rows)],
+    )  # fmt: skip
+
+
+def readers(known: KnownAnswer, name: str) -> list[str]:
+    """The parts of a transformer with weights that read a variable after it is written."""
+    program = known.task.program  # type: ignore[attr-defined]
+    weights, at = program.weights, list(program.variables[name])
+    by_attention = bool((weights["W_O"][:, :, :, at] != 0).any())
+    start = written_at(program)[name]
+    found = []
+    for layer in range(len(weights["W_Q"])):
+        if layer >= start:
+            kinds = "Q", "K", "V"
+            found += [f"{layer} {kind}" for kind in kinds if (weights[f"W_{kind}"][layer][:, at] != 0).any()]
+        if layer >= start - by_attention and (weights["W_in"][layer][at] != 0).any():
+            found.append(f"{layer} MLP")
+    return [*found, *(["output"] if (weights["W_U"][at] != 0).any() else [])]
+
+
+def site(known: KnownAnswer, name: str) -> str:
+    """The hook point just after a variable is written."""
+    program = known.task.program  # type: ignore[attr-defined]
+    start = written_at(program)[name]
+    if start == 0:
+        return "blocks.0.hook_resid_pre"
+    by_attention = (program.weights["W_O"][start - 1][:, :, list(program.variables[name])] != 0).any()
+    return f"blocks.{start - 1}.hook_resid_{'mid' if by_attention else 'post'}"
+
+
+@torch.no_grad()
+def changed_by(known: KnownAnswer, name: str, seed: int) -> tuple[int, int]:
+    """Examples of which an answer changes if a variable has the values of another example of the same length.
+
+    Returns:
+        Their number, and the number of examples whose values differ.
+    """
+    task: Any = known.task
+    batch = task.examples(torch.arange(len(task.program.examples)))
+    inputs: dict[str, Any] = batch.model_inputs()
+    order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(seed))
+    lengths = inputs["attention_mask"].sum(1)
+    source = torch.arange(len(batch))
+    for length in lengths.unique():
+        rows = order[lengths[order] == length]
+        source[rows] = rows.roll(1)
+    places = list(task.program.variables[name])
+    differ = torch.zeros(len(batch), dtype=torch.bool)
+
+    def interchange(resid: Tensor, hook: Any) -> Tensor:
+        new = resid.clone()
+        new[:, :, places] = resid[source][:, :, places]
+        differ.copy_(((new - resid).abs() > 1e-4).any(2).logical_and(inputs["attention_mask"]).any(1))
+        return new
+
+    clean = logits_at_targets(known.model(batch.tokens, **inputs), batch)
+    edited = known.model.run_with_hooks(batch.tokens, **inputs, fwd_hooks=[(site(known, name), interchange)])
+    edited = logits_at_targets(edited, batch)
+    moved = (clean - edited).abs()[..., 0] > TOLERANCE
+    other = moved if task.program.numerical else clean.argmax(-1) != edited.argmax(-1)
+    return int((other & batch.present).any(1).sum()), int(differ.sum())
+
+
+def measure_used(evidence: Evidence, *, packs: Packs) -> Measurement:
+    """Share of the values on which an interchange agrees with the weights: answers change if some part reads them."""
+    hits: list[bool] = []
+    rows: list[list[Any]] = [["program", "value", "read by", "examples whose values differ", "whose answers change"]]
+    for known in programs(packs):
+        task: Any = known.task
+        for name in (name for name in task.probe_labels(task.examples(torch.arange(2))) if name != "label"):
+            read_by, (changed, differ) = readers(known, name), changed_by(known, name, evidence.seed)
+            if not differ:
+                continue
+            hits.append(bool(read_by) == (changed > 0))
+            if not hits[-1] or not read_by:
+                rows.append([known.name, name, ", ".join(read_by) or "nothing", differ, changed])
+    value, low, high = proportion(sum(hits), len(hits))
+    return Measurement(
+        value=value, low=low, high=high, n=len(hits), unit="values",
+        tables=[("Values that nothing reads, or where the two differ", rows)],
+    )  # fmt: skip
+
+
+def claims(packs: Packs) -> tuple[Claim, ...]:
+    """The claims on these packs."""
+    return (
+        Claim(
+            id="values.read", source=SOURCE,
+            statement="A probe reads a value of the program first at the layer that writes it, or at which it follows "
+            "from another value.",
+            how=f"Share of the values with several values; the probe has a balanced accuracy of {READ} on other "
+            f"examples, or that r2 where the value is a number",
+            rule=Value(AtLeast(0.95)), within=SHARE, quantity="share of values read where expected",
+            fixed=Fixed("after a result", "numbers were first read as classes, which no linear probe can; 0.953 then."),
+            measure=partial(measure_read, packs=packs),
+        ),
+        Claim(
+            id="values.used", source=SOURCE,
+            statement="Answers change if a value is another example's and some later part reads it, and only then.",
+            how="Share of the values, interchanged at all positions just after they are written, on which answers "
+            "change if and only if some weight reads them",
+            rule=Value(AtLeast(0.95)), fixed=BEFORE, within=SHARE, quantity="share of values that behave as expected",
+            measure=partial(measure_used, packs=packs),
+        ),
+    )  # fmt: skip

@@ -1,0 +1,135 @@
+"""The study of compiled programs, on two small packs: claims that hold, and what they find where something is wrong."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from packs import write_pack
+
+from case_studies.compiled import heads, packs, values
+from case_studies.compiled.packs import Packs
+from case_studies.compiled.study import STUDY, study
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.measuring import MeasureCache
+from case_studies.frame.study import Study
+from interp.known_answers.compiled.network import written_at
+
+EVIDENCE = Evidence(size="quick", seed=0, groups={}, folder=Path("nowhere"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    found = tmp_path_factory.mktemp("packs")
+    write_pack(found)
+    write_pack(found, numerical=True)
+    return found
+
+
+def program(folder, name):
+    return next(known for known in packs.programs(Packs(folder)) if known.task.program.name == name)
+
+
+def test_every_claim_holds_on_the_small_programs(folder, tmp_path):
+    result = study(folder).run(size="quick", folder=tmp_path, n_jobs=1)
+    found = {one.claim.id: one for one in result.claims}
+    assert {one.verdict for one in result.claims} == {"reproduced"}
+    measured = {name: (one.measurement.value, one.measurement.n) for name, one in found.items()}
+    n = sum(known.task.program.scored.sum() for known in packs.programs(Packs(folder)))
+    assert measured["agreement"] == (1, n)
+    assert measured["heads.faithful"] == (0, 2)
+    assert measured["heads.idle"] == (0, 4)
+    assert measured["selectors.found"] == (1, 4)
+    assert measured["selectors.idle"] == (0, 4)
+    assert all(measured[f"needed.{name}"] == (0, 8) for name in heads.REMOVALS)
+    assert measured["values.read"][0] == measured["values.used"][0] == 1
+    assert "letters" in result.page.read_text()
+
+
+def test_wrong_verdicts_are_counted_and_listed(folder, monkeypatch):
+    found = packs.audited(Packs(folder), "quick", 0)
+
+    def changed(place, **truth):
+        return [
+            (replace(known, heads={**known.heads, place: replace(known.heads[place], **truth)}), result)
+            for known, result in found
+        ]
+
+    monkeypatch.setattr(heads, "audited", lambda *given: changed((0, 1), truth="hidden"))
+    wrong = heads.measure_wrong(EVIDENCE, packs=Packs(folder), verdict="faithful")
+    assert (wrong.value, wrong.n) == (0.5, 2)
+    _, rows = wrong.tables[1]
+    assert [row[1:3] for row in rows[1:]] == [["0.1", "hidden"], ["0.1", "hidden"]]
+    monkeypatch.setattr(heads, "audited", lambda *given: changed((0, 0), truth="redundant"))
+    assert heads.measure_wrong(EVIDENCE, packs=Packs(folder), verdict="idle").value == 0.5
+    needed = {"zero": True, "mean": False, "resample": False}
+    monkeypatch.setattr(heads, "audited", lambda *given: changed((0, 0), needed=needed))
+    found = {name: heads.measure_needed(EVIDENCE, packs=Packs(folder), removal=name) for name in heads.REMOVALS}
+    assert {name: one.value for name, one in found.items()} == {"zero": 0.25, "mean": 0, "resample": 0}
+    assert found["zero"].numbers == {"needed by brute force": 4, "undecided": 0}
+
+
+def test_answers_that_differ_are_counted(folder, monkeypatch):
+    known = program(folder, "letters")
+    task = known.task
+    targets = task.program.targets.copy()
+    row, at = np.argwhere(targets >= 0)[0]
+    targets[row, at] = (targets[row, at] + 1) % 3
+    other = replace(known, task=type(task)(replace(task.program, targets=targets)))
+    monkeypatch.setattr(heads, "programs", lambda given: [other])
+    found = heads.measure_agreement(EVIDENCE, packs=Packs(folder))
+    assert found.value == pytest.approx(1 - 1 / found.n)
+
+
+def test_where_values_are_read(folder):
+    known = program(folder, "letters")
+    seen, written = values.streams(known), written_at(known.task.program)
+    assert {name: values.first_read(seen, name) for name in seen.labels} == {
+        "indices": 0, "previous": 1, "same_attn_output": 2, "tokens": 0,
+    }  # fmt: skip
+    assert set(seen.numbers) == {"same_attn_output"}
+    written = {name: layer for name, layer in written.items() if name in seen.labels}
+    assert values.follows_from(seen, "previous", written) == {}
+    double = replace(seen, labels={**seen.labels, "vowel": (seen.labels["tokens"] == 0).astype(int)})
+    assert values.follows_from(double, "vowel", written) == {"tokens": 0}
+    noise = np.random.default_rng(0).integers(3, size=len(seen.training))
+    assert values.first_read(replace(seen, labels={"noise": noise}), "noise") is None
+
+
+def test_what_reads_a_value_and_whether_answers_change(folder):
+    letters, numbers = (program(folder, name) for name in ("letters", "numbers"))
+    assert values.readers(letters, "previous") == ["output"]
+    assert values.readers(letters, "same_attn_output") == []
+    assert values.readers(numbers, "same_attn_output") == ["output"]
+    assert values.readers(letters, "tokens") == ["0 K", "0 V", "1 Q", "1 K", "1 V"]
+    assert values.site(letters, "previous") == "blocks.0.hook_resid_mid"
+    assert values.site(letters, "tokens") == "blocks.0.hook_resid_pre"
+    changed = {name: values.changed_by(letters, name, 0) for name in ("previous", "same_attn_output", "tokens")}
+    assert changed["same_attn_output"][0] == 0 < changed["same_attn_output"][1]
+    assert min(changed["previous"][0], changed["tokens"][0]) > 100
+    assert values.changed_by(letters, "indices", 0) == (0, 0)  # sequences of one length have the same
+
+
+def test_packs_are_the_same_wherever_they_are(folder, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    cache = MeasureCache(tmp_path, "compiled")
+
+    def key(folder):
+        return cache.key(study(folder).claims[0], EVIDENCE)
+
+    before = key(folder)
+    assert key(copy) == before
+    write_pack(copy, n=300)
+    assert key(copy) != before
+    assert [claim.id for claim in study(copy).claims] == [claim.id for claim in STUDY.claims]
+
+
+def test_no_packs(tmp_path):
+    with pytest.raises(ValueError, match=r"has no packs \(NAME.json and NAME.npz\); give a folder with --packs"):
+        packs.programs(Packs(tmp_path))
+    assert Packs(tmp_path / "nothing").digest == ""
+    with pytest.raises(RuntimeError, match="10 of 10 claims could not be measured"):
+        study(tmp_path / "nothing").run(folder=tmp_path, n_jobs=1)
+    assert isinstance(STUDY, Study)
