@@ -14,7 +14,7 @@ def study(folder: Path) -> Study:
         name="compiled",
         title="Truth from outside: compiled programs",
         lead=(
-            "Nobody trained these transformers: a compiler wrote their weights from programs, so it is known what each "
+            "These transformers were not trained: a compiler wrote their weights from programs, so it is known what each "
             "head selects. Whether the answers need a head is found by removing it, alone and in sets, on every "
             "example. The audit, which sees neither, is compared with both. What is needed depends on the removal: a "
             "count of the tokens of sequences of one length is always the same, needed under zero and harmless under "

@@ -89,7 +89,7 @@ def follows_from(seen: Streams, name: str, others: Mapping[str, int]) -> dict[st
 def measure_read(evidence: Evidence, *, packs: Packs) -> Measurement:
     """Share of the values that a probe reads first at the layer that writes them, or at which they follow from another.
 
-    A value that is a function of a one-hot variable is a linear function of its coordinates, whoever computed it. Some
+    A value that is a function of a one-hot variable is a linear function of its coordinates, wherever it is written. Some
     functions of two variables are too, such as "both"; these are in the table of exceptions.
     """
     hits, explained = [], 0
