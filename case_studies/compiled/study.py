@@ -14,8 +14,8 @@ def study(folder: Path) -> Study:
         name="compiled",
         title="Truth from outside: compiled programs",
         lead=(
-            "These transformers were not trained: a compiler wrote their weights from programs, so it is known what each "
-            "head selects. Whether the answers need a head is found by removing it, alone and in sets, on every "
+            "These transformers were not trained: a compiler wrote their weights from programs, so what each head "
+            "selects is known. Whether the answers need a head is found by removing it, alone and in sets, on every "
             "example. The audit, which sees neither, is compared with both. What is needed depends on the removal: a "
             "count of the tokens of sequences of one length is always the same, needed under zero and harmless under "
             "the mean."

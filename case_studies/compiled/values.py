@@ -54,7 +54,7 @@ def streams(known: KnownAnswer) -> Streams:
     places = batch.target_positions[rows, targets]
     labels = {name: one[rows, targets].numpy() for name, one in task.probe_labels(batch).items() if name != "label"}
     training = torch.isin(rows, task.pools["train"]).numpy()
-    resid = torch.stack([cache[name][rows, places] for name in names]).numpy()
+    resid = torch.stack([cache[name][rows, places] for name in names]).double().numpy()
     variables = task.program.variables
     numbers = {name: resid[-1][:, variables[name][0]] for name in labels if len(variables[name]) == 1}
     return Streams(resid, training, labels, numbers)
@@ -89,8 +89,8 @@ def follows_from(seen: Streams, name: str, others: Mapping[str, int]) -> dict[st
 def measure_read(evidence: Evidence, *, packs: Packs) -> Measurement:
     """Share of the values that a probe reads first at the layer that writes them, or at which they follow from another.
 
-    A value that is a function of a one-hot variable is a linear function of its coordinates, wherever it is written. Some
-    functions of two variables are too, such as "both"; these are in the table of exceptions.
+    A value that is a function of a one-hot variable is a linear function of its coordinates. Some functions of two
+    variables are too, such as "both"; these are in the table of exceptions.
     """
     hits, explained = [], 0
     rows: list[list[Any]] = [["program", "value", "written at", "read at", "follows from"]]
