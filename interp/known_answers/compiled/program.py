@@ -17,6 +17,8 @@ from hooks.files import read_json, reading, shortened
 from hooks.modules.checks import check_number
 
 PACK = "a pack of a compiled program"
+MOST_CELLS = 2**28
+"""Largest number of all numbers of a pack."""
 MOST = 2**16
 """Largest size of a pack: no compiled program is near it."""
 
@@ -208,6 +210,8 @@ def _shapes(sizes: Mapping[str, int], program: Mapping[str, Any]) -> dict[str, t
 
 def _arrays(path: Path, shapes: Mapping[str, tuple[int, ...]], kinds: Mapping[str, str]) -> dict[str, np.ndarray]:
     """The arrays of an npz file, whose headers are compared with the shapes before anything is read."""
+    if (cells := sum(map(math.prod, shapes.values()))) > MOST_CELLS:
+        raise ValueError(f"its sizes say {cells:,} numbers; at most {MOST_CELLS:,} are read.")
     try:
         _check_headers(path, shapes, kinds)
         with np.load(path, allow_pickle=False) as arrays:

@@ -176,6 +176,11 @@ def replaced(name, value):
             r"W_Q has shape \(2, 2, 15, 7\) and type float32; by the sizes it must be \(3, 2,",
         ),
         (replaced("n_layers", 10**9), {}, "letters.json is not a pack .*n_layers is 1000000000"),
+        (
+            lambda values: values.update(n_heads=60_000, d_head=60_000),
+            {},
+            "its sizes say .* numbers; at most 268,435,456",
+        ),
         (replaced("attn_scale", 2.0), {}, "attn_scale 2.0; compiled programs have None, 'relu' and 1"),
         (replaced("output", "both"), {}, "output is 'both'; it must be 'categorical' or 'numerical'"),
         (replaced("tokens", ["a", "a"]), {}, "tokens is .*; it must be a list of different names"),
