@@ -23,7 +23,7 @@ LEAST = 0.5
 def from_tracr(assembled: Any, *, output: str | None = None, n: int = 2000, seed: int = 0) -> KnownAnswer:
     """A program that tracr assembled, as a known answer.
 
-    Random inputs of all lengths are drawn from the program's vocabulary. Their answers are the model's own, which are
+    Random inputs of different lengths are drawn from the program's vocabulary. Their answers are the model's, which are
     the program's where tracr compiled it rightly; the keys that a head selects are those to which it attends.
 
     Args:
@@ -116,7 +116,7 @@ def _output(
 
 
 def _inputs(program: Program, n: int, seed: int) -> Int[np.ndarray, "example pos"]:
-    """Random inputs of all lengths: the first token, then any but the special ones."""
+    """Random inputs of different lengths: the first token, then any but the special ones."""
     draw, pos = np.random.default_rng(derived_seed(seed, "tracr inputs")), len(program.weights["W_pos"]) - 1
     plain = [at for at, name in enumerate(program.tokens) if name not in (program.bos, program.pad)]
     found = draw.choice(plain, size=(n, pos))
