@@ -1,4 +1,4 @@
-"""Known answers: models with hand-written weights and a known truth about every head."""
+"""Known answers: models with hand-written or compiled weights and a known truth about every head."""
 
 from interp.known_answers.answers import HeadTruth as HeadTruth
 from interp.known_answers.answers import KnownAnswer as KnownAnswer
