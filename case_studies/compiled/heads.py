@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
-from case_studies.compiled.packs import Packs, audited, programs, selector_kinds
+from case_studies.compiled.programs import audited, programs, selector_kinds
 from case_studies.frame.claims import BEFORE, Claim
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.intervals import proportion
 from case_studies.frame.measurement import Measurement
+from case_studies.frame.packs import Packs
 from case_studies.frame.rules import Equal, Value
 from interp.auditing.records import HeadVerdict
 from interp.heads.classify import classify_heads

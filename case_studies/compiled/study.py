@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from case_studies.compiled import heads, values
-from case_studies.compiled.packs import SHARED, Packs
+from case_studies.compiled.programs import SHARED
+from case_studies.frame.packs import Packs
 from case_studies.frame.study import Study
 
 

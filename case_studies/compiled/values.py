@@ -13,11 +13,12 @@ from sklearn.metrics import recall_score
 from torch import Tensor
 
 from case_studies.compiled.heads import SOURCE
-from case_studies.compiled.packs import Packs, programs
+from case_studies.compiled.programs import programs
 from case_studies.frame.claims import BEFORE, SHARE, Claim, Fixed
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.intervals import proportion
 from case_studies.frame.measurement import Measurement
+from case_studies.frame.packs import Packs
 from case_studies.frame.rules import AtLeast, Value
 from interp.known_answers import KnownAnswer
 from interp.known_answers.compiled.network import written_at

@@ -2,9 +2,6 @@
 
 import json
 import math
-import struct
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +10,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
+from hooks.arrays import MOST_NUMBERS, read_arrays, read_headers
 from hooks.files import read_json, reading, shortened
 from hooks.modules.checks import check_number
 
 PACK = "a pack of a compiled program"
-MOST_CELLS = 2**28
-"""Largest number of all numbers of a pack."""
 MOST = 2**16
 """Largest size of a pack: no compiled program is near it."""
 
@@ -209,26 +205,15 @@ def _shapes(sizes: Mapping[str, int], program: Mapping[str, Any]) -> dict[str, t
 
 
 def _arrays(path: Path, shapes: Mapping[str, tuple[int, ...]], kinds: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """The arrays of an npz file, whose headers are compared with the shapes before anything is read."""
-    if (cells := sum(map(math.prod, shapes.values()))) > MOST_CELLS:
-        raise ValueError(f"its sizes say {cells:,} numbers; at most {MOST_CELLS:,} are read.")
-    try:
-        _check_headers(path, shapes, kinds)
-        with np.load(path, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in shapes}
-    except (zipfile.BadZipFile, zlib.error, EOFError, struct.error) as error:
-        raise ValueError(f"the archive is damaged ({error})") from error
-
-
-def _check_headers(path: Path, shapes: Mapping[str, tuple[int, ...]], kinds: Mapping[str, str]) -> None:
-    with zipfile.ZipFile(path) as archive:
-        for name, shape in shapes.items():
-            with archive.open(f"{name}.npy") as file:
-                major, _ = np.lib.format.read_magic(file)
-                header = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}[major]
-                found, _, dtype = header(file)
-            if found != shape or dtype.kind not in kinds.get(name, "f"):
-                raise ValueError(f"{name} has shape {found} and type {dtype}; by the sizes it must be {shape}.")
+    """The arrays of a pack, whose headers are compared with the shapes before anything is read."""
+    if (numbers := sum(map(math.prod, shapes.values()))) > MOST_NUMBERS:
+        raise ValueError(f"its sizes say {numbers:,} numbers; at most {MOST_NUMBERS:,} are read.")
+    headers = read_headers(path)
+    for name, shape in shapes.items():
+        found, dtype = headers[name]
+        if found != shape or dtype.kind not in kinds.get(name, "f"):
+            raise ValueError(f"{name} has shape {found} and type {dtype}; by the sizes it must be {shape}.")
+    return read_arrays(path, shapes)
 
 
 def _check_values(program: Program) -> None:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from packs import write_pack
 
-from case_studies.compiled import heads, packs, values
-from case_studies.compiled.packs import Packs
+from case_studies.compiled import heads, programs, values
 from case_studies.compiled.study import STUDY, study
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measuring import MeasureCache
+from case_studies.frame.packs import Packs
 from case_studies.frame.study import Study
 from interp.known_answers.compiled.network import written_at
 
@@ -28,7 +28,7 @@ def folder(tmp_path_factory):
 
 
 def program(folder, name):
-    return next(known for known in packs.programs(Packs(folder)) if known.task.program.name == name)
+    return next(known for known in programs.programs(Packs(folder)) if known.task.program.name == name)
 
 
 def test_every_claim_holds_on_the_small_programs(folder, tmp_path):
@@ -36,7 +36,7 @@ def test_every_claim_holds_on_the_small_programs(folder, tmp_path):
     found = {one.claim.id: one for one in result.claims}
     assert {one.verdict for one in result.claims} == {"reproduced"}
     measured = {name: (one.measurement.value, one.measurement.n) for name, one in found.items()}
-    n = sum(known.task.program.scored.sum() for known in packs.programs(Packs(folder)))
+    n = sum(known.task.program.scored.sum() for known in programs.programs(Packs(folder)))
     assert measured["agreement"] == (1, n)
     assert measured["heads.faithful"] == (0, 2)
     assert measured["heads.idle"] == (0, 4)
@@ -48,7 +48,7 @@ def test_every_claim_holds_on_the_small_programs(folder, tmp_path):
 
 
 def test_wrong_verdicts_are_counted_and_listed(folder, monkeypatch):
-    found = packs.audited(Packs(folder), "quick", 0)
+    found = programs.audited(Packs(folder), "quick", 0)
 
     def changed(place, **truth):
         return [
@@ -128,7 +128,7 @@ def test_packs_are_the_same_wherever_they_are(folder, tmp_path):
 
 def test_no_packs(tmp_path):
     with pytest.raises(ValueError, match=r"has no packs \(NAME.json and NAME.npz\); give a folder with --packs"):
-        packs.programs(Packs(tmp_path))
+        programs.programs(Packs(tmp_path))
     assert Packs(tmp_path / "nothing").digest == ""
     with pytest.raises(RuntimeError, match="10 of 10 claims could not be measured"):
         study(tmp_path / "nothing").run(folder=tmp_path, n_jobs=1)

@@ -195,7 +195,7 @@ def replaced(name, value):
         (None, {"targets": np.full((400, 6), 3, np.int16)}, "targets has classes from 3 to 3; there are 3 values"),
         (None, {"targets": np.full((400, 6), -1, np.int16)}, "targets has no answer"),
         (None, {"targets": np.zeros((400, 6), np.int16)}, "targets has an answer at a 'compiler_pad' token"),
-        (None, {"targets": np.zeros((400, 6), object)}, "targets has shape .* and type object"),
+        (None, {"targets": np.zeros((400, 6), object)}, "targets holds objects"),
     ],
 )
 def test_a_pack_that_does_not_fit_is_refused(tmp_path, change, arrays, words):

@@ -1,12 +1,11 @@
 """The packs of compiled programs that the study reads, with the truth and the audit of each."""
 
-import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from pathlib import Path
 
 from case_studies.frame.audits import LIMIT
+from case_studies.frame.packs import Packs
 from interp.auditing import AuditResult
 from interp.auditing.audit import audit
 from interp.heads.kinds import Relation, with_kinds
@@ -15,36 +14,6 @@ from interp.tasks.base import Batch, Task
 
 SHARED = Path(__file__).resolve().parents[3] / "shared/reference/compiled"
 """Where packs are looked for if no folder is given."""
-
-
-@dataclass(frozen=True, repr=False)
-class Packs:
-    """All packs of a folder. Two are the same if their files are, wherever they are."""
-
-    folder: Path
-
-    @cached_property
-    def paths(self) -> tuple[Path, ...]:
-        """The JSON file of each pack.
-
-        Raises:
-            ValueError: the folder has none.
-        """
-        found = tuple(sorted(path for path in self.folder.glob("*.json") if path.with_suffix(".npz").is_file()))
-        if not found:
-            raise ValueError(f"{self.folder} has no packs (NAME.json and NAME.npz); give a folder with --packs.")
-        return found
-
-    @cached_property
-    def digest(self) -> str:
-        """Digest of all files; empty if there are none."""
-        if not self.folder.is_dir():
-            return ""
-        files = [file for path in self.paths for file in (path, path.with_suffix(".npz"))]
-        return hashlib.sha256(b"".join(file.name.encode() + file.read_bytes() for file in files)).hexdigest()[:16]
-
-    def __repr__(self) -> str:
-        return f"packs {self.digest}"
 
 
 def selected_by(task: Task, batch: Batch, *, name: str) -> object:

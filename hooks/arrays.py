@@ -1,0 +1,57 @@
+"""Reading npz files of plain numbers that come from outside: headers are checked before an array is read."""
+
+import math
+import struct
+import zipfile
+import zlib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+MOST_NUMBERS = 2**28
+"""Largest number of all numbers of a file."""
+
+Header = tuple[tuple[int, ...], np.dtype]
+"""Shape and type of an array."""
+
+
+def read_headers(path: Path) -> dict[str, Header]:
+    """Shape and type of every array of an npz file; no array is read.
+
+    Raises:
+        ValueError: a damaged archive, an array of objects, or more than 2^28 numbers in all.
+    """
+    found: dict[str, Header] = {}
+    with _archive_errors(), zipfile.ZipFile(path) as archive:
+        for entry in archive.namelist():
+            with archive.open(entry) as file:
+                major, _ = np.lib.format.read_magic(file)
+                header = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}[major]
+                shape, _, dtype = header(file)
+            if dtype.hasobject:
+                raise ValueError(f"{entry.removesuffix('.npy')} holds objects; only numbers are read.")
+            found[entry.removesuffix(".npy")] = (shape, dtype)
+    if (numbers := sum(math.prod(shape) for shape, _ in found.values())) > MOST_NUMBERS:
+        raise ValueError(f"its arrays have {numbers:,} numbers; at most {MOST_NUMBERS:,} are read.")
+    return found
+
+
+def read_arrays(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
+    """Arrays of an npz file by name, nothing of which is executed; see `read_headers` first.
+
+    Raises:
+        ValueError: a damaged archive.
+        KeyError: it has no array of a name.
+    """
+    with _archive_errors(), np.load(path, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in names}
+
+
+@contextmanager
+def _archive_errors() -> Iterator[None]:
+    try:
+        yield
+    except (zipfile.BadZipFile, zlib.error, EOFError, struct.error) as error:
+        raise ValueError(f"the archive is damaged ({error})") from error
