@@ -8,7 +8,7 @@ LETTERS, BOS, PAD = ("a", "b", "c"), "compiler_bos", "compiler_pad"
 TOKENS = (*LETTERS, BOS, PAD)
 POS, SHARP = 6, 100.0
 PREVIOUS = [f"previous:{letter}" for letter in LETTERS]
-RESIDUAL = [*(f"indices:{at}" for at in range(POS - 1)), "one", *PREVIOUS, "same_attn_output"]
+RESIDUAL = [*(f"indices:{at}" for at in range(POS)), "one", *PREVIOUS, "same_attn_output"]
 RESIDUAL += [f"tokens:{token}" for token in TOKENS]
 AT = {name: index for index, name in enumerate(RESIDUAL)}
 D_MODEL, D_HEAD = len(RESIDUAL), POS + 1
@@ -20,7 +20,7 @@ def weights(numerical):
     found = {**heads, "W_O": np.zeros((2, 2, D_HEAD, D_MODEL), np.float32)}
     found |= {"W_in": np.zeros((2, D_MODEL, 1), np.float32), "W_out": np.zeros((2, 1, D_MODEL), np.float32)}
     first = POS  # coordinate of a head for the first token
-    for at in range(POS - 1):
+    for at in range(POS):
         if at:
             found["W_Q"][0, 1, AT[f"indices:{at}"], at - 1] = SHARP
         found["W_K"][0, 1, AT[f"indices:{at}"], at] = 1
@@ -39,7 +39,7 @@ def weights(numerical):
     for place, token in enumerate(TOKENS):
         found["W_E"][place, [AT[f"tokens:{token}"], AT["one"]]] = 1
     found["W_pos"] = np.zeros((POS + 1, D_MODEL), np.float32)
-    for at in range(POS - 1):
+    for at in range(POS):
         found["W_pos"][at + 1, AT[f"indices:{at}"]] = 1
     outputs = ["same_attn_output"] if numerical else PREVIOUS
     found["W_U"] = np.eye(D_MODEL, dtype=np.float32)[:, [AT[name] for name in outputs]]

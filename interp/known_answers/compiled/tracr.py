@@ -116,8 +116,8 @@ def _output(
 
 
 def _inputs(program: Program, n: int, seed: int) -> Int[np.ndarray, "example pos"]:
-    """Random inputs of different lengths: the first token, then any but the special ones."""
-    draw, pos = np.random.default_rng(derived_seed(seed, "tracr inputs")), len(program.weights["W_pos"]) - 1
+    """Random inputs of different lengths, up to the longest: the first token, then any but the special ones."""
+    draw, pos = np.random.default_rng(derived_seed(seed, "tracr inputs")), len(program.weights["W_pos"])
     plain = [at for at, name in enumerate(program.tokens) if name not in (program.bos, program.pad)]
     found = draw.choice(plain, size=(n, pos))
     first = 0 if program.bos is None else 1

@@ -169,11 +169,11 @@ def replaced(name, value):
 @pytest.mark.parametrize(
     ("change", "arrays", "words"),
     [
-        (replaced("d_model", 10), {}, r"letters.npz is not a pack .*W_E has shape \(5, 15\)"),
+        (replaced("d_model", 10), {}, r"letters.npz is not a pack .*W_E has shape \(5, 16\)"),
         (
             replaced("n_layers", 3),
             {},
-            r"W_Q has shape \(2, 2, 15, 7\) and type float32; by the sizes it must be \(3, 2,",
+            r"W_Q has shape \(2, 2, 16, 7\) and type float32; by the sizes it must be \(3, 2,",
         ),
         (replaced("n_layers", 10**9), {}, "letters.json is not a pack .*n_layers is 1000000000"),
         (
@@ -190,7 +190,7 @@ def replaced(name, value):
         (lambda values: values["heads"][0].update(layer=2), {}, "layer is 2; it must be at least 0 and at most 1"),
         (lambda values: values["heads"][1].update(layer=0, head=1), {}, "names a head twice"),
         (lambda values: values.pop("residual"), {}, "letters.json is not a pack .*'residual' is missing"),
-        (None, {"W_U": np.full((15, 3), np.nan, np.float32)}, "W_U has numbers that are not finite"),
+        (None, {"W_U": np.full((16, 3), np.nan, np.float32)}, "W_U has numbers that are not finite"),
         (None, {"tokens": np.full((400, 6), 9, np.int16)}, "tokens has ids from 9 to 9; there are 5 tokens"),
         (None, {"targets": np.full((400, 6), 3, np.int16)}, "targets has classes from 3 to 3; there are 3 values"),
         (None, {"targets": np.full((400, 6), -1, np.int16)}, "targets has no answer"),
@@ -215,7 +215,7 @@ def test_a_missing_or_damaged_file(tmp_path):
             read_compiled(path.with_suffix(".npz"))
 
 
-def assembled(*, norm=False, numerical=False, bias=0.0, residual=RESIDUAL):
+def assembled(*, norm=False, numerical=False, bias=0.0, residual=RESIDUAL, causal=False):
     """What tracr would have in memory for the same weights: its names, its axes, and its scaled scores."""
     found, params = weights(numerical), {}
     params["token_embed"], params["pos_embed"] = {"embeddings": found["W_E"]}, {"embeddings": found["W_pos"]}
@@ -230,7 +230,7 @@ def assembled(*, norm=False, numerical=False, bias=0.0, residual=RESIDUAL):
         params[f"{at}mlp/linear_2"] = {"w": found["W_out"][layer], "b": np.zeros(d_model)}
     inputs = SimpleNamespace(encoding_map={name: at for at, name in enumerate(TOKENS)}, bos_token=BOS, pad_token=PAD)
     outputs = SimpleNamespace() if numerical else SimpleNamespace(encoding_map={"c": 2, "a": 0, "b": 1})
-    config = SimpleNamespace(num_layers=2, num_heads=2, key_size=d_head, layer_norm=norm, causal=False)
+    config = SimpleNamespace(num_layers=2, num_heads=2, key_size=d_head, layer_norm=norm, causal=causal)
     return SimpleNamespace(params=params, model_config=config, residual_labels=list(residual), input_encoder=inputs,
                            output_encoder=outputs)  # fmt: skip
 
@@ -252,11 +252,26 @@ def test_an_assembled_model_of_tracr_is_the_same_program(numerical, tmp_path):
         assert (tokens[len(word) + 1 :] == TOKENS.index(PAD)).all(), row
         wanted = [answer(word, at, numerical) for at in range(len(word))]
         np.testing.assert_allclose(targets[1 : len(word) + 1], wanted, atol=1e-4)
-    assert {len([one for one in row if one < 3]) for row in program.examples} == set(range(1, POS))
+    assert {len([one for one in row if one < 3]) for row in program.examples} == set(range(1, POS + 1))
     again = from_tracr(assembled(numerical=numerical), n=256)
     assert np.array_equal(again.task.program.examples, program.examples)
     with pytest.raises(ValueError, match="was not read from a pack"):
         Compiled.from_description(known.task.describe())
+
+
+def test_a_causal_program():
+    """It counts the equal letters so far; nothing reads the letter before."""
+    known = from_tracr(assembled(numerical=True, causal=True), n=256)
+    assert known.task.attention == known.model.cfg.attention == "causal"
+    program = known.task.program
+    for tokens, targets in zip(program.examples, program.targets, strict=True):
+        word = [TOKENS[token] for token in tokens if TOKENS[token] in LETTERS]
+        wanted = [answer(word[: at + 1], at, True) for at in range(len(word))]
+        np.testing.assert_allclose(targets[1 : len(word) + 1], wanted, atol=1e-4)
+    assert not program.relations[..., ~np.tri(program.examples.shape[1], dtype=bool)].any()
+    assert {head: one.truth for head, one in known.heads.items()} == {
+        (0, 0): "idle", (0, 1): "misleading", (1, 0): "faithful", (1, 1): "idle",
+    }  # fmt: skip
 
 
 def test_assembled_models_that_cannot_be_read():
@@ -277,8 +292,8 @@ def test_assembled_models_that_cannot_be_read():
 
 
 def test_a_program_without_an_mlp(tmp_path):
-    path = write_pack(tmp_path, change=replaced("d_mlp", 0), W_in=np.zeros((2, 15, 0), np.float32),
-                      W_out=np.zeros((2, 0, 15), np.float32))  # fmt: skip
+    path = write_pack(tmp_path, change=replaced("d_mlp", 0), W_in=np.zeros((2, 16, 0), np.float32),
+                      W_out=np.zeros((2, 0, 16), np.float32))  # fmt: skip
     known = read_compiled(path)
     assert known.model.cfg.d_mlp == 0
     assert network(known.task.program).cfg == known.model.cfg
