@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from case_studies.audit.models import ALL
+from case_studies.frame.audited_models import ALL
 from case_studies.frame.audits import LIMIT
 from case_studies.frame.claims import BEFORE, Claim, Fixed
 from case_studies.frame.evidence import Evidence, ModelSpec

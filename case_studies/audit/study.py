@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from case_studies.audit import controls, trained
-from case_studies.audit.models import groups
+from case_studies.frame.audited_models import groups
 from case_studies.frame.study import Study
 
 STUDY = Study(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from case_studies.audit.models import ALL, DYCK, LEGO, TEMPLATE, UNTAUGHT
+from case_studies.frame.audited_models import ALL, DYCK, LEGO, TEMPLATE, UNTAUGHT
 from case_studies.frame.audits import (
     EXCLUDED,
     EXCLUDED_LATER,

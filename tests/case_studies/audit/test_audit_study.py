@@ -10,9 +10,9 @@ from toys import measured
 
 import interp
 from case_studies.audit import controls, trained
-from case_studies.audit.models import ALL, groups
 from case_studies.audit.study import STUDY
 from case_studies.frame import audits
+from case_studies.frame.audited_models import ALL, groups
 from case_studies.frame.audits import Audited, needed, readable, share
 from case_studies.frame.evidence import SIZES, Evidence
 from case_studies.frame.intervals import proportion

@@ -14,8 +14,8 @@ from lego_curves import curve, evidence_of
 from scipy import stats
 from toys import measured
 
-from case_studies.audit.models import groups as audited
 from case_studies.frame import learned
+from case_studies.frame.audited_models import groups as audited
 from case_studies.frame.evidence import SIZES, Evidence
 from case_studies.lego import (
     cost,
