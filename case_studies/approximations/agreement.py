@@ -1,0 +1,125 @@
+"""How well scores order the heads of each model: rank correlation, AUROC, and heads missed or found by cause."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+from case_studies.approximations.scores import EXACT, FOUND_CAUSES, ModelScores
+from case_studies.frame.intervals import bootstrap_interval, proportion
+from interp.core.statistics import bootstrap_mean, pooled_interval
+
+FEWEST = 3
+"""Smallest number of heads of a model whose order is judged."""
+PERCENTILE = 95.0
+"""A head is found if its score, as a share of its model's largest, is above this percentile of the idle heads."""
+RESOLUTION = 0.01
+"""Distance of rank correlations that counts as a difference where all models have the same."""
+
+Estimate = tuple[float, float, float, int]
+"""Value, lower and upper end of the 95 % interval, and the number of models or heads."""
+
+
+def rank_correlations(models: Sequence[ModelScores], method: str) -> Float[np.ndarray, " model"]:
+    """Spearman's correlation of a score with the exact effect, of each model with three heads and different effects.
+
+    It is 0 where all heads of a model have the same score.
+    """
+    found = []
+    for one in models:
+        score, effect = one.scores[method], one.scores[EXACT]
+        if len(effect) >= FEWEST and np.ptp(effect):
+            found.append(_spearman(score, effect) if np.ptp(score) else 0.0)
+    return np.array(found)
+
+
+def _spearman(x: np.ndarray, y: np.ndarray) -> float:
+    return float(np.corrcoef(stats.rankdata(x), stats.rankdata(y))[0, 1])
+
+
+def correlation(models: Sequence[ModelScores], method: str, *, seed: int) -> Estimate:
+    """Mean of `rank_correlations` with its bootstrap interval over models; 0 [-1, 1] without models."""
+    found = rank_correlations(models, method)
+    if not len(found):
+        return 0.0, -1.0, 1.0, 0
+    value, low, high = bootstrap_interval(found, seed=seed, resolution=RESOLUTION)
+    return value, max(low, -1.0), min(high, 1.0), len(found)
+
+
+def pairs_in_order(
+    models: Sequence[ModelScores], method: str
+) -> tuple[Float[np.ndarray, " model"], Float[np.ndarray, " model"]]:
+    """In each model, the pairs of a needed and another head in which the needed one has the higher score; all pairs.
+
+    A tie counts one half. Heads of which it is not known whether they are needed are in no pair.
+    """
+    right, total = [], []
+    for one in models:
+        score = one.scores[method]
+        needed, others = score[one.needed & one.decided], score[~one.needed & one.decided]
+        difference = needed[:, None] - others[None]
+        right.append(float((difference > 0).sum() + (difference == 0).sum() / 2))
+        total.append(float(difference.size))
+    return np.array(right), np.array(total)
+
+
+def auroc(models: Sequence[ModelScores], method: str) -> Estimate:
+    """Chance that a needed head has a higher score than another head of its model, over all such pairs.
+
+    The interval takes models as independent. n is the number of models with both; 0.5 [0, 1] without any.
+    """
+    right, total = pairs_in_order(models, method)
+    n = int((total > 0).sum())
+    if not n:
+        return 0.5, 0.0, 1.0, 0
+    value, low, high = pooled_interval(right, total)
+    return float(value), float(low), float(high), n
+
+
+def auroc_difference(models: Sequence[ModelScores], a: str, b: str, *, seed: int) -> Estimate:
+    """AUROC of one score minus that of another on the same pairs, with a bootstrap interval over models."""
+    (of_a, total), (of_b, _) = pairs_in_order(models, a), pairs_in_order(models, b)
+    return _ratio(of_a - of_b, total, seed=seed)
+
+
+def bar(models: Sequence[ModelScores], method: str) -> float:
+    """Share of the largest score of a model above which a head is found, from the idle heads of these models."""
+    idle = [share for one in models for share in one.shares[method][one.idle]]
+    return float(np.percentile(idle, PERCENTILE)) if idle else 0.0
+
+
+def wrong_heads(
+    models: Sequence[ModelScores], method: str, cause: str
+) -> tuple[Float[np.ndarray, " model"], Float[np.ndarray, " model"]]:
+    """In each model, the heads that a cause concerns and on which a score is wrong; all that the cause concerns.
+
+    Wrong is a needed head that is not found, or for `FOUND_CAUSES` one that is not needed and is found.
+    """
+    least = bar(models, method)
+    found = [one.shares[method] > least for one in models]
+    concerned = [one.causes.get(cause, np.zeros(len(one.needed), dtype=bool)) for one in models]
+    wrong = [mask & (hit == (cause in FOUND_CAUSES)) for hit, mask in zip(found, concerned, strict=True)]
+    return np.array([one.sum() for one in wrong], dtype=float), np.array([one.sum() for one in concerned], dtype=float)
+
+
+def wrong_share(models: Sequence[ModelScores], method: str, cause: str) -> Estimate:
+    """Share of the heads that a cause concerns on which a score is wrong, with its exact interval; n counts heads."""
+    wrong, of = (int(one.sum()) for one in wrong_heads(models, method, cause))
+    return (*proportion(wrong, of), of) if of else (0.0, 0.0, 1.0, 0)
+
+
+def wrong_difference(models: Sequence[ModelScores], a: str, b: str, cause: str, *, seed: int) -> Estimate:
+    """Share on which one score is wrong minus that of another, with a bootstrap interval over models."""
+    (of_a, total), (of_b, _) = wrong_heads(models, a, cause), wrong_heads(models, b, cause)
+    return _ratio(of_a - of_b, total, seed=seed)
+
+
+def _ratio(values: np.ndarray, weight: np.ndarray, *, seed: int) -> Estimate:
+    """Ratio of sums over models with a bootstrap interval, at least one unit of weight wide on either side."""
+    kept = weight > 0
+    if not kept.any():
+        return 0.0, -1.0, 1.0, 0
+    value, low, high = (float(end) for end in bootstrap_mean(values[kept], seed=seed, weight=weight[kept]))
+    least = 1 / float(weight.sum())
+    return value, max(min(low, value - least), -1.0), min(max(high, value + least), 1.0), int(kept.sum())

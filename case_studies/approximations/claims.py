@@ -1,0 +1,176 @@
+"""Claims on what cheap approximations of removing a head find and miss."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from case_studies.approximations import table
+from case_studies.approximations.agreement import (
+    Estimate,
+    auroc,
+    auroc_difference,
+    correlation,
+    wrong_difference,
+    wrong_share,
+)
+from case_studies.approximations.estimates import DIRECT, LOGIT, LOSS, MASS, NORM, PATTERN
+from case_studies.approximations.scores import (
+    CANCELLED,
+    COMPILED,
+    DECOY,
+    EXACT,
+    KNOWN,
+    REDUNDANT,
+    SATURATED,
+    ModelScores,
+    compiled_scores,
+    known_scores,
+    trained_scores,
+)
+from case_studies.frame.audited_models import ALL
+from case_studies.frame.claims import BEFORE, DIFFERENCE, SHARE, Claim
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.learned import excluded
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.packs import Packs
+from case_studies.frame.rules import Above, AtLeast, Below, Rule
+
+JAIN = "Jain & Wallace 2019 (arXiv:1902.10186); here of heads"
+KOBAYASHI = "Kobayashi et al. 2020 (arXiv:2004.10102)"
+MICHEL = "Michel et al. 2019 (arXiv:1905.10650), Section 4.1; here at the pattern"
+NANDA = "Nanda 2023, Attribution Patching; Syed et al. 2023 (arXiv:2310.10348)"
+KRAMAR = "Kramár et al. 2024 (arXiv:2403.00745), Section 3"
+OURS = "ours"
+TRAINED = "trained models"
+AUROC = "AUROC over pairs of a needed and another head of the same model, interval over models"
+
+
+def models_of(evidence: Evidence, packs: Packs, family: str) -> list[ModelScores]:
+    """The models of a family."""
+    if family == COMPILED:
+        return compiled_scores(packs, evidence.size, evidence.seed)
+    return known_scores(evidence.size, evidence.seed) if family == KNOWN else trained_scores(evidence)
+
+
+def measured(estimate: Estimate, *, unit: str, **more: object) -> Measurement:
+    """A measurement from an estimate; unbounded within its range if there is nothing to measure."""
+    value, low, high, n = estimate
+    return Measurement(value=value, low=low, high=high, n=max(1, n), unit=unit, **more)  # type: ignore[arg-type]
+
+
+def measure_auroc(evidence: Evidence, *, packs: Packs, family: str, method: str) -> Measurement:
+    """AUROC of an approximation on a family."""
+    models = models_of(evidence, packs, family)
+    rows = [["approximation", "AUROC"], *([name, table.with_ends(auroc(models, name))] for name in table.METHODS)]
+    return measured(auroc(models, method), unit="models", tables=[(f"AUROC on {family}", rows)])
+
+
+def measure_gain(evidence: Evidence, *, packs: Packs, family: str, better: str, worse: str) -> Measurement:
+    """AUROC of one approximation minus that of another on a family."""
+    models = models_of(evidence, packs, family)
+    numbers = {name: auroc(models, name)[0] for name in (better, worse)}
+    return measured(auroc_difference(models, better, worse, seed=evidence.seed), unit="models", numbers=numbers)
+
+
+def measure_wrong(evidence: Evidence, *, packs: Packs, family: str, method: str, cause: str) -> Measurement:
+    """Share of the heads that a cause concerns on which an approximation is wrong."""
+    models = models_of(evidence, packs, family)
+    return measured(wrong_share(models, method, cause), unit="heads", tables=[table.bar_table({family: models})])
+
+
+def measure_saturation(evidence: Evidence, *, packs: Packs, family: str) -> Measurement:
+    """Share of the needed heads of saturated models that the loss misses, minus the share that the logits miss."""
+    models = models_of(evidence, packs, family)
+    numbers = {name: wrong_share(models, name, SATURATED)[0] for name in (LOSS, LOGIT)}
+    numbers["heads"] = wrong_share(models, LOSS, SATURATED)[3]
+    found = wrong_difference(models, LOSS, LOGIT, SATURATED, seed=evidence.seed)
+    return measured(found, unit="models", numbers=numbers)
+
+
+def measure_order(evidence: Evidence, *, packs: Packs) -> Measurement:
+    """Mean rank correlation of attribution patching with the exact effect, over the models of all families."""
+    found = table.families(evidence, packs)
+    apart = [models for name, models in found.items() if name != table.ALL_TRAINED]
+    models = [one for family in apart for one in family]
+    pooled = {name: models for name, models in found.items() if not name.startswith("trained: ")}
+    estimate = correlation(models, LOSS, seed=evidence.seed)
+    numbers = {name: correlation(models, name, seed=evidence.seed)[0] for name in table.METHODS if name != EXACT}
+    return measured(
+        estimate, unit="models", numbers=numbers, note=table.READING,
+        tables=[
+            table.main_table(found, seed=evidence.seed), table.cause_table(pooled), table.bar_table(pooled),
+            ("Causes", table.cause_note()), *excluded(evidence, ALL),
+        ],
+    )  # fmt: skip
+
+
+def claims(packs: Packs) -> tuple[Claim, ...]:
+    """The claims, with compiled programs from these packs."""
+
+    def one(
+        name: str, statement: str, how: str, rule: Rule, measure: Callable[..., Measurement], **more: object
+    ) -> Claim:
+        needs: Sequence[str] = ALL if name.endswith("trained") or name == "order" else ()
+        fields = {"fixed": BEFORE, "needs": needs, **more}
+        return Claim(id=name, statement=statement, how=how, rule=rule, measure=partial(measure, packs=packs), **fields)  # type: ignore[arg-type]
+
+    def need(name: str, method: str, family: str, rule: Rule, statement: str, source: str) -> Claim:
+        return one(
+            name, statement, f"{method}, {family}: {AUROC}", rule,
+            partial(measure_auroc, family=family, method=method), source=source, within=SHARE,
+            quantity=f"AUROC of {method}",
+        )  # fmt: skip
+
+    def gain(name: str, better: str, worse: str, family: str, statement: str, source: str) -> Claim:
+        return one(
+            name, statement, f"{better} minus {worse}, {family}: difference of AUROCs, bootstrap interval over models",
+            Above(0), partial(measure_gain, family=family, better=better, worse=worse), source=source,
+            within=DIFFERENCE, quantity="difference of AUROCs",
+        )  # fmt: skip
+
+    def wrong(name: str, method: str, cause: str, statement: str, source: str) -> Claim:
+        return one(
+            name, statement, f"{method}, {KNOWN}: share of the heads on which it is wrong ({table.CAUSES[cause]}); a "
+            f"head is found if its share of the largest score of its model is above that of {table.PERCENTILE:g} % of "
+            "the idle heads; exact interval over heads",
+            Above(0.5), partial(measure_wrong, family=KNOWN, method=method, cause=cause), source=source, within=SHARE,
+            quantity="share of wrong heads",
+        )  # fmt: skip
+
+    def saturated(name: str, family: str) -> Claim:
+        return one(
+            name, "Where the loss is saturated, its gradient misses needed heads that the logit difference's finds.",
+            f"Share of the {table.CAUSES[SATURATED]} that {LOSS} misses minus the share that {LOGIT} misses, {family}, "
+            "bootstrap interval over models",
+            Above(0), partial(measure_saturation, family=family), source=KRAMAR, within=DIFFERENCE,
+            quantity="difference of the shares missed",
+        )  # fmt: skip
+
+    return (
+        one("order", "Attribution patching orders the heads of a model nearly as their removal does.",
+            f"{LOSS}: Spearman's correlation of its size with the rise of the loss, mean over models of all families, "
+            "bootstrap interval over models",
+            Above(0.8), measure_order, source=NANDA, within=DIFFERENCE, quantity="mean rank correlation"),
+        need("attention.known", MASS, KNOWN, Below(0.7),
+             "How sharp its pattern is does not distinguish the heads that the answers need.", JAIN),
+        gain("values.known", NORM, MASS, KNOWN,
+             "Attention weighted by its values distinguishes needed heads better than attention.", KOBAYASHI),
+        gain("values.trained", NORM, MASS, TRAINED,
+             "Attention weighted by its values distinguishes needed heads better than attention.", KOBAYASHI),
+        need("gradient.known", PATTERN, KNOWN, AtLeast(0.8),
+             "The gradient of the pattern distinguishes needed heads.", MICHEL),
+        need("patching.known", LOSS, KNOWN, AtLeast(0.9),
+             "Attribution patching distinguishes needed heads of hand-written models.", NANDA),
+        need("patching.compiled", LOSS, COMPILED, AtLeast(0.9),
+             "Attribution patching distinguishes needed heads of compiled programs.", NANDA),
+        need("patching.trained", LOSS, TRAINED, AtLeast(0.9),
+             "Attribution patching distinguishes needed heads of trained models.", NANDA),
+        gain("direct.known", LOGIT, DIRECT, KNOWN,
+             "Direct logit attribution misses needed heads that act through later heads: patching is better.", OURS),
+        wrong("redundancy.patching", LOSS, REDUNDANT, "Attribution patching misses redundant heads.", KRAMAR),
+        wrong("redundancy.alone", EXACT, REDUNDANT, "Removing heads one at a time misses redundant heads.", KRAMAR),
+        wrong("cancellation.patching", LOSS, CANCELLED,
+              "Attribution patching finds heads that cancel each other to be needed.", OURS),
+        wrong("pattern.attention", MASS, DECOY, "Attention mass finds readable heads that are not needed.", JAIN),
+        saturated("saturation.known", KNOWN),
+        saturated("saturation.trained", TRAINED),
+    )  # fmt: skip

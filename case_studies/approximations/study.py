@@ -1,0 +1,40 @@
+"""Cheap approximations of the effect of each head, against its removal: `interp reproduce approximations`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from case_studies.approximations.claims import claims
+from case_studies.compiled.programs import SHARED
+from case_studies.frame.audited_models import ALL, DYCK, TEMPLATE
+from case_studies.frame.audited_models import groups as audited
+from case_studies.frame.evidence import ModelSpec, Size
+from case_studies.frame.packs import Packs
+from case_studies.frame.study import Study
+
+
+def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
+    """The models of the audit; at the size quick only the smallest."""
+    found = audited(size)
+    return {name: found[name] if size != "quick" or name in (*TEMPLATE, *DYCK) else [] for name in ALL}
+
+
+def study(folder: Path) -> Study:
+    """The study with compiled programs from the packs of a folder."""
+    return Study(
+        name="approximations",
+        title="What approximations miss",
+        lead=(
+            "Removing each head of a model takes a pass per head, so the effect is often approximated: by attention, "
+            "by attention weighted with what it moves, by what a head writes in the direction of the answer, or with a "
+            "gradient. Each approximation is compared with the removal of every head, its output replaced by its mean, "
+            "on models whose heads are known by construction, on compiled programs, and on trained models. Removing "
+            "heads one at a time is itself an approximation: it misses redundant heads."
+        ),
+        claims=claims(Packs(folder)),
+        groups=groups,
+        shipped=Path(__file__).parent / "results",
+        of_packs=study,
+    )
+
+
+STUDY = study(SHARED)

@@ -1,0 +1,126 @@
+"""The tables of the study: every approximation on every family of models, and heads missed or found by cause."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from case_studies.approximations.agreement import (
+    PERCENTILE,
+    Estimate,
+    auroc,
+    bar,
+    correlation,
+    rank_correlations,
+    wrong_share,
+)
+from case_studies.approximations.scores import (
+    CANCELLED,
+    CERTAIN,
+    COMPILED,
+    DECOY,
+    FACTOR,
+    FLAT,
+    FOUND_CAUSES,
+    LEVEL,
+    METHODS,
+    MISSED_CAUSES,
+    RANGE,
+    REDUNDANT,
+    SATURATED,
+    SMALL_SUM,
+    TERM_CAUSE,
+    TRAINED,
+    ModelScores,
+    compiled_scores,
+    known_scores,
+    trained_scores,
+)
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.packs import Packs
+
+ALL_TRAINED = "all trained models"
+CAUSES: Mapping[str, str] = {
+    REDUNDANT: "redundant heads: removing one alone costs nothing, removing it with others does",
+    SATURATED: f"needed heads of models with a cross entropy below {CERTAIN} nats per answer",
+    FLAT: f"needed heads whose fall of the margin is below {LEVEL} of itself if extrapolated linearly",
+    RANGE: "known answers: heads that are needed under the mean but not under another sequence's output; other models: "
+    f"needed heads whose fall of the margin is wrong by more than a factor of {FACTOR:g}, but is not flat",
+    TERM_CAUSE: f"needed heads whose attribution (loss) sums to less than {SMALL_SUM} of the sizes of its terms",
+    CANCELLED: "heads that cancel others: none is needed, but removing one alone breaks the model",
+    DECOY: "heads with a readable pattern that are not needed",
+}
+READING = (
+    "Rank correlation: Spearman's, of the size of the approximation with the rise of the loss without the head, mean "
+    "over models with at least three heads of different effects [95 % bootstrap interval over models]. AUROC: chance "
+    "that a needed head has a higher score than another head of its model, over all such pairs [95 % interval, models "
+    "independent]; in trained models needed means that removing the head costs more than a fifth of the accuracy above "
+    "chance, so that the row of removing the head alone is nearly 1 by definition. Heads within noise of that, and "
+    "heads of redundant pairs, are left out."
+)
+
+
+def families(evidence: Evidence, packs: Packs) -> dict[str, list[ModelScores]]:
+    """The models of every family; without compiled programs if there are no packs, without families that have none."""
+    found = {"known answers": known_scores(evidence.size, evidence.seed)}
+    if packs.folder.is_dir():
+        found[COMPILED] = compiled_scores(packs, evidence.size, evidence.seed)
+    found |= {f"trained: {name}": trained_scores(evidence, [name]) for name in TRAINED}
+    found[ALL_TRAINED] = trained_scores(evidence)
+    return {name: models for name, models in found.items() if models}
+
+
+def main_table(found: Mapping[str, Sequence[ModelScores]], *, seed: int) -> tuple[str, list[list[Any]]]:
+    """A row for each approximation, a column for each family."""
+    rows: list[list[Any]] = [["", *found]]
+    rows.append(["models; heads (needed, not needed)", *(_counts(models) for models in found.values())])
+    for method in METHODS:
+        cells = []
+        for models in found.values():
+            of_rank, of_need = correlation(models, method, seed=seed), auroc(models, method)
+            cells.append(f"{with_ends(of_rank)}; {with_ends(of_need)}")
+        rows.append([method, *cells])
+    rows.append(["models behind each (rank correlation; AUROC)",
+                 *(f"{len(rank_correlations(models, METHODS[0]))}; {auroc(models, METHODS[0])[3]}"
+                   for models in found.values())])  # fmt: skip
+    return "Rank correlation with the exact effect; AUROC for “the head is needed”", rows
+
+
+def cause_table(found: Mapping[str, Sequence[ModelScores]]) -> tuple[str, list[list[Any]]]:
+    """A row for each cause and family that it concerns, a column for each approximation."""
+    rows: list[list[Any]] = [["cause", "models", "heads", "wrong if", *METHODS]]
+    for cause in (*MISSED_CAUSES, *FOUND_CAUSES):
+        for name, models in found.items():
+            shares = [wrong_share(models, method, cause) for method in METHODS]
+            if shares[0][3]:
+                wrong_if = "found" if cause in FOUND_CAUSES else "missed"
+                cells = [f"{round(one[0] * one[3])} ({one[1]:.2f} to {one[2]:.2f})" for one in shares]
+                rows.append([cause, name, shares[0][3], wrong_if, *cells])
+    return "Heads on which an approximation is wrong, by cause (95 % interval of their share)", rows
+
+
+def bar_table(found: Mapping[str, Sequence[ModelScores]]) -> tuple[str, list[list[Any]]]:
+    """The bars above which a head is found."""
+    rows: list[list[Any]] = [["models", "idle heads", *METHODS]]
+    for name, models in found.items():
+        n = sum(int(one.idle.sum()) for one in models)
+        rows.append([name, n, *(f"{bar(models, method):.2g}" for method in METHODS)])
+    return f"Share of a model's largest score that {PERCENTILE:g} % of the idle heads do not exceed", rows
+
+
+def cause_note() -> list[list[str]]:
+    """The causes and the heads that they concern."""
+    return [["cause", "heads that it concerns"], *([name, words] for name, words in CAUSES.items())]
+
+
+def with_ends(estimate: Estimate) -> str:
+    """A number with its interval; empty without units."""
+    value, low, high, n = estimate
+    return f"{value:.2f} [{low:.2f}, {high:.2f}]" if n else "-"
+
+
+def _counts(models: Sequence[ModelScores]) -> str:
+    needed = sum(int((one.needed & one.decided).sum()) for one in models)
+    decided = sum(int(one.decided.sum()) for one in models)
+    heads = int(np.sum([len(one.needed) for one in models]))
+    return f"{len(models)}; {heads} ({needed}, {decided - needed})"
