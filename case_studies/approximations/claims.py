@@ -34,11 +34,11 @@ from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
 from case_studies.frame.rules import Above, AtLeast, Below, Rule
 
-JAIN = "Jain & Wallace 2019 (arXiv:1902.10186); here of heads"
-KOBAYASHI = "Kobayashi et al. 2020 (arXiv:2004.10102)"
-MICHEL = "Michel et al. 2019 (arXiv:1905.10650), Section 4.1; here at the pattern"
-NANDA = "Nanda 2023, Attribution Patching; Syed et al. 2023 (arXiv:2310.10348)"
-KRAMAR = "Kramár et al. 2024 (arXiv:2403.00745), Section 3"
+JAIN = "ours, after Jain & Wallace 2019 (arXiv:1902.10186); there of tokens, here of heads"
+KOBAYASHI = "ours, after Kobayashi et al. 2020 (arXiv:2004.10102)"
+MICHEL = "ours, after Michel et al. 2019 (arXiv:1905.10650), Section 4.1; here at the pattern"
+NANDA = "ours, after Nanda 2023, Attribution Patching; Syed et al. 2023 (arXiv:2310.10348)"
+KRAMAR = "ours, after Kramár et al. 2024 (arXiv:2403.00745), Section 3"
 OURS = "ours"
 TRAINED = "trained models"
 AUROC = "AUROC over pairs of a needed and another head of the same model, interval over models"

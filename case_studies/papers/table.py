@@ -20,7 +20,7 @@ from case_studies.frame.study import Study
 ROOT = Path(__file__).parents[2]
 PAPERS = tuple(sorted(path for path in Path(__file__).parent.glob("*.toml") if path.stem != "sample"))
 DOCS = ROOT / "docs/papers"
-STUDIES = ("lego", "dyck", "template", "language", "audit", "compiled")
+STUDIES = ("lego", "dyck", "template", "language", "audit", "compiled", "approximations")
 OURS = "ours"
 """First word of the source of a claim that no paper makes."""
 COMMAND = "python -m case_studies.papers"
