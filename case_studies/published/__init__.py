@@ -1,0 +1,1 @@
+"""Trained models of others with published readings, each statement held against the weights."""

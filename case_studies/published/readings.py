@@ -1,0 +1,192 @@
+"""A claim for every published statement: what its rule says, what the audit says of its heads, and both in a word."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+from case_studies.frame.audits import LIMIT
+from case_studies.frame.claims import BEFORE, SHARE, Claim
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.intervals import proportion
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.packs import Packs
+from case_studies.frame.rules import Above, Below, ClaimVerdict
+from case_studies.published.checks import Check, check_by_removal
+from case_studies.published.known import KNOWN
+from case_studies.published.packs import Reading, places, read_packs, read_readings
+from interp.auditing import AuditResult, HeadVerdict
+from interp.auditing.audit import audit
+from interp.heads.kinds import with_kinds
+from interp.tasks.base import Batch, Task
+
+SOURCE = "ARENA 2.0 (McDougall 2023): "
+WORDS = ("confirmed", "limited", "refuted", "undecided")
+
+
+@cache
+def audited(packs: Packs, name: str, size: str, seed: int) -> AuditResult:
+    """The audit of a model; the relations that its readings name are kinds of head."""
+    pack = read_packs(packs)[name]
+    kinds = KNOWN[name].kinds if name in KNOWN else {}
+    task = replace(pack.task, named=kinds)
+    with with_kinds({kind: partial(related, name=kind) for kind in kinds}):  # type: ignore[misc]
+        return audit(pack.model, task, n="enough", limit=LIMIT[size], at_chance=True, seed=seed)
+
+
+def related(task: Task, batch: Batch, *, name: str) -> Any:
+    """The keys of a relation that a model's readings name; None in other tasks."""
+    return task.relations(batch).get(name)
+
+
+def word_for(kind: str, verdict: ClaimVerdict, heads: Sequence[HeadVerdict], *, limited: bool = False) -> str:
+    """What the rule and the audit say together of a published statement.
+
+    Refuted or undecided as by the rule. A true statement is limited if the audit adds what it leaves out:
+
+    - where a head looks: the model does not depend on the head (idle, redundant), or not on its looking there
+      (misleading, hidden);
+    - what a head computes: the model does not depend on the head (idle, redundant);
+    - that a head is needed: its removal costs less than counts (idle), or others can take its place (redundant);
+    - that it is not needed: it is with something else in the place of its output, or without other heads (redundant).
+
+    Else it is confirmed, as it is if the audit is undecided.
+    """
+    if verdict != "reproduced":
+        return "refuted" if verdict == "not reproduced" else "undecided"
+    against = {"looks": ("idle", "redundant", "misleading", "hidden"), "does": ("idle", "redundant")}
+    against |= {"algorithm": against["does"], "needs": ("idle", "redundant"), "not_needed": ("redundant",)}
+    limited |= any(head.verdict in against[kind] for head in heads)
+    if kind == "not_needed":
+        limited |= any(one is True for head in heads for one in head.needed.values())
+    return "limited" if limited else "confirmed"
+
+
+def check_of(packs: Packs, name: str, reading: Reading, digest: str) -> Check:
+    """The check written for a reading; else one by removal."""
+    if name in KNOWN and KNOWN[name].digest == digest and reading.id in KNOWN[name].checks:
+        return KNOWN[name].checks[reading.id]
+    return check_by_removal(reading)
+
+
+def measure_reading(evidence: Evidence, *, packs: Packs, name: str, id: str) -> Measurement:
+    """What the check of a statement measures, with the audit's verdicts on its heads and the word for both."""
+    pack = read_packs(packs)[name]
+    reading = pack.readings[id]
+    check = check_of(packs, name, reading, pack.digest)
+    found = check.measure(pack)
+    limited = check.limits is not None and check.limits.verdict(found) == "reproduced"
+    heads: list[HeadVerdict] = []
+    if reading.heads:
+        result = audited(packs, name, evidence.size, evidence.seed)
+        heads = [head for head in result.heads if head.place in reading.heads]
+    word = word_for(reading.kind, check.rule.verdict(found), heads, limited=limited)
+    verdicts = {f"audit of head {places([head.place])}": f"{head.verdict} ({head.label})" for head in heads}
+    return replace(found, numbers={**found.numbers, "reading": word, **verdicts})
+
+
+def measure_words(evidence: Evidence, *, packs: Packs, whole: bool) -> Measurement:
+    """Share of the statements that are true; or of the true ones about heads, those that the audit does not limit."""
+    rows: list[list[Any]] = [["model", "statement", "kind", "is", "measured", "low", "high", "n", "audit"]]
+    words: list[tuple[str, bool]] = []
+    for name, pack in read_packs(packs).items():
+        for id, reading in pack.readings.items():
+            found = measure_reading(evidence, packs=packs, name=name, id=id)
+            word = str(found.numbers["reading"])
+            words.append((word, bool(reading.heads)))
+            audits = [f"{key[14:]} {value}" for key, value in found.numbers.items() if key.startswith("audit of head ")]
+            rows.append([name, f"{id} {check_of(packs, name, reading, pack.digest).statement}", reading.kind, word,
+                         found.value, found.low, found.high, found.n, ", ".join(audits)])  # fmt: skip
+    counts = Counter(word for word, _ in words)
+    true = [(word, about_heads) for word, about_heads in words if word in ("confirmed", "limited")]
+    if whole:
+        hits = [word == "confirmed" for word, about_heads in true if about_heads]
+    else:
+        hits = [word in ("confirmed", "limited") for word, _ in words if word != "undecided"]
+    value, low, high = proportion(sum(hits), len(hits)) if hits else (0.0, 0.0, 1.0)
+    return Measurement(
+        value=value, low=low, high=high, n=max(1, len(hits)), unit="statements",
+        numbers={word: counts[word] for word in WORDS}, tables=[] if whole else [("Every statement", rows)],
+    )  # fmt: skip
+
+
+def measure_shuffled(evidence: Evidence, *, packs: Packs) -> Measurement:
+    """Share of the true statements that are true as well of the model with shuffled weights: checks that cannot fail.
+
+    A statement that nothing depends on a part is true of a model that computes nothing; these are left out.
+    """
+    rows: list[list[Any]] = [["model", "statement", "with shuffled weights", "low", "high"]]
+    hits = []
+    for name, pack in read_packs(packs).items():
+        control = pack.shuffled(evidence.seed)
+        for id, one in pack.readings.items():
+            check = check_of(packs, name, one, pack.digest)
+            if one.kind == "not_needed" or check.rule.verdict(check.measure(pack)) != "reproduced":
+                continue
+            try:
+                found = check.measure(control)
+                hits.append(check.rule.verdict(found) == "reproduced")
+                shown = [found.value, found.low, found.high]
+            except ValueError as error:  # a number that such a model does not have, such as a share of no answers
+                hits.append(False)
+                shown = [str(error), "", ""]
+            if hits[-1]:
+                rows.append([name, f"{id} {check.statement}", *shown])
+    value, low, high = proportion(sum(hits), len(hits)) if hits else (0.0, 0.0, 1.0)
+    return Measurement(
+        value=value, low=low, high=high, n=max(1, len(hits)), unit="statements",
+        tables=[("Statements that are true with shuffled weights", rows)],
+    )  # fmt: skip
+
+
+def claims(packs: Packs) -> tuple[Claim, ...]:
+    """A claim for each statement of each pack, and three on all of them.
+
+    Without the folder, the claims on the models for which checks were written.
+    """
+    found = []
+    if packs.digest:
+        for name, (readings, digest) in read_readings(packs).items():
+            found += [_claim(packs, name, one.id, check_of(packs, name, one, digest)) for one in readings.values()]
+    else:
+        found = [_claim(packs, name, id, check) for name, one in KNOWN.items() for id, check in one.checks.items()]
+    return (*found, *_claims_on_all(packs))
+
+
+def _claim(packs: Packs, name: str, id: str, check: Check) -> Claim:
+    return Claim(
+        id=claim_id(name, id), source=SOURCE + name, statement=check.statement, how=check.how, rule=check.rule,
+        fixed=check.fixed, quantity=check.quantity, within=check.within, paper=check.reported,
+        measure=partial(measure_reading, packs=packs, name=name, id=id),
+    )  # fmt: skip
+
+
+def claim_id(name: str, id: str) -> str:
+    """The claim about a statement: `sorted-list.so01`."""
+    return ".".join(re.sub("[^a-z0-9]+", "-", text.lower()).strip("-") or "x" for text in (name, id))
+
+
+def _claims_on_all(packs: Packs) -> tuple[Claim, ...]:
+    fixed = {"source": "ours", "fixed": BEFORE, "within": SHARE, "rule": Above(0.5)}
+    return (
+        Claim(
+            id="readings.true", statement="Most published statements are true of the weights.",
+            how="Share of the decided statements whose rule is met", quantity="share of true statements",
+            measure=partial(measure_words, packs=packs, whole=False), **fixed,
+        ),
+        Claim(
+            id="readings.whole",
+            statement="To most true statements about heads the audit adds nothing that limits them.",
+            how="Share of the true statements about heads that are confirmed and not limited",
+            quantity="share of confirmed ones", measure=partial(measure_words, packs=packs, whole=True), **fixed,
+        ),
+        Claim(
+            id="readings.shuffled", statement="Checks can fail: few true statements are true of shuffled weights.",
+            how="Share of the true statements, but for those that a part is not needed, whose rule is met by the model "
+            "with the numbers of each weight in random order",
+            quantity="share of statements true of shuffled weights",
+            measure=partial(measure_shuffled, packs=packs), **{**fixed, "rule": Below(0.25)},
+        ),
+    )  # fmt: skip

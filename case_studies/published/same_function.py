@@ -1,0 +1,102 @@
+"""Claims that the transformers that we read are the authors': their logits and their accuracy."""
+
+import json
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import torch
+from transformer_lens import TransformerBridge, TransformerBridgeConfig
+
+from case_studies.frame.claims import BEFORE, Claim
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.packs import Packs
+from case_studies.frame.rules import AtMost, Value
+from case_studies.published.measures import number
+from case_studies.published.packs import Pack, read_packs
+from case_studies.published.runs import right, runs
+from interp.tasks.base import logits_at_targets
+
+LARGEST = 1e-5
+"""Largest difference of a logit."""
+NAMES = {"weights": "blocks", "attention": "attn", "norm_1": "ln1", "norm_2": "ln2", "w_in": "in", "w_out": "out",
+         "positions": "pos_embed", "norm_final": "ln_final"}  # fmt: skip
+"""TransformerLens's names of our modules."""
+SETTINGS = ("d_model", "n_heads", "n_layers", "n_ctx", "d_vocab", "d_vocab_out", "d_head", "attn_only", "attention_dir",
+            "normalization_type", "eps", "attn_scale")  # fmt: skip
+"""Settings of a pack that TransformerLens's model is built with; those of the MLP are added where there is one."""
+
+
+def measure_logits(evidence: Evidence, *, packs: Packs) -> Measurement:
+    """Largest difference of a logit from TransformerLens's model with the same arrays, over all inputs and packs.
+
+    In double precision; the table has single precision too, in which the order of sums makes a difference.
+    """
+    rows: list[list[Any]] = [["model", "inputs", "answers", "double precision", "single precision", "largest logit"]]
+    largest, n = 0.0, 0
+    for name, pack in read_packs(packs).items():
+        double, single = (_difference(pack, dtype) for dtype in (torch.float64, torch.float32))
+        logits = runs(pack).logits()
+        rows.append([name, len(logits), logits.shape[1], double, single, float(logits.abs().max())])
+        largest, n = max(largest, double), n + len(logits)
+    return number(largest, n=n, unit="inputs", tables=[("Largest difference from TransformerLens", rows)])
+
+
+@torch.no_grad()
+def _difference(pack: Pack, dtype: torch.dtype) -> float:
+    batch = pack.task.batch(pack.task.inputs)
+    inputs: dict[str, Any] = {} if batch.attention_mask is None else {"attention_mask": batch.attention_mask}
+    ours, theirs = deepcopy(pack.model).to(dtype), lens_model(pack).to(dtype, print_details=False)
+    found = [logits_at_targets(model(batch.tokens, **inputs), batch) for model in (ours, theirs)]
+    return float((found[0] - found[1]).abs().max())
+
+
+def lens_model(pack: Pack) -> TransformerBridge:
+    """TransformerLens's native model with the weights of a pack."""
+    settings: dict[str, Any] = {"act_fn": "relu"} | {
+        name: pack.config[name] for name in SETTINGS if name in pack.config
+    }
+    if not pack.config["attn_only"]:
+        settings |= {name: pack.config[name] for name in ("d_mlp", "act_fn")}
+    bridge: Any = TransformerBridge
+    model = bridge.boot_native(TransformerBridgeConfig(**settings, seed=0))
+    state = pack.model.state_dict()
+    model.load_state_dict(
+        {".".join(NAMES.get(part, part) for part in name.split(".")): one for name, one in state.items()}
+    )
+    return model.eval()
+
+
+def measure_accuracy(evidence: Evidence, *, packs: Packs) -> Measurement:
+    """Largest difference of a model's accuracy on the inputs of its pack from the one that the pack states."""
+    rows: list[list[Any]] = [["model", "answers", "accuracy", "by the pack"]]
+    largest, n = 0.0, 0
+    for path, (name, pack) in zip(packs.paths, read_packs(packs).items(), strict=True):
+        hits = right(runs(pack).logits(), pack.task.labels)
+        stated = float(json.loads(path.read_text())["measured"]["accuracy_per_answer"])
+        found = float(hits.double().mean())
+        rows.append([name, len(hits), found, stated])
+        largest, n = max(largest, abs(found - stated)), n + len(hits)
+    return number(largest, n=n, unit="answers", tables=[("Accuracy", rows)])
+
+
+def claims(packs: Packs) -> tuple[Claim, ...]:
+    """The claims on the packs' models."""
+    return (
+        Claim(
+            id="logits", source="ours", fixed=BEFORE,
+            statement="The transformers that we read compute what TransformerLens computes from the same weights.",
+            how="Largest difference of a logit where answers are read, over all inputs of all packs, in "
+            "double precision",
+            rule=Value(AtMost(LARGEST)), quantity="largest difference of logits", repeatable=False,
+            measure=partial(measure_logits, packs=packs),
+        ),
+        Claim(
+            id="accuracy", source="ours", fixed=BEFORE,
+            statement="Their accuracy is the one that the packs state.",
+            how="Largest difference of an accuracy, over the packs; stated to four decimals",
+            rule=Value(AtMost(0.0001)), quantity="largest difference of accuracies",
+            measure=partial(measure_accuracy, packs=packs),
+        ),
+    )  # fmt: skip

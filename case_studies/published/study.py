@@ -1,0 +1,29 @@
+"""Published readings of trained models, held against the weights and the audit: `interp reproduce published`."""
+
+from pathlib import Path
+
+from case_studies.frame.packs import Packs
+from case_studies.frame.study import Study
+from case_studies.published import readings, same_function
+from case_studies.published.packs import SHARED
+
+
+def study(folder: Path) -> Study:
+    """The study on the packs of a folder."""
+    packs = Packs(folder)
+    return Study(
+        name="published",
+        title="Truth from outside: published readings",
+        lead=(
+            "These small transformers were trained by others, who published what their heads, MLPs and neurons do. "
+            "Every statement is a claim with a rule. Where it is about heads the audit's verdict stands beside it, and "
+            "both together give a word: confirmed; limited, if the statement is true and the audit says what it leaves "
+            "out; refuted; or undecided."
+        ),
+        claims=(*same_function.claims(packs), *readings.claims(packs)),
+        shipped=Path(__file__).parent / "results",
+        of_packs=study,
+    )
+
+
+STUDY = study(SHARED)

@@ -1,0 +1,118 @@
+"""Checks of the running sum, on random weights and where the statements are true by construction."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from case_studies.frame.measurement import Measurement
+from case_studies.published import cumsum
+from case_studies.published.cumsum import CHECKS, means, over, sums
+from case_studies.published.packs import read_pack
+from case_studies.published.runs import Runs, runs
+
+CONFIG = {
+    "d_model": 24, "n_heads": 1, "n_layers": 1, "d_head": 12, "d_mlp": 8, "attn_only": False, "act_fn": "relu",
+    "normalization_type": None, "eps": 1e-5, "attention_dir": "causal", "attn_scale": 12**0.5, "n_ctx": 20,
+    "d_vocab": 11, "d_vocab_out": 3, "key_padding_token": None,
+}  # fmt: skip
+SHAPES = {
+    "W_E": (11, 24), "W_pos": (20, 24), "W_U": (24, 3), "blocks.0.attn.W_Q": (1, 24, 12),
+    "blocks.0.attn.W_K": (1, 24, 12), "blocks.0.attn.W_V": (1, 24, 12), "blocks.0.attn.W_O": (1, 12, 24),
+    "blocks.0.mlp.W_in": (24, 8), "blocks.0.mlp.W_out": (8, 24),
+}  # fmt: skip
+
+
+def random_weights():
+    draw = np.random.default_rng(0)
+    return {name: draw.normal(0, 24**-0.5, shape).astype(np.float32) for name, shape in SHAPES.items()}
+
+
+def true_weights():
+    """Coordinate 0 has the value, 1 is u, 2 speaks for zero, 3 is one everywhere."""
+    found = {name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}
+    found["W_E"][:, 0] = np.arange(-5, 6)
+    found["W_pos"][:, 3] = 1
+    found["blocks.0.attn.W_V"][0, 0, 0] = found["blocks.0.attn.W_O"][0, 0, 1] = 1
+    found["W_U"][1:3] = [[-1, 0, 1], [-0.1, 1, -0.1]]
+    found["W_U"][3, 1] = 0.02
+    for neurons, sign in [((0, 1, 3, 4), 1), ((2, 7), -1)]:
+        for neuron in neurons:
+            found["blocks.0.mlp.W_in"][1, neuron] = sign
+            found["blocks.0.mlp.W_out"][neuron, 1:3] = sign * {2: 30, 7: 12, 4: 9, 3: 7, 0: 5, 1: 4}[neuron], 0.2
+    return found
+
+
+def make_pack(folder, weights):
+    tokens = torch.randint(11, (300, 20), generator=torch.Generator().manual_seed(0))
+    targets = (tokens - 5).cumsum(1).sign() + 1
+    inputs = {"tokens": tokens, "targets": targets, "target_positions": torch.arange(20)}
+    arrays = {name: one.numpy().astype(np.int16) for name, one in inputs.items()}
+    about = {"name": "cumsum", "task": "Running sums.", "config": CONFIG, "examples": {"arrays": list(inputs)}}
+    (folder / "cumsum.json").write_text(json.dumps({**about, "readings": []}))
+    np.savez(folder / "cumsum.npz", **weights, **arrays)
+    return read_pack(folder / "cumsum.json")
+
+
+@pytest.fixture
+def true(tmp_path):
+    return make_pack(tmp_path, true_weights())
+
+
+def verdict(pack, id):
+    return CHECKS[id].rule.verdict(CHECKS[id].measure(pack))
+
+
+def test_sums_and_means(true):
+    seen = Runs(true, torch.tensor([[5, 6, 3, *[5] * 17]]))
+    assert sums(seen)[0, :4].tolist() == [0, 1, -1, -1]
+    assert means(seen)[0, :4].tolist() == pytest.approx([0, 0.5, -1 / 3, -0.25])
+    values, at = torch.tensor([[1.0, 2, 9], [4, 5, 6]]), torch.tensor([[1, 1, 0], [0, 0, 0]]).bool()
+    assert over(values, at).tolist() == [1.5]
+
+
+def test_most_statements_are_false_of_random_weights(tmp_path):
+    pack = make_pack(tmp_path, random_weights())
+    found = {id: check.measure(pack) for id, check in CHECKS.items()}
+    assert all(isinstance(one, Measurement) for one in found.values())
+    true = [id for id, one in found.items() if CHECKS[id].rule.verdict(one) == "reproduced"]
+    assert len(true) <= len(CHECKS) / 3
+
+
+@pytest.mark.parametrize("id", ["cu02", "cu03", "cu04", "cu05", "cu06", "cu07", "cu10", "cu11", "cu12", "cu14"])
+def test_true_statements(true, id):
+    assert verdict(true, id) == "reproduced"
+
+
+def test_reversed_signs_are_refuted(tmp_path):
+    weights = true_weights()
+    weights["blocks.0.mlp.W_in"] *= -1
+    pack = make_pack(tmp_path, weights)
+    assert {verdict(pack, id) for id in ("cu10", "cu11")} == {"not reproduced"}
+
+
+def test_direction_is_what_the_head_writes_per_unit(true):
+    assert cumsum.direction(true).tolist() == pytest.approx([0, 1, *[0] * 22])
+    assert runs(true).activation("blocks.0.hook_resid_mid")[..., 1] == pytest.approx(means(runs(true)), abs=1e-5)
+
+
+def test_the_algorithm_needs_only_the_mean(tmp_path):
+    weights = true_weights()
+    weights["W_U"][3, 1] = weights["W_U"][2, 1] = 0.3
+    pack = make_pack(tmp_path, weights)
+    found = cumsum.measure_algorithm(pack)
+    clean = (runs(pack).logits().argmax(-1) == runs(pack).targets).double().mean()
+    assert found.value == pytest.approx(float(clean), abs=1e-6)
+
+
+def test_the_order_of_neurons(true):
+    numbers = cumsum.measure_useful(true).numbers
+    order = sorted(range(8), key=lambda neuron: -numbers[f"neuron {neuron}"])
+    assert numbers["order as published"] == (order[:6] == [2, 7, 4, 3, 0, 1])
+    assert numbers["neuron 5"] == numbers["neuron 6"] == 0
+
+
+def test_hardest_are_late_and_near(true):
+    numbers = cumsum.measure_hardest(true).numbers
+    assert numbers["loss, late, near"] > numbers["loss, late, far"]
