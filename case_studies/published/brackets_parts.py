@@ -81,12 +81,6 @@ def push(logits: Float[Tensor, "example 1 2"]) -> Float[Tensor, " example"]:
     return logits[:, 0, 0] - logits[:, 0, 1]
 
 
-def pushes(pack: Pack) -> dict[str, Float[Tensor, " example"]]:
-    """Direct push of each part to unbalanced, at the start token."""
-    seen = runs(pack)
-    return {part: push(seen.direct(written_by(seen, part))) for part in PARTS}
-
-
 def read_by(
     pack: Pack, head: int, stream: Float[Tensor, "example pos d_model"]
 ) -> Float[Tensor, "example pos d_model"]:
@@ -106,6 +100,11 @@ def linear_push(pack: Pack, written: Float[Tensor, "... d_model"]) -> Float[Tens
     scale = runs(pack).activation("ln_final.hook_scale")[:, 0].mean()
     read_out = pack.weight("ln_final.w") * (pack.weight("W_U")[:, 0] - pack.weight("W_U")[:, 1])
     return (written - written.mean(-1, keepdim=True)) / scale @ read_out
+
+
+def pushes(pack: Pack) -> dict[str, Float[Tensor, " example"]]:
+    """Direct push of each part to unbalanced, at the start token."""
+    return {part: linear_push(pack, written_by(runs(pack), part)[:, 0]) for part in PARTS}
 
 
 def pushes_through(pack: Pack, head: int, at: int | None = FIRST) -> dict[str, Float[Tensor, " example"]]:
@@ -223,7 +222,7 @@ def measure_stored(pack: Pack) -> Measurement:
     mean = seen.mean_of(stream).expand_as(stream)
     alone, without = mean.clone(), stream.clone()
     alone[:, FIRST], without[:, FIRST] = stream[:, FIRST], mean[:, FIRST]
-    whole = gap(push(seen.direct(seen.written(2, 0))), kinds, TOTAL_ONLY)
+    whole = gap(linear_push(pack, seen.written(2, 0)[:, 0]), kinds, TOTAL_ONLY)
     found = []
     for one in (alone, without):
         kept: dict[str, Tensor] = {}
@@ -234,8 +233,8 @@ def measure_stored(pack: Pack) -> Measurement:
             return value
 
         seen.logits({**edits, "blocks.2.attn.hook_z": keep})
-        written = kept["z"][:, :, 0] @ pack.weight("blocks.2.attn.W_O")[0]
-        found.append(push(seen.direct(written)) / whole)
+        written = kept["z"][:, 0, 0] @ pack.weight("blocks.2.attn.W_O")[0]
+        found.append(linear_push(pack, written) / whole)
     return between(found[0], kinds, TOTAL_ONLY, numbers={"left without position 1": gap(found[1], kinds, TOTAL_ONLY)})
 
 

@@ -200,6 +200,7 @@ def test_where_head_0_0_reads(pack, monkeypatch):
     less[:, 27:32, 38:41] *= 3
     planted(monkeypatch, pack, 0, 0, less / less.sum(-1, keepdim=True))
     assert verdict(pack, "br24") == "reproduced"
+    assert neurons.measure_uneven(pack).value == pytest.approx(3, rel=1e-3)
 
 
 def test_neurons_that_detect(pack, monkeypatch):
@@ -233,16 +234,70 @@ def test_opposite_and_aligned(tmp_path):
     assert 0.2 < neurons.measure_aligned(opposite).value < 3
 
 
-def test_stored_at_position_1(tmp_path):
-    weights = random_weights()
-    for name in ("W_Q", "W_K"):
-        weights[f"blocks.2.attn.{name}"][0] = 0
-    even = make_pack(tmp_path, weights)
-    assert parts.measure_stored(even).n > 0
-    weights["W_pos"][1] *= 30
-    weights["blocks.2.attn.W_K"][0, :, 0] = weights["W_pos"][1]
-    weights["blocks.2.attn.W_Q"][0, :, 0] = weights["W_pos"][0] * 100
-    assert parts.measure_stored(make_pack(tmp_path, weights)).n > 0
+def tallying():
+    """Head 0.0 writes opening less closing brackets everywhere, head 2.0 carries it from position 1 to the start, and
+    fewer opening ones are called unbalanced. Directions are pairs of coordinates of opposite sign."""
+    found = {name: one if name.endswith(".w") else np.zeros_like(one) for name, one in random_weights().items()}
+
+    def pair(at):
+        one = np.zeros(56, np.float32)
+        one[2 * at : 2 * at + 2] = 1, -1
+        return one
+
+    found["W_E"][OPENING], found["W_E"][CLOSING] = pair(0), -pair(0)
+    found["W_pos"][:] = pair(6)
+    found["W_pos"][0], found["W_pos"][1] = pair(1), pair(2)
+    found["blocks.0.attn.W_V"][0, :, 0], found["blocks.0.attn.W_O"][0, 0] = pair(0), 5 * pair(3)
+    found["blocks.2.attn.W_Q"][0, :, 0], found["blocks.2.attn.W_K"][0, :, 0] = 30 * pair(1), 30 * pair(2)
+    found["blocks.2.attn.W_V"][0, :, 1], found["blocks.2.attn.W_O"][0, 1] = pair(3), 5 * pair(4)
+    found["W_U"][:, 0], found["W_U"][:, 1] = -pair(4), pair(4)
+    return found
+
+
+def test_a_model_that_tallies(tmp_path):
+    pack = make_pack(tmp_path, tallying())
+    stored = parts.measure_stored(pack)
+    assert (stored.value, stored.numbers["left without position 1"]) == (
+        pytest.approx(1, abs=0.05),
+        pytest.approx(0, abs=0.05),
+    )
+    assert parts.measure_circuit(pack).value > 0.95
+    for id in ("br02", "br05", "br09", "br25"):
+        assert verdict(pack, id) == "reproduced"
+
+
+def test_strings_that_begin_with_a_closing_bracket(tmp_path):
+    pack = make_pack(tmp_path, tallying())
+    seen, rows = runs(pack), pack.task.inputs[:, 1] == CLOSING
+    found = parts.measure_first_closing(pack)
+    expected = (parts.push(seen.logits())[rows] > 0).double().mean()
+    assert (found.value, found.n) == (pytest.approx(float(expected)), int(rows.sum()))
+    assert found.numbers["with head 2.0 at its mean"] in (0, 1)
+    assert 0 < found.value < 1
+
+
+def test_counts_in_the_stream(pack, monkeypatch):
+    seen, name = runs(pack), "blocks.2.hook_resid_pre"
+    monkeypatch.setattr(parts, "runs", lambda pack: seen)
+    after = elevation(pack.task.inputs)
+    kept = seen.activation(name)
+    for count, better in [(after, True), (after[:, 1:2] - after, False)]:
+        seen._kept[name] = torch.zeros_like(kept)
+        seen._kept[name][..., 0] = count
+        found = parts.measure_elevation(pack)
+        assert (found.value == pytest.approx(1)) == better
+        assert (found.numbers["more than of the brackets before"] > 0.1) == better
+
+
+def test_pushes_of_neurons_add_up_to_those_of_their_mlp(pack):
+    seen = runs(pack)
+    scale = (
+        seen.mean_of(seen.activation("blocks.2.ln1.hook_scale"))[1]
+        * seen.activation("ln_final.hook_scale")[:, 0].mean()
+    )
+    for layer in (0, 1):
+        whole = neurons.neuron_pushes(pack, layer).sum(1) / scale
+        torch.testing.assert_close(parts.pushes_through(pack, 0)[f"MLP {layer}"], whole, atol=1e-5, rtol=1e-4)
 
 
 def test_auroc():

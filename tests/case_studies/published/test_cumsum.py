@@ -116,3 +116,26 @@ def test_the_order_of_neurons(true):
 def test_hardest_are_late_and_near(true):
     numbers = cumsum.measure_hardest(true).numbers
     assert numbers["loss, late, near"] > numbers["loss, late, far"]
+
+
+def test_what_is_lost_near_zero(true, monkeypatch):
+    near = means(runs(true)).abs() <= 0.5
+    monkeypatch.setattr(cumsum, "fall", lambda pack: (torch.ones(near.shape), (~near).double()))
+    numbers = cumsum.measure_mlp(true).numbers
+    assert numbers["accuracy lost near zero"] == numbers["accuracy lost near zero less that elsewhere"] == 1
+
+
+def test_leaning_to_zero(tmp_path):
+    weights = true_weights()
+    weights["W_U"][3, 1] = 0.3
+    pack = make_pack(tmp_path, weights)
+    found = cumsum.measure_leans(pack)
+    assert found.value == 1
+    assert found.numbers["more often called zero"] > 0.01
+
+
+def test_share_of_the_next_neuron(true):
+    numbers = cumsum.measure_useful(true).numbers
+    others = max(numbers[f"neuron {at}"] for at in range(8) if at != 2)
+    assert numbers["that of the next as a share of it"] == pytest.approx(others / max(numbers["neuron 2"], 1e-9))
+    assert others != numbers["neuron 2"]

@@ -151,3 +151,42 @@ def test_gaps_and_high_lists_are_drawn_as_described(copies, monkeypatch):
     assert high.min() == 30
     assert (gaps[:, 1:].min(1).values - gaps[:, 0] >= 30).all()
     assert all(len(one.unique()) == 10 for entries in lists for one in entries)
+
+
+def test_the_lower_of_two_neighbours(copies, monkeypatch):
+    effect = torch.eye(51)
+    monkeypatch.setattr(sorted_list, "copied", lambda pack, head: effect)
+    found = sorted_list.measure_neighbours(copies)
+    assert (found.value, found.numbers["the lower wins with 0.45 of the attention"]) == (0, 0)
+    for offset, size in [(-2, 0.2), (-1, 0.4), (1, -0.2), (2, -0.1)]:
+        effect = effect + torch.diag(torch.full((51 - abs(offset),), size), offset)
+    found = sorted_list.measure_neighbours(copies)
+    assert found.value == pytest.approx(0.1)
+    assert found.numbers["the lower wins with 0.45 of the attention"] == 1
+
+
+def test_scores_of_late_positions(copies, monkeypatch):
+    late = torch.zeros(21, 51)
+    late[16:20, 36:], late[:4, :6] = 1.0, 1.0
+    first = torch.zeros(51, 51)
+    first[36:, 0] = first[:36, 50] = 1
+    monkeypatch.setattr(sorted_list, "scores", lambda pack, head, of="W_E": late if of == "W_pos" else first)
+    found = sorted_list.measure_large(copies)
+    assert (found.value, found.numbers["late positions' preference for large keys"]) == (1, 1)
+
+
+def test_without_the_direct_path_only_attention_speaks(tmp_path, monkeypatch):
+    weights = copying()
+    weights["blocks.0.attn.W_V"][:] = 0
+    pack, seen = make_pack(tmp_path, weights), []
+    kept = sorted_list.Runs.logits
+
+    def logits(self, edits=None):
+        seen.append(kept(self, edits))
+        return seen[-1]
+
+    monkeypatch.setattr(sorted_list.Runs, "logits", logits)
+    sorted_list.measure_direct_path(pack)
+    without, whole = seen
+    assert without.std(0).max() < 1e-5
+    assert whole.std(0).max() > 1e-2
