@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from case_studies.approximations.claims import claims
-from case_studies.compiled.programs import SHARED
 from case_studies.frame.audited_models import ALL, DYCK, TEMPLATE
 from case_studies.frame.audited_models import groups as audited
 from case_studies.frame.evidence import ModelSpec, Size
-from case_studies.frame.packs import Packs
+from case_studies.frame.packs import REFERENCE, Packs
 from case_studies.frame.study import Study
 
 
@@ -37,4 +36,4 @@ def study(folder: Path) -> Study:
     )
 
 
-STUDY = study(SHARED)
+STUDY = study(REFERENCE / "compiled")

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import cache, partial
-from pathlib import Path
 
 from case_studies.frame.audits import LIMIT
 from case_studies.frame.packs import Packs
@@ -11,9 +10,6 @@ from interp.auditing.audit import audit
 from interp.heads.kinds import Relation, with_kinds
 from interp.known_answers import KnownAnswer, read_compiled
 from interp.tasks.base import Batch, Task
-
-SHARED = Path(__file__).resolve().parents[3] / "shared/reference/compiled"
-"""Where packs are looked for if no folder is given."""
 
 
 def selected_by(task: Task, batch: Batch, *, name: str) -> object:

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from case_studies.compiled import heads, values
-from case_studies.compiled.programs import SHARED
-from case_studies.frame.packs import Packs
+from case_studies.frame.packs import REFERENCE, Packs
 from case_studies.frame.study import Study
 
 
@@ -27,4 +26,4 @@ def study(folder: Path) -> Study:
     )
 
 
-STUDY = study(SHARED)
+STUDY = study(REFERENCE / "compiled")

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+REFERENCE = Path(__file__).resolve().parents[3] / "shared/reference"
+"""Where the packs of a study are read from if no folder is given."""
+
 
 @dataclass(frozen=True, repr=False)
 class Packs:

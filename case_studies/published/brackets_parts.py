@@ -166,7 +166,7 @@ def measure_elevation(pack: Pack) -> Measurement:
 
 
 def measure_circuit(pack: Pack) -> Measurement:
-    """How well the named parts alone tell strings with a wrong total from balanced ones."""
+    """How well the named parts alone separate strings with a wrong total from balanced ones."""
     seen, kinds = runs(pack), kinds_of(pack)
     tally = written_by(seen, "0.0")
     stream = seen.mean_of(seen.activation("blocks.0.hook_resid_mid")).repeat(len(tally), 1, 1)

@@ -226,8 +226,8 @@ def measure_hardest(pack: Pack) -> Measurement:
 
 CHECKS: dict[str, Check] = {
     "cu01": Check(
-        statement="The head averages the tokens along one direction, on which the read-out of positive and negative "
-        "lies; the MLP sharpens the decision near zero.",
+        statement="The head averages the tokens along one direction, and positive and negative are read along it; the "
+        "MLP sharpens the decision near zero.",
         how="Share of right answers if the stream after the head has its mean at each position but for the running "
         "mean along this direction; and its fall with all neurons off",
         rule=AllOf(AtLeast(ALIGNED), Number("fall without the MLP", Above(0))),

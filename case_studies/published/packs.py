@@ -20,8 +20,6 @@ from hooks.arrays import read_arrays, read_headers
 from hooks.files import read_json, reading, shortened
 from hooks.modules.checks import check_number
 
-SHARED = Path(__file__).resolve().parents[3] / "shared/reference/published"
-"""Where packs are looked for if no folder is given."""
 PACK = "a pack of a published model"
 INPUTS = ("tokens", "targets", "target_positions")
 KINDS = ("looks", "does", "needs", "not_needed", "algorithm")

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from case_studies.frame.packs import Packs
+from case_studies.frame.packs import REFERENCE, Packs
 from case_studies.frame.study import Study
 from case_studies.published import readings, same_function
-from case_studies.published.packs import SHARED
 
 
 def study(folder: Path) -> Study:
@@ -16,7 +15,7 @@ def study(folder: Path) -> Study:
         title="Truth from outside: published readings",
         lead=(
             "These small transformers were trained by others, who published what their heads, MLPs and neurons do. "
-            "Every statement is a claim with a rule. Where it is about heads the audit's verdict stands beside it, and "
+            "Every statement is a claim with a rule. Where it is about heads the audit's verdict is given too, and "
             "both together give a word: confirmed; limited, if the statement is true and the audit says what it leaves "
             "out; refuted; or undecided."
         ),
@@ -26,4 +25,4 @@ def study(folder: Path) -> Study:
     )
 
 
-STUDY = study(SHARED)
+STUDY = study(REFERENCE / "published")

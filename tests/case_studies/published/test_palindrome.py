@@ -216,7 +216,7 @@ def unit(n, draw):
 
 
 def test_statements_about_embeddings_that_are_planted(tmp_path, pack):
-    """Numbers and positions have coordinates of their own; the second half has shorter vectors of its mirror image."""
+    """Numbers and positions have separate coordinates; the second half has shorter vectors of its mirror image."""
     draw = np.random.default_rng(0)
     numbers, positions = np.zeros((33, 28)), np.zeros((22, 28))
     numbers[:31, :7] = unit(31, draw)
