@@ -51,7 +51,7 @@ def make_pack(folder, weights):
     arrays = {name: one.numpy().astype(np.int16) for name, one in inputs.items()}
     about = {"name": "cumsum", "task": "Running sums.", "config": CONFIG, "examples": {"arrays": list(inputs)}}
     (folder / "cumsum.json").write_text(json.dumps({**about, "readings": []}))
-    np.savez(folder / "cumsum.npz", **weights, **arrays)
+    np.savez(folder / "cumsum.npz", allow_pickle=False, **weights, **arrays)
     return read_pack(folder / "cumsum.json")
 
 
@@ -139,3 +139,28 @@ def test_share_of_the_next_neuron(true):
     others = max(numbers[f"neuron {at}"] for at in range(8) if at != 2)
     assert numbers["that of the next as a share of it"] == pytest.approx(others / max(numbers["neuron 2"], 1e-9))
     assert others != numbers["neuron 2"]
+
+
+def test_neurons_off_leave_the_output_bias(tmp_path):
+    weights = random_weights() | {"blocks.0.mlp.b_in": np.zeros(8, np.float32)}
+    weights["blocks.0.mlp.b_out"] = bias = weights["W_U"][:, 0] * 3
+    pack = make_pack(tmp_path, weights)
+    seen = runs(pack)
+    expected = (seen.activation("blocks.0.hook_resid_mid") + torch.from_numpy(bias)) @ torch.from_numpy(weights["W_U"])
+    assert torch.equal(cumsum.fall(pack)[1] > 0, expected.argmax(-1) == seen.targets)
+    assert seen.logits(cumsum.all_off(seen)) == pytest.approx(expected, abs=1e-5)
+
+
+def test_losses_are_compared_within_sequences(true):
+    seen = runs(true)
+    assert seen.targets is not None
+    loss = torch.nn.functional.cross_entropy(seen.logits().transpose(1, 2), seen.targets, reduction="none").double()
+    late, near = torch.arange(20) >= 10, sums(seen).abs() <= 2
+    differences = []
+    for at, row in zip(near, loss, strict=True):
+        if (at & late).any() and (at & ~late).any():
+            differences.append(float(row[at & late].mean() - row[at & ~late].mean()))
+    found = cumsum.measure_hardest(true)
+    losses = found.numbers
+    assert losses["loss, early, near"] == max(losses[name] for name in losses if name != "loss, late, near")
+    assert (found.n, found.value) == (len(differences), pytest.approx(np.mean(differences)))

@@ -53,7 +53,7 @@ def make_pack(folder, weights):
     arrays = {name: one.numpy().astype(np.int16) for name, one in inputs.items()}
     about = {"name": "sorted_list", "task": "Sort.", "config": CONFIG, "examples": {"arrays": list(inputs)}}
     (folder / "sorted_list.json").write_text(json.dumps({**about, "readings": []}))
-    np.savez(folder / "sorted_list.npz", **weights, **arrays)
+    np.savez(folder / "sorted_list.npz", allow_pickle=False, **weights, **arrays)
     return read_pack(folder / "sorted_list.json")
 
 
