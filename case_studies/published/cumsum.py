@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from case_studies.frame.claims import BEFORE, SHARE
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AllOf, AtLeast, Below, Between, Equal, Number
 from case_studies.published.checks import Check
-from case_studies.published.measures import correlation_of, loss_added, mean_of, number
+from case_studies.published.measures import correlation_of, loss_added, mean_of, number, per_example
 from case_studies.published.packs import Pack
 from case_studies.published.runs import Edit, Runs, runs, shares_right
 from case_studies.published.task import TokenRelation
@@ -54,12 +54,6 @@ def direction(pack: Pack) -> Float[Tensor, " d_model"]:
 def of_neurons(pack: Pack) -> Float[Tensor, "neuron answer"]:
     """What each neuron adds to the logits per unit of its activation."""
     return pack.weight("blocks.0.mlp.W_out") @ pack.weight("W_U")
-
-
-def over(values: Float[Tensor, "example pos"], at: Bool[Tensor, "example pos"]) -> Float[Tensor, " some"]:
-    """Mean of each example over the positions chosen in it, of the examples with any."""
-    some = at.any(1)
-    return (values * at).sum(1)[some] / at.sum(1)[some]
 
 
 def all_off(seen: Runs) -> dict[str, Edit]:
@@ -154,7 +148,7 @@ def measure_mlp(pack: Pack) -> Measurement:
     """Loss added with all neurons off; and accuracy lost at means near zero and elsewhere."""
     seen, (clean, without) = runs(pack), fall(pack)
     near = means(seen).abs() <= NEAR_MEAN
-    lost = [float(over(clean - without, at).mean()) for at in (near, ~near)]
+    lost = [float(per_example(clean - without, at).mean()) for at in (near, ~near)]
     numbers = {"accuracy lost near zero less that elsewhere": lost[0] - lost[1], "accuracy lost near zero": lost[0]}
     return mean_of(loss_added(seen, all_off(seen)), numbers=numbers)
 
@@ -165,7 +159,8 @@ def measure_leans(pack: Pack) -> Measurement:
     assert seen.targets is not None
     off = seen.logits(all_off(seen))
     called = [float((one.argmax(-1) == STILL).double().mean()) for one in (off, seen.logits())]
-    return mean_of(over(without, seen.targets == STILL), numbers={"more often called zero": called[0] - called[1]})
+    numbers = {"more often called zero": called[0] - called[1]}
+    return mean_of(per_example(without, seen.targets == STILL), numbers=numbers)
 
 
 def measure_fires(pack: Pack, neurons: Sequence[int], sign: int) -> Measurement:
@@ -174,7 +169,7 @@ def measure_fires(pack: Pack, neurons: Sequence[int], sign: int) -> Measurement:
     active, mean = seen.activation("blocks.0.mlp.hook_post"), sign * means(seen)
     both = (mean > 0).any(1) & (mean < 0).any(1)
     found = [
-        over(active[both][..., neuron], mean[both] > 0) - over(active[both][..., neuron], mean[both] < 0)
+        per_example(active[both][..., neuron], mean[both] > 0) - per_example(active[both][..., neuron], mean[both] < 0)
         for neuron in neurons
     ]
     own, other = (POSITIVE, NEGATIVE) if sign > 0 else (NEGATIVE, POSITIVE)
@@ -223,11 +218,11 @@ def measure_hardest(pack: Pack) -> Measurement:
     late, near = (torch.arange(loss.shape[1]) >= LATE).expand_as(loss), sums(seen).abs() <= NEAR_SUM
     groups = {"late, near": late & near, "late, far": late & ~near, "early, near": ~late & near,
               "early, far": ~late & ~near}  # fmt: skip
-    found = {name: float(over(loss, at).mean()) for name, at in groups.items()}
+    found = {name: float(per_example(loss, at).mean()) for name, at in groups.items()}
     first, *others = groups
     pair = groups[first], groups[max(others, key=found.__getitem__)]
     both = pair[0].any(1) & pair[1].any(1)
-    one, other = (over(loss[both], at[both]) for at in pair)
+    one, other = (per_example(loss[both], at[both]) for at in pair)
     return mean_of(one - other, numbers={f"loss, {name}": value for name, value in found.items()})
 
 

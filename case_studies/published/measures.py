@@ -51,6 +51,12 @@ def correlation_of(x: Float[Tensor, " example"], y: Float[Tensor, " example"], *
     return Measurement(value=value, low=min(low, value), high=max(high, value), n=len(a), unit="examples", **more)
 
 
+def per_example(values: Float[Tensor, "example pos"], at: Bool[Tensor, "example pos"]) -> Float[Tensor, " some"]:
+    """Mean of each example over the positions chosen in it, of the examples with any."""
+    some = at.any(1)
+    return (values * at).sum(1)[some] / at.sum(1)[some]
+
+
 def loss_added(seen: Runs, edits: dict[str, Edit]) -> Float[Tensor, " example"]:
     """Rise of each example's loss, in nats, under edits."""
     assert seen.targets is not None

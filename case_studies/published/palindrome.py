@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from case_studies.frame.claims import BEFORE, DIFFERENCE, SHARE
@@ -12,7 +12,7 @@ from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AllOf, AtLeast, AtMost, Below, Between, Equal, Number
 from case_studies.published import palindrome_parts as parts
 from case_studies.published.checks import Check
-from case_studies.published.measures import loss_added, mean_of, share_of
+from case_studies.published.measures import loss_added, mean_of, per_example, share_of
 from case_studies.published.packs import Pack
 from case_studies.published.palindrome_parts import LAST, QUERY, SECOND, SEEN
 from case_studies.published.runs import runs, shares_right
@@ -37,12 +37,6 @@ KINDS: Mapping[str, TokenRelation] = {
 def least_of(values: Sequence[Float[Tensor, " example"]], **more) -> Measurement:
     """Mean over examples of the values whose mean is lowest."""
     return mean_of(min(values, key=lambda one: float(one.mean())), **more)
-
-
-def per_example(values: Float[Tensor, "example half"], at: Bool[Tensor, "example half"]) -> Float[Tensor, " some"]:
-    """Mean of each example over the places chosen in it, of the examples with any."""
-    some = at.any(1)
-    return (values * at).sum(1)[some] / at.sum(1)[some]
 
 
 def measure_algorithm(pack: Pack) -> Measurement:

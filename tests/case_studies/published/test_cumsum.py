@@ -8,7 +8,8 @@ import torch
 
 from case_studies.frame.measurement import Measurement
 from case_studies.published import cumsum
-from case_studies.published.cumsum import CHECKS, means, over, sums
+from case_studies.published.cumsum import CHECKS, means, sums
+from case_studies.published.measures import per_example
 from case_studies.published.packs import read_pack
 from case_studies.published.runs import Runs, runs
 
@@ -69,7 +70,7 @@ def test_sums_and_means(true):
     assert sums(seen)[0, :4].tolist() == [0, 1, -1, -1]
     assert means(seen)[0, :4].tolist() == pytest.approx([0, 0.5, -1 / 3, -0.25])
     values, at = torch.tensor([[1.0, 2, 9], [4, 5, 6]]), torch.tensor([[1, 1, 0], [0, 0, 0]]).bool()
-    assert over(values, at).tolist() == [1.5]
+    assert per_example(values, at).tolist() == [1.5]
 
 
 def test_most_statements_are_false_of_random_weights(tmp_path):

@@ -9,8 +9,9 @@ import torch
 
 from case_studies.frame.measurement import Measurement
 from case_studies.published import palindrome_parts as parts
+from case_studies.published.measures import per_example
 from case_studies.published.packs import read_pack
-from case_studies.published.palindrome import CHECKS, KINDS, least_of, per_example
+from case_studies.published.palindrome import CHECKS, KINDS, least_of
 from case_studies.published.palindrome_parts import HALF, LAST, QUERY, SECOND, SEEN
 from case_studies.published.runs import runs
 
