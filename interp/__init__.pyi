@@ -1,5 +1,6 @@
 # The public names, each imported on first use. Results and secondary functions are in the packages below.
 from . import (
+    algorithms as algorithms,
     auditing as auditing,
     comparison as comparison,
     evaluation as evaluation,
@@ -10,6 +11,7 @@ from . import (
     theory as theory,
     training as training,
 )
+from .algorithms.implements import implements as implements
 from .auditing.audit import audit as audit
 from .auditing.probes import audit_probe as audit_probe
 from .comparison.variation import attention_variation as attention_variation

@@ -19,7 +19,7 @@ ORDER = (
     ("core",),
     ("training", "evaluation"),
     ("probing", "heads", "comparison", "theory", "known_answers"),
-    ("auditing",),
+    ("auditing", "algorithms"),
     ("reporting",),
     ("cli",),
 )

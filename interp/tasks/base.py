@@ -239,6 +239,24 @@ class Task:
         """
         return {}
 
+    def places(self, batch: Any) -> dict[str, Int[Tensor, "batch some"]]:
+        """Positions of each example that have the same role, by name; -1 where an example has none; default: each one.
+
+        An interchange takes what is at the source's positions to the base's.
+        """
+        n, pos = batch.tokens.shape
+        at = torch.arange(pos, device=batch.tokens.device).expand(n, -1)
+        if batch.attention_mask is not None:
+            at = at.masked_fill(~batch.attention_mask, -1)
+        return {str(index): at[:, index : index + 1] for index in range(pos)}
+
+    def counterparts(self, batch: Any, *, generator: torch.Generator, split: Split = "test") -> Any:
+        """Another example for each of a batch, as the source of an interchange; default: an independent one.
+
+        A task can keep what is not interchanged, such as names, so that only what is computed differs.
+        """
+        return self.sample(len(batch), generator=generator, split=split)
+
     def read(self, text: str) -> Batch:
         """Parse one example from text.
 

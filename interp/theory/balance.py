@@ -82,7 +82,7 @@ class BalanceResult(Result):
             title=f"balance violation S / P, {self.pairing}, mean {self.violation:.3f}",
             value="S / P",
             domain=(0.0, max(1.0, float(maps.max()))),
-            first_row=1,
+            y=[str(depth + 1) for depth in range(maps.shape[1])],
         )
 
     def __str__(self) -> str:

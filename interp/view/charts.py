@@ -191,7 +191,7 @@ def heatmaps(
     title: str,
     value: str,
     domain: tuple[float, float] = (0.0, 1.0),
-    first_row: int = 0,
+    y: Sequence[str] | None = None,
 ) -> alt.TopLevelMixin:
     """Heat maps of one shape side by side on one colour scale, the first row at the bottom.
 
@@ -200,18 +200,20 @@ def heatmaps(
         x: Labels of the columns.
         value: Name of the quantity that the colour shows.
         domain: Values at the two ends of the colour scale.
-        first_row: Number of the first row.
+        y: Labels of the rows; default: their numbers.
     """
     sort, middle = list(x), sum(domain) / 2
+    rows = np.array([str(row) for row in range(len(next(iter(panels.values()))))] if y is None else list(y))
+    from_top = list(rows[::-1])
     colour = alt.Color(f"{value}:Q", scale=alt.Scale(scheme="viridis", domain=list(domain), clamp=True))
     ink = alt.condition(f"datum['{value}'] > {middle}", alt.value("#111"), alt.value("#fff"))
     tooltip: list[Any] = ["map:N", f"{x_title}:N", f"{y_title}:O", *numbers(value)]
     charts: list[Any] = []
     for name, values in panels.items():
         row, column = np.indices(values.shape).reshape(2, -1)
-        cells = {x_title: np.array(x)[column], y_title: row + first_row, value: values.ravel(), "map": name}
+        cells = {x_title: np.array(x)[column], y_title: rows[row], value: values.ravel(), "map": name}
         base = alt.Chart(pd.DataFrame(cells)).encode(
-            alt.X(f"{x_title}:N", sort=sort, axis=alt.Axis(labelAngle=0)), alt.Y(f"{y_title}:O", sort="descending")
+            alt.X(f"{x_title}:N", sort=sort, axis=alt.Axis(labelAngle=0)), alt.Y(f"{y_title}:O", sort=from_top)
         )
         layers = [base.mark_rect().encode(colour, tooltip=tooltip)]
         if values.size <= MAX_LABELLED_CELLS:

@@ -298,6 +298,24 @@ class Lego(Task):
         n_right, n_elements = len(self.alphabet) + 1, len(self.group.elements)
         return (batch.letters * n_elements + batch.operations) * n_right + right
 
+    def places(self, batch: LegoBatch) -> dict[str, Int[Tensor, "batch some"]]:
+        """Each token of the clause that defines each variable, by its role; the whole clause; the special tokens."""
+        paper = self.sentence_format == "paper"
+        roles = ("variable", "=", "operation", "operand", ";") if paper else ("variable", "operation", "operand")
+        offsets = torch.arange(self.clause_length, device=batch.tokens.device)
+        found = {}
+        for index, name in enumerate(self.targets[: batch.labels.shape[1]]):
+            clause = batch.target_positions[:, index : index + 1] + offsets
+            found |= {f"{name} {role}": clause[:, at : at + 1] for at, role in enumerate(roles)}
+            found[f"{name} clause"] = clause
+        ends = {"[BOS]": 0, "[EOS]": batch.tokens.shape[1] - 1} if paper else {}
+        return found | {name: torch.full_like(batch.letters[:, :1], at) for name, at in ends.items()}
+
+    def counterparts(self, batch: LegoBatch, *, generator: torch.Generator, split: Split = "test") -> LegoBatch:
+        """The same letters and order of clauses, with other operations; of any split."""
+        operations = torch.randint(len(self.group.elements), batch.operations.shape, generator=generator)
+        return self.from_content(torch.stack([batch.letters, operations, batch.clause_of], -1))
+
     def relations(self, batch: Batch) -> dict[str, Bool[Tensor, "batch query key"]]:
         """Attention relations: for each query, the keys that are related to it.
 

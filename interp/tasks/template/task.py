@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -323,6 +324,20 @@ class Template(Task):
     def control_types(self, batch: TemplateBatch) -> Int[Tensor, "batch target"]:
         """Input type for control tasks: the first token. Memorising types does not help on unseen test symbols."""
         return batch.tokens[:, :1].expand_as(batch.labels)
+
+    def counterparts(self, batch: TemplateBatch, *, generator: torch.Generator, split: Split = "test") -> TemplateBatch:
+        """Templates drawn again, with the symbols of each string in another order, and others where it has too few."""
+        other = self.sample(len(batch), generator=generator, split=split)
+        symbols = torch.zeros(len(batch), self.n_wildcards, dtype=torch.long)
+        first = len(self.fixed) + sum(size_of(getattr(self, name)) for name in SPLITS[: SPLITS.index(split)])
+        every = list(range(first, first + size_of(getattr(self, split))))
+        for row, string in enumerate(batch.tokens.tolist()):
+            own = sorted({one for one in string if one >= len(self.fixed)})
+            own = [own[at] for at in torch.randperm(len(own), generator=generator).tolist()]
+            start = int(torch.randint(len(every), (1,), generator=generator))
+            spare = (one for one in every[start:] + every[:start] if one not in own)
+            symbols[row] = torch.tensor([*own, *islice(spare, self.n_wildcards)][: self.n_wildcards])
+        return self.fill(other.template, symbols)
 
     def relations(self, batch: Batch) -> dict[str, Bool[Tensor, "batch query key"]]:
         """Attention relations: for each query, the keys that are related to it.

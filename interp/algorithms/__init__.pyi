@@ -1,0 +1,11 @@
+from .algorithm import Algorithm as Algorithm
+from .algorithm import Variable as Variable
+from .dyck import bracket_stack as bracket_stack
+from .dyck import depth_counter as depth_counter
+from .lego import chain_loop as chain_loop
+from .lego import nearest_clause as nearest_clause
+from .lego import sign_count as sign_count
+from .result import ImplementsResult as ImplementsResult
+from .template import equality as equality
+from .template import first_symbol as first_symbol
+from .template import majority as majority

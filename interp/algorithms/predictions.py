@@ -1,0 +1,180 @@
+"""What algorithms predict for pairs of inputs whose variables are interchanged, and how often a model agrees."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.algorithms.algorithm import Algorithm, Outcome, Variable, asked_targets
+from interp.algorithms.interchange import Place
+from interp.core.statistics import pooled_interval
+from interp.tasks.base import Batch, Task
+
+POOL = 8
+"""Pairs are chosen among this many times their number."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of inputs. The first half of them selects sites, the second half scores them."""
+
+    base: Batch
+    source: Batch
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    @property
+    def scoring(self) -> slice:
+        """The pairs that score."""
+        return slice(len(self) // 2, None)
+
+    @property
+    def selecting(self) -> slice:
+        """The pairs on which sites are selected."""
+        return slice(0, len(self) // 2)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What an algorithm says about each pair if one variable is given its value in the source.
+
+    The first axis is the positions of a variable with a value at each position, and has size 1 for others.
+    """
+
+    algorithm: Algorithm
+    variable: Variable
+    answers: Int[Tensor, "at pair target"]
+    telling: Bool[Tensor, "at pair target"]
+    """Answers that the interchange changes, by the algorithm."""
+    kept: Bool[Tensor, "at pair target"]
+    """Other answers, which it leaves as they are, in pairs with a telling one."""
+
+    def tells_nothing(self) -> float:
+        """Share of pairs without a telling answer."""
+        return 1 - float(self.telling.any((0, 2)).double().mean())
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of answers with its 95 % interval over pairs."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+    """Pairs with such answers."""
+
+
+def share_of(right: Bool[Tensor, "at pair target"], counted: Bool[Tensor, "at pair target"]) -> Share:
+    """Share of the counted answers that are right; NaN without any."""
+    hits, total = ((part & counted).sum((0, 2)).double().numpy()[:, None] for part in (right, counted))
+    if not total.any():
+        return Share(np.nan, np.nan, np.nan, 0)
+    value, low, high = pooled_interval(hits, total)
+    return Share(float(value[0]), float(low[0]), float(high[0]), int((total > 0).sum()))
+
+
+def predict(
+    algorithm: Algorithm,
+    variable: Variable,
+    task: Task,
+    pairs: Pairs,
+    *,
+    base: Outcome,
+    source: Outcome,
+) -> Prediction:
+    """Answers of an algorithm to the base inputs, with one variable set to its value in the source."""
+    n, pos = pairs.base.tokens.shape
+    new, own = source.values[variable.name], base.values[variable.name]
+    both = pairs.base.present & pairs.source.present & asked_targets(task, pairs.base) & (base.answers >= 0)
+    if variable.per_position:
+        at = [index for index in range(pos) if bool((new[:, index] != own[:, index]).any())]
+        real = torch.ones(n, pos, dtype=torch.bool)
+        for one in (pairs.base.attention_mask, pairs.source.attention_mask):
+            real &= real if one is None else one
+        differs = ((new != own) & real)[:, at].T
+        found = [algorithm.run(pairs.base, {variable.name: new}, position=index).answers for index in at]
+        answers = torch.full((pos, *base.answers.shape), -1)
+        differ = torch.zeros(pos, n, dtype=torch.bool)
+        if at:
+            answers[at], differ[at] = torch.stack(found), differs
+    else:
+        answers, differ = algorithm.run(pairs.base, {variable.name: new}).answers[None], (new != own)[None]
+    said = both & (answers >= 0) & differ[..., None]
+    telling = said & (answers != base.answers)
+    return Prediction(algorithm, variable, answers, telling, said & ~telling & telling.any(-1, keepdim=True))
+
+
+def answered_right(
+    one: Prediction,
+    base: Outcome,
+    source: Outcome,
+    answers: tuple[Int[Tensor, "pair target"], Int[Tensor, "pair target"]],
+) -> Prediction:
+    """The prediction without the answers that the model gives wrongly when nothing is interchanged.
+
+    What a model does not answer as the algorithm does cannot be explained by it. The source's answer counts only if the
+    variable has to be computed: that of a given one is right whatever the model makes of it.
+    """
+    right = answers[0] == base.answers
+    able = right if one.variable.given else right & (answers[1] == source.answers)
+    telling = one.telling & able
+    return Prediction(
+        one.algorithm, one.variable, one.answers, telling, one.kept & right & telling.any(-1, keepdim=True)
+    )
+
+
+def output_only(
+    one: Prediction, pairs: Pairs, base: Outcome, source: Outcome, place: Place
+) -> Bool[Tensor, "at pair target"]:
+    """Whether an interchange of the model's outputs at a place alone would give each answer that is predicted.
+
+    After the last layer the stream at a position is nothing but the answer there, in every model.
+    """
+    swapped = torch.where(read_at(pairs, place), source.answers, base.answers)
+    return one.answers == swapped
+
+
+def read_at(pairs: Pairs, place: Place) -> Bool[Tensor, "pair target"]:
+    """Whether a target is predicted at one of the positions of a place."""
+    return (pairs.base.target_positions[:, :, None] == place.base[:, None, :]).any(-1)
+
+
+def choose_pairs(
+    base: Batch,
+    source: Batch,
+    predictions: Sequence[Bool[Tensor, "at pair target"]],
+    n: int,
+    generator: torch.Generator,
+) -> Pairs:
+    """Choose n of the pairs, so that each prediction tells on as many as possible; rare ones count more.
+
+    Pairs are drawn without replacement, with a probability proportional to the sum over predictions of 1 / (number of
+    pairs on which it tells), of those on which it does.
+    """
+    weight = torch.full((len(base),), 1e-9, dtype=torch.float64)
+    for telling in predictions:
+        tells = telling.any(0).any(-1).double() if telling.ndim == 3 else telling.double()
+        weight += tells / tells.sum().clamp_min(1)
+    rows = torch.multinomial(weight, n, generator=generator)
+    return Pairs(base.select(rows), source.select(rows))
+
+
+def agreement(
+    answers: Int[Tensor, "at pair target"], one: Prediction, rows: slice, counted: Bool[Tensor, "at pair target"]
+) -> Share:
+    """Share of the counted answers that are as predicted, over some of the pairs."""
+    return share_of((answers == one.answers)[:, rows], counted[:, rows])
+
+
+def mean_agreement(answers: Tensor, one: Prediction, rows: slice) -> tuple[float, float]:
+    """Share of telling and of kept answers that are as predicted, without intervals; NaN for none."""
+    same = (answers == one.answers)[:, rows]
+    found: list[Float[Tensor, ""]] = [
+        (same & counted[:, rows]).sum() / counted[:, rows].sum() for counted in (one.telling, one.kept)
+    ]
+    return float(found[0]), float(found[1])
