@@ -11,7 +11,7 @@ from interp.algorithms.algorithm import Algorithm, Outcome, asked_targets
 from interp.algorithms.experiment import Experiment, Hypothesis
 from interp.algorithms.interchange import Site
 from interp.algorithms.predictions import Pairs, agreement, output_only, predict, read_at, share_of
-from interp.algorithms.result import NOWHERE, Answers, Contradiction, VariableFinding
+from interp.algorithms.result import BAR, NOWHERE, Answers, Contradiction, VariableFinding
 from interp.algorithms.verdict import found
 from interp.tasks.base import Task
 
@@ -115,10 +115,13 @@ def contradiction_of(
 ) -> Contradiction | None:
     """What another algorithm says about an interchange of a variable that is found, where the two differ."""
     algorithm, variable = one.name
-    if other.name == algorithm or answers is None or finding.found != "found" or not finding.internal:
+    if other.name == algorithm or answers is None or finding.found != "found":
         return None
+    shared = variable in {own.name for own in other.variables}
+    if not finding.internal and not (shared and finding.forced < BAR):
+        return None  # an input or an answer, under another name
     base, source = experiment.outcomes[other.name]
-    if variable in {own.name for own in other.variables}:
+    if shared:
         said = predict(other, other[variable], experiment.task, experiment.pairs, base=base, source=source).answers
     else:
         said = base.answers[None].expand_as(one.judged.answers)

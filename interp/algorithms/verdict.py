@@ -52,6 +52,31 @@ def standing(
     return "found", f"every variable of {name} is found"
 
 
+def shown(
+    name: str,
+    others: Sequence[str],
+    findings: Sequence[VariableFinding],
+    answers: Sequence[Answers],
+    against: Sequence[Contradiction],
+) -> bool:
+    """Whether something speaks for an algorithm that would not speak for any model with right answers.
+
+    Either a variable is found that is neither an input nor an answer; or each other algorithm is wrong where this one
+    is right: about the model's answers, about an interchange of a variable that is found, or about a variable that both
+    have and that is found only as this one says.
+    """
+    if any(one.algorithm == name and one.internal and one.found == "found" for one in findings):
+        return True
+    wrong = {one.algorithm for one in answers if one.high < BAR}
+    wrong |= {one.rival for one in against if one.algorithm == name and one.rival_high < BAR}
+    by_name = {one.variable: one for one in findings if one.algorithm == name}
+    for one in findings:
+        own = by_name.get(one.variable)
+        if own is not None and own.found == "found" and own.forced < BAR and one.found == "not found":
+            wrong.add(one.algorithm)
+    return bool(others) and set(others) <= wrong
+
+
 def judge(
     algorithm: str,
     rivals: Sequence[str],
@@ -60,22 +85,23 @@ def judge(
     against: Sequence[Contradiction],
 ) -> tuple[Verdict, str, str | None]:
     """The verdict, its reason, and the rival that the model implements, if any."""
-    own, why = standing(algorithm, findings, answers, against)
-    others = {name: standing(name, findings, answers, against) for name in rivals}
-    holding = [name for name, (state, _) in others.items() if state == "found"]
-    if own == "found":
-        if holding:
-            return "undecided", f"{why}, and so is every variable of {_names(holding)}: nothing tells them apart", None
-        inside = any(one.internal and one.found == "found" for one in findings if one.algorithm == algorithm)
-        if not inside and not (others and all(state == "not found" for state, _ in others.values())):
-            return "undecided", f"{why}, but any model that answers rightly would pass: only rivals could tell", None
+    names, evidence = (algorithm, *rivals), (findings, answers, against)
+    states = {name: standing(name, *evidence) for name in names}
+    holding = [name for name in names if states[name][0] == "found"]
+    proven = [name for name in holding if shown(name, [one for one in names if one != name], *evidence)]
+    own, why = states[algorithm]
+    if proven == [algorithm] and holding == [algorithm]:
         return "implements", f"{why[0].upper()}{why[1:]}", None
-    if own == "not found" and len(holding) == 1:
-        return "implements a rival", f"{holding[0]}: {others[holding[0]][1]}; {why}", holding[0]
-    if own == "not found" and all(state == "not found" for state, _ in others.values()):
-        return "neither", "; ".join([why, *(reason for _, reason in others.values())]), None
-    reasons = [why] + [reason for state, reason in others.values() if state != "not found"]
-    return "undecided", "; ".join(reasons), None
+    if own == "not found" and len(proven) == 1 and holding == proven:
+        return "implements a rival", f"{proven[0]}: {states[proven[0]][1]}; {why}", proven[0]
+    if all(state == "not found" for state, _ in states.values()):
+        return "neither", "; ".join(reason for _, reason in states.values()), None
+    if len(holding) > 1:
+        return "undecided", f"every variable of {_names(holding)} is found: nothing tells them apart", None
+    reasons = [reason for name, (state, reason) in states.items() if name == algorithm or state == "undecided"]
+    if holding and not proven:
+        reasons.append(f"any model that answers rightly has the variables of {holding[0]}")
+    return "undecided", "; ".join(dict.fromkeys(reasons)), None
 
 
 def _names(names: Sequence[str]) -> str:
