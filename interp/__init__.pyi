@@ -22,6 +22,7 @@ from .evaluation.perplexity import perplexity as perplexity
 from .heads.ablate import ablate_heads as ablate_heads
 from .heads.classify import classify_heads as classify_heads
 from .heads.diagonals import diagonals as diagonals
+from .heads.keep import keep_heads as keep_heads
 from .heads.show import show_attention as show_attention
 from .probing.probe import probe as probe
 from .reporting.report import report as report

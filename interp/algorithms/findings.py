@@ -54,7 +54,7 @@ def finding_of(
         "tells_nothing": said.tells_nothing(),
     }  # fmt: skip
     if at is None:
-        shares = ("accuracy", "low", "high", "kept", "kept_low", "kept_high", "forced", "at_input", "random")
+        shares = ("accuracy", "low", "high", "kept", "kept_low", "kept_high", "forced", "shared", "at_input", "random")
         nothing = dict.fromkeys(shares, np.nan)
         return VariableFinding(**about, **nothing, site=NOWHERE, place=NOWHERE, n=0, found="not tested"), None
     scored = accuracy[:, :, SCORED, CHANGED]
@@ -72,7 +72,8 @@ def finding_of(
         **about, site=str(experiment.sites[at[0]]), place=experiment.place_name(one, at[1]),
         accuracy=changed.value, low=changed.low, high=changed.high, n=changed.n,
         kept=kept.value, kept_low=kept.low, kept_high=kept.high,
-        forced=float(forced[at[1]]), at_input=of_input.value, random=random, found=found_there,
+        forced=float(forced[at[1]]), shared=_shared(experiment, one), at_input=of_input.value,
+        random=random, found=found_there,
     ), answers  # fmt: skip
 
 
@@ -89,6 +90,17 @@ def _forced(experiment: Experiment, one: Hypothesis) -> Float[np.ndarray, " plac
     if one.per_position:
         return np.array([accuracy(torch.stack([part[at] for at, part in enumerate(swapped)]))])
     return np.array([accuracy(part) for part in swapped])
+
+
+def _shared(experiment: Experiment, one: Hypothesis) -> float:
+    """The largest share of its answers that some variable of another algorithm predicts as well; 0 without others."""
+    said, rows, best = one.judged, experiment.pairs.scoring, 0.0
+    for other in experiment.hypotheses:
+        if other.name[0] != one.name[0] and (other.per_position == one.per_position):
+            clean = experiment.outcomes[other.name[0]][0].answers
+            same = torch.where(other.prediction.answers >= 0, other.prediction.answers, clean) == said.answers
+            best = max(best, share_of(same[:, rows], said.telling[:, rows]).value)
+    return best
 
 
 def answers_of(

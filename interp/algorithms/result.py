@@ -46,6 +46,9 @@ class VariableFinding:
     kept_high: float
     forced: float
     """Accuracy that an interchange of the outputs at this place would have in any model that answers rightly."""
+    shared: float
+    """Highest accuracy that a model would have which implements another of the tested algorithms, at any of its
+    variables."""
     at_input: float
     """Accuracy of an interchange at the same place before the first layer: of the input itself."""
     random: float

@@ -38,6 +38,7 @@ USES: dict[str, Mapping[str, tuple[Use, ...]]] = {
     "attention_variation": {"attn.hook_pattern": _READ},
     "classify_heads": _HEADS,
     "ablate_heads": _ABLATION,
+    "keep_heads": _ABLATION,
     "audit": _ABLATION,
     "implements": {"hook_resid_pre": _BOTH, "hook_resid_post": _BOTH, "attn.hook_z": _BOTH, "hook_attn_out": _BOTH},
     "diagonals": {f"attn.W_{name}": _READ for name in "QKVO"},
@@ -51,7 +52,8 @@ TRANSFORMER_ONLY = {
     "pruning_curve": "it prunes the matrices of a hooks.Transformer",
 }
 """Verbs that accept only a `hooks.Transformer`, and why."""
-ANSWERS = ("evaluate", "probe with verify=True", "ablate_heads", "audit", "audit_probe", "extrapolate", "implements")
+ANSWERS = ("evaluate", "probe with verify=True", "ablate_heads", "keep_heads", "audit", "audit_probe",
+           "extrapolate", "implements")  # fmt: skip
 """Verbs that use the model's answers to a task, and not only what it reads."""
 AUDITS = ("audit", "audit_probe")
 """Verbs that refuse a model with more answers than the task: it was probably made for another one."""
