@@ -37,7 +37,7 @@ NAMES = {
     "template copy": "equality test",
     "template same": "equality test",
 }
-"""Known answers, and the algorithm of each. Those of templates are on the strings below, which tell algorithms apart."""
+"""Known answers, and the algorithm of each; those of templates are on strings that tell algorithms apart."""
 STRINGS = {
     "template copy": ("abc -> b", "abb -> b", "aba -> b"),
     "template same": ("aba -> +1", "abb -> -1", "abc -> 0"),

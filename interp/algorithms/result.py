@@ -203,7 +203,9 @@ class ImplementsResult(Result):
     @classmethod
     def _restore(cls, name: str, value: Any) -> Any:
         kinds = {"findings": VariableFinding, "answers": Answers, "contradictions": Contradiction}
-        return tuple(kinds[name](**one) for one in value) if name in kinds else value
+        if name not in kinds:
+            return value
+        return tuple(kinds[name](**{key: np.nan if one[key] is None else one[key] for key in one}) for one in value)
 
 
 def _cell(value: float) -> str:

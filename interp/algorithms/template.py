@@ -72,7 +72,7 @@ def _algorithm(
 
     def answers(batch: TemplateBatch, *values: Int[Tensor, " batch"]) -> Int[Tensor, "batch target"]:
         strings = torch.stack(values[:length], 1).tolist()
-        first = torch.stack(values[length:], 1).tolist() if tested else strings
+        first = torch.stack(values[length:], 1).tolist() if tested and length > 1 else [[]] * len(strings)
         found = torch.full_like(batch.labels, NOTHING)
         found[:, -1] = torch.tensor([answer(*one) for one in zip(strings, first, strict=True)])
         return found

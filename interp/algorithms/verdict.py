@@ -29,12 +29,14 @@ def standing(
     that is found shows that it is wrong. It is not found if one of these fails, and undecided otherwise.
     """
     (own,) = (one for one in answers if one.algorithm == name)
-    if own.high < BAR:
-        return "not found", f"the model answers as {name} says in {own.accuracy:.1%} of the cases"
     variables = [one for one in findings if one.algorithm == name]
     lost = [one.variable for one in variables if one.found == "not found"]
+    nowhere = f"{_names(lost)} of {name} {'is' if len(lost) == 1 else 'are'} at no site" if lost else ""
+    if own.high < BAR:
+        wrong = f"the model answers as {name} says in {own.accuracy:.1%} of the cases"
+        return "not found", ", and ".join(part for part in (wrong, nowhere) if part)
     if lost:
-        return "not found", f"{_names(lost)} of {name} {'is' if len(lost) == 1 else 'are'} at no site"
+        return "not found", nowhere
     for one in against:
         if one.rival == name and one.rival_high < BAR:
             where = f"{one.variable} of {one.algorithm}"

@@ -140,8 +140,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, np.generic):
-        return value.item()
-    return value
+        value = value.item()
+    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def _rich(value: Any) -> Any:

@@ -163,8 +163,8 @@ def keep_heads(
     Raises:
         ValueError: an unknown order or method, `exact` with more than 10 heads, or fewer than 16 sequences.
 
-    Source: pruning of heads in the order of their importance, Michel et al. 2019 (arXiv:1905.10650), Section 4. Differs:
-    heads are chosen and measured on different sequences, and agreement with the whole model is measured beside accuracy.
+    Source: pruning of heads in the order of their importance, Michel et al. 2019 (arXiv:1905.10650), Section 4.
+    Differs: heads are chosen and measured on different sequences; agreement with the whole model is measured too.
     """
     net = prepare_model(model, "keep_heads", task)
     check_method(method)

@@ -1,0 +1,351 @@
+"""Whether a model implements an algorithm: known answers, planted faults, untrained models, and results by hand."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+from hooks import Transformer
+from interp.algorithms import (
+    Algorithm,
+    ImplementsResult,
+    Variable,
+    bracket_stack,
+    chain_loop,
+    depth_counter,
+    equality,
+    first_symbol,
+    majority,
+    nearest_clause,
+    sign_count,
+)
+from interp.algorithms.interchange import KINDS, Interchange, Place, Site, sites_of
+from interp.core.verbs import untrained_copy
+from interp.known_answers.craft.transforms import enlarge
+from interp.known_answers.craft.weights import mlp_of
+from interp.known_answers.dyck.balanced import balanced_dyck
+from interp.known_answers.dyck.stack import stack_dyck
+from interp.known_answers.dyck.uniform import uniform_dyck
+from interp.known_answers.lego.loop import lego_loop, loop_registers
+from interp.known_answers.lego.shortcut import lego_shortcut
+from interp.known_answers.template.copy import template_copy
+from interp.known_answers.template.same import template_same
+from interp.tasks import S3, Dyck, Lego, Template
+from interp.tasks.base import logits_at_targets
+
+LEGO = Lego(n_vars=3, alphabet="abcdef")
+DYCK = Dyck(length=12)
+SAME = Template(templates=("aba -> +1", "abb -> -1", "abc -> 0"))
+COPY = Template(templates=("abc -> b", "abb -> b", "aba -> b"))
+KNOWN = {
+    "loop": (lego_loop, LEGO, chain_loop, (sign_count, nearest_clause)),
+    "count": (lego_shortcut, LEGO, sign_count, (chain_loop, nearest_clause)),
+    "stack": (stack_dyck, DYCK, bracket_stack, (depth_counter,)),
+    "uniform": (uniform_dyck, DYCK, depth_counter, (bracket_stack,)),
+    "balanced": (balanced_dyck, DYCK, depth_counter, (bracket_stack,)),
+    "same": (template_same, SAME, equality, (first_symbol, majority)),
+    "copy": (template_copy, COPY, equality, (first_symbol, majority)),
+}
+
+
+def test_of(name, **more):
+    build, task, right, rivals = KNOWN[name]
+    return interp.implements(build(task), task, right(task), rivals=[one(task) for one in rivals], **more)
+
+
+test_of.__test__ = False
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_algorithm_of_a_known_answer_is_implemented(name):
+    found = test_of(name)
+    assert found.verdict == "implements"
+    assert found.rival is None
+    own = [one for one in found.findings if one.algorithm == found.algorithm and one.found != "not tested"]
+    assert own
+    for one in own:
+        assert one.found == "found"
+        assert one.accuracy == 1
+        assert one.kept == 1 or np.isnan(one.kept)
+        assert one.low <= one.accuracy <= one.high
+    for one in found.findings:  # a rival does as well as its agreement with the right algorithm forces, and no better
+        if one.algorithm != found.algorithm and one.found != "not tested":
+            assert one.low <= max(one.forced, one.shared)
+            assert one.found != "found" or max(one.forced, one.shared) >= found.bar
+
+
+@pytest.mark.parametrize(("name", "index"), [("loop", 1), ("count", 0), ("stack", 0), ("balanced", 0), ("copy", 0)])
+def test_a_wrong_algorithm_is_refused(name, index):
+    build, task, right, rivals = KNOWN[name]
+    wrong = rivals[index](task)
+    found = interp.implements(build(task), task, wrong, rivals=[right(task)])
+    assert found.verdict == "implements a rival"
+    assert found.rival == right(task).name
+    alone = interp.implements(build(task), task, wrong)
+    assert alone.verdict == "neither"
+
+
+def test_where_the_loop_has_its_values():
+    task = Lego(n_vars=3)
+    found = interp.implements(lego_loop(task), task, chain_loop(task))
+    one = found.finding("value #1")
+    assert one.internal
+    assert one.site == "resid 2"  # the value of variable 1 is decided by layer 2, from what layer 1 copied
+    assert one.place.startswith("#1")
+    assert not found.finding("operation #1").internal
+    assert not found.finding("value #2").internal  # it is the answer
+    assert found.finding("value #2").forced == 1
+    assert found.alignment["value #1"] == (one.site, one.place)
+    with pytest.raises(ValueError, match="variable is 'value'"):
+        found.finding("value")
+
+
+def skipping(task, k):
+    """A loop that takes over the value before variable k in place of applying its operation."""
+    model = enlarge(lego_loop(task), untie=True)
+    value, writes = loop_registers(task)["value"], mlp_of(model.block(2 * k)).w_out.weight
+    with torch.no_grad():
+        for unit in range(len(task.group.elements) * task.d_vocab_out):
+            height = writes[value, unit].max()
+            writes[value, unit] = 0
+            writes[value.start + unit % task.d_vocab_out, unit] = height
+    return model
+
+
+@pytest.mark.parametrize("k", [0, 1, 2])
+@pytest.mark.parametrize("group", [None, S3])
+def test_a_skipped_clause_is_named(k, group):
+    task = LEGO if group is None else Lego(n_vars=3, group=group, alphabet="abcdef")
+    found = interp.implements(skipping(task, k), task, chain_loop(task))
+    assert found.verdict == "neither"
+    assert found.failing == (f"operation #{k}",)
+    assert f"operation #{k} of chain loop is at no site" in found.reason
+
+
+def test_a_rewired_edge_is_refused():
+    wrong = chain_loop(LEGO).without_edge("value #2", "value #1", "value #0")
+    found = interp.implements(lego_loop(LEGO), LEGO, wrong, rivals=[chain_loop(LEGO)])
+    assert found.verdict == "implements a rival"
+    assert "operation #1" in [one.variable for one in found.findings if one.found == "not found"] or (
+        found.answers[0].high < found.bar
+    )
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_untrained_models_implement_nothing(name):
+    build, task, right, rivals = KNOWN[name]
+    model = untrained_copy(build(task), 3)
+    found = interp.implements(model, task, right(task), rivals=[one(task) for one in rivals], n=128)
+    assert found.verdict == "neither"
+
+
+def test_an_algorithm_that_any_right_model_passes_is_undecided():
+    """Only inputs and answers: nothing of it could fail."""
+    answers = Algorithm(
+        name="answers",
+        variables=(
+            Variable(name="last", compute=lambda batch: batch.labels[:, -1]),
+            Variable(name="first operation", compute=lambda batch: batch.operations[:, 0], given=True),
+        ),
+        answers=lambda batch, last, _: torch.cat([torch.full_like(batch.labels[:, 1:], -1), last[:, None]], 1),
+    )
+    found = interp.implements(lego_loop(LEGO), LEGO, answers)
+    assert found.verdict == "undecided"
+    assert "any model that answers rightly has the variables of answers" in found.reason
+
+
+def test_two_algorithms_that_nothing_tells_apart_are_undecided():
+    task = Template(templates="aba_abb")
+    found = interp.implements(template_same(task), task, equality(task), rivals=[first_symbol(task)])
+    assert found.verdict == "undecided"
+    assert "nothing tells them apart" in found.reason
+
+
+def test_a_shortcut_of_ones_own():
+    """What a user writes: the last variable is the parity of the signs in the first two clauses of the text."""
+    task = LEGO
+
+    def clause(index):
+        return Variable(
+            name=f"clause {index}",
+            compute=lambda batch: batch.operations.gather(1, (batch.clause_of == index).long().argmax(1)[:, None])[
+                :, 0
+            ],
+            given=True,
+        )
+
+    mine = Algorithm(
+        name="first clauses",
+        variables=(
+            clause(0),
+            clause(1),
+            Variable(name="parity", compute=lambda _, a, b: a ^ b, of=("clause 0", "clause 1")),
+        ),
+        answers=lambda batch, a, b, parity: torch.cat([torch.full_like(batch.labels[:, 1:], -1), parity[:, None]], 1),
+    )
+    found = interp.implements(lego_loop(task), task, mine, rivals=[chain_loop(task)])
+    assert (found.verdict, found.rival) == ("implements a rival", "chain loop")
+
+
+@pytest.mark.parametrize("search", ["means", "learned"])
+def test_a_subspace_suffices(search):
+    found = interp.implements(lego_loop(LEGO), LEGO, chain_loop(LEGO), search=search, n=256)
+    one = found.finding("value #1")
+    assert one.accuracy >= 0.95
+    assert one.random <= 0.75
+    assert one.site == "resid 2"
+    assert found.search == search
+
+
+def test_one_head_is_the_site():
+    """What the stack's head writes is the top of the stack, at the read-out of the same position."""
+    found = interp.implements(stack_dyck(DYCK), DYCK, bracket_stack(DYCK), sites=["z", "attn_out", "mlp_out"], n=128)
+    assert found.sites == ("attn_out 0", "mlp_out 0", "z 0.0") or set(found.sites) == {
+        "attn_out 0",
+        "z 0.0",
+        "mlp_out 0",
+    }
+    at = found.sites.index("z 0.0")
+    index = [one.variable for one in found.findings].index("top")
+    assert found.map[index, at, 0] == 1
+
+
+@pytest.fixture(scope="module")
+def small():
+    task = Lego(n_vars=2)
+    config = interp.config_for(task, n_layers=2, n_heads=2, d_model=16)
+    generator = torch.Generator().manual_seed(0)
+    base = task.sample(70, generator=generator, split="test")
+    return task, Transformer(config, seed=1).eval(), base, task.counterparts(base, generator=generator)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_interchanges_equal_hooks(small, kind):
+    task, model, base, source = small
+    engine = Interchange(model, task, base, source, [kind])
+    place = Place("#1 clause", task.places(base)["#1 clause"], task.places(source)["#1 clause"])
+    rows = torch.arange(len(base))[:, None]
+    for site in sites_of(model, [kind]):
+        name = engine.point(site)
+        _, cache = model.run_with_cache(source.tokens)
+
+        def edit(activation, hook, site=site, given=cache[name]):
+            activation = activation.clone()
+            if site.head is None:
+                activation[rows, place.base] = given[rows, place.source]
+            else:
+                activation[rows, place.base, site.head] = given[rows, place.source, site.head]
+            return activation
+
+        with torch.no_grad():
+            wanted = logits_at_targets(model.run_with_hooks(base.tokens, fwd_hooks=[(name, edit)]), base)
+            found = torch.cat([logits for _, logits in engine.parts(site, place, lambda: None)])
+        torch.testing.assert_close(found, wanted)
+        before = logits_at_targets(model(base.tokens), base)
+        assert not torch.allclose(found, before) or kind == "resid"
+
+
+def test_a_subspace_is_interchanged_alone(small):
+    task, model, base, source = small
+    engine = Interchange(model, task, base, source, ["resid"])
+    place = Place("#1 variable", task.places(base)["#1 variable"], task.places(source)["#1 variable"])
+    site = Site("resid", 1)
+    basis = torch.linalg.qr(torch.randn(16, 3, generator=torch.Generator().manual_seed(0)))[0]
+    own, given = engine.activations(site, place)
+    mixed = own + (given - own) @ basis @ basis.T
+    rows = torch.arange(len(base))[:, None]
+
+    def edit(activation, hook):
+        activation = activation.clone()
+        activation[rows, place.base] = mixed[:, None]
+        return activation
+
+    with torch.no_grad():
+        wanted = model.run_with_hooks(base.tokens, fwd_hooks=[("blocks.1.hook_resid_pre", edit)])
+        found = torch.cat([logits for _, logits in engine.parts(site, place, lambda: basis)])
+    torch.testing.assert_close(found, logits_at_targets(wanted, base))
+
+
+def test_accuracy_by_hand():
+    """An independent computation for one variable, site and place, over the pairs that select."""
+    task, model = LEGO, lego_loop(LEGO)
+    found = interp.implements(model, task, chain_loop(task), n=64, seed=5)
+    from interp.algorithms.implements import _pairs
+
+    pairs = _pairs(task, [chain_loop(task)], 64, 5)
+    base, source = pairs.base.select(pairs.selecting), pairs.source.select(pairs.selecting)
+    assert torch.equal(base.letters, source.letters)
+    assert torch.equal(base.clause_of, source.clause_of)
+    _, cache = model.run_with_cache(source.tokens)
+    at = base.target_positions[:, 1]
+    rows = torch.arange(len(base))
+
+    def edit(activation, hook):
+        activation = activation.clone()
+        activation[rows, at] = cache["blocks.2.hook_resid_pre"][rows, at]
+        return activation
+
+    with torch.no_grad():
+        logits = model.run_with_hooks(base.tokens, fwd_hooks=[("blocks.2.hook_resid_pre", edit)])
+    answers = logits_at_targets(logits, base).argmax(-1)
+    changed = wanted = 0
+    for row in range(len(base)):
+        if base.labels[row, 1] != source.labels[row, 1]:
+            first = int(source.labels[row, 1])
+            second = task.group.act[int(base.operations[row, 2])][first]
+            changed += int(answers[row, 1] == first) + int(answers[row, 2] == second)
+            wanted += 2
+    index = [one.variable for one in found.findings].index("value #1")
+    shown = found.map[index, found.sites.index("resid 2"), found.places.index("#1 variable")]
+    assert wanted > 10
+    assert shown == pytest.approx(changed / wanted)
+
+
+def test_the_same_seed_gives_the_same_result_and_the_model_is_unchanged():
+    model = lego_loop(LEGO).train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    first, again = (interp.implements(model, LEGO, chain_loop(LEGO), n=64, seed=2) for _ in range(2))
+    assert first.findings == again.findings or str(first) == str(again)
+    np.testing.assert_array_equal(first.map, again.map)
+    assert str(interp.implements(model, LEGO, chain_loop(LEGO), n=64, seed=3)) != str(first)
+    assert model.training
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_output_formats(tmp_path):
+    found = test_of("loop", n=64)
+    found.save(tmp_path / "found.json")
+    json.loads((tmp_path / "found.json").read_text())
+    loaded = ImplementsResult.load(tmp_path / "found.json")
+    assert str(loaded) == str(found)
+    assert loaded.finding("value #1").n == found.finding("value #1").n
+    table = found.to_dataframe()
+    assert len(table) == len(found.findings)
+    assert set(table.algorithm) == {"chain loop", "sign count", "nearest clause"}
+    assert "value #1" in json.dumps(found.plot().to_dict())
+    assert "chain loop: implements" in str(found)
+    assert "own" in json.dumps(test_of("stack", n=64).plot().to_dict())
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"n": 8}, "n is 8"),
+        ({"sites": "head"}, "sites is 'head'"),
+        ({"sites": ()}, "sites is empty; give one or several of resid"),
+        ({"search": "best"}, "search is 'best'"),
+        ({"rivals": [chain_loop(LEGO)]}, "two algorithms are called 'chain loop'"),
+    ],
+)
+def test_bad_input(more, text):
+    with pytest.raises(ValueError, match=text):
+        interp.implements(lego_loop(LEGO), LEGO, chain_loop(LEGO), **more)
+
+
+def test_what_cannot_be_learned_or_read():
+    with pytest.raises(ValueError, match="has a value at each position; use 'whole' or 'means'"):
+        interp.implements(stack_dyck(DYCK), DYCK, bracket_stack(DYCK), search="learned")
+    with pytest.raises(ValueError, match="d_vocab"):
+        interp.implements(lego_loop(LEGO), DYCK, bracket_stack(DYCK))
