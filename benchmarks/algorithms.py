@@ -37,7 +37,7 @@ NAMES = {
     "template copy": "equality test",
     "template same": "equality test",
 }
-"""Known answers, and the algorithm of each; those of templates are on strings that tell algorithms apart."""
+"""Known answers, and the algorithm of each; those of templates are on strings on which the algorithms differ."""
 STRINGS = {
     "template copy": ("abc -> b", "abb -> b", "aba -> b"),
     "template same": ("aba -> +1", "abb -> -1", "abc -> 0"),
@@ -75,7 +75,7 @@ def record(found: ImplementsResult) -> dict[str, Any]:
     shares = [value for one in own for value in (one.accuracy, one.kept) if not np.isnan(value)]
     answers = next(one.accuracy for one in found.answers if one.algorithm == found.algorithm)
     above = [f"{one.variable} of {one.algorithm}" for one in tested if one.algorithm != found.algorithm
-             and one.low > max(one.forced, one.shared)]  # fmt: skip
+             and one.low > one.baseline]  # fmt: skip
     return {
         "verdict": found.verdict, "reason": found.reason, "least": min([answers, *shares]), "tested": len(own),
         "rivals above what is forced": above,

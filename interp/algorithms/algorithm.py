@@ -155,7 +155,7 @@ def _set(found: Tensor, new: Tensor, position: int | None) -> Tensor:
     return found
 
 
-def asked_targets(task: Task, batch: Any) -> Bool[Tensor, " target"]:
+def scored_targets(task: Task, batch: Any) -> Bool[Tensor, " target"]:
     """Targets whose answers are judged: the audited ones if outcomes are targets, else all."""
     names = list(task.targets)[: batch.labels.shape[1]]
     if not set(task.outcomes) <= set(names):

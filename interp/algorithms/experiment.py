@@ -1,11 +1,12 @@
 """Interchanges of variables at every site and place, scored against the predictions of several algorithms."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -15,8 +16,8 @@ from interp.algorithms.interchange import Interchange, Place, Read, Site, SiteKi
 from interp.algorithms.learned import Choices, learned_basis
 from interp.algorithms.predictions import Pairs, Prediction, answered_right, mean_agreement, predict
 from interp.algorithms.result import OWN
-from interp.core.activations import class_means
 from interp.core.progress import Count
+from interp.core.randomness import derived_generator
 from interp.probing.interchange import span_of_differences
 from interp.tasks.base import Task
 
@@ -53,6 +54,8 @@ class Experiment:
     read: Read
     choices: Choices
     kinds: Sequence[SiteKind]
+    given: Mapping[str, Site]
+    """Site of each variable by name; empty if all sites are searched."""
     search: str
     seed: int
     judge_all: bool = False
@@ -70,7 +73,7 @@ class Experiment:
 
     @cached_property
     def sites(self) -> list[Site]:
-        return sites_of(self.net, self.kinds)
+        return list(dict.fromkeys(self.given.values())) or sites_of(self.net, self.kinds)
 
     @cached_property
     def places(self) -> list[Place]:
@@ -102,7 +105,7 @@ class Experiment:
         if not one.per_position:
             return self._run(one, site, self.places[place])[None]
         found = self.clean[0].expand(len(self.positions), -1, -1).clone()
-        for index in one.judged.telling.any(2).any(1).nonzero()[:, 0].tolist():
+        for index in one.judged.changed.any(2).any(1).nonzero()[:, 0].tolist():
             found[index] = self._run(one, site, self.positions[index])
         return found
 
@@ -120,35 +123,60 @@ class Experiment:
             self._runs[key] = self.engine.answers(site, place, self.read, basis)
         return self._runs[key]
 
-    def span_of_means(self, one: Hypothesis, site: Site, place: Place) -> Float[Tensor, "width rank"]:
-        """The subspace that the means of the variable's values span, from the pairs that select sites."""
+    def span_of_means(
+        self, one: Hypothesis, site: Site, place: Place, shuffle: torch.Generator | None = None
+    ) -> Float[Tensor, "width rank"]:
+        """The subspace that the mean effects of the variable's values span, on the pairs that select sites.
+
+        Effects are fitted by least squares to the differences within pairs, so that what both inputs share cancels.
+        With unrelated inputs they are the means of each value, up to a constant.
+
+        Args:
+            one: The variable.
+            site: Where.
+            place: At which positions.
+            shuffle: If given, values are shuffled between pairs first, as a control.
+        """
         rows = self.pairs.selecting
         base, source = self.engine.activations(site, place)
-        inputs = torch.cat([base[rows], source[rows]])
-        values = self.labels(one, place, rows)
+        values = self.labels(one, place)[:, rows]
+        if shuffle is not None:
+            values = values[:, torch.randperm(values.shape[1], generator=shuffle)]
         _, classes = values.unique(return_inverse=True)
-        means = class_means(inputs[None].float(), classes[None], int(classes.max()) + 1)[0]
-        return span_of_differences(means[means.isfinite().all(-1)])
+        before, after = F.one_hot(classes).double()
+        effects = torch.linalg.pinv(after - before) @ (source - base)[rows].double()
+        return span_of_differences(effects)
 
-    def labels(self, one: Hypothesis, place: Place, rows: slice) -> Int[Tensor, " input"]:
-        """Values of the variable in the base and the source inputs."""
+    def labels(self, one: Hypothesis, place: Place) -> Int[Tensor, "two pair"]:
+        """Values of the variable in the base and in the source inputs."""
         algorithm, variable = one.name
-        found = [outcome.values[variable] for outcome in self.outcomes[algorithm]]
-        if one.per_position:
-            found = [value[:, int(place.name)] for value in found]
-        return torch.cat([value[rows] for value in found])
+        found = torch.stack([outcome.values[variable] for outcome in self.outcomes[algorithm]])
+        return found[:, :, int(place.name)] if one.per_position else found
 
     def accuracies(self, one: Hypothesis) -> Float[np.ndarray, "site place half measure"]:
-        """Shares of telling and of kept answers as predicted, on the pairs that select and on those that score."""
+        """Shares of changed and of kept answers as predicted, on the pairs that select and on those that score."""
         found = np.full((len(self.sites), self.n_places(one), 2, 2), np.nan)
-        if not one.judged.telling[:, self.pairs.selecting].any():
+        if not one.judged.changed[:, self.pairs.selecting].any():
             return found
         for index, site in enumerate(self.sites):
+            if self.given and site != self.given[one.name[1]]:
+                continue
             for place in range(self.n_places(one)):
                 answers = self.answers(one, site, place)
                 for half, rows in enumerate((self.pairs.selecting, self.pairs.scoring)):
                     found[index, place, half] = mean_agreement(answers, one.judged, rows)
         return found
+
+    def elsewhere(self, one: Hypothesis, place: int) -> float:
+        """Accuracy on the pairs that score at all sites of a given site's kind, or at random coordinates there."""
+        own = self.given[one.name[1]]
+        others = sites_of(self.net, [own.kind])
+        if own.coordinates is not None:
+            width = self.net.cfg.d_head if own.kind == "z" else self.net.cfg.d_model
+            drawn = torch.randperm(width, generator=derived_generator(self.seed, "coordinates", *one.name))
+            others = [replace(own, coordinates=tuple(drawn[: len(own.coordinates)].tolist()))]
+        found = [mean_agreement(self.answers(one, site, place), one.judged, self.pairs.scoring)[0] for site in others]
+        return float(np.mean(found))
 
     def run(self, name: str) -> list[Float[np.ndarray, "site place half measure"]]:
         """`accuracies` of all hypotheses, with progress."""
@@ -167,7 +195,7 @@ class Experiment:
         Args:
             one: The variable; it must have one value for each example.
             accuracy: Of whole interchanges, to choose where to learn.
-            shuffled: Learn it from the predictions for other pairs, as a control.
+            shuffled: Learn it from the predictions for other pairs and shuffled values, as a control.
         """
         score = np.nan_to_num(accuracy[:, :, 0].min(-1), nan=-1)
         order = np.argsort(-score, axis=None, kind="stable")[:LEARNED_AT]
@@ -175,9 +203,11 @@ class Experiment:
         n_values, best = len(values.unique()), None
         for flat in order.tolist():
             site, place = divmod(flat, score.shape[1])
+            generator = derived_generator(self.seed, "subspace", *one.name, str(self.sites[site]), place)
+            means = self.span_of_means(one, self.sites[site], self.places[place], generator if shuffled else None)
             basis = learned_basis(
                 self.engine, self.sites[site], self.places[place], one.judged, n_values - 1,
-                choices=self.choices, seed=self.seed, shuffled=shuffled,
+                start=means, choices=self.choices, generator=generator, shuffled=shuffled,
             )  # fmt: skip
             answers = self.engine.answers(self.sites[site], self.places[place], self.read, basis)[None]
             own = min(mean_agreement(answers, one.judged, self.pairs.selecting))

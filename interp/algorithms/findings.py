@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.algorithms.algorithm import Algorithm, Outcome, asked_targets
+from interp.algorithms.algorithm import Algorithm, Outcome, scored_targets
 from interp.algorithms.experiment import Experiment, Hypothesis
 from interp.algorithms.interchange import Site
 from interp.algorithms.predictions import Pairs, agreement, output_only, predict, read_at, share_of
@@ -51,7 +51,7 @@ def finding_of(
     algorithm, variable = one.name
     about = {
         "algorithm": algorithm, "variable": variable, "given": said.variable.given, "untrained": untrained,
-        "tells_nothing": said.tells_nothing(),
+        "uninformative": said.uninformative(),
     }  # fmt: skip
     if at is None:
         shares = ("accuracy", "low", "high", "kept", "kept_low", "kept_high", "forced", "shared", "at_input", "random")
@@ -59,14 +59,16 @@ def finding_of(
         return VariableFinding(**about, **nothing, site=NOWHERE, place=NOWHERE, n=0, found="not tested"), None
     scored = accuracy[:, :, SCORED, CHANGED]
     random = float(np.nanmean(scored)) if np.isfinite(scored).any() else np.nan
+    if experiment.given:
+        random = experiment.elsewhere(one, at[1])
     if experiment.search == "learned":
         *at, answers = experiment.learn(one, accuracy)
         *_, by_chance = experiment.learn(one, accuracy, shuffled=True)
-        random = agreement(by_chance, said, rows, said.telling).value
+        random = agreement(by_chance, said, rows, said.changed).value
     else:
         answers = experiment.answers(one, experiment.sites[at[0]], at[1])
-    changed, kept = (agreement(answers, said, rows, counted) for counted in (said.telling, said.kept))
-    of_input = agreement(experiment.answers(one, Site("resid", 0), at[1]), said, rows, said.telling)
+    changed, kept = (agreement(answers, said, rows, counted) for counted in (said.changed, said.kept))
+    of_input = agreement(experiment.answers(one, Site("resid", 0), at[1]), said, rows, said.changed)
     found_there = found((changed.low, changed.high), (kept.low, kept.high))
     return VariableFinding(
         **about, site=str(experiment.sites[at[0]]), place=experiment.place_name(one, at[1]),
@@ -83,7 +85,7 @@ def _forced(experiment: Experiment, one: Hypothesis) -> Float[np.ndarray, " plac
     base, source = experiment.outcomes[one.name[0]]
 
     def accuracy(swapped: Tensor) -> float:
-        return share_of(swapped[:, rows], one.judged.telling[:, rows]).value
+        return share_of(swapped[:, rows], one.judged.changed[:, rows]).value
 
     places = experiment.positions if one.per_position else experiment.places
     swapped = [output_only(one.judged, pairs, base, source, place) for place in places]
@@ -93,13 +95,16 @@ def _forced(experiment: Experiment, one: Hypothesis) -> Float[np.ndarray, " plac
 
 
 def _shared(experiment: Experiment, one: Hypothesis) -> float:
-    """The largest share of its answers that some variable of another algorithm predicts as well; 0 without others."""
+    """The largest share of its answers that another algorithm allows, with any of its variables; 0 without others.
+
+    An answer about which the other one says nothing any more, after the interchange, is allowed.
+    """
     said, rows, best = one.judged, experiment.pairs.scoring, 0.0
     for other in experiment.hypotheses:
         if other.name[0] != one.name[0] and (other.per_position == one.per_position):
-            clean = experiment.outcomes[other.name[0]][0].answers
-            same = torch.where(other.prediction.answers >= 0, other.prediction.answers, clean) == said.answers
-            best = max(best, share_of(same[:, rows], said.telling[:, rows]).value)
+            clean, theirs = experiment.outcomes[other.name[0]][0].answers, other.prediction.answers
+            same = (theirs == said.answers) | ((theirs < 0) & (clean >= 0))
+            best = max(best, share_of(same[:, rows], said.changed[:, rows]).value)
     return best
 
 
@@ -113,7 +118,7 @@ def answers_of(
 ) -> Answers:
     """How often the model answers as an algorithm says, with nothing interchanged."""
     said = outcomes[one.name][0].answers
-    counted = (said >= 0) & pairs.base.present & asked_targets(task, pairs.base)
+    counted = (said >= 0) & pairs.base.present & scored_targets(task, pairs.base)
     share = share_of((clean == said)[None], counted[None])
     differ = (said != outcomes[first.name][0].answers) & counted
     return Answers(
@@ -139,7 +144,7 @@ def contradiction_of(
         said = base.answers[None].expand_as(one.judged.answers)
     place = [at for at in experiment.places if at.name == finding.place]
     here = read_at(experiment.pairs, place[0]) if place else torch.zeros_like(base.answers, dtype=torch.bool)
-    counted = one.judged.telling & (said >= 0) & (said != one.judged.answers) & ~here
+    counted = one.judged.changed & (said >= 0) & (said != one.judged.answers) & ~here
     rows = experiment.pairs.scoring
     own = share_of((answers == one.judged.answers)[:, rows], counted[:, rows])
     rival = share_of((answers == said)[:, rows], counted[:, rows])

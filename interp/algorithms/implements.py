@@ -1,6 +1,6 @@
 """Does a model compute this? Interchange interventions on every variable of a stated algorithm, and of its rivals."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -10,10 +10,10 @@ from torch import Tensor
 from hooks.interventions.ablation_engine import Net
 from hooks.modules.arguments import checks_types
 from hooks.modules.checks import check_choice, check_class, check_number
-from interp.algorithms.algorithm import Algorithm, asked_targets
+from interp.algorithms.algorithm import Algorithm, scored_targets
 from interp.algorithms.experiment import Experiment, Hypothesis
 from interp.algorithms.findings import CHANGED, SELECTED, accuracy_of_best, answers_of, contradiction_of, finding_of
-from interp.algorithms.interchange import KINDS, SiteKind
+from interp.algorithms.interchange import KINDS, Site, SiteKind, check_kind, check_site
 from interp.algorithms.learned import Choices
 from interp.algorithms.predictions import POOL, Pairs, choose_pairs, predict
 from interp.algorithms.result import BAR, ImplementsResult
@@ -36,7 +36,7 @@ def implements(
     algorithm: Algorithm,
     *,
     rivals: Sequence[Algorithm] = (),
-    sites: str | Sequence[str] = "resid",
+    sites: str | Sequence[str] | Mapping[str, Site] = "resid",
     search: str = "whole",
     n: int = 512,
     seed: int = 0,
@@ -59,24 +59,27 @@ def implements(
         rivals: Other algorithms for the same answers, tested on the same pairs. Their answers are read as those of
             `algorithm` are.
         sites: Kinds of sites, one or several of: `resid`, the residual stream before each layer and after the last;
-            `attn_out`; `mlp_out`; `z`, the output of one head.
+            `attn_out`; `mlp_out`; `z`, the output of one head. Or the site of each variable by name, to test a stated
+            alignment; places are searched.
         search: What is interchanged: the `whole` activation; the subspace that the `means` of the variable's values
             span; or a subspace that is `learned` on the pairs that select, at the best sites of whole interchanges.
-        n: Number of pairs.
+        n: Number of pairs. With fewer than 72 no variable can be found, as the interval is too wide.
         seed: Determines pairs, the untrained model and the start of what is learned.
 
     Returns:
         Findings about each variable, the verdict, and a map of sites and places.
 
     Raises:
-        ValueError: fewer than 32 pairs, an unknown kind of site or search, two algorithms of one name, `learned` for
-            variables with a value at each position, or a model that does not fit.
+        ValueError: fewer than 32 pairs, an unknown kind of site or search, a site that the model does not have, a
+            variable without a site, two algorithms of one name, `learned` for variables with a value at each position,
+            or a model that does not fit.
 
     Source: Geiger et al. 2021 (arXiv:2106.02997) interchange interventions; Geiger et al. 2024 (arXiv:2303.02536)
     learned subspaces. Differs: sites are scored on other pairs than they are selected on; answers that must stay count.
     """
     net = prepare_model(model, "implements", task)
-    kinds = _checked(algorithm, rivals, sites, search, n)
+    given = sites if isinstance(sites, Mapping) else {}
+    kinds = _checked(net, (algorithm, *rivals), sites, search, n)
     algorithms = (algorithm, *rivals)
     pairs = _pairs(task, algorithms, n, seed)
     outcomes = {one.name: (one.run(pairs.base), one.run(pairs.source)) for one in algorithms}
@@ -86,7 +89,7 @@ def implements(
         return task.answers(logits) if algorithm.choices is None else choices(logits).argmax(-1)
 
     def experiment(one: Net, **more: Any) -> Experiment:
-        return Experiment(one, task, pairs, algorithms, outcomes, read, choices, kinds, search, seed, **more)
+        return Experiment(one, task, pairs, algorithms, outcomes, read, choices, kinds, given, search, seed, **more)
 
     trained = experiment(net)
     control = experiment(untrained_copy(net, derived_seed(seed, "untrained") % 2**31), judge_all=True)
@@ -126,17 +129,12 @@ def implements(
 
 
 def _checked(
-    algorithm: Algorithm, rivals: Sequence[Algorithm], sites: str | Sequence[str], search: str, n: int
+    net: Net, algorithms: Sequence[Algorithm], sites: str | Sequence[str] | Mapping[str, Site], search: str, n: int
 ) -> tuple[SiteKind, ...]:
     check_number("n", n, whole=True, low=LEAST)
     check_choice("search", search, Search)
-    kinds = (sites,) if isinstance(sites, str) else tuple(sites)
-    if not kinds:
-        raise ValueError(f"sites is empty; give one or several of {', '.join(KINDS)}.")
-    for kind in kinds:
-        check_choice("sites", kind, SiteKind)
-    names = []
-    for one in (algorithm, *rivals):
+    names: list[str] = []
+    for one in algorithms:
         check_class("a rival" if names else "algorithm", one, Algorithm)
         if one.name in names:
             raise ValueError(f"two algorithms are called {one.name!r}; give each its own name.")
@@ -145,7 +143,27 @@ def _checked(
             raise ValueError(
                 f"search is 'learned', but {one.name!r} has a value at each position; use 'whole' or 'means'."
             )
-    return kinds  # pyright: ignore[reportReturnType]  # checked above
+    if isinstance(sites, Mapping):
+        return _given(net, algorithms, sites, search)
+    kinds = (sites,) if isinstance(sites, str) else tuple(sites)
+    if not kinds:
+        raise ValueError(f"sites is empty; give one or several of {', '.join(KINDS)}.")
+    for kind in kinds:
+        check_choice("sites", kind, SiteKind)
+        check_kind(kind, net)  # pyright: ignore[reportArgumentType]  # checked above
+    return kinds  # pyright: ignore[reportReturnType]
+
+
+def _given(net: Net, algorithms: Sequence[Algorithm], sites: Mapping[str, Site], search: str) -> tuple[SiteKind, ...]:
+    """Check the sites of variables, and return their kinds."""
+    for name, site in sites.items():
+        check_site(name, site, net)
+        if site.coordinates is not None and search != "whole":
+            raise ValueError(f"sites[{name!r}] has coordinates and search is {search!r}; use search='whole'.")
+    for one in algorithms:
+        if missing := [variable.name for variable in one.variables if variable.name not in sites]:
+            raise ValueError(f"sites has no site of {missing[0]!r} of {one.name!r}; it has {', '.join(sites)}.")
+    return tuple(dict.fromkeys(site.kind for site in sites.values()))
 
 
 def _pairs(task: Task, algorithms: Sequence[Algorithm], n: int, seed: int) -> Pairs:
@@ -154,18 +172,18 @@ def _pairs(task: Task, algorithms: Sequence[Algorithm], n: int, seed: int) -> Pa
     base = task.sample(POOL * n, generator=generator, split="test")
     pool = Pairs(base, task.counterparts(base, generator=generator, split="test"))
     outcomes = {one.name: (one.run(pool.base), one.run(pool.source)) for one in algorithms}
-    telling: list[Bool[Tensor, "at pair target"]] = []
+    changed: list[Bool[Tensor, "at pair target"]] = []
     for one in algorithms:
         own = outcomes[one.name]
         for variable in one.variables:
             said = predict(one, variable, task, pool, base=own[0], source=own[1])
-            telling.append(said.telling)
-            telling += [said.telling & (said.answers != outcomes[other.name][0].answers) for other in algorithms
+            changed.append(said.changed)
+            changed += [said.changed & (said.answers != outcomes[other.name][0].answers) for other in algorithms
                         if other is not one and variable.name not in {v.name for v in other.variables}]  # fmt: skip
     for other in algorithms[1:]:
         differ = outcomes[other.name][0].answers != outcomes[algorithms[0].name][0].answers
-        telling.append((differ & asked_targets(task, pool.base))[None])
-    return choose_pairs(pool.base, pool.source, telling, n, generator)
+        changed.append((differ & scored_targets(task, pool.base))[None])
+    return choose_pairs(pool.base, pool.source, changed, n, generator)
 
 
 def _map(one: Hypothesis, accuracy: np.ndarray, n_places: int) -> np.ndarray:

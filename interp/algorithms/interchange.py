@@ -11,6 +11,7 @@ from torch import Tensor
 from hooks import BridgeModel
 from hooks.interventions.ablation_engine import TOKENS_PER_PASS, Net, head_output_point
 from hooks.modules import take
+from hooks.modules.checks import check_choice, check_class, check_number
 from interp.core.activations import chunks
 from interp.core.devices import device_of
 from interp.tasks.base import Batch, Task
@@ -28,11 +29,15 @@ class Site:
 
     kind: SiteKind
     layer: int
-    """Its layer; for the residual stream the layer that reads it, n_layers for the read-out."""
+    """The layer; for the residual stream the layer that reads it, n_layers for the read-out."""
     head: int | None = None
+    """For `z`: the head."""
+    coordinates: tuple[int, ...] | None = None
+    """Coordinates of the activation that are interchanged; None for all."""
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.layer}" + ("" if self.head is None else f".{self.head}")
+        head = "" if self.head is None else f".{self.head}"
+        return f"{self.kind} {self.layer}{head}{'' if self.coordinates is None else '*'}"
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,42 @@ def sites_of(net: Net, kinds: Sequence[SiteKind]) -> list[Site]:
             elif layer < n_layers:
                 found += [Site(kind, layer, head) for head in heads] if kind == "z" else [Site(kind, layer)]
     return found
+
+
+def check_site(name: str, site: Any, net: Net) -> None:
+    """Check that a model has the site of a variable.
+
+    Raises:
+        ValueError: another kind, a layer, head or coordinate that the model does not have, or a head of no `z`.
+    """
+    check_class(f"sites[{name!r}]", site, Site)
+    check_choice(f"sites[{name!r}].kind", site.kind, SiteKind)
+    check_kind(site.kind, net)
+    last = net.cfg.n_layers if site.kind == "resid" else net.cfg.n_layers - 1
+    check_number(f"sites[{name!r}].layer", site.layer, whole=True, low=0, high=last)
+    if (site.head is not None) != (site.kind == "z"):
+        raise ValueError(f"sites[{name!r}] is {site}; give a head for the kind 'z', and for no other.")
+    if site.head is not None:
+        check_number(f"sites[{name!r}].head", site.head, whole=True, low=0, high=net.cfg.n_heads - 1)
+    width = net.cfg.d_head if site.kind == "z" else net.cfg.d_model
+    for one in site.coordinates or ():
+        check_number(f"sites[{name!r}].coordinates", one, whole=True, low=0, high=width - 1)
+
+
+def check_kind(kind: SiteKind, net: Net) -> None:
+    """Check that a model has hook points of a kind.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if kind != "mlp_out":
+        return  # `prepare_model` has checked the others
+    if isinstance(net, BridgeModel):
+        lacks = bool(net.capabilities.lacks({"hook_mlp_out": ("read", "edit")}))
+    else:
+        lacks = "blocks.0.hook_mlp_out" not in net.hook_dict
+    if lacks:
+        raise ValueError("sites has 'mlp_out', but this model has no hook_mlp_out; use resid, attn_out or z.")
 
 
 class Interchange:
@@ -173,6 +214,10 @@ class Interchange:
         index = (rows, at) if site.head is None else (rows, at, site.head)
         source = given[(rows, there) if site.head is None else (rows, there, site.head)]
         change = source - own[index]
+        if site.coordinates is not None:
+            only = torch.zeros(change.shape[-1], dtype=torch.bool, device=change.device)
+            only[list(site.coordinates)] = True
+            change = change * only
         if basis is not None:
             flat, basis = change.flatten(1), basis.to(change)
             change = (flat @ basis @ basis.T).unflatten(1, change.shape[1:])

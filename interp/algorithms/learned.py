@@ -9,14 +9,13 @@ from torch import Tensor
 
 from interp.algorithms.interchange import Interchange, Place, Site
 from interp.algorithms.predictions import Prediction
-from interp.core.randomness import derived_generator
 
 Choices = Callable[[Float[Tensor, "pair target d_vocab_out"]], Float[Tensor, "pair target choice"]]
 """Scores of the possible answers, from logits."""
 MOST_DIMENSIONS = 4
 """Largest dimension of a learned subspace; with n values of a variable it is at most n - 1."""
 STEPS, RATE = 60, 0.02
-"""Passes over few pairs, and the learning rate: a small search, so that it cannot fit pairs by heart."""
+"""Passes, and the learning rate: a small search, so that it cannot fit pairs by heart."""
 
 
 def learned_basis(
@@ -26,9 +25,10 @@ def learned_basis(
     one: Prediction,
     rank: int,
     *,
+    start: Float[Tensor, "width some"],
     choices: Choices,
+    generator: torch.Generator,
     shuffled: bool = False,
-    seed: int = 0,
 ) -> Float[Tensor, "width rank"]:
     """Learn an orthonormal basis such that an interchange in its span gives the predicted answers.
 
@@ -36,45 +36,44 @@ def learned_basis(
         engine: The model on pairs of inputs, the first half of which are learned from.
         site: Where to learn it.
         place: At which positions.
-        one: The answers to aim at: telling and kept ones, of one value for each example.
+        one: The answers to aim at: changed and kept ones, of one value for each example.
         rank: Dimension of the subspace.
+        start: Directions to begin with; random ones are added until there are `rank`.
         choices: Scores of answers.
+        generator: Determines the random directions and the shuffling.
         shuffled: Aim at the answers that are predicted for other pairs, as a control.
-        seed: Determines the start and the shuffling.
 
-    Source: distributed alignment search, Geiger et al. 2024 (arXiv:2303.02536). Differs: few steps, a fixed dimension.
+    Source: distributed alignment search, Geiger et al. 2024 (arXiv:2303.02536). Differs: few steps, a fixed dimension,
+    and a start from the means of the variable's values.
     """
-    generator = derived_generator(seed, "subspace", str(site), place.name, one.variable.name)
     half = len(place.base) // 2
     order = torch.arange(len(place.base))
     if shuffled:
         order = torch.cat([torch.randperm(half, generator=generator), order[half:]])
-    wanted, counted = one.answers[0][order], (one.telling | one.kept)[0][order]
-    width = engine.activations(site, place)[0].shape[1]
-    weights = torch.randn(width, min(rank, MOST_DIMENSIONS), generator=generator)
+    wanted, counted = one.answers[0][order], (one.changed | one.kept)[0][order]
+    random = torch.randn(len(start), rank, generator=generator)
+    weights = torch.cat([start.float(), random], 1)[:, : min(rank, MOST_DIMENSIONS)].clone()
     weights = weights.to(engine.logits.device).requires_grad_()
     optimiser = torch.optim.Adam([weights], lr=RATE)
-    step = 0
+    least, best = float("inf"), weights.detach().clone()
+    counted = counted & (torch.arange(len(counted)) < half)[:, None]
+    if not counted.any():
+        return _orthonormal(best)
     with torch.enable_grad():
-        while step < STEPS:
-            for start, logits in engine.parts(site, place, lambda: _orthonormal(weights), half):
-                rows = slice(start, start + len(logits))
-                here = counted[rows].clone()
-                here[max(0, half - start) :] = False
-                if not here.any():
-                    continue
+        for _ in range(STEPS):
+            optimiser.zero_grad()
+            total = 0.0
+            for first, logits in engine.parts(site, place, lambda: _orthonormal(weights), half):
+                rows = slice(first, first + len(logits))
+                here = counted[rows]
                 scores = choices(logits)[here.to(logits.device)]
-                loss = F.cross_entropy(scores, wanted[rows][here].to(scores.device))
-                optimiser.zero_grad()
+                loss = F.cross_entropy(scores, wanted[rows][here].to(scores.device), reduction="sum")
                 loss.backward()
-                optimiser.step()
-                step += 1
-                if step == STEPS:
-                    break
-            else:
-                if not counted[:half].any():
-                    break
-    return _orthonormal(weights).detach()
+                total += float(loss.detach())
+            if total < least:  # Adam leaves even a perfect start
+                least, best = total, weights.detach().clone()
+            optimiser.step()
+    return _orthonormal(best)
 
 
 def _orthonormal(weights: Float[Tensor, "width rank"]) -> Float[Tensor, "width rank"]:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.algorithms.algorithm import Algorithm, Outcome, Variable, asked_targets
+from interp.algorithms.algorithm import Algorithm, Outcome, Variable, scored_targets
 from interp.algorithms.interchange import Place
 from interp.core.statistics import pooled_interval
 from interp.tasks.base import Batch, Task
@@ -48,14 +48,14 @@ class Prediction:
     algorithm: Algorithm
     variable: Variable
     answers: Int[Tensor, "at pair target"]
-    telling: Bool[Tensor, "at pair target"]
+    changed: Bool[Tensor, "at pair target"]
     """Answers that the interchange changes, by the algorithm."""
     kept: Bool[Tensor, "at pair target"]
-    """Other answers, which it leaves as they are, in pairs with a telling one."""
+    """Other answers, which it leaves as they are, in pairs with an answer that changes."""
 
-    def tells_nothing(self) -> float:
-        """Share of pairs without a telling answer."""
-        return 1 - float(self.telling.any((0, 2)).double().mean())
+    def uninformative(self) -> float:
+        """Share of pairs without an answer that changes."""
+        return 1 - float(self.changed.any((0, 2)).double().mean())
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def predict(
     """Answers of an algorithm to the base inputs, with one variable set to its value in the source."""
     n, pos = pairs.base.tokens.shape
     new, own = source.values[variable.name], base.values[variable.name]
-    both = pairs.base.present & pairs.source.present & asked_targets(task, pairs.base) & (base.answers >= 0)
+    both = pairs.base.present & pairs.source.present & scored_targets(task, pairs.base) & (base.answers >= 0)
     if variable.per_position:
         at = [index for index in range(pos) if bool((new[:, index] != own[:, index]).any())]
         real = torch.ones(n, pos, dtype=torch.bool)
@@ -105,8 +105,8 @@ def predict(
     else:
         answers, differ = algorithm.run(pairs.base, {variable.name: new}).answers[None], (new != own)[None]
     said = both & (answers >= 0) & differ[..., None]
-    telling = said & (answers != base.answers)
-    return Prediction(algorithm, variable, answers, telling, said & ~telling & telling.any(-1, keepdim=True))
+    changed = said & (answers != base.answers)
+    return Prediction(algorithm, variable, answers, changed, said & ~changed & changed.any(-1, keepdim=True))
 
 
 def answered_right(
@@ -122,9 +122,9 @@ def answered_right(
     """
     right = answers[0] == base.answers
     able = right if one.variable.given else right & (answers[1] == source.answers)
-    telling = one.telling & able
+    changed = one.changed & able
     return Prediction(
-        one.algorithm, one.variable, one.answers, telling, one.kept & right & telling.any(-1, keepdim=True)
+        one.algorithm, one.variable, one.answers, changed, one.kept & right & changed.any(-1, keepdim=True)
     )
 
 
@@ -147,19 +147,19 @@ def read_at(pairs: Pairs, place: Place) -> Bool[Tensor, "pair target"]:
 def choose_pairs(
     base: Batch,
     source: Batch,
-    predictions: Sequence[Bool[Tensor, "at pair target"]],
+    predictions: Sequence[Bool[Tensor, "_ pair target"]],
     n: int,
     generator: torch.Generator,
 ) -> Pairs:
-    """Choose n of the pairs, so that each prediction tells on as many as possible; rare ones count more.
+    """Choose n of the pairs, so that each prediction changes an answer in most of them; rare ones count more.
 
-    Pairs are drawn without replacement, with a probability proportional to the sum over predictions of 1 / (number of
-    pairs on which it tells), of those on which it does.
+    Pairs are drawn without replacement, with a probability proportional to the sum, over the predictions that change an
+    answer of the pair, of 1 / (number of pairs in which the prediction changes one).
     """
     weight = torch.full((len(base),), 1e-9, dtype=torch.float64)
-    for telling in predictions:
-        tells = telling.any(0).any(-1).double() if telling.ndim == 3 else telling.double()
-        weight += tells / tells.sum().clamp_min(1)
+    for changed in predictions:
+        informative = changed.any(0).any(-1).double()
+        weight += informative / informative.sum().clamp_min(1)
     rows = torch.multinomial(weight, n, generator=generator)
     return Pairs(base.select(rows), source.select(rows))
 
@@ -172,9 +172,9 @@ def agreement(
 
 
 def mean_agreement(answers: Tensor, one: Prediction, rows: slice) -> tuple[float, float]:
-    """Share of telling and of kept answers that are as predicted, without intervals; NaN for none."""
+    """Share of changed and of kept answers that are as predicted, without intervals; NaN for none."""
     same = (answers == one.answers)[:, rows]
     found: list[Float[Tensor, ""]] = [
-        (same & counted[:, rows]).sum() / counted[:, rows].sum() for counted in (one.telling, one.kept)
+        (same & counted[:, rows]).sum() / counted[:, rows].sum() for counted in (one.changed, one.kept)
     ]
     return float(found[0]), float(found[1])

@@ -47,18 +47,23 @@ class VariableFinding:
     forced: float
     """Accuracy that an interchange of the outputs at this place would have in any model that answers rightly."""
     shared: float
-    """Highest accuracy that a model would have which implements another of the tested algorithms, at any of its
-    variables."""
+    """Highest accuracy that a model could have which implements another of the tested algorithms, at any of its
+    variables; answers about which the other one says nothing count as possible."""
     at_input: float
     """Accuracy of an interchange at the same place before the first layer: of the input itself."""
     random: float
-    """Accuracy at random sites: mean over all sites and places of the same kind; of a subspace, at a random one of the
-    same rank in the same place."""
+    """Accuracy at random sites: mean over all sites and places of the same kinds. Of a learned subspace, that of one
+    learned from shuffled values and answers; of given coordinates, that of the same number of random ones."""
     untrained: float
     """Accuracy of the best site of an untrained model, selected in the same way."""
-    tells_nothing: float
+    uninformative: float
     """Share of pairs on which the algorithm says that nothing changes, or the model does not answer rightly."""
     found: Found
+
+    @property
+    def baseline(self) -> float:
+        """Highest accuracy that needs no such variable: of the outputs, of the input, or of another algorithm."""
+        return float(np.nanmax([self.forced, self.at_input, self.shared]))
 
     @property
     def internal(self) -> bool:

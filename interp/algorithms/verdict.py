@@ -50,7 +50,7 @@ def standing(
             f"it is not sure whether {_names(open_ones)} of {name} {'is' if len(open_ones) == 1 else 'are'} found",
         )
     if all(one.found == "not tested" for one in variables):
-        return "undecided", f"no pair of inputs tells anything about {name}"
+        return "undecided", f"no pair of inputs is informative about {name}"
     return "found", f"every variable of {name} is found"
 
 
@@ -99,7 +99,7 @@ def judge(
     if all(state == "not found" for state, _ in states.values()):
         return "neither", "; ".join(reason for _, reason in states.values()), None
     if len(holding) > 1:
-        return "undecided", f"every variable of {_names(holding)} is found: nothing tells them apart", None
+        return "undecided", f"every variable of {_names(holding)} is found: nothing distinguishes them", None
     reasons = [reason for name, (state, reason) in states.items() if name == algorithm or state == "undecided"]
     if holding and not proven:
         reasons.append(f"any model that answers rightly has the variables of {holding[0]}")

@@ -64,8 +64,8 @@ class KeepResult(Result):
     chances: tuple[float, ...]
     """Accuracy of uniform guessing for each outcome."""
     sufficient: tuple[tuple[int, int], ...]
-    """The fewest heads of any order that keep 95 % of the accuracy above chance on every outcome, on the sequences on
-    which they are chosen. All heads if no fewer do."""
+    """The fewest heads of any order that keep 95 % of the accuracy above chance, on each audited outcome that is above
+    chance, on the sequences on which they are chosen. All heads if no fewer do."""
     sufficient_performs: Float[np.ndarray, " outcome"]
     """Their accuracy on the other sequences."""
     n: int
@@ -287,12 +287,14 @@ def _exact(kept: _Kept, heads: Sequence[Head]) -> list[tuple[Head, ...]]:
 
 
 def _sufficient(kept: _Kept, sets: Sequence[tuple[Head, ...]]) -> tuple[Head, ...]:
-    """The smallest set that keeps enough of the accuracy above chance on every audited outcome."""
+    """The smallest set that keeps enough of the accuracy above chance, on each audited outcome that is above it."""
     kept.measure(sets)
     whole = max(sets, key=len)
+    values = kept.scores[whole][0][..., kept.audited]
+    clean, low, _ = pooled_interval(values[:, 0], values[:, 2])
     chances = np.array(kept.task.chances)[kept.audited]
-    least = kept.accuracy(whole) - ENOUGH * np.maximum(kept.accuracy(whole) - chances, 0)
-    enough = [one for one in sets if (kept.accuracy(one) >= least).all()]
+    learned, least = low > chances, clean - ENOUGH * (clean - chances)
+    enough = [one for one in sets if (kept.accuracy(one) >= least)[learned].all()]
     return min(enough, key=lambda one: (len(one), kept.loss(one)))
 
 
