@@ -14,7 +14,7 @@ from interp.heads.keep import KeepResult
 from interp.known_answers import known_answer
 from interp.tasks.base import logits_at_targets
 
-PLANTED = ("loop Z2 0", "loop S3 1", "dyck stack", "template copy", "template same", "shortcut 0")
+PLANTED = ("loop Z2 0", "loop S3 1", "dyck stack", "template copy", "template same")
 
 
 def needed(known):
