@@ -13,7 +13,7 @@ from torch import Tensor
 from hooks.interventions.ablation_engine import Net
 from interp.algorithms.algorithm import Algorithm, Outcome
 from interp.algorithms.interchange import Interchange, Place, Read, Site, SiteKind, sites_of
-from interp.algorithms.learned import Choices, learned_basis
+from interp.algorithms.learned import MOST_DIMENSIONS, Choices, learned_basis
 from interp.algorithms.predictions import Pairs, Prediction, answered_right, mean_agreement, predict
 from interp.algorithms.result import OWN
 from interp.core.progress import Count
@@ -41,7 +41,7 @@ class Hypothesis:
         return self.prediction.variable.per_position
 
 
-@dataclass
+@dataclass(frozen=True)
 class Experiment:
     """One model on pairs of inputs."""
 
@@ -205,9 +205,12 @@ class Experiment:
             site, place = divmod(flat, score.shape[1])
             generator = derived_generator(self.seed, "subspace", *one.name, str(self.sites[site]), place)
             means = self.span_of_means(one, self.sites[site], self.places[place], generator if shuffled else None)
+            rank, half = min(n_values - 1, MOST_DIMENSIONS), len(self.pairs) // 2
+            random = torch.randn(len(means), rank, generator=generator)
             basis = learned_basis(
-                self.engine, self.sites[site], self.places[place], one.judged, n_values - 1,
-                start=means, choices=self.choices, generator=generator, shuffled=shuffled,
+                self.engine, self.sites[site], self.places[place], one.judged,
+                start=torch.cat([means, random], 1)[:, :rank], choices=self.choices,
+                order=torch.randperm(half, generator=generator) if shuffled else None,
             )  # fmt: skip
             answers = self.engine.answers(self.sites[site], self.places[place], self.read, basis)[None]
             own = min(mean_agreement(answers, one.judged, self.pairs.selecting))

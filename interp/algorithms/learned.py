@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.algorithms.interchange import Interchange, Place, Site
@@ -23,12 +23,10 @@ def learned_basis(
     site: Site,
     place: Place,
     one: Prediction,
-    rank: int,
     *,
-    start: Float[Tensor, "width some"],
+    start: Float[Tensor, "width rank"],
     choices: Choices,
-    generator: torch.Generator,
-    shuffled: bool = False,
+    order: Int[Tensor, " half"] | None = None,
 ) -> Float[Tensor, "width rank"]:
     """Learn an orthonormal basis such that an interchange in its span gives the predicted answers.
 
@@ -37,26 +35,19 @@ def learned_basis(
         site: Where to learn it.
         place: At which positions.
         one: The answers to aim at: changed and kept ones, of one value for each example.
-        rank: Dimension of the subspace.
-        start: Directions to begin with; random ones are added until there are `rank`.
+        start: Directions to begin with.
         choices: Scores of answers.
-        generator: Determines the random directions and the shuffling.
-        shuffled: Aim at the answers that are predicted for other pairs, as a control.
+        order: Pairs whose predicted answers are aimed at, shuffled as a control; default: each its own.
 
     Source: distributed alignment search, Geiger et al. 2024 (arXiv:2303.02536). Differs: few steps, a fixed dimension,
     and a start from the means of the variable's values.
     """
     half = len(place.base) // 2
-    order = torch.arange(len(place.base))
-    if shuffled:
-        order = torch.cat([torch.randperm(half, generator=generator), order[half:]])
-    wanted, counted = one.answers[0][order], (one.changed | one.kept)[0][order]
-    random = torch.randn(len(start), rank, generator=generator)
-    weights = torch.cat([start.float(), random], 1)[:, : min(rank, MOST_DIMENSIONS)].clone()
-    weights = weights.to(engine.logits.device).requires_grad_()
+    rows = torch.arange(half) if order is None else order
+    wanted, counted = one.answers[0][rows], (one.changed | one.kept)[0][rows]
+    weights = start.clone().to(engine.logits.device).requires_grad_()
     optimiser = torch.optim.Adam([weights], lr=RATE)
     least, best = float("inf"), weights.detach().clone()
-    counted = counted & (torch.arange(len(counted)) < half)[:, None]
     if not counted.any():
         return _orthonormal(best)
     with torch.enable_grad():
@@ -64,10 +55,10 @@ def learned_basis(
             optimiser.zero_grad()
             total = 0.0
             for first, logits in engine.parts(site, place, lambda: _orthonormal(weights), half):
-                rows = slice(first, first + len(logits))
-                here = counted[rows]
-                scores = choices(logits)[here.to(logits.device)]
-                loss = F.cross_entropy(scores, wanted[rows][here].to(scores.device), reduction="sum")
+                part = slice(first, min(first + len(logits), half))
+                here = counted[part]
+                scores = choices(logits[: len(here)])[here.to(logits.device)]
+                loss = F.cross_entropy(scores, wanted[part][here].to(scores.device), reduction="sum")
                 loss.backward()
                 total += float(loss.detach())
             if total < least:  # Adam leaves even a perfect start

@@ -82,7 +82,7 @@ class Answers:
     n: int
     """Inputs behind it."""
     differ: float
-    """Share of answers in which the algorithm differs from the one that was asked about."""
+    """Share of answers in which the algorithm differs from the one that is tested."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,9 @@ from torch import Tensor
 from hooks.modules.arguments import check_field_types
 from hooks.modules.checks import check_choice, check_class, check_number
 from interp.tasks.base import Batch, Split, Task
+from interp.tasks.lego.draws import choose, split_of
 from interp.tasks.lego.groups import Z2, GroupAction, ready_made
+from interp.tasks.lego.places import clause_places, sentence_relations
 from interp.tasks.vocab import Vocab, vocab_of
 
 if TYPE_CHECKING:
@@ -178,23 +180,23 @@ class Lego(Task):
         parts, have = [], 0
         for _ in range(64):
             content = self._draw(int((n - have) * _OVERSAMPLE[split]) + 16, length, generator)
-            keep = _split_of(content) == _SPLITS.index(split)
+            keep = split_of(content) == _SPLITS.index(split)
             parts.append(content[keep])
             have += len(parts[-1])
             if have >= n:
                 break
         else:
             raise ValueError(f"split {split!r} of this task has too few sentences ({have} found, {n} requested).")
-        slots = _choose(n, self.n_vars, length, generator).sort(-1).values if length < self.n_vars else None
+        slots = choose(n, self.n_vars, length, generator).sort(-1).values if length < self.n_vars else None
         return self.from_content(torch.cat(parts)[:n], slots)
 
     def _draw(self, n: int, length: int, generator: torch.Generator) -> Int[Tensor, "batch target field"]:
         """Letter, operation and clause of every variable."""
-        letters = _choose(n, len(self.alphabet), length, generator)
+        letters = choose(n, len(self.alphabet), length, generator)
         operations = torch.randint(len(self.group.elements), (n, length), generator=generator)
         order = torch.arange(length).expand(n, -1)
         if self.clause_order == "random":
-            order = _choose(n, length, length, generator)
+            order = choose(n, length, length, generator)
         return torch.stack([letters, operations, order], -1)
 
     def from_content(
@@ -300,21 +302,12 @@ class Lego(Task):
 
     def places(self, batch: LegoBatch) -> dict[str, Int[Tensor, "batch some"]]:
         """Each token of the clause that defines each variable, by its role; the whole clause; the special tokens."""
-        paper = self.sentence_format == "paper"
-        roles = ("variable", "=", "operation", "operand", ";") if paper else ("variable", "operation", "operand")
-        offsets = torch.arange(self.clause_length, device=batch.tokens.device)
-        found = {}
-        for index, name in enumerate(self.targets[: batch.labels.shape[1]]):
-            clause = batch.target_positions[:, index : index + 1] + offsets
-            found |= {f"{name} {role}": clause[:, at : at + 1] for at, role in enumerate(roles)}
-            found[f"{name} clause"] = clause
-        ends = {"[BOS]": 0, "[EOS]": batch.tokens.shape[1] - 1} if paper else {}
-        return found | {name: torch.full_like(batch.letters[:, :1], at) for name, at in ends.items()}
+        return clause_places(batch.target_positions, batch.tokens.shape[1], self.targets, self.clause_length)
 
     def counterparts(self, batch: LegoBatch, *, generator: torch.Generator, split: Split = "test") -> LegoBatch:
         """The same letters and order of clauses, with other operations; of any split."""
-        operations = torch.randint(len(self.group.elements), batch.operations.shape, generator=generator)
-        return self.from_content(torch.stack([batch.letters, operations, batch.clause_of], -1))
+        drawn = torch.randint(len(self.group.elements), batch.operations.shape, generator=generator)
+        return self.from_content(torch.stack([batch.letters, drawn, batch.clause_of], -1))
 
     def relations(self, batch: Batch) -> dict[str, Bool[Tensor, "batch query key"]]:
         """Attention relations: for each query, the keys that are related to it.
@@ -322,17 +315,8 @@ class Lego(Task):
         `same_token`: the identical token at another position. `same_clause`: the clause of the query, including the
         query. `special`: `[BOS]` and `[EOS]`, for every query; none in the compact format.
         """
-        tokens, pos = batch.tokens, batch.tokens.shape[1]
-        same = (tokens[:, :, None] == tokens[:, None, :]) & ~torch.eye(pos, dtype=torch.bool, device=tokens.device)
-        mark = 1 if self.sentence_format == "paper" else 0
-        clause = (torch.arange(pos, device=tokens.device) - mark).div(self.clause_length, rounding_mode="floor")
-        ids = [self.vocab.ids[name] for name in ("[BOS]", "[EOS]") if name in self.vocab.ids]
-        special = torch.isin(tokens, torch.tensor(ids, dtype=tokens.dtype, device=tokens.device))
-        return {
-            "same_token": same,
-            "same_clause": (clause[:, None] == clause).expand(len(tokens), -1, -1),
-            "special": special[:, None, :].expand(-1, pos, -1),
-        }
+        special = [self.vocab.ids[name] for name in ("[BOS]", "[EOS]") if name in self.vocab.ids]
+        return sentence_relations(batch.tokens, special, clause_length=self.clause_length, first=len(special) // 2)
 
 
 def curriculum_to(n_vars: int) -> tuple[tuple[int, int], ...]:
@@ -346,23 +330,4 @@ def curriculum_to(n_vars: int) -> tuple[tuple[int, int], ...]:
 
 
 _SPLITS = ("train", "validation", "test")
-_AT_ONCE = 2**16
 _OVERSAMPLE = {"train": 1.36, "validation": 8.8, "test": 8.8}  # slightly more than one over the share of the split
-
-
-def _split_of(content: Int[Tensor, "batch target field"]) -> Int[Tensor, " batch"]:
-    """Split of each sentence, from a multiplicative hash of its content: 0 train, 1 validation, 2 test."""
-    flat = content.flatten(1)
-    multiplier = torch.randint(1 << 62, (flat.shape[1],), generator=torch.Generator().manual_seed(62942)) | 1
-    mixed = (flat + 1) * multiplier
-    mixed = (mixed ^ (mixed >> 29)) * multiplier.flip(0)
-    total = mixed.sum(1)
-    eighth = ((total ^ (total >> 31)) * 0x9E3779B97F4A7C1 >> 40) & 7
-    return (eighth == 6).long() + 2 * (eighth == 7).long()
-
-
-def _choose(n: int, out_of: int, count: int, generator: torch.Generator) -> Int[Tensor, "n count"]:
-    """For each of n rows, `count` distinct numbers below `out_of`, in random order."""
-    # random numbers of all rows at once would take several times the memory of the batch
-    sizes = (min(_AT_ONCE, n - start) for start in range(0, max(n, 1), _AT_ONCE))
-    return torch.cat([torch.rand(size, out_of, generator=generator).topk(count, dim=1).indices for size in sizes])

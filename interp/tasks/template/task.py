@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 from hooks.modules.arguments import check_field_types
 from hooks.modules.checks import check_choice, check_class, check_number
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task, logits_at_targets
-from interp.tasks.template import language
+from interp.tasks.template import language, strings
 from interp.tasks.template.families import ready_templates
 from interp.tasks.template.language import Alphabet, LabelledTemplate, choose_distinct, names_of, read_template, size_of
 from interp.tasks.template.strings import TemplateBatch, parse_string, template_table, undecided_pairs
@@ -252,14 +251,11 @@ class Template(Task):
             label = self._label_index[template][:, None]
             values = torch.tensor(self.values)[label]
         tokens = F.pad(string, (0, 1), value=self.fixed.index(CLS)) if self.cls else string
-        last = tokens.shape[1] - 1
         if self.form == "next_token":
-            positions, label = torch.arange(last + 1), torch.cat([tokens[:, 1:], label], 1)
-        else:
-            positions = torch.tensor([last])
+            label = torch.cat([tokens[:, 1:], label], 1)
         return TemplateBatch(
             tokens=tokens,
-            target_positions=positions.expand(len(tokens), -1),
+            target_positions=torch.arange(tokens.shape[1])[-label.shape[1] :].expand(len(tokens), -1),
             labels=label,
             supervised=torch.ones(label.shape[1], dtype=torch.bool),
             template=template,
@@ -327,17 +323,10 @@ class Template(Task):
 
     def counterparts(self, batch: TemplateBatch, *, generator: torch.Generator, split: Split = "test") -> TemplateBatch:
         """Templates drawn again, with the symbols of each string in another order, and others where it has too few."""
-        other = self.sample(len(batch), generator=generator, split=split)
-        symbols = torch.zeros(len(batch), self.n_wildcards, dtype=torch.long)
         first = len(self.fixed) + sum(size_of(getattr(self, name)) for name in SPLITS[: SPLITS.index(split)])
-        every = list(range(first, first + size_of(getattr(self, split))))
-        for row, string in enumerate(batch.tokens.tolist()):
-            own = sorted({one for one in string if one >= len(self.fixed)})
-            own = [own[at] for at in torch.randperm(len(own), generator=generator).tolist()]
-            start = int(torch.randint(len(every), (1,), generator=generator))
-            spare = (one for one in every[start:] + every[:start] if one not in own)
-            symbols[row] = torch.tensor([*own, *islice(spare, self.n_wildcards)][: self.n_wildcards])
-        return self.fill(other.template, symbols)
+        every = range(first, first + size_of(getattr(self, split)))
+        symbols = strings.reordered_symbols(batch.tokens, len(self.fixed), every, self.n_wildcards, generator)
+        return self.fill(self.sample(len(batch), generator=generator, split=split).template, symbols)
 
     def relations(self, batch: Batch) -> dict[str, Bool[Tensor, "batch query key"]]:
         """Attention relations: for each query, the keys that are related to it.

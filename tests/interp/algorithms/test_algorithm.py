@@ -148,7 +148,7 @@ def answers(batch, *_):
         ((one(), "b"), "a variable of 'mine' is"),
     ],
 )
-def test_graphs_that_are_none(variables, text):
+def test_graphs_that_are_none(as_a_user, variables, text):
     with pytest.raises(ValueError, match=text):
         Algorithm(name="mine", variables=variables, answers=answers)
 

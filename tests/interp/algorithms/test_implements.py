@@ -11,6 +11,7 @@ from hooks import Transformer
 from interp.algorithms import (
     Algorithm,
     ImplementsResult,
+    Site,
     Variable,
     bracket_stack,
     chain_loop,
@@ -21,7 +22,7 @@ from interp.algorithms import (
     nearest_clause,
     sign_count,
 )
-from interp.algorithms.interchange import KINDS, Interchange, Place, Site, sites_of
+from interp.algorithms.interchange import KINDS, Interchange, Place, sites_of
 from interp.core.verbs import untrained_copy
 from interp.known_answers.craft.transforms import enlarge
 from interp.known_answers.craft.weights import mlp_of
@@ -189,27 +190,51 @@ def test_a_shortcut_of_ones_own():
     assert (found.verdict, found.rival) == ("implements a rival", "chain loop")
 
 
-@pytest.mark.parametrize("search", ["means", "learned"])
+@pytest.mark.parametrize("search", ["means", pytest.param("learned", marks=pytest.mark.slow)])
 def test_a_subspace_suffices(search):
     found = interp.implements(lego_loop(LEGO), LEGO, chain_loop(LEGO), search=search, n=256)
+    assert found.search == search
+    assert found.verdict == "implements"
     one = found.finding("value #1")
     assert one.accuracy >= 0.95
-    assert one.random <= 0.75
-    assert one.site == "resid 2"
-    assert found.search == search
+    assert one.random <= 0.8
+    # before layer 3 the value is there; before layer 2 only what it is computed from, in which it is not linear
+    assert (one.site, one.place) == ("resid 3", "#1 variable")
 
 
 def test_one_head_is_the_site():
     """What the stack's head writes is the top of the stack, at the read-out of the same position."""
-    found = interp.implements(stack_dyck(DYCK), DYCK, bracket_stack(DYCK), sites=["z", "attn_out", "mlp_out"], n=128)
-    assert found.sites == ("attn_out 0", "mlp_out 0", "z 0.0") or set(found.sites) == {
-        "attn_out 0",
-        "z 0.0",
-        "mlp_out 0",
-    }
-    at = found.sites.index("z 0.0")
+    found = interp.implements(stack_dyck(DYCK), DYCK, bracket_stack(DYCK), sites=["z", "attn_out"], n=128)
+    assert found.sites == ("z 0.0", "attn_out 0")
     index = [one.variable for one in found.findings].index("top")
-    assert found.map[index, at, 0] == 1
+    assert found.map[index, :, 0].tolist() == [1, 1]
+
+
+def test_a_stated_alignment():
+    right = {f"operation #{k}": Site("resid", 0) for k in range(3)} | {
+        f"value #{k}": Site("resid", 2 * k + 1) for k in range(3)
+    }
+    found = interp.implements(lego_loop(LEGO), LEGO, chain_loop(LEGO), sites=right)
+    assert found.verdict == "implements"
+    assert found.alignment["value #1"] == ("resid 3", "#1 variable")
+    assert found.finding("value #1").random < 0.5
+    late = interp.implements(lego_loop(LEGO), LEGO, chain_loop(LEGO), sites=right | {"operation #0": Site("resid", 4)})
+    assert late.failing == ("operation #0",)
+    assert late.verdict == "neither"
+
+
+def test_coordinates_are_interchanged_alone():
+    task, model = LEGO, lego_loop(LEGO)
+    registers = loop_registers(task)
+    value = tuple(range(model.cfg.d_model))[registers["value"]]
+    other = tuple(range(model.cfg.d_model))[registers["arrived"]]
+    sites = {one.name: Site("resid", 0) for one in chain_loop(task).variables}
+    for coordinates, there in ((value, True), (other, False)):
+        own = sites | {"value #1": Site("resid", 3, coordinates=coordinates)}
+        found = interp.implements(model, task, chain_loop(task), sites=own).finding("value #1")
+        assert (found.found == "found") == there
+        assert found.site == "resid 3*"
+    assert found.random < 0.5
 
 
 @pytest.fixture(scope="module")
@@ -315,7 +340,7 @@ def test_the_same_seed_gives_the_same_result_and_the_model_is_unchanged():
 
 
 def test_output_formats(tmp_path):
-    found = test_of("loop", n=64)
+    found = test_of("loop")
     found.save(tmp_path / "found.json")
     json.loads((tmp_path / "found.json").read_text())
     loaded = ImplementsResult.load(tmp_path / "found.json")
@@ -337,14 +362,29 @@ def test_output_formats(tmp_path):
         ({"sites": ()}, "sites is empty; give one or several of resid"),
         ({"search": "best"}, "search is 'best'"),
         ({"rivals": [chain_loop(LEGO)]}, "two algorithms are called 'chain loop'"),
+        ({"sites": {"value #0": Site("resid", 0)}}, "sites has no site of 'operation #0' of 'chain loop'"),
+        ({"sites": {"value #0": Site("resid", 9)}}, r"sites\['value #0'\].layer is 9"),
+        ({"sites": {"value #0": Site("z", 0)}}, r"sites\['value #0'\] is z 0; give a head for the kind 'z'"),
+        ({"sites": {"value #0": Site("z", 0, head=7)}}, r"sites\['value #0'\].head is 7"),
+        ({"sites": {"value #0": "resid 0"}}, r"sites\['value #0'\] is a str; it must be a Site"),
+        (
+            {"sites": {"value #0": Site("resid", 0, coordinates=(10**6,))}},
+            r"sites\['value #0'\].coordinates is 1000000",
+        ),
+        (
+            {"sites": {"value #0": Site("resid", 0, coordinates=(1,))}, "search": "means"},
+            r"has coordinates and search is 'means'; use search='whole'",
+        ),
     ],
 )
-def test_bad_input(more, text):
+def test_bad_input(as_a_user, more, text):
     with pytest.raises(ValueError, match=text):
         interp.implements(lego_loop(LEGO), LEGO, chain_loop(LEGO), **more)
 
 
 def test_what_cannot_be_learned_or_read():
+    with pytest.raises(ValueError, match="sites has 'mlp_out', but this model has no hook_mlp_out"):
+        interp.implements(stack_dyck(DYCK), DYCK, bracket_stack(DYCK), sites="mlp_out")
     with pytest.raises(ValueError, match="has a value at each position; use 'whole' or 'means'"):
         interp.implements(stack_dyck(DYCK), DYCK, bracket_stack(DYCK), search="learned")
     with pytest.raises(ValueError, match="d_vocab"):

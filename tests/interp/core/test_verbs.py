@@ -309,7 +309,7 @@ def test_visible_keys_match_the_patterns_of_the_bridge():
 
 
 WORKING = ("evaluate", "probe", "probe with verify=True", "audit_probe", "show_attention", "attention_variation")
-WORKING += ("classify_heads", "ablate_heads", "audit", "diagonals")
+WORKING += ("classify_heads", "ablate_heads", "keep_heads", "audit", "implements", "diagonals")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -323,9 +323,10 @@ def test_a_bridge_without_patterns_supports_the_other_verbs():
     bridge = bridge_of("bert", attention="sdpa", d_vocab=PADDED.d_vocab)
     found = supported_verbs(bridge).obstacles
     lacking = {verb for verb, why in found.items() if why} - set(TRANSFORMER_ONLY)
-    assert lacking == {"show_attention", "attention_variation", "classify_heads", "ablate_heads", "audit"}
+    lacks = {"show_attention", "attention_variation", "classify_heads", "ablate_heads", "keep_heads", "audit"}
+    assert lacking == lacks
     text = "this bridge of BertForMaskedLM: it has to read blocks.0.attn.hook_pattern, which is missing .*eager"
-    for verb in (interp.show_attention, interp.classify_heads, interp.ablate_heads, interp.audit):
+    for verb in (interp.show_attention, interp.classify_heads, interp.ablate_heads, interp.keep_heads, interp.audit):
         with pytest.raises(ValueError, match=f"{verb.__name__} does not accept {text}"):
             verb(bridge, PADDED)
     with pytest.raises(ValueError, match="attention_variation does not accept this bridge"):

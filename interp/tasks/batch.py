@@ -1,0 +1,82 @@
+"""A batch of examples, and how it is scored.
+
+Axes: `batch` examples, `pos` positions, `target` predictions per example.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar, TypeVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+AnyBatch = TypeVar("AnyBatch", bound="Batch")  # not `Self`, which the shape checker cannot read
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Examples and their targets. Tasks add fields in subclasses."""
+
+    tokens: Int[Tensor, "batch pos"]
+    """Token ids."""
+    target_positions: Int[Tensor, "batch target"]
+    """Position at which each target is predicted."""
+    labels: Int[Tensor, "batch target"]
+    """Correct answer for each target."""
+    supervised: Bool[Tensor, " target"]
+    """Targets that count in the training loss."""
+    position_ids: Int[Tensor, "batch pos"] | None = None
+    """Position ids; None for 0, 1, 2, ..."""
+    attention_mask: Bool[Tensor, "batch pos"] | None = None
+    """True for real tokens, False for padding; None if there is no padding."""
+    target_mask: Bool[Tensor, "batch target"] | None = None
+    """True where an example has the target; None if all examples have all. A missing target has position, label 0."""
+
+    answer_fields: ClassVar[tuple[str, ...]] = ("labels",)
+    """Fields that depend on what is correct, and not on the tokens alone."""
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def present(self) -> Bool[Tensor, "batch target"]:
+        """Whether each example has each target."""
+        return torch.ones_like(self.labels, dtype=torch.bool) if self.target_mask is None else self.target_mask
+
+    def with_labels_of(self: AnyBatch, rows: Int[Tensor, " batch"]) -> AnyBatch:
+        """The same inputs with the correct answers of other examples, for controls on shuffled labels."""
+        return replace(self, **{name: getattr(self, name)[rows] for name in self.answer_fields})
+
+    def select(self: AnyBatch, rows: Int[Tensor, " n"] | slice) -> AnyBatch:
+        """Select examples by row."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "supervised"}
+        return replace(self, **{name: value[rows] for name, value in values.items() if isinstance(value, Tensor)})
+
+    def to(self: AnyBatch, device: torch.device | str) -> AnyBatch:
+        """Move every tensor to a device."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)})
+
+    def model_inputs(self) -> dict[str, Tensor]:
+        """Keyword arguments of the model's forward pass, besides the tokens."""
+        given = {"position_ids": self.position_ids, "attention_mask": self.attention_mask}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """Per-example results for each outcome. Accuracy is the sum of `right` divided by the sum of `total`."""
+
+    right: Float[Tensor, "batch outcome"]
+    """Number of correct answers."""
+    loss: Float[Tensor, "batch outcome"]
+    """The task's loss (cross entropy in nats, or squared error), summed over answers."""
+    total: Float[Tensor, "batch outcome"]
+    """Number of scored answers; an example may have several, or none."""
+
+
+def logits_at_targets(
+    logits: Float[Tensor, "batch pos d_vocab_out"], batch: Batch
+) -> Float[Tensor, "batch target d_vocab_out"]:
+    """Logits at the target positions."""
+    return logits.gather(1, batch.target_positions[..., None].expand(-1, -1, logits.shape[-1]))
