@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from case_studies.dyck import balance, constructions, heads, learning, modes, necessity, pruning, variation
+from case_studies.dyck import algorithms, balance, constructions, heads, learning, modes, necessity, pruning, variation
 from case_studies.dyck.models import groups
 from case_studies.frame.study import Study
 
@@ -20,6 +20,7 @@ STUDY = Study(
         *variation.CLAIMS,
         *modes.CLAIMS,
         *heads.CLAIMS,
+        *algorithms.CLAIMS,
         *constructions.CLAIMS,
         *necessity.CLAIMS,
         *balance.CLAIMS,

@@ -5,7 +5,18 @@ from pathlib import Path
 
 from case_studies.frame.evidence import ModelSpec, Size
 from case_studies.frame.study import Study
-from case_studies.lego import cost, generalisation, hardcoded, heads, lengths, loops, percolation, shortcut, starts
+from case_studies.lego import (
+    algorithms,
+    cost,
+    generalisation,
+    hardcoded,
+    heads,
+    lengths,
+    loops,
+    percolation,
+    shortcut,
+    starts,
+)
 from case_studies.lego.models import groups
 from case_studies.lego.pathway_models import pathway_groups
 
@@ -28,6 +39,7 @@ STUDY = Study(
         *generalisation.CLAIMS,
         *percolation.CLAIMS,
         *loops.CLAIMS,
+        *algorithms.CLAIMS,
         *starts.CLAIMS,
         *lengths.CLAIMS,
         *shortcut.CLAIMS,

@@ -15,10 +15,8 @@ from interp.tasks.base import Task, logits_at_targets
 
 SCALE = 10**6
 """Numbers are counted in units of 1 / SCALE."""
-UNDEFINED = -SCALE * SCALE
-"""Code of a mean of several one-hot values."""
 NEAR = 0.01
-"""Largest distance of a coordinate from 0 or 1 in a one-hot value."""
+"""Largest distance of a coordinate from 0 or 1 in a one-hot value, and of two logits that count as equal."""
 Codes = Int[Tensor, "batch pos"]
 Compute = Callable[..., Codes]
 
@@ -27,8 +25,8 @@ def compiled_program(task: Task) -> Algorithm:
     """The graph of a compiled program: each variable has a value at each position, computed by one head or MLP.
 
     Tokens and positions are given. A one-hot variable is the index of its value, or one more if none is set; a number
-    is rounded to 1e-6. A program does not define the mean of several one-hot values, which an intervention can cause:
-    about what depends on one the graph says nothing.
+    is rounded to 1e-6. Other values of a one-hot variable, such as the mean of several, which an intervention can
+    cause, are numbered as they occur. Where two answers are equally likely the graph says nothing.
 
     Source: tracr, Lindner et al. 2023 (arXiv:2301.05062): every variable has its own coordinates of the stream.
     """
@@ -41,9 +39,12 @@ def compiled_program(task: Task) -> Algorithm:
     def answers(batch: CompiledBatch, *values: Codes) -> Int[Tensor, "batch target"]:
         known = dict(zip(graph.order, values, strict=True))
         logits = graph.stream(read, [known[name] for name in read]) @ unembed
-        found = task.answers(logits_at_targets(logits.float(), batch))
-        unknown = _undefined([known[name] for name in read]).gather(1, batch.target_positions)
-        return torch.where(batch.present & ~unknown, found, NOTHING)
+        logits = logits_at_targets(logits.float(), batch)
+        said = batch.present
+        if not task.program.numerical:
+            first, second = logits.topk(2).values.unbind(-1)
+            said = said & (first - second > NEAR)
+        return torch.where(said, task.answers(logits), NOTHING)
 
     return Algorithm(name=task.program.name, variables=variables, answers=answers)
 
@@ -65,6 +66,8 @@ class _Graph:
         for name, at in self.coordinates.items():
             if (writer := self._writer(list(at))) is not None:
                 self.writers[name] = writer
+        self.others: dict[str, dict[tuple[int, ...], int]] = {name: {} for name in self.writers}
+        """Values that are not one-hot, in units of 1 / SCALE, with their numbers."""
         rank = {"embed": 0, "attn": 1, "mlp": 2}
         self.order = sorted(self.writers, key=lambda name: (self.writers[name][1], rank[self.writers[name][0]]))
 
@@ -109,11 +112,15 @@ class _Graph:
         for name, value in zip(names, values, strict=True):
             at = list(self.coordinates[name])
             if self._one_hot(name):
-                code = value.clamp(0, len(at))
-                found[..., at] = torch.nn.functional.one_hot(code, len(at) + 1)[..., :-1].double()
+                values_by_code = torch.cat([torch.eye(len(at) + 1)[:, :-1].double(), self._others(name)])
+                found[..., at] = values_by_code[torch.where(value < len(values_by_code), value, len(at)).clamp_min(0)]
             else:
                 found[..., at[0]] = value.double() / SCALE
         return found
+
+    def _others(self, name: str) -> Float[Tensor, "value coordinate"]:
+        found = list(self.others[name])
+        return torch.tensor(found, dtype=torch.float64).view(len(found), len(self.coordinates[name])) / SCALE
 
     def _one_hot(self, name: str) -> bool:
         return ":" in self.program.residual[self.coordinates[name][0]]
@@ -123,8 +130,12 @@ class _Graph:
         if not self._one_hot(name):
             return (own[..., 0] * SCALE).round().long()
         code = torch.where(own.amax(-1) > 0.5, own.argmax(-1), own.shape[-1])
-        defined = ((own - own.round()).abs() < NEAR).all(-1) & (own.round().sum(-1) <= 1)
-        return torch.where(defined, code, UNDEFINED)
+        other = ((own - own.round()).abs() >= NEAR).any(-1) | (own.round().sum(-1) > 1)
+        if other.any():
+            found, index = (own[other] * SCALE).round().long().unique(dim=0, return_inverse=True)
+            numbers = [self.others[name].setdefault(tuple(one), len(self.others[name])) for one in found.tolist()]
+            code[other] = torch.tensor(numbers)[index] + own.shape[-1] + 1
+        return code
 
     def _embedded(self, name: str) -> Compute:
         embed, positions = _tensor(self.weights["W_E"]), _tensor(self.weights["W_pos"])
@@ -137,8 +148,7 @@ class _Graph:
         of, (inside, outside) = self.read_by(np.abs(w_in).sum(1)), map(_tensor, (w_in, w_out))
 
         def compute(_: CompiledBatch, *values: Codes) -> Codes:
-            found = self._codes(name, (self.stream(of, values) @ inside).relu() @ outside)
-            return torch.where(_undefined(values), UNDEFINED, found)
+            return self._codes(name, (self.stream(of, values) @ inside).relu() @ outside)
 
         return of, compute
 
@@ -153,10 +163,8 @@ class _Graph:
         def compute(batch: CompiledBatch, *values: Codes) -> Codes:
             stream = self.stream(of, values)[:, None]
             scores = (stream @ query) @ (stream @ key).transpose(-1, -2)
-            visible, unknown = self._visible(batch), _undefined(values)
-            pattern = scores.masked_fill(~visible, -torch.inf).softmax(-1)
-            found = self._codes(name, (pattern @ (stream @ value) @ out).sum(1))
-            return torch.where((visible[:, 0] & unknown[:, None]).any(-1) | unknown, UNDEFINED, found)
+            pattern = scores.masked_fill(~self._visible(batch), -torch.inf).softmax(-1)
+            return self._codes(name, (pattern @ (stream @ value) @ out).sum(1))
 
         return of, compute
 
@@ -166,10 +174,6 @@ class _Graph:
         if batch.attention_mask is not None:
             seen = batch.attention_mask[:, None, None]
         return seen & torch.ones(pos, pos, dtype=torch.bool).tril() if self.program.causal else seen
-
-
-def _undefined(values: Sequence[Codes]) -> Bool[Tensor, "batch pos"]:
-    return torch.stack(list(values)).eq(UNDEFINED).any(0)
 
 
 def _tensor(values: np.ndarray) -> Tensor:

@@ -86,7 +86,11 @@ def judge(
     answers: Sequence[Answers],
     against: Sequence[Contradiction],
 ) -> tuple[Verdict, str, str | None]:
-    """The verdict, its reason, and the rival that the model implements, if any."""
+    """The verdict, its reason, and the rival that the model implements, if any.
+
+    A rival that says nothing about the answers that are scored is no rival.
+    """
+    rivals = [one.algorithm for one in answers if one.algorithm in rivals and one.n]
     names, evidence = (algorithm, *rivals), (findings, answers, against)
     states = {name: standing(name, *evidence) for name in names}
     holding = [name for name in names if states[name][0] == "found"]

@@ -12,6 +12,9 @@ def clause_places(
 ) -> dict[str, Int[Tensor, "batch some"]]:
     """Positions of each token of each clause by its role, of whole clauses, and of special tokens.
 
+    A value may be stored where the variable is defined, where it is used, or at both: `clause and use` is the clause
+    with the operand of the next clause of the chain.
+
     Args:
         first: Position of the first token of each variable's clause.
         n_pos: Length of the sentence.
@@ -21,11 +24,13 @@ def clause_places(
     paper = clause_length == 5
     roles = ("variable", "=", "operation", "operand", ";") if paper else ("variable", "operation", "operand")
     offsets = torch.arange(len(roles), device=first.device)
-    found = {}
+    found, operand = {}, roles.index("operand")
     for index, name in enumerate(names[: first.shape[1]]):
         clause = first[:, index : index + 1] + offsets
         found |= {f"{name} {role}": clause[:, at : at + 1] for at, role in enumerate(roles)}
         found[f"{name} clause"] = clause
+        if index + 1 < first.shape[1]:
+            found[f"{name} clause and use"] = torch.cat([clause, first[:, index + 1 : index + 2] + operand], 1)
     ends = {"[BOS]": 0, "[EOS]": n_pos - 1} if paper else {}
     return found | {name: torch.full_like(first[:, :1], at) for name, at in ends.items()}
 

@@ -1,0 +1,71 @@
+"""Which algorithm do trained models compute? Shares of models by verdict of `interp.implements`."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from case_studies.frame.evidence import Evidence, ModelSpec, Size, once_per_model
+from case_studies.frame.intervals import proportion
+from case_studies.frame.learned import excluded, has_learned
+from case_studies.frame.measurement import Measurement
+from interp.algorithms import Algorithm, ImplementsResult
+from interp.algorithms.implements import implements
+from interp.tasks.base import Task
+
+Make = Callable[[Task], Algorithm]
+PAIRS: Mapping[Size, int] = {"quick": 128, "standard": 512, "paper": 1024}
+"""Pairs of inputs per model."""
+
+
+@once_per_model
+def tested(evidence: Evidence, spec: ModelSpec, algorithm: Make, *rivals: Make) -> ImplementsResult:
+    """The test of a trained model against an algorithm and its rivals."""
+    model, others = evidence.run(spec).model, [rival(spec.task) for rival in rivals]
+    n = PAIRS[evidence.size]
+    return implements(model, spec.task, algorithm(spec.task), rivals=others, n=n, seed=evidence.seed)
+
+
+def weakest(found: ImplementsResult) -> tuple[str, float, float, float]:
+    """The variable of the algorithm, neither an input nor an answer, with the lowest accuracy, and its interval.
+
+    Of an algorithm without such a variable, that of all variables; NaN if none could be tested.
+    """
+    own = [one for one in found.findings if one.algorithm == found.algorithm and one.found != "not tested"]
+    chosen = [one for one in own if one.internal] or own
+    if not chosen:
+        return "none", np.nan, np.nan, np.nan
+    least = min(chosen, key=lambda one: one.accuracy)
+    return least.variable, least.accuracy, least.low, least.high
+
+
+def measure_share(evidence: Evidence, *, groups: Sequence[str], algorithm: Make, rivals: Sequence[Make]) -> Measurement:
+    """Share of the models that have learned their task which implement an algorithm, with its exact interval."""
+    rows: list[list] = [["group", "seed", "verdict", "answers as it says", "weakest variable", "accuracy", "reason"]]
+    verdicts: Counter[str] = Counter()
+    for group in groups:
+        for spec in evidence.specs(group):
+            if not has_learned(evidence, spec):
+                continue
+            found = tested(evidence, spec, algorithm, *rivals)
+            verdict = f"implements {found.rival}" if found.rival else found.verdict
+            verdicts[verdict] += 1
+            name, *share = weakest(found)
+            answers = next(one for one in found.answers if one.algorithm == found.algorithm)
+            shares = (f"{value:.3f} [{low:.3f}, {high:.3f}]" for value, low, high in (
+                (answers.accuracy, answers.low, answers.high), tuple(share)))  # fmt: skip
+            said, own = shares
+            rows.append([group, spec.seed, verdict, said, name, own, found.reason])
+    n = sum(verdicts.values())
+    if not n:
+        return Measurement(
+            value=0.0, low=0.0, high=1.0, n=1, unit="models", tables=excluded(evidence, groups),
+            note="No model has learned its task.",
+        )  # fmt: skip
+    value, low, high = proportion(verdicts["implements"], n)
+    return Measurement(
+        value=value, low=low, high=high, n=n, unit="models", numbers=dict(verdicts.most_common()),
+        tables=[("Every model that has learned its task", rows), *excluded(evidence, groups)],
+        note=f"Exact interval over models; {PAIRS[evidence.size]} pairs of inputs per model, half of them to select "
+        "sites. Sites are the residual stream before each layer and after the last.",
+    )  # fmt: skip
