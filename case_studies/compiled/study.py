@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from case_studies.compiled import heads, values
+from case_studies.compiled import graphs, heads, values
 from case_studies.frame.packs import REFERENCE, Packs
 from case_studies.frame.study import Study
 
@@ -20,7 +20,7 @@ def study(folder: Path) -> Study:
             "count of the tokens of sequences of one length is always the same, needed under zero and harmless under "
             "the mean."
         ),
-        claims=(*heads.claims(packs), *values.claims(packs)),
+        claims=(*heads.claims(packs), *values.claims(packs), *graphs.claims(packs)),
         shipped=Path(__file__).parent / "results",
         of_packs=study,
     )

@@ -96,21 +96,34 @@ class Algorithm:
             raise ValueError(f"{self.name!r} has no variable {name!r}; it has {', '.join(found)}.")
         return found[name]
 
-    def run(self, batch: Batch, given: Mapping[str, Tensor] | None = None, *, position: int | None = None) -> Outcome:
+    def run(
+        self,
+        batch: Batch,
+        given: Mapping[str, Tensor] | None = None,
+        *,
+        position: int | None = None,
+        base: Outcome | None = None,
+    ) -> Outcome:
         """Compute all variables and the answers, with some variables set to given values.
 
         Args:
             batch: Inputs.
             given: New values of variables, by name; what depends on them is computed from them.
             position: The only position at which variables with a value at each position are set; if None, all.
+            base: What it computes on the batch if nothing is set, from which the values are taken that cannot change.
 
         Raises:
             ValueError: values or answers of a wrong shape, or an unknown variable in `given`.
         """
         values: dict[str, Tensor] = {}
-        for name in given or {}:
+        changed = set(given or {})
+        for name in changed:
             self[name]  # raises if there is none
         for one in self.variables:
+            if base is not None and one.name not in changed and changed.isdisjoint(one.of):
+                values[one.name] = base.values[one.name]
+                continue
+            changed.add(one.name)
             found = one.compute(batch, *(values[name] for name in one.of))
             shape = tuple(batch.tokens.shape[: 1 + one.per_position])
             if not isinstance(found, Tensor) or tuple(found.shape) != shape:

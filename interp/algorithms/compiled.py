@@ -34,7 +34,7 @@ def compiled_program(task: Task) -> Algorithm:
     graph = _Graph(task.program)
     variables = tuple(graph.variable(name) for name in graph.order)
     read = graph.read_by(np.abs(task.program.weights["W_U"]).sum(1))
-    unembed = _tensor(task.program.weights["W_U"])
+    unembed = _tensor(task.program.weights["W_U"][graph.rows(read)])
 
     def answers(batch: CompiledBatch, *values: Codes) -> Int[Tensor, "batch target"]:
         known = dict(zip(graph.order, values, strict=True))
@@ -68,6 +68,7 @@ class _Graph:
                 self.writers[name] = writer
         self.others: dict[str, dict[tuple[int, ...], int]] = {name: {} for name in self.writers}
         """Values that are not one-hot, in units of 1 / SCALE, with their numbers."""
+        self.constants = [at for name, some in self.coordinates.items() if name not in self.writers for at in some]
         rank = {"embed": 0, "attn": 1, "mlp": 2}
         self.order = sorted(self.writers, key=lambda name: (self.writers[name][1], rank[self.writers[name][0]]))
 
@@ -102,21 +103,22 @@ class _Graph:
         """Variables of which some coordinate has weight."""
         return tuple(name for name in self.order if weights[list(self.coordinates[name])].any())
 
-    def stream(self, names: Sequence[str], values: Sequence[Codes]) -> Float[Tensor, "batch pos d_model"]:
-        """The residual stream with these variables and all constants, and nothing else."""
-        found = _tensor(np.zeros(len(self.program.residual)))
-        for name, at in self.coordinates.items():
-            if name not in self.writers:
-                found[list(at)] = _tensor(self.weights["W_E"][0, list(at)] + self.weights["W_pos"][0, list(at)])
-        found = found.expand(*values[0].shape, -1).clone()
+    def stream(self, names: Sequence[str], values: Sequence[Codes]) -> Float[Tensor, "batch pos coordinate"]:
+        """The coordinates of all constants and of these variables."""
+        at = self.constants
+        parts = [_tensor(self.weights["W_E"][0, at] + self.weights["W_pos"][0, at]).expand(*values[0].shape, -1)]
         for name, value in zip(names, values, strict=True):
-            at = list(self.coordinates[name])
+            n = len(self.coordinates[name])
             if self._one_hot(name):
-                values_by_code = torch.cat([torch.eye(len(at) + 1)[:, :-1].double(), self._others(name)])
-                found[..., at] = values_by_code[torch.where(value < len(values_by_code), value, len(at)).clamp_min(0)]
+                by_code = torch.cat([torch.eye(n + 1)[:, :-1].double(), self._others(name)])
+                parts.append(by_code[torch.where(value < len(by_code), value, n).clamp_min(0)])
             else:
-                found[..., at[0]] = value.double() / SCALE
-        return found
+                parts.append(value[..., None].double() / SCALE)
+        return torch.cat(parts, -1)
+
+    def rows(self, names: Sequence[str]) -> list[int]:
+        """The coordinates of `stream`."""
+        return [*self.constants, *(at for name in names for at in self.coordinates[name])]
 
     def _others(self, name: str) -> Float[Tensor, "value coordinate"]:
         found = list(self.others[name])
@@ -125,8 +127,7 @@ class _Graph:
     def _one_hot(self, name: str) -> bool:
         return ":" in self.program.residual[self.coordinates[name][0]]
 
-    def _codes(self, name: str, stream: Float[Tensor, "batch pos d_model"]) -> Codes:
-        own = stream[..., list(self.coordinates[name])]
+    def _codes(self, name: str, own: Float[Tensor, "batch pos coordinate"]) -> Codes:
         if not self._one_hot(name):
             return (own[..., 0] * SCALE).round().long()
         code = torch.where(own.amax(-1) > 0.5, own.argmax(-1), own.shape[-1])
@@ -138,14 +139,16 @@ class _Graph:
         return code
 
     def _embedded(self, name: str) -> Compute:
-        embed, positions = _tensor(self.weights["W_E"]), _tensor(self.weights["W_pos"])
+        at = list(self.coordinates[name])
+        embed, positions = _tensor(self.weights["W_E"][:, at]), _tensor(self.weights["W_pos"][:, at])
         return lambda batch: self._codes(name, embed[batch.tokens] + positions[: batch.tokens.shape[1]])
 
     def _mapped(self, name: str, layer: int) -> tuple[tuple[str, ...], Compute]:
         at = list(self.coordinates[name])
         units = np.abs(self.weights["W_out"][layer][:, at]).any(1)
-        w_in, w_out = self.weights["W_in"][layer][:, units], self.weights["W_out"][layer][units]
-        of, (inside, outside) = self.read_by(np.abs(w_in).sum(1)), map(_tensor, (w_in, w_out))
+        w_in = self.weights["W_in"][layer][:, units]
+        of = self.read_by(np.abs(w_in).sum(1))
+        inside, outside = _tensor(w_in[self.rows(of)]), _tensor(self.weights["W_out"][layer][units][:, at])
 
         def compute(_: CompiledBatch, *values: Codes) -> Codes:
             return self._codes(name, (self.stream(of, values) @ inside).relu() @ outside)
@@ -157,8 +160,8 @@ class _Graph:
         chosen = [index for index in range(len(heads)) if heads[index][:, at].any()]
         parts = {kind: self.weights[f"W_{kind}"][layer][chosen] for kind in "QKV"}
         of = self.read_by(np.sum([np.abs(one).sum((0, 2)) for one in parts.values()], axis=0))
-        query, key, value = map(_tensor, parts.values())
-        out = _tensor(heads[chosen])
+        query, key, value = (_tensor(one[:, self.rows(of)]) for one in parts.values())
+        out = _tensor(heads[chosen][:, :, at])
 
         def compute(batch: CompiledBatch, *values: Codes) -> Codes:
             stream = self.stream(of, values)[:, None]

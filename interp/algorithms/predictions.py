@@ -97,13 +97,14 @@ def predict(
         for one in (pairs.base.attention_mask, pairs.source.attention_mask):
             real &= real if one is None else one
         differs = ((new != own) & real)[:, at].T
-        found = [algorithm.run(pairs.base, {variable.name: new}, position=index).answers for index in at]
+        given = {variable.name: new}
+        found = [algorithm.run(pairs.base, given, position=index, base=base).answers for index in at]
         answers = torch.full((pos, *base.answers.shape), -1)
         differ = torch.zeros(pos, n, dtype=torch.bool)
         if at:
             answers[at], differ[at] = torch.stack(found), differs
     else:
-        answers, differ = algorithm.run(pairs.base, {variable.name: new}).answers[None], (new != own)[None]
+        answers, differ = algorithm.run(pairs.base, {variable.name: new}, base=base).answers[None], (new != own)[None]
     said = both & (answers >= 0) & differ[..., None]
     changed = said & (answers != base.answers)
     return Prediction(algorithm, variable, answers, changed, said & ~changed & changed.any(-1, keepdim=True))
