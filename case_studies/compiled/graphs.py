@@ -84,8 +84,8 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
         "edge rewired that gives most answers otherwise"
     )
     statements = {
-        "own": "The graph of its own program is accepted, for every program.",
-        "rewired": "The graph with one edge rewired is refused, for every program.",
+        "own": "Each program's own graph is accepted.",
+        "rewired": "Each program's graph with one edge rewired is refused.",
     }
     return tuple(
         Claim(

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from packs import write_pack
 
-from case_studies.compiled import heads, programs, values
+from case_studies.compiled import graphs, heads, programs, values
 from case_studies.compiled.study import STUDY, study
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measuring import MeasureCache
 from case_studies.frame.packs import Packs
 from case_studies.frame.study import Study
+from interp.algorithms import compiled_program
 from interp.known_answers.compiled.network import written_at
 
 EVIDENCE = Evidence(size="quick", seed=0, groups={}, folder=Path("nowhere"))
@@ -111,6 +112,27 @@ def test_what_reads_a_value_and_whether_answers_change(folder):
     assert values.changed_by(letters, "indices", 0) == (0, 0)  # sequences of one length have the same
 
 
+def test_graphs_that_are_not_accepted_or_not_refused(folder, monkeypatch):
+    packs = Packs(folder)
+    own = graphs.measure_graphs(EVIDENCE, packs=packs, own=True)
+    assert own.value == 1
+    refused = graphs.measure_graphs(EVIDENCE, packs=packs, own=False)
+    assert refused.value == 1
+    assert all(0 < float(row[2]) <= 1 for row in own.tables[0][1][1:])
+
+    def wrong(task):
+        graph = compiled_program(task)
+        read = "same_attn_output" if task.program.numerical else "previous"
+        return graph.without_edge(read, "tokens", "indices")
+
+    monkeypatch.setattr(graphs, "compiled_program", wrong)
+    monkeypatch.setattr(graphs, "MORE", 512)
+    assert graphs.measure_graphs(EVIDENCE, packs=packs, own=True).value == 0
+    monkeypatch.setattr(graphs, "compiled_program", compiled_program)
+    monkeypatch.setattr(graphs, "most_wrong", lambda known, graph: (replace(graph, name="same, as it is"), 0.0))
+    assert graphs.measure_graphs(EVIDENCE, packs=packs, own=False).value == 0
+
+
 def test_packs_are_the_same_wherever_they_are(folder, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
@@ -130,6 +152,6 @@ def test_no_packs(tmp_path):
     with pytest.raises(ValueError, match=r"has no packs \(NAME.json and NAME.npz\); give a folder with --packs"):
         programs.programs(Packs(tmp_path))
     assert Packs(tmp_path / "nothing").digest == ""
-    with pytest.raises(RuntimeError, match="10 of 10 claims could not be measured"):
+    with pytest.raises(RuntimeError, match="12 of 12 claims could not be measured"):
         study(tmp_path / "nothing").run(folder=tmp_path, n_jobs=1)
     assert isinstance(STUDY, Study)
