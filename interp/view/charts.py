@@ -17,6 +17,8 @@ _NOT_DRAWN = re.compile("[\\0-\\x08\\x0b\\x0c\\x0e-\\x1f\\ud800-\\udfff\\ufffe\\
 
 WIDTH, HEIGHT = 300, 220
 MAX_LABELLED_CELLS = 400
+LONGEST_LEVEL, MOST_COLUMNS = 6, 16
+"""Characters of a column's label that fit above it; columns of maps that are drawn side by side."""
 COLOURS = ["#0b6e8a", "#d1495b", "#66a182", "#edae49", "#5b4b8a", "#8d6a4f", "#2e4057", "#9a031e"]
 COLOURS += ["#5fa8d3", "#f28482", "#7a9e3a", "#b79ced"]
 GREY = "#888"
@@ -193,7 +195,7 @@ def heatmaps(
     domain: tuple[float, float] = (0.0, 1.0),
     y: Sequence[str] | None = None,
 ) -> alt.TopLevelMixin:
-    """Heat maps of one shape side by side on one colour scale, the first row at the bottom.
+    """Heat maps of one shape on one colour scale, the first row at the bottom; side by side, wide ones in a column.
 
     Args:
         panels: Name and values of each map.
@@ -208,12 +210,13 @@ def heatmaps(
     colour = alt.Color(f"{value}:Q", scale=alt.Scale(scheme="viridis", domain=list(domain), clamp=True))
     ink = alt.condition(f"datum['{value}'] > {middle}", alt.value("#111"), alt.value("#fff"))
     tooltip: list[Any] = ["map:N", f"{x_title}:N", f"{y_title}:O", *numbers(value)]
+    labels = alt.Axis(labelAngle=-90 if max(map(len, x)) > LONGEST_LEVEL else 0, labelLimit=0)
     charts: list[Any] = []
     for name, values in panels.items():
         row, column = np.indices(values.shape).reshape(2, -1)
         cells = {x_title: np.array(x)[column], y_title: rows[row], value: values.ravel(), "map": name}
         base = alt.Chart(pd.DataFrame(cells)).encode(
-            alt.X(f"{x_title}:N", sort=sort, axis=alt.Axis(labelAngle=0)), alt.Y(f"{y_title}:O", sort=from_top)
+            alt.X(f"{x_title}:N", sort=sort, axis=labels), alt.Y(f"{y_title}:O", sort=from_top)
         )
         layers = [base.mark_rect().encode(colour, tooltip=tooltip)]
         if values.size <= MAX_LABELLED_CELLS:
@@ -221,7 +224,8 @@ def heatmaps(
             layers.append(text)
         size = {"width": max(90, 34 * len(x)), "height": max(60, 26 * len(values))}
         charts.append(alt.layer(*layers).properties(title=name, **size))
-    return alt.hconcat(*charts, title=title).resolve_scale(color="shared")
+    together = alt.vconcat if len(x) > MOST_COLUMNS else alt.hconcat
+    return together(*charts, title=title).resolve_scale(color="shared")
 
 
 def head_maps(
