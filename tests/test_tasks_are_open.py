@@ -17,7 +17,7 @@ OUTSIDE = {
 }
 NAMES = set(known_tasks())
 CLASSES = {task_class_of(name).__name__ for name in NAMES}
-ABOUT_ONE_TASK = ("interp/theory/", "interp/known_answers/", "case_studies/")
+ABOUT_ONE_TASK = ("interp/theory/", "interp/known_answers/", "interp/algorithms/", "case_studies/")
 """Packages whose subject is a certain task: constructions, theorems and claims of papers."""
 ALSO = {"interp/cli/demo.py": {"Lego"}, "interp/training/objectives.py": {"Dyck"}}
 """The demo, and the contrastive loss of bracket languages."""

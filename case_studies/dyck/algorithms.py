@@ -16,8 +16,8 @@ ALGORITHMS: dict[str, tuple[Make, Make, str]] = {
     "counter": (depth_counter, bracket_stack, "count brackets of each type and depth"),
 }
 SOURCES = {
-    "stack": "bounded Dyck, Section 4: stack-like attention is not what training finds; here by interventions",
-    "counter": "ours, after Corollary 1 and Eq. 11: counting is a solution that satisfies the balance condition",
+    "stack": "ours, after bounded Dyck, Section 4: stack-like attention is not what training finds; here by interventions",
+    "counter": "ours, after bounded Dyck, Corollary 1 and Eq. 11: counting satisfies the balance condition",
 }
 
 

@@ -8,8 +8,8 @@ from case_studies.frame.rules import Above, Below
 from case_studies.lego.generalisation import LARGE
 from interp.algorithms import chain_loop, nearest_clause, sign_count
 
-LOOP = "LEGO, Section 4.1: a tied model is like a for-loop; that it computes the value of each variable is our reading"
-COUNTING = "LEGO, Section 4.3: models can count signs in place of following the chain"
+LOOP = "ours, after LEGO, Section 4.1: a tied model is like a for-loop"
+COUNTING = "ours, after LEGO, Section 4.3: models can count signs in place of following the chain"
 SEEN = Fixed(
     "after first models",
     "the first tied model on chains of six: its loop's values #1 and #2 are at no place (0.76, 0.75), after which "
@@ -33,8 +33,8 @@ def _loop(name: str, what: str, group: str, source: str) -> Claim:
 CLAIMS = (
     _loop("plain-tied", f"tied models {TRAINED} six", "plain-tied", LOOP),
     _loop("long-tied", f"tied models {TRAINED} up to eight", "long-tied", LOOP),
-    _loop("plain-untied", f"untied models {TRAINED} six", "plain-untied", "ours, after Section 4.1"),
-    _loop("long-untied", f"untied models {TRAINED} up to eight", "long-untied", "ours, after Section 4.1"),
+    _loop("plain-untied", f"untied models {TRAINED} six", "plain-untied", "ours, after LEGO, Section 4.1"),
+    _loop("long-untied", f"untied models {TRAINED} up to eight", "long-untied", "ours, after LEGO, Section 4.1"),
     Claim(
         id="algorithm.count", source=COUNTING,
         statement="Few models that are trained on the first variables of their chains count signs.",

@@ -205,8 +205,8 @@ def heatmaps(
         y: Labels of the rows; default: their numbers.
     """
     sort, middle = list(x), sum(domain) / 2
-    rows = np.array([str(row) for row in range(len(next(iter(panels.values()))))] if y is None else list(y))
-    from_top = list(rows[::-1])
+    rows = np.arange(len(next(iter(panels.values())))) if y is None else np.array(list(y))
+    from_top = rows[::-1].tolist()
     colour = alt.Color(f"{value}:Q", scale=alt.Scale(scheme="viridis", domain=list(domain), clamp=True))
     ink = alt.condition(f"datum['{value}'] > {middle}", alt.value("#111"), alt.value("#fff"))
     tooltip: list[Any] = ["map:N", f"{x_title}:N", f"{y_title}:O", *numbers(value)]

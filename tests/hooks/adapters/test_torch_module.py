@@ -172,7 +172,8 @@ def test_without_a_pattern_the_verbs_that_read_it_are_refused():
         hooks.from_module(module_of("linear"), **{**LINEAR, "attention": names})
     ).obstacles
     lacking = {verb for verb, why in obstacles.items() if why} - set(TRANSFORMER_ONLY)
-    assert lacking == {"show_attention", "attention_variation", "classify_heads", "ablate_heads", "audit"}
+    lacks = {"show_attention", "attention_variation", "classify_heads", "ablate_heads", "keep_heads", "audit"}
+    assert lacking == lacks
     assert (
         obstacles["audit"]
         == "it has to read blocks.0.attn.hook_pattern, which is missing (the model has no such place)"
