@@ -16,7 +16,7 @@ ALGORITHMS: dict[str, tuple[Make, Make, str]] = {
     "counter": (depth_counter, bracket_stack, "count brackets of each type and depth"),
 }
 SOURCES = {
-    "stack": "ours, after bounded Dyck, Section 4: stack-like attention is not what training finds; here by interventions",
+    "stack": "ours, after bounded Dyck, Section 4: stack-like attention is not what training finds",
     "counter": "ours, after bounded Dyck, Corollary 1 and Eq. 11: counting satisfies the balance condition",
 }
 
