@@ -144,7 +144,7 @@ def _identity(measure: Any) -> tuple[set[str], list[Any]]:
         if isinstance(value, MethodType):
             return [parts_of(value.__func__), parts_of(value.__self__)]
         if isinstance(value, FunctionType):
-            modules.add(value.__module__)
+            modules.update({value.__module__} - {None})  # a generated function has no module
             held = [cell.cell_contents for cell in value.__closure__ or ()]
             held += [value.__defaults__, value.__kwdefaults__]
             return [value.__module__, value.__qualname__, _code_without_file(value), *(parts_of(part) for part in held)]

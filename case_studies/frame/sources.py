@@ -106,7 +106,9 @@ def _follows_code(function: FunctionType, texts: dict[str, str], top: str) -> bo
     return True
 
 
-def _own(module: str, top: str) -> bool:
+def _own(module: str | None, top: str) -> bool:
+    if module is None:  # of a generated function
+        return False
     package, _, name = module.rpartition(".")
     return module.split(".")[0] in (top, "case_studies") and not (package == FRAME and name in NOT_READ | CONTAINERS)
 

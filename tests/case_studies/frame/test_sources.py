@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -141,6 +142,16 @@ def test_measures_of_a_notebook_have_a_digest():
 def test_a_measure_that_refers_to_itself_has_a_digest():
     def measure(evidence):
         return measure
+
+    assert measure_digest(measure) == measure_digest(measure)
+
+
+def test_a_measure_with_a_generated_function_has_a_digest():
+    generated = FunctionType(compile("lambda: 1", "<string>", "eval").co_consts[0], {})
+    assert generated.__module__ is None
+
+    def measure(evidence, function=generated):
+        return function()
 
     assert measure_digest(measure) == measure_digest(measure)
 
