@@ -19,12 +19,11 @@ from interp.algorithms.implements import implements
 from interp.known_answers import KnownAnswer
 
 N = 512
-"""Pairs of inputs; of programs whose answers seldom change, `MORE`."""
-MORE = 4096
+"""Pairs of inputs."""
 SEEN = Fixed(
     "after a result",
     "20 of 31 own graphs were accepted while means of one-hot values had no code and equally likely answers counted; "
-    "one program whose answers seldom change was undecided with 256 pairs, so such programs have more.",
+    "then 30, as one program's answers seldom change, after which pairs are drawn until each variable changes some.",
 )
 
 
@@ -55,10 +54,9 @@ def most_wrong(known: KnownAnswer, graph: Algorithm) -> tuple[Algorithm, float]:
 
 
 def tested(known: KnownAnswer, graph: Algorithm, rival: Algorithm, seed: int) -> ImplementsResult:
-    """The test of a graph at the coordinates of its variables; with more pairs if it is undecided."""
-    options: dict[str, Any] = {"rivals": [rival], "sites": compiled_sites(known.task), "seed": seed}
-    found = implements(known.model, known.task, graph, n=N, **options)
-    return implements(known.model, known.task, graph, n=MORE, **options) if found.verdict == "undecided" else found
+    """The test of a graph at the coordinates of its variables."""
+    sites = compiled_sites(known.task)
+    return implements(known.model, known.task, graph, rivals=[rival], sites=sites, n=N, seed=seed)
 
 
 def measure_graphs(evidence: Evidence, *, packs: Packs, own: bool) -> Measurement:

@@ -4,22 +4,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from hooks.interventions.ablation_engine import Net
 from hooks.modules.arguments import checks_types
 from hooks.modules.checks import check_choice, check_class, check_number
-from interp.algorithms.algorithm import Algorithm, scored_targets
+from interp.algorithms.algorithm import Algorithm
 from interp.algorithms.experiment import Experiment, Hypothesis
 from interp.algorithms.findings import CHANGED, SELECTED, accuracy_of_best, answers_of, contradiction_of, finding_of
 from interp.algorithms.interchange import KINDS, Site, SiteKind, check_kind, check_site
 from interp.algorithms.learned import Choices
-from interp.algorithms.predictions import POOL, Pairs, choose_pairs, predict
+from interp.algorithms.predictions import choose_pairs
 from interp.algorithms.result import BAR, ImplementsResult
 from interp.algorithms.verdict import judge
 from interp.core.evaluation_mode import in_evaluation_mode
-from interp.core.randomness import derived_generator, derived_seed
+from interp.core.randomness import derived_seed
 from interp.core.verbs import AnyModel, prepare_model, untrained_copy
 from interp.tasks.base import Task
 
@@ -81,7 +81,7 @@ def implements(
     given = sites if isinstance(sites, Mapping) else {}
     kinds = _checked(net, (algorithm, *rivals), sites, search, n)
     algorithms = (algorithm, *rivals)
-    pairs = _pairs(task, algorithms, n, seed)
+    pairs = choose_pairs(task, algorithms, n, seed)
     outcomes = {one.name: (one.run(pairs.base), one.run(pairs.source)) for one in algorithms}
     choices: Choices = algorithm.choices or (lambda logits: logits)
 
@@ -164,26 +164,6 @@ def _given(net: Net, algorithms: Sequence[Algorithm], sites: Mapping[str, Site],
         if missing := [variable.name for variable in one.variables if variable.name not in sites]:
             raise ValueError(f"sites has no site of {missing[0]!r} of {one.name!r}; it has {', '.join(sites)}.")
     return tuple(dict.fromkeys(site.kind for site in sites.values()))
-
-
-def _pairs(task: Task, algorithms: Sequence[Algorithm], n: int, seed: int) -> Pairs:
-    """Pairs on which the algorithms say something, and something different where they can."""
-    generator = derived_generator(seed, "implements")
-    base = task.sample(POOL * n, generator=generator, split="test")
-    pool = Pairs(base, task.counterparts(base, generator=generator, split="test"))
-    outcomes = {one.name: (one.run(pool.base), one.run(pool.source)) for one in algorithms}
-    changed: list[Bool[Tensor, "at pair target"]] = []
-    for one in algorithms:
-        own = outcomes[one.name]
-        for variable in one.variables:
-            said = predict(one, variable, task, pool, base=own[0], source=own[1])
-            changed.append(said.changed)
-            changed += [said.changed & (said.answers != outcomes[other.name][0].answers) for other in algorithms
-                        if other is not one and variable.name not in {v.name for v in other.variables}]  # fmt: skip
-    for other in algorithms[1:]:
-        differ = outcomes[other.name][0].answers != outcomes[algorithms[0].name][0].answers
-        changed.append((differ & scored_targets(task, pool.base))[None])
-    return choose_pairs(pool.base, pool.source, changed, n, generator)
 
 
 def _map(one: Hypothesis, accuracy: np.ndarray, n_places: int) -> np.ndarray:

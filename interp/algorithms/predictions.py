@@ -10,11 +10,17 @@ from torch import Tensor
 
 from interp.algorithms.algorithm import Algorithm, Outcome, Variable, scored_targets
 from interp.algorithms.interchange import Place
+from interp.core.randomness import derived_generator
 from interp.core.statistics import pooled_interval
 from interp.tasks.base import Batch, Task
 
 POOL = 8
 """Pairs are chosen among this many times their number."""
+ENOUGH = 144
+"""Pairs of the pool in which each variable changes an answer; a variable that changes fewer enlarges the pool."""
+LARGEST_POOL = 2**18
+CHUNK = 4096
+"""Pairs of the pool about which predictions are made at once."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,10 @@ class Pairs:
 
     def __len__(self) -> int:
         return len(self.base)
+
+    def part(self, rows: slice) -> "Pairs":
+        """Some of the pairs."""
+        return Pairs(self.base.select(rows), self.source.select(rows))
 
     @property
     def scoring(self) -> slice:
@@ -145,24 +155,57 @@ def read_at(pairs: Pairs, place: Place) -> Bool[Tensor, "pair target"]:
     return (pairs.base.target_positions[:, :, None] == place.base[:, None, :]).any(-1)
 
 
-def choose_pairs(
-    base: Batch,
-    source: Batch,
-    predictions: Sequence[Bool[Tensor, "_ pair target"]],
-    n: int,
-    generator: torch.Generator,
-) -> Pairs:
-    """Choose n of the pairs, so that each prediction changes an answer in most of them; rare ones count more.
+def choose_pairs(task: Task, algorithms: Sequence[Algorithm], n: int, seed: int) -> Pairs:
+    """Pairs about which the algorithms say something, and something different where they can; rare cases count more.
 
-    Pairs are drawn without replacement, with a probability proportional to the sum, over the predictions that change an
-    answer of the pair, of 1 / (number of pairs in which the prediction changes one).
+    Pairs are drawn from a pool without replacement, with a probability proportional to the sum, over the predictions
+    that change an answer of the pair, of 1 / (number of pairs in which the prediction changes one). If a variable
+    seldom changes an answer, the pool is enlarged.
     """
-    weight = torch.full((len(base),), 1e-9, dtype=torch.float64)
-    for changed in predictions:
-        informative = changed.any(0).any(-1).double()
-        weight += informative / informative.sum().clamp_min(1)
+    informative, n_variables, pool, generator = _pool(task, algorithms, POOL * n, seed)
+    counts = informative[:, :n_variables].sum(0)
+    fewest = int(counts[counts > 0].min()) if counts.any() else ENOUGH
+    size = min(LARGEST_POOL, len(pool) * -(-ENOUGH // fewest))
+    if size > len(pool):
+        informative, _, pool, generator = _pool(task, algorithms, size, seed)
+    weight = (informative.double() / informative.sum(0).clamp_min(1)).sum(1) + 1e-9
     rows = torch.multinomial(weight, n, generator=generator)
-    return Pairs(base.select(rows), source.select(rows))
+    return Pairs(pool.base.select(rows), pool.source.select(rows))
+
+
+def _pool(
+    task: Task, algorithms: Sequence[Algorithm], size: int, seed: int
+) -> tuple[Bool[Tensor, "pair prediction"], int, Pairs, torch.Generator]:
+    """Pairs, and whether each prediction changes an answer; first come those of each variable, then their number."""
+    generator = derived_generator(seed, "implements")
+    base = task.sample(size, generator=generator, split="test")
+    pool = Pairs(base, task.counterparts(base, generator=generator, split="test"))
+    found = [_informative(task, algorithms, pool.part(slice(start, start + CHUNK))) for start in range(0, size, CHUNK)]
+    variables, others = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return torch.cat([variables, others], 1), variables.shape[1], pool, generator
+
+
+def _informative(
+    task: Task, algorithms: Sequence[Algorithm], pairs: Pairs
+) -> tuple[Bool[Tensor, "pair variable"], Bool[Tensor, "pair difference"]]:
+    """Whether each variable changes an answer, and whether something that two algorithms say of a pair differs."""
+    outcomes = {one.name: (one.run(pairs.base), one.run(pairs.source)) for one in algorithms}
+    own = outcomes[algorithms[0].name][0].answers
+    variables, others = [], []
+    for one in algorithms:
+        base, source = outcomes[one.name]
+        for variable in one.variables:
+            said = predict(one, variable, task, pairs, base=base, source=source)
+            variables.append(said.changed)
+            others += [said.changed & (said.answers != outcomes[other.name][0].answers) for other in algorithms
+                       if other is not one and variable.name not in {v.name for v in other.variables}]  # fmt: skip
+    scored = scored_targets(task, pairs.base)
+    others += [((outcomes[other.name][0].answers != own) & scored)[None] for other in algorithms[1:]]
+    return _per_pair(variables, len(pairs)), _per_pair(others, len(pairs))
+
+
+def _per_pair(found: Sequence[Bool[Tensor, "_ pair target"]], n: int) -> Bool[Tensor, "pair prediction"]:
+    return torch.stack([one.any(0).any(-1) for one in found], 1) if found else torch.zeros(n, 0, dtype=torch.bool)
 
 
 def agreement(

@@ -297,9 +297,9 @@ def test_accuracy_by_hand():
     """An independent computation for one variable, site and place, over the pairs that select."""
     task, model = LEGO, lego_loop(LEGO)
     found = interp.implements(model, task, chain_loop(task), n=64, seed=5)
-    from interp.algorithms.implements import _pairs
+    from interp.algorithms.predictions import choose_pairs
 
-    pairs = _pairs(task, [chain_loop(task)], 64, 5)
+    pairs = choose_pairs(task, [chain_loop(task)], 64, 5)
     base, source = pairs.base.select(pairs.selecting), pairs.source.select(pairs.selecting)
     assert torch.equal(base.letters, source.letters)
     assert torch.equal(base.clause_of, source.clause_of)
