@@ -4,7 +4,7 @@ from functools import partial
 
 from case_studies.frame.algorithms import measure_share
 from case_studies.frame.claims import SHARE, Claim, Fixed
-from case_studies.frame.rules import Above, Below
+from case_studies.frame.rules import Above
 from case_studies.lego.generalisation import LARGE
 from interp.algorithms import chain_loop, nearest_clause, sign_count
 
@@ -30,21 +30,49 @@ def _loop(name: str, what: str, group: str, source: str) -> Claim:
     )  # fmt: skip
 
 
+SIGNS = (
+    "classical-tied", "classical-untied", "spare-tied", "spare-untied", "untaught-tied", "untaught-untied",
+    "mimic-first", "start-random", "start-mimic", "start-query-key",
+)  # fmt: skip
+"""The other arms over signs whose first variables are all supervised."""
+LAST = ("shortcut-random", "shortcut-mimic", "mimic-last")
+"""Arms whose last variable is supervised, and some before it are not."""
+MORE_SEEN = Fixed(
+    "after first models",
+    "the verdicts of plain and long arms, all of them neither; none of these models had been tested.",
+)
+HOW = "Share of the models that have learned their task which `interp.implements` finds to"
+
 CLAIMS = (
     _loop("plain-tied", f"tied models {TRAINED} six", "plain-tied", LOOP),
     _loop("long-tied", f"tied models {TRAINED} up to eight", "long-tied", LOOP),
     _loop("plain-untied", f"untied models {TRAINED} six", "plain-untied", "ours, after LEGO, Section 4.1"),
     _loop("long-untied", f"untied models {TRAINED} up to eight", "long-untied", "ours, after LEGO, Section 4.1"),
     Claim(
-        id="algorithm.count", source=COUNTING,
-        statement="Few models that are trained on the first variables of their chains count signs.",
-        how="Share of the models that have learned their task which `interp.implements` finds to implement counting of "
-        "signs, against the loop and reading the nearest clause; exact interval over models",
-        rule=Below(0.5), fixed=SEEN, quantity="share of models", within=SHARE, sizes=LARGE, why_not=WHY_NOT,
+        id="algorithm.loop.signs", source=LOOP, statement="Most models of the other arms over signs compute the loop.",
+        how=f"{HOW} implement the loop, against counting signs and reading the nearest clause; exact interval over "
+        "models",
+        rule=Above(0.5), fixed=MORE_SEEN, quantity="share of models", within=SHARE, sizes=LARGE, why_not=WHY_NOT,
+        measure=partial(measure_share, groups=SIGNS, algorithm=chain_loop, rivals=RIVALS), needs=SIGNS,
+    ),
+    Claim(
+        id="algorithm.loop.groups", source=LOOP, statement="Most models of chains over S3 and Z5 compute the loop.",
+        how=f"{HOW} implement the loop, against reading the nearest clause; exact interval over models",
+        rule=Above(0.5), fixed=MORE_SEEN, quantity="share of models", within=SHARE, sizes=LARGE, why_not=WHY_NOT,
         measure=partial(
-            measure_share, groups=("plain-tied", "plain-untied", "long-tied", "long-untied"), algorithm=sign_count,
-            rivals=(chain_loop, nearest_clause),
+            measure_share, groups=("group-s3", "group-z5"), algorithm=chain_loop, rivals=(nearest_clause,)
         ),
-        needs=("plain-tied", "plain-untied", "long-tied", "long-untied"),
+        needs=("group-s3", "group-z5"),
+    ),
+    Claim(
+        id="algorithm.count", source=COUNTING,
+        statement="Most models that learn the last variable without those before it count signs.",
+        how=f"{HOW} implement counting of signs, against the loop and reading the nearest clause; exact interval over "
+        "models",
+        rule=Above(0.5), fixed=MORE_SEEN, quantity="share of models", within=SHARE, sizes=LARGE, why_not=WHY_NOT,
+        measure=partial(
+            measure_share, groups=LAST, algorithm=sign_count, rivals=(chain_loop, nearest_clause)
+        ),
+        needs=LAST,
     ),
 )  # fmt: skip

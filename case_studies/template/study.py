@@ -4,6 +4,7 @@ from pathlib import Path
 
 from case_studies.frame.study import Study
 from case_studies.template import (
+    algorithms,
     answers,
     copying,
     curves,
@@ -39,6 +40,7 @@ STUDY = Study(
         *sweeps.CLAIMS,
         *curves.CLAIMS,
         *answers.CLAIMS,
+        *algorithms.CLAIMS,
     ),
     groups=groups,
     shipped=Path(__file__).parent / "results",

@@ -1,0 +1,40 @@
+"""Claims about the algorithm that template models compute: an equality test, or a shortcut."""
+
+from functools import partial
+
+from case_studies.frame.algorithms import Make, measure_share
+from case_studies.frame.claims import SHARE, Claim, Fixed
+from case_studies.frame.rules import Above
+from case_studies.frame.template_models import BOTH
+from case_studies.template.answers import WHERE
+from case_studies.template.models import PSYCHOMETRIC
+from case_studies.template.solved import GROUPS
+from interp.algorithms import equality, first_symbol, majority
+
+SEEN = Fixed("after first models", "these models, judged by other claims; none had been tested for an algorithm.")
+
+
+def _claim(name: str, what: str, groups: tuple[str, ...], rivals: tuple[Make, ...], against: str) -> Claim:
+    return Claim(
+        id=f"algorithm.equality.{name}",
+        source="ours, after template paper, Section 2: which symbols are equal decides the template",
+        statement=f"Most models that have learned {what} compute the equality test.",
+        how="Share of the models that have learned their task, on unseen symbols, which `interp.implements` finds to "
+        f"compute which symbols are equal, against {against}; exact interval over models",
+        rule=Above(0.5), fixed=SEEN, quantity="share of models", within=SHARE, needs=groups,
+        measure=partial(measure_share, groups=groups, algorithm=equality, rivals=rivals), **WHERE,
+    )  # fmt: skip
+
+
+SHORTCUTS = (first_symbol, majority)
+WHICH = "seeing only where the first symbol is again, and only how often symbols occur"
+CLAIMS = (
+    _claim(
+        "aba-abb", "aba against abb", tuple(GROUPS.values()), (majority,),
+        "seeing only how often symbols occur (where the first symbol is again decides aba against abb too, and so is "
+        "no rival)",
+    ),
+    _claim("psychometric", "psychometric tasks", tuple(f"psychometric {name}" for name in PSYCHOMETRIC), SHORTCUTS,
+           WHICH),
+    _claim("programs", "which symbol a program prints", (f"symbolic programs {BOTH}",), SHORTCUTS, WHICH),
+)  # fmt: skip
