@@ -1,0 +1,38 @@
+"""Models that count signs, by interchanges and by broken chains, on hand-written models."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import case_studies.frame.algorithms as frame
+from case_studies.lego import algorithms
+from interp.known_answers.lego.loop import lego_loop
+from interp.known_answers.lego.shortcut import lego_shortcut
+from interp.tasks import Lego
+
+TASK = Lego(n_vars=3, alphabet="abcdef")
+
+
+@pytest.fixture
+def evidence(monkeypatch):
+    models = {"count": lego_shortcut(TASK), "loop": lego_loop(TASK)}
+    specs = [SimpleNamespace(seed=seed, task=TASK, key=name) for seed, name in enumerate(models)]
+    for module in (frame, algorithms):
+        monkeypatch.setattr(module, "has_learned", lambda *_: True)
+    monkeypatch.setattr(frame, "excluded", lambda *_: [])
+    monkeypatch.setattr(frame, "PAIRS", {"quick": 256})
+    monkeypatch.setattr(algorithms, "LAST", ("one",))
+    return SimpleNamespace(
+        size="quick", seed=0, folder=Path("nowhere"), specs=lambda group: specs,
+        run=lambda spec: SimpleNamespace(model=models[spec.key]),
+    )  # fmt: skip
+
+
+def test_counting_is_found_by_interchanges_and_by_broken_chains(evidence):
+    found = algorithms.measure_count(evidence)
+    assert (found.value, found.n) == (0.5, 2)
+    _, (_, count, loop) = found.tables[-1]
+    assert count[2:] == ["implements", "1.000 [0.998, 1.000]"]
+    assert loop[2] == "implements a rival"
+    assert 0.4 < float(loop[3].split()[0]) < 0.6
