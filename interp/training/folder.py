@@ -23,6 +23,7 @@ from hooks import load_checkpoint, save_checkpoint
 from hooks.files import Unreadable, read_json, reading, shortened, write_json, write_text
 from hooks.model.architectures import Model
 from hooks.model.checkpoint import check_finite, read_tensors, write_tensors
+from interp.training.snapshots import SnapshotFolder
 
 IDENTITY = ("seed", "task", "config", "settings", "initial_weights")
 """Manifest fields that must agree for a run to be resumed."""
@@ -42,6 +43,7 @@ class RunFolder:
         self.state_path = self.path / "state.safetensors"
         self.best_path = self.path / "best.safetensors"
         self.model_path = self.path / "model.safetensors"
+        self.snapshots = SnapshotFolder(self.path / "snapshots")
         self._lock_path = self.path / ".lock"
         self._writer_path = self.path / ".writer.json"
         self._cleared_path = self.path / ".cleared"
@@ -195,6 +197,11 @@ class RunFolder:
             description = {"steps_done": int(description["steps_done"]), "seconds": float(description["seconds"])}
         return weights, slots, description
 
+    def save_snapshot(self, model: Model, step: int) -> None:
+        """Write the model of a step."""
+        self._check_writer()
+        self.snapshots.save(model, step)
+
     def save_best(self, model: Model) -> None:
         """Write the best model so far."""
         self._check_writer()
@@ -252,6 +259,7 @@ class RunFolder:
             for temporary in self.path.glob(f".{path.name}.*"):
                 temporary.unlink(missing_ok=True)
         if self._cleared_path.exists():
+            self.snapshots.clear()
             for path in (*self._files(), self.manifest_path, self._cleared_path):
                 path.unlink(missing_ok=True)
         if self.finished:

@@ -30,6 +30,8 @@ class TrainingRun:
     """One record per evaluation: steps, phase, training loss, validation accuracy and loss per outcome, seconds."""
     manifest: dict[str, Any]
     """Seed, task, config, settings, versions, hardware, threads."""
+    folder: Path | None = None
+    """Folder of the run, if it has one."""
 
     @classmethod
     @checks_types
@@ -42,7 +44,8 @@ class TrainingRun:
         """
         files = RunFolder(folder)
         manifest = files.read_manifest()
-        return cls(model=files.load_model(), history=tuple(files.read_metrics()), manifest=manifest)
+        values = {"history": tuple(files.read_metrics()), "manifest": manifest, "folder": files.path}
+        return cls(model=files.load_model(), **values)
 
     @classmethod
     def on(cls, task: Task, **values: Any) -> "TrainingRun":
@@ -62,6 +65,21 @@ class TrainingRun:
             return task_from(self.manifest["task"], stored=self.manifest.get("task_class", ""))
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"the task of this run cannot be read from its manifest.json: {error}") from error
+
+    @property
+    def snapshots(self) -> tuple[int, ...]:
+        """Steps of which the run has a snapshot, in order; 0 is before training. See `TrainSettings.snapshots`."""
+        return () if self.folder is None else RunFolder(self.folder).snapshots.steps
+
+    def at(self, step: int) -> Any:
+        """The model of a snapshot, in evaluation mode.
+
+        Raises:
+            ValueError: there is no snapshot of this step, or it cannot be read.
+        """
+        if self.folder is None:
+            raise ValueError("this run has no folder, and so no snapshots; train with folder= and snapshots=20.")
+        return RunFolder(self.folder).snapshots.load(step)
 
     @property
     def seconds(self) -> float:

@@ -15,7 +15,8 @@ MimicTokens = Literal["examples", "random"]
 Keep = Literal["last", "best"]
 Precision = Literal["float32", "bfloat16"]
 Decay = Literal["linear", "cosine"]
-_ADDED_LATER = ("precision", "decay")
+OnChange = Literal["on change"]
+_ADDED_LATER = ("precision", "decay", "snapshots")
 """Fields omitted from `to_dict` at their defaults, so that earlier descriptions stay the same."""
 
 
@@ -120,6 +121,10 @@ class TrainSettings:
     """Validation examples."""
     checkpoint_every: int = 100
     """Steps between checkpoints to resume from."""
+    snapshots: int | tuple[int, ...] | OnChange | None = None
+    """Models to keep in the run's folder: a number of them, whose steps have a constant ratio; or their steps, where 0
+    is before training; or `on change`, the evaluations at which the accuracy of an outcome has moved by more than its
+    noise since the last snapshot. Steps of mimicking count. The trained model is the same without."""
 
     def __post_init__(self):
         check_field_types(self)
@@ -138,6 +143,7 @@ class TrainSettings:
         check_fields(self, "warmup_steps", whole=True, low=0)
         check_fields(self, "n_train", "batch_size", whole=True, low=1)
         self._check_betas()
+        self._check_snapshots()
         _check_choices(self, association=Association, keep=Keep, precision=Precision, decay=Decay)
         if self.n_train is not None and self.curriculum:
             raise ValueError("n_train and curriculum exclude each other: a fixed set has one chain length.")
@@ -146,6 +152,22 @@ class TrainSettings:
         numbers = [beta for beta in self.betas if isinstance(beta, int | float) and 0 <= beta < 1]
         if len(numbers) != 2 or len(self.betas) != 2:
             raise ValueError(f"betas is {shortened(repr(self.betas))}; give two numbers from 0 to below 1.")
+
+    def _check_snapshots(self) -> None:
+        steps = self.snapshots
+        if isinstance(steps, str):
+            return check_choice("snapshots", steps, OnChange)
+        if isinstance(steps, int):
+            return check_fields(self, "snapshots", whole=True, low=2)
+        if steps is not None and (not steps or steps[0] < 0 or list(steps) != sorted(set(steps))):
+            found = shortened(repr(steps))
+            raise ValueError(f"snapshots is {found}; give steps from 0 on, each once and in order.")
+        return None
+
+    @property
+    def mimic_steps(self) -> int:
+        """Steps of mimicking, before those on the task."""
+        return self.mimicking.steps if self.association == "mimic" else 0
 
     def learning_rate_at(self, step: int) -> float:
         """Learning rate at a step: linear warm-up, constant, decay to zero."""
@@ -175,8 +197,8 @@ class TrainSettings:
         """Settings from `to_dict` or part of it."""
         values = dict(values)
         values["mimicking"] = Mimicking(**values.get("mimicking", {}))
-        for name in ("betas", "depth_range"):
-            if values.get(name) is not None:
+        for name in ("betas", "depth_range", "snapshots"):
+            if isinstance(values.get(name), list):
                 values[name] = tuple(values[name])
         values["curriculum"] = tuple(tuple(stage) for stage in values.get("curriculum", ()))
         return cls(**values)

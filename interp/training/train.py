@@ -35,6 +35,7 @@ from interp.training.objectives import (
 )
 from interp.training.run import TrainingRun, best_record
 from interp.training.settings import TrainSettings, given_or_recipe
+from interp.training.snapshots import has_changed, snapshot_steps
 
 OnRecord = Callable[[dict[str, Any]], None]
 
@@ -85,6 +86,8 @@ def train(
     settings = given_or_recipe(settings, task)
     chosen = None if device is None else check_device(device)
     check_fit(model, task, settings)
+    if snapshot_steps(settings.snapshots, settings.mimic_steps + settings.steps) and folder is None:
+        raise ValueError("settings has snapshots, which are kept in the folder of the run; give folder.")
     model.tokenizer = task.vocab
     manifest = {
         "seed": seed,
@@ -108,13 +111,15 @@ def train(
             if files is None or not files.finished:  # another process may have finished it before this one could write
                 with on_device(model, chosen):
                     history = _Trainer(model, task, settings, seed, files, on_record, manifest).run()
-                return TrainingRun.on(task, model=model.eval(), history=tuple(history), manifest=manifest)
+                run = {"history": tuple(history), "manifest": manifest, "folder": files and files.path}
+                return TrainingRun.on(task, model=model.eval(), **run)
     files.tidy()
     manifest = files.open(manifest)
     model.load_state_dict(files.load_model().state_dict())
     if chosen is not None:
         model.to("cpu")
-    return TrainingRun.on(task, model=model.eval(), history=tuple(files.read_metrics()), manifest=manifest)
+    run = {"history": tuple(files.read_metrics()), "manifest": manifest, "folder": files.path}
+    return TrainingRun.on(task, model=model.eval(), **run)
 
 
 class _Trainer:
@@ -127,8 +132,9 @@ class _Trainer:
         self.manifest = manifest or {}
         self.device = device_of(model)
         self.on_record = on_record or (lambda record: None)
-        self.mimic_steps = settings.mimicking.steps if settings.association == "mimic" else 0
-        self.total = self.mimic_steps + settings.steps
+        self.mimic_steps, self.total = settings.mimic_steps, settings.mimic_steps + settings.steps
+        self.snapshot_steps = frozenset(snapshot_steps(settings.snapshots, self.total))
+        self.at_snapshot: list[float] = []
         self.history: list[dict[str, Any]] = []
         self.seconds, self.done, self.saved = 0.0, 0, 0
         self.validation = task.sample(
@@ -163,8 +169,13 @@ class _Trainer:
             self.done = done = done + 1
             self.seconds = time.perf_counter() - started
             last = done == self.total
+            changed = False
             if last or done % self.settings.eval_every == 0:
-                show(self._record(done, loss))
+                record = self._record(done, loss)
+                changed = self._has_changed(record["accuracy"])
+                show(record)
+            if self.files and (changed or done in self.snapshot_steps):
+                self.files.save_snapshot(self.model, done)
             if self.files and not last and done % self.settings.checkpoint_every == 0:
                 self.files.save_state(self.model, self.optimizer, done, self.seconds)
                 self.saved = done
@@ -183,6 +194,10 @@ class _Trainer:
                 copy_query_to_key(self.model)
             if self.files:
                 self.files.cut_metrics(0)
+                self.files.snapshots.cut(-1)
+                if 0 in self.snapshot_steps:
+                    self.files.save_snapshot(self.model, 0)
+            self._compare_with(self.model)
             return 0
         weights, slots, description = state
         self.model.load_state_dict(weights)
@@ -194,7 +209,22 @@ class _Trainer:
         if self.settings.keep == "best" and self.history:
             self.best = self.files.load_best().state_dict()
         self.done = self.saved = description["steps_done"]
+        self.files.snapshots.cut(self.saved)
+        if self.settings.snapshots == "on change":
+            self._compare_with(self.files.snapshots.load(self.files.snapshots.steps[-1]).to(self.device))
         return self.saved
+
+    def _compare_with(self, model: Model) -> None:
+        """Accuracies with which later ones are compared, for snapshots on change."""
+        if self.settings.snapshots == "on change":
+            self.at_snapshot, _ = held_out(model, self.task, self.validation)
+
+    def _has_changed(self, accuracy: list[float]) -> bool:
+        """Whether accuracies have changed since the last snapshot, for snapshots on change."""
+        if self.settings.snapshots != "on change" or not has_changed(self.at_snapshot, accuracy, self.settings.n_eval):
+            return False
+        self.at_snapshot = accuracy
+        return True
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
         s = self.settings

@@ -1,0 +1,110 @@
+"""Snapshots: the model at chosen steps of its training, one file each."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+from hooks import load_checkpoint, save_checkpoint
+from hooks.model.architectures import Model
+
+ALPHA = 0.05
+"""Chance, at one evaluation, that accuracies which only their noise moves count as changed."""
+NAME = "step-{:08d}.safetensors"
+
+
+class SnapshotFolder:
+    """The snapshots of one training run. Each file is written atomically."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Steps of which there is a snapshot, in order; 0 is before training."""
+        found = (path.stem.removeprefix("step-") for path in self.path.glob("step-*.safetensors"))
+        return tuple(sorted(int(step) for step in found if step.isdigit()))
+
+    def file(self, step: int) -> Path:
+        """Where the snapshot of a step is."""
+        return self.path / NAME.format(step)
+
+    def save(self, model: Model, step: int) -> None:
+        """Write a snapshot."""
+        self.path.mkdir(exist_ok=True)
+        save_checkpoint(model, self.file(step))
+
+    def load(self, step: int) -> Any:
+        """The model of a step, in evaluation mode.
+
+        Raises:
+            ValueError: there is no snapshot of this step, or it cannot be read.
+        """
+        steps = self.steps
+        if step not in steps:
+            has = f"it has those of {', '.join(map(str, steps))}" if steps else "it has none: train with snapshots=20"
+            raise ValueError(f"step is {step}, of which the run in {self.path.parent} has no snapshot; {has}.")
+        return load_checkpoint(self.file(step))
+
+    def cut(self, steps_done: int) -> None:
+        """Remove the snapshots of steps that will be repeated, and what killed processes left."""
+        for temporary in self.path.glob(".step-*"):
+            temporary.unlink(missing_ok=True)
+        for step in self.steps:
+            if step > steps_done:
+                self.file(step).unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Remove all snapshots."""
+        self.cut(-1)
+        if self.path.is_dir() and not any(self.path.iterdir()):
+            self.path.rmdir()
+
+
+def snapshot_steps(snapshots: int | Sequence[int] | str | None, total: int) -> tuple[int, ...]:
+    """The steps that are fixed before training: those given, or a number of them with a constant ratio.
+
+    Args:
+        snapshots: `TrainSettings.snapshots`.
+        total: Steps of the training, with mimicking.
+
+    Returns:
+        Steps in order. A number of snapshots starts with 0, before training, and 1, and ends with the last step, as
+        far as the number allows; of snapshots on change the first and the last are fixed.
+
+    Raises:
+        ValueError: more snapshots than steps, or a step after the last.
+    """
+    if snapshots is None:
+        return ()
+    if isinstance(snapshots, str):
+        return (0, total)
+    if not isinstance(snapshots, int):
+        if max(snapshots) > total:
+            raise ValueError(f"snapshots has step {max(snapshots)}; this training ends at step {total}.")
+        return tuple(snapshots)
+    if snapshots > total + 1:
+        raise ValueError(f"snapshots is {snapshots}; this training has {total} steps, so at most {total + 1}.")
+    later = snapshots - 1
+    steps = [0]
+    for index, step in enumerate(np.geomspace(1, total, later) if later > 1 else [total]):
+        steps.append(min(max(steps[-1] + 1, round(float(step))), total - (later - 1 - index)))
+    return tuple(steps)
+
+
+def has_changed(before: Sequence[float], now: Sequence[float], n: int) -> bool:
+    """Whether some accuracy has moved by more than its noise: 95 % for all outcomes together.
+
+    The noise is that of two evaluations on other examples, and so larger than that of two on the same.
+
+    Args:
+        before: Accuracy of each outcome at the last snapshot; NaN for one without answers.
+        now: The same at this evaluation.
+        n: Examples of an evaluation.
+    """
+    first, second = np.asarray(before, dtype=float), np.asarray(now, dtype=float)
+    share = ((first + second) * n + 1) / (2 * n + 2)
+    noise = norm.isf(ALPHA / 2 / max(1, len(first))) * np.sqrt(2 * share * (1 - share) / n)
+    return bool((np.abs(second - first) > noise).any())
