@@ -1,0 +1,129 @@
+"""Charts over the steps of training: lines with intervals, a map with a slider, onsets."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+import numpy as np
+
+from interp.view.charts import GREY, HEIGHT, WIDTH, colour_by, numbers
+
+if TYPE_CHECKING:
+    from interp.development.onsets import Onsets
+
+FRAME = "snapshot"
+MOST_LINES = 12
+"""Lines that have a colour of their own; more are coloured by their first label."""
+
+
+def step_axis(last: int, column: str = "step") -> alt.X:
+    """The axis of steps up to the last one: linear up to 1, then logarithmic, so that 0 has a place."""
+    ticks = [0, *(10**power for power in range(1 + int(np.log10(max(1, last)))))]
+    scale = alt.Scale(type="symlog", constant=1, domain=[0, last], nice=False)
+    return alt.X(f"{column}:Q", title="step", scale=scale, axis=alt.Axis(values=ticks, format="~s"))
+
+
+def lines(table: Any, value: str, *, by: Sequence[str], title: str) -> alt.TopLevelMixin:
+    """One line per combination of labels over steps, with its interval; one panel per seed.
+
+    Args:
+        table: Columns `seed`, `step`, the value, the labels, and `low`, `high` if it has intervals.
+        value: Column of numbers.
+        by: Columns that together name a line.
+        title: Title of the chart.
+    """
+    table = table.assign(line=[" ".join(f"{name} {one}" for name, one in zip(by, row, strict=True))
+                               for row in table[list(by)].itertuples(index=False, name=None)])  # fmt: skip
+    across, named = step_axis(int(table["step"].max())), "line"
+    if table["line"].nunique() > MOST_LINES:
+        named = by[0]
+    colour = colour_by(named, map(str, table[named]), title=None if named == "line" else named)
+    columns = [
+        "seed",
+        "step",
+        *dict.fromkeys(["line", named]),
+        value,
+        *(name for name in ("low", "high") if name in table),
+    ]
+    base = alt.Chart(table[columns].astype({named: str})).encode(detail="line:N")
+    layers: list[Any] = []
+    if len(ends) == 2:
+        layers.append(
+            base.mark_area(opacity=0.15).encode(across, alt.Y("low:Q", title=value), alt.Y2("high:Q"), colour)
+        )
+    tooltip = ["seed:N", "line:N", "step:Q", *numbers(value)]
+    drawn = base.mark_line(point=alt.OverlayMarkDef(size=14)).encode(
+        across, alt.Y(f"{value}:Q", title=value), colour, tooltip=tooltip
+    )
+    chart = alt.layer(*layers, drawn).properties(width=2 * WIDTH, height=HEIGHT)
+    if table["seed"].nunique() == 1:
+        return chart.properties(title=title)
+    return chart.facet(facet=alt.Facet("seed:N", header=alt.Header(labelExpr="'seed ' + datum.value")), columns=2,
+                       title=title)  # fmt: skip
+
+
+def filmstrip(table: Any, value: str, *, x: str, y: str, title: str) -> alt.TopLevelMixin:
+    """A map with a slider for the snapshot; a cell is the mean over its rows.
+
+    Args:
+        table: Columns `step`, the value, x and y.
+        value: Column of numbers.
+        x: Column of the map's columns.
+        y: Column of the map's rows.
+        title: Title of the chart.
+    """
+    cells: Any = table.groupby(["step", y, x], sort=False)[value].mean().reset_index()
+    steps = sorted(set(cells["step"]))
+    cells[FRAME] = cells["step"].map({step: index for index, step in enumerate(steps)})
+    columns, rows = (list(dict.fromkeys(table[name].tolist())) for name in (x, y))
+    slider = alt.binding_range(min=0, max=len(steps) - 1, step=1, name=f"{FRAME} ")
+    chosen = alt.param(name="chosen", value=len(steps) - 1, bind=slider)
+    low, high = float(cells[value].min()), float(cells[value].max())
+    scale = alt.Scale(scheme="viridis", domain=[low, high if high > low else low + 1])
+    height, width = max(60, 26 * len(rows)), max(160, 34 * len(columns))
+    map_ = (
+        alt.Chart(cells)
+        .mark_rect()
+        .encode(
+            alt.X(f"{x}:N", sort=columns, axis=alt.Axis(labelAngle=0 if max(map(len, map(str, columns))) < 5 else -90)),
+            alt.Y(f"{y}:N", sort=rows[::-1]),
+            alt.Color(f"{value}:Q", scale=scale),
+            tooltip=[f"{y}:N", f"{x}:N", "step:Q", *numbers(value)],
+        )
+        .transform_filter(f"datum.{FRAME} == chosen")
+        .properties(width=width, height=height)
+    )
+    mean: Any = cells.groupby(["step", FRAME])[value].mean().reset_index()
+    across = step_axis(max(1, int(steps[-1])))
+    curve = alt.Chart(mean).mark_line(point=alt.OverlayMarkDef(size=14)).encode(
+        across, alt.Y(f"{value}:Q", title=f"mean {value}"), tooltip=["step:Q", *numbers(value)]
+    )  # fmt: skip
+    here = alt.Chart(mean).transform_filter(f"datum.{FRAME} == chosen")
+    mark = here.mark_rule(color=GREY, strokeDash=[4, 4]).encode(across)
+    label = here.transform_calculate(words="'step ' + datum.step").mark_text(align="left", dx=4, dy=-50).encode(
+        across, text="words:N"
+    )  # fmt: skip
+    below = alt.layer(curve, mark, label).properties(width=max(width, WIDTH), height=HEIGHT // 2)
+    return alt.vconcat(map_, below, title=title).add_params(chosen)
+
+
+def onset_chart(onsets: "Onsets") -> alt.TopLevelMixin:
+    """Median onset of each label with its interval; a hollow mark at the end is for one that never comes."""
+    table: Any = onsets.to_dataframe()
+    names = [" ".join(f"{by} {one}" for by, one in zip(onsets.by, label, strict=True)) or onsets.value
+             for label in onsets.labels]  # fmt: skip
+    finite = onsets.onset[np.isfinite(onsets.onset)]
+    last = int(max([1.0, *finite, *onsets.before[np.isfinite(onsets.before)]]))
+    drawn: Any = table.assign(label=names, there=np.isfinite(table["onset"]))
+    drawn = drawn.assign(**{name: drawn[name].clip(0, last) for name in ("onset", "low", "high")})
+    sort = drawn.sort_values("onset")["label"].tolist()
+    base = alt.Chart(drawn.rename(columns={"onset": "step"})).encode(alt.Y("label:N", sort=sort, title=None))
+    tooltip = ["label:N", "step:Q", "low:Q", "high:Q", "never:Q", "n:Q", *numbers("coverage", digits=".1%")]
+    across = step_axis(last)
+    spread = base.mark_rule().encode(step_axis(last, "low"), alt.X2("high:Q"), tooltip=tooltip)
+    filled = alt.condition("datum.there", alt.value("#0b6e8a"), alt.value("#fff"))
+    dots = base.mark_point(filled=True, size=50, stroke="#0b6e8a", opacity=1).encode(
+        across, color=filled, tooltip=tooltip
+    )
+    words = f"first step from which {onsets.value} stays above {onsets.null}: median of n = {len(onsets.seeds)} seeds"
+    return alt.layer(spread, dots).properties(width=WIDTH, title=words)

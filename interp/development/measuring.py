@@ -1,0 +1,164 @@
+"""Tables of a verb at snapshots of runs, each measured once and stored in the folder of its run."""
+
+import functools
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import hooks
+import interp
+from hooks.files import FAULTS, read_json, write_json
+from interp.core.manifest import environment
+from interp.core.processes import in_processes
+from interp.tasks.base import Task
+from interp.training.snapshots import SnapshotFolder
+
+Columns = dict[str, list[Any]]
+Verb = Callable[..., Any]
+ADDRESS = " at 0x"
+"""What a text contains that describes an object by its place in memory, which is another one next time."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One snapshot of one run."""
+
+    seed: int
+    step: int
+    folder: Path
+    task: Task
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The table of a verb at one snapshot, or why there is none."""
+
+    cell: Cell
+    columns: Columns
+    error: str = ""
+
+
+def tables(
+    cells: Iterable[Cell], verb: Verb, options: Mapping[str, Any], *, n_jobs: int, fresh: bool
+) -> Iterator[Measured]:
+    """The table of each cell as it is ready, from its file if it was measured before.
+
+    Args:
+        cells: Snapshots.
+        verb: Called with a model, the task and the options.
+        options: Further arguments of the verb.
+        n_jobs: Number of processes, each with one torch thread.
+        fresh: Measure again what is stored.
+    """
+    calls = []
+    for cell in cells:
+        path = _path(cell, verb, options)
+        found = None if fresh or path is None else _stored(cell, path)
+        if found is not None:
+            yield found
+        else:
+            calls.append((_measure, (cell, verb, dict(options), path)))
+    if calls:
+        yield from in_processes(calls, n_jobs=min(n_jobs, len(calls)))
+
+
+def _measure(cell: Cell, verb: Verb, options: dict[str, Any], path: Path | None) -> Measured:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        model = SnapshotFolder(cell.folder / "snapshots").load(cell.step)
+        given = (model, cell.task) if _reads_task(verb) else (model,)
+        found = Measured(cell, _columns(verb, verb(*given, **options)))
+    except ValueError as error:
+        return Measured(cell, {}, str(error))
+    finally:
+        torch.set_num_threads(threads)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, {"columns": found.columns})
+    return found
+
+
+def _reads_task(verb: Verb) -> bool:
+    """Whether a verb has a task after the model; `interp.diagonals` has none."""
+    parameters = list(inspect.signature(verb).parameters.values())
+    return len(parameters) > 1 and parameters[1].kind is not inspect.Parameter.KEYWORD_ONLY
+
+
+def _columns(verb: Verb, result: Any) -> Columns:
+    """A result as columns of plain values.
+
+    Raises:
+        TypeError: neither a result with a table, nor numbers by name.
+    """
+    if isinstance(result, Mapping):
+        return {"quantity": [str(name) for name in result], "value": [float(value) for value in result.values()]}
+    if not hasattr(result, "to_dataframe"):
+        raise TypeError(
+            f"verb {_name(verb)} returned a {type(result).__name__}; it must return a result with to_dataframe, or a "
+            f"dict of numbers."
+        )
+    table = result.to_dataframe()
+    return {str(name): [_plain(value) for value in table[name]] for name in table}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def _name(verb: Verb) -> str:
+    return getattr(verb, "__name__", type(verb).__name__)
+
+
+def _stored(cell: Cell, path: Path) -> Measured | None:
+    try:
+        columns = read_json(path, "a table")["columns"]
+        return Measured(cell, {str(name): list(values) for name, values in columns.items()})
+    except (FileNotFoundError, *FAULTS):
+        return None
+
+
+def _path(cell: Cell, verb: Verb, options: Mapping[str, Any]) -> Path | None:
+    """The file of a table, by all that determines it; None for a verb or options that have no lasting description."""
+    described = _described(verb), {name: repr(value) for name, value in sorted(options.items())}
+    if described[0] is None or any(ADDRESS in text for text in described[1].values()):
+        return None
+    snapshot = SnapshotFolder(cell.folder / "snapshots").file(cell.step)
+    decides = [*described, hashlib.sha256(snapshot.read_bytes()).hexdigest(), repr(cell.task.describe())]
+    key = hashlib.sha256(json.dumps([*decides, _sources(), environment()["versions"]]).encode()).hexdigest()[:20]
+    return cell.folder / "over_training" / f"{_name(verb)}-{cell.step:08d}-{key}.json"
+
+
+def _described(verb: Verb) -> str | None:
+    """A verb's name and, unless it is of this package, its source; None for a closure, partial or callable object."""
+    if not inspect.isfunction(verb) or inspect.unwrap(verb).__closure__:
+        return None
+    name = f"{verb.__module__}.{verb.__qualname__}"
+    if verb.__module__.split(".")[0] in ("hooks", "interp"):
+        return name
+    try:
+        return f"{name}\n{inspect.getsource(verb)}"
+    except (OSError, TypeError):
+        return None
+
+
+@functools.cache
+def _sources() -> str:
+    """Digest of the source of this package."""
+    digest = hashlib.sha256()
+    for package in (hooks, interp):
+        for folder in package.__path__:
+            for path in sorted(Path(folder).rglob("*.py")):
+                digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()

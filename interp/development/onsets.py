@@ -1,0 +1,133 @@
+"""Onsets: the first step from which a quantity stays above its null, with an interval over seeds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.stats import binom
+
+from interp.core.results import Result
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+    from interp.development.over_training import OverTraining
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class Onsets(Result):
+    """For each seed, the first snapshot from which a quantity stays above its null until the end of training."""
+
+    verb: str
+    value: str
+    null: str
+    """The null in words."""
+    by: tuple[str, ...]
+    """Columns that name what has an onset."""
+    labels: tuple[tuple[Any, ...], ...]
+    """Their values, for each row."""
+    seeds: tuple[int, ...]
+    onset: Float[np.ndarray, "label seed"]
+    """Step; infinite if it is not above its null at the last snapshot, NaN if it was not measured for the seed."""
+    before: Float[np.ndarray, "label seed"]
+    """The snapshot before: the onset is after this step and at or before `onset`. -1 if `onset` is the first one."""
+
+    def _over_seeds(self) -> list[tuple[float, float, float, int, int]]:
+        """For each label: median onset, the ends of its interval, seeds without an onset, seeds."""
+        found = []
+        for onset, before in zip(self.onset, self.before, strict=True):
+            there = ~np.isnan(onset)
+            late, early = np.sort(onset[there]), np.sort(before[there])
+            low, high = order_interval(len(late))
+            median = float(late[(len(late) - 1) // 2])  # of an even number the lower one, which is a snapshot
+            found.append((median, float(early[low]), float(late[high]), int(np.isinf(late).sum()), len(late)))
+        return found
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """One row per label: median onset over seeds, the ends of its interval, seeds that never have one, seeds.
+
+        The interval holds with at least `coverage`; a step that is infinite is after the end of training.
+        """
+        import pandas as pd
+
+        labels: Any = pd.DataFrame(self.labels, columns=list(self.by))
+        names: Any = ["onset", "low", "high", "never", "n"]
+        numbers: Any = pd.DataFrame(self._over_seeds(), columns=names)
+        return labels.join(numbers).assign(coverage=[coverage(n) for n in numbers["n"]])
+
+    def plot(self) -> "alt.TopLevelMixin":
+        """Onset of each label, median over seeds with its interval."""
+        from interp.development.charts import onset_chart
+
+        return onset_chart(self)
+
+    def __str__(self) -> str:
+        lines = [f"first step from which {self.value} of {self.verb} stays above {self.null}"]
+        for label, (median, low, high, never, n) in zip(self.labels, self._over_seeds(), strict=True):
+            name = ", ".join(f"{by} {one}" for by, one in zip(self.by, label, strict=True))
+            if never == n:
+                lines.append(f"{name:24} not by the last step")
+                continue
+            after = f"after {low:.0f}" if low >= 0 else "from the first snapshot on"
+            none = f"; not for {never} of {n} seeds" if never else ""
+            lines.append(f"{name:24} {_step(median)} ({after}, at the latest {_step(high)}{none})")
+        return "\n".join(lines)
+
+
+def _step(value: float) -> str:
+    return "not by the last step" if np.isinf(value) else f"{value:.0f}"
+
+
+def order_interval(n: int) -> tuple[int, int]:
+    """Indices of the order statistics between which the median is with 95 %, or of the extremes if n is too small."""
+    k = 0
+    while k + 1 <= (n - 1) // 2 and 1 - 2 * binom.cdf(k, n, 0.5) >= LEVEL and 1 - 2 * binom.cdf(k + 1, n, 0.5) >= LEVEL:
+        k += 1
+    return k, n - 1 - k
+
+
+def coverage(n: int) -> float:
+    """Probability with which the interval over n seeds contains the median."""
+    k, _ = order_interval(n)
+    return float(1 - 2 * binom.cdf(k, n, 0.5))
+
+
+def first_lasting(above: Bool[np.ndarray, " step"]) -> int | None:
+    """Index of the first step from which all are above; None if the last is not."""
+    if not above[-1]:
+        return None
+    return int(np.flatnonzero(~above)[-1]) + 1 if not above.all() else 0
+
+
+def find_onsets(
+    over: "OverTraining", value: str, by: Sequence[str], null: float | str, where: Mapping[str, Any]
+) -> Onsets:
+    """The onsets of a quantity, as `OverTraining.onsets` describes."""
+    table = over.rows(**where)
+    own = "low" if "low" in table and value != "low" else value
+    table = table.assign(
+        above=table[own].astype(float) > (table[null].astype(float) if isinstance(null, str) else null)
+    )
+    labels = list(dict.fromkeys(table[list(by)].itertuples(index=False, name=None))) if by else [()]
+    onset, before = np.full((2, len(labels), len(over.seeds)), np.nan)
+    for row, label in enumerate(labels):
+        chosen: Any = table
+        for name, one in zip(by, label, strict=True):
+            chosen = chosen[chosen[name] == one]
+        for column, seed in enumerate(over.seeds):
+            by_step = chosen[chosen["seed"] == seed].groupby("step")["above"].any().sort_index()
+            if by_step.empty:
+                continue
+            steps, first = by_step.index.to_numpy(), first_lasting(by_step.to_numpy(dtype=bool))
+            onset[row, column] = np.inf if first is None else steps[first]
+            before[row, column] = steps[-1] if first is None else (steps[first - 1] if first else -1)
+    words = f"its {null}" if isinstance(null, str) else f"{null:g}"
+    return Onsets(
+        verb=over.verb, value=value, null=words, by=tuple(by), labels=tuple(labels), seeds=over.seeds,
+        onset=onset, before=before,
+    )  # fmt: skip

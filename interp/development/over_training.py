@@ -1,0 +1,265 @@
+"""Any verb over the snapshots of training runs: when does a head begin to look like something, or to matter?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hooks.modules.arguments import checks_types
+from hooks.modules.checks import check_class, check_number
+from interp.core.progress import Count
+from interp.core.results import Result, count_range
+from interp.development.measuring import Cell, Columns, Measured, Verb, tables
+from interp.training.run import TrainingRun
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+    from interp.development.onsets import Onsets
+
+VALUES = ("accuracy", "score", "drop", "performs", "cosine", "value")
+"""Columns that charts show if none is named; the first that a table has."""
+BETWEEN = ("low", "high")
+UNTRAINED = "untrained"
+CHANGING = ("label", "verdict", "reason", "partners")
+"""Columns of text that are found at each step, and name nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverTraining(Result):
+    """The table of a verb at every snapshot of one or several runs, with the axis `step`."""
+
+    verb: str
+    """Its name."""
+    seeds: tuple[int, ...]
+    """Seed of each run."""
+    steps: tuple[int, ...]
+    """Steps measured in any of the runs, with those of mimicking; 0 is before training."""
+    columns: Columns
+    """The rows of all tables, by column; the first columns are `seed` and `step`."""
+    skipped: tuple[tuple[int, int, str], ...] = ()
+    """Seed, step and reason of snapshots at which the verb refused the model, such as an audit of one at chance."""
+
+    @property
+    def value(self) -> str:
+        """The column that charts show by default.
+
+        Raises:
+            ValueError: no column of the table is known to be one.
+        """
+        for name in VALUES:
+            if name in self.columns:
+                return name
+        raise ValueError(f"name the column to use: value= one of {', '.join(self.columns)}.")
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """One row per seed, step and row of the verb's table."""
+        import pandas as pd
+
+        return pd.DataFrame(self.columns)
+
+    def rows(self, **where: Any) -> "pd.DataFrame":
+        """The rows in which columns have given values: `rows(kind="association", head=0)`.
+
+        Raises:
+            ValueError: an unknown column, or no such row.
+        """
+        table: Any = self.to_dataframe()
+        for name, wanted in where.items():
+            self._check_column(name)
+            table = table[table[name] == wanted]
+            if table.empty:
+                has = ", ".join(map(str, dict.fromkeys(self.columns[name])))
+                raise ValueError(f"no row of {self.verb} has {name} {wanted!r}; it has {has}.")
+        return table
+
+    def onsets(
+        self,
+        value: str | None = None,
+        *,
+        by: Sequence[str] | None = None,
+        null: float | str | None = None,
+        where: Mapping[str, Any] | None = None,
+    ) -> "Onsets":
+        """The first step from which a quantity stays above its null.
+
+        Args:
+            value: Column of the quantity; default: `value`. It is above its null where `low`, the lower end of its 95 %
+                interval, is; without such a column, where it is itself.
+            by: Columns that together name what has an onset; default: heads, with kinds or matrices, or sets of heads,
+                if the table has them, else all labels. Of several rows at one step, such as one for each variable, one
+                that is above its null is enough.
+            null: Value under the null hypothesis: a number, or a column; default: the column `untrained` if there is
+                one, else 0. Of accuracies that is chance.
+            where: Rows to use: values of columns.
+
+        Raises:
+            ValueError: an unknown column, or no such row.
+        """
+        from interp.development.onsets import find_onsets
+
+        value, by = value or self.value, self._heads() if by is None else by
+        if null is None:
+            null = UNTRAINED if UNTRAINED in self.columns else 0.0
+        for name in (value, *by, *([null] if isinstance(null, str) else [])):
+            self._check_column(name)
+        return find_onsets(self, value, tuple(by), null, dict(where or {}))
+
+    def plot(self) -> "alt.TopLevelMixin":
+        """Lines of `value` over steps, with intervals: one panel per seed, one line per combination of labels."""
+        return self.lines()
+
+    def lines(
+        self, value: str | None = None, *, by: Sequence[str] = (), where: Mapping[str, Any] | None = None
+    ) -> "alt.TopLevelMixin":
+        """Lines over steps, with intervals: one panel per seed.
+
+        Args:
+            value: Column to show; default: `value`.
+            by: Columns that together name a line; default: all labels.
+            where: Rows to use: values of columns.
+        """
+        from interp.development.charts import lines
+        from interp.view.offline import offline
+
+        value = value or self.value
+        for name in (value, *by):
+            self._check_column(name)
+        table = self.rows(**dict(where or {}))
+        return offline(lines(table, value, by=by or self.line_labels, title=self._title(value)))
+
+    def filmstrip(
+        self, value: str | None = None, *, x: str = "head", y: str = "layer", where: Mapping[str, Any] | None = None
+    ) -> "alt.TopLevelMixin":
+        """A map with a slider for the step; saved as HTML it needs no network. In a notebook it shows the last step.
+
+        Args:
+            value: Column to show; default: `value`. The mean over the rows of a cell, such as seeds.
+            x: Column of the map's columns.
+            y: Column of the map's rows.
+            where: Rows to use: values of columns.
+        """
+        from interp.development.charts import filmstrip
+        from interp.view.offline import offline
+
+        value = value or self.value
+        for name in (value, x, y):
+            self._check_column(name)
+        return offline(filmstrip(self.rows(**dict(where or {})), value, x=x, y=y, title=self._title(value)))
+
+    def __str__(self) -> str:
+        rows = len(next(iter(self.columns.values()), []))
+        seeds = ", ".join(map(str, self.seeds))
+        lines = [f"{self.verb} at {len(self.steps)} steps from {self.steps[0]} to {self.steps[-1]}, seeds {seeds}: "
+                 f"{rows} rows of {', '.join(self.columns)}"]  # fmt: skip
+        if self.skipped:
+            seed, step, reason = self.skipped[0]
+            lines.append(f"not at {len(self.skipped)} snapshots, such as step {step} of seed {seed}: {reason}")
+        return "\n".join(lines)
+
+    @property
+    def line_labels(self) -> tuple[str, ...]:
+        """Columns that name rows: those before the value that charts show."""
+        names = [name for name in self.columns if name not in ("seed", "step", *CHANGING)]
+        return tuple(names[: names.index(self.value)]) if self.value in names else tuple(names[:1])
+
+    def _heads(self) -> tuple[str, ...]:
+        """Columns that name heads, with the kind of pattern or matrix, or sets of heads; else all labels."""
+        names = tuple(name for name in ("layer", "head", "kind", "matrix", "set") if name in self.line_labels)
+        return names if set(names) & {"head", "set"} else self.line_labels
+
+    def _title(self, value: str) -> str:
+        n = self.columns.get("n")
+        size = f", n = {count_range(np.array([one for one in n if one is not None]))}" if n else ""
+        between = f", 95 % interval{size}" if set(BETWEEN) <= set(self.columns) else size
+        return f"{self.verb}: {value} over training{between}"
+
+    def _check_column(self, name: str) -> None:
+        if name not in self.columns:
+            raise ValueError(f"{self.verb} has no column {name!r}; it has {', '.join(self.columns)}.")
+
+
+@checks_types
+def over_training(
+    run: TrainingRun | Sequence[TrainingRun],
+    verb: Verb,
+    *,
+    steps: Sequence[int] | None = None,
+    n_jobs: int = 1,
+    fresh: bool = False,
+    **options: Any,
+) -> OverTraining:
+    """Apply a verb to the snapshots of a training run, or of several runs with different seeds.
+
+    Tables are stored in the run's folder under a key of everything that determines them, so that an interrupted call
+    resumes and a repeated one only reads. Those of a closure, or with options that have no lasting description, are
+    not stored; write a function of a module in their place.
+
+    Args:
+        run: Runs with snapshots (`TrainSettings.snapshots`).
+        verb: `interp.evaluate`, `interp.probe`, `interp.classify_heads`, `interp.ablate_heads`, `interp.audit`,
+            `interp.diagonals`, ... or a function of model and task that returns a result or a dict of numbers.
+        steps: Steps to use; default: all that have a snapshot.
+        n_jobs: Number of processes, each with one torch thread.
+        fresh: Measure again what is stored.
+        options: Further arguments of the verb, such as `n=500`.
+
+    Returns:
+        One table with the columns `seed`, `step` and those of the verb.
+
+    Raises:
+        ValueError: a run without a folder or snapshots, a step without one, two runs with one seed, or a verb that
+            refuses every snapshot.
+    """
+    runs = [run] if isinstance(run, TrainingRun) else list(run)
+    check_number("n_jobs", n_jobs, whole=True, above=0)
+    if not runs:
+        raise ValueError("run is empty; give at least one.")
+    cells = [cell for one in runs for cell in _cells(one, steps)]
+    seeds = tuple(one.manifest["seed"] for one in runs)
+    if len(set(seeds)) < len(seeds):
+        double = next(seed for seed in seeds if seeds.count(seed) > 1)
+        raise ValueError(f"two runs have the seed {double}; give runs of one kind, each with its own seed.")
+    name = getattr(verb, "__name__", type(verb).__name__)
+    found: list[Measured] = []
+    with Count(f"{name} over training", len(cells)) as count:
+        for one in tables(cells, verb, options, n_jobs=n_jobs, fresh=fresh):
+            found.append(one)
+            count.one()
+    found.sort(key=lambda one: (seeds.index(one.cell.seed), one.cell.step))
+    refused = [one for one in found if one.error]
+    if len(refused) == len(found):
+        raise ValueError(f"{name} refuses every snapshot: {refused[-1].error}")
+    return OverTraining(
+        verb=name,
+        seeds=seeds,
+        steps=tuple(sorted({one.cell.step for one in found})),
+        columns=_joined([one for one in found if not one.error]),
+        skipped=tuple((one.cell.seed, one.cell.step, one.error) for one in refused),
+    )
+
+
+def _cells(run: TrainingRun, steps: Sequence[int] | None) -> list[Cell]:
+    check_class("run", run, TrainingRun)
+    seed, has = run.manifest["seed"], run.snapshots
+    if run.folder is None or not has:
+        raise ValueError(
+            f"the run of seed {seed} has no snapshots; train with folder= and TrainSettings(snapshots=20)."
+        )
+    if missing := [step for step in steps or () if step not in has]:
+        raise ValueError(f"steps has {missing[0]}; the run of seed {seed} has snapshots of {', '.join(map(str, has))}.")
+    return [Cell(seed, step, run.folder, run.task) for step in (has if steps is None else sorted(set(steps)))]
+
+
+def _joined(found: Sequence[Measured]) -> Columns:
+    names = list(dict.fromkeys(name for one in found for name in one.columns))
+    joined: Columns = {name: [] for name in ("seed", "step", *names)}
+    for one in found:
+        n = len(next(iter(one.columns.values()), []))
+        joined["seed"] += [one.cell.seed] * n
+        joined["step"] += [one.cell.step] * n
+        for name in names:
+            joined[name] += one.columns.get(name, [None] * n)
+    return joined

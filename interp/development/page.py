@@ -1,0 +1,87 @@
+"""A page about the development of one run: loss, what is readable, what heads look like and what they cost."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from hooks.modules.arguments import checks_types
+from hooks.modules.checks import check_class
+from interp.core.identity import page_identity
+from interp.development.charts import lines, step_axis
+from interp.development.over_training import OverTraining
+from interp.training.run import TrainingRun
+from interp.view.charts import HEIGHT, WIDTH, colour_by, numbers
+from interp.view.page import Section, write_page
+
+
+@checks_types
+def development_page(run: TrainingRun, results: Sequence[OverTraining], path: str | Path) -> Path:
+    """Write a page with the loss of a run and analyses of its snapshots below each other, over one axis of steps.
+
+    Args:
+        run: The run.
+        results: Results of `interp.over_training` on it, in the order of the page.
+        path: The HTML file. It needs no network.
+
+    Raises:
+        ValueError: no results, or one without this run.
+    """
+    check_class("results", results, Sequence)
+    seed = run.manifest["seed"]
+    if not results:
+        raise ValueError("results is empty; give results of interp.over_training, such as of interp.probe.")
+    for one in results:
+        check_class("a result", one, OverTraining)
+        if seed not in one.seeds:
+            raise ValueError(f"a result of {one.verb} is of seeds {', '.join(map(str, one.seeds))}, not of {seed}.")
+    charts: list[Any] = [_loss(run)]
+    for one in results:
+        charts.append(lines(one.rows(seed=seed), one.value, by=one.line_labels, title=f"{one.verb}: {one.value}"))
+    sections = [
+        Section(
+            title="Over training",
+            text="Loss on top, below it what each analysis finds at each snapshot; bands are 95 % intervals.",
+            chart=alt.vconcat(*charts).resolve_scale(x="shared", color="independent"),
+        ),
+        *(_section(one, run.manifest["chance"]) for one in results),
+    ]
+    lead = f"{len(run.snapshots)} snapshots. The run: {run}."
+    identity = page_identity(run.model, run.task, seed=seed)
+    return write_page(path, title="How this model developed", lead=lead, sections=sections, identity=identity)
+
+
+def _loss(run: TrainingRun) -> alt.TopLevelMixin:
+    names = {"step": "steps_done", "phase": "phase", "loss": "loss"}
+    table: Any = pd.DataFrame({name: [record[own] for record in run.history] for name, own in names.items()})
+    return (
+        alt.Chart(table)
+        .mark_line(point=alt.OverlayMarkDef(size=14))
+        .encode(
+            step_axis(int(table["step"].max())),
+            alt.Y("loss:Q", scale=alt.Scale(type="log")),
+            colour_by("phase", table["phase"]),
+            tooltip=["phase:N", "step:Q", *numbers("loss")],
+        )
+        .properties(width=2 * WIDTH, height=HEIGHT // 2, title="training loss")
+    )
+
+
+def _section(one: OverTraining, chance: float) -> Section:
+    """Onsets of a result: above an untrained model, above chance, or above 0."""
+    found = one.onsets(null=chance if one.value == "accuracy" and "untrained" not in one.columns else None)
+    rows: list[list[Any]] = [[*found.by, "onset", "after step", "at the latest"]]
+    table: Any = found.to_dataframe()
+    for row in table[np.isfinite(table["onset"])].itertuples(index=False):
+        *labels, onset, low, high, _, _, _ = row
+        rows.append([*map(str, labels), *(f"{value:.0f}" for value in (onset, max(low, 0), high))])
+    without = len(table) + 1 - len(rows)
+    text = f"First step from which {one.value} stays above {found.null}, with the lower end of its interval."
+    if without:
+        text += f" Not by the last step: {without} of {len(table)}, which are not listed."
+    if one.skipped:
+        text += f" {len(one.skipped)} snapshots were refused: {one.skipped[0][2]}"
+    return Section(title=f"Onsets: {one.verb}", text=text, table=rows if len(rows) > 1 else [])
