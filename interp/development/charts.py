@@ -38,19 +38,13 @@ def lines(table: Any, value: str, *, by: Sequence[str], title: str) -> alt.TopLe
     if table["line"].nunique() > MOST_LINES:
         named = by[0]
     colour = colour_by(named, map(str, table[named]), title=None if named == "line" else named)
-    columns = [
-        "seed",
-        "step",
-        *dict.fromkeys(["line", named]),
-        value,
-        *(name for name in ("low", "high") if name in table),
-    ]
+    ends = [name for name in ("low", "high") if name in table]
+    columns = ["seed", "step", *dict.fromkeys(["line", named]), value, *ends]
     base = alt.Chart(table[columns].astype({named: str})).encode(detail="line:N")
     layers: list[Any] = []
     if len(ends) == 2:
-        layers.append(
-            base.mark_area(opacity=0.15).encode(across, alt.Y("low:Q", title=value), alt.Y2("high:Q"), colour)
-        )
+        up = alt.Y("low:Q", title=value), alt.Y2("high:Q")
+        layers.append(base.mark_area(opacity=0.15).encode(across, *up, colour))
     tooltip = ["seed:N", "line:N", "step:Q", *numbers(value)]
     drawn = base.mark_line(point=alt.OverlayMarkDef(size=14)).encode(
         across, alt.Y(f"{value}:Q", title=value), colour, tooltip=tooltip

@@ -149,6 +149,10 @@ class OverTraining(Result):
             self._check_column(name)
         return offline(filmstrip(self.rows(**dict(where or {})), value, x=x, y=y, title=self._title(value)))
 
+    @classmethod
+    def _restore(cls, name: str, value: Any) -> Any:
+        return {column: list(values) for column, values in value.items()} if name == "columns" else value
+
     def __str__(self) -> str:
         rows = len(next(iter(self.columns.values()), []))
         seeds = ", ".join(map(str, self.seeds))

@@ -1,0 +1,64 @@
+"""Pages about development, in a browser without a network."""
+
+import numpy as np
+import pytest
+from browser import faults
+
+import interp
+from hooks import make_model
+from interp import TrainSettings
+from interp.development import OverTraining, development_page
+from interp.tasks import Lego
+
+LAYERS, HEADS, SNAPSHOTS = 6, 4, 20
+
+
+@pytest.fixture(scope="module")
+def heads():
+    """Scores of 24 heads at 20 snapshots."""
+    step, layer, head = np.indices((SNAPSHOTS, LAYERS, HEADS)).reshape(3, -1)
+    score = step * (layer + 1) * (head + 1) / (SNAPSHOTS * LAYERS * HEADS)
+    values = {"step": 2**step - 1, "layer": layer, "head": head, "score": score, "low": score - 0.05,
+              "high": score + 0.05}  # fmt: skip
+    columns = {"seed": [0] * len(step), **{name: value.tolist() for name, value in values.items()}}
+    return OverTraining(verb="heads", seeds=(0,), steps=tuple(sorted(set(columns["step"]))), columns=columns)
+
+
+@pytest.mark.browser
+def test_the_slider_changes_the_map_and_needs_no_network(heads, browser, tmp_path):
+    path = tmp_path / "film.html"
+    heads.filmstrip().save(path)
+    assert path.stat().st_size < 5e6
+    page = browser.open(path)
+    try:
+        page.until("!!document.querySelector('input[type=range]') && !!document.querySelector('canvas, svg')")
+        slide = "var bar = document.querySelector('input[type=range]'); bar.value = {}; "
+        slide += "bar.dispatchEvent(new Event('input'));"
+        pictures = []
+        for snapshot in (SNAPSHOTS - 1, 0, SNAPSHOTS - 1):
+            page.run(slide.format(snapshot))
+            page.until("new Promise(done => setTimeout(() => done(true), 300))")
+            page.picture(tmp_path / "film.png")
+            pictures.append((tmp_path / "film.png").read_bytes())
+        assert pictures[0] != pictures[1]
+        assert pictures[0] == pictures[2]
+        assert not page.requests()
+        assert not page.problems()
+    finally:
+        page.close()
+
+
+@pytest.mark.browser
+def test_the_page_of_a_run_has_no_faults(heads, browser, tmp_path):
+    task = Lego(n_vars=2, sentence_format="compact")
+    model = make_model(interp.config_for(task, "lego", n_layers=1, d_model=8, n_heads=2, d_head=4, d_mlp=8), seed=0)
+    settings = TrainSettings(steps=20, batch_size=8, eval_every=5, n_eval=50, snapshots=5)
+    run = interp.train(model, task, settings, folder=tmp_path / "run")
+    results = [interp.over_training(run, verb, n=60) for verb in (interp.evaluate, interp.classify_heads)]
+    path = development_page(run, [*results, heads], tmp_path / "page.html")
+    text = path.read_text()
+    assert "First step from which accuracy stays above 0.5" in text
+    assert "training loss" in text
+    assert not faults(browser, path)
+    with pytest.raises(ValueError, match="results is empty"):
+        development_page(run, [], path)

@@ -1,0 +1,248 @@
+"""A verb over snapshots: each table is the verb's, measured once, and onsets are where they were planted."""
+
+import dataclasses
+import json
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+
+import interp
+from hooks import make_model
+from interp import TrainSettings
+from interp.development import Onsets, OverTraining
+from interp.development.onsets import coverage, first_lasting, order_interval
+from interp.known_answers.lego.loop import lego_loop
+from interp.tasks import Lego
+from interp.training import TrainingRun
+from interp.training.folder import RunFolder
+
+TASK = Lego(n_vars=2, sentence_format="compact")
+SETTINGS = TrainSettings(steps=30, batch_size=16, warmup_steps=2, eval_every=10, n_eval=50, snapshots=(0, 3, 30))
+LOOK, USE = 4, 7
+"""Steps from which the planted association heads look at equal letters, and from which they matter."""
+
+
+def trained(folder, seed=0):
+    sizes = {"n_layers": 1, "d_model": 8, "n_heads": 2, "d_head": 4, "d_mlp": 8}
+    model = make_model(interp.config_for(TASK, "lego", **sizes), seed=seed)
+    return interp.train(model, TASK, SETTINGS, folder=folder, seed=seed)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture
+def copied(run, tmp_path):
+    """The same run in a folder where nothing is stored."""
+    folder = RunFolder(tmp_path)
+    for step in run.snapshots:
+        folder.snapshots.save(run.at(step), step)
+    return dataclasses.replace(run, folder=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """A history in which association heads look from one step on and are used from a later one on."""
+    task = Lego(n_vars=3)
+    whole, folder = lego_loop(task), RunFolder(tmp_path_factory.mktemp("planted"))
+    for step in range(10):
+        model = lego_loop(task)
+        with torch.no_grad():
+            model.blocks[0].attn.W_Q[0] *= step >= LOOK
+            model.blocks[0].attn.W_O[0] *= step >= USE
+        folder.snapshots.save(model, step)
+    return TrainingRun.on(task, model=whole, history=(), manifest={"seed": 0, "task": {}}, folder=folder.path)
+
+
+calls = []
+
+
+def weight(model, task):
+    """A user's verb, which counts its calls."""
+    calls.append(task)
+    return {"weight": float(model.W_E.detach().abs().mean()), "step of nothing": 1}
+
+
+def test_onsets_are_found_within_one_snapshot_of_where_they_were_planted(planted):
+    looks = interp.over_training(planted, interp.classify_heads, n=100)
+    found = looks.onsets(by=("layer", "head"), where={"kind": "association"})
+    by_label = dict(zip(found.labels, found.onset[:, 0], strict=True))
+    assert {step for (_, head), step in by_label.items() if head == 0} == {LOOK}
+    assert {step for (_, head), step in by_label.items() if head == 1} == {np.inf}
+    costs = interp.over_training(planted, interp.ablate_heads, n=200)
+    found = costs.onsets()
+    at_last = costs.rows(step=9)
+    needed = {name for name in at_last["set"] if (at_last[at_last["set"] == name]["low"] > 0).any()}
+    of_association = {name for name in needed if name.endswith(".0")}
+    assert of_association
+    by_label = {name: step for (name,), step in zip(found.labels, found.onset[:, 0], strict=True)}
+    assert {by_label[name] for name in of_association} == {USE}
+    assert {step for name, step in by_label.items() if name not in needed} == {np.inf}
+    assert set(found.before[np.isfinite(found.onset)]) <= {USE - 1, -1.0}
+
+
+def test_the_table_is_that_of_the_verb_at_each_snapshot(run):
+    found = interp.over_training(run, interp.evaluate, n=100)
+    assert found.steps == run.snapshots
+    table = found.to_dataframe()
+    for step in run.snapshots:
+        own = interp.evaluate(run.at(step), TASK, n=100).to_dataframe()
+        rows = table[table["step"] == step].drop(columns=["seed", "step"]).reset_index(drop=True)
+        assert rows.equals(own)
+    assert "evaluate at 3 steps from 0 to 30, seeds 0: 6 rows" in str(found)
+
+
+def test_processes_and_seeds_give_the_same_rows(run, tmp_path):
+    other = trained(tmp_path, seed=1)
+    both = interp.over_training([run, other], interp.diagonals, n_jobs=2, fresh=True)
+    assert both.seeds == (0, 1)
+    alone = [interp.over_training(one, interp.diagonals).to_dataframe() for one in (run, other)]
+    table = both.to_dataframe()
+    for seed, one in enumerate(alone):
+        assert table[table["seed"] == seed].reset_index(drop=True).equals(one)
+
+
+def test_each_snapshot_is_measured_once(copied):
+    calls.clear()
+    first = interp.over_training(copied, weight)
+    assert len(calls) == 3
+    assert interp.over_training(copied, weight, steps=[3, 30]).columns["value"] == first.columns["value"][2:]
+    assert len(calls) == 3
+    interp.over_training(copied, weight, fresh=True)
+    assert len(calls) == 6
+    RunFolder(copied.folder).snapshots.save(copied.at(0), 3)  # another model
+    changed = interp.over_training(copied, weight)
+    assert len(calls) == 7
+    assert changed.columns["value"][2] == first.columns["value"][0]
+
+
+def test_a_damaged_file_is_measured_again(copied):
+    calls.clear()
+    first = interp.over_training(copied, weight)
+    for path in (copied.folder / "over_training").iterdir():
+        path.write_text(path.read_text()[:-5])
+    assert interp.over_training(copied, weight) == first
+    assert len(calls) == 6
+
+
+def test_other_options_are_measured_again(copied):
+    counts = [len(list((copied.folder / "over_training").glob("*")))
+              for n in (50, 60, 50) if interp.over_training(copied, interp.evaluate, n=n)]  # fmt: skip
+    assert counts == [3, 6, 6]
+
+
+def test_an_interrupted_call_resumes(copied):
+    calls.clear()
+
+    def stop(path):
+        if "30" in path.name:
+            raise KeyboardInterrupt
+        return make_model(copied.model.cfg)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("interp.training.snapshots.load_checkpoint", stop)
+        with pytest.raises(KeyboardInterrupt):
+            interp.over_training(copied, weight)
+    assert len(calls) == 2
+    interp.over_training(copied, weight)
+    assert len(calls) == 3
+
+
+def test_closures_are_not_stored(copied):
+    factor = 2.0
+
+    def scaled(model, task):
+        return {"weight": factor * weight(model, task)["weight"]}
+
+    first = interp.over_training(copied, scaled).columns["value"]
+    factor = 4.0
+    np.testing.assert_allclose(interp.over_training(copied, scaled).columns["value"], 2 * np.array(first))
+    assert not (copied.folder / "over_training").exists()
+
+
+def looking(model, task):
+    """A verb that refuses models that do not look."""
+    if not model.blocks[0].attn.W_Q[0].any():
+        raise ValueError("the model does not look.")
+    return {"weight": 1.0}
+
+
+def test_snapshots_that_a_verb_refuses_are_named(planted):
+    found = interp.over_training(planted, looking)
+    assert found.skipped == tuple((0, step, "the model does not look.") for step in range(LOOK))
+    assert found.columns["step"] == list(range(LOOK, 10))
+    assert "not at 4 snapshots, such as step 0 of seed 0: the model does not look." in str(found)
+    with pytest.raises(ValueError, match="looking refuses every snapshot: the model does not look"):
+        interp.over_training(planted, looking, steps=[0, 1])
+
+
+def test_results_are_saved_and_loaded(run, tmp_path):
+    found = interp.over_training(run, interp.classify_heads, n=40)
+    found.save(tmp_path / "found.json")
+    loaded = OverTraining.load(tmp_path / "found.json")
+    assert loaded.to_dataframe().equals(found.to_dataframe())
+    onsets = found.onsets()
+    onsets.save(tmp_path / "onsets.json")
+    assert Onsets.load(tmp_path / "onsets.json").labels == onsets.labels
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=12))
+def test_the_first_lasting_step(above):
+    found = [index for index in range(len(above)) if all(above[index:])]
+    assert first_lasting(np.array(above)) == (found[0] if found else None)
+
+
+@pytest.mark.parametrize(
+    ("n", "ends", "share"),
+    [(1, (0, 0), 0.0), (5, (0, 4), 0.9375), (6, (0, 5), 0.96875), (9, (1, 7), 0.9609), (40, (13, 26), 0.9615)],
+)
+def test_the_interval_of_a_median(n, ends, share):
+    """Against printed tables of order statistics."""
+    assert order_interval(n) == ends
+    assert coverage(n) == pytest.approx(share, abs=1e-4)
+
+
+def test_onsets_over_seeds():
+    columns = {"seed": [], "step": [], "head": [], "drop": []}
+    for seed, first in enumerate([2, 2, 3, 5, 99]):
+        for step in (0, 1, 2, 3, 5):
+            for name, value in zip(columns, (seed, step, 0, float(step >= first)), strict=True):
+                columns[name].append(value)
+    over = OverTraining(verb="cost", seeds=(0, 1, 2, 3, 4), steps=(0, 1, 2, 3, 5), columns=columns)
+    found = over.onsets()
+    (row,) = found.to_dataframe().to_dict("records")
+    assert row == {"head": 0, "onset": 3, "low": 1, "high": np.inf, "never": 1, "n": 5, "coverage": 0.9375}
+    assert "head 0" in str(found)
+    assert "3 (after 1, at the latest not by the last step; not for 1 of 5 seeds)" in str(found)
+    assert json.loads(found.plot().to_json())
+
+
+def test_bad_input_is_named(run, tmp_path):
+    without = interp.train(make_model(run.model.cfg), TASK, dataclasses.replace(SETTINGS, snapshots=None))
+    cases = [
+        (lambda: interp.over_training(without, interp.evaluate), "the run of seed 0 has no snapshots"),
+        (lambda: interp.over_training([], interp.evaluate), "run is empty"),
+        (lambda: interp.over_training(run, interp.evaluate, steps=[7]), "steps has 7; .* 0, 3, 30"),
+        (lambda: interp.over_training([run, run], interp.evaluate), "two runs have the seed 0"),
+        (lambda: interp.over_training(run, interp.evaluate, n_jobs=0), "n_jobs"),
+        (lambda: interp.over_training(run, interp.evaluate, n=-1), "refuses every snapshot: n"),
+    ]
+    for call, words in cases:
+        with pytest.raises(ValueError, match=words):
+            call()
+    with pytest.raises(TypeError, match="returned a int; it must return a result"):
+        interp.over_training(run, lambda model, task: 3)
+    found = interp.over_training(run, interp.evaluate)
+    for call, words in [
+        (lambda: found.onsets("drop"), "no column 'drop'; it has seed, step, target"),
+        (lambda: found.rows(target="#9"), "no row of evaluate has target '#9'; it has #0, #1"),
+        (lambda: found.lines("drop"), "no column 'drop'"),
+        (lambda: found.filmstrip(x="head"), "no column 'head'"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            call()
