@@ -50,7 +50,7 @@ HOW = "Share of the models that have learned their task which `interp.implements
 
 
 def measure_count(evidence: Evidence) -> Measurement:
-    """Share of the models that count signs, and beside it what they answer when the chain is broken."""
+    """Share of the models that count signs, and what they answer when the chain is broken."""
     rows: list[list] = [["group", "seed", "verdict", "answer is the parity of signs, chain broken"]]
     for group in LAST:
         for spec in evidence.specs(group):

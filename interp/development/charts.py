@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 FRAME = "snapshot"
 MOST_LINES = 12
-"""Lines that have a colour of their own; more are coloured by their first label."""
+"""Lines that have different colours; more are coloured by their first label."""
 
 
 def step_axis(last: int, column: str = "step") -> alt.X:
