@@ -3,7 +3,6 @@ from . import (
     algorithms as algorithms,
     auditing as auditing,
     comparison as comparison,
-    development as development,
     evaluation as evaluation,
     heads as heads,
     known_answers as known_answers,
@@ -17,7 +16,7 @@ from .auditing.audit import audit as audit
 from .auditing.probes import audit_probe as audit_probe
 from .comparison.variation import attention_variation as attention_variation
 from .core.verbs import supported_verbs as supported_verbs
-from .development.over_training import over_training as over_training
+from .comparison.development.over_training import over_training as over_training
 from .evaluation.evaluate import evaluate as evaluate
 from .evaluation.extrapolate import extrapolate as extrapolate
 from .evaluation.perplexity import perplexity as perplexity

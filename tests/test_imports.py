@@ -20,7 +20,7 @@ ORDER = (
     ("training", "evaluation"),
     ("probing", "heads", "comparison", "theory", "known_answers"),
     ("auditing", "algorithms"),
-    ("reporting", "development"),
+    ("reporting",),
     ("cli",),
 )
 """The packages of interp; a package may import those of its row and of earlier rows."""

@@ -1,4 +1,4 @@
-"""Attention variation between models."""
+"""How models differ: in attention between seeds, and from step to step of their training."""
 
 import lazy_loader
 

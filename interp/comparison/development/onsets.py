@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-    from interp.development.over_training import OverTraining
+    from interp.comparison.development.over_training import OverTraining
 
 LEVEL = 0.95
 
@@ -62,7 +62,7 @@ class Onsets(Result):
 
     def plot(self) -> "alt.TopLevelMixin":
         """Onset of each label, median over seeds with its interval."""
-        from interp.development.charts import onset_chart
+        from interp.comparison.development.charts import onset_chart
 
         return onset_chart(self)
 

@@ -9,7 +9,7 @@ import numpy as np
 from interp.view.charts import GREY, HEIGHT, WIDTH, colour_by, numbers
 
 if TYPE_CHECKING:
-    from interp.development.onsets import Onsets
+    from interp.comparison.development.onsets import Onsets
 
 FRAME = "snapshot"
 MOST_LINES = 12

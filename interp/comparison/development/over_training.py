@@ -8,16 +8,16 @@ import numpy as np
 
 from hooks.modules.arguments import checks_types
 from hooks.modules.checks import check_class, check_number
+from interp.comparison.development.measuring import Cell, Columns, Measured, Verb, tables
 from interp.core.progress import Count
 from interp.core.results import Result, count_range
-from interp.development.measuring import Cell, Columns, Measured, Verb, tables
 from interp.training.run import TrainingRun
 
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-    from interp.development.onsets import Onsets
+    from interp.comparison.development.onsets import Onsets
 
 VALUES = ("accuracy", "score", "drop", "performs", "cosine", "value")
 """Columns that charts show if none is named; the first that a table has."""
@@ -98,7 +98,7 @@ class OverTraining(Result):
         Raises:
             ValueError: an unknown column, or no such row.
         """
-        from interp.development.onsets import find_onsets
+        from interp.comparison.development.onsets import find_onsets
 
         value, by = value or self.value, self._heads() if by is None else by
         if null is None:
@@ -121,7 +121,7 @@ class OverTraining(Result):
             by: Columns that together name a line; default: all labels.
             where: Rows to use: values of columns.
         """
-        from interp.development.charts import lines
+        from interp.comparison.development.charts import lines
         from interp.view.offline import offline
 
         value = value or self.value
@@ -141,7 +141,7 @@ class OverTraining(Result):
             y: Column of the map's rows.
             where: Rows to use: values of columns.
         """
-        from interp.development.charts import filmstrip
+        from interp.comparison.development.charts import filmstrip
         from interp.view.offline import offline
 
         value = value or self.value

@@ -10,9 +10,9 @@ import pandas as pd
 
 from hooks.modules.arguments import checks_types
 from hooks.modules.checks import check_class
+from interp.comparison.development.charts import lines, step_axis
+from interp.comparison.development.over_training import OverTraining
 from interp.core.identity import page_identity
-from interp.development.charts import lines, step_axis
-from interp.development.over_training import OverTraining
 from interp.training.run import TrainingRun
 from interp.view.charts import HEIGHT, WIDTH, colour_by, numbers
 from interp.view.page import Section, write_page

@@ -7,7 +7,7 @@ from browser import faults
 import interp
 from hooks import make_model
 from interp import TrainSettings
-from interp.development import OverTraining, development_page
+from interp.comparison import OverTraining, development_page
 from interp.tasks import Lego
 
 LAYERS, HEADS, SNAPSHOTS = 6, 4, 20

@@ -1,0 +1,1 @@
+"""How a reading comes to be: analyses over the snapshots of training runs."""
