@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from interp.comparison.development.onsets import Onsets
 
-VALUES = ("accuracy", "score", "drop", "performs", "cosine", "value")
+VALUES = ("accuracy", "score", "drop", "performs", "cosine", "share", "value")
 """Columns that charts show if none is named; the first that a table has."""
 BETWEEN = ("low", "high")
 UNTRAINED = "untrained"

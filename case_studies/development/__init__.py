@@ -1,0 +1,1 @@
+"""How readings come to be: models with snapshots of their training."""

@@ -1,0 +1,65 @@
+"""Models of the development study: small trainings that keep snapshots, and what two verbs find at each."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from case_studies.frame.dyck_models import two_layer_models
+from case_studies.frame.evidence import Evidence, ModelSpec, Size, once_per_model, seeded
+from case_studies.frame.lego_models import chain_models
+from case_studies.frame.template_models import A, template_models
+from interp.comparison.development.over_training import OverTraining, over_training
+from interp.heads.ablate import ablate_heads
+from interp.heads.classify import classify_heads
+from interp.tasks import Lego
+from interp.training.configs import config_for
+from interp.training.settings import TrainSettings
+from interp.training.snapshots import snapshot_steps
+
+SEEDS: Mapping[Size, int] = {"quick": 2, "standard": 8, "paper": 20}
+LOGARITHMIC: Mapping[Size, int] = {"quick": 8, "standard": 12, "paper": 24}
+"""Snapshots with a constant ratio of steps."""
+EVEN: Mapping[Size, int] = {"quick": 4, "standard": 10, "paper": 20}
+"""Snapshots with a constant difference of steps, for what happens late."""
+SEQUENCES: Mapping[Size, int] = {"quick": 100, "standard": 250, "paper": 500}
+"""Sequences of an analysis at one snapshot."""
+LAST_ONE = Lego(n_vars=5, supervised=(0, 1, 4))
+"""Chains of which the first two variables and the last are supervised: the last can be learned by counting signs."""
+STRINGS = 1024
+"""Training strings of template models, enough for unseen symbols with a I."""
+CHAINS = ("chains", "chains without mimicking")
+
+
+def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
+    """Every group of models, with snapshots."""
+    seeds = SEEDS[size]
+    shortcut = TrainSettings(steps=1000, eval_every=100)
+    found = {
+        CHAINS[0]: chain_models(seeds, tied=False, association="mimic"),
+        CHAINS[1]: chain_models(seeds, tied=False, association="none"),
+        "shortcut": seeded(LAST_ONE, config_for(LAST_ONE, "lego", n_layers=6), shortcut, seeds),
+        "template": template_models(size, "aba_abb", (STRINGS,), A, seeds=seeds),
+        "dyck": two_layer_models(size, seeds),
+    }
+    return {name: [with_snapshots(spec, size) for spec in specs] for name, specs in found.items()}
+
+
+def with_snapshots(spec: ModelSpec, size: Size) -> ModelSpec:
+    """The same training, which keeps snapshots: early ones with a constant ratio of steps, late ones evenly."""
+    total = spec.settings.mimic_steps + spec.settings.steps
+    even = np.linspace(0, total, EVEN[size] + 1).round().astype(int).tolist()
+    steps = tuple(sorted({*snapshot_steps(LOGARITHMIC[size], total), *even}))
+    return replace(spec, settings=replace(spec.settings, snapshots=steps))
+
+
+@once_per_model
+def looks(evidence: Evidence, spec: ModelSpec) -> OverTraining:
+    """Scores and labels of all heads at each snapshot."""
+    return over_training(evidence.run(spec), classify_heads, n=SEQUENCES[evidence.size], seed=evidence.seed)
+
+
+@once_per_model
+def costs(evidence: Evidence, spec: ModelSpec) -> OverTraining:
+    """What each head's removal costs at each snapshot."""
+    return over_training(evidence.run(spec), ablate_heads, n=SEQUENCES[evidence.size], seed=evidence.seed)

@@ -1,0 +1,120 @@
+"""Claims on what comes first: looking or mattering, association or manipulation."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from case_studies.development.models import CHAINS, SEQUENCES, costs, looks
+from case_studies.frame.claims import BEFORE, DIFFERENCE, SHARE, Claim
+from case_studies.frame.evidence import Evidence, ModelSpec, once_per_model
+from case_studies.frame.intervals import proportion, t_interval
+from case_studies.frame.learned import excluded, has_learned
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import Above
+from interp.comparison.development.onsets import Onsets
+
+Onset = dict[tuple[int, int], float]
+"""Step by (layer, head); infinite if there is none by the end."""
+ARMS = {"lego": CHAINS, "template": ("template",), "dyck": ("dyck",)}
+ASSOCIATION, MANIPULATION = "association", "manipulation"
+
+
+@once_per_model
+def look_onsets(evidence: Evidence, spec: ModelSpec) -> Onset:
+    """For each head with a label at the end of training, the onset of the score of this kind above untrained models."""
+    over = looks(evidence, spec)
+    found = over.onsets()
+    onsets = {label: float(step) for label, step in zip(found.labels, found.onset[:, 0], strict=True)}
+    last: Any = over.rows(step=over.steps[-1])
+    labels = {(row.layer, row.head): row.label for row in last.itertuples()}
+    return {(*at,): onsets[*at, label] for at, label in labels.items() if (*at, label) in onsets}
+
+
+@once_per_model
+def cost_onsets(evidence: Evidence, spec: ModelSpec) -> Onset:
+    """For each head, the first step from which its removal costs accuracy on some outcome, until the end."""
+    found: Onsets = costs(evidence, spec).onsets()
+    return {_head(name): float(step) for (name,), step in zip(found.labels, found.onset[:, 0], strict=True)}
+
+
+def _head(name: str) -> tuple[int, int]:
+    layer, head = name.split(".")
+    return int(layer), int(head)
+
+
+def measure_order(evidence: Evidence, *, groups: tuple[str, ...]) -> Measurement:
+    """Share of heads that look before they matter, minus that of heads that matter first; mean over models."""
+    rows: list[list[Any]] = [["group", "seed", "head", "looks from step", "matters from step"]]
+    values, heads = [], 0
+    for group in groups:
+        for spec in evidence.specs(group):
+            if not has_learned(evidence, spec):
+                continue
+            look, cost = look_onsets(evidence, spec), cost_onsets(evidence, spec)
+            both = [at for at, step in look.items() if np.isfinite(step) and np.isfinite(cost.get(at, np.inf))]
+            rows += [[group, spec.seed, f"{layer}.{head}", f"{look[layer, head]:.0f}", f"{cost[layer, head]:.0f}"]
+                     for layer, head in both]  # fmt: skip
+            heads += len(both)
+            if both:
+                values.append(np.mean([np.sign(cost[at] - look[at]) for at in both]))
+    tables = [("Heads that look like something and matter at the end", rows), *excluded(evidence, groups)]
+    if not values:
+        return Measurement(value=0.0, low=-1.0, high=1.0, n=1, unit="models", tables=tables,
+                           note="No model has a head that looks like something and matters.")  # fmt: skip
+    value, low, high = t_interval(np.array(values), resolution=len(values) / heads)
+    return Measurement(
+        value=value, low=low, high=high, n=len(values), unit="models", tables=tables,
+        numbers={"heads": heads, "models without such a head": _learned(evidence, groups) - len(values)},
+        note=f"{SEQUENCES[evidence.size]} sequences at each snapshot. A head looks from the first snapshot on at which "
+        "the score of its final kind stays above that of untrained models, and matters from the first on at which the "
+        "cost of its removal stays above 0. Both at one snapshot count as neither.",
+    )  # fmt: skip
+
+
+def measure_association(evidence: Evidence, *, group: str) -> Measurement:
+    """Share of models in which some head shows association before any shows manipulation."""
+    rows: list[list[Any]] = [["seed", "association from step", "manipulation from step"]]
+    first = []
+    for spec in evidence.specs(group):
+        if not has_learned(evidence, spec):
+            continue
+        found = looks(evidence, spec).onsets()
+        steps = {kind: min((float(step) for (*_, name), step in zip(found.labels, found.onset[:, 0], strict=True)
+                            if name == kind), default=np.inf) for kind in (ASSOCIATION, MANIPULATION)}  # fmt: skip
+        first.append(steps[ASSOCIATION] < steps[MANIPULATION])
+        rows.append([spec.seed, *(f"{step:.0f}" if np.isfinite(step) else "not by the end" for step in steps.values())])
+    tables = [("First step of any head", rows), *excluded(evidence, [group])]
+    if not first:
+        return Measurement(value=0.0, low=0.0, high=1.0, n=1, unit="models", tables=tables,
+                           note="No model has learned its task.")  # fmt: skip
+    value, low, high = proportion(sum(first), len(first))
+    return Measurement(value=value, low=low, high=high, n=len(first), unit="models", tables=tables,
+                       note="Exact interval over models; both at one snapshot do not count.")  # fmt: skip
+
+
+def _learned(evidence: Evidence, groups: tuple[str, ...]) -> int:
+    return sum(has_learned(evidence, spec) for group in groups for spec in evidence.specs(group))
+
+
+CLAIMS = (
+    *(
+        Claim(
+            id=f"order.{name}", source="ours", fixed=BEFORE,
+            statement=f"In {what} heads look like something before they matter.",
+            how="Share of heads that look before they matter minus share that matter first, of those that do both at "
+            "the end; t interval over models",
+            rule=Above(0), quantity="difference of shares", within=DIFFERENCE,
+            measure=partial(measure_order, groups=ARMS[name]), needs=ARMS[name],
+        )
+        for name, what in (("lego", "LEGO models"), ("template", "template models"), ("dyck", "Dyck models"))
+    ),
+    Claim(
+        id="association.first", source="ours", fixed=BEFORE,
+        statement="Without mimicking, association comes before manipulation.",
+        how="Share of LEGO models in which some head's association stays above untrained models from an earlier "
+        "snapshot on than any head's manipulation; exact interval over models",
+        rule=Above(0.5), quantity="share of models", within=SHARE,
+        measure=partial(measure_association, group=CHAINS[1]), needs=(CHAINS[1],),
+    ),
+)  # fmt: skip

@@ -1,0 +1,66 @@
+"""A claim on late changes: do heads change their role after the task is learned?"""
+
+from typing import Any
+
+import numpy as np
+
+from case_studies.development.models import CHAINS, SEQUENCES, looks
+from case_studies.frame.claims import BEFORE, SHARE, Claim
+from case_studies.frame.evidence import Evidence, ModelSpec
+from case_studies.frame.intervals import t_interval
+from case_studies.frame.learned import excluded, has_learned
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import Below
+from interp.comparison.development.onsets import first_lasting
+
+LEARNED = 0.99
+"""Validation accuracy of every outcome from which on a task counts as learned."""
+NONE = "unclassified"
+
+
+def learned_from(evidence: Evidence, spec: ModelSpec) -> int | None:
+    """The first step from which every outcome stays at `LEARNED`; None if it is not at the end."""
+    history = evidence.history(spec)
+    index = first_lasting(np.array([min(record["accuracy"]) >= LEARNED for record in history]))
+    return None if index is None else history[index]["steps_done"]
+
+
+def measure_changes(evidence: Evidence) -> Measurement:
+    """Share of heads whose label changes between two snapshots after the task is learned; mean over models."""
+    rows: list[list[Any]] = [["group", "seed", "learned from step", "snapshots after", "heads that change", "of one "
+                              "kind to another", "heads"]]  # fmt: skip
+    shares, heads = [], 1
+    for group in CHAINS:
+        for spec in evidence.specs(group):
+            since = learned_from(evidence, spec) if has_learned(evidence, spec) else None
+            table: Any = looks(evidence, spec).to_dataframe() if since is not None else None
+            if table is None or (table["step"] >= since).sum() == 0:
+                continue
+            late = table[table["step"] >= since].drop_duplicates(["step", "layer", "head"])
+            labels = [part.sort_values("step")["label"].tolist() for _, part in late.groupby(["layer", "head"])]
+            changed = [len(set(one)) > 1 for one in labels]
+            kinds = [len(set(one) - {NONE}) > 1 for one in labels]
+            heads = len(labels)
+            shares.append(np.mean(changed))
+            rows.append([group, spec.seed, since, late["step"].nunique(), sum(changed), sum(kinds), heads])
+    tables = [("Labels after the task is learned", rows), *excluded(evidence, CHAINS)]
+    if not shares:
+        return Measurement(value=0.0, low=0.0, high=1.0, n=1, unit="models", tables=tables,
+                           note="No model has learned its task.")  # fmt: skip
+    value, low, high = t_interval(np.array(shares), resolution=1 / heads)
+    return Measurement(
+        value=value, low=low, high=high, n=len(shares), unit="models", tables=tables,
+        note=f"Learned: validation accuracy of every variable at least {LEARNED} from there on. A label changes too "
+        f"when a head near the threshold gains or loses one ({NONE}). {SEQUENCES[evidence.size]} sequences at each "
+        "snapshot.",
+    )  # fmt: skip
+
+
+CLAIMS = (
+    Claim(
+        id="roles.late", source="ours", fixed=BEFORE,
+        statement="Few heads of LEGO models change their label after the task is learned.",
+        how="Share of heads with more than one label at the snapshots from then on; t interval over models",
+        rule=Below(0.25), quantity="share of heads", within=SHARE, measure=measure_changes, needs=CHAINS,
+    ),
+)  # fmt: skip

@@ -1,0 +1,111 @@
+"""Claims on the shortcut: is counting signs learned before the chain is followed, and is it kept?"""
+
+from typing import Any
+
+import numpy as np
+
+from case_studies.development.models import SEQUENCES
+from case_studies.frame.claims import BEFORE, SHARE, Claim
+from case_studies.frame.evidence import Evidence, ModelSpec, once_per_model
+from case_studies.frame.intervals import proportion, t_interval
+from case_studies.frame.learned import excluded, has_learned
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import Above
+from interp.comparison.development.over_training import OverTraining, over_training
+from interp.theory.signs import sign_counting
+
+GROUP = "shortcut"
+FACTOR = 4
+"""Sentences with a broken chain, as a multiple of the sequences of other analyses: each gives one answer."""
+CHANCE = 0.5
+
+
+@once_per_model
+def counting(evidence: Evidence, spec: ModelSpec) -> OverTraining:
+    """Answers to whole and broken chains at each snapshot."""
+    n = FACTOR * SEQUENCES[evidence.size]
+    return over_training(evidence.run(spec), sign_counting, n=n, seed=evidence.seed)
+
+
+def _onset(over: OverTraining, measure: str, target: str) -> float:
+    found = over.onsets("share", by=(), null=CHANCE, where={"measure": measure, "target": target})
+    return float(found.onset[0, 0])
+
+
+def _rows(evidence: Evidence) -> list[dict[str, Any]]:
+    """For each model that has learned its task: onsets of the count and of the chain, and what is left of the count."""
+    found = []
+    for spec in evidence.specs(GROUP):
+        if not has_learned(evidence, spec):
+            continue
+        over = counting(evidence, spec)
+        names = spec.task.targets
+        middle = [name for name in names if name not in spec.task.audited_outcomes]
+        by_step: Any = over.rows(measure="broken", target=names[-1]).sort_values("step")["share"].to_numpy() - CHANCE
+        found.append({
+            "seed": spec.seed, "count": _onset(over, "broken", names[-1]),
+            "chain": max(_onset(over, "right", name) for name in middle),
+            "most": float(by_step.max()), "last": float(by_step[-1]),
+        })  # fmt: skip
+    return found
+
+
+def _table(rows: list[dict[str, Any]]) -> tuple[str, list[list[Any]]]:
+    header = ["seed", "counts from step", "middle variables from step", "parity above chance, most", "at the end"]
+    cells = [
+        [one["seed"], *(f"{one[name]:.0f}" if np.isfinite(one[name]) else "not by the end" for name in ("count",
+         "chain")), f"{one['most']:.3f}", f"{one['last']:.3f}"]
+        for one in rows
+    ]  # fmt: skip
+    return "Answers to broken chains, and to variables that are not supervised", [header, *cells]
+
+
+def measure_first(evidence: Evidence) -> Measurement:
+    """Share of models that count before they follow the chain."""
+    rows = _rows(evidence)
+    tables = [_table(rows), *excluded(evidence, [GROUP])]
+    if not rows:
+        return Measurement(value=0.0, low=0.0, high=1.0, n=1, unit="models", tables=tables,
+                           note="No model has learned its task.")  # fmt: skip
+    value, low, high = proportion(sum(one["count"] < one["chain"] for one in rows), len(rows))
+    return Measurement(
+        value=value, low=low, high=high, n=len(rows), unit="models", tables=tables,
+        note="A model counts from the first snapshot on at which its answers for the last variable of broken chains "
+        "stay the parity of all signs more often than by chance, and follows the chain from the first on at which "
+        "every variable that is not supervised stays above chance. Exact interval over models.",
+    )  # fmt: skip
+
+
+def measure_kept(evidence: Evidence) -> Measurement:
+    """What is left of the count at the end of training, as a share of the most that it was."""
+    rows = _rows(evidence)
+    counted = [one for one in rows if one["most"] > 0 and np.isfinite(one["count"])]
+    tables = [_table(rows), *excluded(evidence, [GROUP])]
+    if not counted:
+        return Measurement(value=0.0, low=0.0, high=1.0, n=1, unit="models", tables=tables,
+                           note="No model counts at the end of training.")  # fmt: skip
+    left = np.array([one["last"] / one["most"] for one in counted])
+    value, low, high = t_interval(left, resolution=1 / SEQUENCES[evidence.size])
+    return Measurement(
+        value=value, low=low, high=high, n=len(left), unit="models", tables=tables,
+        numbers={"models that count at the end": len(counted), "models": len(rows)},
+        note="Of models whose answers to broken chains are the parity more often than by chance at the end.",
+    )  # fmt: skip
+
+
+CLAIMS = (
+    Claim(
+        id="shortcut.first", source="ours, after LEGO, Section 4.3", fixed=BEFORE,
+        statement="Models that learn the last variable early count signs before they follow the chain.",
+        how="Share of models whose count of signs has an earlier onset than the variables that are not supervised; "
+        "exact interval over models",
+        rule=Above(0.5), quantity="share of models", within=SHARE, measure=measure_first, needs=(GROUP,),
+    ),
+    Claim(
+        id="shortcut.kept", source="ours, after LEGO, Section 4.3", fixed=BEFORE,
+        statement="The count of signs is kept once it is learned.",
+        how="Share above chance of parities in answers to broken chains at the end, divided by the largest of any "
+        "snapshot; t interval over models",
+        rule=Above(0.5), quantity="share of the largest", within=SHARE, measure=measure_kept, needs=(GROUP,),
+    ),
+)  # fmt: skip

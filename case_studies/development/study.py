@@ -1,0 +1,20 @@
+"""How readings come to be: `interp reproduce development`."""
+
+from pathlib import Path
+
+from case_studies.development import order, roles, shortcut
+from case_studies.development.models import groups
+from case_studies.frame.study import Study
+
+STUDY = Study(
+    name="development",
+    title="How readings come to be: when heads begin to look, and when they begin to matter",
+    lead=(
+        "Models of LEGO, template and Dyck tasks keep snapshots of their training. At each, heads are classified by "
+        "their patterns and removed one by one. Which comes first, does a shortcut come before the chain, and do roles "
+        "change once the task is learned? Every rule was written before any of these models was trained."
+    ),
+    claims=(*order.CLAIMS, *shortcut.CLAIMS, *roles.CLAIMS),
+    groups=groups,
+    shipped=Path(__file__).parent / "results",
+)
