@@ -20,6 +20,12 @@ FIXED = {"out", "family", "identity", "seed", "fresh", "device", "json", "help"}
 """Options that are no fields."""
 CURRICULUM = (str, "auto (the recipe's), none, or stages length:steps, such as 2:80,3:270,4:350.")
 
+SNAPSHOTS = (
+    str,
+    "Models to keep in the folder: a number, whose steps have a constant ratio; steps, such as 0,100,500; or "
+    "'on change' of an accuracy. Default: none.",
+)
+
 
 class TaskGroup(TyperGroup):
     """One command per known task. Its class is imported when the command runs, not when the commands are listed."""
@@ -106,7 +112,7 @@ def _parts(task_class: Any) -> tuple[Options, Options, Options]:
         panel="Model", cls=TransformerConfig, preset=others, filled=True, names=MODEL_NAMES, without=FROM_TASK
     )
     shown = _recipe_shown(task_class) | {"curriculum": "auto"}
-    texts = {"curriculum": CURRICULUM}
+    texts = {"curriculum": CURRICULUM, "snapshots": SNAPSHOTS}
     training = Options(panel="Training", cls=TrainSettings, preset=others, defaults=shown, texts=texts)
     of_task = Options(
         panel="Task", cls=task_class, preset=presets, defaults=own,
@@ -148,7 +154,16 @@ def _make_settings(recipe: Any, options: dict[str, Any]) -> Any:
     stages = options.pop("curriculum", "auto")
     if stages != "auto":
         options = {"steps": type(recipe).steps, **options, "curriculum": _stages(stages)}
+    if "snapshots" in options:
+        options = {**options, "snapshots": _snapshots(options["snapshots"])}
     return replace(recipe, **options)
+
+
+def _snapshots(text: str) -> int | tuple[int, ...] | str:
+    steps = text.split(",")
+    if not all(step.strip().isdigit() for step in steps):
+        return text
+    return int(text) if len(steps) == 1 else tuple(map(int, steps))
 
 
 def _stages(text: str) -> tuple[tuple[int, int], ...]:

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from interp.tasks import Lego
+from interp.training import TrainingRun
 
 TRAIN = [
     "train",
@@ -124,6 +125,7 @@ def test_audit_heads_and_probes(interp, tmp_path):
         (["train", "lego", "--out", "r", "--n-vars", "40"], "n_vars is 40"),
         (["train", "lego", "--out", "r", "--heads", "7"], "does not divide d_model 64"),
         (["train", "lego", "--out", "r", "--curriculum", "2-80"], "curriculum is '2-80'"),
+        (["train", "lego", "--out", "r", "--snapshots", "2,1"], "snapshots is (2, 1); give steps from 0 on"),
         (["train", "lego", "--out", "r", "--curriculum", "9:80"], "curriculum has the length 9"),
         (["train", "template", "--out", "r", "--templates", "abab"], "templates is 'abab'; choose one of"),
         (
@@ -142,6 +144,13 @@ def test_errors_are_one_line(interp, tmp_path, arguments, words):
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(("given", "steps"), [("3", (0, 1, 4)), ("0,2", (0, 2)), ("on change", (0, 4))])
+def test_snapshots_are_a_number_steps_or_on_change(interp, tmp_path, given, steps):
+    done = interp(*TRAIN, "--steps", 4, "--snapshots", given, "--out", "run")
+    assert done.returncode == 0, done.stderr
+    assert TrainingRun.load(tmp_path / "run").snapshots == steps
 
 
 def test_the_default_curriculum_ends_at_the_chain_length(interp, tmp_path, monkeypatch):
