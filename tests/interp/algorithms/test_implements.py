@@ -23,6 +23,7 @@ from interp.algorithms import (
     sign_count,
 )
 from interp.algorithms.interchange import KINDS, Interchange, Place, sites_of
+from interp.algorithms.predictions import choose_pairs
 from interp.core.verbs import untrained_copy
 from interp.known_answers.craft.transforms import enlarge
 from interp.known_answers.craft.weights import mlp_of
@@ -293,12 +294,24 @@ def test_a_subspace_is_interchanged_alone(small):
     torch.testing.assert_close(found, logits_at_targets(wanted, base))
 
 
+def test_pairs_are_drawn_until_a_rare_variable_changes_answers():
+    """Of 256 pairs about 4 would do, which is too few to choose 32 from."""
+    task = Lego(n_vars=7)
+    rare = Variable(name="all plus", compute=lambda batch: (batch.operations == 0).all(1).long())
+
+    def answers(batch, rare):
+        return torch.cat([torch.zeros_like(batch.labels[:, 1:]), rare[:, None]], 1)
+
+    pairs = choose_pairs(task, [Algorithm(name="rare", variables=(rare,), answers=answers)], 32, 0)
+    changed = rare.compute(pairs.base) != rare.compute(pairs.source)
+    assert changed.all()
+    assert len({tuple(one) for one in pairs.base.tokens.tolist()}) == 32
+
+
 def test_accuracy_by_hand():
     """An independent computation for one variable, site and place, over the pairs that select."""
     task, model = LEGO, lego_loop(LEGO)
     found = interp.implements(model, task, chain_loop(task), n=64, seed=5)
-    from interp.algorithms.predictions import choose_pairs
-
     pairs = choose_pairs(task, [chain_loop(task)], 64, 5)
     base, source = pairs.base.select(pairs.selecting), pairs.source.select(pairs.selecting)
     assert torch.equal(base.letters, source.letters)
