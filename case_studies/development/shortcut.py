@@ -5,10 +5,9 @@ from typing import Any
 import numpy as np
 
 from case_studies.development.models import SEQUENCES
-from case_studies.frame.claims import BEFORE, SHARE, Claim
+from case_studies.frame.claims import SHARE, Claim, Fixed
 from case_studies.frame.evidence import Evidence, ModelSpec, once_per_model
 from case_studies.frame.intervals import proportion, t_interval
-from case_studies.frame.learned import excluded, has_learned
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
 from interp.comparison.development.over_training import OverTraining, over_training
@@ -18,6 +17,13 @@ GROUP = "shortcut"
 FACTOR = 4
 """Sentences with a broken chain, as a multiple of the sequences of other analyses: each gives one answer."""
 CHANCE = 0.5
+KNOWN = 0.6
+"""Accuracy on the last variable of a model that has learned something of it, as in the LEGO study."""
+SEEN = Fixed(
+    "after first models",
+    "the accuracies of these models at the end, 0.71 to 0.74 on the last variable, below what counts as learned "
+    "elsewhere; so 0.6 on the last variable counts here. No onset had been seen.",
+)
 
 
 @once_per_model
@@ -27,16 +33,21 @@ def counting(evidence: Evidence, spec: ModelSpec) -> OverTraining:
     return over_training(evidence.run(spec), sign_counting, n=n, seed=evidence.seed)
 
 
+def knows_last(evidence: Evidence, spec: ModelSpec) -> bool:
+    """Whether a model has learned something of the last variable."""
+    return evidence.history(spec)[-1]["accuracy"][-1] >= KNOWN
+
+
 def _onset(over: OverTraining, measure: str, target: str) -> float:
     found = over.onsets("share", by=(), null=CHANCE, where={"measure": measure, "target": target})
     return float(found.onset[0, 0])
 
 
 def _rows(evidence: Evidence) -> list[dict[str, Any]]:
-    """For each model that has learned its task: onsets of the count and of the chain, and what is left of the count."""
+    """For each model that knows something of the last variable: onsets of the count and of the chain, and what is left of the count."""
     found = []
     for spec in evidence.specs(GROUP):
-        if not has_learned(evidence, spec):
+        if not knows_last(evidence, spec):
             continue
         over = counting(evidence, spec)
         names = spec.task.targets
@@ -63,13 +74,14 @@ def _table(rows: list[dict[str, Any]]) -> tuple[str, list[list[Any]]]:
 def measure_first(evidence: Evidence) -> Measurement:
     """Share of models that count before they follow the chain."""
     rows = _rows(evidence)
-    tables = [_table(rows), *excluded(evidence, [GROUP])]
+    tables = [_table(rows)]
     if not rows:
         return Measurement(value=0.0, low=0.0, high=1.0, n=1, unit="models", tables=tables,
-                           note="No model has learned its task.")  # fmt: skip
+                           note=f"No model reaches {KNOWN} on the last variable.")  # fmt: skip
     value, low, high = proportion(sum(one["count"] < one["chain"] for one in rows), len(rows))
     return Measurement(
         value=value, low=low, high=high, n=len(rows), unit="models", tables=tables,
+        numbers={"models": len(evidence.specs(GROUP))},
         note="A model counts from the first snapshot on at which its answers for the last variable of broken chains "
         "stay the parity of all signs more often than by chance, and follows the chain from the first on at which "
         "every variable that is not supervised stays above chance. Exact interval over models.",
@@ -80,7 +92,7 @@ def measure_kept(evidence: Evidence) -> Measurement:
     """What is left of the count at the end of training, as a share of the most that it was."""
     rows = _rows(evidence)
     counted = [one for one in rows if one["most"] > 0 and np.isfinite(one["count"])]
-    tables = [_table(rows), *excluded(evidence, [GROUP])]
+    tables = [_table(rows)]
     if not counted:
         return Measurement(value=0.0, low=0.0, high=1.0, n=1, unit="models", tables=tables,
                            note="No model counts at the end of training.")  # fmt: skip
@@ -88,21 +100,21 @@ def measure_kept(evidence: Evidence) -> Measurement:
     value, low, high = t_interval(left, resolution=1 / SEQUENCES[evidence.size])
     return Measurement(
         value=value, low=low, high=high, n=len(left), unit="models", tables=tables,
-        numbers={"models that count at the end": len(counted), "models": len(rows)},
+        numbers={"models that count at the end": len(counted), "models": len(evidence.specs(GROUP))},
         note="Of models whose answers to broken chains are the parity more often than by chance at the end.",
     )  # fmt: skip
 
 
 CLAIMS = (
     Claim(
-        id="shortcut.first", source="ours, after LEGO, Section 4.3", fixed=BEFORE,
+        id="shortcut.first", source="ours, after LEGO, Section 4.3", fixed=SEEN,
         statement="Models that learn the last variable early count signs before they follow the chain.",
         how="Share of models whose count of signs has an earlier onset than the variables that are not supervised; "
         "exact interval over models",
         rule=Above(0.5), quantity="share of models", within=SHARE, measure=measure_first, needs=(GROUP,),
     ),
     Claim(
-        id="shortcut.kept", source="ours, after LEGO, Section 4.3", fixed=BEFORE,
+        id="shortcut.kept", source="ours, after LEGO, Section 4.3", fixed=SEEN,
         statement="The count of signs is kept once it is learned.",
         how="Share above chance of parities in answers to broken chains at the end, divided by the largest of any "
         "snapshot; t interval over models",

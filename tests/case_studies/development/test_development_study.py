@@ -31,7 +31,8 @@ def table(rows, **columns):
 
 @pytest.fixture
 def evidence(monkeypatch):
-    for module in (order, roles, shortcut):
+    monkeypatch.setattr(shortcut, "knows_last", lambda _, spec: spec.seed >= 0)
+    for module in (order, roles):
         monkeypatch.setattr(module, "has_learned", lambda _, spec: spec.seed >= 0)
         monkeypatch.setattr(module, "excluded", lambda *_: [])
     task = SimpleNamespace(targets=("#0", "#1", "#2"), audited_outcomes=("#0", "#2"))
@@ -75,6 +76,12 @@ def answers(count, chain, last=1.0):
     share[len(STEPS) - 1] = 0.5 + last / 4
     columns = found.columns | {"share": share.tolist(), "low": (share - 0.1).tolist()}
     return replace(found, columns=columns)
+
+
+@pytest.mark.parametrize(("accuracy", "known"), [(0.59, False), (0.6, True)])
+def test_a_model_that_knows_nothing_of_the_last_variable_is_left_out(accuracy, known):
+    histories = SimpleNamespace(history=lambda spec: [{"accuracy": [1.0, 0.9]}, {"accuracy": [1.0, accuracy]}])
+    assert shortcut.knows_last(histories, None) == known
 
 
 @pytest.mark.parametrize(("count", "chain", "share"), [(1, 4, 1.0), (4, 1, 0.0), (2, 99, 1.0), (99, 1, 0.0)])
