@@ -21,8 +21,8 @@ PILOTS = "Two further models of three variables had been trained, and only their
 FIXED = {
     "lego": Fixed(
         "after a result",
-        "with mimicking, which trains patterns before the task, all 52 heads of 8 models looked first; so models without "
-        f"it replace them. Of four variables, 8 of these did not learn. {PILOTS}",
+        "with mimicking, which trains patterns before the task, all 52 heads of 8 models looked first; so models "
+        f"without it replace them. Of four variables, 8 of these did not learn. {PILOTS}",
     ),
     "template": BEFORE,
     "dyck": BEFORE,
@@ -117,7 +117,9 @@ CLAIMS = (
             rule=Above(0), quantity="difference of shares", within=DIFFERENCE,
             measure=partial(measure_order, groups=ARMS[name]), needs=ARMS[name],
         )
-        for name, what in (("lego", "LEGO models without mimicking"), ("template", "template models"), ("dyck", "Dyck models"))
+        for name, what in (
+            ("lego", "LEGO models without mimicking"), ("template", "template models"), ("dyck", "Dyck models"),
+        )
     ),
     Claim(
         id="association.first", source="ours",
