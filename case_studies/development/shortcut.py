@@ -44,7 +44,7 @@ def _onset(over: OverTraining, measure: str, target: str) -> float:
 
 
 def _rows(evidence: Evidence) -> list[dict[str, Any]]:
-    """For each model that knows something of the last variable: onsets of count and chain, what is left of the count."""
+    """For each model with some knowledge of the last variable: onsets of count and chain, what is left of it."""
     found = []
     for spec in evidence.specs(GROUP):
         if not knows_last(evidence, spec):
