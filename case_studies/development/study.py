@@ -12,7 +12,7 @@ STUDY = Study(
     lead=(
         "Models of LEGO, template and Dyck tasks keep snapshots of their training. At each, heads are classified by "
         "their patterns and removed one by one. Which comes first, does a shortcut come before the chain, and do roles "
-        "change once the task is learned? Every rule was written before any of these models was trained."
+        "change once the task is learned? Each claim says when its rule was fixed."
     ),
     claims=(*order.CLAIMS, *shortcut.CLAIMS, *roles.CLAIMS),
     groups=groups,
