@@ -50,7 +50,7 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
 
 def with_snapshots(spec: ModelSpec, size: Size) -> ModelSpec:
     """The same training, which keeps snapshots: early ones with a constant ratio of steps, late ones evenly."""
-    total = spec.settings.mimic_steps + spec.settings.steps
+    total = spec.settings.total_steps
     even = np.linspace(0, total, EVEN[size] + 1).round().astype(int).tolist()
     steps = tuple(sorted({*snapshot_steps(LOGARITHMIC[size], total), *even}))
     return replace(spec, settings=replace(spec.settings, snapshots=steps))

@@ -81,7 +81,7 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain values, as `save` writes them."""
-        values = {name: _plain(getattr(self, name)) for name in self._saved_names()}
+        values = {name: plain(getattr(self, name)) for name in self._saved_names()}
         return {"result": type(self).__name__, "version": 1, "values": values}
 
     @classmethod
@@ -125,7 +125,8 @@ def count_range(counts: Int[np.ndarray, "*cells"]) -> str:
     return str(most) if least == most else f"{least} to {most}"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value as JSON has it: lists for arrays and tuples, None for numbers that are not finite."""
     if isinstance(value, np.ndarray):
         values = value.astype(object)
         if value.dtype.kind == "f":
@@ -134,11 +135,11 @@ def _plain(value: Any) -> Any:
         shape = {} if value.size else {"shape": list(value.shape)}
         return {"array": values.tolist(), "dtype": str(value.dtype), **shape}
     if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -4,6 +4,7 @@ from hooks.model.architectures import Model
 from interp.tasks.base import Task
 from interp.training.objectives import check_contrastive
 from interp.training.settings import TrainSettings
+from interp.training.snapshots import snapshot_steps
 
 
 def check_fit(model: Model, task: Task, settings: TrainSettings) -> None:
@@ -39,6 +40,7 @@ def check_fit(model: Model, task: Task, settings: TrainSettings) -> None:
         raise ValueError(f"association 'mimic' trains two heads per layer; the model has {cfg.n_heads}.")
     if settings.curriculum:
         _check_curriculum(task, [length for length, _ in settings.curriculum])
+    snapshot_steps(settings.snapshots, settings.total_steps)
 
 
 def _check_curriculum(task: Task, lengths: list[int]) -> None:

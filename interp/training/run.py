@@ -44,8 +44,8 @@ class TrainingRun:
         """
         files = RunFolder(folder)
         manifest = files.read_manifest()
-        values = {"history": tuple(files.read_metrics()), "manifest": manifest, "folder": files.path}
-        return cls(model=files.load_model(), **values)
+        history = tuple(files.read_metrics())
+        return cls(model=files.load_model(), history=history, manifest=manifest, folder=files.path)
 
     @classmethod
     def on(cls, task: Task, **values: Any) -> "TrainingRun":

@@ -169,6 +169,11 @@ class TrainSettings:
         """Steps of mimicking, before those on the task."""
         return self.mimicking.steps if self.association == "mimic" else 0
 
+    @property
+    def total_steps(self) -> int:
+        """All steps: those of mimicking and those on the task."""
+        return self.mimic_steps + self.steps
+
     def learning_rate_at(self, step: int) -> float:
         """Learning rate at a step: linear warm-up, constant, decay to zero."""
         warm = min(1.0, (step + 1) / max(1, self.warmup_steps))

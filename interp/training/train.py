@@ -86,7 +86,7 @@ def train(
     settings = given_or_recipe(settings, task)
     chosen = None if device is None else check_device(device)
     check_fit(model, task, settings)
-    if snapshot_steps(settings.snapshots, settings.mimic_steps + settings.steps) and folder is None:
+    if settings.snapshots is not None and folder is None:
         raise ValueError("settings has snapshots, which are kept in the folder of the run; give folder.")
     model.tokenizer = task.vocab
     manifest = {
@@ -111,15 +111,16 @@ def train(
             if files is None or not files.finished:  # another process may have finished it before this one could write
                 with on_device(model, chosen):
                     history = _Trainer(model, task, settings, seed, files, on_record, manifest).run()
-                run = {"history": tuple(history), "manifest": manifest, "folder": files and files.path}
-                return TrainingRun.on(task, model=model.eval(), **run)
+                return TrainingRun.on(
+                    task, model=model.eval(), history=tuple(history), manifest=manifest, folder=files and files.path
+                )
     files.tidy()
     manifest = files.open(manifest)
     model.load_state_dict(files.load_model().state_dict())
     if chosen is not None:
         model.to("cpu")
-    run = {"history": tuple(files.read_metrics()), "manifest": manifest, "folder": files.path}
-    return TrainingRun.on(task, model=model.eval(), **run)
+    history = tuple(files.read_metrics())
+    return TrainingRun.on(task, model=model.eval(), history=history, manifest=manifest, folder=files.path)
 
 
 class _Trainer:
@@ -132,7 +133,7 @@ class _Trainer:
         self.manifest = manifest or {}
         self.device = device_of(model)
         self.on_record = on_record or (lambda record: None)
-        self.mimic_steps, self.total = settings.mimic_steps, settings.mimic_steps + settings.steps
+        self.mimic_steps, self.total = settings.mimic_steps, settings.total_steps
         self.snapshot_steps = frozenset(snapshot_steps(settings.snapshots, self.total))
         self.at_snapshot: list[float] = []
         self.history: list[dict[str, Any]] = []

@@ -23,6 +23,10 @@ def step_axis(last: int, column: str = "step") -> alt.X:
     return alt.X(f"{column}:Q", title="step", scale=scale, axis=alt.Axis(values=ticks, format="~s"))
 
 
+def _label(by: Sequence[str], values: Sequence[Any]) -> str:
+    return " ".join(f"{name} {one}" for name, one in zip(by, values, strict=True))
+
+
 def lines(table: Any, value: str, *, by: Sequence[str], title: str) -> alt.TopLevelMixin:
     """One line per combination of labels over steps, with its interval; one panel per seed.
 
@@ -32,8 +36,7 @@ def lines(table: Any, value: str, *, by: Sequence[str], title: str) -> alt.TopLe
         by: Columns that together name a line.
         title: Title of the chart.
     """
-    table = table.assign(line=[" ".join(f"{name} {one}" for name, one in zip(by, row, strict=True))
-                               for row in table[list(by)].itertuples(index=False, name=None)])  # fmt: skip
+    table = table.assign(line=[_label(by, row) for row in table[list(by)].itertuples(index=False, name=None)])
     across, named = step_axis(int(table["step"].max())), "line"
     if table["line"].nunique() > MOST_LINES:
         named = by[0]
@@ -104,8 +107,7 @@ def filmstrip(table: Any, value: str, *, x: str, y: str, title: str) -> alt.TopL
 def onset_chart(onsets: "Onsets") -> alt.TopLevelMixin:
     """Median onset of each label with its interval; a hollow mark at the end is for one that never comes."""
     table: Any = onsets.to_dataframe()
-    names = [" ".join(f"{by} {one}" for by, one in zip(onsets.by, label, strict=True)) or onsets.value
-             for label in onsets.labels]  # fmt: skip
+    names = [_label(onsets.by, label) or onsets.value for label in onsets.labels]
     finite = onsets.onset[np.isfinite(onsets.onset)]
     last = int(max([1.0, *finite, *onsets.before[np.isfinite(onsets.before)]]))
     drawn: Any = table.assign(label=names, there=np.isfinite(table["onset"]))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 import hooks
@@ -17,8 +16,9 @@ import interp
 from hooks.files import FAULTS, read_json, write_json
 from interp.core.manifest import environment
 from interp.core.processes import in_processes
+from interp.core.results import plain
 from interp.tasks.base import Task
-from interp.training.snapshots import SnapshotFolder
+from interp.training.folder import RunFolder
 
 Columns = dict[str, list[Any]]
 Verb = Callable[..., Any]
@@ -73,7 +73,7 @@ def _measure(cell: Cell, verb: Verb, options: dict[str, Any], path: Path | None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        model = SnapshotFolder(cell.folder / "snapshots").load(cell.step)
+        model = RunFolder(cell.folder).snapshots.load(cell.step)
         given = (model, cell.task) if _reads_task(verb) else (model,)
         found = Measured(cell, _columns(verb, verb(*given, **options)))
     except ValueError as error:
@@ -102,22 +102,20 @@ def _columns(verb: Verb, result: Any) -> Columns:
         return {"quantity": [str(name) for name in result], "value": [float(value) for value in result.values()]}
     if not hasattr(result, "to_dataframe"):
         raise TypeError(
-            f"verb {_name(verb)} returned a {type(result).__name__}; it must return a result with to_dataframe, or a "
-            f"dict of numbers."
+            f"verb {verb_name(verb)} returned a {type(result).__name__}; it must return a result with to_dataframe, or "
+            f"a dict of numbers."
         )
     table = result.to_dataframe()
-    return {str(name): [_plain(value) for value in table[name]] for name in table}
+    return {str(name): [_cell(value) for value in table[name]] for name in table}
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float):
-        return value if np.isfinite(value) else None
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
+def _cell(value: Any) -> Any:
+    value = plain(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def _name(verb: Verb) -> str:
+def verb_name(verb: Verb) -> str:
+    """The name of a verb."""
     return getattr(verb, "__name__", type(verb).__name__)
 
 
@@ -134,10 +132,10 @@ def _path(cell: Cell, verb: Verb, options: Mapping[str, Any]) -> Path | None:
     described = _described(verb), {name: repr(value) for name, value in sorted(options.items())}
     if described[0] is None or any(ADDRESS in text for text in described[1].values()):
         return None
-    snapshot = SnapshotFolder(cell.folder / "snapshots").file(cell.step)
+    snapshot = RunFolder(cell.folder).snapshots.file(cell.step)
     decides = [*described, hashlib.sha256(snapshot.read_bytes()).hexdigest(), repr(cell.task.describe())]
     key = hashlib.sha256(json.dumps([*decides, _sources(), environment()["versions"]]).encode()).hexdigest()[:20]
-    return cell.folder / "over_training" / f"{_name(verb)}-{cell.step:08d}-{key}.json"
+    return cell.folder / "over_training" / f"{verb_name(verb)}-{cell.step:08d}-{key}.json"
 
 
 def _described(verb: Verb) -> str | None:

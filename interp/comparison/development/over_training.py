@@ -8,7 +8,7 @@ import numpy as np
 
 from hooks.modules.arguments import checks_types
 from hooks.modules.checks import check_class, check_number
-from interp.comparison.development.measuring import Cell, Columns, Measured, Verb, tables
+from interp.comparison.development.measuring import Cell, Columns, Measured, Verb, tables, verb_name
 from interp.core.progress import Count
 from interp.core.results import Result, count_range
 from interp.training.run import TrainingRun
@@ -226,7 +226,7 @@ def over_training(
     if len(set(seeds)) < len(seeds):
         double = next(seed for seed in seeds if seeds.count(seed) > 1)
         raise ValueError(f"two runs have the seed {double}; give runs of one kind, each with its own seed.")
-    name = getattr(verb, "__name__", type(verb).__name__)
+    name = verb_name(verb)
     found: list[Measured] = []
     with Count(f"{name} over training", len(cells)) as count:
         for one in tables(cells, verb, options, n_jobs=n_jobs, fresh=fresh):
