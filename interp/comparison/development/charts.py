@@ -121,5 +121,7 @@ def onset_chart(onsets: "Onsets") -> alt.TopLevelMixin:
     dots = base.mark_point(filled=True, size=50, stroke="#0b6e8a", opacity=1).encode(
         across, color=filled, tooltip=tooltip
     )
-    words = f"first step from which {onsets.value} stays above {onsets.null}: median of n = {len(onsets.seeds)} seeds"
+    words = f"first step from which {onsets.value} stays above {onsets.null}: "
+    compared = isinstance(onsets.seeds[0], str)
+    words += f"models of seeds {onsets.seeds[0]}" if compared else f"median of n = {len(onsets.seeds)} seeds"
     return alt.layer(spread, dots).properties(width=WIDTH, title=words)

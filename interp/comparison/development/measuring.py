@@ -28,11 +28,12 @@ ADDRESS = " at 0x"
 
 @dataclass(frozen=True)
 class Cell:
-    """One snapshot of one run."""
+    """One step of one run, or of several runs that a verb compares."""
 
-    seed: int
+    seed: int | str
+    """Seed of the run, or of all runs as text."""
     step: int
-    folder: Path
+    folders: tuple[Path, ...]
     task: Task
 
 
@@ -52,7 +53,7 @@ def tables(
 
     Args:
         cells: Snapshots.
-        verb: Called with a model, the task and the options.
+        verb: Called with a model, or a list of models if it compares them, the task and the options.
         options: Further arguments of the verb.
         n_jobs: Number of processes, each with one torch thread.
         fresh: Measure again what is stored.
@@ -73,8 +74,9 @@ def _measure(cell: Cell, verb: Verb, options: dict[str, Any], path: Path | None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        model = RunFolder(cell.folder).snapshots.load(cell.step)
-        given = (model, cell.task) if _reads_task(verb) else (model,)
+        models = [RunFolder(folder).snapshots.load(cell.step) for folder in cell.folders]
+        first = models if compares_models(verb) else models[0]
+        given = (first, cell.task) if _reads_task(verb) else (first,)
         found = Measured(cell, _columns(verb, verb(*given, **options)))
     except ValueError as error:
         return Measured(cell, {}, str(error))
@@ -84,6 +86,11 @@ def _measure(cell: Cell, verb: Verb, options: dict[str, Any], path: Path | None)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, {"columns": found.columns})
     return found
+
+
+def compares_models(verb: Verb) -> bool:
+    """Whether a verb's first argument is a list of models: it is called `models`, as that of `attention_variation`."""
+    return next(iter(inspect.signature(verb).parameters), "") == "models"
 
 
 def _reads_task(verb: Verb) -> bool:
@@ -132,10 +139,11 @@ def _path(cell: Cell, verb: Verb, options: Mapping[str, Any]) -> Path | None:
     described = _described(verb), {name: repr(value) for name, value in sorted(options.items())}
     if described[0] is None or any(ADDRESS in text for text in described[1].values()):
         return None
-    snapshot = RunFolder(cell.folder).snapshots.file(cell.step)
-    decides = [*described, hashlib.sha256(snapshot.read_bytes()).hexdigest(), repr(cell.task.describe())]
+    files = [RunFolder(folder).snapshots.file(cell.step) for folder in cell.folders]
+    weights = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+    decides = [*described, *weights, repr(cell.task.describe())]
     key = hashlib.sha256(json.dumps([*decides, _sources(), environment()["versions"]]).encode()).hexdigest()[:20]
-    return cell.folder / "over_training" / f"{verb_name(verb)}-{cell.step:08d}-{key}.json"
+    return cell.folders[0] / "over_training" / f"{verb_name(verb)}-{cell.step:08d}-{key}.json"
 
 
 def _described(verb: Verb) -> str | None:

@@ -31,7 +31,8 @@ class Onsets(Result):
     """Columns that name what has an onset."""
     labels: tuple[tuple[Any, ...], ...]
     """Their values, for each row."""
-    seeds: tuple[int, ...]
+    seeds: tuple[int | str, ...]
+    """Seed of each run, or all seeds as one text if the verb compares models."""
     onset: Float[np.ndarray, "label seed"]
     """Step; infinite if it is not above its null at the last snapshot, NaN if it was not measured for the seed."""
     before: Float[np.ndarray, "label seed"]

@@ -8,7 +8,15 @@ import numpy as np
 
 from hooks.modules.arguments import checks_types
 from hooks.modules.checks import check_class, check_number
-from interp.comparison.development.measuring import Cell, Columns, Measured, Verb, tables, verb_name
+from interp.comparison.development.measuring import (
+    Cell,
+    Columns,
+    Measured,
+    Verb,
+    compares_models,
+    tables,
+    verb_name,
+)
 from interp.core.progress import Count
 from interp.core.results import Result, count_range
 from interp.training.run import TrainingRun
@@ -19,7 +27,7 @@ if TYPE_CHECKING:
 
     from interp.comparison.development.onsets import Onsets
 
-VALUES = ("accuracy", "score", "drop", "performs", "cosine", "share", "value")
+VALUES = ("accuracy", "score", "drop", "performs", "cosine", "variation", "share", "value")
 """Columns that charts show if none is named; the first that a table has."""
 BETWEEN = ("low", "high")
 UNTRAINED = "untrained"
@@ -33,13 +41,13 @@ class OverTraining(Result):
 
     verb: str
     """Its name."""
-    seeds: tuple[int, ...]
-    """Seed of each run."""
+    seeds: tuple[int | str, ...]
+    """Seed of each run; of a verb that compares models, the seeds of all runs as one text."""
     steps: tuple[int, ...]
     """Steps measured in any of the runs, with those of mimicking; 0 is before training."""
     columns: Columns
     """The rows of all tables, by column; the first columns are `seed` and `step`."""
-    skipped: tuple[tuple[int, int, str], ...] = ()
+    skipped: tuple[tuple[int | str, int, str], ...] = ()
     """Seed, step and reason of snapshots at which the verb refused the model, such as an audit of one at chance."""
 
     @property
@@ -204,8 +212,10 @@ def over_training(
     Args:
         run: Runs with snapshots (`TrainSettings.snapshots`).
         verb: `interp.evaluate`, `interp.probe`, `interp.classify_heads`, `interp.ablate_heads`, `interp.audit`,
-            `interp.diagonals`, ... or a function of model and task that returns a result or a dict of numbers.
-        steps: Steps to use; default: all that have a snapshot.
+            `interp.diagonals`, ... or a function of model and task that returns a result or a dict of numbers. A verb
+            whose first argument is called `models`, such as `interp.attention_variation`, compares the runs step by
+            step.
+        steps: Steps to use; default: all that have a snapshot, in every run if the verb compares them.
         n_jobs: Number of processes, each with one torch thread.
         fresh: Measure again what is stored.
         options: Further arguments of the verb, such as `n=500`.
@@ -214,19 +224,22 @@ def over_training(
         One table with the columns `seed`, `step` and those of the verb.
 
     Raises:
-        ValueError: a run without a folder or snapshots, a step without one, two runs with one seed, or a verb that
-            refuses every snapshot.
+        ValueError: a run without a folder or snapshots, a step without one, two runs with one seed, runs without a
+            common step or of different tasks for a verb that compares them, or a verb that refuses every snapshot.
     """
     runs = [run] if isinstance(run, TrainingRun) else list(run)
     check_number("n_jobs", n_jobs, whole=True, above=0)
     if not runs:
         raise ValueError("run is empty; give at least one.")
     cells = [cell for one in runs for cell in _cells(one, steps)]
-    seeds = tuple(one.manifest["seed"] for one in runs)
-    if len(set(seeds)) < len(seeds):
-        double = next(seed for seed in seeds if seeds.count(seed) > 1)
+    numbers = [one.manifest["seed"] for one in runs]
+    if len(set(numbers)) < len(numbers):
+        double = next(seed for seed in numbers if numbers.count(seed) > 1)
         raise ValueError(f"two runs have the seed {double}; give runs of one kind, each with its own seed.")
     name = verb_name(verb)
+    if compares_models(verb):
+        cells = _compared(cells, len(runs), name)
+    seeds = tuple(dict.fromkeys(cell.seed for cell in cells))
     found: list[Measured] = []
     with Count(f"{name} over training", len(cells)) as count:
         for one in tables(cells, verb, options, n_jobs=n_jobs, fresh=fresh):
@@ -254,7 +267,28 @@ def _cells(run: TrainingRun, steps: Sequence[int] | None) -> list[Cell]:
         )
     if missing := [step for step in steps or () if step not in has]:
         raise ValueError(f"steps has {missing[0]}; the run of seed {seed} has snapshots of {', '.join(map(str, has))}.")
-    return [Cell(seed, step, run.folder, run.task) for step in (has if steps is None else sorted(set(steps)))]
+    return [Cell(seed, step, (run.folder,), run.task) for step in (has if steps is None else sorted(set(steps)))]
+
+
+def _compared(cells: Sequence[Cell], n_runs: int, verb: str) -> list[Cell]:
+    """The cells of each step joined into one, for the steps that all runs have."""
+    if n_runs < 2:
+        raise ValueError(f"{verb} compares models; give several runs, each with its own seed.")
+    if other := next((cell for cell in cells if cell.task != cells[0].task), None):
+        raise ValueError(
+            f"{verb} compares models of one task; the run of seed {other.seed} is of {other.task.describe()}, that of "
+            f"seed {cells[0].seed} of {cells[0].task.describe()}."
+        )
+    by_step: dict[int, list[Cell]] = {}
+    for cell in sorted(cells, key=lambda cell: cell.step):
+        by_step.setdefault(cell.step, []).append(cell)
+    shared = {step: same for step, same in by_step.items() if len(same) == n_runs}
+    if not shared:
+        raise ValueError(f"the runs have no step in common, so {verb} cannot compare them; train with the same steps.")
+    return [
+        Cell(", ".join(str(cell.seed) for cell in same), step, tuple(cell.folders[0] for cell in same), same[0].task)
+        for step, same in shared.items()
+    ]
 
 
 def _joined(found: Sequence[Measured]) -> Columns:

@@ -56,10 +56,15 @@ def test_the_page_of_a_run_has_no_faults(heads, browser, tmp_path):
     settings = TrainSettings(steps=20, batch_size=8, eval_every=5, n_eval=50, snapshots=5)
     run = interp.train(model, task, settings, folder=tmp_path / "run")
     results = [interp.over_training(run, verb, n=60) for verb in (interp.evaluate, interp.classify_heads)]
+    other = interp.train(make_model(model.cfg, seed=1), task, settings, seed=1, folder=tmp_path / "other")
+    results.append(interp.over_training([run, other], interp.attention_variation))
     path = development_page(run, [*results, heads], tmp_path / "page.html")
     text = path.read_text()
+    assert "First step from which variation stays above 0" in text
     assert "First step from which accuracy stays above 0.5" in text
     assert "training loss" in text
     assert not faults(browser, path)
     with pytest.raises(ValueError, match="results is empty"):
         development_page(run, [], path)
+    with pytest.raises(ValueError, match="a result of heads is of seeds 0, not of 1"):
+        development_page(other, [results[-1], heads], path)

@@ -45,18 +45,23 @@ def copied(run, tmp_path):
     return dataclasses.replace(run, folder=tmp_path)
 
 
-@pytest.fixture(scope="module")
-def planted(tmp_path_factory):
-    """A history in which association heads look from one step on and are used from a later one on."""
-    task = Lego(n_vars=3)
-    whole, folder = lego_loop(task), RunFolder(tmp_path_factory.mktemp("planted"))
+def history(path, *, look, use, seed=0):
+    """A run whose association heads look from one step on and are used from a later one on."""
+    task, folder = Lego(n_vars=3), RunFolder(path)
+    path.mkdir(exist_ok=True)
     for step in range(10):
         model = lego_loop(task)
         with torch.no_grad():
-            model.blocks[0].attn.W_Q[0] *= step >= LOOK
-            model.blocks[0].attn.W_O[0] *= step >= USE
+            model.blocks[0].attn.W_Q[0] *= step >= look
+            model.blocks[0].attn.W_O[0] *= step >= use
         folder.snapshots.save(model, step)
-    return TrainingRun.on(task, model=whole, history=(), manifest={"seed": 0, "task": {}}, folder=folder.path)
+    manifest = {"seed": seed, "task": {}, "chance": 0.5}
+    return TrainingRun.on(task, model=lego_loop(task), history=(), manifest=manifest, folder=folder.path)
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    return history(tmp_path_factory.mktemp("planted"), look=LOOK, use=USE)
 
 
 calls = []
@@ -105,6 +110,47 @@ def test_processes_and_seeds_give_the_same_rows(run, tmp_path):
     table = both.to_dataframe()
     for seed, one in enumerate(alone):
         assert table[table["seed"] == seed].reset_index(drop=True).equals(one)
+
+
+def test_a_verb_that_compares_models_gets_those_of_one_step(planted, tmp_path):
+    other = history(tmp_path / "other", look=LOOK + 2, use=USE, seed=3)
+    runs = [planted, other]
+    found = interp.over_training(runs, interp.attention_variation, n_sampled=5, n_jobs=2)
+    assert found.seeds == ("0, 3",)
+    assert found.steps == tuple(range(10))
+    assert found.value == "variation"
+    first = found.rows(layer=0)
+    differ = {step for step, value in zip(first["step"], first["variation"], strict=True) if value > 0}
+    assert differ == {LOOK, LOOK + 1}
+    own = interp.attention_variation([one.at(LOOK) for one in runs], planted.task, n_sampled=5).to_dataframe()
+    rows = found.rows(step=LOOK).drop(columns=["seed", "step"]).reset_index(drop=True)
+    np.testing.assert_allclose(rows["variation"].astype(float), own["variation"])
+    assert "models of seeds 0, 3" in json.dumps(found.onsets("variation").plot().to_dict())
+    assert interp.over_training(runs, interp.attention_variation, steps=[4, 5], n_sampled=5).steps == (4, 5)
+    found.save(tmp_path / "found.json")
+    assert OverTraining.load(tmp_path / "found.json") == found
+
+
+def spread(models, task):
+    """A user's verb that compares models."""
+    calls.append(task)
+    return {"spread": float(np.std([float(model.blocks[0].attn.W_Q.detach().abs().mean()) for model in models]))}
+
+
+def test_a_comparison_is_stored_by_the_weights_of_all_models(planted, tmp_path):
+    calls.clear()
+    other = history(tmp_path / "other", look=2, use=2, seed=1)
+    first = interp.over_training([planted, other], spread)
+    assert interp.over_training([planted, other], spread) == first
+    assert len(calls) == 10
+    with torch.no_grad():
+        changed = other.at(4)
+        changed.blocks[0].attn.W_Q.mul_(2)
+    RunFolder(other.folder).snapshots.save(changed, 4)
+    again = interp.over_training([planted, other], spread)
+    assert len(calls) == 11
+    pairs = zip(again.columns["step"], again.columns["value"], first.columns["value"], strict=True)
+    assert [step for step, one, two in pairs if one != two] == [4]
 
 
 def test_each_snapshot_is_measured_once(copied):
@@ -235,6 +281,17 @@ def test_bad_input_is_named(run, tmp_path):
     for call, words in cases:
         with pytest.raises(ValueError, match=words):
             call()
+    later = trained(tmp_path / "later", seed=1)
+    for step in (0, 3):
+        RunFolder(later.folder).snapshots.file(step).unlink()
+    RunFolder(later.folder).snapshots.file(30).rename(RunFolder(later.folder).snapshots.file(29))
+    for runs, words in [
+        (run, "attention_variation compares models; give several runs"),
+        ([run, later], "no step in common"),
+        ([run, history(tmp_path / "other", look=1, use=1, seed=2)], "compares models of one task; the run of seed 2"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            interp.over_training(runs, interp.attention_variation)
     with pytest.raises(TypeError, match="returned a int; it must return a result"):
         interp.over_training(run, lambda model, task: 3)
     found = interp.over_training(run, interp.evaluate)
