@@ -18,10 +18,11 @@ import numpy as np
 import torch
 
 import interp
-from case_studies.frame.evidence import Evidence, ModelSpec
+from case_studies.frame.evidence import Evidence
 from case_studies.frame.learned import has_learned
 from interp.core.statistics import proportion_interval
 from interp.training.folder import RunFolder
+from interp.training.spec import ModelSpec
 
 STUDIES = ("audit", "lego", "dyck", "template")
 LIMIT = 1024

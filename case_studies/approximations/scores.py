@@ -11,12 +11,13 @@ from jaxtyping import Bool, Float
 from case_studies.approximations.estimates import APPROXIMATIONS, LOGIT, LOSS, TERMS, estimate_heads
 from case_studies.approximations.removal import Removal, answers_of, fatal_pairs, remove_heads
 from case_studies.frame.audited_models import DYCK, LEGO, TEMPLATE
-from case_studies.frame.evidence import Evidence, ModelSpec, Size, once_per_model
+from case_studies.frame.evidence import Evidence, Size, once_per_model
 from case_studies.frame.learned import has_learned
 from case_studies.frame.packs import Packs
 from interp.known_answers import HeadTruth, KnownAnswer, read_compiled
 from interp.known_answers.suite import SUITE, known_answer
 from interp.tasks.base import Task
+from interp.training.spec import ModelSpec
 
 KNOWN, COMPILED = "known answers", "compiled programs"
 TRAINED: Mapping[str, tuple[str, ...]] = {"LEGO": LEGO, "Dyck": DYCK, "template": TEMPLATE}

@@ -6,9 +6,10 @@ from pathlib import Path
 from case_studies.approximations.claims import claims
 from case_studies.frame.audited_models import ALL, DYCK, TEMPLATE
 from case_studies.frame.audited_models import groups as audited
-from case_studies.frame.evidence import ModelSpec, Size
+from case_studies.frame.evidence import Size
 from case_studies.frame.packs import REFERENCE, Packs
 from case_studies.frame.study import Study
+from interp.training.spec import ModelSpec
 
 
 def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:

@@ -9,7 +9,7 @@ import torch
 from case_studies.frame.audited_models import ALL
 from case_studies.frame.audits import LIMIT
 from case_studies.frame.claims import BEFORE, Claim, Fixed
-from case_studies.frame.evidence import Evidence, ModelSpec
+from case_studies.frame.evidence import Evidence
 from case_studies.frame.intervals import proportion
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Below, Equal, Value
@@ -19,6 +19,7 @@ from interp.auditing.audit import audit
 from interp.core.randomness import derived_seed
 from interp.known_answers import SUITE, KnownAnswer, known_answer
 from interp.tasks.base import Batch, Task
+from interp.training.spec import ModelSpec
 
 SUITE_SEEDS = {"quick": 1, "standard": 1, "paper": 10}
 PER_GROUP = {"quick": 2, "standard": 6, "paper": 8}

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from case_studies.frame.dyck_models import two_layer_models
-from case_studies.frame.evidence import Evidence, ModelSpec, Size, once_per_model, seeded
+from case_studies.frame.evidence import Evidence, Size, once_per_model
 from case_studies.frame.lego_models import chain_models
 from case_studies.frame.template_models import A, template_models
 from interp.comparison.development.over_training import OverTraining, over_training
@@ -16,6 +16,7 @@ from interp.tasks import Lego
 from interp.training.configs import config_for
 from interp.training.settings import TrainSettings
 from interp.training.snapshots import snapshot_steps
+from interp.training.spec import ModelSpec, seeded
 
 SEEDS: Mapping[Size, int] = {"quick": 2, "standard": 8, "paper": 20}
 LOGARITHMIC: Mapping[Size, int] = {"quick": 8, "standard": 12, "paper": 24}

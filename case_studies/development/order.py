@@ -7,12 +7,13 @@ import numpy as np
 
 from case_studies.development.models import CHAINS, SEQUENCES, costs, looks
 from case_studies.frame.claims import BEFORE, DIFFERENCE, SHARE, Claim, Fixed
-from case_studies.frame.evidence import Evidence, ModelSpec, once_per_model
+from case_studies.frame.evidence import Evidence, once_per_model
 from case_studies.frame.intervals import proportion, t_interval
 from case_studies.frame.learned import excluded, has_learned
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
 from interp.comparison.development.onsets import Onsets
+from interp.training.spec import ModelSpec
 
 Onset = dict[tuple[int, int], float]
 """Step by (layer, head); infinite if there is none by the end."""

@@ -6,12 +6,13 @@ import numpy as np
 
 from case_studies.development.models import CHAINS, SEQUENCES, looks
 from case_studies.frame.claims import BEFORE, SHARE, Claim
-from case_studies.frame.evidence import Evidence, ModelSpec
+from case_studies.frame.evidence import Evidence
 from case_studies.frame.intervals import t_interval
 from case_studies.frame.learned import excluded, has_learned
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Below
 from interp.comparison.development.onsets import first_lasting
+from interp.training.spec import ModelSpec
 
 LEARNED = 0.99
 """Validation accuracy of every outcome from which on a task counts as learned."""

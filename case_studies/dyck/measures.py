@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 
-from case_studies.frame.evidence import Evidence, ModelSpec
+from case_studies.frame.evidence import Evidence
 from case_studies.frame.learned import has_learned
 from case_studies.frame.rules import AtLeast, Given, Number, Rule
 from hooks import Transformer
 from interp.evaluation.evaluate import evaluate
 from interp.tasks import Dyck
+from interp.training.spec import ModelSpec
 
 N_SEQUENCES = {"quick": 40, "standard": 200, "paper": 200}
 """Test prefixes of length 450 per model."""

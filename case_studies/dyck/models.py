@@ -15,11 +15,12 @@ from case_studies.frame.dyck_models import (
     two_layer_models,
     two_layer_settings,
 )
-from case_studies.frame.evidence import ModelSpec, Size, seeded
+from case_studies.frame.evidence import Size
 from hooks.model.embeddings import Encoding
 from interp.tasks import Dyck
 from interp.training.configs import config_for
 from interp.training.settings import TrainSettings
+from interp.training.spec import ModelSpec, seeded
 
 PREFIXES = Dyck(loss_on="closers")
 LANGUAGES = {"words": WORDS, "prefixes": PREFIXES}

@@ -5,13 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from case_studies.frame.evidence import Evidence, ModelSpec, Size, once_per_model
+from case_studies.frame.evidence import Evidence, Size, once_per_model
 from case_studies.frame.intervals import proportion
 from case_studies.frame.learned import excluded, has_learned
 from case_studies.frame.measurement import Measurement
 from interp.algorithms import Algorithm, ImplementsResult
 from interp.algorithms.implements import implements
 from interp.tasks.base import Task
+from interp.training.spec import ModelSpec
 
 Make = Callable[[Task], Algorithm]
 PAIRS: Mapping[Size, int] = {"quick": 128, "standard": 512, "paper": 1024}

@@ -7,10 +7,11 @@ once.
 from collections.abc import Mapping, Sequence
 
 from case_studies.frame.dyck_models import two_layer_models
-from case_studies.frame.evidence import ModelSpec, Size
+from case_studies.frame.evidence import Size
 from case_studies.frame.lego_models import chain_models
 from case_studies.frame.template_models import PLAIN, SCALES, A, template_models
 from interp.training.settings import Association
+from interp.training.spec import ModelSpec
 
 STARTS: dict[str, tuple[bool, Association]] = {
     "lego-untied": (False, "mimic"),

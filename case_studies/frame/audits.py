@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from case_studies.frame.claims import Claim, Fixed
-from case_studies.frame.evidence import Evidence, ModelSpec, once_per_model
+from case_studies.frame.evidence import Evidence, once_per_model
 from case_studies.frame.learned import LEARNED, excluded, has_learned
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Below, Given, Number
@@ -18,6 +18,7 @@ from interp.auditing import AuditResult
 from interp.auditing.audit import audit
 from interp.auditing.verdicts import VERDICTS
 from interp.core.statistics import pooled_interval
+from interp.training.spec import ModelSpec
 from interp.view.points import scatter
 
 LIMIT = {"quick": 128, "standard": 1024, "paper": 4096}

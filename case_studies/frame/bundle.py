@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from case_studies.frame.crate import CODECHECK, CRATE, codecheck, describe, ro_crate
-from case_studies.frame.evidence import ModelSpec
 from case_studies.frame.provenance import weights_digest
 from case_studies.frame.stored import CLAIMS, DETAILS, LARGEST, StoredResults, parse_results
 from hooks.files import write_bytes
+from interp.training.spec import ModelSpec
 
 SUMS = "SHA256SUMS"
 RESULTS = "results"

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from case_studies.frame.claims import Claim
-from case_studies.frame.evidence import Evidence, ModelSpec, Size, settings_of
+from case_studies.frame.evidence import Evidence, Size, settings_of
 from case_studies.frame.measuring import MeasureCache, measure_claims
 from case_studies.frame.results import ClaimResult
 from interp.core.manifest import environment
 from interp.core.progress import Count
 from interp.training.folder import RunFolder
+from interp.training.spec import ModelSpec
 from interp.training.sweeps import train_to_disk
 
 MODELS = "models"

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from case_studies.frame.claims import BY_CONSTRUCTION, NOT_MEASURED, Claim
-from case_studies.frame.evidence import SIZES, ModelSpec, Size
+from case_studies.frame.evidence import SIZES, Size
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.results import ClaimResult, StudyResult
 from case_studies.frame.rules import VERDICTS
 from case_studies.frame.sources import measure_digest
 from hooks.files import FAULTS, shortened, write_bytes, write_json
+from interp.training.spec import ModelSpec
 
 CLAIMS, DETAILS, PAGE = "claims.json", "details.json.xz", "report.html"
 LABELS = (*VERDICTS, BY_CONSTRUCTION, NOT_MEASURED)

@@ -19,13 +19,14 @@ from pathlib import Path
 from case_studies.frame.bundle import Bundle, open_bundle, write_bundle
 from case_studies.frame.check import CheckResult, check_claims
 from case_studies.frame.claims import NAME, Claim
-from case_studies.frame.evidence import SIZES, ModelSpec, Size, check_size
+from case_studies.frame.evidence import SIZES, Size, check_size
 from case_studies.frame.page import write_study_page
 from case_studies.frame.results import StudyResult
 from case_studies.frame.running import MODELS, Run
 from case_studies.frame.stored import CLAIMS, PAGE, StoredResults, read_results, write_results
 from interp.core.devices import check_device
 from interp.core.manifest import environment
+from interp.training.spec import ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from case_studies.frame.claims import Claim, Fixed
-from case_studies.frame.evidence import Evidence, ModelSpec
+from case_studies.frame.evidence import Evidence
 from case_studies.frame.intervals import t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
@@ -16,6 +16,7 @@ from case_studies.language.models import ALSO_NEEDED, BOTH, COMMITTED, PLAIN, SC
 from interp.core.randomness import derived_generator
 from interp.core.statistics import t_half_width
 from interp.evaluation.evaluate import score_batch
+from interp.training.spec import ModelSpec
 from interp.view.charts import curves
 
 

@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from case_studies.frame.evidence import Evidence, ModelSpec, once_per_model
+from case_studies.frame.evidence import Evidence, once_per_model
 from hooks import Transformer
 from interp.core.randomness import derived_generator
 from interp.core.statistics import proportion_interval
 from interp.evaluation.extrapolate import ExtrapolationResult, accuracy_by_depth
+from interp.training.spec import ModelSpec
 from interp.view import charts
 
 SENTENCES = {"quick": 2000, "standard": 4000, "paper": 12_000}

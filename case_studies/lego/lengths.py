@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from case_studies.frame.claims import DIFFERENCE, Claim, Fixed
-from case_studies.frame.evidence import Evidence, ModelSpec, once_per_model
+from case_studies.frame.evidence import Evidence, once_per_model
 from case_studies.frame.intervals import t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
@@ -18,6 +18,7 @@ from case_studies.lego.starts import NO_TIME, SMALL, TEXT_PLATEAU
 from interp.core.randomness import derived_generator
 from interp.evaluation.extrapolate import accuracy_by_depth
 from interp.tasks import Lego
+from interp.training.spec import ModelSpec
 
 FIGURE = (
     "ours, after LEGO, Figure 6 (dashed curves: longer chains); here shorter ones, as models have no more positions"

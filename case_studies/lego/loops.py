@@ -9,7 +9,7 @@ import pandas as pd
 from case_studies.frame.algorithms import tested, weakest
 from case_studies.frame.audits import EXCLUDED, audits, needed, readable
 from case_studies.frame.claims import DIFFERENCE, Claim, Fixed
-from case_studies.frame.evidence import Evidence, ModelSpec
+from case_studies.frame.evidence import Evidence
 from case_studies.frame.intervals import correlation
 from case_studies.frame.learned import excluded, has_learned
 from case_studies.frame.measurement import Measurement
@@ -22,6 +22,7 @@ from case_studies.lego.shortcut import BROKEN
 from interp.algorithms import chain_loop, nearest_clause, sign_count
 from interp.heads.classify import classify_heads
 from interp.theory.signs import sign_counting
+from interp.training.spec import ModelSpec
 from interp.view.points import scatter
 
 TIED = ("plain-tied", "long-tied", "long-stochastic")

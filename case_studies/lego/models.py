@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from case_studies.frame.claims import Fixed
-from case_studies.frame.evidence import ModelSpec, Size, seeded
+from case_studies.frame.evidence import Size
 from case_studies.frame.lego_models import chain_models
 from hooks.model.architectures import Config
 from interp.tasks import Lego, Text, ready_made
 from interp.tasks.lego.task import SentenceFormat
 from interp.training.configs import config_for
 from interp.training.settings import Association, Mimicking, TrainSettings
+from interp.training.spec import ModelSpec, seeded
 
 FIRST_MODELS = Fixed(
     "after first models",

@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from case_studies.frame.audits import EXCLUDED
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim
-from case_studies.frame.evidence import Evidence, ModelSpec, once_per_model
+from case_studies.frame.evidence import Evidence, once_per_model
 from case_studies.frame.intervals import difference_interval, t_interval
 from case_studies.frame.learned import excluded, has_learned
 from case_studies.frame.measurement import Measurement
@@ -17,6 +17,7 @@ from case_studies.lego.generalisation import LARGE, TOO_SHORT
 from case_studies.lego.models import EXCLUDED_LATER, MORE_SEEDS, later
 from interp.evaluation.extrapolate import first_for_good
 from interp.probing.probe import ProbeResult, probe
+from interp.training.spec import ModelSpec
 from interp.view.charts import heatmaps
 
 EXAMPLES = {"quick": (1000, 1000), "standard": (2000, 2000), "paper": (20_000, 5000)}

@@ -8,12 +8,13 @@ import torch
 from jaxtyping import Float
 
 from case_studies.frame.claims import Fixed
-from case_studies.frame.evidence import Evidence, ModelSpec, once_per_model
+from case_studies.frame.evidence import Evidence, once_per_model
 from case_studies.frame.rules import AtLeast, Number
 from interp.core.randomness import derived_generator
 from interp.evaluation.perplexity import perplexity
 from interp.tasks import Text
 from interp.tasks.text.streams import HIDDEN, SWAPPED
+from interp.training.spec import ModelSpec
 
 WINDOWS = {"quick": 200, "standard": 400, "paper": 2000}
 """Number of held-out windows for a validation loss."""

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from case_studies.frame.claims import DIFFERENCE, Claim, Fixed
-from case_studies.frame.evidence import Evidence, ModelSpec
+from case_studies.frame.evidence import Evidence
 from case_studies.frame.intervals import t_interval
 from case_studies.frame.learned import LEARNED
 from case_studies.frame.measurement import Measurement
@@ -22,6 +22,7 @@ from interp.core.randomness import derived_generator
 from interp.heads.classify import MIN_SCORE, HeadPatterns, classify_heads
 from interp.tasks import Lego
 from interp.training.pretrained import pretrained
+from interp.training.spec import ModelSpec
 from interp.view.points import small_maps
 
 FIGURE = "LEGO, Section 4.2 and Figure 6"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from case_studies.frame.evidence import ModelSpec, Size
+from case_studies.frame.evidence import Size
 from case_studies.frame.study import Study
 from case_studies.lego import (
     algorithms,
@@ -19,6 +19,7 @@ from case_studies.lego import (
 )
 from case_studies.lego.models import groups
 from case_studies.lego.pathway_models import pathway_groups
+from interp.training.spec import ModelSpec
 
 
 def every_group(size: Size) -> Mapping[str, Sequence[ModelSpec]]:

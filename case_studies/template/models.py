@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from case_studies.frame.evidence import ModelSpec, Size, seeded
+from case_studies.frame.evidence import Size
 from case_studies.frame.template_models import (
     BOTH,
     MIMETIC,
@@ -18,6 +18,7 @@ from case_studies.frame.template_models import (
 from interp.tasks import Template
 from interp.tasks.template.families import majority, random_templates
 from interp.training.configs import config_for
+from interp.training.spec import ModelSpec, seeded
 
 COPY_RATE = 100.0
 """Learning rate of b in the copying model, relative to the rest: only b can generalise to unseen symbols there."""

@@ -1,3 +1,4 @@
 from .run import TrainingRun as TrainingRun
 from .settings import Mimicking as Mimicking
 from .settings import TrainSettings as TrainSettings
+from .spec import ModelSpec as ModelSpec

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from case_studies.frame.evidence import Evidence, Size, seeded
+from case_studies.frame.evidence import Evidence, Size
 from interp.training.settings import TrainSettings
+from interp.training.spec import seeded
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,12 @@ from jaxtyping import Float
 
 import interp
 from case_studies.frame.claims import BEFORE, Claim
-from case_studies.frame.evidence import Evidence, ModelSpec, Size, seeded
+from case_studies.frame.evidence import Evidence, Size
 from case_studies.frame.intervals import difference_interval, t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
 from case_studies.frame.study import Study
+from interp.training.spec import ModelSpec, seeded
 from modadd.task import ModularAddition
 
 N = 2000

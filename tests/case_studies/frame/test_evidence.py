@@ -8,12 +8,13 @@ import torch
 from toys import CONFIG, FAILING, SETTINGS, TASK, accuracy
 
 import interp
-from case_studies.frame.evidence import ModelSpec, settings_of
+from case_studies.frame.evidence import settings_of
 from case_studies.frame.study import Study
 from interp.core.progress import Count
 from interp.tasks import Lego
 from interp.training.folder import RunFolder
 from interp.training.pretrained import pretrained_config
+from interp.training.spec import ModelSpec
 
 LONGER = Lego(n_vars=3, sentence_format="compact")
 SOURCE = ModelSpec(

@@ -4,12 +4,12 @@ import pytest
 
 import interp
 from case_studies.frame.claims import BEFORE, Claim
-from case_studies.frame.evidence import ModelSpec
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AtLeast, Value
 from case_studies.frame.study import Study
 from interp import TrainSettings
 from interp.tasks import Lego
+from interp.training.spec import ModelSpec
 
 
 def test_a_study_trains_on_the_device_and_keys_do_not_depend_on_it(tmp_path, monkeypatch):

@@ -11,11 +11,11 @@ from short_runs import SHORT, new_model
 
 import interp
 import interp.training.sweeps
-from case_studies.frame.evidence import ModelSpec
 from interp import TrainSettings
 from interp.tasks import Dyck, Lego, Template
 from interp.training import Mimicking
 from interp.training.settings import recipe_for
+from interp.training.spec import ModelSpec
 
 
 def test_the_learning_rate_rises_stays_and_falls():
