@@ -12,7 +12,8 @@ from interp.core.processes import in_processes
 from interp.tasks.base import Task
 from interp.training.pretrained import pretrained
 from interp.training.settings import TrainSettings
-from interp.training.train import Diverged, train
+from interp.training.train import train
+from interp.training.trainer import Diverged
 
 
 @dataclass(frozen=True, kw_only=True)

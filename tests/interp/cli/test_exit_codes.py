@@ -113,7 +113,7 @@ def test_ctrl_c_in_training_exits_with_130(interp, monkeypatch):
     def interrupt(self, done, loss):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("interp.training.train._Trainer._record", interrupt)
+    monkeypatch.setattr("interp.training.trainer.Trainer._record", interrupt)
     done = interp(*TRAIN, "--out", "r")
     assert done.returncode == 130
     assert done.stderr.startswith("error: interrupted: training stopped at step ")

@@ -10,7 +10,7 @@ from short_runs import SHORT, new_model
 import interp
 from interp.core import progress
 from interp.core.processes import in_processes
-from interp.training.train import _Trainer
+from interp.training.trainer import Trainer
 
 
 @pytest.fixture(params=[False, True], ids=["pipe", "terminal"])
@@ -179,14 +179,14 @@ def test_training_shows_a_bar(console, tiny):
 
 @pytest.mark.parametrize(("at", "saved"), [(8, 6), (2, 0)])
 def test_interrupted_training_names_its_step_and_what_resumes_it(tiny, tmp_path, monkeypatch, at, saved):
-    step = _Trainer._step
+    step = Trainer._step
 
     def stop(self, done):
         if done == at:
             raise KeyboardInterrupt
         return step(self, done)
 
-    monkeypatch.setattr(_Trainer, "_step", stop)
+    monkeypatch.setattr(Trainer, "_step", stop)
     with pytest.raises(KeyboardInterrupt) as error:
         interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
     assert error.value.__notes__[-1] == (

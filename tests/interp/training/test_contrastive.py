@@ -15,7 +15,7 @@ from interp.tasks import Dyck, Lego
 from interp.tasks.dyck.brackets import PAD, START, first_fault
 from interp.training import TrainingRun
 from interp.training.objectives import contrastive_loss, insert_after_start, nested_pairs
-from interp.training.train import _Trainer
+from interp.training.trainer import Trainer
 
 TASK = Dyck(length=12)
 WORDS = Dyck(length=12, words="complete")
@@ -174,7 +174,7 @@ def test_depths_and_types_are_uniform():
 def test_the_training_loss_is_the_task_loss_plus_the_weighted_regulariser():
     model, batch = random_model(), TASK.sample(5, generator=seeded())
     for weight in (0.0, 0.3, 2.0):
-        trainer = _Trainer(model, TASK, dataclasses.replace(SHORT, contrastive=weight), 0, None, None)
+        trainer = Trainer(model, TASK, dataclasses.replace(SHORT, contrastive=weight), 0, None, None)
         generator = seeded(5)
         found = trainer._loss(batch, generator)
         plain = TASK.loss(model(batch.tokens), batch)

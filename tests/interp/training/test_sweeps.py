@@ -6,7 +6,7 @@ from interp.core.processes import in_processes
 from interp.tasks import Lego
 from interp.training import TrainingRun
 from interp.training.sweeps import TrainJob, train_to_disk
-from interp.training.train import Diverged
+from interp.training.trainer import Diverged
 
 
 def test_jobs_on_a_gpu_run_in_one_process(pretended, tmp_path, monkeypatch):
