@@ -1,7 +1,7 @@
 """Auxiliary objectives: mimicking of attention maps, W_Q copied into W_K, and the contrastive loss for brackets."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -56,19 +56,30 @@ def mimic_targets(task: Task, batch: Batch, settings: Mimicking) -> Float[Tensor
 def mimic_loss(
     model: TransformerStack, batch: Batch, targets: Float[Tensor, "head batch query key"]
 ) -> Float[Tensor, ""]:
+    """`distance_to_maps` of the attention patterns of a model."""
+    patterns: list[Tensor] = []
+    with model.hooks([(is_pattern, lambda pattern, hook: patterns.append(pattern))]):
+        model(batch.tokens, **batch.model_inputs())
+    return distance_to_maps(patterns, targets)
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a hook point is that of attention patterns."""
+    return name.endswith("hook_pattern")
+
+
+def distance_to_maps(
+    patterns: Iterable[Float[Tensor, "batch head query key"]], targets: Float[Tensor, "head batch query key"]
+) -> Float[Tensor, ""]:
     """KL(map || smoothed pattern) of heads 0 and 1, in nats, summed over layers.
 
     Source: LEGO Appendix B.3, whose text does not fix the direction of the divergence.
     """
     losses = []
-
-    def compare(pattern: Tensor, hook) -> None:
+    for pattern in patterns:
         smooth = pattern[:, : len(targets)].transpose(0, 1) + SMOOTHING
         smooth = smooth / smooth.sum(-1, keepdim=True)
         losses.append((targets * (targets.log() - smooth.log())).sum(-1).mean((1, 2)).sum())
-
-    with model.hooks([(lambda name: name.endswith("hook_pattern"), compare)]):
-        model(batch.tokens, **batch.model_inputs())
     return torch.stack(losses).sum()
 
 

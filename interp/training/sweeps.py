@@ -15,6 +15,8 @@ from interp.training.settings import TrainSettings
 from interp.training.train import train
 from interp.training.trainer import Diverged
 
+OnOutcome = Callable[[str, Exception | None], None]
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainJob:
@@ -75,14 +77,19 @@ def _train_one(name: str, job: TrainJob, fresh: bool) -> str:
     torch.set_num_threads(1)
     try:
         options = {"seed": job.seed, "folder": job.folder, "fresh": fresh, "device": job.device}
-        train(_initial_model(job), job.task, job.settings, **options)
+        train(initial_model(job), job.task, job.settings, **options)
     except ValueError as error:
         kind = Diverged if isinstance(error, Diverged) else ValueError
         raise kind(f"{name}: {error}") from error
     return name
 
 
-def _initial_model(job: TrainJob) -> Any:
+def initial_model(job: TrainJob) -> Any:
+    """The model of a job before training.
+
+    Raises:
+        ValueError: a pretrained model that cannot be loaded, or with another config.
+    """
     if job.pretrained is None:
         return make_model(job.config, seed=job.seed)
     try:

@@ -3,6 +3,7 @@
 import hashlib
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +18,7 @@ from interp.tasks.check import check_task
 from interp.tasks.registry import where
 from interp.training.fit import check_fit
 from interp.training.folder import RunFolder
-from interp.training.objectives import (
-    check_mimicking,
-)
+from interp.training.objectives import check_mimicking
 from interp.training.run import TrainingRun
 from interp.training.settings import TrainSettings, given_or_recipe
 from interp.training.trainer import OnRecord, Trainer
@@ -70,17 +69,7 @@ def train(
     if settings.snapshots is not None and folder is None:
         raise ValueError("settings has snapshots, which are kept in the folder of the run; give folder.")
     model.tokenizer = task.vocab
-    manifest = {
-        "seed": seed,
-        "task": task.describe(),
-        "task_class": where(type(task)),
-        "outcomes": list(task.outcomes),
-        "chance": task.chance,
-        "config": model.cfg.to_dict(),
-        "settings": settings.to_dict(),
-        "initial_weights": _fingerprint(model),
-        **environment(),
-    }
+    manifest = manifest_of(model, task, settings, seed)
     files = None if folder is None else RunFolder(folder)
     if files is None or fresh or not files.finished:
         if settings.association == "mimic":
@@ -102,6 +91,21 @@ def train(
         model.to("cpu")
     history = tuple(files.read_metrics())
     return TrainingRun.on(task, model=model.eval(), history=history, manifest=manifest, folder=files.path)
+
+
+def manifest_of(model: Model, task: Task, settings: TrainSettings, seed: int) -> dict[str, Any]:
+    """The manifest of a run that starts with this model."""
+    return {
+        "seed": seed,
+        "task": task.describe(),
+        "task_class": where(type(task)),
+        "outcomes": list(task.outcomes),
+        "chance": task.chance,
+        "config": model.cfg.to_dict(),
+        "settings": settings.to_dict(),
+        "initial_weights": _fingerprint(model),
+        **environment(),
+    }
 
 
 def _fingerprint(model: Model) -> str:

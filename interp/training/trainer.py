@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,21 @@ OnRecord = Callable[[dict[str, Any]], None]
 
 class Diverged(ValueError):
     """The training loss is not finite."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """What one step needs."""
+
+    batch: Batch
+    rate: float
+    """Learning rate."""
+    generator: torch.Generator
+    """Of the step, for what its loss draws."""
+    depth: int | None = None
+    """Number of layers, with stochastic depth."""
+    targets: torch.Tensor | None = None
+    """Maps to mimic, while mimicking."""
 
 
 class Trainer:
@@ -51,47 +67,61 @@ class Trainer:
             self.fixed = task.sample(settings.n_train, generator=derived_generator(seed, "fixed set"))
 
     def run(self) -> list[dict[str, Any]]:
-        done = self._start()
+        """Train from the start, or from the last checkpoint, to the end; returns the records."""
+        self.start()
         try:
             with TrainingProgress() as show:
-                self._loop(done, show)
+                while not self.ended:
+                    if record := self.advance(self._step(self.done)):
+                        show(record)
         except KeyboardInterrupt as error:
-            error.add_note(self._where())
+            error.add_note(self.where())
             raise
+        return self.finish()
+
+    @property
+    def ended(self) -> bool:
+        """Whether all steps are done."""
+        return self.done >= self.total
+
+    def advance(self, loss: float) -> dict[str, Any] | None:
+        """Count a step; returns its record if the model was evaluated. Writes snapshots and checkpoints."""
+        self.done = done = self.done + 1
+        self.seconds = time.perf_counter() - self.started
+        changed, record = False, None
+        if self.ended or done % self.settings.eval_every == 0:
+            record = self._record(done, loss)
+            changed = self._has_changed(record["accuracy"])
+        if self.files and (changed or done in self.snapshot_steps):
+            self.files.save_snapshot(self.model, done)
+        if self.files and not self.ended and done % self.settings.checkpoint_every == 0:
+            self.files.save_state(self.model, self.optimizer, done, self.seconds)
+            self.saved = done
+        return record
+
+    def finish(self) -> list[dict[str, Any]]:
+        """Write the trained model; returns the records."""
         if self.best is not None:
             self.model.load_state_dict(self.best)
         if self.files:
             self.files.finish(self.model, self.manifest)
         return self.history
 
-    def _loop(self, done: int, show: OnRecord) -> None:
-        self.model.train()
-        started = time.perf_counter() - self.seconds
-        while done < self.total:
-            if done == self.mimic_steps and done:
-                self.optimizer = self._new_optimizer()
-            loss = self._step(done)
-            self.done = done = done + 1
-            self.seconds = time.perf_counter() - started
-            last = done == self.total
-            changed = False
-            if last or done % self.settings.eval_every == 0:
-                record = self._record(done, loss)
-                changed = self._has_changed(record["accuracy"])
-                show(record)
-            if self.files and (changed or done in self.snapshot_steps):
-                self.files.save_snapshot(self.model, done)
-            if self.files and not last and done % self.settings.checkpoint_every == 0:
-                self.files.save_state(self.model, self.optimizer, done, self.seconds)
-                self.saved = done
-
-    def _where(self) -> str:
+    def where(self) -> str:
+        """How far training is, and what resumes it."""
         at = f"training stopped at step {self.done} of {self.total}"
         if self.files is None:
             return f"{at}; nothing was saved; with folder=, the same call resumes"
         return f"{at}; the same call resumes from step {self.saved}, which is saved in {self.files.path}"
 
-    def _start(self) -> int:
+    def start(self) -> None:
+        """Begin, or resume from the last checkpoint."""
+        self._restore()
+        self.model.train()
+        self.model.zero_grad(set_to_none=True)
+        self.started = time.perf_counter() - self.seconds
+
+    def _restore(self) -> None:
         self.optimizer = self._new_optimizer()
         state = self.files.load_state() if self.files else None
         if state is None:
@@ -103,7 +133,7 @@ class Trainer:
                 if 0 in self.snapshot_steps:
                     self.files.save_snapshot(self.model, 0)
             self._compare_with(self.model)
-            return 0
+            return
         weights, slots, description = state
         self.model.load_state_dict(weights)
         groups = self.optimizer.state_dict()["param_groups"]
@@ -117,7 +147,6 @@ class Trainer:
         self.files.snapshots.cut(self.saved)
         if self.settings.snapshots == "on change":
             self._compare_with(self.files.snapshots.load(self.files.snapshots.steps[-1]).to(self.device))
-        return self.saved
 
     def _compare_with(self, model: Model) -> None:
         """Accuracies with which later ones are compared, for snapshots on change."""
@@ -141,44 +170,66 @@ class Trainer:
         described: Any = [{"params": chosen, "times": times} for times, chosen in groups.items()]
         return torch.optim.AdamW(described, betas=s.betas, weight_decay=s.weight_decay, fused=True)
 
-    def _step(self, done: int) -> float:
+    def plan(self, done: int) -> Planned:
+        """Draw what a step needs."""
+        if done == self.mimic_steps and done:
+            self.optimizer = self._new_optimizer()
         generator = derived_generator(self.seed, "step", done)
         if done < self.mimic_steps:
             mimicking = self.settings.mimicking
-            rate = mimicking.learning_rate
             batch = mimic_batch(self.task, mimicking, generator).to(self.device)
             targets = mimic_targets(self.task, batch, mimicking)
-            with self._autocast():
-                loss = mimic_loss(self.model, batch, targets)
-        else:
-            step = done - self.mimic_steps
-            rate = self.settings.learning_rate_at(step)
-            batch = self._batch(step, generator).to(self.device)
-            loss = self._loss(batch, generator)
-        if not torch.isfinite(loss):
-            raise Diverged(f"the loss is {loss.item()} at step {done}; lower learning_rate or clip_norm.")
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate * group["times"]
-        self.optimizer.zero_grad(set_to_none=True)
+            return Planned(batch=batch, rate=mimicking.learning_rate, generator=generator, targets=targets)
+        step = done - self.mimic_steps
+        batch = self._batch(step, generator).to(self.device)
+        rate, depth = self.settings.learning_rate_at(step), self._depth(generator)
+        return Planned(batch=batch, rate=rate, generator=generator, depth=depth)
+
+    def _step(self, done: int) -> float:
+        planned = self.plan(done)
+        loss = self._loss(planned)
+        self.check(loss)
         loss.backward()
+        return self.update(planned, loss)
+
+    def check(self, loss: torch.Tensor) -> None:
+        """Check a loss.
+
+        Raises:
+            Diverged: it is not finite.
+        """
+        if not torch.isfinite(loss):
+            raise Diverged(f"the loss is {loss.item()} at step {self.done}; lower learning_rate or clip_norm.")
+
+    def update(self, planned: Planned, loss: torch.Tensor) -> float:
+        """Change the weights by their gradients, and remove these; returns the loss."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = planned.rate * group["times"]
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
         self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
         return float(loss.detach())
 
-    def _loss(self, batch: Batch, generator: torch.Generator) -> torch.Tensor:
-        forward = partial(self._forward, depth=self._depth(generator))
+    def _loss(self, planned: Planned) -> torch.Tensor:
+        batch = planned.batch
+        if planned.targets is not None:
+            with self.autocast():
+                return mimic_loss(self.model, batch, planned.targets)
+        forward = partial(self._forward, depth=planned.depth)
         logits = forward(batch.tokens, **batch.model_inputs())
         loss = self.task.loss(logits, batch)
         if self.settings.contrastive:
-            loss = loss + self.settings.contrastive * contrastive_loss(forward, self.task, batch, logits, generator)
+            extra = contrastive_loss(forward, self.task, batch, logits, planned.generator)
+            loss = loss + self.settings.contrastive * extra
         return loss
 
     def _forward(self, tokens: torch.Tensor, **inputs: Any) -> torch.Tensor:
-        with self._autocast():
+        with self.autocast():
             logits = self.model(tokens, **inputs)
         return logits if self.settings.precision == "float32" else logits.float()
 
-    def _autocast(self) -> AbstractContextManager:
+    def autocast(self) -> AbstractContextManager:
+        """The precision of the forward pass."""
         if self.settings.precision == "float32":
             return nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16)
