@@ -12,8 +12,8 @@ from case_studies.frame.results import ClaimResult
 from interp.core.manifest import environment
 from interp.core.progress import Count
 from interp.training.folder import RunFolder
+from interp.training.jobs import train_to_disk
 from interp.training.spec import ModelSpec
-from interp.training.sweeps import train_to_disk
 
 MODELS = "models"
 """Name of the folder of trained models, next to those of the studies."""

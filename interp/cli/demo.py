@@ -16,9 +16,9 @@ from interp.probing.probe import probe
 from interp.reporting.report import report_run
 from interp.tasks import Lego
 from interp.training.configs import config_for
+from interp.training.jobs import TrainJob, train_to_disk
 from interp.training.run import TrainingRun
 from interp.training.settings import Association, TrainSettings
-from interp.training.sweeps import TrainJob, train_to_disk
 
 TASK = Lego(n_vars=4)
 SHIPPED = Path(__file__).parent / "demo_model"

@@ -9,8 +9,8 @@ from typing import Any
 
 from hooks.model.architectures import Config
 from interp.tasks.base import Task
+from interp.training.jobs import TrainJob
 from interp.training.settings import TrainSettings
-from interp.training.sweeps import TrainJob
 
 
 @dataclass(frozen=True, kw_only=True)

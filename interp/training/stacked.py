@@ -14,8 +14,8 @@ from interp.core.devices import check_device
 from interp.core.progress import Count
 from interp.training.fit import check_fit
 from interp.training.folder import FolderInUse, RunFolder
+from interp.training.jobs import OnOutcome, TrainJob, initial_model
 from interp.training.objectives import check_mimicking, distance_to_maps, is_pattern
-from interp.training.sweeps import OnOutcome, TrainJob, initial_model
 from interp.training.train import manifest_of
 from interp.training.trainer import Diverged, Planned, Trainer
 

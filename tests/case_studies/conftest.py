@@ -7,20 +7,20 @@ from types import SimpleNamespace
 import pytest
 import toys
 
-import interp.training.sweeps
+import interp.training.jobs
 
 
 @pytest.fixture
 def trained(monkeypatch):
     """Seeds of the models trained in this process, in order."""
     seeds = []
-    train = interp.training.sweeps.train
+    train = interp.training.jobs.train
 
     def counted(model, task, settings, **options):
         seeds.append(options["seed"])
         return train(model, task, settings, **options)
 
-    monkeypatch.setattr("interp.training.sweeps.train", counted)
+    monkeypatch.setattr("interp.training.jobs.train", counted)
     return seeds
 
 

@@ -124,7 +124,7 @@ def test_a_source_that_a_claim_also_needs_is_trained_once(reproduce):
 
 def test_interrupted_training_resumes_in_its_stage(reproduce, tmp_path, monkeypatch):
     steps = []
-    train = interp.training.sweeps.train
+    train = interp.training.jobs.train
 
     def stopped(model, task, settings, **options):
         steps.append(options["seed"])
@@ -133,7 +133,7 @@ def test_interrupted_training_resumes_in_its_stage(reproduce, tmp_path, monkeypa
         return train(model, task, settings, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr("interp.training.sweeps.train", stopped)
+        patch.setattr("interp.training.jobs.train", stopped)
         with pytest.raises(KeyboardInterrupt):
             reproduce(study(tuned(0), tuned(1)))
     assert steps == [7, 0, 1]

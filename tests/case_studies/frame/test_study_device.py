@@ -14,7 +14,7 @@ from interp.training.spec import ModelSpec
 
 def test_a_study_trains_on_the_device_and_keys_do_not_depend_on_it(tmp_path, monkeypatch):
     jobs, task = [], Lego(n_vars=2)
-    monkeypatch.setattr("interp.training.sweeps.train", lambda *given, **options: jobs.append(options["device"]))
+    monkeypatch.setattr("interp.training.jobs.train", lambda *given, **options: jobs.append(options["device"]))
     spec = ModelSpec(task=task, config=interp.config_for(task), settings=TrainSettings(steps=2), seed=0)
     claim = Claim(
         id="some",

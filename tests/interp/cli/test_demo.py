@@ -12,8 +12,8 @@ from interp.cli.demo import SHIPPED, TASK, demo_jobs, run_demo
 from interp.cli.main import app
 from interp.cli.output import run_command
 from interp.training.folder import IDENTITY
+from interp.training.jobs import train_to_disk
 from interp.training.run import TrainingRun
-from interp.training.sweeps import train_to_disk
 from interp.training.train import _fingerprint
 
 SEEDS = (0, 1, 2)

@@ -18,9 +18,9 @@ from interp.evaluation.evaluate import score_batch
 from interp.evaluation.perplexity import PerplexityResult, perplexity
 from interp.tasks import Corpus, Lego, Text, task_from
 from interp.tasks.base import Score
+from interp.training.jobs import TrainJob, train_to_disk
 from interp.training.run import TrainingRun
 from interp.training.settings import recipe_for
-from interp.training.sweeps import TrainJob, train_to_disk
 
 NEXT = Text(corpus=corpus(n=120, length=2), n_ctx=24, vocab_size=320)
 MASKED = replace(NEXT, objective="masked")

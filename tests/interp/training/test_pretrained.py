@@ -22,9 +22,9 @@ from hooks import (
     presets,
 )
 from interp.tasks import Dyck, Lego, Text, Vocab
+from interp.training.jobs import TrainJob, train_to_disk
 from interp.training.pretrained import pretrained_config
 from interp.training.run import TrainingRun
-from interp.training.sweeps import TrainJob, train_to_disk
 from interp.training.token_rows import KnownTokens, arbitrary_symbols, rows_of
 
 CHAINS = Lego(n_vars=3)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from short_runs import SHORT, new_model
 
 import interp
-import interp.training.sweeps
+import interp.training.jobs
 from interp import TrainSettings
 from interp.tasks import Dyck, Lego, Template
 from interp.training import Mimicking

@@ -12,8 +12,8 @@ from interp import TrainSettings
 from interp.tasks import Dyck, Lego, Template
 from interp.training import Mimicking, stacked
 from interp.training.folder import RunFolder
+from interp.training.jobs import TrainJob, train_to_disk
 from interp.training.stacked import Stack, cannot_stack, models_in, train_stacked
-from interp.training.sweeps import TrainJob, train_to_disk
 from interp.training.trainer import Diverged, Trainer
 
 LEGO = Lego(n_vars=3, sentence_format="compact")
