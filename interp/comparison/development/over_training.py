@@ -8,7 +8,10 @@ import numpy as np
 
 from hooks.modules.arguments import checks_types
 from hooks.modules.checks import check_class, check_number
-from interp.comparison.development.measuring import (
+from interp.core.progress import Count
+from interp.core.results import Result, count_range
+from interp.training.run import TrainingRun
+from interp.training.tables import (
     Cell,
     Columns,
     Measured,
@@ -17,9 +20,6 @@ from interp.comparison.development.measuring import (
     tables,
     verb_name,
 )
-from interp.core.progress import Count
-from interp.core.results import Result, count_range
-from interp.training.run import TrainingRun
 
 if TYPE_CHECKING:
     import altair as alt
