@@ -1,10 +1,10 @@
-"""Tables of a verb at snapshots of runs, each measured once and stored in the folder of its run."""
+"""Tables of a verb on stored models, each measured once and stored in the folder of its run."""
 
 import functools
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,12 @@ import torch
 
 import hooks
 import interp
+from hooks import load_checkpoint
 from hooks.files import FAULTS, read_json, write_json
 from interp.core.manifest import environment
 from interp.core.processes import in_processes
 from interp.core.results import plain
 from interp.tasks.base import Task
-from interp.training.folder import RunFolder
 
 Columns = dict[str, list[Any]]
 Verb = Callable[..., Any]
@@ -28,18 +28,20 @@ ADDRESS = " at 0x"
 
 @dataclass(frozen=True)
 class Cell:
-    """One step of one run, or of several runs that a verb compares."""
+    """One stored model, or several that a verb compares."""
 
-    seed: int | str
-    """Seed of the run, or of all runs as text."""
-    step: int
-    folders: tuple[Path, ...]
+    labels: Mapping[str, Any]
+    """What it is: the first columns of its rows."""
+    models: tuple[Path, ...]
+    """Files of weights."""
+    folder: Path
+    """Folder of the run in which its table is stored."""
     task: Task
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The table of a verb at one snapshot, or why there is none."""
+    """The table of a verb at one cell, or why there is none."""
 
     cell: Cell
     columns: Columns
@@ -52,7 +54,7 @@ def tables(
     """The table of each cell as it is ready, from its file if it was measured before.
 
     Args:
-        cells: Snapshots.
+        cells: Stored models.
         verb: Called with a model, or a list of models if it compares them, the task and the options.
         options: Further arguments of the verb.
         n_jobs: Number of processes, each with one torch thread.
@@ -74,7 +76,7 @@ def _measure(cell: Cell, verb: Verb, options: dict[str, Any], path: Path | None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        models = [RunFolder(folder).snapshots.load(cell.step) for folder in cell.folders]
+        models = [load_checkpoint(path) for path in cell.models]
         first = models if compares_models(verb) else models[0]
         given = (first, cell.task) if _reads_task(verb) else (first,)
         found = Measured(cell, _columns(verb, verb(*given, **options)))
@@ -139,11 +141,25 @@ def _path(cell: Cell, verb: Verb, options: Mapping[str, Any]) -> Path | None:
     described = _described(verb), {name: repr(value) for name, value in sorted(options.items())}
     if described[0] is None or any(ADDRESS in text for text in described[1].values()):
         return None
-    files = [RunFolder(folder).snapshots.file(cell.step) for folder in cell.folders]
-    weights = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+    weights = [hashlib.sha256(path.read_bytes()).hexdigest() for path in cell.models]
     decides = [*described, *weights, repr(cell.task.describe())]
     key = hashlib.sha256(json.dumps([*decides, _sources(), environment()["versions"]]).encode()).hexdigest()[:20]
-    return cell.folders[0] / "over_training" / f"{verb_name(verb)}-{cell.step:08d}-{key}.json"
+    return cell.folder / "tables" / f"{verb_name(verb)}-{cell.models[0].stem}-{key}.json"
+
+
+def joined(found: Sequence[Measured]) -> Columns:
+    """The rows of all tables, after their labels."""
+    labels = list(dict.fromkeys(name for one in found for name in one.cell.labels))
+    names = list(dict.fromkeys(name for one in found for name in one.columns))
+    columns: Columns = {name: [] for name in (*labels, *names)}
+    for one in found:
+        n = len(next(iter(one.columns.values()), []))
+        for name in labels:
+            columns[name] += [one.cell.labels.get(name)] * n
+        for name in names:
+            if name not in labels:  # what a table says itself about a label is the same
+                columns[name] += one.columns.get(name, [None] * n)
+    return columns
 
 
 def _described(verb: Verb) -> str | None:

@@ -10,6 +10,7 @@ from hooks.modules.arguments import checks_types
 from hooks.modules.checks import check_class, check_number
 from interp.core.progress import Count
 from interp.core.results import Result, count_range
+from interp.training.folder import RunFolder
 from interp.training.run import TrainingRun
 from interp.training.tables import (
     Cell,
@@ -17,6 +18,7 @@ from interp.training.tables import (
     Measured,
     Verb,
     compares_models,
+    joined,
     tables,
     verb_name,
 )
@@ -239,22 +241,22 @@ def over_training(
     name = verb_name(verb)
     if compares_models(verb):
         cells = _compared(cells, len(runs), name)
-    seeds = tuple(dict.fromkeys(cell.seed for cell in cells))
+    seeds = tuple(dict.fromkeys(cell.labels["seed"] for cell in cells))
     found: list[Measured] = []
     with Count(f"{name} over training", len(cells)) as count:
         for one in tables(cells, verb, options, n_jobs=n_jobs, fresh=fresh):
             found.append(one)
             count.one()
-    found.sort(key=lambda one: (seeds.index(one.cell.seed), one.cell.step))
+    found.sort(key=lambda one: (seeds.index(one.cell.labels["seed"]), one.cell.labels["step"]))
     refused = [one for one in found if one.error]
     if len(refused) == len(found):
         raise ValueError(f"{name} refuses every snapshot: {refused[-1].error}")
     return OverTraining(
         verb=name,
         seeds=seeds,
-        steps=tuple(sorted({one.cell.step for one in found})),
-        columns=_joined([one for one in found if not one.error]),
-        skipped=tuple((one.cell.seed, one.cell.step, one.error) for one in refused),
+        steps=tuple(sorted({one.cell.labels["step"] for one in found})),
+        columns=joined([one for one in found if not one.error]),
+        skipped=tuple((one.cell.labels["seed"], one.cell.labels["step"], one.error) for one in refused),
     )
 
 
@@ -267,37 +269,35 @@ def _cells(run: TrainingRun, steps: Sequence[int] | None) -> list[Cell]:
         )
     if missing := [step for step in steps or () if step not in has]:
         raise ValueError(f"steps has {missing[0]}; the run of seed {seed} has snapshots of {', '.join(map(str, has))}.")
-    return [Cell(seed, step, (run.folder,), run.task) for step in (has if steps is None else sorted(set(steps)))]
+    file = RunFolder(run.folder).snapshots.file
+    return [
+        Cell({"seed": seed, "step": step}, (file(step),), run.folder, run.task)
+        for step in (has if steps is None else sorted(set(steps)))
+    ]
 
 
 def _compared(cells: Sequence[Cell], n_runs: int, verb: str) -> list[Cell]:
     """The cells of each step joined into one, for the steps that all runs have."""
     if n_runs < 2:
         raise ValueError(f"{verb} compares models; give several runs, each with its own seed.")
-    if other := next((cell for cell in cells if cell.task != cells[0].task), None):
+    first = cells[0]
+    if other := next((cell for cell in cells if cell.task != first.task), None):
         raise ValueError(
-            f"{verb} compares models of one task; the run of seed {other.seed} is of {other.task.describe()}, that of "
-            f"seed {cells[0].seed} of {cells[0].task.describe()}."
+            f"{verb} compares models of one task; the run of seed {other.labels['seed']} is of "
+            f"{other.task.describe()}, that of seed {first.labels['seed']} of {first.task.describe()}."
         )
     by_step: dict[int, list[Cell]] = {}
-    for cell in sorted(cells, key=lambda cell: cell.step):
-        by_step.setdefault(cell.step, []).append(cell)
+    for cell in sorted(cells, key=lambda cell: cell.labels["step"]):
+        by_step.setdefault(cell.labels["step"], []).append(cell)
     shared = {step: same for step, same in by_step.items() if len(same) == n_runs}
     if not shared:
         raise ValueError(f"the runs have no step in common, so {verb} cannot compare them; train with the same steps.")
     return [
-        Cell(", ".join(str(cell.seed) for cell in same), step, tuple(cell.folders[0] for cell in same), same[0].task)
+        Cell(
+            {"seed": ", ".join(str(cell.labels["seed"]) for cell in same), "step": step},
+            tuple(cell.models[0] for cell in same),
+            same[0].folder,
+            first.task,
+        )
         for step, same in shared.items()
     ]
-
-
-def _joined(found: Sequence[Measured]) -> Columns:
-    names = list(dict.fromkeys(name for one in found for name in one.columns))
-    joined: Columns = {name: [] for name in ("seed", "step", *names)}
-    for one in found:
-        n = len(next(iter(one.columns.values()), []))
-        joined["seed"] += [one.cell.seed] * n
-        joined["step"] += [one.cell.step] * n
-        for name in names:
-            joined[name] += one.columns.get(name, [None] * n)
-    return joined

@@ -170,14 +170,14 @@ def test_each_snapshot_is_measured_once(copied):
 def test_a_damaged_file_is_measured_again(copied):
     calls.clear()
     first = interp.over_training(copied, weight)
-    for path in (copied.folder / "over_training").iterdir():
+    for path in (copied.folder / "tables").iterdir():
         path.write_text(path.read_text()[:-5])
     assert interp.over_training(copied, weight) == first
     assert len(calls) == 6
 
 
 def test_other_options_are_measured_again(copied):
-    counts = [len(list((copied.folder / "over_training").glob("*")))
+    counts = [len(list((copied.folder / "tables").glob("*")))
               for n in (50, 60, 50) if interp.over_training(copied, interp.evaluate, n=n)]  # fmt: skip
     assert counts == [3, 6, 6]
 
@@ -191,7 +191,7 @@ def test_an_interrupted_call_resumes(copied):
         return make_model(copied.model.cfg)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("interp.training.snapshots.load_checkpoint", stop)
+        patch.setattr("interp.training.tables.load_checkpoint", stop)
         with pytest.raises(KeyboardInterrupt):
             interp.over_training(copied, weight)
     assert len(calls) == 2
@@ -208,7 +208,7 @@ def test_closures_are_not_stored(copied):
     first = interp.over_training(copied, scaled).columns["value"]
     factor = 4.0
     np.testing.assert_allclose(interp.over_training(copied, scaled).columns["value"], 2 * np.array(first))
-    assert not (copied.folder / "over_training").exists()
+    assert not (copied.folder / "tables").exists()
 
 
 def looking(model, task):
