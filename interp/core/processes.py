@@ -3,42 +3,127 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from joblib import Parallel, delayed
 
+from hooks.extras import require
 from interp.core.progress import progress
 
 EVERY = 0.5
 """Seconds between looks at the parent process."""
+MOST_LOST = 5
+"""Losses of processes without a finished call, after which no others are started."""
+CONNECT = 30
+"""Seconds to wait for a scheduler."""
+_one_at_a_time = threading.Lock()
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function and its arguments."""
 
 
-def in_processes(calls: Iterable[Call], *, n_jobs: int) -> Iterator[Any]:
+class LostWorkers(RuntimeError):
+    """Processes that do the work end again and again, or the scheduler of a cluster is gone."""
+
+
+def in_processes(calls: Iterable[Call], *, n_jobs: int, scheduler: Any = None) -> Iterator[Any]:
     """Call functions in parallel processes, and yield their results as they come.
 
     A process ends at once when the one that started it is gone, however it was killed. Other processes show no bars.
+    What a killed process was doing is done again by another.
 
     Args:
         calls: Functions of modules, with their arguments.
         n_jobs: Number of processes; 1 calls them in this one.
+        scheduler: Address of a Dask scheduler, such as `tcp://host:8786`, or a `distributed.Client`, whose workers make
+            the calls in place of processes of this machine; one call at a time in each worker.
 
     Yields:
         The results, in the order in which they are ready.
+
+    Raises:
+        LostWorkers: processes are killed again and again without finishing a call, or the scheduler is gone.
+        MissingExtra: a scheduler is given, and `distributed` is not installed.
     """
+    left = dict(enumerate(calls))
+    if scheduler is not None:
+        yield from _on_cluster(left, scheduler)
+        return
+    lost = 0
+    while left:
+        try:
+            for index, result in _here(left, min(n_jobs, len(left))):
+                del left[index]
+                lost = 0
+                yield result
+        except BrokenProcessPool as error:
+            lost += 1
+            if lost == MOST_LOST:
+                raise LostWorkers(
+                    f"processes were killed {lost} times in a row before one of {len(left)} calls was done, which "
+                    f"happens when memory runs out; use fewer (n_jobs is {n_jobs})."
+                ) from error
+
+
+def _here(calls: Mapping[int, Call], n_jobs: int) -> Iterator[tuple[int, Any]]:
     parent = os.getpid()
     # as an initializer, since a new process spends seconds on the imports of its first call
-    results: Any = Parallel(n_jobs=n_jobs, return_as="generator_unordered", initializer=_end_with, initargs=(parent,))(
-        delayed(_call)(parent, function, arguments) for function, arguments in calls
-    )
-    yield from results
+    yield from Parallel(n_jobs=n_jobs, return_as="generator_unordered", initializer=_end_with, initargs=(parent,))(
+        delayed(_call)(parent, index, *call) for index, call in list(calls.items())
+    )  # type: ignore[misc]
 
 
-def _call(parent: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def _call(parent: int, index: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[int, Any]:
     with progress(False) if os.getpid() != parent else nullcontext():
+        return index, function(*arguments)
+
+
+def _on_cluster(calls: Mapping[int, Call], scheduler: Any) -> Iterator[Any]:
+    require("distributed", extra="cluster")
+    from concurrent.futures import CancelledError
+
+    from distributed import Client, KilledWorker, as_completed
+
+    ours = isinstance(scheduler, str)
+    client = Client(scheduler, timeout=CONNECT, set_as_default=False) if ours else scheduler
+    where = scheduler if ours else client.scheduler.address
+    futures: dict[Any, int] = {}
+    lost: Counter[int] = Counter()
+    try:
+        futures = {client.submit(_call_alone, *call, pure=False): index for index, call in calls.items()}
+        results = as_completed(list(futures), loop=client.loop)
+        for future in results:
+            index = futures.pop(future)
+            try:
+                result = future.result()
+            except KilledWorker as error:
+                lost[index] += 1
+                if lost[index] == MOST_LOST:
+                    raise LostWorkers(
+                        f"workers of {where} were lost again and again while they did one call, which happens when "
+                        f"memory runs out: {error}"
+                    ) from error
+                again = client.submit(_call_alone, *calls[index], pure=False)
+                futures[again] = index
+                results.add(again)
+                continue
+            yield result
+    except (CancelledError, OSError) as error:
+        raise LostWorkers(f"the connection to the scheduler at {where} is lost: {error or 'it ended'}.") from error
+    finally:
+        with suppress(CancelledError, OSError):
+            client.cancel(list(futures))
+        if ours:
+            with suppress(CancelledError, OSError):
+                client.close(timeout=CONNECT)
+
+
+def _call_alone(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """Call on a worker, which may have several threads: one call at a time, since torch's settings are the process's."""
+    with _one_at_a_time, progress(False):
         return function(*arguments)
 
 
