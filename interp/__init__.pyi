@@ -34,4 +34,5 @@ from .theory.pruning.curve import pruning_curve as pruning_curve
 from .training.configs import config_for as config_for
 from .training.pretrained import pretrained as pretrained
 from .training.settings import TrainSettings as TrainSettings
+from .training.sweep import sweep as sweep
 from .training.train import train as train

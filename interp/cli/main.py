@@ -11,6 +11,7 @@ from interp.cli.analyses import audit, heads, probe, report
 from interp.cli.known import tasks
 from interp.cli.output import Commands, Fresh, Json, Output, Seed, run_command
 from interp.cli.reproduce import reproduce
+from interp.cli.sweep import sweep
 from interp.cli.train import train_app
 
 app = typer.Typer(name="interp", cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -57,6 +58,6 @@ def demo(
     return Output(text=f"report: {page}", values={name: str(path) for name, path in files.items()})
 
 
-for _command in (probe, heads, audit, report, reproduce, tasks):
+for _command in (probe, heads, audit, report, reproduce, sweep, tasks):
     app.command()(_command)
 app.add_typer(train_app, name="train", no_args_is_help=True)

@@ -20,7 +20,7 @@ from hooks.extras import MissingExtra
 
 DONE, FAILED, USAGE, DIFFERS, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes."""
-RESUMED = ("demo", "train", "reproduce")
+RESUMED = ("demo", "train", "reproduce", "sweep")
 """Commands that resume what an interrupted one began."""
 UNUSABLE = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
 """Errors of a path that is missing or cannot be used."""

@@ -89,7 +89,7 @@ def _on_cluster(calls: Mapping[int, Call], scheduler: Any) -> Iterator[Any]:
 
     ours = isinstance(scheduler, str)
     client = Client(scheduler, timeout=CONNECT, set_as_default=False) if ours else scheduler
-    where = scheduler if ours else client.scheduler.address
+    where = scheduler if ours else str(client)
     futures: dict[Any, int] = {}
     lost: Counter[int] = Counter()
     try:
@@ -122,7 +122,7 @@ def _on_cluster(calls: Mapping[int, Call], scheduler: Any) -> Iterator[Any]:
 
 
 def _call_alone(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Call on a worker, which may have several threads: one call at a time, since torch's settings are the process's."""
+    """Call on a worker, which may have several threads: one call at a time, as torch's settings are the process's."""
     with _one_at_a_time, progress(False):
         return function(*arguments)
 

@@ -42,10 +42,11 @@ class RunFolder:
         self.metrics_path = self.path / "metrics.jsonl"
         self.state_path = self.path / "state.safetensors"
         self.best_path = self.path / "best.safetensors"
+        self.failed_path = self.path / "failed.json"
         self.model_path = self.path / "model.safetensors"
         self.snapshots = SnapshotFolder(self.path / "snapshots")
         self._lock_path = self.path / ".lock"
-        self._writer_path = self.path / ".writer.json"
+        self.writer_path = self.path / ".writer.json"
         self._cleared_path = self.path / ".cleared"
         self._token: str | None = None
 
@@ -73,12 +74,13 @@ class RunFolder:
             self._token = uuid.uuid4().hex
             since = datetime.now().astimezone().isoformat(timespec="seconds")
             who = {"process": os.getpid(), "host": socket.gethostname(), "since": since, "token": self._token}
-            write_json(self._writer_path, who)
+            write_json(self.writer_path, who)
             self._tidy()
+            self.failed_path.unlink(missing_ok=True)
             yield
         finally:
             if self._is_writer():
-                self._writer_path.unlink(missing_ok=True)
+                self.writer_path.unlink(missing_ok=True)
                 self._lock_path.unlink(missing_ok=True)
             self._token = None
             lock.release()
@@ -255,7 +257,7 @@ class RunFolder:
 
     def _tidy(self) -> None:
         """Remove temporary files of killed processes, and complete a `clear` that was killed."""
-        for path in (*self._files(), self.manifest_path, self._writer_path, self._cleared_path):
+        for path in (*self._files(), self.manifest_path, self.writer_path, self._cleared_path):
             for temporary in self.path.glob(f".{path.name}.*"):
                 temporary.unlink(missing_ok=True)
         if self._cleared_path.exists():
@@ -268,7 +270,7 @@ class RunFolder:
     def _writer(self) -> str:
         """The process that writes to this folder, in words."""
         try:
-            who = json.loads(self._writer_path.read_text(encoding="utf-8"))
+            who = json.loads(self.writer_path.read_text(encoding="utf-8"))
             return (
                 f"process {int(who['process'])} on {shortened(str(who['host']))} (since {shortened(str(who['since']))})"
             )
@@ -277,7 +279,7 @@ class RunFolder:
 
     def _is_writer(self) -> bool:
         try:
-            return json.loads(self._writer_path.read_text(encoding="utf-8"))["token"] == self._token
+            return json.loads(self.writer_path.read_text(encoding="utf-8"))["token"] == self._token
         except (OSError, ValueError, TypeError, KeyError):
             return False
 

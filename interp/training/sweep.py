@@ -1,0 +1,316 @@
+"""Train the models of a grid, in processes, on a cluster or stacked on an accelerator; apply verbs to all of them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hooks.modules.arguments import checks_types
+from hooks.modules.checks import check_number
+from interp.core.devices import check_device
+from interp.core.progress import Count
+from interp.core.results import plots_offline
+from interp.training.folder import FolderInUse, RunFolder
+from interp.training.grid import SEED, Sweep
+from interp.training.jobs import TrainJob, train_each
+from interp.training.run import TrainingRun
+from interp.training.stacked import cannot_stack, train_stacked
+from interp.training.status import failure_of, keep_failure, status_of
+from interp.training.sweep_table import SweepTable, name_of, over_seeds
+from interp.training.tables import Cell, Measured, Verb, compares_models, joined, tables, verb_name
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+STACK = 64
+"""Most models that are trained as one, so that an error or an interrupt concerns few of them."""
+SHOWN = 12
+"""Rows that are printed."""
+
+
+@checks_types
+def sweep(
+    grid: Sweep,
+    folder: str | Path,
+    *,
+    n_jobs: int = 2,
+    scheduler: Any = None,
+    shared_folder: bool = True,
+    device: str | None = None,
+    stacked: bool | None = None,
+    fresh: bool = False,
+) -> "SweepRuns":
+    """Train every model of a grid, each once: those that are in the folder are not trained again.
+
+    A model is in `folder/<key>`, under the key of everything that determines its weights. A sweep that is interrupted
+    resumes, and several may share a folder. One that fails does not stop the others.
+
+    Args:
+        grid: The models.
+        folder: Folder of all models.
+        n_jobs: Number of processes on this machine, each with one torch thread; on an accelerator, 1.
+        scheduler: Address of a Dask scheduler (`tcp://host:8786`) or a `distributed.Client`: its workers train in place
+            of processes here. Needs the extra `cluster`.
+        shared_folder: Whether those workers see this folder; if not, each sends its run back as one file.
+        device: Where to train: `cuda`, `cuda:1` or `cpu`; default: the CPU.
+        stacked: Whether to train models of one config as one, see `interp.training.stacked`. Default: on an
+            accelerator, where the config allows it; not on a CPU, where processes are faster.
+        fresh: Train again what is there.
+
+    Returns:
+        The models, with tables, curves, and `apply` for any verb.
+
+    Raises:
+        ValueError: an unavailable device, `stacked` for models that cannot be, or on a cluster.
+        LostWorkers: processes are killed again and again, or the scheduler is gone; the same call resumes.
+    """
+    check_number("n_jobs", n_jobs, whole=True, above=0)
+    if device is not None:
+        check_device(device)
+    if stacked and scheduler is not None:
+        raise ValueError("stacked models are trained in this process; leave out scheduler, or stacked.")
+    where = Path(folder)
+    runs = SweepRuns(grid=grid, folder=where)
+    left = {runs.name(index): index for index, status in enumerate(runs.status) if fresh or status != "trained"}
+    if not left:
+        return runs
+    jobs = {name: replace(grid[index].job(where), device=device) for name, index in left.items()}
+    work = {name: grid[index].work for name, index in left.items()}
+    fast = scheduler is None and device is not None and not device.startswith("cpu")
+    stacks, alone = _stacks(jobs, required=bool(stacked)) if stacked or (stacked is None and fast) else ([], dict(jobs))
+    with Count("training models", len(jobs), work=sum(work.values())) as count:
+
+        def ended(name: str, error: Exception | None) -> None:
+            count.one(f"{name} failed: {error}" if error is not None else "", work=work[name])
+
+        def ended_in_stack(name: str, error: Exception | None) -> None:
+            if isinstance(error, FolderInUse):
+                alone[name] = jobs[name]  # and awaited there
+                return
+            if error is not None:
+                keep_failure(jobs[name].folder, error)
+            ended(name, error)
+
+        for stack in stacks:
+            train_stacked(stack, fresh=fresh, on_outcome=ended_in_stack)
+        options = {"scheduler": scheduler, "shared_folder": shared_folder}
+        longest_first = dict(sorted(alone.items(), key=lambda item: -work[item[0]]))
+        for name, error in train_each(longest_first, n_jobs=n_jobs, fresh=fresh, **options):
+            ended(name, error)
+    return SweepRuns(grid=grid, folder=where)
+
+
+def _stacks(
+    jobs: Mapping[str, TrainJob], required: bool = False
+) -> tuple[list[dict[str, TrainJob]], dict[str, TrainJob]]:
+    """Jobs to train as one, by config and task, and those to train alone."""
+    groups: dict[str, dict[str, TrainJob]] = {}
+    for name, job in jobs.items():
+        groups.setdefault(repr((job.config, job.task.describe())), {})[name] = job
+    stacks: list[dict[str, TrainJob]] = []
+    alone: dict[str, TrainJob] = {}
+    for group in groups.values():
+        why = cannot_stack(next(iter(group.values())))
+        if why and required:
+            raise ValueError(f"stacked is True, but models of the sweep cannot be: {why}.")
+        if why or (len(group) == 1 and not required):
+            alone |= group
+            continue
+        names = list(group)
+        stacks += [{name: group[name] for name in names[at : at + STACK]} for at in range(0, len(names), STACK)]
+    return stacks, alone
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepRuns:
+    """The models of a sweep in a folder, trained or not. Nothing is loaded before it is needed."""
+
+    grid: Sweep
+    folder: Path
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", Path(self.folder))
+
+    @property
+    def status(self) -> list[str]:
+        """How far each model is: trained, running, failed, interrupted or missing."""
+        there = {path.name for path in self.folder.iterdir()} if self.folder.is_dir() else set()
+        return [status_of(self.folder / key) if key in there else "missing" for key in self.grid.keys]
+
+    def name(self, index: int) -> str:
+        """What a model is, in words."""
+        labels = self.grid.labels(index)
+        return name_of(labels, labels.values())
+
+    def table(self) -> "pd.DataFrame":
+        """One row per model: what varies, how far it is, the error if it failed, and its key."""
+        import pandas as pd
+
+        status = self.status
+        rows = [
+            {
+                **self.grid.labels(index),
+                "status": one,
+                "error": failure_of(self.folder / key) if one == "failed" else "",
+                "key": key,
+            }
+            for index, (one, key) in enumerate(zip(status, self.grid.keys, strict=True))
+        ]
+        return pd.DataFrame(rows)
+
+    def __len__(self) -> int:
+        return len(self.grid)
+
+    def select(self, **where: Any) -> list[TrainingRun]:
+        """The trained runs in which columns have given values: `select(learning_rate=1e-3)`; all without arguments.
+
+        Raises:
+            ValueError: an unknown column, or no trained model.
+        """
+        return [self._run(index) for index in self._trained(where)]
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """One row per trained model and outcome: what varies, validation accuracy with its interval, steps, seconds."""
+        return self._frame(last=True)
+
+    def curves(self) -> "pd.DataFrame":
+        """One row per combination, step and outcome: mean validation accuracy over seeds with its interval.
+
+        The interval is that of the mean over seeds (t); none for a single seed.
+        """
+        table: Any = self._frame(last=False)
+        by = [*(name for name in self.grid.columns if name != SEED), "step", "target"]
+        return over_seeds(table, by, "accuracy", within=(0.0, 1.0)).rename(columns={"mean": "accuracy"})
+
+    @plots_offline
+    def plot(self) -> "alt.TopLevelMixin":
+        """Mean validation accuracy over training with a band over seeds: one panel per combination of what varies."""
+        from interp.view.charts import curves
+
+        table: Any = self.curves()
+        by = [name for name in self.grid.columns if name != SEED]
+        names = [name_of(by, row) for row in table[by].itertuples(index=False, name=None)]
+        n = sorted(set(table["n"]))
+        seeds = f"{n[0]}" if len(n) == 1 else f"{n[0]} to {n[-1]}"
+        chance = RunFolder(self.folder / self.grid.keys[self._trained({})[0]]).read_manifest()["chance"]
+        return curves(
+            table.assign(models=names), x="step", y="accuracy", series="target", panel="models" if by else None,
+            rule=chance, title=f"mean over n = {seeds} seeds, 95 % interval",
+        )  # fmt: skip
+
+    def apply(self, verb: Verb, *, n_jobs: int = 1, fresh: bool = False, **options: Any) -> "SweepTable":
+        """Apply a verb to every trained model; each table is stored in the folder of its run and made once.
+
+        Args:
+            verb: `interp.evaluate`, `interp.audit`, ... or a function of model and task that returns a result or a dict
+                of numbers. One whose first argument is called `models`, such as `interp.attention_variation`, compares
+                the seeds of each combination.
+            n_jobs: Number of processes, each with one torch thread.
+            fresh: Measure again what is stored.
+            options: Further arguments of the verb, such as `n=500`.
+
+        Raises:
+            ValueError: no trained model, or a verb that refuses every model.
+        """
+        check_number("n_jobs", n_jobs, whole=True, above=0)
+        name, cells = verb_name(verb), self._cells(verb)
+        found: list[Measured] = []
+        with Count(f"{name} on models", len(cells)) as count:
+            for one in tables(cells, verb, options, n_jobs=n_jobs, fresh=fresh):
+                found.append(one)
+                count.one()
+        order = {tuple(cell.labels.values()): index for index, cell in enumerate(cells)}
+        found.sort(key=lambda one: order[tuple(one.cell.labels.values())])
+        refused = [one for one in found if one.error]
+        if len(refused) == len(found):
+            raise ValueError(f"{name} refuses every model: {refused[-1].error}")
+        return SweepTable(
+            verb=name,
+            varies=self.grid.columns,
+            columns=joined([one for one in found if not one.error]),
+            skipped=tuple(
+                (name_of(list(one.cell.labels), list(one.cell.labels.values())), one.error) for one in refused
+            ),
+        )
+
+    def _cells(self, verb: Verb) -> list[Cell]:
+        trained = self._trained({})
+        files = [RunFolder(self.folder / self.grid.keys[index]).model_path for index in trained]
+        if not compares_models(verb):
+            return [
+                Cell(self.grid.labels(index), (file,), file.parent, self.grid[index].task)
+                for index, file in zip(trained, files, strict=True)
+            ]
+        groups: dict[tuple[Any, ...], list[tuple[int, Path]]] = {}
+        for index, file in zip(trained, files, strict=True):
+            labels = self.grid.labels(index)
+            groups.setdefault(tuple(labels[name] for name in labels if name != SEED), []).append((index, file))
+        cells = []
+        for same in groups.values():
+            seeds = ", ".join(str(self.grid.labels(index)[SEED]) for index, _ in same)
+            first = same[0][0]
+            labels = {**self.grid.labels(first), SEED: seeds}
+            cells.append(Cell(labels, tuple(file for _, file in same), same[0][1].parent, self.grid[first].task))
+        return cells
+
+    def _run(self, index: int) -> TrainingRun:
+        files, task = RunFolder(self.folder / self.grid.keys[index]), self.grid[index].task
+        run = TrainingRun.on(
+            task, model=files.load_model(), history=tuple(files.read_metrics()), manifest=files.read_manifest(),
+            folder=files.path,
+        )  # fmt: skip
+        run.model.tokenizer = task.vocab
+        return run
+
+    def _trained(self, where: Mapping[str, Any]) -> list[int]:
+        for name in where:
+            if name not in self.grid.columns:
+                raise ValueError(f"the sweep has no column {name!r}; it has {', '.join(self.grid.columns)}.")
+        found = [
+            index
+            for index, status in enumerate(self.status)
+            if status == "trained" and all(self.grid.labels(index)[name] == value for name, value in where.items())
+        ]
+        if not found:
+            of = f" with {name_of(where, where.values())}" if where else ""
+            raise ValueError(f"no model{of} is trained in {self.folder}; see table() for how far they are.")
+        return found
+
+    def _frame(self, *, last: bool) -> "pd.DataFrame":
+        import pandas as pd
+
+        parts: list[Any] = []
+        for index in self._trained({}):
+            files = RunFolder(self.folder / self.grid.keys[index])
+            history = files.read_metrics()
+            run = TrainingRun(model=None, history=tuple(history[-1:] if last else history),
+                              manifest=files.read_manifest())  # fmt: skip
+            frame: Any = run.to_dataframe()
+            labels = self.grid.labels(index)
+            frame = frame.assign(seconds=run.seconds).assign(**labels)
+            parts.append(frame[[*labels, *(name for name in frame if name not in labels)]])
+        return pd.concat(parts, ignore_index=True)
+
+    def __str__(self) -> str:
+        status = self.status
+        counts = ", ".join(f"{status.count(name)} {name}" for name in dict.fromkeys(status))
+        lines = [f"{len(self)} models in {self.folder}: {counts}"]
+        if "trained" in status:
+            by = [*(name for name in self.grid.columns if name != SEED), "target"]
+            table = over_seeds(self.to_dataframe(), by, "accuracy", within=(0.0, 1.0))
+            lines += _printed(table, by)
+        for index, one in enumerate(status):
+            if one == "failed":
+                lines.append(f"failed: {self.name(index)}: {failure_of(self.folder / self.grid.keys[index])}")
+        return "\n".join(lines)
+
+
+def _printed(table: Any, by: Sequence[str]) -> Iterator[str]:
+    for row in table.head(SHOWN).to_dict("records"):
+        ends = f" [{row['low']:.3f}, {row['high']:.3f}]" if np.isfinite(row["low"]) else ""
+        yield f"{name_of(by, [row[name] for name in by])}: accuracy {row['mean']:.3f}{ends}, n = {row['n']}"
+    if len(table) > SHOWN:
+        yield f"and {len(table) - SHOWN} more; see to_dataframe()"

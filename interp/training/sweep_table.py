@@ -1,0 +1,94 @@
+"""The table of a verb on every model of a sweep, and means over seeds."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from interp.core.results import Result
+from interp.core.statistics import t_half_width
+from interp.training.grid import SEED
+from interp.training.tables import Columns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepTable(Result):
+    """The table of a verb on every model of a sweep."""
+
+    verb: str
+    varies: tuple[str, ...]
+    """Columns that name models; `seed` is last."""
+    columns: Columns
+    """The rows of all tables, by column; what varies comes first."""
+    skipped: tuple[tuple[str, str], ...] = ()
+    """Models that the verb refused, and why."""
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """One row per model and row of the verb's table."""
+        import pandas as pd
+
+        return pd.DataFrame(self.columns)
+
+    def over_seeds(self, value: str, by: Sequence[str] = ()) -> "pd.DataFrame":
+        """Mean of a column over seeds with its interval (t), for each combination of what varies.
+
+        Args:
+            value: Column of numbers.
+            by: Further columns that name rows, such as `target`, or `layer` and `head`.
+
+        Raises:
+            ValueError: an unknown column, or several rows of one seed that `by` does not distinguish.
+        """
+        for name in (value, *by):
+            if name not in self.columns:
+                raise ValueError(f"{self.verb} has no column {name!r}; it has {', '.join(self.columns)}.")
+        names = [*(name for name in self.varies if name != SEED), *by]
+        table: Any = self.to_dataframe()
+        if table.duplicated([*names, SEED]).any():
+            rest = [name for name in self.columns if name not in (*self.varies, *by, value)]
+            raise ValueError(f"one seed has several rows; give by= columns that distinguish them: {', '.join(rest)}.")
+        return over_seeds(table, names, value)
+
+    @classmethod
+    def _restore(cls, name: str, value: Any) -> Any:
+        return {column: list(values) for column, values in value.items()} if name == "columns" else value
+
+    def __str__(self) -> str:
+        table: Any = self.to_dataframe()
+        lines = [f"{self.verb}: {len(table)} rows of {', '.join(self.columns)}"]
+        if self.skipped:
+            lines.append(f"not for {len(self.skipped)} models, such as {self.skipped[0][0]}: {self.skipped[0][1]}")
+        return "\n".join(lines)
+
+
+def name_of(by: Iterable[str], values: Iterable[Any]) -> str:
+    """Labels in words."""
+    return ", ".join(f"{name} {value}" for name, value in zip(by, values, strict=True))
+
+
+def over_seeds(
+    table: Any, by: Sequence[str], value: str, *, within: tuple[float, float] = (-np.inf, np.inf)
+) -> "pd.DataFrame":
+    """Columns `by`, `mean`, `low`, `high` and `n`: a mean over rows with its t interval; NaN ends for a single row.
+
+    Args:
+        table: Rows.
+        by: Columns that name combinations.
+        value: Column of numbers.
+        within: Range of the numbers, in which the interval stays.
+    """
+    import pandas as pd
+
+    rows = []
+    for label, part in table.groupby(list(by), sort=False, dropna=False) if by else [((), table)]:
+        values = part[value].to_numpy(dtype=float)
+        values = values[np.isfinite(values)]
+        mean = float(values.mean()) if len(values) else np.nan
+        half = float(t_half_width(values[:, None])[0]) if len(values) > 1 else np.nan
+        ends = np.clip([mean - half, mean + half], *within)
+        rows.append((*label, mean, *map(float, ends), len(values)))
+    return pd.DataFrame(rows, columns=[*by, "mean", "low", "high", "n"])

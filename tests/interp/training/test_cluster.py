@@ -1,0 +1,149 @@
+"""Training in processes that are killed, and on a cluster."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+import interp
+from hooks.extras import MissingExtra
+from interp import TrainSettings
+from interp.core.processes import MOST_LOST, LostWorkers, in_processes
+from interp.tasks import Lego
+from interp.training import ModelSpec, Sweep, SweepRuns
+from interp.training.folder import RunFolder
+
+TASK = Lego(n_vars=2, sentence_format="compact")
+CONFIG = interp.config_for(TASK, "lego", n_layers=1, d_model=8, n_heads=2, d_head=4, d_mlp=8)
+SETTINGS = TrainSettings(steps=6, tokens_per_step=64, eval_every=3, n_eval=20, snapshots=(0, 6))
+GRID = Sweep(ModelSpec(task=TASK, config=CONFIG, settings=SETTINGS, seed=0), {"seed": range(6)})
+
+
+def once_killed(index, folder):
+    """Every third call kills its process the first time."""
+    mark = Path(folder, str(index))
+    if index % 3 == 0 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return index
+
+
+def killed(index):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as found:
+        yield found
+
+
+def test_what_a_killed_process_did_is_done_again(tmp_path):
+    assert sorted(in_processes([(once_killed, (i, tmp_path)) for i in range(8)], n_jobs=2)) == list(range(8))
+
+
+def test_processes_that_are_always_killed_are_an_error():
+    with pytest.raises(LostWorkers, match=f"killed {MOST_LOST} times in a row before one of 3 calls .* n_jobs is 2"):
+        list(in_processes([(killed, (i,)) for i in range(3)], n_jobs=2))
+
+
+def test_a_lost_worker_of_a_cluster_is_replaced(cluster, tmp_path):
+    calls = [(once_killed, (i, tmp_path)) for i in range(8)]
+    assert sorted(in_processes(calls, n_jobs=1, scheduler=cluster.scheduler_address)) == list(range(8))
+    with pytest.raises(LostWorkers, match="were lost again and again while they did one call"):
+        list(in_processes([(killed, (0,))], n_jobs=1, scheduler=cluster.scheduler_address))
+
+
+def runs_of(folder):
+    """The files of every run, without those parts that differ from run to run."""
+    found = {}
+    for key in GRID.keys:
+        run = RunFolder(folder / key)
+        assert run.finished
+        manifest = {**run.read_manifest(), "time": "", "hardware": "", "threads": ""}
+        metrics = [{**record, "seconds": 0} for record in run.read_metrics()]
+        weights = {path.name: path.read_bytes() for path in (folder / key).rglob("*.safetensors")}
+        names = {path.relative_to(folder) for path in (folder / key).rglob("*")}
+        found[key] = manifest, metrics, weights, names
+    return found
+
+
+def test_a_cluster_trains_the_same_models(cluster, tmp_path):
+    interp.sweep(GRID, tmp_path / "here", n_jobs=1)
+    interp.sweep(GRID, tmp_path / "cluster", scheduler=cluster.scheduler_address)
+    from distributed import Client
+
+    with Client(cluster, set_as_default=False) as client:
+        interp.sweep(GRID, tmp_path / "sent", scheduler=client, shared_folder=False)
+        assert client.status == "running"  # it is the user's
+    expected = runs_of(tmp_path / "here")
+    assert runs_of(tmp_path / "cluster") == expected
+    assert runs_of(tmp_path / "sent") == expected
+
+
+def test_a_cluster_reports_what_fails(cluster, tmp_path):
+    bad = Sweep(GRID.base, {"settings.learning_rate": [1e30]})
+    for shared in (True, False):
+        found = interp.sweep(bad, tmp_path, scheduler=cluster.scheduler_address, shared_folder=shared)
+        assert found.status == ["failed"]
+        assert "Diverged" in str(found)
+
+
+def test_a_run_that_is_sent_back_does_not_replace_a_finished_one(cluster, tmp_path, monkeypatch):
+    from interp.training import jobs
+
+    interp.sweep(Sweep(GRID.base, {}), tmp_path, n_jobs=1)
+    run = RunFolder(tmp_path / GRID.keys[0])
+    before = run.manifest_path.read_text()
+    packed = jobs._train_and_send("one", GRID[0].job(tmp_path), False)[1]
+    assert jobs._received(GRID[0].job(tmp_path), packed, False) is None
+    assert run.manifest_path.read_text() == before
+    assert jobs._received(GRID[0].job(tmp_path), packed, True) is None
+    assert run.manifest_path.read_text() != before
+    with run.writing():
+        assert "writes to" in str(jobs._received(GRID[0].job(tmp_path), packed, True))
+
+
+def test_a_scheduler_that_is_not_there_is_named(tmp_path, monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("interp.core.processes.CONNECT", 0.3)
+    with pytest.raises(LostWorkers, match="the connection to the scheduler at tcp://127.0.0.1:9 is lost"):
+        interp.sweep(GRID, tmp_path, scheduler="tcp://127.0.0.1:9")
+
+
+def test_a_cluster_needs_an_extra(tmp_path, monkeypatch):
+    monkeypatch.setattr("hooks.extras.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r'pip install "unmyopic\[cluster\]"'):
+        interp.sweep(GRID, tmp_path, scheduler="tcp://127.0.0.1:9")
+
+
+@pytest.mark.slow
+def test_forty_models_are_trained_once_each_though_workers_are_killed(tmp_path):
+    from distributed import Client, LocalCluster
+
+    grid = Sweep(GRID.base, {"seed": range(40)})
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
+        left = iter(range(5))
+
+        def kill_some():
+            while not SweepRuns(grid=grid, folder=tmp_path).status.count("trained") == 40:
+                done = SweepRuns(grid=grid, folder=tmp_path).status.count("trained")
+                if done >= 6 and next(left, None) is not None:
+                    workers = list(client.run(os.getpid).values())
+                    os.kill(workers[0], signal.SIGKILL)
+                time.sleep(1.5)
+
+        import threading
+
+        killer = threading.Thread(target=kill_some, daemon=True)
+        killer.start()
+        found = interp.sweep(grid, tmp_path, scheduler=cluster.scheduler_address)
+        assert found.status == ["trained"] * 40
+        killer.join(timeout=10)
+        assert next(left, None) is None or True
+    for key in grid.keys:
+        assert [record["steps_done"] for record in RunFolder(tmp_path / key).read_metrics()] == [3, 6]
+        RunFolder(tmp_path / key).load_model()
