@@ -27,14 +27,15 @@ class Sweep:
         vary: Values by name: `seed`; `task`, `config` or `settings` as a whole; or one of their fields, such as
             `settings.learning_rate`, `config.n_layers`, `settings.mimicking.steps`, `task.n_vars`. A mapping gives the
             values names, which tables and charts show. If the task varies, the vocabulary and length of the config
-            follow it.
+            follow it, and fields of the task that have their default keep it: with `task.n_vars`, all variables of a
+            LEGO task stay supervised.
 
     Raises:
         ValueError: an unknown name, no values, a value that does not fit its field, or one model twice.
     """
 
     base: ModelSpec
-    vary: Mapping[str, Sequence[Any] | Mapping[str, Any]]
+    vary: Mapping[str, Any]
 
     def __post_init__(self) -> None:
         check_class("base", self.base, ModelSpec)
@@ -126,7 +127,9 @@ class Sweep:
                 if name.split(".")[0] == part:
                     label, value = self._values[name][at]
                     try:
-                        parts[part] = _changed(parts[part], name.split(".")[1:], value)
+                        path = name.split(".")[1:]
+                        changed = _with_defaults if part == "task" and len(path) == 1 else _changed
+                        parts[part] = changed(parts[part], path, value)
                     except (TypeError, ValueError) as error:
                         raise ValueError(f"vary has {name} = {label}: {error}") from error
             if part == "task" and parts["task"] != self.base.task:
@@ -160,6 +163,18 @@ def _changed(one: Any, path: Sequence[str], value: Any) -> Any:
     if not path:
         return value
     return replace(one, **{path[0]: _changed(getattr(one, path[0]), path[1:], value)})
+
+
+def _with_defaults(one: Any, path: Sequence[str], value: Any) -> Any:
+    """As `_changed`, but fields at a default that depends on the changed field get its new default."""
+    (name,) = path
+    own = {each.name: getattr(one, each.name) for each in fields(one) if each.init}
+    try:
+        plain = type(one)(**{name: own[name]})
+    except (TypeError, ValueError):  # other fields have no default
+        return _changed(one, path, value)
+    given = {field: values for field, values in own.items() if values != getattr(plain, field)}
+    return type(one)(**{**given, name: value})
 
 
 def _fitted(config: Any, task: Any) -> Any:

@@ -52,7 +52,7 @@ class ModelSpec:
         """Estimated training cost, used to start the longest trainings first."""
         s = self.settings
         tokens = s.batch_size * self.task.n_ctx if s.batch_size else s.tokens_per_step
-        return s.total_steps * tokens * max(1, self.config.n_layers) * self.config.d_model
+        return float(s.total_steps * tokens * max(1, self.config.n_layers) * self.config.d_model)
 
     @property
     def sources(self) -> "tuple[ModelSpec, ...]":

@@ -61,7 +61,9 @@ def test_parts_and_nested_fields_vary():
     make_model(spec.config)
     assert grid[0].config == replace(CONFIG, n_layers=1)
     by_field = Sweep(BASE, {"task.n_vars": [2, 3]})
-    assert by_field[1].task == longer
+    assert by_field[1].task == longer  # with all of its variables supervised, as those of the base are
+    first = replace(BASE, task=replace(longer, supervised=(0,)), config=interp.config_for(longer, "lego", **SIZES))
+    assert Sweep(first, {"task.n_vars": [4]})[0].task == replace(first.task, n_vars=4)
     two = Sweep(BASE, {"settings.steps": [1, 2], "settings.mimicking.steps": [3, 4]})
     assert two.columns == ("settings.steps", "settings.mimicking.steps", "seed")
 
