@@ -88,11 +88,11 @@ def _on_cluster(calls: Mapping[int, Call], scheduler: Any) -> Iterator[Any]:
     from distributed import Client, KilledWorker, as_completed
 
     ours = isinstance(scheduler, str)
-    client = Client(scheduler, timeout=CONNECT, set_as_default=False) if ours else scheduler
-    where = scheduler if ours else str(client)
+    where, client = str(scheduler), None if ours else scheduler
     futures: dict[Any, int] = {}
     lost: Counter[int] = Counter()
     try:
+        client = client or Client(scheduler, timeout=CONNECT, set_as_default=False)
         futures = {client.submit(_call_alone, *call, pure=False): index for index, call in calls.items()}
         results = as_completed(list(futures), loop=client.loop)
         for future in results:
@@ -114,11 +114,12 @@ def _on_cluster(calls: Mapping[int, Call], scheduler: Any) -> Iterator[Any]:
     except (CancelledError, OSError) as error:
         raise LostWorkers(f"the connection to the scheduler at {where} is lost: {error or 'it ended'}.") from error
     finally:
-        with suppress(CancelledError, OSError):
-            client.cancel(list(futures))
-        if ours:
+        if client is not None:
             with suppress(CancelledError, OSError):
-                client.close(timeout=CONNECT)
+                client.cancel(list(futures))
+            if ours:
+                with suppress(CancelledError, OSError):
+                    client.close(timeout=CONNECT)
 
 
 def _call_alone(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
