@@ -82,7 +82,7 @@ class MeasureCache:
 
 
 def measure_claims(
-    tasks: Sequence[tuple[Claim, Evidence, str]], cache: MeasureCache, *, n_jobs: int
+    tasks: Sequence[tuple[Claim, Evidence, str]], cache: MeasureCache, *, n_jobs: int, scheduler: Any = None
 ) -> Iterator[tuple[Claim, str | None]]:
     """Measure claims in parallel; each process writes its measurement to the cache.
 
@@ -90,6 +90,7 @@ def measure_claims(
         tasks: Claim, evidence and cache key.
         cache: The cache to write to.
         n_jobs: Number of processes, each with one torch thread.
+        scheduler: Address of a Dask scheduler, or a client, whose workers measure; they share the folders.
 
     Yields:
         Each claim when it is finished, with the traceback if its measure raised.
@@ -102,7 +103,7 @@ def measure_claims(
     ]
     with warnings.catch_warnings():  # a process with a memory leak is replaced between claims
         warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given")
-        for claim_id, error in in_processes(calls, n_jobs=min(n_jobs, len(tasks))):
+        for claim_id, error in in_processes(calls, n_jobs=min(n_jobs, len(tasks)), scheduler=scheduler):
             yield claims[claim_id], error
 
 

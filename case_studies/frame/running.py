@@ -8,9 +8,10 @@ from typing import Any, Protocol
 from case_studies.frame.claims import Claim
 from case_studies.frame.evidence import Evidence, Size, settings_of
 from case_studies.frame.measuring import MeasureCache, measure_claims
+from case_studies.frame.plan import Plan, make_plan
 from case_studies.frame.results import ClaimResult
 from interp.core.manifest import environment
-from interp.core.progress import Count
+from interp.core.progress import Count, say
 from interp.training.folder import RunFolder
 from interp.training.jobs import train_to_disk
 from interp.training.spec import ModelSpec
@@ -33,8 +34,20 @@ class Planned(Protocol):
 class Run:
     """One run of a study at one size."""
 
-    def __init__(self, study: Planned, *, size: Size, folder: Path, n_jobs: int, seed: int, checks: bool = False):
-        self.study, self.size, self.n_jobs, self.seed = study, size, n_jobs, seed
+    def __init__(
+        self,
+        study: Planned,
+        *,
+        size: Size,
+        folder: Path,
+        n_jobs: int,
+        seed: int,
+        checks: bool = False,
+        scheduler: Any = None,
+    ):
+        self.study, self.size, self.n_jobs, self.seed, self.scheduler = study, size, n_jobs, seed, scheduler
+        if scheduler is not None:
+            folder = folder.resolve()  # workers start elsewhere
         self.models = folder / MODELS
         self.folder = folder / study.name / size / ("check" if checks else "")
         self.cache = MeasureCache(self.folder / "measured", study.name)
@@ -77,13 +90,18 @@ class Run:
         stages = self._missing(claims, fresh)
         total = sum(map(len, stages))
         if total:
+            say(str(self.plan(claims)))
             work = {_name(spec): float(spec.work) for stage in stages for spec in stage}
             with Count("training models", total, work=sum(work.values())) as count:
                 for stage in stages:
                     jobs = {_name(spec): replace(spec.job(self.models), device=device) for spec in stage}
                     finished = {"on_finished": lambda name: count.one(work=work[name])}
-                    train_to_disk(jobs, n_jobs=self.n_jobs, fresh=fresh, **finished)
+                    train_to_disk(jobs, n_jobs=self.n_jobs, fresh=fresh, scheduler=self.scheduler, **finished)
         return total
+
+    def plan(self, claims: Sequence[Claim]) -> Plan:
+        """What training the models of these claims takes."""
+        return make_plan(self.specs_of(claims).values(), self.models, n_jobs=self.n_jobs)
 
     def _missing(self, claims: Sequence[Claim], fresh: bool) -> list[list[ModelSpec]]:
         """Models to train in stages: pretrained models before those that start from them, longest trainings first.
@@ -116,7 +134,7 @@ class Run:
         typical = sum(costs.values()) / len(costs) if costs else 1.0
         work = {claim.id: (costs or {}).get(claim.id, typical) + 0.1 for claim in claims}
         with Count("measuring claims", len(claims), work=sum(work.values())) as count:
-            for claim, error in measure_claims(tasks, self.cache, n_jobs=self.n_jobs):
+            for claim, error in measure_claims(tasks, self.cache, n_jobs=self.n_jobs, scheduler=self.scheduler):
                 if error is not None:
                     errors[claim.id] = error
                 result = self.result(claim, dict(errors))

@@ -15,7 +15,7 @@ from typing import Any
 
 FRAME = "case_studies.frame"
 _JUDGING = ("claims", "deciding", "page", "results", "rules", "running", "stored", "study")
-_CHECKING = ("bundle", "check", "compare", "crate", "cost", "measuring", "provenance", "sources")
+_CHECKING = ("bundle", "check", "compare", "crate", "cost", "measuring", "plan", "provenance", "sources")
 NOT_READ = frozenset(["__init__", *_JUDGING, *_CHECKING])
 """Files of the frame that run, judge and show measurements; measures read the others."""
 CONTAINERS = frozenset({"evidence", "measurement"})

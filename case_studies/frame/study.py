@@ -15,12 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from case_studies.frame.bundle import Bundle, open_bundle, write_bundle
 from case_studies.frame.check import CheckResult, check_claims
 from case_studies.frame.claims import NAME, Claim
 from case_studies.frame.evidence import SIZES, Size, check_size
 from case_studies.frame.page import write_study_page
+from case_studies.frame.plan import Plan
 from case_studies.frame.results import StudyResult
 from case_studies.frame.running import MODELS, Run
 from case_studies.frame.stored import CLAIMS, PAGE, StoredResults, read_results, write_results
@@ -104,6 +106,7 @@ class Study:
         fresh: bool = False,
         seed: int = 0,
         device: str | None = None,
+        scheduler: Any = None,
     ) -> StudyResult:
         """Train, measure, judge and write the page, reusing models and measurements that are still valid.
 
@@ -116,6 +119,8 @@ class Study:
             fresh: Whether to train and measure the chosen claims again.
             seed: Determines the measurements; each model has its own training seed.
             device: Device for training, such as `cuda`; default: CPU. Measuring always uses the CPU.
+            scheduler: Address of a Dask scheduler (`tcp://host:8786`) or a `distributed.Client`, whose workers train
+                and measure in place of processes here; they see the same folder. Needs the extra `cluster`.
 
         Returns:
             Every claim of the study, in its order, with its measurement and verdict.
@@ -127,7 +132,7 @@ class Study:
         """
         chosen = self._chosen(size, only, n_jobs, device)
         started = time.perf_counter()
-        run = Run(self, size=size, folder=Path(folder), n_jobs=n_jobs, seed=seed)
+        run = Run(self, size=size, folder=Path(folder), n_jobs=n_jobs, seed=seed, scheduler=scheduler)
         to_measure = run.to_measure(chosen, fresh)
         trained = run.train(to_measure, fresh, device)
         errors = run.measure(to_measure)
@@ -154,6 +159,17 @@ class Study:
                 f"in {page}. {claim_id}:\n{error}"
             )
         return result
+
+    def plan(
+        self, *, size: Size = "quick", only: Sequence[str] = (), folder: str | Path = "runs/reproduce", n_jobs: int = 2
+    ) -> Plan:
+        """What `run` with the same arguments has to train: models, operations, and hours if some are there.
+
+        Raises:
+            ValueError: as `run`.
+        """
+        chosen = self._chosen(size, only, n_jobs, None)
+        return Run(self, size=size, folder=Path(folder), n_jobs=n_jobs, seed=0).plan(chosen)
 
     def draw(self, *, size: Size | None = None, folder: str | Path = "runs/reproduce") -> StudyResult:
         """Draw the page from stored results, without training or measuring.

@@ -13,7 +13,7 @@ Size = Literal["quick", "standard", "paper"]
 CLAIM = ("id", "source", "statement", "paper", "sizes")
 """What `--list --json` prints of a claim, besides its rule and when that was fixed."""
 
-STUDY = ("title", "choose", "listing", "run", "draw", "check", "bundle")
+STUDY = ("title", "choose", "listing", "run", "draw", "check", "bundle", "plan")
 """Parts of a study that this command uses."""
 
 
@@ -25,6 +25,9 @@ def reproduce(
     ] = None,
     only: Annotated[list[str] | None, typer.Option(help="A claim id, or the prefix of several; repeatable.")] = None,
     list_claims: Annotated[bool, typer.Option("--list", help="Print the claims and their rules; run nothing.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Print how many models it trains, and how long that takes; run nothing.")
+    ] = False,
     page: Annotated[bool, typer.Option("--page", help="Draw the page from stored results; run nothing.")] = False,
     check: Annotated[
         bool,
@@ -49,13 +52,18 @@ def reproduce(
     fresh: Annotated[bool, typer.Option("--fresh", help="Repeat finished training and measurements.")] = False,
     jobs: Annotated[int, typer.Option(help="Number of parallel processes.")] = 2,
     device: Device = None,
+    scheduler: Annotated[
+        str | None, typer.Option(help="Address of a Dask scheduler whose workers train and measure: tcp://host:8786.")
+    ] = None,
     as_json: Json = False,
 ) -> Output:
     """Test a paper's claims: train, measure, judge, and write a page. An interrupted run is resumed."""
     from hooks.modules.checks import check_choice
 
     check_choice("size", size or "quick", Size)
-    _check_modes({"--list": list_claims, "--page": page, "--check": check, "--bundle": bundle is not None})
+    _check_modes(
+        {"--list": list_claims, "--plan": plan, "--page": page, "--check": check, "--bundle": bundle is not None}
+    )
     if against is not None and not check:
         raise ValueError("--against is what --check compares with; add --check.")
     if with_models and bundle is None:
@@ -75,13 +83,18 @@ def reproduce(
         path = chosen.bundle(bundle, size=size, folder=out, with_models=with_models)
         command = f"interp reproduce {study} --check --against {path}"
         return Output(text=f"bundle: {path}\nnext: {command}", values={"bundle": str(path), "next": command})
+    if plan:
+        found_plan = chosen.plan(size=size or "quick", folder=out, n_jobs=jobs, **options)
+        return Output(text=str(found_plan), values=vars(found_plan))
     if page:
         return _shown(chosen.draw(size=size, folder=out))
     options |= {"size": size, "folder": out, "n_jobs": jobs, "fresh": fresh, "seed": seed, "device": device}
     if check:
+        if scheduler is not None:
+            raise ValueError("--check measures on this machine; omit --scheduler.")
         checked = chosen.check(**options, against=against)
         return Output(text=f"\n{checked}", values=checked.to_dict(), code=DONE if checked.passed else DIFFERS)
-    options |= {"size": size or "quick", "seed": seed or 0}
+    options |= {"size": size or "quick", "seed": seed or 0, "scheduler": scheduler}
     return _shown(chosen.run(**options), [claim.id for claim in chosen.choose(only)] if only else None)
 
 

@@ -33,6 +33,12 @@ def progress(shown: bool) -> Iterator[None]:
         _wanted.reset(before)
 
 
+def say(text: str) -> None:
+    """Print a line, wherever the output goes; not in parallel processes, nor where `progress` is off."""
+    if _wanted.get():
+        Console(highlight=False, soft_wrap=True).print(text, markup=False)
+
+
 class _Bar:
     """One progress bar. Use as a context manager; bars inside another one are lines below it."""
 

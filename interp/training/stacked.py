@@ -16,13 +16,12 @@ from interp.training.fit import check_fit
 from interp.training.folder import FolderInUse, RunFolder
 from interp.training.jobs import OnOutcome, TrainJob, initial_model
 from interp.training.objectives import check_mimicking, distance_to_maps, is_pattern
+from interp.training.spec import activation_bytes
 from interp.training.train import manifest_of
 from interp.training.trainer import Diverged, Planned, Trainer
 
-MEMORY_SHARE = 0.7
+MEMORY_SHARE = 0.5
 """Part of the free memory that the activations of models at one time may take."""
-PER_WIDTH, PER_WEIGHT = 40, 6
-"""Numbers kept for the backward pass, per layer and token: for each unit of width, and for each attention weight."""
 
 
 def cannot_stack(job: TrainJob) -> str:
@@ -245,6 +244,4 @@ def models_in(free: int, cfg: Any, shape: Sequence[int]) -> int:
         shape: Sequences and positions of a batch of one model.
     """
     examples, pos = shape
-    width = max(cfg.d_model, (cfg.d_mlp or 0) // 4)
-    per_token = cfg.n_layers * (PER_WIDTH * width + PER_WEIGHT * cfg.n_heads * pos)
-    return max(1, int(MEMORY_SHARE * free / (4 * examples * pos * per_token)))
+    return max(1, int(MEMORY_SHARE * free / activation_bytes(cfg, examples * pos, pos)))

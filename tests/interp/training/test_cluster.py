@@ -152,7 +152,7 @@ def test_when_the_scheduler_is_killed_the_same_call_resumes(tmp_path):
                 assert interp.sweep(grid, tmp_path, scheduler=address).status == ["trained"] * 12
                 break
             runs = SweepRuns(grid=grid, folder=tmp_path)
-            killer = threading.Thread(target=lambda: (_until(runs, 3), scheduler.kill()), daemon=True)
+            killer = threading.Thread(target=_kill_after, args=(scheduler, runs, 3), daemon=True)
             killer.start()
             with pytest.raises(
                 LostWorkers, match=r"the connection to the scheduler at tcp://127\.0\.0\.1:18786 is lost"
@@ -167,6 +167,7 @@ def test_when_the_scheduler_is_killed_the_same_call_resumes(tmp_path):
         assert [record["steps_done"] for record in RunFolder(tmp_path / key).read_metrics()] == [*range(3, 100, 3), 100]
 
 
-def _until(runs, n):
+def _kill_after(process, runs, n):
     while runs.status.count("trained") < n:
         time.sleep(0.2)
+    process.kill()
