@@ -1,0 +1,140 @@
+"""`interp sweep FILE`."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import interp as package
+from interp.cli.sweep import read_sweep, slurm_script
+from interp.tasks import Lego
+from interp.training import ModelSpec, Sweep, SweepRuns
+from interp.training.settings import recipe_for
+
+TEXT = """
+[task]
+name = "lego"
+n_vars = 2
+sentence_format = "compact"
+
+[model]
+n_layers = 1
+d_model = 8
+n_heads = 2
+d_head = 4
+d_mlp = 8
+
+[settings]
+steps = 4
+curriculum = []
+association = "none"
+eval_every = 4
+n_eval = 20
+betas = [0.9, 0.95]
+
+[vary]
+seed = [0, 1]
+settings.learning_rate = [1e-3, 1e30]
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "grid.toml"
+    path.write_text(TEXT)
+    return path
+
+
+def test_a_file_describes_the_same_models_as_values(file):
+    task = Lego(n_vars=2, sentence_format="compact")
+    config = package.config_for(task, n_layers=1, d_model=8, n_heads=2, d_head=4, d_mlp=8)
+    settings = replace(recipe_for(task), curriculum=(), steps=4, association="none", eval_every=4, n_eval=20)
+    base = ModelSpec(task=task, config=config, settings=replace(settings, betas=(0.9, 0.95)), seed=0)
+    expected = Sweep(base, {"settings.learning_rate": [1e-3, 1e30], "seed": [0, 1]})
+    found = read_sweep(file)
+    assert found.keys == expected.keys
+    file.write_text(TEXT.replace("settings.learning_rate", "model.n_layers").replace("1e-3, 1e30", "1, 2"))
+    assert read_sweep(file)[2].config == replace(config, n_layers=2)
+    file.write_text(TEXT.replace("settings.learning_rate = [1e-3, 1e30]", "task.clause_order = ['random', 'chain']"))
+    assert [read_sweep(file)[i].task.clause_order for i in (0, 2)] == ["random", "chain"]
+
+
+def test_the_command_trains_lists_and_resumes(file, interp):
+    done = interp("sweep", file, "--out", "runs", "--list")
+    assert done.stdout.splitlines()[-1] == "4 models in runs: 4 missing"
+    done = interp("sweep", file, "--out", "runs", "--job", "1", "--jobs", "1", "--json")
+    (model,) = json.loads(done.stdout)["result"]["models"]
+    assert (model["seed"], model["status"]) == (1, "trained")
+    done = interp("sweep", file, "--out", "runs", "--jobs", "1")
+    assert done.returncode == 1
+    assert "4 models in runs: 2 trained, 2 failed" in done.stdout
+    assert "failed: learning_rate 1e+30, seed 0: Diverged" in done.stdout
+    assert "learning_rate 1e+30, seed 0 failed: the loss is" in done.stdout
+    listed = json.loads(interp("sweep", file, "--out", "runs", "--list", "--json").stdout)["result"]["models"]
+    assert [one["status"] for one in listed] == ["trained", "trained", "failed", "failed"]
+    script = interp("sweep", file, "--out", "runs", "--slurm").stdout.splitlines()
+    assert script[1] == "#SBATCH --array=2-3"
+    assert script[3].startswith(f"interp sweep {file} --out ")
+    assert script[3].endswith("/runs --jobs 1 --job $SLURM_ARRAY_TASK_ID")
+    stacked = interp("sweep", file, "--out", "stacked", "--stacked")
+    assert "2 trained, 2 failed" in stacked.stdout
+
+
+def test_ranges_of_a_slurm_array(tmp_path):
+    script = slurm_script(tmp_path / "a file.toml", tmp_path / "out", [0, 1, 2, 5, 8, 9])
+    assert "--array=0-2,5,8-9\n" in script
+    assert f"'{tmp_path}/a file.toml'" in script
+    with pytest.raises(ValueError, match="every model of the sweep is trained"):
+        slurm_script(tmp_path / "f", tmp_path, [])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("[task]", "[task", "is not TOML"),
+        ('name = "lego"', "", r"does not say the task: give \[task\] with name"),
+        ('name = "lego"', 'name = "lgeo"', "lgeo"),
+        ("n_vars = 2", "n_variables = 2", "n_variables"),
+        ("n_layers = 1", "n_layer = 1", "n_layer"),
+        ("steps = 4", "step = 4", r"\[settings\] has 'step'; TrainSettings has steps"),
+        ("curriculum = []", "", "the recipe has a curriculum, whose steps count; add curriculum"),
+        ("seed = [0, 1]", "seed = 3", "give a list of values"),
+        ("settings.learning_rate", "settings.rate", "no field 'rate'"),
+        ("[vary]", "[varies]", r"has 'varies'; it may have the tables \[task\], \[model\]"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named(file, interp, old, new, words):
+    file.write_text(TEXT.replace(old, new))
+    with pytest.raises(ValueError, match=words):
+        read_sweep(file)
+    done = interp("sweep", file, "--list")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_options_that_do_not_fit_are_named(file, interp):
+    for options, words in [
+        (["--job", "4"], "--job is 4; the sweep has the models 0 to 3"),
+        (["--list", "--slurm"], "--list and --slurm exclude each other"),
+        (["--stacked", "--scheduler", "tcp://nowhere:1"], "leave out scheduler, or stacked"),
+        (["--jobs", "0"], "n_jobs is 0"),
+    ]:
+        done = interp("sweep", file, *options)
+        assert done.returncode == 2
+        assert words in done.stderr
+    missing = interp("sweep", "nothing.toml")
+    assert missing.returncode == 2
+    assert "nothing.toml" in missing.stderr
+
+
+def test_ctrl_c_says_that_the_same_command_resumes(file, interp, monkeypatch):
+    def stop(*given, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("interp.training.jobs.train", stop)
+    done = interp("sweep", file, "--jobs", "1")
+    assert done.returncode == 130
+    assert "training models stopped after 0 of 4. The same command resumes it." in done.stderr
+    assert SweepRuns(grid=read_sweep(file), folder=Path("runs/sweep")).status == ["missing"] * 4
