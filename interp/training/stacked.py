@@ -111,7 +111,7 @@ class Stack:
 
     Args:
         trainers: By name; their models have one config and are on one device.
-        at_once: Most models in one pass; default: as many as fit in the free memory of an accelerator, by
+        at_once: Most models in one pass; default: what fits in the free memory of an accelerator, by
             `models_in`. Halved when memory runs out.
     """
 
@@ -143,7 +143,7 @@ class Stack:
         ended: list[tuple[str, Exception | None]] = []
         planned = {name: one.plan(one.done) for name, one in left.items() if not one.ended}
         losses: dict[str, Tensor] = {}
-        for names in _alike(left, planned):
+        for names in _by_shape(left, planned):
             losses |= self._losses(names, left, planned)
         for name, trainer in left.items():
             try:
@@ -160,7 +160,7 @@ class Stack:
     def _losses(
         self, names: Sequence[str], trainers: Mapping[str, Trainer], planned: Mapping[str, Planned]
     ) -> dict[str, Tensor]:
-        """Losses of models whose passes are alike, with their gradients; in several passes if memory demands it."""
+        """Losses of models whose passes have the same shapes, with their gradients; in several passes if memory demands it."""
         first = trainers[names[0]]
         if self.at_once is None and first.device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(first.device)
@@ -183,14 +183,14 @@ class Stack:
         return losses
 
 
-def _alike(trainers: Mapping[str, Trainer], planned: Mapping[str, Planned]) -> list[list[str]]:
+def _by_shape(trainers: Mapping[str, Trainer], planned: Mapping[str, Planned]) -> list[list[str]]:
     """Names of models whose passes have the same shapes, depth and precision."""
     groups: dict[Any, list[str]] = {}
     for name, one in planned.items():
         inputs = sorted((key, value.shape) for key, value in one.batch.model_inputs().items())
         mimics = one.targets is not None
-        alike = (one.batch.tokens.shape, tuple(inputs), one.depth, mimics, trainers[name].settings.precision)
-        groups.setdefault(alike, []).append(name)
+        shapes = (one.batch.tokens.shape, tuple(inputs), one.depth, mimics, trainers[name].settings.precision)
+        groups.setdefault(shapes, []).append(name)
     return list(groups.values())
 
 
@@ -236,7 +236,7 @@ def _outputs(models: Sequence[Any], plans: Sequence[Planned]) -> Tensor:
 
 
 def models_in(free: int, cfg: Any, shape: Sequence[int]) -> int:
-    """Number of models whose activations take `MEMORY_SHARE` of so many bytes; at least 1.
+    """Number of models whose activations take `MEMORY_SHARE` of a number of bytes; at least 1.
 
     Args:
         free: Bytes.

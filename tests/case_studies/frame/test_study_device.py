@@ -1,6 +1,7 @@
 import json
 
 import pytest
+import toys
 
 import interp
 from case_studies.frame.claims import BEFORE, Claim
@@ -36,3 +37,44 @@ def test_a_study_trains_on_the_device_and_keys_do_not_depend_on_it(tmp_path, mon
         study.run(folder=tmp_path, n_jobs=2 if device else 1, device=device, fresh=True)
     assert jobs == ["cuda", None]
     assert "device" not in json.dumps(spec.description)
+
+
+def test_a_study_runs_on_a_cluster(tmp_path, monkeypatch):
+    given = []
+
+    def here(calls, *, n_jobs, scheduler=None):
+        given.append(scheduler)
+        return [function(*arguments) for function, arguments in calls]
+
+    monkeypatch.setattr("interp.training.jobs.in_processes", here)
+    monkeypatch.setattr("case_studies.frame.measuring.in_processes", here)
+    monkeypatch.chdir(tmp_path)
+    toys.STUDY.run(folder="runs", scheduler="tcp://there:1")
+    assert given == ["tcp://there:1"] * 2
+    given.clear()
+    toys.STUDY.run(folder="other")
+    assert given == [None, None]
+
+
+def test_the_plan_of_a_study(tmp_path, capsys):
+    plan = toys.STUDY.plan(folder=tmp_path, n_jobs=1)
+    assert (plan.there, plan.seconds) == (0, None)
+    specs = {one.key: one for claim in toys.STUDY.claims for name in claim.needs
+             for one in toys.STUDY.groups("quick")[name] if "quick" in claim.sizes}  # fmt: skip
+    assert plan.missing == len(specs)
+    assert plan.operations == sum(one.operations for one in specs.values())
+    assert plan.memory == max(one.memory for one in specs.values())
+    assert f"{len(specs)} to train" in str(plan)
+    assert "how long is known when some" in str(plan)
+    toys.STUDY.run(folder=tmp_path, n_jobs=1, only=[toys.FAILING.id])
+    assert "plan: " in capsys.readouterr().out
+    after = toys.STUDY.plan(folder=tmp_path, n_jobs=2)
+    if after.missing:
+        assert after.seconds is not None
+        assert "minutes in 2 at a time" in str(after)
+    toys.STUDY.run(folder=tmp_path, n_jobs=1)
+    capsys.readouterr()
+    done = toys.STUDY.plan(folder=tmp_path)
+    assert (done.there, done.missing, str(done)) == (len(specs), 0, f"plan: {len(specs)} models, all trained")
+    toys.STUDY.run(folder=tmp_path, n_jobs=1, fresh=False)
+    assert "plan: " not in capsys.readouterr().out

@@ -208,7 +208,7 @@ def test_how_far_models_are(tmp_path):
     keep_failure(one, ValueError("no luck"))
     assert (status_of(one), failure_of(one)) == ("failed", "ValueError: no luck")
     (one / ".writer.json").write_text(json.dumps({"process": 2**22 + 1, "host": "elsewhere", "since": "now"}))
-    assert status_of(one) == "running"  # on another machine, where nobody can look
+    assert status_of(one) == "running"  # on another machine
     (one / ".writer.json").unlink()
     with RunFolder(one).writing():
         pass
