@@ -37,7 +37,7 @@ def _loop(name: str, what: str, group: str, source: str) -> Claim:
     )  # fmt: skip
 
 
-SIGNS = ("classical-tied", "classical-untied", "mimic-first", "start-random", "start-mimic", "start-query-key")
+SIGNS = ("classical-tied", "classical-untied", "start-random", "start-mimic", "start-query-key")
 FURTHER = ("spare-tied", "spare-untied", "untaught-tied", "untaught-untied")
 """The other arms over signs whose first variables are supervised, in two parts."""
 LAST = ("shortcut-random", "shortcut-mimic", "mimic-last")
