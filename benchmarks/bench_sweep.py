@@ -37,7 +37,7 @@ print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_m
 """
 
 
-def grid(n: int, steps: int = 60) -> Sweep:
+def grid(n: int, steps: int = 20) -> Sweep:
     """LEGO models of width 64 with 6 layers."""
     task = Lego(n_vars=4, sentence_format="compact")
     job = demo_jobs(Path("nowhere"), 0)["model"]
