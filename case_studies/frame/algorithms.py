@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -70,3 +71,19 @@ def measure_share(evidence: Evidence, *, groups: Sequence[str], algorithm: Make,
         note=f"Exact interval over models; {PAIRS[evidence.size]} pairs of inputs per model, half of them to select "
         "sites. Sites are the residual stream before each layer and after the last.",
     )  # fmt: skip
+
+
+def measure_decided_share(
+    evidence: Evidence, *, groups: Sequence[str], algorithm: Make, rivals: Sequence[Make]
+) -> Measurement:
+    """As `measure_share`, where models of which the test decides nothing may implement the algorithm or not.
+
+    The upper end of the interval is that of the share if all of them did.
+    """
+    found = measure_share(evidence, groups=groups, algorithm=algorithm, rivals=rivals)
+    undecided = int(found.numbers.get("undecided", 0))
+    if not undecided:
+        return found
+    _, _, high = proportion(int(found.numbers.get("implements", 0)) + undecided, found.n)
+    note = f"{found.note} The upper end is that of the share if the {undecided} undecided models implemented it."
+    return replace(found, high=high, note=note)

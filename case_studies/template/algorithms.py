@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from case_studies.frame.algorithms import Make, measure_share
+from case_studies.frame.algorithms import Make, measure_decided_share
 from case_studies.frame.claims import SHARE, Claim, Fixed
 from case_studies.frame.rules import Above
 from case_studies.frame.template_models import BOTH
@@ -11,7 +11,11 @@ from case_studies.template.models import PSYCHOMETRIC
 from case_studies.template.solved import GROUPS
 from interp.algorithms import equality, first_symbol, majority
 
-SEEN = Fixed("after first models", "these models, judged by other claims; none had been tested for an algorithm.")
+SEEN = Fixed(
+    "after first models",
+    "these models, judged by other claims; none had been tested for an algorithm. After a result undecided models "
+    "count either way, which changed no verdict.",
+)
 
 
 def _claim(name: str, what: str, groups: tuple[str, ...], rivals: tuple[Make, ...], against: str) -> Claim:
@@ -20,9 +24,10 @@ def _claim(name: str, what: str, groups: tuple[str, ...], rivals: tuple[Make, ..
         source="ours, after template paper, Section 2: which symbols are equal decides the template",
         statement=f"Most models that have learned {what} compute the equality test.",
         how="Share of the models that have learned their task, on unseen symbols, which `interp.implements` finds to "
-        f"compute which symbols are equal, against {against}; exact interval over models",
+        f"compute which symbols are equal, against {against}; exact interval over models, where undecided ones may be "
+        "either",
         rule=Above(0.5), fixed=SEEN, quantity="share of models", within=SHARE, needs=groups,
-        measure=partial(measure_share, groups=groups, algorithm=equality, rivals=rivals), **WHERE,
+        measure=partial(measure_decided_share, groups=groups, algorithm=equality, rivals=rivals), **WHERE,
     )  # fmt: skip
 
 

@@ -160,7 +160,7 @@ class Stack:
     def _losses(
         self, names: Sequence[str], trainers: Mapping[str, Trainer], planned: Mapping[str, Planned]
     ) -> dict[str, Tensor]:
-        """Losses of models whose passes have the same shapes, with their gradients; in several passes if memory demands it."""
+        """Losses of models whose passes have the same shapes, and their gradients; in parts if memory runs out."""
         first = trainers[names[0]]
         if self.at_once is None and first.device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(first.device)
@@ -208,9 +208,7 @@ def _joint_losses(
         else:
             logits = out if trainer.settings.precision == "float32" else out.float()
             losses.append(trainer.task.loss(logits, plan.batch))
-    finite = [loss for loss in losses if torch.isfinite(loss)]
-    if finite:
-        torch.stack(finite).sum().backward()
+    torch.stack(losses).sum().backward()  # a loss that is not finite is in no other model's gradients
     return {name: loss.detach() for name, loss in zip(names, losses, strict=True)}
 
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from case_studies.frame import algorithms
+from case_studies.frame.intervals import proportion
 from interp.algorithms import chain_loop, sign_count
 from interp.core.verbs import untrained_copy
 from interp.known_answers.lego.loop import lego_loop
@@ -49,6 +50,26 @@ def test_each_verdict_is_counted_and_every_model_listed(monkeypatch, models):
     assert rows[0][weakest + 1].startswith("1.000 [")
     counting = measured(evidence, sign_count, chain_loop)
     assert counting.numbers == {"implements chain loop": 1, "implements": 1, "neither": 1}
+
+
+def test_undecided_models_may_implement_it_or_not(monkeypatch, models):
+    verdicts = ["implements", "undecided", "undecided", "neither"]
+
+    def tested(evidence, spec, *algorithms):
+        answers = SimpleNamespace(algorithm="loop", accuracy=1.0, low=0.9, high=1.0)
+        return SimpleNamespace(
+            verdict=verdicts[spec.seed], rival="", findings=[], algorithm="loop", answers=[answers], reason=""
+        )
+
+    monkeypatch.setattr(algorithms, "tested", tested)
+    evidence = evidence_of(monkeypatch, dict.fromkeys("abcd"))
+    given = {"groups": ["one"], "algorithm": chain_loop, "rivals": (sign_count,)}
+    found = algorithms.measure_decided_share(evidence, **given)
+    assert (found.value, found.n) == (0.25, 4)
+    assert (found.low, found.high) == (proportion(1, 4)[1], proportion(3, 4)[2])
+    assert "if the 2 undecided models implemented it" in found.note
+    verdicts[:] = ["implements", "implements", "implements", "neither"]
+    assert algorithms.measure_decided_share(evidence, **given) == algorithms.measure_share(evidence, **given)
 
 
 def test_models_that_have_not_learned_are_left_out(monkeypatch, models):

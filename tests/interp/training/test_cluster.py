@@ -96,6 +96,11 @@ def test_a_run_that_is_sent_back_does_not_replace_a_finished_one(cluster, tmp_pa
     assert not run.metrics_path.exists()
     assert jobs._received(GRID[0].job(tmp_path), packed, True) is None
     assert run.metrics_path.exists()
+    written = []
+    monkeypatch.setattr(jobs, "write_bytes", lambda path, content: written.append(path.name))
+    jobs._received(GRID[0].job(tmp_path), packed, True)
+    assert written[-1] == "model.safetensors"  # which says that the run is whole
+    assert len(written) == 5
     with run.writing():
         assert "writes to" in str(jobs._received(GRID[0].job(tmp_path), packed, True))
 
