@@ -53,6 +53,16 @@ def test_training_does_not_use_the_global_generator(tiny):
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_gradients_of_an_earlier_use_of_the_model_do_not_count(tiny):
+    plain, used = new_model(tiny), new_model(tiny)
+    for parameter in used.parameters():
+        parameter.grad = torch.full_like(parameter, 10.0)
+    for model in (plain, used):
+        interp.train(model, tiny, SHORT)
+    for one, other in zip(plain.parameters(), used.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
 # records are made after steps 4, 8, 12 and 16, states after every third. 4 stops in the mimicking phase; 8 after it,
 # with a state from before its end; 12 between a record and the state of the same step
 @pytest.mark.parametrize("step", [4, 8, 12, 16])
