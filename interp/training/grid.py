@@ -50,6 +50,10 @@ class Sweep:
             before = [other for other in self.vary if name.startswith(f"{other}.")]
             if before:
                 raise ValueError(f"vary has {before[0]!r} and {name!r}, which is a part of it; give one of them.")
+        for name, values in self._values.items():
+            labels = [label for label, _ in values]
+            if double := next((label for label in labels if labels.count(label) > 1), None):
+                raise ValueError(f"vary[{name!r}] has {double!r} twice, or values that look the same; give them names.")
         keys = self.keys  # which makes every specification, so that what does not fit is found now
         if len(set(keys)) < len(keys):
             double = next(key for key in keys if keys.count(key) > 1)

@@ -14,7 +14,7 @@ from interp.core.progress import Count
 from interp.core.results import plots_offline
 from interp.training.folder import FolderInUse, RunFolder
 from interp.training.grid import SEED, Sweep
-from interp.training.jobs import TrainJob, train_each
+from interp.training.jobs import TrainJob, train_each, train_to_disk
 from interp.training.run import TrainingRun
 from interp.training.stacked import cannot_stack, train_stacked
 from interp.training.status import failure_of, keep_failure, status_of
@@ -46,7 +46,8 @@ def sweep(
     """Train every model of a grid, each once: those that are in the folder are not trained again.
 
     A model is in `folder/<key>`, under the key of everything that determines its weights. A sweep that is interrupted
-    resumes, and several may share a folder. One that fails does not stop the others.
+    resumes, and several may share a folder. One that fails does not stop the others. A pretrained model that is a
+    specification is trained first.
 
     Args:
         grid: The models.
@@ -64,7 +65,8 @@ def sweep(
         The models, with tables, curves, and `apply` for any verb.
 
     Raises:
-        ValueError: an unavailable device, `stacked` for models that cannot be, or on a cluster.
+        ValueError: an unavailable device; `stacked` for models that cannot be, or on a cluster; a pretrained model that
+            cannot be trained, or that workers cannot read.
         LostWorkers: processes are killed again and again, or the scheduler is gone; the same call resumes.
     """
     check_number("n_jobs", n_jobs, whole=True, above=0)
@@ -77,6 +79,7 @@ def sweep(
     left = {runs.name(index): index for index, status in enumerate(runs.status) if fresh or status != "trained"}
     if not left:
         return runs
+    _train_sources(grid, where, device, shared=scheduler is None or shared_folder)
     jobs = {name: replace(grid[index].job(where), device=device) for name, index in left.items()}
     work = {name: grid[index].work for name, index in left.items()}
     fast = scheduler is None and device is not None and not device.startswith("cpu")
@@ -101,6 +104,16 @@ def sweep(
         for name, error in train_each(longest_first, n_jobs=n_jobs, fresh=fresh, **options):
             ended(name, error)
     return SweepRuns(grid=grid, folder=where)
+
+
+def _train_sources(grid: Sweep, folder: Path, device: str | None, *, shared: bool) -> None:
+    """Train the pretrained models from which those of the grid start, if there are any."""
+    if grid.base.sources and not shared:
+        raise ValueError(
+            "models of the sweep start from a pretrained one, which workers cannot read; share the folder."
+        )
+    for spec in grid.base.sources:
+        train_to_disk({f"pretrained model {spec.key}": replace(spec.job(folder), device=device)}, n_jobs=1)
 
 
 def _stacks(

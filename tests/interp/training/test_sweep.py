@@ -79,7 +79,8 @@ def test_parts_and_nested_fields_vary():
         ({"config.n_layers": [1, -2]}, "vary has config.n_layers = -2: n_layers"),
         ({"settings.learning_rate": [1e-3, "fast"]}, "vary has settings.learning_rate = fast"),
         ({"settings": [SETTINGS], "settings.steps": [3]}, "vary has 'settings' and 'settings.steps', which is a part"),
-        ({"seed": [1, 2, 1]}, r"the same: \{'seed': 1\} and \{'seed': 1\}; give each value once"),
+        ({"seed": [1, 2, 1]}, r"vary\['seed'\] has 1 twice, or values that look the same; give them names"),
+        ({"settings": {"a": SETTINGS, "b": SETTINGS}}, r"the same: \{'settings': 'a', 'seed': 0\} and"),
         ({"settings.learning_rate": [1e-3], "config.nothing.more": [1]}, "no field 'nothing'"),
     ],
 )
@@ -300,6 +301,16 @@ def test_on_an_accelerator_models_are_stacked_by_default(tmp_path, monkeypatch):
     uniform = ModelSpec(task=dyck, config=interp.config_for(dyck, "dyck_minimal"), settings=SETTINGS, seed=0)
     interp.sweep(Sweep(uniform, {"seed": range(2)}), tmp_path, device="cuda")  # which cannot be
     assert stacks == []
+
+
+def test_a_pretrained_model_is_trained_first(tmp_path):
+    plain = replace(BASE, settings=replace(SETTINGS, steps=3))
+    tuned = replace(BASE, pretrained=plain)
+    found = interp.sweep(Sweep(tuned, {"seed": [0, 1]}), tmp_path, n_jobs=1)
+    assert found.status == ["trained"] * 2
+    assert status_of(tmp_path / plain.key) == "trained"
+    with pytest.raises(ValueError, match="which workers cannot read; share the folder"):
+        interp.sweep(Sweep(tuned, {"seed": [2]}), tmp_path, scheduler="tcp://nowhere:1", shared_folder=False)
 
 
 def test_bad_input_is_named(tmp_path):
