@@ -122,7 +122,9 @@ def read_sweep(file: Path) -> Any:
         given = dict(found["task"])
         task_class = task_class_of(str(given.pop("name")))
     except KeyError as error:
-        raise ValueError(f"{file} does not say the task: give [task] with name = 'lego'.") from error
+        raise ValueError(
+            f"{file} does not say the task: give [task] with its name; `interp tasks` lists them."
+        ) from error
     try:
         task = task_class.from_options(**{name: _tuples(value) for name, value in given.items()})
         sizes = dict(found.get("model", {}))

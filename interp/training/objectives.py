@@ -69,7 +69,7 @@ def is_pattern(name: str) -> bool:
 
 
 def distance_to_maps(
-    patterns: Iterable[Float[Tensor, "batch head query key"]], targets: Float[Tensor, "head batch query key"]
+    patterns: Iterable[Float[Tensor, "batch head query key"]], targets: Float[Tensor, "mimicked batch query key"]
 ) -> Float[Tensor, ""]:
     """KL(map || smoothed pattern) of heads 0 and 1, in nats, summed over layers.
 

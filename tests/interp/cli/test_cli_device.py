@@ -16,7 +16,7 @@ def test_commands_pass_the_device_on(tmp_path, monkeypatch):
         asked.append(device)
         return SimpleNamespace(history=(), seconds=0.0, final_accuracy=[])
 
-    others = dict.fromkeys(("choose", "listing", "draw", "check", "bundle"))
+    others = dict.fromkeys(("choose", "listing", "draw", "check", "bundle", "plan"))
     study = SimpleNamespace(title="Toy", run=run, **others)
     monkeypatch.setattr(
         "interp.cli.reproduce._studies", lambda: {"toy": SimpleNamespace(value="toy", load=lambda: study)}

@@ -217,7 +217,7 @@ def test_no_task_is_named_in_the_command_line():
 def test_the_page_on_the_command_line_has_every_command_and_code(interp):
     text = (ROOT / "docs/command_line.md").read_text()
     listed = re.findall(r"^│ (\w+) ", interp("--help").stdout, re.MULTILINE)
-    assert len(set(listed)) == 8
+    assert len(set(listed)) == 9
     for command in listed:
         assert f"| `interp {command}" in text
         assert re.search(rf"^\| `{command}[` ]", text, re.MULTILINE)

@@ -93,7 +93,7 @@ def test_ranges_of_a_slurm_array(tmp_path):
     ("old", "new", "words"),
     [
         ("[task]", "[task", "is not TOML"),
-        ('name = "lego"', "", r"does not say the task: give \[task\] with name"),
+        ('name = "lego"', "", r"does not say the task: give \[task\] with its name"),
         ('name = "lego"', 'name = "lgeo"', "lgeo"),
         ("n_vars = 2", "n_variables = 2", "n_variables"),
         ("n_layers = 1", "n_layer = 1", "n_layer"),
