@@ -35,6 +35,9 @@ def cannot_stack(job: TrainJob) -> str:
     model = make_model(job.config)
     if isinstance(model, Baseline):
         return "it is not a transformer"
+    others = dict(make_model(job.config, seed=1).named_buffers())
+    if any(not torch.equal(buffer, others[name]) for name, buffer in model.named_buffers()):
+        return "its models have buffers that differ"
     batch = job.task.sample(1, generator=torch.Generator().manual_seed(0))
     planned = Planned(batch=batch, rate=0.0, generator=torch.Generator())
     try:
@@ -43,6 +46,11 @@ def cannot_stack(job: TrainJob) -> str:
     except RuntimeError as error:
         return f"its pass depends on the values of tokens ({str(error).split('.')[0]})"
     return ""
+
+
+def kind_of(job: TrainJob) -> tuple[str, ...]:
+    """What decides whether models can be stacked; equal for jobs of which all can be, or none."""
+    return repr(job.config), repr(job.task.describe()), str(bool(job.settings.contrastive))
 
 
 def train_stacked(
@@ -68,7 +76,7 @@ def train_stacked(
         raise ValueError(f"stacked models have one config; that of {other} differs from that of the first.")
     if other := next((name for name, job in jobs.items() if job.device != first.device), None):
         raise ValueError(f"stacked models are on one device; that of {other} differs from that of the first.")
-    for job in {repr(job.task.describe()): job for job in jobs.values()}.values():
+    for job in {kind_of(job): job for job in jobs.values()}.values():
         if why := cannot_stack(job):
             raise ValueError(f"these models cannot be trained stacked: {why}.")
     device = check_device(first.device or "cpu")

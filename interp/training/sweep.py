@@ -16,7 +16,7 @@ from interp.training.folder import FolderInUse, RunFolder
 from interp.training.grid import SEED, Sweep
 from interp.training.jobs import TrainJob, train_each, train_to_disk
 from interp.training.run import TrainingRun
-from interp.training.stacked import cannot_stack, train_stacked
+from interp.training.stacked import cannot_stack, kind_of, train_stacked
 from interp.training.status import failure_of, keep_failure, status_of
 from interp.training.sweep_table import SweepTable, name_of, over_seeds
 from interp.training.tables import Cell, Measured, Verb, compares_models, joined, tables, verb_name
@@ -120,9 +120,9 @@ def _stacks(
     jobs: Mapping[str, TrainJob], required: bool = False
 ) -> tuple[list[dict[str, TrainJob]], dict[str, TrainJob]]:
     """Jobs to train as one, by config and task, and those to train alone."""
-    groups: dict[str, dict[str, TrainJob]] = {}
+    groups: dict[Any, dict[str, TrainJob]] = {}
     for name, job in jobs.items():
-        groups.setdefault(repr((job.config, job.task.describe())), {})[name] = job
+        groups.setdefault(kind_of(job), {})[name] = job
     stacks: list[dict[str, TrainJob]] = []
     alone: dict[str, TrainJob] = {}
     for group in groups.values():

@@ -171,7 +171,7 @@ def test_a_folder_in_use_is_left_to_the_other_process(tmp_path):
     assert not RunFolder(tmp_path / "1").finished
 
 
-def test_what_cannot_be_stacked_is_named(tmp_path):
+def test_what_cannot_be_stacked_is_named(tmp_path, monkeypatch):
     one, two = jobs(tmp_path, n=2).values()
     assert cannot_stack(one) == ""
     paper = Lego(n_vars=3)
@@ -183,6 +183,19 @@ def test_what_cannot_be_stacked_is_named(tmp_path):
     assert cannot_stack(replace(one, config=wide, settings=PLAIN)) == "it is not a transformer"
     with pytest.raises(ValueError, match="one config; that of b differs"):
         train_stacked({"a": one, "b": replace(two, config=hybrid)})
+
+    def drawn(config, seed=0):
+        model = make_model(config, seed=seed)
+        model.register_buffer("fixed", torch.randn(3, generator=torch.Generator().manual_seed(seed)))
+        return model
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stacked, "make_model", drawn)
+        assert cannot_stack(one) == "its models have buffers that differ"
+    brackets = replace(one, task=Dyck(), config=interp.config_for(Dyck(), "dyck_gpt"), settings=PLAIN)
+    pulled = replace(brackets, settings=replace(PLAIN, contrastive=0.3), folder=tmp_path / "pulled")
+    with pytest.raises(ValueError, match="cannot be trained stacked: the contrastive loss"):
+        train_stacked({"a": brackets, "b": pulled})
     with pytest.raises(ValueError, match="one device; that of b differs"):
         train_stacked({"a": one, "b": replace(two, device="cpu")})
     with pytest.raises(ValueError, match="cannot be trained stacked: it is not a transformer"):

@@ -298,6 +298,11 @@ def test_on_an_accelerator_models_are_stacked_by_default(tmp_path, monkeypatch):
     for options in ({"device": "cpu"}, {"device": "cuda", "stacked": False}, {}):
         interp.sweep(Sweep(BASE, {"seed": range(2)}), tmp_path, **options)
     dyck = Dyck(length=6)
+    plain = ModelSpec(task=dyck, config=interp.config_for(dyck, "dyck_gpt", n_ctx=40), settings=SETTINGS, seed=0)
+    mixed = Sweep(plain, {"settings.contrastive": [0.3, 0.0], "seed": range(2)})
+    interp.sweep(mixed, tmp_path, device="cuda")
+    assert [len(one) for one in stacks] == [2]  # those without the contrastive loss
+    stacks.clear()
     uniform = ModelSpec(task=dyck, config=interp.config_for(dyck, "dyck_minimal"), settings=SETTINGS, seed=0)
     interp.sweep(Sweep(uniform, {"seed": range(2)}), tmp_path, device="cuda")  # which cannot be
     assert stacks == []
