@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,19 @@ def test_no_process_is_left_that_is_still_importing(tmp_path):
         time.sleep(0.05)
     assert not any(runs(one) for one in started)
     assert list((tmp_path / "found").iterdir()) == []
+
+
+def test_only_losses_in_a_row_are_counted(monkeypatch):
+    monkeypatch.setattr("interp.core.processes.MOST_LOST", 2)
+    attempts = iter([[], [0], [1, 2]])
+    asked = []
+
+    def here(calls, n_jobs):
+        asked.append(sorted(calls))
+        yield from ((index, 10 * index) for index in next(attempts))
+        if len(asked) < 3:
+            raise BrokenProcessPool
+
+    monkeypatch.setattr("interp.core.processes._here", here)
+    assert list(in_processes([(add, (0, 0))] * 3, n_jobs=2)) == [0, 10, 20]
+    assert asked == [[0, 1, 2], [0, 1, 2], [1, 2]]

@@ -31,8 +31,7 @@ def cluster():
         yield found
 
 
-def test_what_a_killed_process_did_is_done_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("interp.core.processes.MOST_LOST", 3)  # in a row: three are killed here, but others end between
+def test_what_a_killed_process_did_is_done_again(tmp_path):
     assert sorted(in_processes([(once_killed, (i, tmp_path)) for i in range(8)], n_jobs=2)) == list(range(8))
 
 
