@@ -13,7 +13,7 @@ SEEN = Fixed(
 )
 LATER = Fixed(
     "after a result",
-    "38 of the 60 models were undecided, and counted as not computing it; since then undecided models count either way.",
+    "38 of the 60 models were undecided, and counted as not computing it; since then undecided ones count either way.",
 )
 ALGORITHMS: dict[str, tuple[Make, Make, str]] = {
     "stack": (bracket_stack, depth_counter, "look up the top of the stack"),
