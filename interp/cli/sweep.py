@@ -65,9 +65,7 @@ def _values(runs: Any) -> dict[str, Any]:
 
 def _listed(runs: Any) -> Output:
     table: Any = runs.table()
-    status = list(table["status"])
-    counts = ", ".join(f"{status.count(name)} {name}" for name in dict.fromkeys(status))
-    text = f"{table.drop(columns='key').to_string(max_rows=200)}\n{len(status)} models in {runs.folder}: {counts}"
+    text = f"{table.drop(columns='key').to_string(max_rows=200)}\n{runs.tally(list(table['status']))}"
     return Output(text=text, values=_values(runs))
 
 

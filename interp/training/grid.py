@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
-from pathlib import Path
 from typing import Any
 
 from hooks.files import shortened
@@ -66,6 +65,11 @@ class Sweep:
         short = [name.rsplit(".", 1)[-1] for name in self._names]
         return tuple(one if short.count(one) == 1 else name for name, one in zip(self._names, short, strict=True))
 
+    @property
+    def combined(self) -> list[str]:
+        """Names of what varies besides seeds."""
+        return [name for name in self.columns if name != SEED]
+
     @cached_property
     def keys(self) -> tuple[str, ...]:
         """Key of each model, in order; see `ModelSpec.key`."""
@@ -94,10 +98,6 @@ class Sweep:
         """What a model of the sweep is, by column."""
         positions = zip(self.columns, self._names, self._positions(index), strict=True)
         return {column: self._values[name][at][0] for column, name, at in positions}
-
-    def folder(self, index: int, folder: Path) -> Path:
-        """Where a model of the sweep is."""
-        return folder / self.keys[index]
 
     @cached_property
     def _names(self) -> tuple[str, ...]:

@@ -158,6 +158,11 @@ class SweepRuns:
         labels = self.grid.labels(index)
         return name_of(labels, labels.values())
 
+    def tally(self, status: Sequence[str]) -> str:
+        """Number of models by how far they are, in words."""
+        counts = ", ".join(f"{status.count(name)} {name}" for name in dict.fromkeys(status))
+        return f"{len(status)} models in {self.folder}: {counts}"
+
     def table(self) -> "pd.DataFrame":
         """One row per model: what varies, how far it is, the error if it failed, and its key."""
         import pandas as pd
@@ -195,7 +200,7 @@ class SweepRuns:
         The interval is that of the mean over seeds (t); none for a single seed.
         """
         table: Any = self._frame(last=False)
-        by = [*(name for name in self.grid.columns if name != SEED), "step", "target"]
+        by = [*self.grid.combined, "step", "target"]
         return over_seeds(table, by, "accuracy", within=(0.0, 1.0)).rename(columns={"mean": "accuracy"})
 
     @plots_offline
@@ -204,11 +209,11 @@ class SweepRuns:
         from interp.view.charts import curves
 
         table: Any = self.curves()
-        by = [name for name in self.grid.columns if name != SEED]
+        by = self.grid.combined
         names = [name_of(by, row) for row in table[by].itertuples(index=False, name=None)]
         n = sorted(set(table["n"]))
         seeds = f"{n[0]}" if len(n) == 1 else f"{n[0]} to {n[-1]}"
-        chance = RunFolder(self.folder / self.grid.keys[self._trained({})[0]]).read_manifest()["chance"]
+        chance = self._files(self._trained({})[0]).read_manifest()["chance"]
         return curves(
             table.assign(models=names), x="step", y="accuracy", series="target", panel="models" if by else None,
             rule=chance, title=f"mean over n = {seeds} seeds, 95 % interval",
@@ -251,7 +256,7 @@ class SweepRuns:
 
     def _cells(self, verb: Verb) -> list[Cell]:
         trained = self._trained({})
-        files = [RunFolder(self.folder / self.grid.keys[index]).model_path for index in trained]
+        files = [self._files(index).model_path for index in trained]
         if not compares_models(verb):
             return [
                 Cell(self.grid.labels(index), (file,), file.parent, self.grid[index].task)
@@ -269,8 +274,11 @@ class SweepRuns:
             cells.append(Cell(labels, tuple(file for _, file in same), same[0][1].parent, self.grid[first].task))
         return cells
 
+    def _files(self, index: int) -> RunFolder:
+        return RunFolder(self.folder / self.grid.keys[index])
+
     def _run(self, index: int) -> TrainingRun:
-        files, task = RunFolder(self.folder / self.grid.keys[index]), self.grid[index].task
+        files, task = self._files(index), self.grid[index].task
         run = TrainingRun.on(
             task, model=files.load_model(), history=tuple(files.read_metrics()), manifest=files.read_manifest(),
             folder=files.path,
@@ -297,7 +305,7 @@ class SweepRuns:
 
         parts: list[Any] = []
         for index in self._trained({}):
-            files = RunFolder(self.folder / self.grid.keys[index])
+            files = self._files(index)
             history = files.read_metrics()
             run = TrainingRun(model=None, history=tuple(history[-1:] if last else history),
                               manifest=files.read_manifest())  # fmt: skip
@@ -309,15 +317,14 @@ class SweepRuns:
 
     def __str__(self) -> str:
         status = self.status
-        counts = ", ".join(f"{status.count(name)} {name}" for name in dict.fromkeys(status))
-        lines = [f"{len(self)} models in {self.folder}: {counts}"]
+        lines = [self.tally(status)]
         if "trained" in status:
-            by = [*(name for name in self.grid.columns if name != SEED), "target"]
+            by = [*self.grid.combined, "target"]
             table = over_seeds(self.to_dataframe(), by, "accuracy", within=(0.0, 1.0))
             lines += _printed(table, by)
         for index, one in enumerate(status):
             if one == "failed":
-                lines.append(f"failed: {self.name(index)}: {failure_of(self.folder / self.grid.keys[index])}")
+                lines.append(f"failed: {self.name(index)}: {failure_of(self._files(index).path)}")
         return "\n".join(lines)
 
 

@@ -55,13 +55,13 @@ def test_each_verdict_is_counted_and_every_model_listed(monkeypatch, models):
 def test_undecided_models_may_implement_it_or_not(monkeypatch, models):
     verdicts = ["implements", "undecided", "undecided", "neither"]
 
-    def tested(evidence, spec, *algorithms):
+    def result(evidence, spec, *algorithms):
         answers = SimpleNamespace(algorithm="loop", accuracy=1.0, low=0.9, high=1.0)
         return SimpleNamespace(
             verdict=verdicts[spec.seed], rival="", findings=[], algorithm="loop", answers=[answers], reason=""
         )
 
-    monkeypatch.setattr(algorithms, "tested", tested)
+    monkeypatch.setattr(algorithms, "tested", result)
     evidence = evidence_of(monkeypatch, dict.fromkeys("abcd"))
     given = {"groups": ["one"], "algorithm": chain_loop, "rivals": (sign_count,)}
     found = algorithms.measure_decided_share(evidence, **given)
