@@ -12,7 +12,6 @@ from hooks.model.architectures import make_model
 from hooks.model.baseline import Baseline
 from interp.core.devices import check_device
 from interp.core.progress import Count
-from interp.training.fit import check_fit
 from interp.training.folder import FolderInUse, RunFolder
 from interp.training.jobs import OnOutcome, TrainJob, initial_model
 from interp.training.objectives import check_mimicking, distance_to_maps, is_pattern
@@ -101,14 +100,13 @@ def _opened(job: TrainJob, n: int, fresh: bool, device: Any, folders: ExitStack)
     files, model = RunFolder(job.folder), initial_model(job)
     if files.finished and not fresh:
         return None
-    check_fit(model, job.task, job.settings)
+    manifest = {**manifest_of(model, job.task, job.settings, job.seed), "stacked": n}
     if job.settings.association == "mimic":
         check_mimicking(job.task, job.settings.mimicking)
-    model.tokenizer = job.task.vocab
     folders.enter_context(files.writing())
     if fresh:
         files.clear()
-    manifest = files.open({**manifest_of(model, job.task, job.settings, job.seed), "stacked": n})
+    manifest = files.open(manifest)
     return None if files.finished else Trainer(
         model.to(device), job.task, job.settings, job.seed, files, None, manifest
     )  # fmt: skip

@@ -60,16 +60,11 @@ def train(
         ValueError: an inconsistent task, a model or settings that do not fit it, an unavailable device, a folder with
             another run or in which another process trains (`FolderInUse`), or a loss that is not finite.
     """
-    if not isinstance(model, Baseline):
-        prepare_model(model, "train")
-    check_task(task)
     settings = given_or_recipe(settings, task)
     chosen = None if device is None else check_device(device)
-    check_fit(model, task, settings)
+    manifest = manifest_of(model, task, settings, seed)
     if settings.snapshots is not None and folder is None:
         raise ValueError("settings has snapshots, which are kept in the folder of the run; give folder.")
-    model.tokenizer = task.vocab
-    manifest = manifest_of(model, task, settings, seed)
     files = None if folder is None else RunFolder(folder)
     if files is None or fresh or not files.finished:
         if settings.association == "mimic":
@@ -94,7 +89,16 @@ def train(
 
 
 def manifest_of(model: Model, task: Task, settings: TrainSettings, seed: int) -> dict[str, Any]:
-    """The manifest of a run that starts with this model."""
+    """The manifest of a run that starts with this model, which is checked and gets the task's tokenizer.
+
+    Raises:
+        ValueError: an inconsistent task, or a model or settings that do not fit it.
+    """
+    if not isinstance(model, Baseline):
+        prepare_model(model, "train")
+    check_task(task)
+    check_fit(model, task, settings)
+    model.tokenizer = task.vocab
     return {
         "seed": seed,
         "task": task.describe(),
