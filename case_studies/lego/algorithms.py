@@ -86,6 +86,7 @@ CLAIMS = (
         for name, what, groups in (
             ("signs", "models that are trained on every variable, or begin in different ways,", SIGNS),
             ("further", "models with spare layers, or without mimicking,", FURTHER),
+            ("stochastic", "tied models trained with stochastic depth", ("long-stochastic",)),
         )
     ),
     Claim(
