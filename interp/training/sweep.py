@@ -19,7 +19,7 @@ from interp.training.run import TrainingRun
 from interp.training.stacked import cannot_stack, kind_of, train_stacked
 from interp.training.status import failure_of, keep_failure, status_of
 from interp.training.sweep_table import SweepTable, name_of, over_seeds
-from interp.training.tables import Cell, Measured, Verb, compares_models, joined, tables, verb_name
+from interp.training.tables import Cell, Verb, all_tables, compares_models, joined, verb_name
 
 if TYPE_CHECKING:
     import altair as alt
@@ -234,21 +234,12 @@ class SweepRuns:
             ValueError: no trained model, or a verb that refuses every model.
         """
         check_number("n_jobs", n_jobs, whole=True, above=0)
-        name, cells = verb_name(verb), self._cells(verb)
-        found: list[Measured] = []
-        with Count(f"{name} on models", len(cells)) as count:
-            for one in tables(cells, verb, options, n_jobs=n_jobs, fresh=fresh):
-                found.append(one)
-                count.one()
-        order = {tuple(cell.labels.values()): index for index, cell in enumerate(cells)}
-        found.sort(key=lambda one: order[tuple(one.cell.labels.values())])
-        refused = [one for one in found if one.error]
-        if len(refused) == len(found):
-            raise ValueError(f"{name} refuses every model: {refused[-1].error}")
+        cells = self._cells(verb)
+        found, refused = all_tables(cells, verb, options, n_jobs=n_jobs, fresh=fresh, over="on models", each="model")
         return SweepTable(
-            verb=name,
+            verb=verb_name(verb),
             varies=self.grid.columns,
-            columns=joined([one for one in found if not one.error]),
+            columns=joined(found),
             skipped=tuple(
                 (name_of(list(one.cell.labels), list(one.cell.labels.values())), one.error) for one in refused
             ),

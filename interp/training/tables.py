@@ -17,6 +17,7 @@ from hooks import load_checkpoint
 from hooks.files import FAULTS, read_json, write_json
 from interp.core.manifest import environment
 from interp.core.processes import in_processes
+from interp.core.progress import Count
 from interp.core.results import plain
 from interp.tasks.base import Task
 
@@ -46,6 +47,35 @@ class Measured:
     cell: Cell
     columns: Columns
     error: str = ""
+
+
+def all_tables(
+    cells: Sequence[Cell], verb: Verb, options: Mapping[str, Any], *, n_jobs: int, fresh: bool, over: str, each: str
+) -> tuple[list[Measured], list[Measured]]:
+    """The tables of all cells in their order, and the cells that the verb refuses.
+
+    Args:
+        cells: Stored models.
+        verb: As in `tables`.
+        options: Further arguments of the verb.
+        n_jobs: Number of processes, each with one torch thread.
+        fresh: Measure again what is stored.
+        over: What the cells are together, for the progress bar: `on models`.
+        each: What one cell is: `model`.
+
+    Raises:
+        ValueError: the verb refuses every cell.
+    """
+    name, found = verb_name(verb), {}
+    with Count(f"{name} {over}", len(cells)) as count:
+        for one in tables(cells, verb, options, n_jobs=n_jobs, fresh=fresh):
+            found[tuple(one.cell.labels.values())] = one
+            count.one()
+    in_order = [found[tuple(cell.labels.values())] for cell in cells]
+    refused = [one for one in in_order if one.error]
+    if len(refused) == len(in_order):
+        raise ValueError(f"{name} refuses every {each}: {refused[-1].error}")
+    return [one for one in in_order if not one.error], refused
 
 
 def tables(

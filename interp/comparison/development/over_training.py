@@ -8,18 +8,16 @@ import numpy as np
 
 from hooks.modules.arguments import checks_types
 from hooks.modules.checks import check_class, check_number
-from interp.core.progress import Count
 from interp.core.results import Result, count_range
 from interp.training.folder import RunFolder
 from interp.training.run import TrainingRun
 from interp.training.tables import (
     Cell,
     Columns,
-    Measured,
     Verb,
+    all_tables,
     compares_models,
     joined,
-    tables,
     verb_name,
 )
 
@@ -242,20 +240,12 @@ def over_training(
     if compares_models(verb):
         cells = _compared(cells, len(runs), name)
     seeds = tuple(dict.fromkeys(cell.labels["seed"] for cell in cells))
-    found: list[Measured] = []
-    with Count(f"{name} over training", len(cells)) as count:
-        for one in tables(cells, verb, options, n_jobs=n_jobs, fresh=fresh):
-            found.append(one)
-            count.one()
-    found.sort(key=lambda one: (seeds.index(one.cell.labels["seed"]), one.cell.labels["step"]))
-    refused = [one for one in found if one.error]
-    if len(refused) == len(found):
-        raise ValueError(f"{name} refuses every snapshot: {refused[-1].error}")
+    found, refused = all_tables(cells, verb, options, n_jobs=n_jobs, fresh=fresh, over="over training", each="snapshot")
     return OverTraining(
         verb=name,
         seeds=seeds,
-        steps=tuple(sorted({one.cell.labels["step"] for one in found})),
-        columns=joined([one for one in found if not one.error]),
+        steps=tuple(sorted({cell.labels["step"] for cell in cells})),
+        columns=joined(found),
         skipped=tuple((one.cell.labels["seed"], one.cell.labels["step"], one.error) for one in refused),
     )
 
