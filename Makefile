@@ -13,7 +13,7 @@ test: .venv/ready
 	$(BIN)/pytest -n 2 --dist loadfile
 
 test-slow: .venv/ready
-	$(BIN)/pytest -m slow -n 2 --dist loadfile
+	$(BIN)/pytest -m slow -n 2 --dist loadfile --durations 15
 
 # Thousands of tries to lose something or to let something in. ARGS="--share 0.1" runs a tenth.
 campaign: .venv/ready
