@@ -1,6 +1,7 @@
 """Grids of models: keys, tables, resuming, failures, verbs on all of them."""
 
 import json
+import socket
 import time
 from dataclasses import replace
 
@@ -210,6 +211,9 @@ def test_how_far_models_are(tmp_path):
     assert (status_of(one), failure_of(one)) == ("failed", "ValueError: no luck")
     (one / ".writer.json").write_text(json.dumps({"process": 2**22 + 1, "host": "elsewhere", "since": "now"}))
     assert status_of(one) == "running"  # on another machine
+    killed = {"process": 2**22 + 1, "host": socket.gethostname(), "since": "now"}  # no process has such a number
+    (one / ".writer.json").write_text(json.dumps(killed))
+    assert status_of(one) == "failed"
     (one / ".writer.json").unlink()
     with RunFolder(one).writing():
         pass
