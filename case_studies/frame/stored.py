@@ -96,11 +96,12 @@ class StoredResults:
             notes.append(
                 f"Judged again: the rule's words have changed since the measurement ({stored['verdict']} then)."
             )
+        first, *more = notes
         return ClaimResult(
             claim=claim,
             verdict=verdict,
             measurement=measurement,
-            note=" ".join(note for note in notes if note),
+            note=" ".join([first, *(note for note in more if note and note not in first)]).strip(),
             settings={name: self.details["groups"][name] for name in stored["groups"]},
             cost=stored["cost"],
             made=stored["made"],

@@ -90,6 +90,8 @@ def test_results_of_an_earlier_version_are_marked(shipped, tmp_path):
     assert result.claims[0].note == stored_files.EARLIER
     assert result.verdicts["figure-1.all"] == "not measured"
     assert "Its measure has changed" in result.claims[1].note
+    edited(study.shipped, measure=None, note=stored_files.EARLIER)  # as written again
+    assert study.draw(folder=tmp_path).claims[0].note == stored_files.EARLIER
 
 
 def test_what_todays_rules_cannot_judge_is_not_measured(shipped, tmp_path):
