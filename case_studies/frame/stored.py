@@ -91,17 +91,18 @@ class StoredResults:
             return ClaimResult(claim=claim, note=f"Today's rule cannot judge the stored number ({earlier}): {error}")
         if _changed(stored, claim):
             return ClaimResult(claim=claim, note=f"Its measure has changed since the stored number ({earlier}).")
-        notes = [measurement.note, "" if stored.get("measure") else EARLIER]
+        notes = [measurement.note]
+        if not stored.get("measure") and EARLIER not in measurement.note:
+            notes.append(EARLIER)
         if stored["rule"] != claim.rule_text:
             notes.append(
                 f"Judged again: the rule's words have changed since the measurement ({stored['verdict']} then)."
             )
-        first, *more = notes
         return ClaimResult(
             claim=claim,
             verdict=verdict,
             measurement=measurement,
-            note=" ".join([first, *(note for note in more if note and note not in first)]).strip(),
+            note=" ".join(note for note in notes if note),
             settings={name: self.details["groups"][name] for name in stored["groups"]},
             cost=stored["cost"],
             made=stored["made"],

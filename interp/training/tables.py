@@ -66,16 +66,18 @@ def all_tables(
     Raises:
         ValueError: the verb refuses every cell.
     """
-    name, found = verb_name(verb), {}
+    name = verb_name(verb)
+    found: list[Measured] = []
     with Count(f"{name} {over}", len(cells)) as count:
         for one in tables(cells, verb, options, n_jobs=n_jobs, fresh=fresh):
-            found[tuple(one.cell.labels.values())] = one
+            found.append(one)
             count.one()
-    in_order = [found[tuple(cell.labels.values())] for cell in cells]
-    refused = [one for one in in_order if one.error]
-    if len(refused) == len(in_order):
+    order = {tuple(cell.labels.values()): index for index, cell in enumerate(cells)}
+    found.sort(key=lambda one: order[tuple(one.cell.labels.values())])
+    refused = [one for one in found if one.error]
+    if len(refused) == len(found):
         raise ValueError(f"{name} refuses every {each}: {refused[-1].error}")
-    return [one for one in in_order if not one.error], refused
+    return [one for one in found if not one.error], refused
 
 
 def tables(
