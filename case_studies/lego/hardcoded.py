@@ -41,6 +41,7 @@ FURTHER_SEEN = Fixed(
     "with six layers, too few for six variables, no family extrapolated: 0.46 to 0.50 on the worst untrained variable.",
 )
 LONGER = "Audits of twelve heads per layer take longer than this size allows."
+TOO_FEW_STEPS = "Pretraining at this size ends before any model predicts better than single tokens' frequencies do."
 TOO_DEEP = "Deep models take longer than this size allows."
 TEXTS = tuple(f"text-{name}" for name in NAMES)
 EVERY = tuple(f"chains-{name}" for name in NAMES)
@@ -174,7 +175,8 @@ def measure_written(evidence: Evidence, *, group: str) -> Measurement:
 
 def _loss(name: str, statement: str, ours: str, other: str, *, lower: bool, paper: str) -> Claim:
     return Claim(
-        id=f"hardcoded.loss-{name}", source=FIGURE_9, paper=paper, statement=statement,
+        id=f"hardcoded.loss-{name}", source=FIGURE_9, paper=paper, statement=statement, sizes=LARGE,
+        why_not=TOO_FEW_STEPS,
         how=f"Validation loss after the same number of pretraining steps, {NAMES[ours]} minus {NAMES[other]}, paired "
         "by seed, t interval",
         rule=Given(OFF_PLATEAU, Below(0) if lower else Above(0)), fixed=PLATEAU_SEEN, also_needed=LONGER_TEXT,
@@ -185,7 +187,7 @@ def _loss(name: str, statement: str, ours: str, other: str, *, lower: bool, pape
 
 def _chains(ours: str) -> Claim:
     return Claim(
-        id=f"hardcoded.chains-{ours}", source=OURS,
+        id=f"hardcoded.chains-{ours}", source=OURS, sizes=LARGE, why_not=TOO_FEW_STEPS,
         statement=f"After the same pretraining and fine-tuning, {NAMES[ours]} learns chains better than BERT.",
         how=f"Mean accuracy over trained variables but the root, {NAMES[ours]} minus BERT, paired by seed, t interval",
         rule=Given(OFF_PLATEAU, Above(0)), fixed=PLATEAU_SEEN, quantity="difference in accuracy", within=DIFFERENCE,
@@ -213,7 +215,7 @@ CLAIMS = (
     _loss("learned", "Adding learned heads to hard-coded ones lowers the loss.", "hybrid", "hardcode", lower=True,
           paper="1.47 against 1.66"),
     Claim(
-        id="hardcoded.steps", source="ours, after Figure 9",
+        id="hardcoded.steps", source="ours, after Figure 9", sizes=LARGE, why_not=TOO_FEW_STEPS,
         statement="Hybrid reaches BERT's final loss in fewer steps.",
         how="Share of the steps after which Hybrid's validation loss is at most BERT's final one, 1 if it never is, t "
         "interval over seeds",

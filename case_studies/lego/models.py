@@ -78,8 +78,8 @@ TWELVE = Arm(sentence_format="paper", n_vars=12, layers=12, steps=24_000, seeds=
 """The paper's chains and training."""
 ARMS: dict[Size, dict[str, Arm]] = {
     "quick": {
-        "classical": Arm(n_vars=4, layers=6, steps=500, seeds=2),
-        "start": Arm(n_vars=4, layers=6, steps=500, seeds=2),
+        "classical": Arm(n_vars=4, layers=6, steps=450, seeds=2),
+        "start": Arm(n_vars=4, layers=6, steps=450, seeds=2),
         "shortcut": Arm(n_vars=4, supervised=(0, 1, 3), layers=6, steps=500, seeds=2),
     },
     "standard": {
@@ -126,6 +126,7 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
             found[f"{arm}-{name}"] = _specs(size, arm, tied=tied, association=plain)
         found[f"untaught-{name}"] = chain_models(UNTAUGHT_SEEDS[size], tied=tied, association="query_key")
     found["long-stochastic"] = _specs(size, "stochastic", tied=True, association=plain)
+    found["four-stochastic"] = found["long-stochastic"][:4]
     starts: dict[str, Association] = {"random": "none", "mimic": "mimic", "query-key": "query_key"}
     for name, association in starts.items():
         skipped = size == "quick" and name == "query-key"

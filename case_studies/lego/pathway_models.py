@@ -45,11 +45,6 @@ class Scale:
 
 
 SCALES: dict[Size, Scale] = {
-    "quick": Scale(
-        sizes={"d_model": 48, "n_layers": 3, "block": "pre_ln"}, vocab_size=512, lengths=((32, 140), (64, 60)),
-        pretraining={"tokens_per_step": 1024, "learning_rate": 3e-3, "eval_every": 20},
-        chains=Lego(n_vars=4, supervised=(0, 1, 2)), fine_tuning={"steps": 200, "learning_rate": 2e-3}, seeds=2,
-    ),
     "standard": Scale(
         sizes={"d_model": 96, "n_layers": 6, "block": "pre_ln"}, vocab_size=512, lengths=((64, 1700), (128, 700)),
         pretraining={"tokens_per_step": 2048, "learning_rate": 3e-3, "eval_every": 100},
@@ -72,8 +67,11 @@ SCALES: dict[Size, Scale] = {
 def pathway_groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     """Groups `text-FAMILY`, the pretrained models, and `chains-FAMILY`, the same models fine-tuned.
 
-    `deep-FAMILY`, for the families with hard-coded heads: the same with more layers, pretrained for half as long.
+    `deep-FAMILY`, for the families with hard-coded heads: the same with more layers, pretrained for half as long. At
+    size `quick` all are empty.
     """
+    if size not in SCALES:
+        return {f"{stage}-{name}": [] for stage in ("text", "chains", "deep") for name in FAMILIES}
     found: dict[str, list[ModelSpec]] = {}
     scale = SCALES[size]
     deeper = replace(scale, **scale.deep)

@@ -29,6 +29,7 @@ from interp.auditing.verdicts import (
 )
 from interp.core.activations import chunks
 from interp.core.evaluation_mode import in_evaluation_mode
+from interp.core.inputs import inputs_of
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.statistics import check_level
@@ -69,9 +70,10 @@ def audit(
     Args:
         model: Model to audit. It is not changed.
         task: Source of sequences, relations and correct answers.
-        n: Number of held-out sequences, the independent units of every interval and p value. "enough": look after 256
-            sequences, then double the number for the undecided heads until all are decided or `limit` is reached; the
-            level is that of all looks together.
+        n: Number of held-out sequences, the independent units of every interval and p value: in a finite task, draws
+            from its few inputs, about which the verdicts then are. "enough": look after 256 sequences, then double the
+            number for the undecided heads until all are decided or `limit` is reached; the level is that of all looks
+            together.
         limit: Largest number of sequences with `n="enough"`.
         alpha: Level of all verdicts of an audit together (Bonferroni), and of labels.
         outcomes: Names of the outcomes that count; if None, all of the task's. Verdicts are based on those on which the
@@ -98,11 +100,13 @@ def audit(
         count.one()
         found = _Audit(labels, judged_by, alpha=alpha, looks=looks)
         found.look(experiments)
+        inputs = inputs_of(experiments.batch)
         for size in looks:
             done = len(found.evidence.total)
             if size > done and found.undecided():
                 batch = task.sample(size - done, generator=derived_generator(seed, "audit", size), split="test")
                 found.look_again(HeadExperiments(model, task, batch, seed, first=done))
+                inputs |= inputs_of(batch)
             count.one()
     return AuditResult(
         heads=found.verdicts(patterns),
@@ -118,6 +122,7 @@ def audit(
         warnings=judged_by.warnings,
         alpha=alpha,
         n=len(found.evidence.total),
+        n_distinct=len(inputs),
         n_looks=len(looks),
     )
 

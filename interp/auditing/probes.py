@@ -14,6 +14,7 @@ from hooks.modules.arguments import checks_types
 from interp.auditing.verdicts import SHARE
 from interp.core.activations import residual_blocks
 from interp.core.evaluation_mode import in_evaluation_mode
+from interp.core.inputs import drawn_text
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.results import Result, count_range
@@ -69,6 +70,8 @@ class ProbeAudit(Result):
     """Examples that probes and class means were fitted on: those that have the target."""
     n_scored: Int[np.ndarray, " target"]
     """Held-out examples behind each value: those that have the target."""
+    n_distinct: Int[np.ndarray, " target"]
+    """Number of distinct inputs among them, fewer in a finite task; verdicts are about these inputs."""
     omitted: dict[str, str]
     """Targets that were not probed, and why."""
 
@@ -122,7 +125,9 @@ class ProbeAudit(Result):
             lines.append(f"{layer:>5}  " + "  ".join(f"{one:>{wide}}" for one in row))
         counts = Counter(one for row in self.verdict for one in row)
         counted = ", ".join(f"{counts[name]} {name}" for name in PROBE_VERDICTS if counts[name])
-        foot = f"{self.label}: {counted}; {count_range(self.n_scored)} examples, level {self.alpha:g} (Holm)"
+        n, n_distinct = int(self.n_scored.max()), int(self.n_distinct.max())
+        n_text = count_range(self.n_scored) + drawn_text(n, n_distinct)
+        foot = f"{self.label}: {counted}; {n_text} examples, level {self.alpha:g} (Holm)"
         return "\n".join([*lines, foot + omitted_text(self.omitted)])
 
 
@@ -214,6 +219,7 @@ def _audited(
         n=n_test,
         n_fitted=read.n_fitted,
         n_scored=read.n_scored,
+        n_distinct=read.n_distinct,
         omitted=read.omitted,
     )
 

@@ -12,6 +12,7 @@ from hooks.interventions.ablation_engine import Head
 from interp.auditing.records import Cost, HeadVerdict, SetCost
 from interp.auditing.sentences import name_of, sentence, summary
 from interp.auditing.verdicts import JUDGED, VERDICTS
+from interp.core.inputs import drawn_text
 from interp.core.results import Result, count_range
 from interp.heads.methods import REMOVALS
 
@@ -48,6 +49,8 @@ class AuditResult(Result):
     """Level of all verdicts together."""
     n: int
     """Number of sequences; with `n="enough"`, the largest number behind any verdict."""
+    n_distinct: int
+    """Number of distinct inputs among them, fewer in a finite task; verdicts and intervals are about these inputs."""
     n_looks: int = 1
     """Planned number of looks at growing numbers of sequences."""
     n_seeds: int = 0
@@ -136,7 +139,7 @@ class AuditResult(Result):
 
     def counted(self) -> str:
         """Number of sequences behind the verdicts, as text."""
-        return count_range(np.array([head.n for head in self.heads]))
+        return count_range(np.array([head.n for head in self.heads])) + drawn_text(self.n, self.n_distinct)
 
     def with_other_seeds(self, others: Sequence["AuditResult"]) -> "AuditResult":
         """This result, with the fraction of other models that have a head like each one of its heads.

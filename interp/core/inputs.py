@@ -1,7 +1,8 @@
 """Distinct inputs of a sample, the independent units of an interval.
 
 A finite task has few inputs: a sample of 2,000 may have 80 distinct ones, on each of which a model always gives the
-same answer. Accuracies are means over the sample; intervals count an input once, however often it was drawn.
+same answer. Accuracies are means over the sample; intervals count an input once, however often it was drawn. Audits
+count draws, since their verdicts are about the task's held-out inputs, and say how many distinct ones they saw.
 """
 
 import numpy as np
@@ -18,6 +19,14 @@ def distinct_inputs(batch: Batch) -> Int[np.ndarray, " sample"]:
     return number.numpy()
 
 
+def inputs_of(batch: Batch) -> set[bytes]:
+    """The distinct inputs of a batch, to be counted over several batches; padding is left out."""
+    there = torch.ones_like(batch.tokens, dtype=torch.bool) if batch.attention_mask is None else batch.attention_mask
+    rows = [batch.tokens, *([] if batch.position_ids is None else [batch.position_ids])]
+    parts = zip(*(part.numpy() for part in rows), there.bool().numpy(), strict=True)
+    return {b"".join(row[mask].tobytes() for row in found) for *found, mask in parts}
+
+
 def sum_by_input(
     values: Float[np.ndarray, "sample *cells"], inputs: Int[np.ndarray, " sample"]
 ) -> Float[np.ndarray, "input *cells"]:
@@ -32,3 +41,8 @@ def sum_by_input(
 def repeats_text(n: int, n_distinct: int) -> str:
     """Words that follow a number of examples; empty if all are distinct."""
     return "" if n_distinct >= n else f" ({n_distinct} distinct, which intervals count)"
+
+
+def drawn_text(n: int, n_distinct: int) -> str:
+    """As `repeats_text`, where draws are the units: what is said is about the distinct inputs."""
+    return "" if n_distinct >= n else f" ({n_distinct} distinct)"

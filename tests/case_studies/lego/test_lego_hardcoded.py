@@ -11,7 +11,7 @@ from lego_curves import curve, evidence_of
 from scipy import stats
 
 from case_studies.frame import learned
-from case_studies.frame.evidence import SIZES, Evidence
+from case_studies.frame.evidence import Evidence
 from case_studies.lego import hardcoded, pathway_models, plateau
 from case_studies.lego.hardcoded import NAMES
 from case_studies.lego.pathway_models import SCALES, pathway_groups
@@ -19,7 +19,7 @@ from interp.tasks import Corpus, Text
 from interp.training.pretrained import pretrained_config
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", SCALES)
 def test_families_of_a_seed_differ_only_in_pathways(size):
     found = pathway_groups(size)
     stages = {f"{stage}-{name}" for stage in ("text", "chains") for name in NAMES}
@@ -51,7 +51,7 @@ def test_deep_models_have_layers_for_every_variable_and_are_pretrained_for_half_
     assert [spec.key for spec in paper["deep-hybrid"]] == [spec.key for spec in paper["chains-hybrid"]]
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", SCALES)
 def test_windows_become_longer_during_training(size):
     spec = pathway_groups(size)["text-hybrid"][0]
     (short, first), (long, second) = spec.settings.curriculum
@@ -60,7 +60,7 @@ def test_windows_become_longer_during_training(size):
     assert 0.6 < first / spec.settings.steps < 0.8
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", SCALES)
 def test_every_family_has_the_heads_of_the_base_sizes(size):
     found = pathway_groups(size)
     kinds = {
@@ -222,7 +222,7 @@ def test_chains_are_judged_by_trained_variables(monkeypatch):
 
 
 def test_share_of_needed_heads_that_are_hard_coded(monkeypatch):
-    config = pathway_groups("quick")["chains-hybrid"][0].config
+    config = pathway_groups("standard")["chains-hybrid"][0].config
     essential = {(0, 0), (0, 6), (1, 7), (1, 11)}  # one of them learned
     heads = [
         SimpleNamespace(head=head, verdict="faithful", reason="needed", needed={"mean": True})
@@ -250,8 +250,16 @@ def test_share_of_needed_heads_that_are_hard_coded(monkeypatch):
     assert written.verdict(replace(said, numbers={"heads": 7})) == "inconclusive"
 
 
-def test_quick_models_are_trained_on_the_standard_library():
-    task = pathway_groups("quick")["text-bert"][0].task
+def test_models_of_two_cores_are_trained_on_the_standard_library():
+    task = pathway_groups("standard")["text-bert"][0].task
     assert isinstance(task, Text)
     assert task.corpus.source["source"] == "python"  # type: ignore[union-attr]
-    assert SCALES["quick"].seeds == 2
+    assert SCALES["standard"].seeds == 3
+
+
+def test_size_quick_pretrains_none():
+    assert set(pathway_groups("quick")) >= set(pathway_groups("standard"))
+    assert not any(pathway_groups("quick").values())
+    claims = [claim for claim in hardcoded.CLAIMS if set(claim.needs) & set(pathway_groups("standard"))]
+    assert claims == list(hardcoded.CLAIMS)
+    assert all("quick" not in claim.sizes and claim.why_not for claim in claims)

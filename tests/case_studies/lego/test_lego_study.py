@@ -59,7 +59,7 @@ def test_arms_differ_only_in_what_they_compare(size):
     assert all(
         every[name] for claim in STUDY.claims if size in claim.sizes for name in claim.needs if name not in heads.EVERY
     )
-    shared = ("start-mimic", "start-random")  # at some sizes those of `classical-untied`
+    shared = ("start-mimic", "start-random", "four-stochastic")  # at some sizes those of `classical-untied`; a part
     shared += ("mimic-first",) if size == "standard" else ("spare-untied", "spare-tied", "mimic-last")
     if size == "paper":
         shared += ("pretrained",)

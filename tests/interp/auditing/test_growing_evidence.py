@@ -161,7 +161,9 @@ def test_an_audit_continues_with_the_undecided_heads_until_the_limit(alpha, size
         assert head.verdict == (known.heads[head.place].truth if head.n < 1000 else "undecided")
         assert all(cost.n == head.n for name, cost in head.costs.items() if name in JUDGED)
     assert found.n == max(sizes)
-    assert f"{sizes[0]} to 1000 sequences, level {alpha:g} (Bonferroni, 3 looks)" in str(found)
+    assert f"{sizes[0]} to 1000 ({found.n_distinct} distinct) sequences, level {alpha:g} (Bonferroni, 3 looks)" in str(
+        found
+    )
     assert found.to_dataframe()["n"].tolist() == [head.n for head in found.heads]
 
 
@@ -171,13 +173,14 @@ def test_every_look_has_sequences_of_its_own(monkeypatch):
     looks, run = [], HeadExperiments.effects
 
     def effects(experiments, *arguments, **options):
-        looks.append(experiments.batch.tokens[:50])
+        looks.append(experiments.batch.tokens)
         return run(experiments, *arguments, **options)
 
     monkeypatch.setattr(HeadExperiments, "effects", effects)
-    interp.audit(known.model, known.task, n="enough", limit=1000, alpha=1e-12)
+    found = interp.audit(known.model, known.task, n="enough", limit=1000, alpha=1e-12)
     assert len(looks) == 3
-    assert not torch.equal(looks[0], looks[1])
+    assert not torch.equal(looks[0][:50], looks[1][:50])
+    assert found.n_distinct == len(torch.cat(looks).unique(dim=0)) > 256
 
 
 def test_an_audit_that_needs_one_look_has_the_numbers_of_that_look():

@@ -348,6 +348,7 @@ def made_up(reason, *, label="association", p_ideal=1.0, drop=(0.25, 0.4), thres
         warnings=(),
         alpha=ALPHA,
         n=100,
+        n_distinct=100,
     )
 
 

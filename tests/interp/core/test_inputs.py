@@ -8,7 +8,7 @@ import torch
 
 import interp
 from hooks import Transformer
-from interp.core.inputs import distinct_inputs, repeats_text, sum_by_input
+from interp.core.inputs import distinct_inputs, inputs_of, repeats_text, sum_by_input
 from interp.core.statistics import pooled_interval, proportion_interval
 from interp.tasks import Lego
 from interp.tasks.base import Batch
@@ -30,7 +30,18 @@ def test_inputs_are_told_apart_by_tokens_positions_and_padding():
     positions = torch.tensor([[0, 1], [0, 1], [1, 2], [0, 1]])
     mask = torch.tensor([[True, True]] * 3 + [[True, False]])
     assert len(set(distinct_inputs(batch_of(rows, position_ids=positions)))) == 3
+    assert len(inputs_of(batch_of(rows, position_ids=positions))) == 3
     assert len(set(distinct_inputs(batch_of(rows, position_ids=positions, attention_mask=mask)))) == 4
+
+
+def test_inputs_are_counted_over_batches_of_different_lengths():
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    positions = torch.tensor([[0, 1, 0], [0, 1, 2]])
+    short = inputs_of(batch_of([[1, 2], [2, 1], [1, 2]]))
+    assert len(short) == 2
+    assert len(short | inputs_of(batch_of([[1, 2, 0], [1, 2, 0]], attention_mask=mask))) == 3
+    placed = inputs_of(batch_of([[1, 2, 0], [1, 2, 0]], attention_mask=mask, position_ids=positions))
+    assert len(short | placed) == 4
 
 
 def test_sums_keep_the_accuracy_and_the_order_of_distinct_rows():
@@ -84,3 +95,20 @@ def test_a_pruning_curve_counts_inputs():
     some, more = (interp.pruning_curve(model_of(FEW), FEW, by="magnitude", fractions=[1.0], n=n) for n in (2000, 8000))
     wide, narrow = (float((one.high - one.low)[0, 0]) for one in (some, more))
     assert narrow == pytest.approx(wide, rel=0.25)
+
+
+@pytest.mark.parametrize("n", [400, "enough"])
+def test_audits_say_of_how_many_inputs_they_are(n):
+    few = interp.audit(model_of(FEW), FEW, n=n, at_chance=True)
+    drawn, test_set = few.n, FEW.sample(2000, generator=torch.Generator(), split="test")
+    assert few.n_distinct == len(inputs_of(test_set)) < 50 < drawn
+    assert few.counted() == f"{drawn} ({few.n_distinct} distinct)"
+    assert f"{drawn} ({few.n_distinct} distinct) sequences" in str(few)
+    many = interp.audit(model_of(MANY), MANY, n=100, at_chance=True)
+    assert (many.n_distinct, many.counted()) == (100, "100")
+
+
+def test_an_audit_of_probes_says_of_how_many_inputs_it_is():
+    found = interp.audit_probe(model_of(FEW), FEW, n_train=200, n_test=400)
+    assert int(found.n_distinct.max()) < 250
+    assert f"400 ({int(found.n_distinct.max())} distinct) examples" in str(found)
