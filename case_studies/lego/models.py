@@ -78,8 +78,8 @@ TWELVE = Arm(sentence_format="paper", n_vars=12, layers=12, steps=24_000, seeds=
 """The paper's chains and training."""
 ARMS: dict[Size, dict[str, Arm]] = {
     "quick": {
-        "classical": Arm(n_vars=4, layers=6, steps=450, seeds=2),
-        "start": Arm(n_vars=4, layers=6, steps=450, seeds=2),
+        "classical": Arm(n_vars=4, layers=6, steps=500, seeds=2),
+        "start": Arm(n_vars=4, layers=6, steps=500, seeds=2),
         "shortcut": Arm(n_vars=4, supervised=(0, 1, 3), layers=6, steps=500, seeds=2),
     },
     "standard": {
