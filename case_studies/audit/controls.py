@@ -22,6 +22,8 @@ from interp.tasks.base import Batch, Task
 from interp.training.spec import ModelSpec
 
 SUITE_SEEDS = {"quick": 1, "standard": 1, "paper": 10}
+EVERY = {"quick": 6, "standard": 1, "paper": 1}
+"""One in so many known answers is audited."""
 PER_GROUP = {"quick": 2, "standard": 6, "paper": 8}
 """Models of each group in the untrained and shuffled controls."""
 FAMILIES = {"lego": ("loop", "shortcut"), "dyck": ("dyck",), "template": ("template",)}
@@ -35,7 +37,7 @@ SILENT = 0.1
 
 def measure_known(evidence: Evidence, *, family: str) -> Measurement:
     """Share of known answers in which the verdict and the partners of every head are the planted truth."""
-    names = [name for name in SUITE if name.startswith(FAMILIES[family])]
+    names = [name for name in SUITE if name.startswith(FAMILIES[family])][:: EVERY[evidence.size]]
     counts: Counter = Counter()
     heads, wrong_heads, right = 0, 0, []
     rows: list[list] = [["model", "head", "truth", "verdict", "finding"]]

@@ -21,9 +21,9 @@ STARTS: dict[str, tuple[bool, Association]] = {
 }
 """Weight tying, and the start: mimicking trains heads 0 and 1 to attend to given positions, or W_K = W_Q at first."""
 SEEDS: dict[Size, dict[str, int]] = {
-    "quick": {"lego": 2, "unseeded": 0, "dyck": 4, "template": 2},
-    "standard": {"lego": 8, "unseeded": 6, "dyck": 12, "template": 5},
-    "paper": {"lego": 20, "unseeded": 20, "dyck": 30, "template": 10},
+    "quick": {"untied": 2, "tied": 0, "unseeded": 0, "dyck": 4, "template": 2},
+    "standard": {"untied": 8, "tied": 8, "unseeded": 6, "dyck": 12, "template": 5},
+    "paper": {"untied": 20, "tied": 20, "unseeded": 20, "dyck": 30, "template": 10},
 }
 SAME_DIFFERENT: dict[Size, int] = {"quick": 512, "standard": 512, "paper": 4096}
 """Training strings of the audited models of same against different."""
@@ -39,7 +39,8 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     seeds, scale = SEEDS[size], SCALES[size]
     found: dict[str, list[ModelSpec]] = {}
     for name, (tied, start) in STARTS.items():
-        found[name] = chain_models(seeds["lego" if start == "mimic" else "unseeded"], tied=tied, association=start)
+        kind = ("tied" if tied else "untied") if start == "mimic" else "unseeded"
+        found[name] = chain_models(seeds[kind], tied=tied, association=start)
     for positions in ("none", "linear"):
         found[f"dyck-{positions}"] = two_layer_models(size, seeds["dyck"], positions=positions)
     for name, n in (("aba-abb", max(scale.grid)), ("same-different", SAME_DIFFERENT[size])):

@@ -76,7 +76,10 @@ def test_groups_at_size_standard():
 
 def test_quick_lego_models_are_a_subset_of_the_standard_ones():
     quick, standard = groups("quick"), groups("standard")
-    assert {spec.key for spec in quick["lego-tied"]} < {spec.key for spec in standard["lego-tied"]}
+    assert {spec.key for spec in quick["lego-untied"]} < {spec.key for spec in standard["lego-untied"]}
+    assert len(quick["lego-untied"]) == 2
+    assert not quick["lego-tied"]
+    assert len(standard["lego-tied"]) == len(standard["lego-untied"]) == 8
 
 
 def test_readable_and_needed_heads():
@@ -179,11 +182,13 @@ def test_models_without_a_needed_head_are_counted(monkeypatch):
 def test_verdicts_on_known_answers(monkeypatch):
     names = ["dyck stack", "dyck stack, redundant"]
     monkeypatch.setattr(controls, "SUITE", {name: SUITE[name] for name in names})
-    right = controls.measure_known(EVIDENCE, family="dyck")
+    standard = replace(EVIDENCE, size="standard")
+    right = controls.measure_known(standard, family="dyck")
     assert (right.value, right.n) == (1, 2)
     assert rule_of("known.dyck").verdict(right) == "reproduced"
+    assert controls.measure_known(EVIDENCE, family="dyck").n == 1  # size quick: one in six
     monkeypatch.setattr(controls, "misjudged", lambda answer, result: {result.heads[0].place})
-    wrong = controls.measure_known(EVIDENCE, family="dyck")
+    wrong = controls.measure_known(standard, family="dyck")
     assert wrong.numbers["wrong"] == 2
     assert (wrong.value, wrong.n) == (0, 2)
     assert rule_of("known.dyck").verdict(wrong) == "not reproduced"
