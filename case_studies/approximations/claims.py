@@ -110,7 +110,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
         name: str, statement: str, how: str, rule: Rule, measure: Callable[..., Measurement], **more: object
     ) -> Claim:
         needs: Sequence[str] = ALL if name.endswith("trained") or name == "order" else ()
-        fields = {"fixed": BEFORE, "needs": needs, **more}
+        fields = {"fixed": BEFORE, "needs": needs, "packs": packs if name.endswith("compiled") else None, **more}
         return Claim(id=name, statement=statement, how=how, rule=rule, measure=partial(measure, packs=packs), **fields)  # type: ignore[arg-type]
 
     def need(name: str, method: str, family: str, rule: Rule, statement: str, source: str) -> Claim:

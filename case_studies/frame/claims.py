@@ -7,6 +7,7 @@ from typing import Literal
 
 from case_studies.frame.evidence import SIZES, Evidence, Size, check_size
 from case_studies.frame.measurement import Measurement
+from case_studies.frame.packs import Packs
 from case_studies.frame.rules import ClaimVerdict, Rule
 
 NOT_MEASURED = "not measured"
@@ -86,6 +87,8 @@ class Claim:
     also_needed: str = ""
     """What would decide it apart from more units, such as longer training, with an estimate of its cost; shown while
     it is undecided."""
+    packs: Packs | None = None
+    """Files from outside that `measure` reads; without any the claim is not measured."""
     by_construction: bool = False
     """Whether it cannot fail unless the code is wrong: a construction or arithmetic. Counted apart."""
     repeatable: bool = True
@@ -106,6 +109,13 @@ class Claim:
             )
         if self.how.endswith((".", ":")):
             raise ValueError(f"how of claim {self.id} ends with {self.how[-1]!r}; the rule's text follows a colon.")
+
+    @property
+    def lacks(self) -> str:
+        """What is not there for measuring it, with a remedy; empty if nothing is missing."""
+        if self.packs is None or self.packs.there:
+            return ""
+        return "It reads packs, files from outside, and there are none; give their folder with --packs."
 
     @property
     def rule_text(self) -> str:

@@ -74,7 +74,7 @@ class Run:
 
     def to_measure(self, chosen: Sequence[Claim], fresh: bool) -> list[Claim]:
         """The chosen claims that are measured at this size and have no measurement yet."""
-        within = [claim for claim in chosen if self.size in claim.sizes]
+        within = [claim for claim in chosen if self.size in claim.sizes and not claim.lacks]
         if fresh:
             for claim in within:
                 self.cache.forget(claim)
@@ -148,6 +148,8 @@ class Run:
         settings = {name: settings_of(specs) for name, specs in self.evidence[claim.id].groups.items()}
         if self.size not in claim.sizes:
             return ClaimResult(claim=claim, note=claim.why_not)
+        if claim.lacks:
+            return ClaimResult(claim=claim, note=claim.lacks, settings=settings)
         if claim.id in errors:
             last = errors[claim.id].strip().splitlines()[-1]
             return ClaimResult(claim=claim, note=f"Could not be measured: {last}", settings=settings)

@@ -28,6 +28,7 @@ from case_studies.frame.running import MODELS, Run
 from case_studies.frame.stored import CLAIMS, PAGE, StoredResults, read_results, write_results
 from interp.core.devices import check_device
 from interp.core.manifest import environment
+from interp.core.progress import say
 from interp.training.spec import ModelSpec
 
 
@@ -132,6 +133,8 @@ class Study:
         """
         chosen = self._chosen(size, only, n_jobs, device)
         started = time.perf_counter()
+        if lacking := [claim for claim in chosen if size in claim.sizes and claim.lacks]:
+            say(f"{len(lacking)} of {len(chosen)} claims are left out: {lacking[0].lacks}")
         run = Run(self, size=size, folder=Path(folder), n_jobs=n_jobs, seed=seed, scheduler=scheduler)
         to_measure = run.to_measure(chosen, fresh)
         trained = run.train(to_measure, fresh, device)

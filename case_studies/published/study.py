@@ -1,5 +1,6 @@
 """Published readings of trained models, held against the weights and the audit: `interp reproduce published`."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from case_studies.frame.packs import REFERENCE, Packs
@@ -19,7 +20,7 @@ def study(folder: Path) -> Study:
             "both together give a word: confirmed; limited, if the statement is true and the audit says what it leaves "
             "out; refuted; or undecided."
         ),
-        claims=(*same_function.claims(packs), *readings.claims(packs)),
+        claims=[replace(claim, packs=packs) for claim in (*same_function.claims(packs), *readings.claims(packs))],
         shipped=Path(__file__).parent / "results",
         of_packs=study,
     )

@@ -106,7 +106,10 @@ def _with_packs(study: Any, name: str, packs: Path | None) -> Any:
         raise ValueError(f"--packs is {str(packs)!r}, but the study {name} reads no packs; leave it out.")
     if not packs.is_dir():
         raise ValueError(f"--packs is {str(packs)!r}, which is no folder.")
-    return study.of_packs(packs)
+    found = study.of_packs(packs)
+    if any(claim.lacks for claim in found.claims):
+        raise ValueError(f"--packs is {str(packs)!r}, which has no packs (NAME.json and NAME.npz).")
+    return found
 
 
 def _check_modes(given: dict[str, bool]) -> None:

@@ -10,6 +10,7 @@ from toys import CLAIMS, DRAWN, FAILING, PASSING, STUDY, specs
 
 from case_studies.frame.compare import NONE, compare
 from case_studies.frame.measurement import Measurement
+from case_studies.frame.packs import Packs
 from case_studies.frame.rules import Above
 from case_studies.frame.stored import read_results
 
@@ -236,6 +237,14 @@ def test_what_cannot_be_measured_differs(shipped, check):
     assert (found["figure-1.some"].status, result.passed) == ("differs", False)
     assert found["figure-1.some"].reason == "Could not be measured: ZeroDivisionError: nothing to divide by"
     assert found["table-3.drawn"].status == "same"
+
+
+def test_a_claim_whose_packs_are_not_there_is_not_measured(shipped, check, tmp_path):
+    without = with_claim(shipped, replace(PASSING, packs=Packs(tmp_path / "nowhere")))
+    result, found = check(without)
+    assert found["figure-1.some"].status == "not measured"
+    assert found["figure-1.some"].reason.endswith("give their folder with --packs.")
+    assert result.passed  # the others are the same
 
 
 def test_another_size(shipped, check, reproduce):

@@ -41,6 +41,7 @@ def errors_in(done):
         (["reproduce", "leg", "--list"], "Did you mean lego?"),
         (["reproduce", "lego", "--packs", ".", "--list"], "--packs is '.', but the study lego reads no packs"),
         (["reproduce", "compiled", "--packs", "nowhere"], "--packs is 'nowhere', which is no folder."),
+        (["reproduce", "compiled", "--packs", "."], "--packs is '.', which has no packs (NAME.json and NAME.npz)."),
         (["reproduce", "lego", "--only", "solved.unteid"], "no claim 'solved.unteid'. Did you mean solved.untied?"),
     ],
 )
