@@ -9,7 +9,7 @@ import torch
 from case_studies.frame.audited_models import ALL
 from case_studies.frame.audits import LIMIT
 from case_studies.frame.claims import BEFORE, Claim, Fixed
-from case_studies.frame.evidence import Evidence
+from case_studies.frame.evidence import SIZES, Evidence
 from case_studies.frame.intervals import proportion
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Below, Equal, Value
@@ -22,8 +22,6 @@ from interp.tasks.base import Batch, Task
 from interp.training.spec import ModelSpec
 
 SUITE_SEEDS = {"quick": 1, "standard": 1, "paper": 10}
-EVERY = {"quick": 6, "standard": 1, "paper": 1}
-"""One in so many known answers is audited."""
 PER_GROUP = {"quick": 2, "standard": 6, "paper": 8}
 """Models of each group in the untrained and shuffled controls."""
 FAMILIES = {"lego": ("loop", "shortcut"), "dyck": ("dyck",), "template": ("template",)}
@@ -37,7 +35,7 @@ SILENT = 0.1
 
 def measure_known(evidence: Evidence, *, family: str) -> Measurement:
     """Share of known answers in which the verdict and the partners of every head are the planted truth."""
-    names = [name for name in SUITE if name.startswith(FAMILIES[family])][:: EVERY[evidence.size]]
+    names = [name for name in SUITE if name.startswith(FAMILIES[family])]
     counts: Counter = Counter()
     heads, wrong_heads, right = 0, 0, []
     rows: list[list] = [["model", "head", "truth", "verdict", "finding"]]
@@ -158,6 +156,8 @@ CLAIMS = (
             fixed=BEFORE,
             quantity="share of models without a wrong verdict",
             measure=partial(measure_known, family=family),
+            sizes=SIZES if family != "lego" else SIZES[1:],
+            why_not="" if family != "lego" else "The eighty LEGO models take a quarter of an hour.",
         )
         for family in FAMILIES
     ),

@@ -89,6 +89,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
         Claim(
             id=f"graphs.{name}", source=SOURCE, statement=statement, how=how, rule=Value(Equal(1.0)), within=SHARE,
             quantity="share of programs", fixed=SEEN, measure=partial(measure_graphs, packs=packs, own=name == "own"),
+            sizes=("standard", "paper"), why_not="Every variable of every program takes ten minutes.",
         )
         for name, statement in statements.items()
     )  # fmt: skip
