@@ -33,7 +33,7 @@ def program(folder, name):
 
 
 def test_every_claim_holds_on_the_small_programs(folder, tmp_path):
-    result = study(folder).run(size="quick", folder=tmp_path, n_jobs=1)
+    result = study(folder).run(size="standard", folder=tmp_path, n_jobs=1)
     found = {one.claim.id: one for one in result.claims}
     assert {one.verdict for one in result.claims} == {"reproduced"}
     measured = {name: (one.measurement.value, one.measurement.n) for name, one in found.items()}
@@ -151,7 +151,7 @@ def test_no_packs(tmp_path):
     with pytest.raises(ValueError, match=r"has no packs \(NAME.json and NAME.npz\); give a folder with --packs"):
         programs.programs(Packs(tmp_path))
     assert Packs(tmp_path / "nothing").digest == ""
-    found = study(tmp_path / "nothing").run(folder=tmp_path, n_jobs=1)
+    found = study(tmp_path / "nothing").run(size="standard", folder=tmp_path, n_jobs=1)
     assert {one.note for one in found.claims} == {found.claims[0].claim.lacks} != {""}
     assert {one.label for one in found.claims} == {"not measured"}
     assert isinstance(STUDY, Study)

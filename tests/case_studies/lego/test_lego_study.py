@@ -59,14 +59,14 @@ def test_arms_differ_only_in_what_they_compare(size):
     assert all(
         every[name] for claim in STUDY.claims if size in claim.sizes for name in claim.needs if name not in heads.EVERY
     )
-    shared = ("start-mimic", "start-random", "four-stochastic")  # at some sizes those of `classical-untied`; a part
+    shared = ("start-mimic", "start-random")  # at some sizes those of `classical-untied`
     shared += ("mimic-first",) if size == "standard" else ("spare-untied", "spare-tied", "mimic-last")
     if size == "paper":
         shared += ("pretrained",)
     keys = [spec.key for name, specs in found.items() if name not in shared for spec in specs]
     assert len(set(keys)) == len(keys)
     for arm in ("classical", "plain", "spare", "long"):
-        for one, other in zip(found[f"{arm}-untied"], found[f"{arm}-tied"], strict=True):
+        for one, other in zip(found[f"{arm}-untied"], found[f"{arm}-tied"], strict=size != "quick"):
             assert (one.task, one.seed) == (other.task, other.seed)
             assert arm == "classical" or one.settings.steps == other.settings.steps  # no claim compares these two
             assert one.config.n_layers == other.config.n_layers
