@@ -5,6 +5,7 @@ from functools import partial
 from case_studies.dyck.heads import GROUPS, MINIMAL
 from case_studies.frame.algorithms import Make, measure_decided_share, measure_share
 from case_studies.frame.claims import SHARE, Claim, Fixed
+from case_studies.frame.evidence import SIZES
 from case_studies.frame.rules import Below
 from interp.algorithms import bracket_stack, depth_counter
 
@@ -15,6 +16,7 @@ LATER = Fixed(
     "after a result",
     "38 of the 60 models were undecided, and counted as not computing it; since then undecided ones count either way.",
 )
+WHY_NOT = "Interchanges in two layers take longer than this size allows."
 ALGORITHMS: dict[str, tuple[Make, Make, str]] = {
     "stack": (bracket_stack, depth_counter, "look up the top of the stack"),
     "counter": (depth_counter, bracket_stack, "count brackets of each type and depth"),
@@ -37,6 +39,7 @@ def _claim(name: str, kind: str, groups: tuple[str, ...]) -> Claim:
         f"of the two algorithms as rival; exact interval over models{either}",
         rule=Below(0.5), fixed=LATER if large else SEEN, quantity="share of models", within=SHARE,
         measure=partial(measure, groups=groups, algorithm=own, rivals=(rival,)), needs=groups,
+        sizes=SIZES[1:] if large else SIZES, why_not=WHY_NOT if large else "",
     )  # fmt: skip
 
 
