@@ -6,32 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.core.results import Result
 from interp.core.statistics import t_half_width
 from interp.training.grid import SEED
-from interp.training.tables import Columns
+from interp.training.tables import VerbTable
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepTable(Result):
-    """The table of a verb on every model of a sweep."""
+class SweepTable(VerbTable):
+    """The table of a verb on every model of a sweep; what varies comes first in it."""
 
-    verb: str
     varies: tuple[str, ...]
     """Columns that name models; `seed` is last."""
-    columns: Columns
-    """The rows of all tables, by column; what varies comes first."""
     skipped: tuple[tuple[str, str], ...] = ()
     """Models that the verb refused, and why."""
-
-    def to_dataframe(self) -> "pd.DataFrame":
-        """One row per model and row of the verb's table."""
-        import pandas as pd
-
-        return pd.DataFrame(self.columns)
 
     def over_seeds(self, value: str, by: Sequence[str] = ()) -> "pd.DataFrame":
         """Mean of a column over seeds with its interval (t), for each combination of what varies.
@@ -44,18 +34,13 @@ class SweepTable(Result):
             ValueError: an unknown column, or several rows of one seed that `by` does not distinguish.
         """
         for name in (value, *by):
-            if name not in self.columns:
-                raise ValueError(f"{self.verb} has no column {name!r}; it has {', '.join(self.columns)}.")
+            self.check_column(name)
         names = [*(name for name in self.varies if name != SEED), *by]
         table: Any = self.to_dataframe()
         if table.duplicated([*names, SEED]).any():
             rest = [name for name in self.columns if name not in (*self.varies, *by, value)]
             raise ValueError(f"one seed has several rows; give by= columns that distinguish them: {', '.join(rest)}.")
         return over_seeds(table, names, value)
-
-    @classmethod
-    def _restore(cls, name: str, value: Any) -> Any:
-        return {column: list(values) for column, values in value.items()} if name == "columns" else value
 
     def __str__(self) -> str:
         table: Any = self.to_dataframe()

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,8 +18,11 @@ from hooks.files import FAULTS, read_json, write_json
 from interp.core.manifest import environment
 from interp.core.processes import in_processes
 from interp.core.progress import Count
-from interp.core.results import plain
+from interp.core.results import Result, plain
 from interp.tasks.base import Task
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Columns = dict[str, list[Any]]
 Verb = Callable[..., Any]
@@ -47,6 +50,35 @@ class Measured:
     cell: Cell
     columns: Columns
     error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerbTable(Result):
+    """The tables of a verb on several models, in one."""
+
+    verb: str
+    """Its name."""
+    columns: Columns
+    """The rows of all tables, by column; those that name the model come first."""
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """One row per model and row of the verb's table."""
+        import pandas as pd
+
+        return pd.DataFrame(self.columns)
+
+    def check_column(self, name: str) -> None:
+        """Check that the table has a column.
+
+        Raises:
+            ValueError: it does not (lists those that it has).
+        """
+        if name not in self.columns:
+            raise ValueError(f"{self.verb} has no column {name!r}; it has {', '.join(self.columns)}.")
+
+    @classmethod
+    def _restore(cls, name: str, value: Any) -> Any:
+        return {column: list(values) for column, values in value.items()} if name == "columns" else value
 
 
 def all_tables(

@@ -8,13 +8,13 @@ import numpy as np
 
 from hooks.modules.arguments import checks_types
 from hooks.modules.checks import check_class, check_number
-from interp.core.results import Result, count_range
+from interp.core.results import count_range
 from interp.training.folder import RunFolder
 from interp.training.run import TrainingRun
 from interp.training.tables import (
     Cell,
-    Columns,
     Verb,
+    VerbTable,
     all_tables,
     compares_models,
     joined,
@@ -36,17 +36,13 @@ CHANGING = ("label", "verdict", "reason", "partners")
 
 
 @dataclass(frozen=True, kw_only=True)
-class OverTraining(Result):
-    """The table of a verb at every snapshot of one or several runs, with the axis `step`."""
+class OverTraining(VerbTable):
+    """The table of a verb at every snapshot of one or several runs; its first columns are `seed` and `step`."""
 
-    verb: str
-    """Its name."""
     seeds: tuple[int | str, ...]
     """Seed of each run; of a verb that compares models, the seeds of all runs as one text."""
     steps: tuple[int, ...]
     """Steps measured in any of the runs, with those of mimicking; 0 is before training."""
-    columns: Columns
-    """The rows of all tables, by column; the first columns are `seed` and `step`."""
     skipped: tuple[tuple[int | str, int, str], ...] = ()
     """Seed, step and reason of snapshots at which the verb refused the model, such as an audit of one at chance."""
 
@@ -62,12 +58,6 @@ class OverTraining(Result):
                 return name
         raise ValueError(f"name the column to use: value= one of {', '.join(self.columns)}.")
 
-    def to_dataframe(self) -> "pd.DataFrame":
-        """One row per seed, step and row of the verb's table."""
-        import pandas as pd
-
-        return pd.DataFrame(self.columns)
-
     def rows(self, **where: Any) -> "pd.DataFrame":
         """The rows in which columns have given values: `rows(kind="association", head=0)`.
 
@@ -76,7 +66,7 @@ class OverTraining(Result):
         """
         table: Any = self.to_dataframe()
         for name, wanted in where.items():
-            self._check_column(name)
+            self.check_column(name)
             table = table[table[name] == wanted]
             if table.empty:
                 has = ", ".join(map(str, dict.fromkeys(self.columns[name])))
@@ -112,7 +102,7 @@ class OverTraining(Result):
         if null is None:
             null = UNTRAINED if UNTRAINED in self.columns else 0.0
         for name in (value, *by, *([null] if isinstance(null, str) else [])):
-            self._check_column(name)
+            self.check_column(name)
         return find_onsets(self, value, tuple(by), null, dict(where or {}))
 
     def plot(self) -> "alt.TopLevelMixin":
@@ -134,7 +124,7 @@ class OverTraining(Result):
 
         value = value or self.value
         for name in (value, *by):
-            self._check_column(name)
+            self.check_column(name)
         table = self.rows(**dict(where or {}))
         return offline(lines(table, value, by=by or self.line_labels, title=self._title(value)))
 
@@ -154,12 +144,8 @@ class OverTraining(Result):
 
         value = value or self.value
         for name in (value, x, y):
-            self._check_column(name)
+            self.check_column(name)
         return offline(filmstrip(self.rows(**dict(where or {})), value, x=x, y=y, title=self._title(value)))
-
-    @classmethod
-    def _restore(cls, name: str, value: Any) -> Any:
-        return {column: list(values) for column, values in value.items()} if name == "columns" else value
 
     def __str__(self) -> str:
         rows = len(next(iter(self.columns.values()), []))
@@ -187,10 +173,6 @@ class OverTraining(Result):
         size = f", n = {count_range(np.array([one for one in n if one is not None]))}" if n else ""
         between = f", 95 % interval{size}" if set(BETWEEN) <= set(self.columns) else size
         return f"{self.verb}: {value} over training{between}"
-
-    def _check_column(self, name: str) -> None:
-        if name not in self.columns:
-            raise ValueError(f"{self.verb} has no column {name!r}; it has {', '.join(self.columns)}.")
 
 
 @checks_types
