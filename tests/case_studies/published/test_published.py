@@ -30,7 +30,7 @@ def pack(folder):
 
 
 def test_statements_without_a_check_are_judged_by_removal(folder, tmp_path):
-    result = study(folder).run(size="quick", folder=tmp_path, n_jobs=1)
+    result = study(folder).run(size="standard", folder=tmp_path, n_jobs=1)
     found = {one.claim.id: one for one in result.claims}
     verdicts = {name: one.verdict for name, one in found.items() if name.startswith("first.")}
     assert verdicts == {
