@@ -188,7 +188,7 @@ def test_probe_audits_are_saved_drawn_and_printed(values, parity, tmp_path):
         assert str(loaded) == str(result)
     assert "<svg" in chart_html(values.plot())
     *rows, last = str(values).split("\n")
-    assert last == "value: 4 used, 4 not readable; 200 examples, level 0.01 (Holm)"
+    assert last == "value: 4 used, 4 not readable; 200 (174 distinct) examples, level 0.01 (Holm)"
     assert len(rows) == 1 + len(values.verdict)
     assert rows[1].split() == ["0", "not", "readable", "not", "readable"]
     page = interp.report([values], tmp_path / "page.html", title="Probes")

@@ -101,7 +101,7 @@ def test_audit_heads_and_probes(interp, tmp_path):
     settings = ("--at-chance", "--n", 128, "--out", "audit.json", "--page", "audit.html", "--probes")
     done = interp("audit", "run", *settings)
     assert done.returncode == 0, done.stderr
-    assert "128 sequences, level 0.01 (Bonferroni)" in done.stdout
+    assert re.search(r"128 \(\d+ distinct\) sequences, level 0.01 \(Bonferroni\)", done.stdout)
     assert "value: " in done.stdout
     assert "page: audit.html" in done.stdout
     saved = json.loads((tmp_path / "audit.json").read_text())

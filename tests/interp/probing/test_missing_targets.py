@@ -184,10 +184,10 @@ def test_audit_uses_the_examples_with_the_target(model, monkeypatch):
     assert np.array_equal(plain.p, junk.p)
     read = interp.probe(model, TASK, **SIZES)
     assert plain.omitted == read.omitted
-    for name in ("n_fitted", "n_scored"):
+    for name in ("n_fitted", "n_scored", "n_distinct"):
         assert np.array_equal(getattr(plain, name), getattr(read, name))
     assert plain.to_dataframe()["n"].tolist() == read.n_scored.tolist() * 3
-    assert f"; {read.n_scored.min()} to 200 examples, level" in str(plain)
+    assert f"; {read.n_scored.min()} to 200 ({read.n_distinct.max()} distinct) examples, level" in str(plain)
     assert str(plain).endswith("; omitted: after 6 (fewer than 70 examples to fit on)")
 
 
