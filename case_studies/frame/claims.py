@@ -113,9 +113,11 @@ class Claim:
     @property
     def lacks(self) -> str:
         """What is not there for measuring it, with a remedy; empty if nothing is missing."""
-        if self.packs is None or self.packs.there:
-            return ""
-        return "It reads packs, files from outside, and there are none; give their folder with --packs."
+        try:
+            _ = self.packs and self.packs.paths
+        except ValueError:
+            return "It reads packs, files from outside, and there are none; give their folder with --packs."
+        return ""
 
     @property
     def rule_text(self) -> str:

@@ -27,11 +27,6 @@ class Packs:
             raise ValueError(f"{self.folder} has no packs (NAME.json and NAME.npz); give a folder with --packs.")
         return found
 
-    @property
-    def there(self) -> bool:
-        """Whether the folder has any."""
-        return any(path.with_suffix(".npz").is_file() for path in self.folder.glob("*.json"))
-
     @cached_property
     def digest(self) -> str:
         """Digest of all files; empty if there are none."""
