@@ -69,7 +69,7 @@ SCALES: dict[Size, Scale] = {
         steps=300, batch_size=128, learning_rate=2e-3, seeds=4, fewer_seeds=3,
         majority_seeds=4, copy_seeds=3, network_seeds=3, b_seeds=0,
         grid=(128, 256, 512, 1024, 2048), between=(), controlled=(256, 512, 1024), rates=(4e-3, 8e-3), mimetic=(128,),
-        same_different=(512,), programs=(512,), majority=(1024,), copy_widths=(64, 128, 256),
+        same_different=(512,), programs=(512,), majority=(1024,), copy_widths=(128, 512, 1024),
         copy_grid=(128,), networks=(512,),
     ),
     "standard": Scale(

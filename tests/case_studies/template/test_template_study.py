@@ -120,7 +120,7 @@ def test_training_alphabets_seeds_and_widths():
     for name in ("copy transformer", "copy + b I", "network one-hot", "aba-abb + b I"):
         assert {spec.seed for spec in groups("standard")[name]} == set(range(5)), name
     widths = {spec.config.d_model for spec in groups("quick")[f"copy {B}"]}
-    assert widths == {64, 128, 256}
+    assert widths == {128, 512, 1024}
 
 
 @pytest.mark.parametrize(
