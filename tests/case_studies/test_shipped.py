@@ -23,8 +23,8 @@ STUDIES = (APPROXIMATIONS, AUDIT, COMPILED, DEVELOPMENT, DYCK, LANGUAGE, LEGO, P
 def test_no_number_is_lost_because_its_measure_has_changed(study):
     """A number whose measure is another one today is shown as not measured, on its page and in the paper's table.
 
-    Whoever changes a measure, or a constant that it reads, measures its claims again in the same change; or takes the
-    stored number out, if its models cannot be trained here.
+    A change of a measure, or of a constant that it reads, comes with a new measurement of its claims; or without their
+    stored numbers, if their models cannot be trained here.
     """
     stored = {one["id"]: one for one in json.loads((study.shipped / CLAIMS).read_text())["claims"]}
     numbers = {claim.id: stored[claim.id] for claim in study.claims if stored.get(claim.id, {}).get("measure")}
