@@ -9,7 +9,7 @@ import torch
 from case_studies.compiled.heads import SOURCE
 from case_studies.compiled.programs import programs
 from case_studies.frame.claims import SHARE, Claim, Fixed
-from case_studies.frame.evidence import Evidence
+from case_studies.frame.evidence import LARGE, Evidence
 from case_studies.frame.intervals import proportion
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
@@ -89,7 +89,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
         Claim(
             id=f"graphs.{name}", source=SOURCE, statement=statement, how=how, rule=Value(Equal(1.0)), within=SHARE,
             quantity="share of programs", fixed=SEEN, measure=partial(measure_graphs, packs=packs, own=name == "own"),
-            sizes=("standard", "paper"), why_not="Every variable of every program takes ten minutes.",
+            sizes=LARGE, why_not="Every variable of every program takes ten minutes.",
         )
         for name, statement in statements.items()
     )  # fmt: skip

@@ -5,7 +5,7 @@ from functools import partial
 from case_studies.dyck.heads import GROUPS, MINIMAL
 from case_studies.frame.algorithms import Make, measure_decided_share, measure_share
 from case_studies.frame.claims import SHARE, Claim, Fixed
-from case_studies.frame.evidence import SIZES
+from case_studies.frame.evidence import LARGE, SIZES
 from case_studies.frame.rules import Below
 from interp.algorithms import bracket_stack, depth_counter
 
@@ -39,7 +39,7 @@ def _claim(name: str, kind: str, groups: tuple[str, ...]) -> Claim:
         f"of the two algorithms as rival; exact interval over models{either}",
         rule=Below(0.5), fixed=LATER if large else SEEN, quantity="share of models", within=SHARE,
         measure=partial(measure, groups=groups, algorithm=own, rivals=(rival,)), needs=groups,
-        sizes=SIZES[1:] if large else SIZES, why_not=WHY_NOT if large else "",
+        sizes=LARGE if large else SIZES, why_not=WHY_NOT if large else "",
     )  # fmt: skip
 
 

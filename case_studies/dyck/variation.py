@@ -9,7 +9,7 @@ from case_studies.dyck.fixed import MINIMAL_VARIES
 from case_studies.dyck.measures import FEWEST, KEPT, Chosen, chosen, if_learned, task_of
 from case_studies.dyck.models import ENCODINGS, GRID, SEEDS, grid_name
 from case_studies.frame.claims import Claim, Fixed
-from case_studies.frame.evidence import Evidence
+from case_studies.frame.evidence import LARGE, Evidence
 from case_studies.frame.learned import excluded
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AtLeast, Below, Between
@@ -182,7 +182,6 @@ def measure_grid(evidence: Evidence) -> Measurement:
 
 
 LONGER_SOURCE = "Section 4.1, on the longer prefix of Figure 8; here three short ones in a row"
-STUDY_SIZES = ("standard", "paper")
 ENCODING_GROUPS = tuple(f"encoding-{encoding}-{head}" for encoding in ENCODINGS for head in ("linear", "mlp"))
 EVERY_MINIMAL = (*ENCODING_GROUPS, "minimal-words-all", "minimal-prefixes-closers")
 MIRRORED = (
@@ -253,7 +252,7 @@ CLAIMS = (
         quantity="variation / random, furthest from 1",
         measure=measure_grid,
         needs=tuple(grid_name(*cell) for cell in GRID),
-        sizes=STUDY_SIZES,
+        sizes=LARGE,
         why_not="The grid has 8 cells with several seeds each; it is trained at size standard and above.",
     ),
     Claim(
@@ -280,7 +279,7 @@ CLAIMS = (
         quantity="variation / standard models', largest",
         measure=partial(measure_minimal, groups=EVERY_MINIMAL),
         needs=("gpt", *EVERY_MINIMAL),
-        sizes=STUDY_SIZES,
+        sizes=LARGE,
         why_not="Three embeddings with two heads each are trained at size standard and above.",
     ),
     Claim(

@@ -113,8 +113,10 @@ class Claim:
     @property
     def lacks(self) -> str:
         """What is not there for measuring it, with a remedy; empty if nothing is missing."""
+        if self.packs is None:
+            return ""
         try:
-            _ = self.packs and self.packs.paths
+            _ = self.packs.paths
         except ValueError:
             return "It reads packs, files from outside, and there are none; give their folder with --packs."
         return ""

@@ -16,6 +16,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Size = Literal["quick", "standard", "paper"]
 SIZES: tuple[Size, ...] = get_args(Size)
+LARGE = SIZES[1:]
+"""The sizes of claims that take too long, or have too few models, at size quick."""
 
 
 def check_size(size: str) -> None:

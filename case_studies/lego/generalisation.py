@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Fixed
-from case_studies.frame.evidence import Evidence, Size
+from case_studies.frame.evidence import LARGE, Evidence
 from case_studies.frame.intervals import difference_interval, t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast
@@ -20,7 +20,6 @@ ORDER: tuple[Variable, ...] = ("first", "second", "third")
 """Untrained variables in chain order, as far as the paper names them."""
 SOLVED = 0.99
 """Accuracy at which a variable counts as solved."""
-LARGE: tuple[Size, ...] = ("standard", "paper")
 TIED_LONGER = "Tied models need more steps than this size trains for."
 LONGER = "Learning five or six group elements takes longer than this size allows."
 ONE_COUNTED = Fixed(

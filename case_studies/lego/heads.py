@@ -2,7 +2,7 @@
 
 from case_studies.frame.audits import AFTER_AUDITS, share_claim
 from case_studies.frame.claims import Claim, Fixed
-from case_studies.lego.generalisation import LARGE
+from case_studies.frame.evidence import LARGE
 from case_studies.lego.models import GROUPS
 
 EVERY = (

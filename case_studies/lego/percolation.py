@@ -7,13 +7,13 @@ from jaxtyping import Float
 
 from case_studies.frame.audits import EXCLUDED
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim
-from case_studies.frame.evidence import Evidence, once_per_model
+from case_studies.frame.evidence import LARGE, Evidence, once_per_model
 from case_studies.frame.intervals import difference_interval, t_interval
 from case_studies.frame.learned import excluded, has_learned
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast
 from case_studies.lego.curves import RESOLVED, depth_curves
-from case_studies.lego.generalisation import LARGE, TOO_SHORT
+from case_studies.lego.generalisation import TOO_SHORT
 from case_studies.lego.models import EXCLUDED_LATER, MORE_SEEDS, later
 from interp.evaluation.extrapolate import first_for_good
 from interp.probing.probe import ProbeResult, probe

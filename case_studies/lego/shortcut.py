@@ -6,12 +6,11 @@ import numpy as np
 from jaxtyping import Float
 
 from case_studies.frame.claims import DIFFERENCE, Claim, Fixed
-from case_studies.frame.evidence import Evidence
+from case_studies.frame.evidence import LARGE, Evidence
 from case_studies.frame.intervals import difference_interval, t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Below, Given, Number
 from case_studies.lego.curves import SENTENCES, accuracy_at, accuracy_rows, depth_curves, learning_chart
-from case_studies.lego.generalisation import LARGE
 from case_studies.lego.models import FIRST_MODELS
 from case_studies.lego.starts import NO_TIME, TEXT_PLATEAU
 from interp.theory.signs import sign_counting

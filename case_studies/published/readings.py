@@ -9,7 +9,7 @@ from typing import Any
 
 from case_studies.frame.audits import LIMIT
 from case_studies.frame.claims import BEFORE, SHARE, Claim
-from case_studies.frame.evidence import SIZES, Evidence
+from case_studies.frame.evidence import LARGE, Evidence
 from case_studies.frame.intervals import proportion
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
@@ -187,7 +187,7 @@ def _claims_on_all(packs: Packs) -> tuple[Claim, ...]:
             how="Share of the true statements, but for those that a part is not needed, whose rule is met by the model "
             "with the numbers of each weight in random order",
             quantity="share of statements true of shuffled weights",
-            measure=partial(measure_shuffled, packs=packs), **{**fixed, "rule": Below(0.25)}, sizes=SIZES[1:],
+            measure=partial(measure_shuffled, packs=packs), **{**fixed, "rule": Below(0.25)}, sizes=LARGE,
             why_not="Every statement a second time takes longer than this size allows.",
         ),
     )  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Fixed
-from case_studies.frame.evidence import Evidence
+from case_studies.frame.evidence import LARGE, Evidence
 from case_studies.frame.intervals import t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Between
@@ -22,7 +22,7 @@ PLATEAU = (0.4, 0.6)
 SYMBOLIC = {variant: f"symbolic programs {variant}" for variant in (PLAIN, BOTH)}
 DRAWN = {"title": "programs that print a symbol", "figure": "symbolic-programs"}
 WHERE = {
-    "sizes": ("standard", "paper"),
+    "sizes": LARGE,
     "why_not": "These models are trained at size standard and above.",
 }
 PROGRAMS_SEEN = Fixed(

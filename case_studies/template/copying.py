@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from case_studies.frame.claims import SHARE, Claim, Fixed
-from case_studies.frame.evidence import Evidence
+from case_studies.frame.evidence import LARGE, Evidence
 from case_studies.frame.intervals import proportion, t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Below
@@ -149,7 +149,7 @@ CLAIMS = (
         "interval",
         rule=Above(0), fixed=extended("0.37 [0.22, 0.51] over three seeds", "a fourth and a fifth seed"),
         quantity="doublings of n per doubling of width", measure=measure_width,
-        needs=(f"copy {PLAIN}",), sizes=("standard", "paper"),
+        needs=(f"copy {PLAIN}",), sizes=LARGE,
         why_not="It takes a grid of widths and samples, which is trained at size standard and above.",
     ),
 )  # fmt: skip

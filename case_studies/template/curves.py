@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from case_studies.frame.claims import BEFORE, Claim
-from case_studies.frame.evidence import Evidence
+from case_studies.frame.evidence import LARGE, Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Below, Rule
 from case_studies.frame.template_models import PLAIN
@@ -15,7 +15,6 @@ from case_studies.template.models import FEW, MANY, PAIRS, PAIRS_FEW, PAIRS_MANY
 
 HALF = 0.5
 """Loss that the paper's curves are compared at; a constant prediction has loss 1."""
-SIZES = ("standard", "paper")
 WHY_NOT = "These models are trained at size standard and above."
 
 
@@ -62,7 +61,7 @@ def _claim(name: str, *, statement: str, paper: str, n: int, rule: Rule, **where
         id=f"curves.{name}", source=f"template paper, {source}", statement=statement, paper=paper,
         how=f"Test loss at n = {n}, geometric mean with its t interval over models (seeds)",
         rule=rule, fixed=BEFORE, quantity="loss on unseen symbols", measure=partial(measure_loss, n=n, **where),
-        needs=(where["group"],), sizes=SIZES, why_not=WHY_NOT,
+        needs=(where["group"],), sizes=LARGE, why_not=WHY_NOT,
     )  # fmt: skip
 
 
@@ -87,7 +86,7 @@ def _against(cell: str, paper: str) -> Claim:
         how=f"Ratio of test losses at n = {FEW}, geometric mean with its t interval over seeds",
         rule=Above(1), fixed=BEFORE, quantity=f"loss {cell} / loss transformer",
         measure=partial(measure_against_transformer, cell=cell),
-        needs=(f"recurrent {cell}", f"aba-abb {PLAIN}"), sizes=SIZES, why_not=WHY_NOT,
+        needs=(f"recurrent {cell}", f"aba-abb {PLAIN}"), sizes=LARGE, why_not=WHY_NOT,
     )  # fmt: skip
 
 

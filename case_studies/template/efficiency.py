@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from case_studies.frame.claims import Claim, Fixed
-from case_studies.frame.evidence import Evidence
+from case_studies.frame.evidence import LARGE, Evidence
 from case_studies.frame.intervals import t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, AtMost, Below, Equal, Given, Number, Rule, Split
@@ -219,7 +219,7 @@ CLAIMS = (
         "identity.b-saves-less", "a I saves more samples than b I does.",
         "512 with b I, 32 with a I", level=0.5, bar=Above(0), more=B,
         fixed=extended("0.33 [-2.5, 3.2] over three seeds on doublings of n", "two seeds and half-steps of n"),
-        sizes=("standard", "paper"),
+        sizes=LARGE,
         why_not="Transformers with b I are trained over the whole grid at size standard and above.",
     ),
     _ratio_claim(

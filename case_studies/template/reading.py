@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Fixed
-from case_studies.frame.evidence import Evidence
+from case_studies.frame.evidence import LARGE, Evidence
 from case_studies.frame.intervals import proportion, t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Below, Given, Number, Rule
@@ -168,6 +168,6 @@ CLAIMS = (
         "diagonal is strong (interp.diagonals), exact interval",
         quantity="share of copying models", within=SHARE,
         measure=partial(measure_diagonals, group=f"copy {PLAIN}", matrix=1, accuracy=COPIED),
-        sizes=("standard", "paper"), why_not="At size quick no model copies unseen symbols without b I.",
+        sizes=LARGE, why_not="At size quick no model copies unseen symbols without b I.",
     ),
 )  # fmt: skip

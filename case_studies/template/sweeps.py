@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from case_studies.frame.claims import Claim, Fixed
-from case_studies.frame.evidence import Evidence
+from case_studies.frame.evidence import LARGE, Evidence
 from case_studies.frame.intervals import t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, Below
@@ -79,7 +79,7 @@ def _claim(name: str, statement: str, paper: str, *, group: str, **fields) -> Cl
     fields.setdefault("fixed", FIRST_MODELS)
     return Claim(
         id=f"sweeps.{name}", source="template paper, Appendix (hyperparameters)", statement=statement, paper=paper,
-        needs=(group,), sizes=("standard", "paper"),
+        needs=(group,), sizes=LARGE,
         why_not="Sweeps are trained at size standard and above.", **fields,
     )  # fmt: skip
 

@@ -29,7 +29,6 @@ from interp.auditing.verdicts import (
 )
 from interp.core.activations import chunks
 from interp.core.evaluation_mode import in_evaluation_mode
-from interp.core.inputs import inputs_of
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.statistics import check_level
@@ -100,13 +99,13 @@ def audit(
         count.one()
         found = _Audit(labels, judged_by, alpha=alpha, looks=looks)
         found.look(experiments)
-        inputs = inputs_of(experiments.batch)
+        inputs = set(experiments.batch.input_keys())
         for size in looks:
             done = len(found.evidence.total)
             if size > done and found.undecided():
                 batch = task.sample(size - done, generator=derived_generator(seed, "audit", size), split="test")
                 found.look_again(HeadExperiments(model, task, batch, seed, first=done))
-                inputs |= inputs_of(batch)
+                inputs.update(batch.input_keys())
             count.one()
     return AuditResult(
         heads=found.verdicts(patterns),

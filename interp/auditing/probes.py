@@ -14,7 +14,7 @@ from hooks.modules.arguments import checks_types
 from interp.auditing.verdicts import SHARE
 from interp.core.activations import residual_blocks
 from interp.core.evaluation_mode import in_evaluation_mode
-from interp.core.inputs import drawn_text
+from interp.core.inputs import repeats_text
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.results import Result, count_range
@@ -125,9 +125,8 @@ class ProbeAudit(Result):
             lines.append(f"{layer:>5}  " + "  ".join(f"{one:>{wide}}" for one in row))
         counts = Counter(one for row in self.verdict for one in row)
         counted = ", ".join(f"{counts[name]} {name}" for name in PROBE_VERDICTS if counts[name])
-        n, n_distinct = int(self.n_scored.max()), int(self.n_distinct.max())
-        n_text = count_range(self.n_scored) + drawn_text(n, n_distinct)
-        foot = f"{self.label}: {counted}; {n_text} examples, level {self.alpha:g} (Holm)"
+        n = count_range(self.n_scored) + repeats_text(self.n_scored, self.n_distinct, counted=False)
+        foot = f"{self.label}: {counted}; {n} examples, level {self.alpha:g} (Holm)"
         return "\n".join([*lines, foot + omitted_text(self.omitted)])
 
 

@@ -12,7 +12,7 @@ from hooks.interventions.ablation_engine import Head
 from interp.auditing.records import Cost, HeadVerdict, SetCost
 from interp.auditing.sentences import name_of, sentence, summary
 from interp.auditing.verdicts import JUDGED, VERDICTS
-from interp.core.inputs import drawn_text
+from interp.core.inputs import repeats_text
 from interp.core.results import Result, count_range
 from interp.heads.methods import REMOVALS
 
@@ -139,7 +139,8 @@ class AuditResult(Result):
 
     def counted(self) -> str:
         """Number of sequences behind the verdicts, as text."""
-        return count_range(np.array([head.n for head in self.heads])) + drawn_text(self.n, self.n_distinct)
+        n = count_range(np.array([head.n for head in self.heads]))
+        return n + repeats_text(self.n, self.n_distinct, counted=False)
 
     def with_other_seeds(self, others: Sequence["AuditResult"]) -> "AuditResult":
         """This result, with the fraction of other models that have a head like each one of its heads.

@@ -19,14 +19,6 @@ def distinct_inputs(batch: Batch) -> Int[np.ndarray, " sample"]:
     return number.numpy()
 
 
-def inputs_of(batch: Batch) -> set[bytes]:
-    """The distinct inputs of a batch, to be counted over several batches; padding is left out."""
-    there = torch.ones_like(batch.tokens, dtype=torch.bool) if batch.attention_mask is None else batch.attention_mask
-    rows = [batch.tokens, *([] if batch.position_ids is None else [batch.position_ids])]
-    parts = zip(*(part.numpy() for part in rows), there.bool().numpy(), strict=True)
-    return {b"".join(row[mask].tobytes() for row in found) for *found, mask in parts}
-
-
 def sum_by_input(
     values: Float[np.ndarray, "sample *cells"], inputs: Int[np.ndarray, " sample"]
 ) -> Float[np.ndarray, "input *cells"]:
@@ -38,11 +30,16 @@ def sum_by_input(
     return found
 
 
-def repeats_text(n: int, n_distinct: int) -> str:
-    """Words that follow a number of examples; empty if all are distinct."""
-    return "" if n_distinct >= n else f" ({n_distinct} distinct, which intervals count)"
+def repeats_text(
+    n: int | Int[np.ndarray, " target"], n_distinct: int | Int[np.ndarray, " target"], *, counted: bool = True
+) -> str:
+    """Words that follow a number of examples; empty if all are distinct.
 
-
-def drawn_text(n: int, n_distinct: int) -> str:
-    """As `repeats_text`, where draws are the units: what is said is about the distinct inputs."""
-    return "" if n_distinct >= n else f" ({n_distinct} distinct)"
+    Args:
+        n: Number of examples; of several, the largest.
+        n_distinct: Number of distinct ones.
+        counted: Whether intervals count distinct ones, and not draws.
+    """
+    most, distinct = int(np.max(n)), int(np.max(n_distinct))
+    how = ", which intervals count" if counted else ""
+    return "" if distinct >= most else f" ({distinct} distinct{how})"

@@ -106,7 +106,7 @@ class ExtrapolationResult(Result):
             cells = "  ".join(f"{value:>{size}.3f}" for value, size in zip(row, wide, strict=True))
             lines.append(f"{depth:>5}  {cells}" + ("  <- n_layers" if depth == self.trained_depth else ""))
         half = float(np.nanmax(self.high - self.low) / 2)
-        repeats = repeats_text(int(self.n_scored.max()), int(self.n_distinct.max()))
+        repeats = repeats_text(self.n_scored, self.n_distinct)
         foot = f"accuracy on {count_range(self.n_scored)} {self.split} examples{repeats} (95 % within {half:.3f})"
         return "\n".join([*lines, f"{foot}, chance {short_chance(self.chance)}; * not supervised"])
 

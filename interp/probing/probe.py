@@ -91,7 +91,7 @@ class ProbeResult(Result):
         from interp.view.charts import heatmaps
 
         panels = {"accuracy": self.accuracy, "control task": self.control, "untrained model": self.untrained}
-        n = count_range(self.n_scored) + repeats_text(int(self.n_scored.max()), int(self.n_distinct.max()))
+        n = count_range(self.n_scored) + repeats_text(self.n_scored, self.n_distinct)
         title = f"linear probes for {self.label}, n = {n} per cell (95 % within ±{self.half_width:.3f})"
         if self.causal is not None:
             panels["output follows interchange"] = self.causal["follows"]
@@ -107,7 +107,7 @@ class ProbeResult(Result):
     def __str__(self) -> str:
         head = "layer  " + "  ".join(f"{name:>5}" for name in self.targets)
         rows = [f"{layer:>5}  {_row(values)}" for layer, values in enumerate(self.accuracy)]
-        repeats = repeats_text(int(self.n_scored.max()), int(self.n_distinct.max()))
+        repeats = repeats_text(self.n_scored, self.n_distinct)
         foot = (
             f"{self.solver} probes for {self.label}, {count_range(self.n_scored)} held-out examples{repeats} per cell "
             f"(95 % within {self.half_width:.3f}); control at most {self.control.max():.3f}, "

@@ -43,6 +43,13 @@ class Batch:
         """Whether each example has each target."""
         return torch.ones_like(self.labels, dtype=torch.bool) if self.target_mask is None else self.target_mask
 
+    def input_keys(self) -> list[bytes]:
+        """A key of the input of each example, the same in every batch: tokens with their positions, without padding."""
+        mask = torch.ones_like(self.tokens) if self.attention_mask is None else self.attention_mask
+        places = mask.cumsum(1) if self.position_ids is None else self.position_ids
+        both, real = torch.stack([self.tokens, places], 2).numpy(), mask.bool().numpy()
+        return [tokens[there].tobytes() for tokens, there in zip(both, real, strict=True)]
+
     def with_labels_of(self: AnyBatch, rows: Int[Tensor, " batch"]) -> AnyBatch:
         """The same inputs with the correct answers of other examples, for controls on shuffled labels."""
         return replace(self, **{name: getattr(self, name)[rows] for name in self.answer_fields})

@@ -179,11 +179,8 @@ def _check_splits(task: Task, batches: dict[Any, Batch]) -> None:
         return
     seen: dict[bytes, str] = {}
     for split, batch in batches.items():
-        mask = torch.ones_like(batch.tokens) if batch.attention_mask is None else batch.attention_mask
-        places = mask.cumsum(1) if batch.position_ids is None else batch.position_ids
-        both, real = torch.stack([batch.tokens, places], 2).numpy(), mask.bool().numpy()
-        for index in range(len(batch)):
-            if (before := seen.setdefault(both[index][real[index]].tobytes(), split)) != split:
+        for index, key in enumerate(batch.input_keys()):
+            if (before := seen.setdefault(key, split)) != split:
                 shown = " ".join(task.vocab.words(batch.tokens[index]))
                 raise _wrong(
                     task, "sample", f"gives the example '{shown[:80]}' in {before} and in {split}",

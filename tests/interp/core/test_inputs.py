@@ -8,7 +8,7 @@ import torch
 
 import interp
 from hooks import Transformer
-from interp.core.inputs import distinct_inputs, inputs_of, repeats_text, sum_by_input
+from interp.core.inputs import distinct_inputs, repeats_text, sum_by_input
 from interp.core.statistics import pooled_interval, proportion_interval
 from interp.tasks import Lego
 from interp.tasks.base import Batch
@@ -30,18 +30,18 @@ def test_inputs_are_told_apart_by_tokens_positions_and_padding():
     positions = torch.tensor([[0, 1], [0, 1], [1, 2], [0, 1]])
     mask = torch.tensor([[True, True]] * 3 + [[True, False]])
     assert len(set(distinct_inputs(batch_of(rows, position_ids=positions)))) == 3
-    assert len(inputs_of(batch_of(rows, position_ids=positions))) == 3
+    assert len(set(batch_of(rows, position_ids=positions).input_keys())) == 3
     assert len(set(distinct_inputs(batch_of(rows, position_ids=positions, attention_mask=mask)))) == 4
 
 
 def test_inputs_are_counted_over_batches_of_different_lengths():
     mask = torch.tensor([[True, True, False], [True, True, True]])
     positions = torch.tensor([[0, 1, 0], [0, 1, 2]])
-    short = inputs_of(batch_of([[1, 2], [2, 1], [1, 2]]))
+    short = set(batch_of([[1, 2], [2, 1], [1, 2]]).input_keys())
     assert len(short) == 2
-    long = inputs_of(batch_of([[1, 2, 0], [1, 2, 0]], attention_mask=mask))
+    long = set(batch_of([[1, 2, 0], [1, 2, 0]], attention_mask=mask).input_keys())
     assert (len(long), len(short & long), len(short | long)) == (2, 1, 3)
-    placed = inputs_of(batch_of([[1, 2, 0], [1, 2, 0]], attention_mask=mask, position_ids=positions))
+    placed = set(batch_of([[1, 2, 0], [1, 2, 0]], attention_mask=mask, position_ids=positions).input_keys())
     assert len(short | placed) == 4
 
 
@@ -102,7 +102,7 @@ def test_a_pruning_curve_counts_inputs():
 def test_audits_say_of_how_many_inputs_they_are(n):
     few = interp.audit(model_of(FEW), FEW, n=n, at_chance=True)
     drawn, test_set = few.n, FEW.sample(2000, generator=torch.Generator(), split="test")
-    assert few.n_distinct == len(inputs_of(test_set)) < 50 < drawn
+    assert few.n_distinct == len(set(test_set.input_keys())) < 50 < drawn
     assert few.counted() == f"{drawn} ({few.n_distinct} distinct)"
     assert f"{drawn} ({few.n_distinct} distinct) sequences" in str(few)
     many = interp.audit(model_of(MANY), MANY, n=100, at_chance=True)
