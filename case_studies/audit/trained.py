@@ -17,7 +17,7 @@ from case_studies.frame.audits import (
     share_claim,
 )
 from case_studies.frame.claims import Claim, Fixed
-from case_studies.frame.evidence import Evidence
+from case_studies.frame.evidence import Evidence, more_seeds
 from case_studies.frame.intervals import proportion
 from case_studies.frame.learned import excluded
 from case_studies.frame.measurement import Measurement
@@ -160,8 +160,10 @@ SHARES = (
                 statement="In models of template tasks, heads with a readable pattern act through it."),
     share_claim("hidden.lego", groups=LEGO, among="needed", above=False, source=LEGO_HEADS,
                 statement=f"{TAUGHT} the heads that are needed are readable."),
-    share_claim("hidden.lego-untaught", groups=UNTAUGHT, among="needed", above=False, source=LEGO_HEADS,
-                statement=f"{UNTAUGHT_MODELS} the heads that are needed are readable.", fixed=UNTAUGHT_FIXED),
+    share_claim("hidden.lego-untaught", groups=tuple(map(more_seeds, UNTAUGHT)), among="needed", above=False,
+                source=LEGO_HEADS, statement=f"{UNTAUGHT_MODELS} the heads that are needed are readable.",
+                fixed=Fixed("after a result", f"{UNTAUGHT_FIXED.seen} Then 0.16 [0.02, 0.59] over twelve models of "
+                            "this claim; eight more were fixed after that.")),
     *(share_claim(f"hidden.dyck.{name}-layer", groups=DYCK, among="needed", above=True, layer=layer, source=DYCK_HEADS,
                   statement=f"In models of bounded Dyck, the heads of the {name} layer that are needed have no "
                   "readable pattern.", fixed=BY_LAYER) for name, layer in (("first", 0), ("last", -1))),

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from case_studies.frame.dyck_models import two_layer_models
-from case_studies.frame.evidence import Evidence, Size, once_per_model
+from case_studies.frame.evidence import Evidence, Size, more_seeds, once_per_model
 from case_studies.frame.lego_models import chain_models
 from case_studies.frame.template_models import A, template_models
 from interp.comparison.development.over_training import OverTraining, over_training
@@ -32,6 +32,9 @@ ALONE = Lego(n_vars=3, sentence_format="compact")
 STRINGS = 1024
 """Training strings of template models, enough for unseen symbols with a I."""
 CHAINS = ("chains", "chains without mimicking")
+FURTHER = more_seeds(CHAINS[1])
+FURTHER_SEEDS = 16
+"""Models of this group at size standard, for claims that the ordinary number could not decide."""
 
 
 def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
@@ -42,6 +45,9 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     found = {
         CHAINS[0]: chain_models(seeds, tied=False, association="mimic"),
         CHAINS[1]: seeded(ALONE, config_for(ALONE, "lego", n_layers=4), alone, seeds),
+        FURTHER: seeded(
+            ALONE, config_for(ALONE, "lego", n_layers=4), alone, FURTHER_SEEDS if size == "standard" else seeds
+        ),
         "shortcut": seeded(LAST_ONE, config_for(LAST_ONE, "lego", n_layers=6), shortcut, seeds),
         "template": template_models(size, "aba_abb", (STRINGS,), A, seeds=seeds),
         "dyck": two_layer_models(size, seeds),

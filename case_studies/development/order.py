@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from case_studies.development.models import CHAINS, SEQUENCES, costs, looks
+from case_studies.development.models import FURTHER, SEQUENCES, costs, looks
 from case_studies.frame.claims import BEFORE, DIFFERENCE, SHARE, Claim, Fixed
 from case_studies.frame.evidence import Evidence, once_per_model
 from case_studies.frame.intervals import proportion, t_interval
@@ -17,13 +17,14 @@ from interp.training.spec import ModelSpec
 
 Onset = dict[tuple[int, int], float]
 """Step by (layer, head); infinite if there is none by the end."""
-ARMS = {"lego": (CHAINS[1],), "template": ("template",), "dyck": ("dyck",)}
+ARMS = {"lego": (FURTHER,), "template": ("template",), "dyck": ("dyck",)}
 PILOTS = "Two further models of three variables had been trained, and only their final accuracies seen."
 FIXED = {
     "lego": Fixed(
         "after a result",
         "with mimicking, which trains patterns before the task, all 52 heads of 8 models looked first; so models "
-        f"without it replace them. Of four variables, 8 of these did not learn. {PILOTS}",
+        f"without it replace them. Of four variables, 8 of these did not learn. {PILOTS} Of eight models of three "
+        "variables one had such a head; eight more were fixed after that.",
     ),
     "template": BEFORE,
     "dyck": BEFORE,
@@ -124,11 +125,14 @@ CLAIMS = (
     ),
     Claim(
         id="association.first", source="ours",
-        fixed=Fixed("after first models", f"models of four variables, none of which learned its task. {PILOTS}"),
+        fixed=Fixed(
+            "after a result", f"models of four variables, none of which learned its task. {PILOTS} Sixteen models were "
+            "fixed after 6 of 7 of this claim. The rule is older.",
+        ),
         statement="Without mimicking, association comes before manipulation.",
         how="Share of LEGO models in which some head's association stays above untrained models from an earlier "
         "snapshot on than any head's manipulation; exact interval over models",
         rule=Above(0.5), quantity="share of models", within=SHARE,
-        measure=partial(measure_association, group=CHAINS[1]), needs=(CHAINS[1],),
+        measure=partial(measure_association, group=FURTHER), needs=(FURTHER,),
     ),
 )  # fmt: skip

@@ -7,7 +7,7 @@ once.
 from collections.abc import Mapping, Sequence
 
 from case_studies.frame.dyck_models import two_layer_models
-from case_studies.frame.evidence import Size
+from case_studies.frame.evidence import Size, more_seeds
 from case_studies.frame.lego_models import chain_models
 from case_studies.frame.template_models import PLAIN, SCALES, A, template_models
 from interp.training.settings import Association
@@ -29,6 +29,8 @@ SAME_DIFFERENT: dict[Size, int] = {"quick": 512, "standard": 512, "paper": 4096}
 """Training strings of the audited models of same against different."""
 LEGO = tuple(STARTS)
 UNTAUGHT = tuple(name for name, (_, start) in STARTS.items() if start != "mimic")
+FURTHER = 10
+"""Models of each group without mimicking at size standard, for a claim that the ordinary number could not decide."""
 DYCK = ("dyck-none", "dyck-linear")
 TEMPLATE = ("aba-abb-plain", "aba-abb-identity", "same-different-plain", "same-different-identity")
 ALL = (*LEGO, *DYCK, *TEMPLATE)
@@ -41,6 +43,9 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     for name, (tied, start) in STARTS.items():
         kind = ("tied" if tied else "untied") if start == "mimic" else "unseeded"
         found[name] = chain_models(seeds[kind], tied=tied, association=start)
+        if name in UNTAUGHT:
+            more = FURTHER if size == "standard" else seeds[kind]
+            found[more_seeds(name)] = chain_models(more, tied=tied, association=start)
     for positions in ("none", "linear"):
         found[f"dyck-{positions}"] = two_layer_models(size, seeds["dyck"], positions=positions)
     for name, n in (("aba-abb", max(scale.grid)), ("same-different", SAME_DIFFERENT[size])):

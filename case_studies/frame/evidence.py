@@ -30,6 +30,11 @@ def check_size(size: str) -> None:
         raise ValueError(f"size is {size!r}; choose one of {', '.join(SIZES)}.")
 
 
+def more_seeds(group: str) -> str:
+    """The name of a group with further seeds, for claims that those of the ordinary group could not decide."""
+    return f"{group}, more seeds"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     """The input of a measure. A measure reads nothing else, so that its result can be cached."""

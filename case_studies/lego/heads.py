@@ -2,7 +2,7 @@
 
 from case_studies.frame.audits import AFTER_AUDITS, share_claim
 from case_studies.frame.claims import Claim, Fixed
-from case_studies.frame.evidence import LARGE
+from case_studies.frame.evidence import LARGE, more_seeds
 from case_studies.lego.models import GROUPS
 
 EVERY = (
@@ -18,13 +18,14 @@ EVERY = (
 """Every group of the study; `mimic-first` has the models of `long-untied`, except at size `paper`."""
 WHOLE = tuple(name for name in EVERY if name.startswith(("classical", "start", "group", "untaught")))
 """Groups trained on every variable."""
-UNTAUGHT = tuple(name for name in EVERY if name.startswith("untaught"))
+UNTAUGHT = tuple(more_seeds(name) for name in EVERY if name.startswith("untaught"))
 """Groups without mimicking that learn their chains."""
 NONE_LEARNED = "Without mimicking no model learns its chains in the time of this size."
 UNTAUGHT_FIXED = Fixed(
     "after a result",
     "5 of 19 decided heads were faithful in models without mimicking that had not learned their chains. For all claims "
-    f"about shares of heads: {AFTER_AUDITS.seen}",
+    f"about shares of heads: {AFTER_AUDITS.seen} Twenty models in place of twelve were fixed after a result, 0.09 "
+    "[0.01, 0.55] of the needed heads hidden.",
 )
 
 

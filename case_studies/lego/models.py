@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from case_studies.frame.claims import Fixed
-from case_studies.frame.evidence import Size
+from case_studies.frame.evidence import Size, more_seeds
 from case_studies.frame.lego_models import chain_models
 from hooks.model.architectures import Config
 from interp.tasks import Lego, Text, ready_made
@@ -115,6 +115,12 @@ TEXT_STEPS = 2500
 """Steps of pretraining on the sources of Python's standard library."""
 TEXT_SEEDS = 3
 UNTAUGHT_SEEDS: dict[Size, int] = {"quick": 0, "standard": 6, "paper": 20}
+FURTHER: dict[str, int] = {
+    **dict.fromkeys(("start-random", "start-query-key", "start-pretrained"), 10),
+    **dict.fromkeys(("shortcut-random", "shortcut-mimic"), 6),
+    **dict.fromkeys(("untaught-untied", "untaught-tied"), 10),
+}
+"""Models at size standard of groups with more seeds; at other sizes these are the ordinary groups."""
 
 
 def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
@@ -141,6 +147,9 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     found["pretrained"] = _pretrained(size, found["start-pretrained"])
     found["start-symbols"] = _specs(size, "start", pretrained=True, symbols=SYMBOLS)
     found["shortcut-pretrained"] = _specs(size, "shortcut", pretrained=True)
+    for name, seeds in FURTHER.items():
+        few = found[name]
+        found[more_seeds(name)] = [replace(few[0], seed=seed) for seed in range(seeds)] if size == "standard" else few
     return found
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from case_studies.frame.evidence import Size
+from case_studies.frame.evidence import Size, more_seeds
 from case_studies.frame.template_models import (
     BOTH,
     MIMETIC,
@@ -37,6 +37,9 @@ SWEEPS: dict[str, tuple[str, Sequence[Any]]] = {
 }
 """The config field that each sweep varies, and its values."""
 SWEEP_RATES = (1e-3, 3e-3)
+FURTHER_COPIES, FURTHER_RATES = 8, 15
+"""Seeds at size standard of plain copying models by width and n, and of the sweep of learning rates, for claims that
+the ordinary number could not decide."""
 RATE_SWEEP = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 TEMPLATE_COUNTS = (2, 4, 8, 15)
 TEMPLATE_DRAWS = 10
@@ -91,18 +94,22 @@ def _copying(size: Size) -> dict[str, list[ModelSpec]]:
     scale = SCALES[size]
     first = scale.copy_grid[:1]
 
-    def specs(widths: Sequence[int], ns: Sequence[int], *, with_b: bool, times: float) -> list[ModelSpec]:
+    def specs(
+        widths: Sequence[int], ns: Sequence[int], *, with_b: bool, times: float, seeds: int = scale.copy_seeds
+    ) -> list[ModelSpec]:
         found = []
         for width in widths:
             for n in ns:
                 task = Template(templates="copy", train=n)
                 config = config_for(task, "template_copy", d_model=width, vo_identity=with_b)
                 settings = template_settings(size, n, learning_rate=1e-3, vo_identity_rate=times)
-                found += seeded(task, config, settings, scale.copy_seeds)
+                found += seeded(task, config, settings, seeds)
         return found
 
+    further = FURTHER_COPIES if size == "standard" else scale.copy_seeds
     return {
         f"copy {PLAIN}": specs(scale.copy_widths, scale.copy_grid, with_b=False, times=1.0),
+        more_seeds(f"copy {PLAIN}"): specs(scale.copy_widths, scale.copy_grid, with_b=False, times=1.0, seeds=further),
         f"copy {B}": specs(scale.copy_widths, scale.copy_grid if size == "paper" else first, with_b=True,
                            times=COPY_RATE),
         f"copy {B}, same rate": specs(scale.copy_widths[1:2], first, with_b=True, times=1.0),
@@ -135,7 +142,8 @@ def _sweeps(size: Size) -> dict[str, list[ModelSpec]]:
         ]
         for name, (field, values) in SWEEPS.items()
     }
-    found["sweep learning rate"] = template_models(size, "aba_abb", [SWEEP_N], seeds=few, rates=RATE_SWEEP)
+    rates = FURTHER_RATES if size == "standard" else few
+    found["sweep learning rate"] = template_models(size, "aba_abb", [SWEEP_N], seeds=rates, rates=RATE_SWEEP)
     found["random templates"] = [
         spec
         for count in TEMPLATE_COUNTS
