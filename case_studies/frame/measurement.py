@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+DIGITS = 6
+"""Significant digits of the numbers in charts; those that a rule may judge are kept whole."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
@@ -33,7 +36,7 @@ class Measurement:
     tables: Sequence[tuple[str, Sequence[Sequence[Any]]]] = ()
     """Title and rows of each table; the first row is the header."""
     charts: Sequence[Any] = ()
-    """Altair charts, or Vega-Lite as dicts; stored as dicts."""
+    """Altair charts, or Vega-Lite as dicts; stored as dicts, with numbers of six digits."""
     note: str = ""
     """Caveats of this measurement, and differences from the paper."""
 
@@ -57,7 +60,7 @@ class Measurement:
         tables = [(title, [[_cell(cell) for cell in row] for row in rows]) for title, rows in self.tables]
         object.__setattr__(self, "tables", tuple(tables))
         charts = [c if isinstance(c, Mapping) else json.loads(c.to_json()) for c in self.charts]
-        object.__setattr__(self, "charts", tuple(charts))
+        object.__setattr__(self, "charts", tuple(rounded(chart) for chart in charts))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; an unbounded end is None."""
@@ -69,6 +72,15 @@ class Measurement:
         """The inverse of `to_dict`, also after a round trip through JSON."""
         unbounded = {"low": -math.inf, "high": math.inf}
         return cls(**{**values, **{name: end for name, end in unbounded.items() if values[name] is None}})
+
+
+def rounded(value: Any) -> Any:
+    """The same plain value with its numbers rounded to `DIGITS`."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, Mapping):
+        return {name: rounded(one) for name, one in value.items()}
+    return [rounded(one) for one in value] if isinstance(value, list) else value
 
 
 def _plain(value: Any, name: str) -> Any:

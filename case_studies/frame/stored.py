@@ -23,6 +23,8 @@ CLAIMS, DETAILS, PAGE = "claims.json", "details.json.xz", "report.html"
 LABELS = (*VERDICTS, BY_CONSTRUCTION, NOT_MEASURED)
 LARGEST = 256 * 2**20
 """Bytes of the largest file that is read, after decompression."""
+ENVIRONMENT = ("versions", "hardware", "threads", "source", "code")
+"""The parts of the provenance that many claims share."""
 EARLIER = "Measured with an earlier version of the program, which did not record the source of its measures."
 
 
@@ -138,8 +140,48 @@ class StoredResults:
 
 def write_results(result: StudyResult, folder: Path) -> None:
     """Write the two files of a study's results; equal results give equal bytes."""
-    write_bytes(folder / DETAILS, lzma.compress(result.details))
-    write_json(folder / CLAIMS, result.to_dict())
+    write_bytes(folder / DETAILS, lzma.compress(result.details, preset=9 | lzma.PRESET_EXTREME))
+    write_json(folder / CLAIMS, environments_once(result.to_dict()))
+
+
+def environments_once(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of `claims.json` with every environment listed once, and its place in that list where it is used."""
+    distinct: list[Mapping[str, Any]] = []
+
+    def place(one: Mapping[str, Any]) -> int:
+        if one not in distinct:
+            distinct.append(one)
+        return distinct.index(one)
+
+    def shorter(made: Mapping[str, Any]) -> dict[str, Any]:
+        kept = {name: value for name, value in made.items() if name not in ENVIRONMENT}
+        kept["environment"] = place({name: made[name] for name in ENVIRONMENT if name in made})
+        if made.get("trained"):
+            kept["trained"] = made["trained"] | {
+                "environments": [place(one) for one in made["trained"]["environments"]]
+            }
+        return kept
+
+    claims = [one | {"made": shorter(one["made"]) if one["made"] else None} for one in content["claims"]]
+    return {**content, "claims": claims, "environments": distinct}
+
+
+def with_environments(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The reverse of `environments_once`; results of earlier versions name each environment where it is used."""
+    distinct = content.get("environments", [])
+
+    def whole(made: Mapping[str, Any]) -> dict[str, Any]:
+        if "environment" not in made:
+            return dict(made)
+        kept = {name: value for name, value in made.items() if name != "environment"} | distinct[made["environment"]]
+        if kept.get("trained"):
+            kept["trained"] = kept["trained"] | {
+                "environments": [distinct[at] for at in kept["trained"]["environments"]]
+            }
+        return kept
+
+    claims = [one | {"made": whole(one["made"]) if one.get("made") else None} for one in content.get("claims", [])]
+    return {name: value for name, value in content.items() if name != "environments"} | {"claims": claims}
 
 
 def read_results(folder: Path, study: str) -> StoredResults | None:
@@ -170,7 +212,7 @@ def parse_results(claims: bytes, details: bytes, *, study: str, origin: str) -> 
         ValueError: as `read_results`.
     """
     try:
-        content = json.loads(claims)
+        content = with_environments(json.loads(claims))
         named = content["study"]
         _check_content(content)
         packed = _unpacked(details)

@@ -12,7 +12,7 @@ from case_studies.frame.compare import NONE, compare
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
 from case_studies.frame.rules import Above
-from case_studies.frame.stored import read_results
+from case_studies.frame.stored import read_results, with_environments
 
 
 def scaled(evidence, by=1.0):
@@ -41,7 +41,7 @@ def broken(evidence):
 def edited(folder, name="table-3.drawn", **changes):
     """Change what is stored of a claim; a name with dots is a path."""
     path = folder / "claims.json"
-    content = json.loads(path.read_text())
+    content = with_environments(json.loads(path.read_text()))
     one = next(one for one in content["claims"] if one["id"] == name)
     for key, value in changes.items():
         *inner, last = key.split("__")

@@ -5,12 +5,14 @@ import lzma
 from dataclasses import replace
 
 import pytest
+import torch
 import toys
 from toys import CLAIMS, FAILING, PASSING, STUDY
 
 from case_studies.frame import stored as stored_files
+from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, Number
-from case_studies.frame.stored import DETAILS
+from case_studies.frame.stored import DETAILS, environments_once, read_results
 
 
 def edited(folder, claim="figure-1.some", **changes):
@@ -168,3 +170,39 @@ def test_missing_results_are_named(shipped, tmp_path):
         other.draw(folder=tmp_path)
     with pytest.raises(ValueError, match="size is 'huge'"):
         study.draw(folder=tmp_path, size="huge")
+
+
+def test_an_environment_is_stored_once_and_read_where_it_is_used(shipped):
+    study, _ = shipped
+    stored = json.loads((study.shipped / "claims.json").read_text())
+    assert len(stored["environments"]) == 2  # of the measurements and of the trainings
+    made = [one["made"] for one in stored["claims"] if one["made"]]
+    assert all(set(one) == {"environment", "time", "trained"} for one in made)
+    read = read_results(study.shipped, "toy")
+    assert "environments" not in read.content
+    made = next(one["made"] for one in read.content["claims"] if one["made"] and one["made"]["trained"])
+    assert made["versions"]["torch"] == torch.__version__
+    assert made["trained"]["environments"][0]["hardware"] == made["hardware"]
+    assert made["code"]["frame"]
+    assert environments_once(read.content) == stored
+
+
+def test_results_of_an_earlier_version_are_read(shipped):
+    study, _ = shipped
+    path, read = study.shipped / "claims.json", read_results(study.shipped, "toy")
+    path.write_text(json.dumps(read.content))
+    assert read_results(study.shipped, "toy").content == read.content
+
+
+def test_an_environment_that_is_not_there_cannot_be_read(shipped):
+    study, _ = shipped
+    edited(study.shipped, made={"environment": 7, "time": "", "trained": None})
+    with pytest.raises(ValueError, match="cannot be read: IndexError"):
+        read_results(study.shipped, "toy")
+
+
+def test_numbers_of_charts_are_rounded():
+    chart = {"a": [1 / 3, 12345678, "x", None], "b": 2.0}
+    one = Measurement(value=1 / 3, low=0, high=1, n=3, unit="seeds", numbers={"c": 1 / 3}, charts=[chart])
+    assert one.charts == ({"a": [0.333333, 12345678, "x", None], "b": 2.0},)
+    assert (one.value, one.numbers) == (1 / 3, {"c": 1 / 3})
