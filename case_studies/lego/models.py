@@ -116,7 +116,7 @@ TEXT_STEPS = 2500
 TEXT_SEEDS = 3
 UNTAUGHT_SEEDS: dict[Size, int] = {"quick": 0, "standard": 6, "paper": 20}
 FURTHER: dict[str, int] = {
-    **dict.fromkeys(("start-random", "start-query-key", "start-pretrained"), 10),
+    **dict.fromkeys(("start-random", "start-pretrained"), 10),
     **dict.fromkeys(("shortcut-random", "shortcut-mimic"), 6),
     **dict.fromkeys(("untaught-untied", "untaught-tied"), 10),
 }
@@ -147,6 +147,8 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     found["pretrained"] = _pretrained(size, found["start-pretrained"])
     found["start-symbols"] = _specs(size, "start", pretrained=True, symbols=SYMBOLS)
     found["shortcut-pretrained"] = _specs(size, "shortcut", pretrained=True)
+    untaught = FURTHER["untaught-untied"] if size == "standard" else UNTAUGHT_SEEDS[size]
+    found["untaught-random"] = chain_models(untaught, tied=False, association="none")
     for name, seeds in FURTHER.items():
         few = found[name]
         found[more_seeds(name)] = [replace(few[0], seed=seed) for seed in range(seeds)] if size == "standard" else few
