@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 FAR = 100
 """Factor on the number of units above which the value counts as at the bar."""
+A_NIGHT = 12 * 3600.0
+"""Seconds of one core up to which deciding a claim counts as affordable without a GPU."""
 
 
 def units_to_decide(m: Measurement, bars: Sequence[float]) -> float:
@@ -39,6 +41,39 @@ def units_to_decide(m: Measurement, bars: Sequence[float]) -> float:
     return needed
 
 
+def seconds_to_decide(one: "ClaimResult", study: "StudyResult") -> float:
+    """Estimated seconds of one core that would decide an inconclusive claim; inf if more models would not decide it.
+
+    That is where the value is at the bar, where a condition of the rule is open, where heads or models are undecided,
+    where there is a single unit, and where no models are trained. Without recorded costs it is 0.
+    """
+    m = one.measurement
+    assert m is not None
+    units = units_to_decide(m, one.claim.rule.bars)
+    unmet = any(condition.verdict(m) != "reproduced" for condition in conditions(one.claim.rule))
+    if units == 0 or unmet or m.n == 1 or units > FAR * m.n or undecided(m) or not one.settings:
+        return math.inf
+    return _effort(one, study, units)[1] or 0.0
+
+
+def what_is_open(study: "StudyResult") -> str:
+    """How many inconclusive claims more models would decide, and at what cost, in a sentence; empty without any."""
+    seconds = [seconds_to_decide(one, study) for one in study.claims if one.label == "inconclusive"]
+    if not seconds:
+        return ""
+    never, long = sum(map(math.isinf, seconds)), sum(A_NIGHT < one < math.inf for one in seconds)
+    return (
+        f"Of {number(len(seconds), 'inconclusive claim')} more models would decide {len(seconds) - never - long} in up "
+        f"to {A_NIGHT / 3600:.0f} h of one core each, {long} in longer or on a GPU, and {never} not at all."
+    )
+
+
+def undecided(m: Measurement) -> int:
+    """Number of heads or models that the interval counts as either; more units do not narrow that part of it."""
+    found = m.numbers.get("undecided", 0)
+    return found if isinstance(found, int) else 0
+
+
 def to_decide(one: "ClaimResult", study: "StudyResult") -> str:
     """What would decide a claim, in words; empty if its verdict is decided.
 
@@ -57,6 +92,8 @@ def _computed(one: "ClaimResult", study: "StudyResult") -> str:
         return _run(one, study)
     unmet = [_unmet(condition, m) for condition in conditions(one.claim.rule) if condition.verdict(m) != "reproduced"]
     needed = units_to_decide(m, one.claim.rule.bars)
+    if undecided(m):
+        unmet.append(f"fewer undecided ones (now {undecided(m)}), which more {m.unit} do not make fewer")
     if needed == 0:
         return "; ".join(unmet) or f"not more {m.unit}: no bar is in the interval, a condition of the rule is open"
     return "; ".join([*unmet, _units(one, study, needed)])
@@ -101,14 +138,24 @@ def _units(one: "ClaimResult", study: "StudyResult", needed: float) -> str:
     if needed > FAR * m.n:
         return f"hardly more {m.unit}: the value is at the bar, and more than {FAR * m.n:,} would be needed"
     units = max(math.ceil(needed), m.n + 1)
-    more = (units - m.n) / m.n
-    models, each, cost = math.ceil(_models(one) * more), seconds_per_model(one, study), one.cost or {}
+    models, seconds = _effort(one, study, needed)
     effort = [number(models, "more model")] if models else []
-    if cost and (each or not models):
-        measuring = cost["seconds"] if cost["cpu_seconds"] is None else cost["cpu_seconds"]
-        effort.append(_time(models * (each or 0.0) + measuring * more))
+    if seconds is not None:
+        effort.append(_time(seconds))
     about = f"about {units} {m.unit} in place of {m.n}, if value and spread stay the same"
     return f"{about}: {', '.join(effort)}" if effort else about
+
+
+def _effort(one: "ClaimResult", study: "StudyResult", needed: float) -> tuple[int, float | None]:
+    """Further models and seconds of one core for this number of units; None where costs are not recorded."""
+    m, cost = one.measurement, one.cost or {}
+    assert m is not None
+    more = (max(math.ceil(needed), m.n + 1) - m.n) / m.n
+    models, each = math.ceil(_models(one) * more), seconds_per_model(one, study)
+    if not cost or (models and not each):
+        return models, None
+    measuring = cost["seconds"] if cost["cpu_seconds"] is None else cost["cpu_seconds"]
+    return models, models * (each or 0.0) + measuring * more
 
 
 def _unmet(condition: Number, m: Measurement) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from case_studies.frame.claims import BY_CONSTRUCTION, NOT_MEASURED
-from case_studies.frame.deciding import to_decide
+from case_studies.frame.deciding import to_decide, what_is_open
 from case_studies.frame.results import ClaimResult, StudyResult
 from interp.core.identity import number, source_line
 from interp.tasks.registry import task_class_of
@@ -98,7 +98,8 @@ def _summary(result: StudyResult, words: str) -> Section:
     count = "1 claim" if len(result.claims) == 1 else f"{len(result.claims)} claims"
     text = (
         f"{count} at size {result.size}: {result.tally}. Rules were fixed: {result.fixed}. Intervals are 95 %: if "
-        f"every true value were at its bar, {result.by_chance:.1f} claims would be reproduced by chance. {words}"
+        f"every true value were at its bar, {result.by_chance:.1f} claims would be reproduced by chance. "
+        f"{what_is_open(result)} {words}"
     ).strip()
     return Section(title="Claims and verdicts", text=text, table=rows, anchor="claims", short="claims")
 

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from toys import DISTANT, DRAWN, FAILING, PASSING, measured
 
-from case_studies.frame.deciding import FAR, seconds_per_model, to_decide, units_to_decide
+from case_studies.frame.deciding import (
+    FAR,
+    seconds_per_model,
+    seconds_to_decide,
+    to_decide,
+    units_to_decide,
+    what_is_open,
+)
 from case_studies.frame.intervals import t_interval
 from case_studies.frame.results import ClaimResult, StudyResult
 from case_studies.frame.rules import (
@@ -190,3 +197,55 @@ def test_claims_that_are_not_measured():
     assert to_decide(results[1], study_of(results[1], there=0)).endswith("figure-1.all: 4 models if none is stored")
     nowhere = ClaimResult(claim=replace(DISTANT, sizes=()))
     assert to_decide(nowhere, study) == "nothing: no size measures it"
+
+
+def seconds(m, rule, **fields):
+    claim = replace(PASSING, rule=rule)
+    one = ClaimResult(claim=claim, verdict=claim.verdict(m), measurement=m, **fields)
+    return seconds_to_decide(one, study_of(one))
+
+
+def test_seconds_are_those_of_the_words():
+    m = measured(1.0, 0.0, 2.0, 2)
+    assert seconds(m, Above(0.5), **SIX, cost=COST) == 18 * 100 + 3 * 20
+    assert seconds(m, Above(0.5), **SIX) == 0  # not recorded
+
+
+@pytest.mark.parametrize(
+    ("m", "rule"),
+    [
+        (measured(0.5, 0.0, 1.0, 8), Above(0.5)),  # at the bar
+        (measured(0.4, 0.0, 1.0, 1), Above(0.5)),  # one unit
+        (measured(0.4, 0.0, 1.0, 8, undecided=3), Above(0.5)),
+        (measured(0.4, 0.0, 1.0, 8, heads=3), Given(Number("heads", AtLeast(8)), Above(0.5))),
+        (measured(0.4, 0.3, 0.45, 8, heads=3), Given(Number("heads", AtLeast(8)), Above(0.5))),
+    ],
+)
+def test_more_models_do_not_decide(m, rule):
+    assert seconds(m, rule, **SIX, cost=COST) == math.inf
+
+
+def test_models_are_needed_for_more_models():
+    assert seconds(measured(0.4, 0.0, 1.0, 8), Above(0.5), cost=COST) == math.inf
+
+
+def test_undecided_ones_are_named():
+    m = measured(1.0, 0.0, 2.0, 2, undecided=3)
+    text = said(m, Above(0.5), **SIX, cost=COST)
+    assert text.startswith("fewer undecided ones (now 3), which more seeds do not make fewer; about 8 seeds in place")
+
+
+def test_what_is_open_counts_by_cost():
+    def one(m, **fields):
+        claim = replace(PASSING, rule=Above(0.5))
+        return ClaimResult(claim=claim, verdict=claim.verdict(m), measurement=m, **fields)
+
+    near, at, decided = measured(1.0, 0.0, 2.0, 2), measured(0.5, 0.0, 1.0, 8), measured(1.0, 0.9, 1.1, 8)
+    long = SIX | {"made": {"trained": {"seconds": 6e6}}}
+    results = one(near, **SIX, cost=COST), one(near, **long, cost=COST), one(at, **SIX, cost=COST), one(decided)
+    assert what_is_open(study_of(*results)) == (
+        "Of 3 inconclusive claims more models would decide 1 in up to 12 h of one core each, 1 in longer or on a GPU, "
+        "and 1 not at all."
+    )
+    assert what_is_open(study_of(one(near, **SIX, cost=COST))).startswith("Of 1 inconclusive claim more models")
+    assert what_is_open(study_of(one(decided))) == ""
