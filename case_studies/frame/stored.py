@@ -16,7 +16,7 @@ from case_studies.frame.measurement import Measurement
 from case_studies.frame.results import ClaimResult, StudyResult
 from case_studies.frame.rules import VERDICTS
 from case_studies.frame.sources import measure_digest
-from hooks.files import FAULTS, shortened, write_bytes, write_json
+from hooks.files import FAULTS, shortened, write_bytes, write_text
 from interp.training.spec import ModelSpec
 
 CLAIMS, DETAILS, PAGE = "claims.json", "details.json.xz", "report.html"
@@ -141,7 +141,14 @@ class StoredResults:
 def write_results(result: StudyResult, folder: Path) -> None:
     """Write the two files of a study's results; equal results give equal bytes."""
     write_bytes(folder / DETAILS, lzma.compress(result.details, preset=9 | lzma.PRESET_EXTREME))
-    write_json(folder / CLAIMS, environments_once(result.to_dict()))
+    write_text(folder / CLAIMS, claims_text(environments_once(result.to_dict())))
+
+
+def claims_text(content: Mapping[str, Any]) -> str:
+    """`claims.json` as text, with a line for each claim."""
+    lines = ",\n".join(json.dumps(one, allow_nan=False) for one in content["claims"])
+    others = {name: value for name, value in content.items() if name != "claims"}
+    return f'{json.dumps(others, indent=1, allow_nan=False)[:-2]},\n "claims": [\n{lines}\n ]\n}}\n'
 
 
 def environments_once(content: Mapping[str, Any]) -> dict[str, Any]:
