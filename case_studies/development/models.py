@@ -19,9 +19,9 @@ from interp.training.snapshots import snapshot_steps
 from interp.training.spec import ModelSpec, seeded
 
 SEEDS: Mapping[Size, int] = {"quick": 2, "standard": 8, "paper": 20}
-LOGARITHMIC: Mapping[Size, int] = {"quick": 8, "standard": 12, "paper": 24}
+LOGARITHMIC: Mapping[Size, int] = {"quick": 6, "standard": 12, "paper": 24}
 """Snapshots with a constant ratio of steps."""
-EVEN: Mapping[Size, int] = {"quick": 4, "standard": 10, "paper": 20}
+EVEN: Mapping[Size, int] = {"quick": 3, "standard": 10, "paper": 20}
 """Snapshots with a constant difference of steps, for what happens late."""
 SEQUENCES: Mapping[Size, int] = {"quick": 100, "standard": 250, "paper": 500}
 """Sequences of an analysis at one snapshot."""
