@@ -1,6 +1,7 @@
 """Claims about the heads of trained models: shares by verdict, misleading heads, agreement over seeds, redundancy."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from case_studies.frame.audits import (
     LIMIT,
     Audited,
     audits,
+    measure_share_longer,
     needed,
     readable,
     share,
@@ -146,6 +148,7 @@ LEGO_HEADS = "ours, after LEGO, Section 4: association and manipulation heads"
 DYCK_HEADS = "ours, after bounded Dyck, Section 3 and Figure 1: readings can mislead"
 TEMPLATE_HEADS = "ours, after the template paper: a I lets heads attend to equal symbols"
 UNTAUGHT_MODELS = "In models of LEGO chains without mimicking,"
+MORE_UNTAUGHT = tuple(map(more_seeds, UNTAUGHT))
 TAUGHT = "In models of LEGO chains, most of them taught by mimicking where to look,"
 SHARES = (
     share_claim("readable.lego", groups=LEGO, among="readable", above=True, source=LEGO_HEADS,
@@ -160,10 +163,11 @@ SHARES = (
                 statement="In models of template tasks, heads with a readable pattern act through it."),
     share_claim("hidden.lego", groups=LEGO, among="needed", above=False, source=LEGO_HEADS,
                 statement=f"{TAUGHT} the heads that are needed are readable."),
-    share_claim("hidden.lego-untaught", groups=tuple(map(more_seeds, UNTAUGHT)), among="needed", above=False,
+    share_claim("hidden.lego-untaught", groups=MORE_UNTAUGHT, among="needed", above=False,
+                measure=partial(measure_share_longer, groups=MORE_UNTAUGHT, among="needed"),
                 source=LEGO_HEADS, statement=f"{UNTAUGHT_MODELS} the heads that are needed are readable.",
                 fixed=Fixed("after a result", f"{UNTAUGHT_FIXED.seen} Then 0.16 [0.02, 0.59] over twelve models of "
-                            "this claim; eight more were fixed after that.")),
+                            "this claim; eight more, and four times the sequences, were fixed after that.")),
     *(share_claim(f"hidden.dyck.{name}-layer", groups=DYCK, among="needed", above=True, layer=layer, source=DYCK_HEADS,
                   statement=f"In models of bounded Dyck, the heads of the {name} layer that are needed have no "
                   "readable pattern.", fixed=BY_LAYER) for name, layer in (("first", 0), ("last", -1))),

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -124,6 +124,12 @@ def measure_share(evidence: Evidence, *, groups: Sequence[str], among: str, laye
     )  # fmt: skip
 
 
+def measure_share_longer(evidence: Evidence, *, groups: Sequence[str], among: str) -> Measurement:
+    """As `measure_share`, from audits of up to as many sequences as at size paper: four times those at standard."""
+    found = measure_share(replace(evidence, size="paper"), groups=groups, among=among)
+    return replace(found, note=f"{found.note} Audits use up to {LIMIT['paper']:,} sequences.")
+
+
 def _table(found: Sequence[Audited], chosen: Sequence[np.ndarray]) -> list[list]:
     """Number of chosen heads by group and verdict."""
     rows: list[list] = [["group", "models", "heads", *VERDICTS]]
@@ -180,13 +186,14 @@ def share_claim(
         source: The paper and its section.
         statement: What the paper says.
         fixed: When the rule was fixed.
-        **more: Other fields of the claim, such as `sizes`.
+        **more: Other fields of the claim, such as `sizes`, or another `measure`.
     """
+    more.setdefault("measure", partial(measure_share, groups=groups, among=among, layer=layer))
     return Claim(
         id=name, source=source, statement=statement, needs=groups,
         how="Share of the heads with a decided verdict; its interval, over models, counts undecided heads as hits at "
         "the upper end and as misses at the lower end",
         rule=Given(Number("heads", AtLeast(FEWEST)), Above(0.5) if above else Below(0.5)), fixed=fixed,
         quantity=f"share of {among} heads that are {'faithful' if among == 'readable' else 'hidden'}",
-        measure=partial(measure_share, groups=groups, among=among, layer=layer), **more,
+        **more,
     )  # fmt: skip

@@ -1,6 +1,8 @@
 """Claims about heads, from audits of every trained model of the study."""
 
-from case_studies.frame.audits import AFTER_AUDITS, share_claim
+from functools import partial
+
+from case_studies.frame.audits import AFTER_AUDITS, measure_share_longer, share_claim
 from case_studies.frame.claims import Claim, Fixed
 from case_studies.frame.evidence import LARGE, more_seeds
 from case_studies.lego.models import GROUPS
@@ -28,6 +30,12 @@ UNTAUGHT_FIXED = Fixed(
     "[0.01, 0.55] of the needed heads hidden.",
 )
 
+LONGER = Fixed(
+    "after a result",
+    f"{UNTAUGHT_FIXED.seen} Then 0.17 [0.05, 0.59] of the needed heads of twenty models hidden, 15 of 50 undecided; "
+    "audits of four times the sequences were fixed after that.",
+)
+
 
 def _claim(name: str, statement: str, groups: tuple[str, ...], *, among: str, **more) -> Claim:
     return share_claim(
@@ -50,6 +58,6 @@ CLAIMS = (
     ),
     _claim(
         "needed-untaught", "Without mimicking, the heads that are needed can be read.", UNTAUGHT, among="needed",
-        **WITHOUT,
+        measure=partial(measure_share_longer, groups=UNTAUGHT, among="needed"), **{**WITHOUT, "fixed": LONGER},
     ),
 )  # fmt: skip
