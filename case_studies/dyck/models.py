@@ -15,7 +15,7 @@ from case_studies.frame.dyck_models import (
     two_layer_models,
     two_layer_settings,
 )
-from case_studies.frame.evidence import Size, more_seeds
+from case_studies.frame.evidence import Size
 from hooks.model.embeddings import Encoding
 from interp.tasks import Dyck
 from interp.training.configs import config_for
@@ -32,8 +32,6 @@ SEEDS: dict[Size, dict[str, int]] = {
     "standard": {"gpt": 30, "prefixes": 30, "minimal": 40, "many": 120, "uniform": 16, "grid": 8, "encodings": 8},
     "paper": {"gpt": 30, "prefixes": 30, "minimal": 40, "many": 120, "uniform": 30, "grid": 30, "encodings": 30},
 }
-FURTHER = 120
-"""Models with linear positions at size standard, for claims that the ordinary number could not decide."""
 GRID = [(types, depth, layers) for types in (2, 3) for depth in (4, 8) for layers in (2, 3)]
 """Table 1: bracket types, maximal depth, layers."""
 ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
@@ -50,9 +48,6 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     found = {
         "gpt": two_layer_models(size, n["gpt"]),
         "gpt-linear": two_layer_models(size, n["gpt"], positions="linear"),
-        more_seeds("gpt-linear"): two_layer_models(
-            size, FURTHER if size == "standard" else n["gpt"], positions="linear"
-        ),
         "gpt-prefixes": _specs(n["prefixes"], prefixes, "dyck_gpt", two_layer_settings(size, prefixes)),
         "uniform": _specs(n["uniform"], prefixes, "dyck_uniform", uniform),
     }

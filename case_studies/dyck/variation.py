@@ -1,6 +1,5 @@
 """Claims about attention variation between models that learned the same language (Section 4.1, Table 1, D.2, D.3)."""
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,7 +9,7 @@ from case_studies.dyck.fixed import MINIMAL_VARIES
 from case_studies.dyck.measures import FEWEST, KEPT, Chosen, chosen, if_learned, task_of
 from case_studies.dyck.models import ENCODINGS, GRID, SEEDS, grid_name
 from case_studies.frame.claims import Claim, Fixed
-from case_studies.frame.evidence import LARGE, Evidence, more_seeds
+from case_studies.frame.evidence import LARGE, Evidence
 from case_studies.frame.learned import excluded
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AtLeast, Below, Between
@@ -199,29 +198,22 @@ STANDARD = (
      "0.96 over 30 seeds."),
 )  # fmt: skip
 """Name, group, description, and what had been seen of the last layer's variation and the first layer's entropy."""
-FURTHER_SEEN = {
-    "linear-positions.last-layer": " 120 seeds were fixed after 1.65 [1.29, 2.08] over 30.",
-    "linear-positions.other-prefixes": " 120 seeds were fixed after 1.45 [1.22, 1.68] over 30.",
-}
-"""Claims with more seeds, and why."""
 
 
 def _standard_claims(name: str, group: str, models: str, seen: str, seen_first: str) -> tuple[Claim, ...]:
     """Claims about the two-layer models with one positional encoding."""
 
     def last(which: str, source: str, on: str, prefixes: str, fixed: Fixed) -> Claim:
-        further = FURTHER_SEEN.get(f"{name}.{which}", "")
-        judged = more_seeds(group) if further else group
         return Claim(
             id=f"variation.{name}.{which}",
             source=f"bounded Dyck, {source}",
             statement=f"Patterns of the last layer vary across seeds about as much as random ones, on {on}: {models}.",
             how=OVER_RANDOM.format(on),
             rule=if_learned(Between(*AS_MUCH)),
-            fixed=replace(fixed, seen=f"{fixed.seen}{further}"),
+            fixed=fixed,
             quantity="variation / random",
-            measure=partial(measure_last_layer, group=judged, prefixes=prefixes),
-            needs=(judged,),
+            measure=partial(measure_last_layer, group=group, prefixes=prefixes),
+            needs=(group,),
         )
 
     other = Fixed("after a result", f"that on the probe prefix, {seen}")

@@ -125,7 +125,7 @@ def measure_share(evidence: Evidence, *, groups: Sequence[str], among: str, laye
 
 
 def measure_share_longer(evidence: Evidence, *, groups: Sequence[str], among: str) -> Measurement:
-    """As `measure_share`, from audits of up to as many sequences as at size paper: four times those at standard."""
+    """As `measure_share`, with the longest audits of size paper: four times the sequences of size standard."""
     found = measure_share(replace(evidence, size="paper"), groups=groups, among=among)
     return replace(found, note=f"{found.note} Audits use up to {LIMIT['paper']:,} sequences.")
 

@@ -119,7 +119,8 @@ def test_every_group_keeps_snapshots_and_enough_seeds(size):
     found = groups(size)
     assert {name for claim in STUDY.claims for name in claim.needs} == set(found)
     for name, specs in found.items():
-        assert len(specs) == models.SEEDS[size]
+        further = name == models.FURTHER and size == "standard"
+        assert len(specs) == (models.FURTHER_SEEDS if further else models.SEEDS[size])
         settings = specs[0].settings
         total = settings.total_steps
         assert {0, total} <= set(settings.snapshots), name

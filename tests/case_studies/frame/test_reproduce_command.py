@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import toys
 
+from case_studies.frame.stored import with_environments
 from interp.cli.main import main
 
 
@@ -97,7 +98,7 @@ def test_it_runs_and_prints_the_path_of_the_page(reproduce_command, tmp_path):
     assert "table-3.drawn" not in again.out
     as_json = reproduce_command("toy", "--jobs", 1, "--only", "figure-1.some", "--fresh", "--json")
     result = json.loads(as_json.out)["result"]
-    content = json.loads((tmp_path / "runs/reproduce/toy/quick/claims.json").read_text())
+    content = with_environments(json.loads((tmp_path / "runs/reproduce/toy/quick/claims.json").read_text()))
     chosen = [claim for claim in content["claims"] if claim["id"] == "figure-1.some"]
     assert result == content | {"claims": chosen, "page": "runs/reproduce/toy/quick/report.html"}
     assert "figure-1.some: reproduced" in as_json.err

@@ -16,7 +16,7 @@ from toys import measured
 
 from case_studies.frame import learned
 from case_studies.frame.audited_models import groups as audited
-from case_studies.frame.evidence import SIZES, Evidence
+from case_studies.frame.evidence import SIZES, Evidence, more_seeds
 from case_studies.lego import (
     cost,
     curves,
@@ -30,7 +30,7 @@ from case_studies.lego import (
     shortcut,
     starts,
 )
-from case_studies.lego.models import ARMS, groups
+from case_studies.lego.models import ARMS, FURTHER, groups
 from case_studies.lego.percolation import straightness
 from case_studies.lego.study import STUDY, every_group
 from interp.evaluation.extrapolate import first_for_good
@@ -63,6 +63,7 @@ def test_arms_differ_only_in_what_they_compare(size):
     shared += ("mimic-first",) if size == "standard" else ("spare-untied", "spare-tied", "mimic-last")
     if size == "paper":
         shared += ("pretrained",)
+    shared += tuple(map(more_seeds, FURTHER))
     keys = [spec.key for name, specs in found.items() if name not in shared for spec in specs]
     assert len(set(keys)) == len(keys)
     for arm in ("classical", "plain", "spare", "long"):
