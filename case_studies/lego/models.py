@@ -116,7 +116,6 @@ TEXT_STEPS = 2500
 TEXT_SEEDS = 3
 UNTAUGHT_SEEDS: dict[Size, int] = {"quick": 0, "standard": 6, "paper": 20}
 FURTHER: dict[str, int] = {
-    **dict.fromkeys(("start-random", "start-pretrained"), 10),
     **dict.fromkeys(("shortcut-random", "shortcut-mimic"), 6),
     **dict.fromkeys(("untaught-untied", "untaught-tied"), 10),
 }
