@@ -115,6 +115,15 @@ def test_shares_of_readable_and_needed_heads(monkeypatch):
         assert of_layer.numbers["heads"] == sum(head.readable for head in expected)
 
 
+def test_longer_audits_have_the_limit_of_size_paper(monkeypatch):
+    sizes = []
+    monkeypatch.setattr(audits, "audits", lambda evidence, names: sizes.append(evidence.size) or iter(()))
+    said = audits.measure_share_longer(EVIDENCE, groups=["lego-tied"], among="needed")
+    assert (sizes, said.n) == (["paper"], 1)
+    assert audits.LIMIT["paper"] == 4 * audits.LIMIT["standard"]
+    assert said.note.endswith("Audits use up to 4,096 sequences.")
+
+
 def test_share_without_models_is_inconclusive(monkeypatch):
     monkeypatch.setattr(audits, "audits", lambda evidence, names: iter(()))
     nothing = audits.measure_share(EVIDENCE, groups=["lego-tied"], among="readable")
