@@ -62,10 +62,14 @@ def what_is_open(study: "StudyResult") -> str:
     if not seconds:
         return ""
     never, long = sum(map(math.isinf, seconds)), sum(A_NIGHT < one < math.inf for one in seconds)
-    return (
-        f"Of {number(len(seconds), 'inconclusive claim')} more models would decide {len(seconds) - never - long} in up "
-        f"to {A_NIGHT / 3600:.0f} h of one core each, {long} in longer or on a GPU, and {never} not at all."
+    night = f"up to {A_NIGHT / 3600:.0f} h of one core each"
+    parts = (
+        (len(seconds) - never - long, night),
+        (long, "longer or a GPU"),
+        (never, "something other than more models"),
     )
+    takes = ", ".join(f"{what} for {n}" for n, what in parts if n)
+    return f"To decide {number(len(seconds), 'inconclusive claim')} takes {takes}."
 
 
 def undecided(m: Measurement) -> int:
