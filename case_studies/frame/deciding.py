@@ -69,7 +69,7 @@ def what_is_open(study: "StudyResult") -> str:
         (never, "something other than more models"),
     )
     takes = ", ".join(f"{what} for {n}" for n, what in parts if n)
-    return f"To decide {number(len(seconds), 'inconclusive claim')} takes {takes}."
+    return f"What would decide the {number(len(seconds), 'inconclusive claim')}: {takes}."
 
 
 def undecided(m: Measurement) -> int:

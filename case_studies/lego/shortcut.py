@@ -20,7 +20,7 @@ LEAST = 0.1
 BROKEN = 2000
 """Number of sentences with a broken chain."""
 SECTION = "LEGO, Section 4.3 and Appendix A"
-PREVENTS = f"{SECTION}; the paper says that the shortcut is prevented, the rule asks for a difference beyond 0.05"
+PREVENTS = f"{SECTION}; the paper says that the shortcut is prevented, the rule requires a difference beyond 0.05"
 KNOWING = "seeds that know the last variable"
 REMAINS = (
     "Share of the accuracy above chance that remains on sentences with a broken chain, scored against the parity of "

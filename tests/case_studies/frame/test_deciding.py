@@ -245,9 +245,9 @@ def test_what_is_open_counts_by_cost():
     long = SIX | {"made": {"trained": {"seconds": 6e6}}}
     results = one(near, **SIX, cost=COST), one(near, **long, cost=COST), one(at, **SIX, cost=COST), one(decided)
     assert what_is_open(study_of(*results)) == (
-        "To decide 3 inconclusive claims takes up to 12 h of one core each for 1, longer or a GPU for 1, something "
-        "other than more models for 1."
+        "What would decide the 3 inconclusive claims: up to 12 h of one core each for 1, longer or a GPU for 1, "
+        "something other than more models for 1."
     )
-    only = "To decide 1 inconclusive claim takes up to 12 h of one core each for 1."
+    only = "What would decide the 1 inconclusive claim: up to 12 h of one core each for 1."
     assert what_is_open(study_of(one(near, **SIX, cost=COST))) == only
     assert what_is_open(study_of(one(decided))) == ""

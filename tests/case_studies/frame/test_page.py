@@ -77,7 +77,7 @@ def test_the_table_comes_first_with_every_verdict(page):
     assert "10 draws" in table
     assert "0.97" in table
     assert "5 claims at size quick: 2 reproduced, 1 not reproduced, 1 inconclusive, 1 not measured" in table
-    assert "To decide 1 inconclusive claim takes something other than more models for 1." in table
+    assert "What would decide the 1 inconclusive claim: something other than more models for 1." in table
     sections = re.findall(r'<section id="([^"]*)">', page)
     assert sections == ["claims", *(f"claim-{claim.id}" for claim in CLAIMS), "provenance"]
 
