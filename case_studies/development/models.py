@@ -33,7 +33,7 @@ STRINGS = 1024
 """Training strings of template models, enough for unseen symbols with a I."""
 CHAINS = ("chains", "chains without mimicking")
 FURTHER = more_seeds(CHAINS[1])
-FURTHER_SEEDS = 16
+FURTHER_SEEDS = 12
 """Models of this group at size standard, for claims that the ordinary number could not decide."""
 
 

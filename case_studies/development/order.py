@@ -24,7 +24,7 @@ FIXED = {
         "after a result",
         "with mimicking, which trains patterns before the task, all 52 heads of 8 models looked first; so models "
         f"without it replace them. Of four variables, 8 of these did not learn. {PILOTS} Of eight models of three "
-        "variables one had such a head; eight more were fixed after that.",
+        "variables one had such a head; four more were fixed after that.",
     ),
     "template": BEFORE,
     "dyck": BEFORE,
@@ -126,7 +126,7 @@ CLAIMS = (
     Claim(
         id="association.first", source="ours",
         fixed=Fixed(
-            "after a result", f"models of four variables, none of which learned its task. {PILOTS} Sixteen models were "
+            "after a result", f"models of four variables, none of which learned its task. {PILOTS} Twelve models were "
             "fixed after 6 of 7 of this claim. The rule is older.",
         ),
         statement="Without mimicking, association comes before manipulation.",
