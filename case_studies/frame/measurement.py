@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-DIGITS = 4
-"""Significant digits of fractions in charts; whole numbers, and those that a rule may judge, are kept."""
+DIGITS, BELOW_ONE = 4, 3
+"""Significant digits of fractions in charts, and of those below 1 in size; whole numbers, and those that a rule may
+judge, are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,7 @@ class Measurement:
     tables: Sequence[tuple[str, Sequence[Sequence[Any]]]] = ()
     """Title and rows of each table; the first row is the header."""
     charts: Sequence[Any] = ()
-    """Altair charts, or Vega-Lite as dicts; stored as dicts, with fractions of four digits."""
+    """Altair charts, or Vega-Lite as dicts; stored as dicts, with fractions of three or four digits."""
     note: str = ""
     """Caveats of this measurement, and differences from the paper."""
 
@@ -75,9 +76,10 @@ class Measurement:
 
 
 def rounded(value: Any) -> Any:
-    """The same plain value with its fractions rounded to `DIGITS`."""
+    """The same plain value with its fractions rounded."""
     if isinstance(value, float):
-        return value if value.is_integer() else float(f"{value:.{DIGITS}g}")
+        digits = BELOW_ONE if abs(value) < 1 else DIGITS
+        return value if value.is_integer() else float(f"{value:.{digits}g}")
     if isinstance(value, Mapping):
         return {name: rounded(one) for name, one in value.items()}
     return [rounded(one) for one in value] if isinstance(value, list) else value

@@ -21,6 +21,8 @@ from interp.training.spec import ModelSpec
 
 CLAIMS, DETAILS, PAGE = "claims.json", "details.json.xz", "report.html"
 LABELS = (*VERDICTS, BY_CONSTRUCTION, NOT_MEASURED)
+FOR_TEXT = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
+"""Compression of text, as the manual of xz recommends."""
 LARGEST = 256 * 2**20
 """Bytes of the largest file that is read, after decompression."""
 ENVIRONMENT = ("versions", "hardware", "threads", "source", "code")
@@ -140,7 +142,7 @@ class StoredResults:
 
 def write_results(result: StudyResult, folder: Path) -> None:
     """Write the two files of a study's results; equal results give equal bytes."""
-    write_bytes(folder / DETAILS, lzma.compress(result.details, preset=9 | lzma.PRESET_EXTREME))
+    write_bytes(folder / DETAILS, lzma.compress(result.details, filters=FOR_TEXT))
     write_text(folder / CLAIMS, claims_text(environments_once(result.to_dict())))
 
 

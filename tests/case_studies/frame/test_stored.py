@@ -202,7 +202,7 @@ def test_an_environment_that_is_not_there_cannot_be_read(shipped):
 
 
 def test_numbers_of_charts_are_rounded():
-    chart = {"a": [1 / 3, 12345678, "x", None], "b": 16384.0}
+    chart = {"a": [1 / 3, 4 / 3, 12345678, "x", None], "b": 16384.0}
     one = Measurement(value=1 / 3, low=0, high=1, n=3, unit="seeds", numbers={"c": 1 / 3}, charts=[chart])
-    assert one.charts == ({"a": [0.3333, 12345678, "x", None], "b": 16384.0},)
+    assert one.charts == ({"a": [0.333, 1.333, 12345678, "x", None], "b": 16384.0},)
     assert (one.value, one.numbers) == (1 / 3, {"c": 1 / 3})
