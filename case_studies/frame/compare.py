@@ -17,6 +17,7 @@ PARTS = {"measured": "number", "interval": "interval", "n": "n", "numbers": "fur
 """What must be equal, with its name."""
 UNKNOWN = "an earlier version of the program, whose source was not recorded"
 NONE = "unknown: code, versions, hardware, threads, seed and weights are those of the stored number"
+CLOCK = "the clock: times change with what else the machine does"
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ def _outside(before: Mapping[str, Any], now: ClaimResult, verdict: str) -> str:
     m = now.measurement
     assert m is not None
     low, high = before["interval"]
-    if verdict != now.label:
+    noise = not now.claim.repeatable and "inconclusive" in (verdict, now.label)
+    if verdict != now.label and not noise:
         return f"the verdict is {now.label}, was {verdict}"
     margin = ROUNDING * (1 + abs(before["measured"])) if before.get("exact") else 0.0
     if (low is None or m.value >= low - margin) and (high is None or m.value <= high + margin):
@@ -132,6 +134,8 @@ def _causes(stored: StoredResults, before: Mapping[str, Any], now: ClaimResult, 
     elif made["code"] != here.get("code"):
         names = [name for name, digest in made["code"].items() if digest != here["code"].get(name)]
         found.append(Cause(f"code: that of {', '.join(names)}", False))
+    if not now.claim.repeatable:
+        found.append(Cause(CLOCK, True))
     return found
 
 

@@ -8,9 +8,10 @@ import pytest
 import toys
 from toys import CLAIMS, DRAWN, FAILING, PASSING, STUDY, specs
 
-from case_studies.frame.compare import NONE, compare
+from case_studies.frame.compare import NONE, _outside, compare
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
+from case_studies.frame.results import ClaimResult
 from case_studies.frame.rules import Above
 from case_studies.frame.stored import read_results, with_environments
 
@@ -215,7 +216,27 @@ def test_what_depends_on_the_clock_is_within(reproduce, check, tmp_path, monkeyp
     assert check(study)[1]["figure-1.some"].status == "within"
     assert check(with_claim(study, replace(claim, repeatable=True)))[1]["figure-1.some"].status == "differs"
     monkeypatch.setitem(CLOCK, "reading", 0.31)
-    assert "is not in the stored interval" in check(study)[1]["figure-1.some"].reason
+    outside = check(study)[1]["figure-1.some"]
+    assert "is not in the stored interval" in outside.reason
+    assert outside.causes[-1].startswith("the clock")
+
+
+@pytest.mark.parametrize(
+    ("before", "bar", "repeatable", "differs"),
+    [
+        ("inconclusive", 0.22, False, False),  # is reproduced now
+        ("reproduced", 0.25, False, False),  # is inconclusive now
+        ("not reproduced", 0.22, False, True),
+        ("inconclusive", 0.22, True, True),
+    ],
+)
+def test_a_time_near_its_bar_may_have_another_verdict(before, bar, repeatable, differs):
+    stored = {"measured": 0.25, "interval": [0.2, 0.3], "exact": False}
+    m = Measurement(value=0.26, low=0.23, high=0.29, n=9, unit="rounds")
+    claim = replace(PASSING, rule=Above(bar), repeatable=repeatable)
+    now = ClaimResult(claim=claim, verdict=claim.verdict(m), measurement=m)
+    assert now.label != before
+    assert bool(_outside(stored, now, before)) == differs
 
 
 @pytest.mark.parametrize(
