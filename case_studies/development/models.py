@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from case_studies.frame.dyck_models import two_layer_models
-from case_studies.frame.evidence import Evidence, Size, more_seeds, once_per_model
+from case_studies.frame.evidence import Evidence, Size, more_seeds, once_per_model, reseeded
 from case_studies.frame.lego_models import chain_models
 from case_studies.frame.template_models import A, template_models
 from interp.comparison.development.over_training import OverTraining, over_training
@@ -42,12 +42,11 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     seeds = SEEDS[size]
     shortcut = TrainSettings(steps=1000, eval_every=100)
     alone = TrainSettings(steps=2000 if size != "quick" else 400, eval_every=100)
+    chains = seeded(ALONE, config_for(ALONE, "lego", n_layers=4), alone, seeds)
     found = {
         CHAINS[0]: chain_models(seeds, tied=False, association="mimic"),
-        CHAINS[1]: seeded(ALONE, config_for(ALONE, "lego", n_layers=4), alone, seeds),
-        FURTHER: seeded(
-            ALONE, config_for(ALONE, "lego", n_layers=4), alone, FURTHER_SEEDS if size == "standard" else seeds
-        ),
+        CHAINS[1]: chains,
+        FURTHER: reseeded(chains, FURTHER_SEEDS, size),
         "shortcut": seeded(LAST_ONE, config_for(LAST_ONE, "lego", n_layers=6), shortcut, seeds),
         "template": template_models(size, "aba_abb", (STRINGS,), A, seeds=seeds),
         "dyck": two_layer_models(size, seeds),

@@ -7,7 +7,7 @@ once.
 from collections.abc import Mapping, Sequence
 
 from case_studies.frame.dyck_models import two_layer_models
-from case_studies.frame.evidence import Size, more_seeds
+from case_studies.frame.evidence import Size, more_seeds, reseeded
 from case_studies.frame.lego_models import chain_models
 from case_studies.frame.template_models import PLAIN, SCALES, A, template_models
 from interp.training.settings import Association
@@ -44,8 +44,7 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
         kind = ("tied" if tied else "untied") if start == "mimic" else "unseeded"
         found[name] = chain_models(seeds[kind], tied=tied, association=start)
         if name in UNTAUGHT:
-            more = FURTHER if size == "standard" else seeds[kind]
-            found[more_seeds(name)] = chain_models(more, tied=tied, association=start)
+            found[more_seeds(name)] = reseeded(found[name], FURTHER, size)
     for positions in ("none", "linear"):
         found[f"dyck-{positions}"] = two_layer_models(size, seeds["dyck"], positions=positions)
     for name, n in (("aba-abb", max(scale.grid)), ("same-different", SAME_DIFFERENT[size])):

@@ -50,8 +50,14 @@ def seconds_to_decide(one: "ClaimResult", study: "StudyResult") -> float:
     m = one.measurement
     assert m is not None
     units = units_to_decide(m, one.claim.rule.bars)
-    unmet = any(condition.verdict(m) != "reproduced" for condition in conditions(one.claim.rule))
-    if units == 0 or unmet or m.n == 1 or units > FAR * m.n or undecided(m) or not one.settings:
+    if (
+        units == 0
+        or unmet_conditions(one.claim.rule, m)
+        or m.n == 1
+        or units > FAR * m.n
+        or undecided(m)
+        or not one.settings
+    ):
         return math.inf
     return _effort(one, study, units)[1] or 0.0
 
@@ -94,7 +100,7 @@ def _computed(one: "ClaimResult", study: "StudyResult") -> str:
     m = one.measurement
     if m is None:
         return _run(one, study)
-    unmet = [_unmet(condition, m) for condition in conditions(one.claim.rule) if condition.verdict(m) != "reproduced"]
+    unmet = [_unmet(condition, m) for condition in unmet_conditions(one.claim.rule, m)]
     needed = units_to_decide(m, one.claim.rule.bars)
     if undecided(m):
         unmet.append(f"fewer undecided ones (now {undecided(m)}), which more {m.unit} do not make fewer")
@@ -106,6 +112,11 @@ def _computed(one: "ClaimResult", study: "StudyResult") -> str:
 def conditions(rule: Rule) -> list[Number]:
     """The conditions without which a rule decides nothing."""
     return [rule.condition, *conditions(rule.rule)] if isinstance(rule, Given) else []
+
+
+def unmet_conditions(rule: Rule, m: Measurement) -> list[Number]:
+    """Those of `conditions` that a measurement does not meet."""
+    return [condition for condition in conditions(rule) if condition.verdict(m) != "reproduced"]
 
 
 def seconds_per_model(one: "ClaimResult", study: "StudyResult") -> float | None:

@@ -164,33 +164,37 @@ def environments_once(content: Mapping[str, Any]) -> dict[str, Any]:
 
     def shorter(made: Mapping[str, Any]) -> dict[str, Any]:
         kept = {name: value for name, value in made.items() if name not in ENVIRONMENT}
-        kept["environment"] = place({name: made[name] for name in ENVIRONMENT if name in made})
-        if made.get("trained"):
-            kept["trained"] = made["trained"] | {
-                "environments": [place(one) for one in made["trained"]["environments"]]
-            }
-        return kept
+        return kept | {"environment": place({name: made[name] for name in ENVIRONMENT if name in made})}
 
-    claims = [one | {"made": shorter(one["made"]) if one["made"] else None} for one in content["claims"]]
-    return {**content, "claims": claims, "environments": distinct}
+    return {**content, "claims": _with_provenance(content["claims"], shorter, place), "environments": distinct}
 
 
 def with_environments(content: Mapping[str, Any]) -> dict[str, Any]:
     """The reverse of `environments_once`; results of earlier versions name each environment where it is used."""
-    distinct = content.get("environments", [])
+    if "environments" not in content:
+        return dict(content)
+    kept = {name: value for name, value in content.items() if name != "environments"}
+    distinct = content["environments"]
 
     def whole(made: Mapping[str, Any]) -> dict[str, Any]:
-        if "environment" not in made:
-            return dict(made)
-        kept = {name: value for name, value in made.items() if name != "environment"} | distinct[made["environment"]]
-        if kept.get("trained"):
-            kept["trained"] = kept["trained"] | {
-                "environments": [distinct[at] for at in kept["trained"]["environments"]]
-            }
-        return kept
+        return {name: value for name, value in made.items() if name != "environment"} | distinct[made["environment"]]
 
-    claims = [one | {"made": whole(one["made"]) if one.get("made") else None} for one in content.get("claims", [])]
-    return {name: value for name, value in content.items() if name != "environments"} | {"claims": claims}
+    return kept | {"claims": _with_provenance(content["claims"], whole, distinct.__getitem__)}
+
+
+def _with_provenance(
+    claims: Sequence[Mapping[str, Any]], own: Callable[[Mapping], dict], trained: Callable[[Any], Any]
+) -> list[dict[str, Any]]:
+    """The claims with their provenance changed by `own`, and each environment of its trainings by `trained`."""
+
+    def changed(made: Mapping[str, Any]) -> dict[str, Any]:
+        found = own(made)
+        if found.get("trained"):
+            environments = [trained(one) for one in found["trained"]["environments"]]
+            found["trained"] = found["trained"] | {"environments": environments}
+        return found
+
+    return [{**one, "made": changed(one["made"]) if one["made"] else None} for one in claims]
 
 
 def read_results(folder: Path, study: str) -> StoredResults | None:

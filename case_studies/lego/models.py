@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from case_studies.frame.claims import Fixed
-from case_studies.frame.evidence import Size, more_seeds
+from case_studies.frame.evidence import Size, more_seeds, reseeded
 from case_studies.frame.lego_models import chain_models
 from hooks.model.architectures import Config
 from interp.tasks import Lego, Text, ready_made
@@ -146,12 +146,9 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     found["pretrained"] = _pretrained(size, found["start-pretrained"])
     found["start-symbols"] = _specs(size, "start", pretrained=True, symbols=SYMBOLS)
     found["shortcut-pretrained"] = _specs(size, "shortcut", pretrained=True)
-    untaught = FURTHER["untaught-untied"] if size == "standard" else UNTAUGHT_SEEDS[size]
-    found["untaught-random"] = chain_models(untaught, tied=False, association="none")
-    for name, seeds in FURTHER.items():
-        few = found[name]
-        found[more_seeds(name)] = [replace(few[0], seed=seed) for seed in range(seeds)] if size == "standard" else few
-    return found
+    random = chain_models(UNTAUGHT_SEEDS[size], tied=False, association="none")
+    found["untaught-random"] = reseeded(random, FURTHER["untaught-untied"], size)
+    return found | {more_seeds(name): reseeded(found[name], seeds, size) for name, seeds in FURTHER.items()}
 
 
 def _specs(

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from case_studies.frame.evidence import Size, more_seeds
+from case_studies.frame.evidence import Size, more_seeds, reseeded
 from case_studies.frame.template_models import (
     BOTH,
     MIMETIC,
@@ -94,22 +94,20 @@ def _copying(size: Size) -> dict[str, list[ModelSpec]]:
     scale = SCALES[size]
     first = scale.copy_grid[:1]
 
-    def specs(
-        widths: Sequence[int], ns: Sequence[int], *, with_b: bool, times: float, seeds: int = scale.copy_seeds
-    ) -> list[ModelSpec]:
+    def specs(widths: Sequence[int], ns: Sequence[int], *, with_b: bool, times: float) -> list[ModelSpec]:
         found = []
         for width in widths:
             for n in ns:
                 task = Template(templates="copy", train=n)
                 config = config_for(task, "template_copy", d_model=width, vo_identity=with_b)
                 settings = template_settings(size, n, learning_rate=1e-3, vo_identity_rate=times)
-                found += seeded(task, config, settings, seeds)
+                found += seeded(task, config, settings, scale.copy_seeds)
         return found
 
-    further = FURTHER_COPIES if size == "standard" else scale.copy_seeds
+    plain = specs(scale.copy_widths, scale.copy_grid, with_b=False, times=1.0)
     return {
-        f"copy {PLAIN}": specs(scale.copy_widths, scale.copy_grid, with_b=False, times=1.0),
-        more_seeds(f"copy {PLAIN}"): specs(scale.copy_widths, scale.copy_grid, with_b=False, times=1.0, seeds=further),
+        f"copy {PLAIN}": plain,
+        more_seeds(f"copy {PLAIN}"): reseeded(plain, FURTHER_COPIES, size),
         f"copy {B}": specs(scale.copy_widths, scale.copy_grid if size == "paper" else first, with_b=True,
                            times=COPY_RATE),
         f"copy {B}, same rate": specs(scale.copy_widths[1:2], first, with_b=True, times=1.0),
@@ -142,8 +140,8 @@ def _sweeps(size: Size) -> dict[str, list[ModelSpec]]:
         ]
         for name, (field, values) in SWEEPS.items()
     }
-    rates = FURTHER_RATES if size == "standard" else few
-    found["sweep learning rate"] = template_models(size, "aba_abb", [SWEEP_N], seeds=rates, rates=RATE_SWEEP)
+    rates = template_models(size, "aba_abb", [SWEEP_N], seeds=few, rates=RATE_SWEEP)
+    found["sweep learning rate"] = reseeded(rates, FURTHER_RATES, size)
     found["random templates"] = [
         spec
         for count in TEMPLATE_COUNTS
