@@ -4,16 +4,29 @@ BIN := .venv/bin
 # without bytecode, the tests' import hook compiles every file again in every process
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow campaign mutants check docs bench clean
+.PHONY: demo test test-types test-slow test-long durations campaign mutants check docs bench clean
 
 demo: .venv/ready
 	$(BIN)/interp demo $(ARGS)
 
 test: .venv/ready
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --durations 10 --durations-min 1 $(ARGS)
 
+# The fast tests again, with the shapes and types of every call checked. Fails if a public function is not reached.
+test-types: .venv/ready
+	$(BIN)/pytest -n 2 --dist loadfile --jaxtyping-packages=interp,hooks,beartype.beartype $(ARGS)
+
+# Trains small models; products of options that the default tests only sample.
 test-slow: .venv/ready
-	$(BIN)/pytest -m slow -n 2 --dist loadfile --durations 15
+	$(BIN)/pytest -m slow -n 2 --dist loadfile --durations 10 --durations-min 1 $(ARGS)
+
+# Whole studies and suites of models: before a release, and after a change of training or of the audit.
+test-long: .venv/ready
+	$(BIN)/pytest -m long -n 2 --dist loadfile --durations 10 $(ARGS)
+
+# Records how long the default tests take; on an idle machine, after tests were added.
+durations: .venv/ready
+	$(BIN)/pytest -n 2 --dist loadfile --record-durations $(ARGS)
 
 # Thousands of tries to lose something or to let something in. ARGS="--share 0.1" runs a tenth.
 campaign: .venv/ready
@@ -27,6 +40,7 @@ check: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright
+	$(BIN)/python tests/check_sources.py
 
 # The documentation site, into docs/_build/html: notebooks run, warnings are errors.
 docs: .venv/ready

@@ -1,6 +1,8 @@
 """Settings of the documentation site: `make docs` builds it, offline, into docs/_build/html."""
 
+import hashlib
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -32,10 +34,27 @@ exclude_patterns = ["_build", "_ext", "conf.py", "**/.ipynb_checkpoints"]
 default_role = "code"  # docstrings use single backticks for code
 language = "en"
 
-# Notebooks: percent scripts, run at build time and cached by their content
+
+def notebook_cache() -> Path:
+    """Folder of executed notebooks; empty if the sources that they run have changed."""
+    root = HERE.parent
+    digest = hashlib.sha256((root / "constraints.txt").read_bytes())
+    for folder in ("hooks", "interp", "case_studies"):
+        for path in sorted((root / folder).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    caches = Path(os.environ.get("UNMYOPIC_NOTEBOOKS", HERE / "_build/notebooks"))
+    cache = caches / digest.hexdigest()[:16]
+    for outdated in caches.glob("*"):
+        if outdated != cache and outdated.is_dir():
+            shutil.rmtree(outdated)
+    return cache
+
+
+# Notebooks: percent scripts, run at build time and cached by their content and by the project's sources
 nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
 nb_execution_mode = os.environ.get("UNMYOPIC_DOCS_EXECUTE", "cache")
-nb_execution_cache_path = str(HERE / "_build/notebooks")
+nb_execution_cache_path = str(notebook_cache())
 nb_execution_timeout = 240
 nb_execution_raise_on_error = True
 nb_execution_in_temp = True

@@ -8,8 +8,10 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # no network access
 import hypothesis
 import jaxtyping
 import pytest
+import shapes
 import torch
 from browser import Browser, chromium
+from durations import read_durations, write_durations
 
 hypothesis.settings.register_profile("any machine", deadline=None)  # a busy machine is slow, not wrong
 hypothesis.settings.load_profile("any machine")
@@ -22,6 +24,58 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--record-durations", action="store_true", help="write tests/durations.tsv")
+
+
+class RecordDurations:
+    """Adds up the seconds of every item, set-up included, and writes the record at the end."""
+
+    def __init__(self):
+        self.seconds = {}
+
+    def pytest_runtest_logreport(self, report):
+        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0) + report.duration
+
+    def pytest_sessionfinish(self, exitstatus):
+        if exitstatus == 0:
+            write_durations(self.seconds)
+
+
+class CheckShapes:
+    """Keeps the fast items, and fails if they do not reach every public function."""
+
+    def __init__(self):
+        self.reached = set()
+
+    def pytest_collection_modifyitems(self, config, items):
+        slow = read_durations()
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in slow])
+        items[:] = [item for item in items if item.nodeid not in slow]
+        shapes.record_calls()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session):
+        self.reached |= shapes.reached()
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["reached"] = sorted(self.reached)
+        elif missed := sorted(shapes.public_functions().keys() - self.reached):
+            print(f"\nno fast item calls {', '.join(missed)}: their shapes are not checked")
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node):
+        self.reached |= set(getattr(node, "workeroutput", {}).get("reached", ()))
+
+
+def pytest_configure(config):
+    is_worker = hasattr(config, "workerinput")
+    if config.getoption("--record-durations") and not is_worker:
+        config.pluginmanager.register(RecordDurations())
+    if config.getoption("--jaxtyping-packages"):
+        config.pluginmanager.register(CheckShapes())
 
 
 def pytest_collection_modifyitems(items):
