@@ -1,6 +1,7 @@
 """Whether a model implements an algorithm: known answers, planted faults, untrained models, and results by hand."""
 
 import json
+from functools import cache
 
 import numpy as np
 import pytest
@@ -34,74 +35,87 @@ from interp.known_answers.lego.loop import lego_loop, loop_registers
 from interp.known_answers.lego.shortcut import lego_shortcut
 from interp.known_answers.template.copy import template_copy
 from interp.known_answers.template.same import template_same
-from interp.tasks import S3, Dyck, Lego, Template
+from interp.tasks import S3, Z2, Dyck, Lego, Template
 from interp.tasks.base import logits_at_targets
 
 LEGO = Lego(n_vars=3, alphabet="abcdef")
+SHORT = Lego(n_vars=2, alphabet="abcd")
 DYCK = Dyck(length=12)
 SAME = Template(templates=("aba -> +1", "abb -> -1", "abc -> 0"))
 COPY = Template(templates=("abc -> b", "abb -> b", "aba -> b"))
 KNOWN = {
-    "loop": (lego_loop, LEGO, chain_loop, (sign_count, nearest_clause)),
-    "count": (lego_shortcut, LEGO, sign_count, (chain_loop, nearest_clause)),
-    "stack": (stack_dyck, DYCK, bracket_stack, (depth_counter,)),
-    "uniform": (uniform_dyck, DYCK, depth_counter, (bracket_stack,)),
-    "balanced": (balanced_dyck, DYCK, depth_counter, (bracket_stack,)),
-    "same": (template_same, SAME, equality, (first_symbol, majority)),
-    "copy": (template_copy, COPY, equality, (first_symbol, majority)),
+    "loop": (lego_loop, LEGO, chain_loop, (sign_count, nearest_clause), 256),
+    "count": (lego_shortcut, LEGO, sign_count, (chain_loop, nearest_clause), 128),
+    "stack": (stack_dyck, DYCK, bracket_stack, (depth_counter,), 256),
+    "uniform": (uniform_dyck, DYCK, depth_counter, (bracket_stack,), 512),
+    "balanced": (balanced_dyck, DYCK, depth_counter, (bracket_stack,), 512),
+    "same": (template_same, SAME, equality, (first_symbol, majority), 512),
+    "copy": (template_copy, COPY, equality, (first_symbol, majority), 256),
 }
+"""Model, task, its algorithm, rivals, and a number of pairs whose intervals are narrow enough to decide."""
+slow = pytest.mark.slow
+ALL_KNOWN = ["loop", "count", "stack", "same", *(pytest.param(name, marks=slow) for name in ("uniform", "balanced", "copy"))]
 
 
-def test_of(name, **more):
-    build, task, right, rivals = KNOWN[name]
-    return interp.implements(build(task), task, right(task), rivals=[one(task) for one in rivals], **more)
+@cache
+def result_of(name):
+    """The test of a known answer against its algorithm and rivals. Do not change it."""
+    build, task, algorithm, rivals, n = KNOWN[name]
+    return interp.implements(build(task), task, algorithm(task), rivals=[rival(task) for rival in rivals], n=n)
 
 
-test_of.__test__ = False
-
-
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", ALL_KNOWN)
 def test_the_algorithm_of_a_known_answer_is_implemented(name):
-    found = test_of(name)
-    assert found.verdict == "implements"
-    assert found.rival is None
-    own = [one for one in found.findings if one.algorithm == found.algorithm and one.found != "not tested"]
+    result = result_of(name)
+    assert result.verdict == "implements"
+    assert result.rival is None
+    tested = [finding for finding in result.findings if finding.found != "not tested"]
+    own = [finding for finding in tested if finding.algorithm == result.algorithm]
     assert own
-    for one in own:
-        assert one.found == "found"
-        assert one.accuracy == 1
-        assert one.kept == 1 or np.isnan(one.kept)
-        assert one.low <= one.accuracy <= one.high
-    for one in found.findings:  # a rival does as well as its agreement with the right algorithm forces, and no better
-        if one.algorithm != found.algorithm and one.found != "not tested":
-            assert one.low <= one.baseline
-            assert one.found != "found" or one.baseline >= found.bar
+    for finding in own:
+        assert finding.found == "found"
+        assert finding.accuracy == 1
+        assert finding.kept == 1 or np.isnan(finding.kept)
+        assert finding.low <= finding.accuracy <= finding.high
+    # A rival does as well as its agreement with the right algorithm forces, and no better.
+    for finding in tested:
+        if finding.algorithm != result.algorithm:
+            assert finding.low <= finding.baseline
+            assert finding.found != "found" or finding.baseline >= finding.bar
 
 
-@pytest.mark.parametrize(("name", "index"), [("loop", 1), ("count", 0), ("stack", 0), ("balanced", 0), ("copy", 0)])
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("count", 0),
+        ("stack", 0),
+        pytest.param("loop", 1, marks=slow),
+        pytest.param("balanced", 0, marks=slow),
+        pytest.param("copy", 0, marks=slow),
+    ],
+)
 def test_a_wrong_algorithm_is_refused(name, index):
-    build, task, right, rivals = KNOWN[name]
+    build, task, right, rivals, n = KNOWN[name]
     wrong = rivals[index](task)
-    found = interp.implements(build(task), task, wrong, rivals=[right(task)])
-    assert found.verdict == "implements a rival"
-    assert found.rival == right(task).name
-    alone = interp.implements(build(task), task, wrong)
+    both = interp.implements(build(task), task, wrong, rivals=[right(task)], n=n)
+    assert both.verdict == "implements a rival"
+    assert both.rival == right(task).name
+    alone = interp.implements(build(task), task, wrong, n=n)
     assert alone.verdict == "neither"
 
 
 def test_where_the_loop_has_its_values():
-    task = Lego(n_vars=3)
-    found = interp.implements(lego_loop(task), task, chain_loop(task))
-    one = found.finding("value #1")
-    assert one.internal
-    assert one.site == "resid 2"  # the value of variable 1 is decided by layer 2, from what layer 1 copied
-    assert one.place.startswith("#1")
-    assert not found.finding("operation #1").internal
-    assert not found.finding("value #2").internal  # it is the answer
-    assert found.finding("value #2").forced == 1
-    assert found.alignment["value #1"] == (one.site, one.place)
+    result = result_of("loop")
+    finding = result.finding("value #1")
+    assert finding.internal
+    assert finding.site == "resid 2"  # the value of variable 1 is decided by layer 2, from what layer 1 copied
+    assert finding.place.startswith("#1")
+    assert not result.finding("operation #1").internal
+    assert not result.finding("value #2").internal  # it is the answer
+    assert result.finding("value #2").forced == 1
+    assert result.alignment["value #1"] == (finding.site, finding.place)
     with pytest.raises(ValueError, match="variable is 'value'"):
-        found.finding("value")
+        result.finding("value")
 
 
 def skipping(task, k):
@@ -116,28 +130,34 @@ def skipping(task, k):
     return model
 
 
-@pytest.mark.parametrize("k", [0, 1, 2])
-@pytest.mark.parametrize("group", [None, S3])
-def test_a_skipped_clause_is_named(k, group):
-    task = LEGO if group is None else Lego(n_vars=3, group=group, alphabet="abcdef")
-    found = interp.implements(skipping(task, k), task, chain_loop(task))
-    assert found.verdict == "neither"
-    assert found.failing == (f"operation #{k}",)
-    assert f"operation #{k} of chain loop is at no site" in found.reason
+@pytest.mark.parametrize(
+    ("n_vars", "k", "group"),
+    [
+        (2, 0, Z2),
+        (2, 1, S3),
+        *(pytest.param(3, k, group, marks=slow) for k in (0, 1, 2) for group in (Z2, S3)),
+    ],
+)
+def test_a_skipped_clause_is_named(n_vars, k, group):
+    task = Lego(n_vars=n_vars, group=group, alphabet="abcdef")
+    result = interp.implements(skipping(task, k), task, chain_loop(task), n=256)
+    assert result.verdict == "neither"
+    assert result.failing == (f"operation #{k}",)
+    assert f"operation #{k} of chain loop is at no site" in result.reason
 
 
 def test_a_rewired_edge_is_refused():
     wrong = chain_loop(LEGO).without_edge("value #2", "value #1", "value #0")
-    found = interp.implements(lego_loop(LEGO), LEGO, wrong, rivals=[chain_loop(LEGO)])
+    found = interp.implements(lego_loop(LEGO), LEGO, wrong, rivals=[chain_loop(LEGO)], n=256)
     assert found.verdict == "implements a rival"
     assert "operation #1" in [one.variable for one in found.findings if one.found == "not found"] or (
         found.answers[0].high < found.bar
     )
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", ALL_KNOWN)
 def test_untrained_models_implement_nothing(name):
-    build, task, right, rivals = KNOWN[name]
+    build, task, right, rivals, _ = KNOWN[name]
     model = untrained_copy(build(task), 3)
     found = interp.implements(model, task, right(task), rivals=[one(task) for one in rivals], n=128)
     assert found.verdict == "neither"
@@ -353,7 +373,7 @@ def test_the_same_seed_gives_the_same_result_and_the_model_is_unchanged():
 
 
 def test_output_formats(tmp_path):
-    found = test_of("loop")
+    found = result_of("loop")
     found.save(tmp_path / "found.json")
     json.loads((tmp_path / "found.json").read_text())
     loaded = ImplementsResult.load(tmp_path / "found.json")
@@ -364,7 +384,7 @@ def test_output_formats(tmp_path):
     assert set(table.algorithm) == {"chain loop", "sign count", "nearest clause"}
     assert "value #1" in json.dumps(found.plot().to_dict())
     assert "chain loop: implements" in str(found)
-    assert "own" in json.dumps(test_of("stack", n=64).plot().to_dict())
+    assert "own" in json.dumps(result_of("stack").plot().to_dict())
 
 
 @pytest.mark.parametrize(
