@@ -24,7 +24,7 @@ FALSE_ALARM = 1e-3
 N = 64
 """Sequences of each model."""
 FINDINGS = ("label of a kind", "uniform", "verdict")
-"""A verdict is a finding if it says that a head is needed, or that a labelled head is not."""
+"""Verdicts are faithful and misleading. Hidden and redundant may be true: by chance, a large output can be right often."""
 TASKS = (
     (Lego(n_vars=4), (None, "gpt")),
     (Lego(n_vars=3, sentence_format="compact"), (None,)),
@@ -60,7 +60,7 @@ def findings_by_kind(init):
         verdicts = {head.verdict for head in heads}
         findings["label of a kind"].append(bool(labels - {"uniform", "unclassified"}))
         findings["uniform"].append("uniform" in labels)
-        findings["verdict"].append(bool(verdicts - {"idle", "undecided"}))
+        findings["verdict"].append(bool(verdicts & {"faithful", "misleading"}))
     return findings
 
 
