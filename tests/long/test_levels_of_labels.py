@@ -24,7 +24,7 @@ FALSE_ALARM = 1e-3
 N = 64
 """Sequences of each model."""
 FINDINGS = ("label of a kind", "uniform", "verdict")
-"""Verdicts are faithful and misleading. Hidden and redundant may be true: by chance, a large output can be right often."""
+"""Verdicts are faithful and misleading. Hidden and redundant may be true: an untrained model can be right by chance."""
 TASKS = (
     (Lego(n_vars=4), (None, "gpt")),
     (Lego(n_vars=3, sentence_format="compact"), (None,)),
