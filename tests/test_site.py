@@ -65,6 +65,7 @@ def test_links_out_of_docs():
     assert written("[a](../audit.md)") == "[a](../audit.md)"
     assert written("[change](../../CHANGELOG.md)") == "[change](/changelog.md)"
     assert written("[folder](../../benchmarks)") == "folder"
+    assert written("[form](../../.github/ISSUE_TEMPLATE/bug.yml)") == "form"
     assert written("[data](../../case_studies/lego/results/claims.json)").startswith("[data](")
 
 

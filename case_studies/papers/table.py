@@ -18,7 +18,7 @@ from case_studies.frame.stored import read_results
 from case_studies.frame.study import Study
 
 ROOT = Path(__file__).parents[2]
-PAPERS = tuple(sorted(path for path in Path(__file__).parent.glob("*.toml") if path.stem != "sample"))
+PAPERS = tuple(sorted(Path(__file__).parent.glob("*.toml")))
 DOCS = ROOT / "docs/papers"
 STUDIES = ("lego", "dyck", "template", "language", "audit", "compiled", "approximations")
 OURS = "ours"

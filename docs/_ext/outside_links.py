@@ -22,7 +22,8 @@ def rewrite(text: str, page: Path, docs: Path) -> str:
         name = target.relative_to(docs.parent).as_posix()
         if name in PAGES:
             return f"[{found[1]}](/{PAGES[name]})"
-        return found[1] if target.is_dir() or target.suffix == ".md" else found[0]
+        without_link = target.is_dir() or target.suffix == ".md" or name.startswith(".github/")
+        return found[1] if without_link else found[0]
 
     return LINK.sub(replaced, text)
 
@@ -31,9 +32,8 @@ def _source_read(app: Sphinx, name: str, source: list[str]) -> None:
     path = Path(app.env.doc2path(name)).resolve()
     if path.stem in INCLUDED:
         text = (Path(app.srcdir).parent / INCLUDED[path.stem]).read_text(encoding="utf-8")
-        source[0] = rewrite(
-            text.replace("](docs/", "](").replace("](CHANGELOG.md", "](changelog.md"), path, path.parent
-        )
+        text = text.replace("](docs/", "](").replace("](CHANGELOG.md", "](changelog.md")
+        source[0] = rewrite(text.replace("](.github/", "](../.github/"), path, path.parent)
     elif path.suffix == ".md":
         source[0] = rewrite(source[0], path, Path(app.srcdir).resolve())
 
