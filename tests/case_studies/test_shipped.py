@@ -31,3 +31,13 @@ def test_no_number_is_lost_because_its_measure_has_changed(study):
     today = {claim.id: measure_digest(claim.measure) for claim in study.claims}
     assert [name for name, one in numbers.items() if one["measure"] != today[name]] == []
     assert numbers or study.name == "language"  # measured before sources were recorded
+
+
+@pytest.mark.parametrize("study", [APPROXIMATIONS, COMPILED], ids=lambda study: study.name)
+def test_numbers_that_were_measured_on_packs_are_shown_without_them(study, tmp_path):
+    """Packs are not shipped. The page shows the numbers, and the digest of the packs that they were measured on."""
+    stored, _ = study.stored(folder=tmp_path)
+    results = {claim.id: stored.claim(claim) for claim in study.claims}
+    assert [name for name, result in results.items() if result.measurement is None] == []
+    with_packs = {name for name, result in results.items() if result.made.get("packs") == "a47cae73c2ab104b"}
+    assert with_packs == (set(results) if study is COMPILED else {"order", "patching.compiled"})
