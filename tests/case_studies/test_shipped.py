@@ -13,10 +13,9 @@ from case_studies.frame.sources import measure_digest
 from case_studies.frame.stored import CLAIMS
 from case_studies.language.study import STUDY as LANGUAGE
 from case_studies.lego.study import STUDY as LEGO
-from case_studies.published.study import STUDY as PUBLISHED
 from case_studies.template.study import STUDY as TEMPLATE
 
-STUDIES = (APPROXIMATIONS, AUDIT, COMPILED, DEVELOPMENT, DYCK, LANGUAGE, LEGO, PUBLISHED, TEMPLATE)
+STUDIES = (APPROXIMATIONS, AUDIT, COMPILED, DEVELOPMENT, DYCK, LANGUAGE, LEGO, TEMPLATE)
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from case_studies.frame.packs import Packs
 from case_studies.frame.study import Study
-from case_studies.published import readings, same_function
+from published_readings import readings, same_function
 
 
 def study(folder: Path | None = None) -> Study:

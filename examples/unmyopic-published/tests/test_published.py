@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 from published_packs import inputs, weights, write_published
+from published_readings import readings
+from published_readings.known import KNOWN
+from published_readings.packs import read_pack
+from published_readings.readings import claim_id, word_for
+from published_readings.runs import Runs, runs
+from published_readings.study import study
 
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.packs import Packs
-from case_studies.published import readings
-from case_studies.published.known import KNOWN
-from case_studies.published.packs import read_pack
-from case_studies.published.readings import claim_id, word_for
-from case_studies.published.runs import Runs, runs
-from case_studies.published.study import study
 
 
 @pytest.fixture(scope="module")
