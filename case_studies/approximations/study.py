@@ -7,7 +7,7 @@ from case_studies.approximations.claims import claims
 from case_studies.frame.audited_models import ALL, DYCK, TEMPLATE
 from case_studies.frame.audited_models import groups as audited
 from case_studies.frame.evidence import Size
-from case_studies.frame.packs import REFERENCE, Packs
+from case_studies.frame.packs import Packs
 from case_studies.frame.study import Study
 from interp.training.spec import ModelSpec
 
@@ -18,8 +18,8 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     return {name: found[name] if size != "quick" or name in (*TEMPLATE, *DYCK) else [] for name in ALL}
 
 
-def study(folder: Path) -> Study:
-    """The study with compiled programs from the packs of a folder."""
+def study(folder: Path | None = None) -> Study:
+    """The study with compiled programs from the packs of a folder; default: without packs."""
     return Study(
         name="approximations",
         title="What approximations miss",
@@ -37,4 +37,4 @@ def study(folder: Path) -> Study:
     )
 
 
-STUDY = study(REFERENCE / "compiled")
+STUDY = study()

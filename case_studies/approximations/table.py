@@ -63,7 +63,7 @@ READING = (
 def families(evidence: Evidence, packs: Packs) -> dict[str, list[ModelScores]]:
     """The models of every family; without compiled programs if there are no packs, without families that have none."""
     found = {"known answers": known_scores(evidence.size, evidence.seed)}
-    if packs.folder.is_dir():
+    if packs.digest:
         found[COMPILED] = compiled_scores(packs, evidence.size, evidence.seed)
     found |= {f"trained: {name}": trained_scores(evidence, [name]) for name in TRAINED}
     found[ALL_TRAINED] = trained_scores(evidence)

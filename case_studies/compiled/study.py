@@ -4,12 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from case_studies.compiled import graphs, heads, values
-from case_studies.frame.packs import REFERENCE, Packs
+from case_studies.frame.packs import Packs
 from case_studies.frame.study import Study
 
 
-def study(folder: Path) -> Study:
-    """The study on the packs of a folder."""
+def study(folder: Path | None = None) -> Study:
+    """The study on the packs of a folder; default: without packs."""
     packs = Packs(folder)
     return Study(
         name="compiled",
@@ -30,4 +30,4 @@ def study(folder: Path) -> Study:
     )
 
 
-STUDY = study(REFERENCE / "compiled")
+STUDY = study()

@@ -82,6 +82,8 @@ def compare(stored: StoredResults, now: ClaimResult, *, size: str, seed: int) ->
     outside = _outside(before, now, verdict)
     if outside:
         return result("differs", outside, texts or (NONE,))
+    if _packs(before) != _packs(new):
+        return result("differs", f"another {other}, on other packs", texts)
     if before.get("measure") not in (None, now.measure):
         return result("differs", f"another {other}, and the code of its measure has changed", texts)
     if not now.claim.repeatable:
@@ -93,6 +95,11 @@ def compare(stored: StoredResults, now: ClaimResult, *, size: str, seed: int) ->
 
 def _summary(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {name: entry[name] for name in ("measured", "interval", "n", "verdict")}
+
+
+def _packs(entry: Mapping[str, Any]) -> str:
+    """Digest of the packs that an entry of `claims.json` was measured on, or `none`."""
+    return (entry["made"] or {}).get("packs", "none")
 
 
 def _outside(before: Mapping[str, Any], now: ClaimResult, verdict: str) -> str:
@@ -128,6 +135,8 @@ def _causes(stored: StoredResults, before: Mapping[str, Any], now: ClaimResult, 
     for name in ("versions", "threads", "hardware"):
         if made.get(name) != here.get(name):
             found.append(Cause(f"{name}: {_difference(made.get(name), here.get(name))}", True))
+    if _packs(before) != (packs := here.get("packs", "none")):
+        found.append(Cause(f"data: packs {_difference(_packs(before), packs)}", False))
     found += _other_models(made.get("trained"), here.get("trained"))
     if made.get("code") is None:
         found.append(Cause(f"code: {UNKNOWN}", True))

@@ -158,12 +158,14 @@ def _finding(result: ClaimResult, study: StudyResult) -> Markup:
 
 
 def _measured(result: ClaimResult) -> str:
-    """When a claim was measured, with which source, and at what cost."""
+    """When a claim was measured, with which source, on which packs, and at what cost."""
     made, cost = result.made or {}, result.cost or {}
     source = made.get("source") or {}
     parts = [str(made["time"])[:10]]
     if _source(source):
         parts.append(f"{'commit ' if source.get('commit') else ''}{_source(source)}")
+    if made.get("packs"):
+        parts.append(f"packs {made['packs']}")
     if cost.get("cpu_seconds") is not None:
         parts.append(f"{cost['cpu_seconds']:.1f} CPU seconds")
     elif cost.get("seconds") is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from case_studies.frame.evidence import Evidence
+from case_studies.frame.packs import packs_digest
 from case_studies.frame.sources import FRAME, module_of, source_digest
 from interp.core.identity import source_version
 from interp.core.manifest import environment
@@ -22,7 +23,9 @@ def provenance(measure: Any, evidence: Evidence) -> dict[str, Any]:
     """
     packages = {name: name for name in ("hooks", "interp")} | {"frame": FRAME, "study": module_of(measure)}
     code = {name: _short(package) for name, package in packages.items()}
-    return environment() | {"source": source_version(), "code": code, "trained": _trained(evidence)}
+    made = environment() | {"source": source_version(), "code": code, "trained": _trained(evidence)}
+    packs = packs_digest(measure)
+    return made | {"packs": packs} if packs else made
 
 
 def weights_digest(folder: Path) -> str | None:

@@ -13,12 +13,14 @@ from pathlib import Path
 from types import FunctionType, MethodType
 from typing import Any
 
+from case_studies.frame.packs import Packs
+
 FRAME = "case_studies.frame"
 _JUDGING = ("claims", "deciding", "page", "results", "rules", "running", "stored", "study")
 _CHECKING = ("bundle", "check", "compare", "crate", "cost", "measuring", "plan", "provenance", "sources")
 NOT_READ = frozenset(["__init__", *_JUDGING, *_CHECKING])
 """Files of the frame that run, judge and show measurements; measures read the others."""
-CONTAINERS = frozenset({"evidence", "measurement"})
+CONTAINERS = frozenset({"evidence", "measurement", "packs"})
 """Files of the frame that hold what a measure receives and returns; they do not make it another measure."""
 _Used = tuple[str, frozenset[str], frozenset[tuple[str, str]]]
 
@@ -51,7 +53,8 @@ def measure_digest(measure: Any) -> str:
     """Digest of the source of a measure and of all that it uses of its package and of the frame.
 
     It follows names from definition to definition, without running anything. Comments and docstrings do not count;
-    nor do `hooks` and `interp`, so that a stored measurement outlives changes that are not about it.
+    nor do `hooks` and `interp`, so that a stored measurement outlives changes that are not about it. Nor do packs: they
+    are data, and not every reader of a stored number has them.
     """
     top = module_of(measure).split(".")[0]
     texts: dict[str, str] = {}
@@ -84,6 +87,8 @@ def _described(value: Any, texts: dict[str, str], top: str) -> str:
             return f"{value.__module__}.{value.__qualname__}"
         held = [cell.cell_contents for cell in value.__closure__ or () if cell.cell_contents is not value]
         return f"{value.__qualname__}({all_of([*held, value.__defaults__, value.__kwdefaults__])})"
+    if isinstance(value, Packs):
+        return "packs"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {_described(one, texts, top)}" for key, one in value.items()) + "}"
     if isinstance(value, list | tuple):

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from case_studies.frame.claims import BY_CONSTRUCTION, NOT_MEASURED, Claim
 from case_studies.frame.evidence import SIZES, Size
 from case_studies.frame.measurement import Measurement
+from case_studies.frame.packs import packs_digest
 from case_studies.frame.results import ClaimResult, StudyResult
 from case_studies.frame.rules import VERDICTS
 from case_studies.frame.sources import measure_digest
@@ -80,7 +81,10 @@ class StoredResults:
             return stored["verdict"]
 
     def claim(self, claim: Claim) -> ClaimResult:
-        """The stored measurement of a claim under today's rule; not measured if its measure has changed since."""
+        """The stored measurement of a claim under today's rule.
+
+        It is not measured if its measure has changed since, or if the study reads packs other than it was measured on.
+        """
         stored = self.entry(claim)
         if stored is None or stored["measured"] is None:
             note = stored["note"] if stored else f"Not in the stored results ({self.origin})."
@@ -95,6 +99,8 @@ class StoredResults:
             return ClaimResult(claim=claim, note=f"Today's rule cannot judge the stored number ({earlier}): {error}")
         if _changed(stored, claim):
             return ClaimResult(claim=claim, note=f"Its measure has changed since the stored number ({earlier}).")
+        if difference := _other_packs(stored, claim):
+            return ClaimResult(claim=claim, note=f"The stored number ({earlier}) was measured {difference}.")
         notes = [measurement.note]
         if not stored.get("measure") and EARLIER not in measurement.note:
             notes.append(EARLIER)
@@ -274,6 +280,14 @@ def _changed(stored: Mapping[str, Any], claim: Claim) -> bool:
     if stored.get("measure") is None:
         return stored["quantity"] != claim.quantity
     return stored["measure"] != measure_digest(claim.measure)
+
+
+def _other_packs(stored: Mapping[str, Any], claim: Claim) -> str:
+    """That the claim reads packs and its stored number is of others or of none, in words; empty without packs here."""
+    packs, stored_packs = packs_digest(claim.measure), (stored["made"] or {}).get("packs")
+    if packs in ("", stored_packs):
+        return ""
+    return "on other packs" if stored_packs else "without packs"
 
 
 def _unpacked(details: bytes) -> bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
-STUDIES = ("lego", "dyck", "template", "language", "audit", "compiled", "published", "approximations", "development")
+STUDIES = ("lego", "dyck", "template", "language", "audit", "compiled", "approximations", "development")
 LOG = logging.getLogger(__name__)
 
 

@@ -13,10 +13,9 @@ from case_studies.frame.sources import measure_digest
 from case_studies.frame.stored import CLAIMS
 from case_studies.language.study import STUDY as LANGUAGE
 from case_studies.lego.study import STUDY as LEGO
-from case_studies.published.study import STUDY as PUBLISHED
 from case_studies.template.study import STUDY as TEMPLATE
 
-STUDIES = (APPROXIMATIONS, AUDIT, COMPILED, DEVELOPMENT, DYCK, LANGUAGE, LEGO, PUBLISHED, TEMPLATE)
+STUDIES = (APPROXIMATIONS, AUDIT, COMPILED, DEVELOPMENT, DYCK, LANGUAGE, LEGO, TEMPLATE)
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
@@ -31,3 +30,13 @@ def test_no_number_is_lost_because_its_measure_has_changed(study):
     today = {claim.id: measure_digest(claim.measure) for claim in study.claims}
     assert [name for name, one in numbers.items() if one["measure"] != today[name]] == []
     assert numbers or study.name == "language"  # measured before sources were recorded
+
+
+@pytest.mark.parametrize("study", [APPROXIMATIONS, COMPILED], ids=lambda study: study.name)
+def test_numbers_that_were_measured_on_packs_are_shown_without_them(study, tmp_path):
+    """Packs are not shipped. The page shows the numbers, and the digest of the packs that they were measured on."""
+    stored, _ = study.stored(folder=tmp_path)
+    results = {claim.id: stored.claim(claim) for claim in study.claims}
+    assert [name for name, result in results.items() if result.measurement is None] == []
+    with_packs = {name for name, result in results.items() if result.made.get("packs") == "a47cae73c2ab104b"}
+    assert with_packs == (set(results) if study is COMPILED else {"order", "patching.compiled"})

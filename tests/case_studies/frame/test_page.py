@@ -107,7 +107,7 @@ def test_nothing_is_wrong_with_a_study_page(browser, reproduce, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.browser
-@pytest.mark.parametrize("name", [*STUDIES, "published", "development"])
+@pytest.mark.parametrize("name", [*STUDIES, "compiled", "development"])
 def test_nothing_is_wrong_with_the_pages_of_the_papers(browser, tmp_path, name):
     study = importlib.import_module(f"case_studies.{name}.study").STUDY
     pages = [study.draw(folder=tmp_path / folder).page for folder in ("one", "two")]

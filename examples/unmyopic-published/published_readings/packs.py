@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from case_studies.frame.packs import Packs
-from case_studies.published.task import Published
 from hooks import Transformer, from_transformer_lens
 from hooks.arrays import read_arrays, read_headers
 from hooks.files import read_json, reading, shortened
 from hooks.modules.checks import check_number
+from published_readings.task import Published
 
 PACK = "a pack of a published model"
 INPUTS = ("tokens", "targets", "target_positions")

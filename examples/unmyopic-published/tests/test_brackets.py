@@ -5,12 +5,10 @@ import json
 import numpy as np
 import pytest
 import torch
-
-from case_studies.frame.measurement import Measurement
-from case_studies.published import brackets_neurons as neurons
-from case_studies.published import brackets_parts as parts
-from case_studies.published.brackets import CHECKS
-from case_studies.published.brackets_parts import (
+from published_readings import brackets_neurons as neurons
+from published_readings import brackets_parts as parts
+from published_readings.brackets import CHECKS
+from published_readings.brackets_parts import (
     BALANCED,
     CLOSING,
     DIPS_ONLY,
@@ -23,8 +21,10 @@ from case_studies.published.brackets_parts import (
     kinds_of,
     towers,
 )
-from case_studies.published.packs import read_pack
-from case_studies.published.runs import runs
+from published_readings.packs import read_pack
+from published_readings.runs import runs
+
+from case_studies.frame.measurement import Measurement
 
 CONFIG = {
     "d_model": 56, "n_heads": 2, "n_layers": 3, "d_head": 28, "d_mlp": 56, "attn_only": False, "act_fn": "relu",

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from case_studies.frame.measurement import Measurement
-from case_studies.published.brackets_parts import (
+from published_readings.brackets_parts import (
     CLOSING,
     FIRST,
     LONGEST,
@@ -16,9 +16,9 @@ from case_studies.published.brackets_parts import (
     pushes_through,
     share_opening,
 )
-from case_studies.published.measures import correlation_of, difference_of, mean_of, number
-from case_studies.published.packs import Pack
-from case_studies.published.runs import runs
+from published_readings.measures import correlation_of, difference_of, mean_of, number
+from published_readings.packs import Pack
+from published_readings.runs import runs
 
 HALF = 0.5
 ABOVE, BELOW = 1, -1

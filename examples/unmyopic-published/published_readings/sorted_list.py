@@ -10,11 +10,11 @@ from torch import Tensor
 from case_studies.frame.claims import SHARE
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AllOf, AtLeast, Below, Equal, Number
-from case_studies.published.checks import Check
-from case_studies.published.measures import loss_added, mean_of, number, share_of
-from case_studies.published.packs import Pack
-from case_studies.published.runs import Runs, runs, shares_right
-from case_studies.published.task import TokenRelation
+from published_readings.checks import Check
+from published_readings.measures import loss_added, mean_of, number, share_of
+from published_readings.packs import Pack
+from published_readings.runs import Runs, runs, shares_right
+from published_readings.task import TokenRelation
 
 NUMBERS, SEPARATOR = 51, 51
 """Numbers are the tokens 0 to 50."""

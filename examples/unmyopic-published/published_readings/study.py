@@ -3,13 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
-from case_studies.frame.packs import REFERENCE, Packs
+from case_studies.frame.packs import Packs
 from case_studies.frame.study import Study
-from case_studies.published import readings, same_function
+from published_readings import readings, same_function
 
 
-def study(folder: Path) -> Study:
-    """The study on the packs of a folder."""
+def study(folder: Path | None = None) -> Study:
+    """The study on the packs of a folder; default: without packs."""
     packs = Packs(folder)
     return Study(
         name="published",
@@ -26,4 +26,4 @@ def study(folder: Path) -> Study:
     )
 
 
-STUDY = study(REFERENCE / "published")
+STUDY = study()

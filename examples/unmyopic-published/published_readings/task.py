@@ -117,7 +117,7 @@ class Published(Task):
     @classmethod
     def from_description(cls, values: Mapping[str, Any]) -> "Published":
         """Read the pack again."""
-        from case_studies.published.packs import read_pack
+        from published_readings.packs import read_pack
 
         return read_pack(Path(values["path"])).task
 

@@ -1,7 +1,7 @@
 """The published models for which checks were written."""
 
-from case_studies.published import brackets, cumsum, palindrome, sorted_list
-from case_studies.published.checks import Known
+from published_readings import brackets, cumsum, palindrome, sorted_list
+from published_readings.checks import Known
 
 KNOWN: dict[str, Known] = {
     "brackets": Known(digest="c0c6a245ecef8c08", checks=brackets.CHECKS, kinds=brackets.KINDS),

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 from published_packs import inputs, weights, write_published
+from published_readings import readings
+from published_readings.known import KNOWN
+from published_readings.packs import read_pack
+from published_readings.readings import claim_id, word_for
+from published_readings.runs import Runs, runs
+from published_readings.study import study
 
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.packs import Packs
-from case_studies.published import readings
-from case_studies.published.known import KNOWN
-from case_studies.published.packs import read_pack
-from case_studies.published.readings import claim_id, word_for
-from case_studies.published.runs import Runs, runs
-from case_studies.published.study import study
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,8 @@ def pack(folder):
 def test_statements_without_a_check_are_judged_by_removal(folder, tmp_path):
     result = study(folder).run(size="standard", folder=tmp_path, n_jobs=1)
     found = {one.claim.id: one for one in result.claims}
+    measured = {name: one.measurement for name, one in found.items() if one.measurement is not None}
+    assert set(measured) == set(found)
     verdicts = {name: one.verdict for name, one in found.items() if name.startswith("first.")}
     assert verdicts == {
         "first.a1": "reproduced",
@@ -42,17 +44,17 @@ def test_statements_without_a_check_are_judged_by_removal(folder, tmp_path):
         "first.a6": "inconclusive",
         "first.a7": "inconclusive",
     }
-    words = {name: one.measurement.numbers["reading"] for name, one in found.items() if name in verdicts}
+    words = {name: measured[name].numbers["reading"] for name in verdicts}
     assert [words[f"first.a{at}"] for at in (1, 2, 3, 6)] == ["confirmed", "refuted", "confirmed", "undecided"]
-    assert found["first.a1"].measurement.numbers["audit of head 0.0"] == "hidden (unclassified)"
-    (title, rows), *_ = found["first.a6"].measurement.tables
+    assert measured["first.a1"].numbers["audit of head 0.0"] == "hidden (unclassified)"
+    (title, rows), *_ = measured["first.a6"].tables
     assert title == "Attention of head 0.0"
     assert rows[1][1].startswith("0 (1.00)")
     assert found["logits"].verdict == found["accuracy"].verdict == "reproduced"
-    true, whole = found["readings.true"].measurement, found["readings.whole"].measurement
+    true, whole = measured["readings.true"], measured["readings.whole"]
     assert (true.value, true.n) == (0.6, 5)
     assert (whole.value, whole.n) == (1, 2)
-    shuffled = found["readings.shuffled"].measurement
+    shuffled = measured["readings.shuffled"]
     assert (shuffled.value, shuffled.n) == (0, 1)
     assert true.numbers == {"confirmed": 3, "limited": 0, "refuted": 2, "undecided": 2}
     assert "Statement a4." in result.page.read_text()

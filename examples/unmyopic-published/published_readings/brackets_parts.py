@@ -9,10 +9,10 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from case_studies.frame.measurement import Measurement
-from case_studies.published.measures import difference_of, mean_of, number, share_of
-from case_studies.published.packs import Pack
-from case_studies.published.runs import Edit, Runs, runs
-from case_studies.published.task import TokenRelation
+from published_readings.measures import difference_of, mean_of, number, share_of
+from published_readings.packs import Pack
+from published_readings.runs import Edit, Runs, runs
+from published_readings.task import TokenRelation
 
 START, PADDING, END, OPENING, CLOSING = range(5)
 BALANCED, TOTAL_ONLY, DIPS_ONLY = 0, 1, 2

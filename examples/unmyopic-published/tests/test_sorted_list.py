@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 import torch
+from published_readings import sorted_list
+from published_readings.packs import read_pack
+from published_readings.runs import runs
+from published_readings.sorted_list import CHECKS, SEPARATOR, drawn, smallest_larger, written_out
 
 from case_studies.frame.measurement import Measurement
-from case_studies.published import sorted_list
-from case_studies.published.packs import read_pack
-from case_studies.published.runs import runs
-from case_studies.published.sorted_list import CHECKS, SEPARATOR, drawn, smallest_larger, written_out
 
 CONFIG = {
     "d_model": 96, "n_heads": 2, "n_layers": 1, "d_head": 48, "d_mlp": None, "attn_only": True, "act_fn": None,

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 import torch
+from published_readings import cumsum
+from published_readings.cumsum import CHECKS, means, sums
+from published_readings.measures import per_example
+from published_readings.packs import read_pack
+from published_readings.runs import Runs, runs
 
 from case_studies.frame.measurement import Measurement
-from case_studies.published import cumsum
-from case_studies.published.cumsum import CHECKS, means, sums
-from case_studies.published.measures import per_example
-from case_studies.published.packs import read_pack
-from case_studies.published.runs import Runs, runs
 
 CONFIG = {
     "d_model": 24, "n_heads": 1, "n_layers": 1, "d_head": 12, "d_mlp": 8, "attn_only": False, "act_fn": "relu",

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from case_studies.frame.claims import BEFORE, Fixed
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, Below, Equal, Given, Number, Rule
-from case_studies.published.measures import guess_loss, loss_added, mean_of, removal
-from case_studies.published.packs import Pack, Reading
-from case_studies.published.runs import Edit, Runs, losses, runs
-from case_studies.published.task import TokenRelation
+from published_readings.measures import guess_loss, loss_added, mean_of, removal
+from published_readings.packs import Pack, Reading
+from published_readings.runs import Edit, Runs, losses, runs
+from published_readings.task import TokenRelation
 
 NEEDED = 0.02
 """A part is needed if its removal costs more than this share of what the model knows: the loss of guessing by the

@@ -14,13 +14,13 @@ from case_studies.frame.intervals import proportion
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
 from case_studies.frame.rules import Above, Below, ClaimVerdict
-from case_studies.published.checks import Check, check_by_removal
-from case_studies.published.known import KNOWN
-from case_studies.published.packs import Reading, places, read_packs, read_readings
 from interp.auditing import AuditResult, HeadVerdict
 from interp.auditing.audit import audit
 from interp.heads.kinds import with_kinds
 from interp.tasks.base import Batch, Task
+from published_readings.checks import Check, check_by_removal
+from published_readings.known import KNOWN
+from published_readings.packs import Reading, places, read_packs, read_readings
 
 SOURCE = "ARENA 2.0 (McDougall 2023): "
 WORDS = ("confirmed", "limited", "refuted", "undecided")

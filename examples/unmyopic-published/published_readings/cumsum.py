@@ -10,11 +10,11 @@ from torch import Tensor
 from case_studies.frame.claims import BEFORE, SHARE
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AllOf, AtLeast, Below, Between, Equal, Number
-from case_studies.published.checks import Check
-from case_studies.published.measures import correlation_of, loss_added, mean_of, number, per_example
-from case_studies.published.packs import Pack
-from case_studies.published.runs import Edit, Runs, runs, shares_right
-from case_studies.published.task import TokenRelation
+from published_readings.checks import Check
+from published_readings.measures import correlation_of, loss_added, mean_of, number, per_example
+from published_readings.packs import Pack
+from published_readings.runs import Edit, Runs, runs, shares_right
+from published_readings.task import TokenRelation
 
 ZERO = 5
 """The token of the value 0; tokens 0 to 10 are -5 to 5."""

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from case_studies.published.packs import Pack
 from interp.tasks.base import Batch, logits_at_targets
+from published_readings.packs import Pack
 
 Edit = Callable[[Tensor], Tensor]
 """Returns what takes the place of an activation, of the same shape."""

@@ -10,13 +10,13 @@ from torch import Tensor
 from case_studies.frame.claims import BEFORE, DIFFERENCE, SHARE
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AllOf, AtLeast, AtMost, Below, Between, Equal, Number
-from case_studies.published import palindrome_parts as parts
-from case_studies.published.checks import Check
-from case_studies.published.measures import loss_added, mean_of, per_example, share_of
-from case_studies.published.packs import Pack
-from case_studies.published.palindrome_parts import LAST, QUERY, SECOND, SEEN
-from case_studies.published.runs import runs, shares_right
-from case_studies.published.task import TokenRelation
+from published_readings import palindrome_parts as parts
+from published_readings.checks import Check
+from published_readings.measures import loss_added, mean_of, per_example, share_of
+from published_readings.packs import Pack
+from published_readings.palindrome_parts import LAST, QUERY, SECOND, SEEN
+from published_readings.runs import runs, shares_right
+from published_readings.task import TokenRelation
 
 CLEAN = 7.489
 """Mean logit of the right answer less that of the wrong one, by the authors."""

@@ -12,9 +12,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from case_studies.frame.measurement import Measurement
-from case_studies.published.measures import RESOLUTION, mean_of, number, share_of
-from case_studies.published.packs import Pack
-from case_studies.published.runs import Edit, Runs, runs
+from published_readings.measures import RESOLUTION, mean_of, number, share_of
+from published_readings.packs import Pack
+from published_readings.runs import Edit, Runs, runs
 
 NUMBERS, START, END = 31, 31, 32
 """How many numbers there are, and the ids of the start and end tokens."""

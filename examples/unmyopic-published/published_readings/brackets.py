@@ -4,11 +4,11 @@ from functools import partial
 
 from case_studies.frame.claims import BEFORE, SHARE, Fixed
 from case_studies.frame.rules import Above, AllOf, AtLeast, Below, Between, Number, Within
-from case_studies.published import brackets_neurons as neurons
-from case_studies.published import brackets_parts as parts
-from case_studies.published.brackets_neurons import ABOVE, BELOW
-from case_studies.published.brackets_parts import CLOSING, DIPS_ONLY, KINDS, TOTAL_ONLY
-from case_studies.published.checks import Check
+from published_readings import brackets_neurons as neurons
+from published_readings import brackets_parts as parts
+from published_readings.brackets_neurons import ABOVE, BELOW
+from published_readings.brackets_parts import CLOSING, DIPS_ONLY, KINDS, TOTAL_ONLY
+from published_readings.checks import Check
 
 __all__ = ["CHECKS", "KINDS"]
 HALF_OF_IT = Number("the next as a share of it", AtLeast(0.5))

@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from published_readings import palindrome_parts as parts
+from published_readings.measures import per_example
+from published_readings.packs import read_pack
+from published_readings.palindrome import CHECKS, KINDS, least_of
+from published_readings.palindrome_parts import HALF, LAST, QUERY, SECOND, SEEN
+from published_readings.runs import runs
 
 from case_studies.frame.measurement import Measurement
-from case_studies.published import palindrome_parts as parts
-from case_studies.published.measures import per_example
-from case_studies.published.packs import read_pack
-from case_studies.published.palindrome import CHECKS, KINDS, least_of
-from case_studies.published.palindrome_parts import HALF, LAST, QUERY, SECOND, SEEN
-from case_studies.published.runs import runs
 
 CONFIG = {
     "d_model": 28, "n_heads": 2, "n_layers": 2, "d_head": 14, "d_mlp": None, "attn_only": True, "act_fn": None,

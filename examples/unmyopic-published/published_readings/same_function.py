@@ -13,10 +13,10 @@ from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
 from case_studies.frame.rules import AtMost, Value
-from case_studies.published.measures import number
-from case_studies.published.packs import Pack, read_packs
-from case_studies.published.runs import right, runs
 from interp.tasks.base import logits_at_targets
+from published_readings.measures import number
+from published_readings.packs import Pack, read_packs
+from published_readings.runs import right, runs
 
 LARGEST = 1e-5
 """Largest difference of a logit."""

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from case_studies.frame.intervals import bootstrap_interval, difference_interval, proportion, t_interval
 from case_studies.frame.measurement import Measurement
-from case_studies.published.packs import Pack
-from case_studies.published.runs import Edit, Runs, losses, runs, shares_right
+from published_readings.packs import Pack
+from published_readings.runs import Edit, Runs, losses, runs, shares_right
 
 RESOLUTION = 1e-6
 """Numbers are single precision."""

@@ -1,0 +1,125 @@
+"""A number is of the packs that it was measured on; its measure is the same code on any packs, and without."""
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import toys
+from toys import PASSING, STUDY
+
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.measuring import MeasureCache
+from case_studies.frame.packs import Packs, packs_digest
+from case_studies.frame.sources import measure_digest
+
+
+def write_packs(folder, *numbers):
+    """Packs `0.json`, `1.json` ... of a number each; returns their folder."""
+    folder.mkdir()
+    for index, number in enumerate(numbers):
+        (folder / f"{index}.json").write_text(json.dumps(number))
+        (folder / f"{index}.npz").write_bytes(b"")
+    return folder
+
+
+def mean(evidence, *, packs, scale=1.0):
+    """Mean number of the packs."""
+    values = [json.loads(path.read_text()) for path in packs.paths] if packs.digest else [0.9]
+    return Measurement(value=scale * sum(values) / len(values), low=0.2, high=1, n=len(values), unit="packs")
+
+
+def toy_study(folder=None, shipped=None, *, required=True):
+    """A study of one claim on packs; it can be measured without them if they are not required."""
+    packs = Packs(folder)
+    measure = partial(partial(mean, packs=packs), scale=1.0)
+    claim = replace(PASSING, measure=measure, packs=packs if required else None)
+    return replace(STUDY, claims=[claim], groups=lambda size: {}, shipped=shipped)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_packs(tmp_path / "packs", 0.25, 0.75)
+
+
+@pytest.fixture
+def others(tmp_path):
+    return write_packs(tmp_path / "others", 0.25, 0.76)
+
+
+@pytest.fixture
+def shipped(folder, tmp_path):
+    """Results on the packs of `folder`."""
+    result = toy_study(folder).run(folder=tmp_path / "runs", n_jobs=1)
+    return result.page.parent
+
+
+def test_no_folder_has_no_packs(tmp_path):
+    assert [Packs().digest, Packs(tmp_path / "nowhere").digest, Packs(tmp_path).digest] == ["", "", ""]
+    with pytest.raises(ValueError, match=r"^there are no packs \(NAME.json and NAME.npz\); give a folder with --packs"):
+        _ = Packs().paths
+    with pytest.raises(ValueError, match=r"nowhere has no packs \(NAME.json and NAME.npz\)"):
+        _ = Packs(tmp_path / "nowhere").paths
+    (claim,) = toy_study().claims
+    assert claim.lacks == "It reads packs, files from outside, and there are none; give their folder with --packs."
+
+
+def test_the_measure_is_the_same_code_with_any_packs(folder, others):
+    measures = [toy_study(one).claims[0].measure for one in (folder, others, None)]
+    assert len({measure_digest(measure) for measure in measures}) == 1
+    assert measure_digest(partial(mean, packs=Packs(folder), scale=2.0)) != measure_digest(measures[0])
+    first, second, none = map(packs_digest, measures)
+    assert first == Packs(folder).digest != second == Packs(others).digest
+    assert (none, packs_digest(toys.constant), packs_digest(partial(mean, scale=2.0))) == ("", "", "")
+    assert packs_digest(partial(mean, Packs(folder))) == first  # also by position
+
+
+def test_a_measurement_is_found_for_its_packs_only(folder, others):
+    evidence = Evidence(size="quick", seed=0, groups={}, folder=Path())
+    keys = {MeasureCache(Path(), "toy").key(toy_study(one).claims[0], evidence) for one in (folder, others, None)}
+    assert len(keys) == 3
+
+
+def test_the_packs_are_stored_with_the_number(shipped, folder, tmp_path):
+    (entry,) = json.loads((shipped / "claims.json").read_text())["claims"]
+    assert (entry["measured"], entry["made"]["packs"]) == (0.5, Packs(folder).digest)
+    plain = replace(STUDY, claims=[PASSING]).run(folder=tmp_path / "plain", n_jobs=1)
+    assert "packs" not in plain.claims[0].made
+
+
+@pytest.mark.parametrize("has_packs", [True, False], ids=["the same packs", "no packs"])
+def test_the_stored_number_is_shown_with_its_packs_or_none(shipped, folder, tmp_path, has_packs):
+    result = toy_study(folder if has_packs else None, shipped).draw(folder=tmp_path / "out")
+    (claim,) = result.claims
+    assert (claim.label, claim.measurement.value, claim.note) == ("reproduced", 0.5, "")
+    assert f", packs {Packs(folder).digest}, " in result.page.read_text()
+
+
+def test_the_stored_number_is_not_shown_for_other_packs(shipped, others, tmp_path):
+    (claim,) = toy_study(others, shipped).draw(folder=tmp_path / "out").claims
+    assert (claim.label, claim.measurement) == ("not measured", None)
+    assert claim.note == "The stored number (0.5, reproduced) was measured on other packs."
+
+
+def test_a_number_without_packs_is_not_shown_for_packs(folder, tmp_path):
+    shipped = toy_study(required=False).run(folder=tmp_path / "runs", n_jobs=1).page.parent
+    (claim,) = toy_study(folder, shipped, required=False).draw(folder=tmp_path / "out").claims
+    assert claim.note == "The stored number (0.9, reproduced) was measured without packs."
+    (claim,) = toy_study(None, shipped, required=False).draw(folder=tmp_path / "out").claims
+    assert claim.measurement.value == 0.9
+
+
+def test_a_check_on_other_packs_names_them(shipped, folder, others, tmp_path):
+    def check(packs, **options):
+        return toy_study(packs, shipped, **options).check(folder=tmp_path / "check", n_jobs=1).comparisons[0]
+
+    assert check(folder).status == "same"
+    other = check(others)
+    assert (other.status, other.reason) == ("differs", "another number, on other packs")
+    assert other.causes == (f"data: packs {Packs(folder).digest} stored, {Packs(others).digest} here",)
+    assert check(None).status == "not measured"
+    none = check(None, required=False)
+    assert none.status == "differs"
+    assert none.causes == (f"data: packs {Packs(folder).digest} stored, none here",)

@@ -1,0 +1,52 @@
+"""The study of published readings: shipped results without an installation, its own tests with one."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from case_studies.frame.sources import measure_digest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+EXAMPLE = ROOT / "examples/unmyopic-published"
+
+
+def test_its_entry_point_is_a_study_whose_numbers_todays_measures_made(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(EXAMPLE)
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
+    module, _, name = project["entry-points"]["interp.studies"]["published"].partition(":")
+    study = getattr(import_module(module), name)
+    stored, _ = study.stored(folder=tmp_path)
+    entries = {entry["id"]: entry for entry in stored.content["claims"]}
+    assert len(entries) == 84
+    assert {claim.id: measure_digest(claim.measure) for claim in study.claims} == {
+        name: entry["measure"] for name, entry in entries.items()
+    }
+
+
+@pytest.mark.slow
+def test_it_is_installed_with_its_results_and_its_own_tests_pass(tmp_path):
+    source, site = tmp_path / "source", tmp_path / "site"
+    shutil.copytree(EXAMPLE, source, ignore=shutil.ignore_patterns("__pycache__"))  # a build writes next to its sources
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])}
+
+    def run(*command):
+        done = subprocess.run(
+            [sys.executable, *map(str, command)], cwd=tmp_path, env=variables, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    offline = ("--no-deps", "--no-build-isolation", "--no-index", "--quiet")
+    run("-m", "pip", "install", *offline, "--target", site, source)
+    shutil.rmtree(source / "published_readings")
+    assert run("-c", "import published_readings as package; print(package.__file__)").startswith(str(site))
+    shown = run("-c", "from interp.cli.main import main; main()", "reproduce", "published", "--page", "--out", "pages")
+    assert "published at size standard: 68 reproduced, 14 not reproduced, 2 inconclusive" in shown
+    passed = run("-m", "pytest", "-q", "-p", "no:cacheprovider", EXAMPLE / "tests")
+    assert "118 passed" in passed
