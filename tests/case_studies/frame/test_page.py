@@ -4,6 +4,7 @@ import importlib
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 import toys
@@ -18,6 +19,7 @@ from case_studies.frame.rules import Above, AllOf, AtMost, Number
 from case_studies.papers.table import STUDIES
 from interp.view.page import Section, write_page
 
+EXAMPLE = Path(__file__).parents[3] / "examples/unmyopic-published"
 UNCLEAR = replace(PASSING, id="figure-1.unclear", rule=Above(0.25))
 CLAIMS = (*toys.CLAIMS, UNCLEAR)
 
@@ -107,9 +109,11 @@ def test_nothing_is_wrong_with_a_study_page(browser, reproduce, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.browser
-@pytest.mark.parametrize("name", [*STUDIES, "compiled", "development"])
-def test_nothing_is_wrong_with_the_pages_of_the_papers(browser, tmp_path, name):
-    study = importlib.import_module(f"case_studies.{name}.study").STUDY
+@pytest.mark.parametrize("name", [*STUDIES, "compiled", "development", "published"])
+def test_nothing_is_wrong_with_the_pages_of_the_papers(browser, tmp_path, monkeypatch, name):
+    monkeypatch.syspath_prepend(EXAMPLE)
+    package = "published_readings" if name == "published" else f"case_studies.{name}"
+    study = importlib.import_module(f"{package}.study").STUDY
     pages = [study.draw(folder=tmp_path / folder).page for folder in ("one", "two")]
     assert pages[0].read_text() == pages[1].read_text()  # the same results give the same page
     assert faults(browser, pages[0]) == []
