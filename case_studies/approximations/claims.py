@@ -110,10 +110,10 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
         name: str, statement: str, how: str, rule: Rule, measure: Callable[..., Measurement], **more: object
     ) -> Claim:
         needs: Sequence[str] = ALL if name.endswith("trained") or name == "order" else ()
-        about_compiled = name.endswith("compiled")
+        reads_packs = name.endswith("compiled") or name == "order"
         # The number of a claim that reads no packs is the same with any packs.
-        bound = partial(measure, packs=packs if about_compiled or name == "order" else Packs())
-        fields = {"fixed": BEFORE, "needs": needs, "packs": packs if about_compiled else None, **more}
+        bound = partial(measure, packs=packs if reads_packs else Packs())
+        fields = {"fixed": BEFORE, "needs": needs, "packs": packs if reads_packs else None, **more}
         return Claim(id=name, statement=statement, how=how, rule=rule, measure=bound, **fields)  # type: ignore[arg-type]
 
     def need(name: str, method: str, family: str, rule: Rule, statement: str, source: str) -> Claim:
