@@ -1,6 +1,7 @@
 """The study of published readings: shipped results without an installation, its own tests with one."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -48,5 +49,7 @@ def test_it_is_installed_with_its_results_and_its_own_tests_pass(tmp_path):
     assert run("-c", "import published_readings as package; print(package.__file__)").startswith(str(site))
     shown = run("-c", "from interp.cli.main import main; main()", "reproduce", "published", "--page", "--out", "pages")
     assert "published at size standard: 68 reproduced, 14 not reproduced, 2 inconclusive" in shown
-    passed = run("-m", "pytest", "-q", "-p", "no:cacheprovider", EXAMPLE / "tests")
-    assert "118 passed" in passed
+    printed = run("-m", "pytest", "-q", "-p", "no:cacheprovider", EXAMPLE / "tests")
+    passed = re.search(r"^(\d+) passed", printed, re.MULTILINE)
+    assert passed is not None
+    assert int(passed[1]) > 100

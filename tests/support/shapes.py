@@ -48,5 +48,6 @@ def _packages() -> Iterator[Any]:
 
 
 def reached() -> set[str]:
-    """Names of the public functions that were called."""
+    """Stop recording, and return the names of the public functions that were called."""
+    sys.setprofile(None)
     return {name for name, code in public_functions().items() if code in CALLED}
