@@ -117,8 +117,22 @@ def circle(edges: Mapping[str, Iterable[str]]) -> list[str]:
     return []
 
 
+def file_arrows(sources: Iterable[Source]) -> dict[str, set[str]]:
+    """For each file, the other files that it imports, also inside functions and for annotations."""
+    files = {source.module: source for source in sources}
+    return {name: (source.imports & files.keys()) - {name} - _packages_of(name) for name, source in files.items()}
+
+
+def _packages_of(module: str) -> set[str]:
+    """The packages that a module is in: `from interp.core import results` names interp.core too."""
+    parts = module.split(".")
+    return {".".join(parts[:end]) for end in range(1, len(parts))}
+
+
 def wrong_packages(sources: list[Source]) -> Iterator[str]:
-    """Circles between packages, too many arrows, and packages of interp that import a later one."""
+    """Circles between files and between packages, too many arrows, and packages of interp that import a later one."""
+    if files := circle(file_arrows(sources)):
+        yield f"{' imports '.join(files)}, a circle of files"
     for package in PACKAGES:
         edges = arrows(sources, package)
         if parts := circle(edges):

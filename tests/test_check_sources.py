@@ -34,6 +34,13 @@ def test_directions_circles_and_order():
     assert edges == {"model": {"adapters"}, "adapters": {"model"}}
     assert set(check_sources.circle(edges)) == {"model", "adapters"}
     assert check_sources.circle({"model": {"adapters"}}) == []
+    files = [
+        *source("from interp.heads import far", "interp/heads/near.py"),
+        *source("def f():\n    from interp.heads.near import g", "interp/heads/far.py"),
+        *source("import interp.heads", "interp/heads/__init__.py"),
+    ]
+    (fault,) = [fault for fault in check_sources.wrong_packages(files) if "a circle of files" in fault]
+    assert {"interp.heads.near", "interp.heads.far"} <= set(fault.split())
     assert any("hooks: " in fault and "a circle" in fault for fault in check_sources.wrong_packages(circular))
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hooks.hardcoded.head_patterns import HeadPattern, has_learned
 from hooks.hardcoded.lego_attention import HardcodedAttention
-from hooks.model.config import TransformerConfig
+from hooks.model.layer_config import LayerConfig
 from hooks.model.sites import LayerSites, MLPSites
 from hooks.modules import Attention, Context, LayerNorm, Linear, Module
 
@@ -21,7 +21,7 @@ from hooks.modules import Attention, Context, LayerNorm, Linear, Module
 class MLP(Module):
     """out = act(x W_in + b_in) W_out + b_out."""
 
-    def __init__(self, cfg: TransformerConfig):
+    def __init__(self, cfg: LayerConfig):
         super().__init__()
         self.activation = cfg.activation
         self.w_in = Linear(cfg.d_model, cfg.d_mlp or 0, bias=cfg.mlp_bias)
@@ -40,7 +40,7 @@ class MLP(Module):
 class DeepMLP(Module):
     """out = W_out relu(W_3 relu(W_2 relu(W_in x))), with hook points at the first hidden layer; no biases."""
 
-    def __init__(self, cfg: TransformerConfig):
+    def __init__(self, cfg: LayerConfig):
         super().__init__()
         width = cfg.d_mlp or 0
         self.w_in = Linear(cfg.d_model, width, bias=False)
@@ -69,7 +69,7 @@ class Block(Module):
     attention: Any
     """`Attention`, or `HardcodedAttention` if a head is hard-coded."""
 
-    def __init__(self, cfg: TransformerConfig, rows: Sequence[tuple[HeadPattern, ...]] = ((),)):
+    def __init__(self, cfg: LayerConfig, rows: Sequence[tuple[HeadPattern, ...]] = ((),)):
         super().__init__()
         self.attention = (
             HardcodedAttention(cfg, cfg.pathways, learned=any(map(has_learned, rows)))
@@ -240,7 +240,7 @@ class ExtendedBlock(DyckBlock):
     residual: Linear
     mlp: DeepMLP | None
 
-    def __init__(self, cfg: TransformerConfig, rows: Sequence[tuple[HeadPattern, ...]] = ((),)):
+    def __init__(self, cfg: LayerConfig, rows: Sequence[tuple[HeadPattern, ...]] = ((),)):
         super().__init__(cfg, rows)
         self.residual = Linear(cfg.d_model, cfg.d_model, bias=False)
 
@@ -258,6 +258,17 @@ BLOCKS: dict[str, type[Block]] = {
     "no_norm": NoNormBlock,
 }
 """Blocks by their name in a config."""
+
+
+def block_named(name: str) -> type[Block]:
+    """The block of this name.
+
+    Raises:
+        ValueError: no block has this name.
+    """
+    if name not in BLOCKS:
+        raise ValueError(f"block is {name!r}; choose one of {', '.join(BLOCKS)}, or add it with hooks.register_block.")
+    return BLOCKS[name]
 
 
 def register_block(name: str, block: type[Block]) -> None:

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from hooks.hardcoded.head_patterns import HeadPattern, Pathways, check_patterns
+from hooks.model.blocks import block_named
 from hooks.model.embeddings import BracketStates
 from hooks.model.lens import LensConfig
 from hooks.modules.arguments import check_field_types
 from hooks.modules.checks import check_choice, check_fields
 
-Block = Literal["pre_ln", "post_ln", "dyck", "minimal", "bare", "extended", "no_norm"]
+BlockName = Literal["pre_ln", "post_ln", "dyck", "minimal", "bare", "extended", "no_norm"]
 Attention = Literal["causal", "bidirectional"]
 Positions = Literal["learned", "linear", "sinusoidal", "none"]
 Activation = Literal["gelu", "gelu_tanh", "relu"]
@@ -49,7 +50,7 @@ class TransformerConfig(LensConfig):
     """Width of one head; 0 means `d_model / n_heads`, which must then be whole."""
     d_mlp: int | None = None
     """Hidden width of the MLP; None means `4 * d_model`, 0 means no MLP at all."""
-    block: Block | str = "pre_ln"
+    block: BlockName | str = "pre_ln"
     """How a layer is wired; see `hooks.model.blocks` for the seven equations, and `register_block` for others."""
     attention: Attention = "bidirectional"
     """Whether a query sees later positions."""
@@ -121,13 +122,7 @@ class TransformerConfig(LensConfig):
         Raises:
             ValueError: no block has this name.
         """
-        from hooks.model.blocks import BLOCKS  # inside, since that module imports this one
-
-        if self.block not in BLOCKS:
-            raise ValueError(
-                f"block is {self.block!r}; choose one of {', '.join(BLOCKS)}, or add it with hooks.register_block."
-            )
-        return BLOCKS[self.block]
+        return block_named(self.block)
 
     @property
     def pathways(self) -> Pathways | None:

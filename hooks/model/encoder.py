@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from hooks.model.config import Block, Initialisation, TransformerConfig
+from hooks.model.config import BlockName, Initialisation, TransformerConfig
 from hooks.model.embeddings import TokenEmbedding
 from hooks.model.stack import TransformerStack
 from hooks.modules import HookPoint, Identity, LayerNorm, Linear, Module, NormSites
@@ -26,7 +26,7 @@ class EncoderConfig(TransformerConfig):
         ValueError: as `TransformerConfig`; an unknown head, a read-out that does not fit the head, or bracket states.
     """
 
-    block: Block | str = "post_ln"
+    block: BlockName | str = "post_ln"
     init: Initialisation = "normal"
     n_token_types: int = 0
     """Number of token types (first text, second text), each with a learned vector; 0: none."""

@@ -13,7 +13,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from hooks.hardcoded.head_patterns import HeadPattern, has_learned
-from hooks.model.config import TransformerConfig
+from hooks.model.layer_config import LayerConfig
 from hooks.model.optional_points import OptionalSites
 from hooks.modules import HookPoint, NormSites, Sites
 
@@ -26,7 +26,7 @@ class AttentionSites(Sites, OptionalSites):
     hook_v_input: HookPoint | None = None
     hook_result: HookPoint | None = None  # (batch, pos, head, d_model); see `set_use_attn_result`
 
-    def __init__(self, cfg: TransformerConfig, attention: Any, patterns: tuple[HeadPattern, ...]):
+    def __init__(self, cfg: LayerConfig, attention: Any, patterns: tuple[HeadPattern, ...]):
         super().__init__()
         self._attention: tuple[Any] = (attention,)
         self._heads = cfg.n_heads
@@ -92,7 +92,7 @@ class LayerSites(Sites, OptionalSites):
     hook_mlp_in: HookPoint | None = None  # see `set_use_hook_mlp_in`
     _unhooked: tuple["LayerSites", ...] = ()
 
-    def __init__(self, cfg: TransformerConfig, block: Any, patterns: tuple[HeadPattern, ...]):
+    def __init__(self, cfg: LayerConfig, block: Any, patterns: tuple[HeadPattern, ...]):
         super().__init__()
         self.hook_resid_pre = HookPoint()
         if block.n_norms:
@@ -110,7 +110,7 @@ class LayerSites(Sites, OptionalSites):
             self.submodules = {"attn": None, "norm": None}
             self.hook_aliases = {"hook_attn_out": "norm"}
 
-    def keep_unhooked(self, cfg: TransformerConfig, block: Any, on: bool) -> None:
+    def keep_unhooked(self, cfg: LayerConfig, block: Any, on: bool) -> None:
         """Keep sites of the same layer that no hook can be attached to, or drop them."""
         self._unhooked = (LayerSites(cfg, block, ()),) if on else ()  # in a tuple: no part of the model
 

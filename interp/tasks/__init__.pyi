@@ -5,14 +5,14 @@ from .check import check_task as check_task
 from .dyck.task import Dyck as Dyck
 from .dyck.task import DyckBatch as DyckBatch
 from .lego.chain import Chain as Chain
-from .lego.chain import chain_of as chain_of
-from .lego.chain import read_sentence as read_sentence
 from .lego.groups import S3 as S3
 from .lego.groups import Z2 as Z2
 from .lego.groups import GroupAction as GroupAction
 from .lego.groups import cyclic as cyclic
 from .lego.groups import ready_made as ready_made
 from .lego.groups import symmetric as symmetric
+from .lego.sentences import chain_of as chain_of
+from .lego.sentences import read_sentence as read_sentence
 from .lego.task import Lego as Lego
 from .lego.task import LegoBatch as LegoBatch
 from .registry import known_tasks as known_tasks

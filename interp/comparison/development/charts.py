@@ -1,15 +1,12 @@
 """Charts over the steps of training: lines with intervals, a map with a slider, onsets."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 import numpy as np
 
 from interp.view.charts import GREY, HEIGHT, WIDTH, colour_by, numbers
-
-if TYPE_CHECKING:
-    from interp.comparison.development.onsets import Onsets
 
 FRAME = "snapshot"
 MOST_LINES = 12
@@ -104,13 +101,15 @@ def filmstrip(table: Any, value: str, *, x: str, y: str, title: str) -> alt.TopL
     return alt.vconcat(map_, below, title=title).add_params(chosen)
 
 
-def onset_chart(onsets: "Onsets") -> alt.TopLevelMixin:
-    """Median onset of each label with its interval; a hollow mark at the end is for one that never comes."""
-    table: Any = onsets.to_dataframe()
-    names = [_label(onsets.by, label) or onsets.value for label in onsets.labels]
-    finite = onsets.onset[np.isfinite(onsets.onset)]
-    last = int(max([1.0, *finite, *onsets.before[np.isfinite(onsets.before)]]))
-    drawn: Any = table.assign(label=names, there=np.isfinite(table["onset"]))
+def onset_chart(onsets: Any, *, last: int, title: str) -> alt.TopLevelMixin:
+    """Median onset of each label with its interval; a hollow mark at the end is for one that never comes.
+
+    Args:
+        onsets: Columns `label`, `onset`, `low`, `high`, `never`, `n`, `coverage`.
+        last: Last step of the axis.
+        title: Title of the chart.
+    """
+    drawn: Any = onsets.assign(there=np.isfinite(onsets["onset"]))
     drawn = drawn.assign(**{name: drawn[name].clip(0, last) for name in ("onset", "low", "high")})
     sort = drawn.sort_values("onset")["label"].tolist()
     base = alt.Chart(drawn.rename(columns={"onset": "step"})).encode(alt.Y("label:N", sort=sort, title=None))
@@ -121,7 +120,4 @@ def onset_chart(onsets: "Onsets") -> alt.TopLevelMixin:
     dots = base.mark_point(filled=True, size=50, stroke="#0b6e8a", opacity=1).encode(
         across, color=filled, tooltip=tooltip
     )
-    words = f"first step from which {onsets.value} stays above {onsets.null}: "
-    compared = isinstance(onsets.seeds[0], str)
-    words += f"models of seeds {onsets.seeds[0]}" if compared else f"median of n = {len(onsets.seeds)} seeds"
-    return alt.layer(spread, dots).properties(width=WIDTH, title=words)
+    return alt.layer(spread, dots).properties(width=WIDTH, title=title)

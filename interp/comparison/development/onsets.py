@@ -1,6 +1,6 @@
 """Onsets: the first step from which a quantity stays above its null, with an interval over seeds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,6 @@ from interp.core.results import Result
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
-
-    from interp.comparison.development.over_training import OverTraining
 
 LEVEL = 0.95
 
@@ -65,7 +63,17 @@ class Onsets(Result):
         """Onset of each label, median over seeds with its interval."""
         from interp.comparison.development.charts import onset_chart
 
-        return onset_chart(self)
+        onsets = self.to_dataframe().assign(label=[self._name(label) for label in self.labels])
+        finite = [step[np.isfinite(step)] for step in (self.onset, self.before)]
+        last = int(max(1.0, *np.concatenate(finite)))
+        compared = isinstance(self.seeds[0], str)
+        seeds = f"models of seeds {self.seeds[0]}" if compared else f"median of n = {len(self.seeds)} seeds"
+        title = f"first step from which {self.value} stays above {self.null}: {seeds}"
+        return onset_chart(onsets, last=last, title=title)
+
+    def _name(self, label: tuple[Any, ...]) -> str:
+        """A label in words; the quantity if there are no labels."""
+        return " ".join(f"{column} {value}" for column, value in zip(self.by, label, strict=True)) or self.value
 
     def __str__(self) -> str:
         lines = [f"first step from which {self.value} of {self.verb} stays above {self.null}"]
@@ -106,21 +114,29 @@ def first_lasting(above: Bool[np.ndarray, " step"]) -> int | None:
 
 
 def find_onsets(
-    over: "OverTraining", value: str, by: Sequence[str], null: float | str, where: Mapping[str, Any]
+    table: "pd.DataFrame", value: str, *, by: Sequence[str], null: float | str, verb: str, seeds: Sequence[int | str]
 ) -> Onsets:
-    """The onsets of a quantity, as `OverTraining.onsets` describes."""
-    table = over.rows(**where)
+    """The onsets of a quantity, as `OverTraining.onsets` describes.
+
+    Args:
+        table: Columns `seed`, `step`, the quantity, its labels, and `low` or a null if it has them.
+        value: Column of the quantity.
+        by: Columns that together name what has an onset.
+        null: A number, or a column.
+        verb: Name of the verb that made the table.
+        seeds: Seed of each run, in the order of the result's columns.
+    """
     own = "low" if "low" in table and value != "low" else value
     table = table.assign(
         above=table[own].astype(float) > (table[null].astype(float) if isinstance(null, str) else null)
     )
     labels = list(dict.fromkeys(table[list(by)].itertuples(index=False, name=None))) if by else [()]
-    onset, before = np.full((2, len(labels), len(over.seeds)), np.nan)
+    onset, before = np.full((2, len(labels), len(seeds)), np.nan)
     for row, label in enumerate(labels):
         chosen: Any = table
         for name, one in zip(by, label, strict=True):
             chosen = chosen[chosen[name] == one]
-        for column, seed in enumerate(over.seeds):
+        for column, seed in enumerate(seeds):
             by_step = chosen[chosen["seed"] == seed].groupby("step")["above"].any().sort_index()
             if by_step.empty:
                 continue
@@ -129,6 +145,6 @@ def find_onsets(
             before[row, column] = steps[-1] if first is None else (steps[first - 1] if first else -1)
     words = f"its {null}" if isinstance(null, str) else f"{null:g}"
     return Onsets(
-        verb=over.verb, value=value, null=words, by=tuple(by), labels=tuple(labels), seeds=over.seeds,
+        verb=verb, value=value, null=words, by=tuple(by), labels=tuple(labels), seeds=tuple(seeds),
         onset=onset, before=before,
     )  # fmt: skip

@@ -103,7 +103,8 @@ class OverTraining(VerbTable):
             null = UNTRAINED if UNTRAINED in self.columns else 0.0
         for name in (value, *by, *([null] if isinstance(null, str) else [])):
             self.check_column(name)
-        return find_onsets(self, value, tuple(by), null, dict(where or {}))
+        table = self.rows(**dict(where or {}))
+        return find_onsets(table, value, by=tuple(by), null=null, verb=self.verb, seeds=self.seeds)
 
     def plot(self) -> "alt.TopLevelMixin":
         """Lines of `value` over steps, with intervals: one panel per seed, one line per combination of labels."""

@@ -1,14 +1,8 @@
-"""Parse LEGO sentences from text, and describe the chain of a sentence for display."""
+"""The chain of a LEGO sentence: parse it from the tokens of its clauses, and show it in a report."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import torch
-from jaxtyping import Int
-from torch import Tensor
-
-from hooks.modules.arguments import checks_types
-from interp.tasks.lego.task import Lego, LegoBatch
 
 if TYPE_CHECKING:
     from interp.view.page import Section
@@ -38,40 +32,27 @@ class Chain:
         return tuple(zip(before, self.operations, self.variables, strict=True))
 
 
-def chain_of(task: Lego, batch: LegoBatch, row: int = 0) -> Chain:
-    """Return the chain of one sentence of a batch."""
-    order = batch.clause_of[row].tolist()
-    words = tuple(task.vocab.words(batch.tokens[row]))
-    mark = int(task.sentence_format == "paper")
-    inside = range(mark, len(words) - mark)
-    clause_of_word = [(at - mark) // task.clause_length if at in inside else None for at in range(len(words))]
-    return Chain(
-        words=words,
-        root=task.group.root_token,
-        variables=tuple(task.alphabet[index] for index in batch.letters[row].tolist()),
-        operations=tuple(task.group.elements[index] for index in batch.operations[row].tolist()),
-        values=tuple(task.group.points[index] for index in batch.labels[row].tolist()),
-        clause_of=tuple(order),
-        clause_of_word=tuple(clause_of_word),
-    )
+def chain_section(chain: Chain, points: Sequence[str], answers: Sequence[int]) -> "Section":
+    """Section of a report with one sentence, its chain, and the answers of the model.
 
-
-def chain_section(task: Lego, batch: LegoBatch, answers: Int[Tensor, "1 target"]) -> "Section":
-    """Section of a report with one sentence, its chain, and the answers of the model."""
+    Args:
+        chain: The chain of the sentence.
+        points: Token of each value.
+        answers: The model's value of each variable, as an index of `points`.
+    """
     from interp.view.chain import chain_svg, sentence_html
     from interp.view.frame import scrolling
     from interp.view.page import Section
 
-    chain = chain_of(task, batch)
     index_of = {clause: index for index, clause in enumerate(chain.clause_of)}
     picture = chain_svg(
         root=chain.root,
         variables=chain.variables,
         operations=chain.operations,
         values=chain.values,
-        answers=[task.group.points[index] for index in answers[0].tolist()],
+        answers=[points[index] for index in answers],
     )
-    sentence = sentence_html(chain.words, chain.clause_of_word, [index_of[c] for c in range(task.n_vars)])
+    sentence = sentence_html(chain.words, chain.clause_of_word, [index_of[clause] for clause in range(len(index_of))])
     return Section(
         title="Example sentence and its chain",
         text="Every clause defines one variable as an operation on another. The clauses are in random order; the small "
@@ -81,48 +62,73 @@ def chain_section(task: Lego, batch: LegoBatch, answers: Int[Tensor, "1 target"]
     )
 
 
-@checks_types
-def read_sentence(task: Lego, text: str) -> LegoBatch:
-    """Parse one sentence into a batch of one; `[BOS]` and `[EOS]` are optional.
+@dataclass(frozen=True, kw_only=True)
+class Grammar:
+    """How the clauses of a sentence are written."""
+
+    n_clauses: int
+    clause_length: int
+    """Tokens of a clause: 5 as in `a=+b;`, or 3 as in `a+b`."""
+    letters: Sequence[str]
+    """Names of variables."""
+    operations: Sequence[str]
+    root: str
+
+
+def parse_clauses(words: Sequence[str], grammar: Grammar) -> list[tuple[int, int, int]]:
+    """Parse a sentence without `[BOS]` and `[EOS]`.
+
+    Args:
+        words: Its tokens.
+        grammar: How its clauses are written.
+
+    Returns:
+        For each variable in chain order: the indices of its letter, its operation and its clause.
 
     Raises:
-        ValueError: an unknown token, a malformed clause, another number of clauses than the task has, or
-            clauses that do not form one chain.
+        ValueError: a malformed clause, another number of clauses than the grammar has, or clauses that do not form one
+            chain.
     """
-    ids = task.vocab.ids
-    words = [word for word in task.vocab.words(task.vocab.encode(text)) if word not in ("[BOS]", "[EOS]")]
-    length = task.clause_length
-    if len(words) != length * task.n_vars:
-        raise ValueError(f"the sentence has {len(words)} tokens; {task.n_vars} clauses of {length} are needed.")
-    parent: dict[str, tuple[str, str, int]] = {}
-    for clause in range(task.n_vars):
-        left, *marks, right = words[clause * length : clause * length + (4 if length == 5 else 3)]
-        operation = marks[-1]
-        stop = words[clause * length + 4] if length == 5 else ";"
-        well_formed = (
-            left in task.alphabet
-            and operation in task.group.elements
-            and (right in task.alphabet or right == task.group.root_token)
-            and (length == 3 or (marks[0] == "=" and stop == ";"))
-        )
-        if not well_formed:
-            example = f"{task.alphabet[0]}{'=' * (length == 5)}{task.group.elements[0]}{task.group.root_token}"
-            shown = "".join(words[clause * length : (clause + 1) * length])
-            raise ValueError(f"clause {clause} is {shown!r}; it must look like {example!r}.")
-        twice = [other for name, _, other in parent.values() if name == left]
+    length = grammar.clause_length
+    if len(words) != length * grammar.n_clauses:
+        raise ValueError(f"the sentence has {len(words)} tokens; {grammar.n_clauses} clauses of {length} are needed.")
+    # Which variable is computed from a variable or from the root, by which operation, and in which clause.
+    steps: dict[str, tuple[str, str, int]] = {}
+    for clause in range(grammar.n_clauses):
+        left, operation, right = _clause(words[clause * length : (clause + 1) * length], clause, grammar)
+        twice = [earlier for name, _, earlier in steps.values() if name == left]
         if twice:
             raise ValueError(f"{left!r} is defined by two clauses, {twice[0]} and {clause}; define it once.")
-        if right in parent:
+        if right in steps:
             raise ValueError(
-                f"{right!r} is used by two clauses, {parent[right][2]} and {clause}; a chain does not fork."
+                f"{right!r} is used by two clauses, {steps[right][2]} and {clause}; a chain does not fork."
             )
-        parent[right] = (left, operation, clause)
-    at, chain = task.group.root_token, []
-    while at in parent:
-        step = parent.pop(at)
+        steps[right] = (left, operation, clause)
+    # Follow the chain from the root.
+    variable, chain = grammar.root, []
+    while variable in steps:
+        step = steps.pop(variable)
         chain.append(step)
-        at = step[0]
-    if parent:
-        raise ValueError(f"the clauses do not form one chain: {sorted(s[2] for s in parent.values())} are not reached.")
-    content = [[task.alphabet.index(left), ids[op] - ids[task.group.elements[0]], clause] for left, op, clause in chain]
-    return task.from_content(torch.tensor([content]))
+        variable = step[0]
+    if steps:
+        missed = sorted(clause for _, _, clause in steps.values())
+        raise ValueError(f"the clauses do not form one chain: {missed} are not reached.")
+    letters, operations = list(grammar.letters), list(grammar.operations)
+    return [(letters.index(left), operations.index(operation), clause) for left, operation, clause in chain]
+
+
+def _clause(words: Sequence[str], clause: int, grammar: Grammar) -> tuple[str, str, str]:
+    """Variable, operation and operand of one clause."""
+    has_marks = grammar.clause_length == 5
+    left, *marks, right = words[: 4 if has_marks else 3]
+    operation = marks[-1]
+    well_formed = (
+        left in grammar.letters
+        and operation in grammar.operations
+        and (right in grammar.letters or right == grammar.root)
+        and (not has_marks or (marks[0] == "=" and words[4] == ";"))
+    )
+    if not well_formed:
+        example = f"{grammar.letters[0]}{'=' * has_marks}{grammar.operations[0]}{grammar.root}"
+        raise ValueError(f"clause {clause} is {''.join(words)!r}; it must look like {example!r}.")
+    return left, operation, right

@@ -11,6 +11,7 @@ from torch import Tensor
 from hooks.modules.arguments import check_field_types
 from hooks.modules.checks import check_choice, check_class, check_number
 from interp.tasks.base import Batch, Split, Task
+from interp.tasks.lego.chain import Chain, Grammar, chain_section, parse_clauses
 from interp.tasks.lego.draws import choose, split_of
 from interp.tasks.lego.groups import Z2, GroupAction, ready_made
 from interp.tasks.lego.places import clause_places, sentence_relations
@@ -250,15 +251,36 @@ class Lego(Task):
 
     def read(self, text: str) -> LegoBatch:
         """Parse one sentence; see `interp.tasks.read_sentence`."""
-        from interp.tasks.lego.chain import read_sentence
+        words = [word for word in self.vocab.words(self.vocab.encode(text)) if word not in ("[BOS]", "[EOS]")]
+        grammar = Grammar(
+            n_clauses=self.n_vars,
+            clause_length=self.clause_length,
+            letters=self.alphabet,
+            operations=self.group.elements,
+            root=self.group.root_token,
+        )
+        return self.from_content(torch.tensor([parse_clauses(words, grammar)]))
 
-        return read_sentence(self, text)
+    def chain(self, batch: LegoBatch, row: int = 0) -> Chain:
+        """The chain of one sentence of a batch, by token names."""
+        words = tuple(self.vocab.words(batch.tokens[row]))
+        mark = int(self.sentence_format == "paper")
+        inside = range(mark, len(words) - mark)
+        return Chain(
+            words=words,
+            root=self.group.root_token,
+            variables=tuple(self.alphabet[index] for index in batch.letters[row].tolist()),
+            operations=tuple(self.group.elements[index] for index in batch.operations[row].tolist()),
+            values=tuple(self.group.points[index] for index in batch.labels[row].tolist()),
+            clause_of=tuple(batch.clause_of[row].tolist()),
+            clause_of_word=tuple(
+                (pos - mark) // self.clause_length if pos in inside else None for pos in range(len(words))
+            ),
+        )
 
     def example(self, batch: LegoBatch, answers: Int[Tensor, "1 target"]) -> "Section":
         """The sentence and its chain, with the model's answers."""
-        from interp.tasks.lego.chain import chain_section
-
-        return chain_section(self, batch, answers)
+        return chain_section(self.chain(batch), self.group.points, answers[0].tolist())
 
     @property
     def lengths(self) -> range:

@@ -74,7 +74,7 @@ def test_a_checkpoint_of_it_needs_the_block(tmp_path, monkeypatch):
 
 
 def test_the_literal_lists_the_blocks_of_the_source():
-    assert {*get_args(config.Block), "parallel"} == set(blocks.BLOCKS)
+    assert {*get_args(config.BlockName), "parallel"} == set(blocks.BLOCKS)
 
 
 def test_registering_again_replaces_the_same_class_only():
