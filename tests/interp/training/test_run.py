@@ -122,12 +122,12 @@ def test_a_run_that_did_not_finish_cannot_be_loaded(tiny, tmp_path):
 def test_text_table_and_chart_of_a_run(trained):
     table = trained.to_dataframe()
     assert list(table.columns) == ["step", "phase", "target", "accuracy", "loss", "n", "low", "high"]
-    assert len(table) == 3 * 2
-    assert table["step"].tolist() == [100, 100, 200, 200, 300, 300]
+    assert len(table) == 2 * 2
+    assert table["step"].tolist() == [100, 100, 200, 200]
     assert set(table["target"]) == {"#0", "#1"}
     assert ((table["low"] <= table["accuracy"]) & (table["accuracy"] <= table["high"])).all()
     assert (table["n"] == 500).all()
-    assert str(trained).startswith("trained 300 steps in ")
+    assert str(trained).startswith("trained 200 steps in ")
     assert trained.final_accuracy == table["accuracy"].tolist()[-2:]
     assert "0.5" in json.dumps(trained.plot().to_dict())  # chance
     assert "<svg" in trained._repr_html_()

@@ -25,7 +25,7 @@ CURRICULUM = replace(PLAIN, curriculum=((1, 3), (2, 4), (3, 5)))
 DEPTHS = replace(PLAIN, depth_range=(1, 3))
 IDENTITY = replace(PLAIN, qk_identity_rate=3.0, vo_identity_rate=0.5)
 CASES = {
-    "lego": (LEGO, "lego", SMALL, PLAIN),
+    "lego": (LEGO, "lego", SMALL, replace(PLAIN, clip_norm=100.0)),
     "mimicking": (LEGO, "lego", SMALL, MIMIC),
     "query_key": (LEGO, "lego", SMALL, replace(PLAIN, association="query_key")),
     "curriculum": (LEGO, "lego", SMALL, CURRICULUM),

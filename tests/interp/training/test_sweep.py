@@ -151,7 +151,7 @@ def norm(model, task, scale=1):
     return {"norm": scale * float(model.W_E.detach().norm())}
 
 
-def test_a_verb_is_applied_to_every_model_and_its_tables_are_stored(runs, tmp_path):
+def test_a_verb_is_applied_to_every_model_and_its_tables_are_stored(runs, tmp_path, as_if_in_processes):
     calls.clear()
     found = runs.apply(norm, scale=2)
     assert len(calls) == 6
