@@ -76,7 +76,7 @@ def test_any_field_of_config_and_settings_is_an_option(interp, tmp_path):
     assert "No such option: --weight-decy" in unknown.stderr
 
 
-def test_train_probe_report(interp, tmp_path):
+def test_train_and_probe(interp, tmp_path):
     trained = interp(*TRAIN, "--out", "run")
     assert trained.returncode == 0, trained.stderr
     assert "trained 3 steps" in trained.stdout
@@ -87,6 +87,10 @@ def test_train_probe_report(interp, tmp_path):
     probed = interp("probe", "run", "--out", "probes.json")
     assert re.search(r"2000 held-out examples \(\d+ distinct, which intervals count\) per cell", probed.stdout)
     assert json.loads((tmp_path / "probes.json").read_text())["result"] == "ProbeResult"
+
+
+def test_report(interp, tmp_path):
+    assert interp(*TRAIN, "--out", "run").returncode == 0
     reported = interp("report", "run", "--no-verify")
     assert "run/report.html" in reported.stdout
     assert "<h2>Learning curves</h2>" in (tmp_path / "run/report.html").read_text()
@@ -227,9 +231,11 @@ def test_a_network_without_attention_refuses_options_of_transformers(interp, tmp
 
 def test_sigterm_is_handled_like_ctrl_c(tmp_path):
     code = (
-        "import os, signal; from interp.cli import demo, main; main.main.__globals__['sys'].argv = ['interp', 'demo']; "
+        "import os, signal, sys, types\nfrom interp.cli.main import main\n"
+        "def run_demo(*arguments, **options):\n    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "sys.modules['interp.cli.demo'] = types.SimpleNamespace(SHIPPED='', run_demo=run_demo, run_quick_demo=None)\n"
+        "sys.argv = ['interp', 'demo']\nmain()"
     )
-    code += "demo.run_demo = lambda *a, **k: os.kill(os.getpid(), signal.SIGTERM); main.main()"
     run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert (run.returncode, run.stderr.splitlines()[-1]) == (130, "error: interrupted. The same command resumes it.")
 

@@ -271,9 +271,14 @@ def test_diagonals_match_the_matrices_of_the_bridge(kind):
             assert found.cosine[1, head, index] == pytest.approx(cosine, abs=1e-6)
 
 
+@cache
+def audit_of(kind, seed=0):
+    return interp.audit(bridge_for(kind, seed), PADDED, n=16, at_chance=True)
+
+
 @pytest.mark.parametrize("kind", [*(pytest.param(kind, marks=pytest.mark.slow) for kind in ("llama", "neox")), "bert"])
 def test_audit_accepts_a_bridge(kind):
-    found = interp.audit(bridge_for(kind), PADDED, n=16, at_chance=True)
+    found = audit_of(kind)
     assert len(found.heads) == 8
     assert found.interventions[0] == "zero"
     batch = batch_of(PADDED, "audit", 16)
@@ -378,9 +383,7 @@ def test_a_transformer_is_returned_unchanged():
 
 
 def test_twins_and_untrained_models_of_an_audit_may_be_bridges():
-    others = [interp.audit(bridge_for("native", 1), SHORT, n=16, at_chance=True)]
-    found = interp.audit(bridge_for("native"), SHORT, n=16, at_chance=True).with_other_seeds(others)
-    assert found.n_seeds == 1
+    assert audit_of("bert").with_other_seeds([audit_of("bert", 1)]).n_seeds == 1
     read = interp.classify_heads(bridge_for("native"), PADDED, n=8, untrained=bridge_for("native", 1))
     wanted = interp.classify_heads(bridge_for("native", 1), PADDED, n=8, untrained=1)
     np.testing.assert_allclose(read.untrained, wanted.score.max((0, 1)), atol=1e-6)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from killed import killed, once_killed
@@ -49,7 +50,7 @@ def worker_is_lost(marks, index):
 
     if index % 3 == 0 and not (mark := marks / str(index)).exists():
         mark.touch()
-        raise KilledWorker("call", None, 1)
+        raise KilledWorker("call", SimpleNamespace(address="nowhere"), 1)
     return index
 
 

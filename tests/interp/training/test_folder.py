@@ -12,6 +12,7 @@ import interp
 from interp.training import TrainingRun
 from interp.training.folder import FolderInUse, RunFolder
 
+
 @pytest.fixture
 def holder(tmp_path):
     """The number of a process that holds the folder; a fork, since a new process would load torch for seconds."""
