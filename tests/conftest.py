@@ -96,7 +96,7 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def shared_folder(tmp_path_factory):
-    """A folder that the processes of this test run share. Write to it under a lock: `FileLock(folder / "name.lock")`."""
+    """A folder that the processes of this test run share; write to it under a `FileLock`."""
     folder = tmp_path_factory.getbasetemp()
     return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
 

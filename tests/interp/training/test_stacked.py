@@ -67,8 +67,8 @@ def assert_trained_as_alone(case, stack, names):
 
 @pytest.mark.parametrize("case", CASES)
 def test_stacked_models_equal_those_trained_alone(case):
-    stack = trainers(case)
-    assert sorted(Stack(stack).run()) == [("0", None), ("1", None), ("2", None)]
+    stack = trainers(case, n=2)
+    assert sorted(Stack(stack).run()) == [("0", None), ("1", None)]
     for name, stacked_trainer in stack.items():
         alone = trained_alone(case, int(name))
         weights, expected_weights = (run.model.state_dict() for run in (stacked_trainer, alone))
