@@ -143,7 +143,7 @@ def test_a_cluster_needs_an_extra(tmp_path, monkeypatch):
         interp.sweep(GRID, tmp_path, scheduler="tcp://127.0.0.1:9")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_forty_models_are_trained_once_each_though_workers_are_killed(tmp_path):
     from distributed import Client, LocalCluster
 
@@ -175,22 +175,22 @@ def test_when_the_scheduler_is_killed_the_same_call_resumes(tmp_path):
     def start(*arguments):
         return subprocess.Popen([sys.executable, "-m", "distributed.cli." + arguments[0], *arguments[1:]])
 
-    address, grid = "tcp://127.0.0.1:18786", Sweep(GRID.base, {"settings.steps": [100], "seed": range(12)})
+    address, grid = "tcp://127.0.0.1:18786", Sweep(GRID.base, {"settings.steps": [100], "seed": range(6)})
     for attempt in range(2):
         scheduler = start("dask_scheduler", "--host", "127.0.0.1", "--port", "18786", "--no-dashboard")
         workers = [start("dask_worker", address, "--nthreads", "1", "--no-dashboard", "--death-timeout", "10")]
         try:
             if attempt:
-                assert interp.sweep(grid, tmp_path, scheduler=address).status == ["trained"] * 12
+                assert interp.sweep(grid, tmp_path, scheduler=address).status == ["trained"] * 6
                 break
             runs = SweepRuns(grid=grid, folder=tmp_path)
-            killer = threading.Thread(target=_kill_after, args=(scheduler, runs, 3), daemon=True)
+            killer = threading.Thread(target=_kill_after, args=(scheduler, runs, 2), daemon=True)
             killer.start()
             with pytest.raises(
                 LostWorkers, match=r"the connection to the scheduler at tcp://127\.0\.0\.1:18786 is lost"
             ):
                 interp.sweep(grid, tmp_path, scheduler=address)
-            assert runs.status.count("trained") >= 3
+            assert runs.status.count("trained") >= 2
         finally:
             for one in (*workers, scheduler):
                 one.terminate()
