@@ -47,7 +47,7 @@ def test_snapshots_are_the_models_of_their_steps(run):
     assert run.snapshots == TrainingRun.load(run.folder).snapshots == STEPS
     assert same_weights(run.at(0), new_model())
     assert same_weights(run.at(16), run.model)
-    longer = dataclasses.replace(SETTINGS, snapshots=(4,), steps=100)
+    longer = dataclasses.replace(SETTINGS, snapshots=(4,), steps=30)
     first = trained(run.folder / "longer", longer)
     assert same_weights(first.at(4), run.at(4))  # mimicking alone, whatever follows
     assert not same_weights(run.at(8), run.at(16))

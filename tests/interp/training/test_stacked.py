@@ -19,9 +19,9 @@ from interp.training.trainer import Diverged, Trainer
 
 LEGO = Lego(n_vars=3, sentence_format="compact")
 SMALL = {"n_layers": 3, "d_model": 16, "n_heads": 2, "d_head": 8, "d_mlp": 16}
-PLAIN = TrainSettings(steps=12, tokens_per_step=64, eval_every=6, n_eval=20, warmup_steps=3)
-MIMIC = replace(PLAIN, steps=8, association="mimic", mimicking=Mimicking(steps=6, batch_size=8))
-CURRICULUM = replace(PLAIN, curriculum=((1, 3), (2, 4), (3, 5)))
+PLAIN = TrainSettings(steps=8, tokens_per_step=64, eval_every=4, n_eval=20, warmup_steps=3)
+MIMIC = replace(PLAIN, association="mimic", mimicking=Mimicking(steps=6, batch_size=8))
+CURRICULUM = replace(PLAIN, curriculum=((1, 2), (2, 3), (3, 3)))
 DEPTHS = replace(PLAIN, depth_range=(1, 3))
 IDENTITY = replace(PLAIN, qk_identity_rate=3.0, vo_identity_rate=0.5)
 CASES = {
@@ -33,7 +33,7 @@ CASES = {
     "depths": (LEGO, "lego", SMALL, DEPTHS),
     "tied depths": (LEGO, "lego", {**SMALL, "tied": True}, DEPTHS),
     "a I, b I": (LEGO, "lego", {**SMALL, "qk_identity": True, "vo_identity": True}, IDENTITY),
-    "fixed set": (LEGO, "lego", SMALL, replace(PLAIN, n_train=40, keep="best", eval_every=4)),
+    "fixed set": (LEGO, "lego", SMALL, replace(PLAIN, n_train=40, keep="best", eval_every=3)),
     "dyck": (Dyck(length=10), "dyck_gpt", {"n_layers": 2, "d_model": 16, "d_mlp": 16}, PLAIN),
     "padded dyck": (Dyck(length=10, words="complete"), "dyck_gpt", {"n_layers": 1, "d_model": 16, "d_mlp": 16}, PLAIN),
     "template": (Template(), "template", {"n_layers": 1, "d_model": 32, "n_heads": 2, "d_head": 16}, PLAIN),

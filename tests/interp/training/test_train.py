@@ -128,9 +128,9 @@ def test_fresh_examples_are_new_at_every_step_and_never_held_out(tiny, monkeypat
 def test_batches_of_a_curriculum_have_the_lengths_of_their_stage(monkeypatch):
     task = Lego(n_vars=4, sentence_format="compact")
     settings = TrainSettings(
-        curriculum=((2, 10), (4, 200)), current_share=0.6, tokens_per_step=120, eval_every=1000, n_eval=10
+        curriculum=((2, 10), (4, 100)), current_share=0.6, tokens_per_step=120, eval_every=1000, n_eval=10
     )
-    assert settings.steps == 210
+    assert settings.steps == 110
     interp.check_task(task)  # its samples are not counted
     drawn = spied(monkeypatch, Lego, "sample")
     interp.train(new_model(task, n_layers=1, d_model=8), task, settings)
