@@ -58,6 +58,7 @@ def test_functions_name_the_extra_that_they_need(without, missing, call, extra):
         call()
 
 
+@pytest.mark.slow
 def test_the_command_line_prints_one_line_and_tasks_of_text_name_their_extra():
     """In a fresh process, which has not imported them yet."""
     code = """import hooks.extras, sys
