@@ -36,7 +36,7 @@ def diffuse():
     return KnownAnswer(name="diffuse", model=model.eval(), task=task, heads=heads)
 
 
-@pytest.fixture(scope="module", params=["loop", "dyck", "same", "diffuse"])
+@pytest.fixture(scope="module", params=[pytest.param("loop", marks=pytest.mark.slow), "dyck", "same", "diffuse"])
 def known(request):
     torch.set_num_threads(1)
     if request.param == "diffuse":
