@@ -32,6 +32,18 @@ def test_weights_depend_on_both_seeds(whole, tiny):
     assert not same_weights(whole.model, weights(1, 0))
 
 
+def test_gradients_are_clipped_to_their_norm(tiny):
+    """Adam divides by the size of a gradient plus 1e-8: gradients far below that hardly move the weights."""
+    settings = dataclasses.replace(SHORT, association="none", weight_decay=0.0)
+    moved = []
+    for clip_norm in (settings.clip_norm, 1e-12):
+        run = interp.train(new_model(tiny), tiny, dataclasses.replace(settings, clip_norm=clip_norm))
+        pairs = zip(run.model.parameters(), new_model(tiny).parameters(), strict=True)
+        moved.append(max(float((after - before).abs().max()) for after, before in pairs))
+    assert moved[0] > 1e-3
+    assert moved[1] < 1e-6
+
+
 def test_training_does_not_use_the_global_generator(tiny):
     torch.manual_seed(0)
     before = torch.get_rng_state()
