@@ -128,7 +128,7 @@ FIELDS = [
 ]
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("as_a_user")
 @pytest.mark.parametrize(("make", "given", "names"), FIELDS, ids=lambda value: getattr(value, "__name__", ""))
 def test_fields_of_settings(make, given, names):
     for name in names:

@@ -32,7 +32,7 @@ CHOSEN = [run for index, run in enumerate(RUNS) if (index % 4 in (0, 3)) == (ind
 
 
 @pytest.mark.parametrize(("family", "training", "length"), sampled(RUNS, CHOSEN))
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("as_a_user")
 @torch.no_grad()
 def test_an_edit_of_any_point_attached_in_any_way_acts_and_acts_the_same(family, training, length):
     model = model_of(MODELS[family]).train(training)

@@ -12,7 +12,6 @@ import pytest
 
 from interp.cli.output import DIFFERS, DONE, FAILED, INTERRUPTED, UNUSABLE, USAGE
 from interp.cli.reproduce import STUDY
-from interp.tasks.registry import known_tasks
 
 ROOT = Path(__file__).parents[3]
 TRAIN = ["train", "lego", "--n-vars", 2, "--layers", 1, "--width", 16, "--association", "none", "--curriculum", "none"]
@@ -209,13 +208,6 @@ def test_help_and_an_unknown_task_load_no_heavy_package():
     assert done.returncode == 0, done.stderr
     for word in ("demo", "template", "--only"):
         assert word in done.stdout
-
-
-def test_no_task_is_named_in_the_command_line():
-    words = re.compile(rf"\b({'|'.join(set(known_tasks()) - {'text'})})\b", re.IGNORECASE)
-    for path in sorted((ROOT / "interp/cli").glob("*.py")):
-        if path.name != "demo.py":
-            assert not words.findall(path.read_text()), path.name
 
 
 def test_the_page_on_the_command_line_has_every_command_and_code(interp):
