@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 from durations import slow_items
 
@@ -269,10 +270,14 @@ def _reads_name(node: ast.AST) -> bool:
     return subscript or "task_name" in _names_in(node)
 
 
+def project() -> dict[str, Any]:
+    """The table `project` of pyproject.toml."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
 def known_tasks() -> dict[str, str]:
     """Name and class of each task, from the entry points."""
-    entry_points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
-    return {name: place.partition(":")[2] for name, place in entry_points["interp.tasks"].items()}
+    return {name: place.partition(":")[2] for name, place in project()["entry-points"]["interp.tasks"].items()}
 
 
 def task_questions(sources: Iterable[Source]) -> Iterator[str]:
@@ -288,6 +293,22 @@ def task_questions(sources: Iterable[Source]) -> Iterator[str]:
         classes = questions.imported(source.tree)
         if not source.path.startswith(ABOUT_ONE_TASK) and classes != MAY_NAME_TASKS.get(source.path, set()):
             yield f"{source.path} imports {_listed(classes) or 'none'} of the tasks' classes"
+
+
+def named_tasks(sources: Iterable[Source]) -> Iterator[str]:
+    """Files of the command line that name a task; the demo may, and `text` is also a word."""
+    words = re.compile(rf"\b({'|'.join(set(known_tasks()) - {'text'})})\b", re.IGNORECASE)
+    for source in sources:
+        if source.path.startswith("interp/cli/") and not source.path.endswith("/demo.py"):
+            for name in sorted(set(words.findall(source.text))):
+                yield f"{source.path} names the task {name}"
+
+
+def unknown_extras(sources: Iterable[Source], extras: Iterable[str]) -> Iterator[str]:
+    """Extras that an error message names, as in `require(..., extra="text")`, which pyproject.toml does not have."""
+    for source in sources:
+        for name in sorted(set(re.findall(r'extra="(\w+)"', source.text)) - set(extras)):
+            yield f"{source.path} names the extra {name}, which pyproject.toml does not have"
 
 
 # Documentation
@@ -381,6 +402,8 @@ def faults() -> Iterator[str]:
     yield from many_parameters(sources)
     yield from mutable_dataclasses(sources)
     yield from task_questions(sources)
+    yield from named_tasks(sources)
+    yield from unknown_extras(sources, project()["optional-dependencies"])
     yield from missing_paths(doc_pages())
     yield from architecture_faults((ROOT / "docs/architecture.md").read_text(encoding="utf-8"))
     guides = [path.name for path in sorted((ROOT / "docs/guides").glob("*.md"))]

@@ -96,6 +96,13 @@ def browser(tmp_path_factory):
     process.close()
 
 
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory):
+    """A folder that the processes of this test run share; write to it under a `FileLock`."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
 @pytest.fixture
 def generator():
     return torch.Generator().manual_seed(0)

@@ -19,7 +19,10 @@ from interp.tasks import Batch, Lego, Task, registry
 
 GUIDES = sorted((ROOT / "docs/guides").glob("*.md"))
 SNIPPET = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-SLOW = {"README.md", "add_a_task.md", "index.md"}  # they train models until these are right
+SLOW = {
+    "README.md", "add_a_task.md", "index.md",  # train models until these are right
+    "algorithms.md", "development.md", "sweeps.md",
+}  # fmt: skip
 
 
 def snippets(page: Path) -> str:

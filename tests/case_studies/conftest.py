@@ -2,9 +2,11 @@
 
 import json
 import lzma
+import shutil
 from types import SimpleNamespace
 
 import pytest
+import torch
 import toys
 
 import interp.training.jobs
@@ -24,6 +26,17 @@ def trained(monkeypatch):
     return seeds
 
 
+def read_run(folder, result, **counts):
+    """The result of a run with what its files contain."""
+    return SimpleNamespace(
+        result=result,
+        content=json.loads((folder / "claims.json").read_text()),
+        groups=json.loads(lzma.decompress((folder / "details.json.xz").read_bytes()))["groups"],
+        page=(folder / "report.html").read_text(),
+        **counts,
+    )
+
+
 @pytest.fixture
 def reproduce(tmp_path, trained):
     """Run a study (default: the toy study); returns its result, files, and what was trained and measured."""
@@ -33,13 +46,24 @@ def reproduce(tmp_path, trained):
         toys.MEASURED.clear()
         result = study.run(folder=tmp_path, n_jobs=1, **options)
         folder = tmp_path / study.name / result.size
-        return SimpleNamespace(
-            result=result,
-            trained=sorted(trained),
-            measured=sorted(toys.MEASURED),
-            content=json.loads((folder / "claims.json").read_text()),
-            groups=json.loads(lzma.decompress((folder / "details.json.xz").read_bytes()))["groups"],
-            page=(folder / "report.html").read_text(),
-        )
+        return read_run(folder, result, trained=sorted(trained), measured=sorted(toys.MEASURED))
 
     return run
+
+
+@pytest.fixture(scope="session")
+def toy_run(tmp_path_factory):
+    """Folder and result of a finished run of the toy study, to copy and not to change."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("toy-run")
+    return folder, toys.STUDY.run(folder=folder, n_jobs=1)
+
+
+@pytest.fixture
+def finished(tmp_path, toy_run, trained):
+    """The files of a finished run of the toy study in `tmp_path`, as after `reproduce()`."""
+    folder, result = toy_run
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    trained.clear()
+    toys.MEASURED.clear()
+    return read_run(tmp_path / "toy/quick", result)

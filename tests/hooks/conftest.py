@@ -1,4 +1,3 @@
-import jaxtyping
 import pytest
 import torch
 
@@ -24,11 +23,3 @@ def make():
 @pytest.fixture
 def tokens():
     return torch.randint(SIZES["d_vocab"], (4, 8), generator=torch.Generator().manual_seed(2))
-
-
-@pytest.fixture
-def as_users_run_it():
-    """Disables jaxtyping, as for users, so that our own checks are reached."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)

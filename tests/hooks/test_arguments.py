@@ -1,7 +1,5 @@
 """Types of plain arguments are checked from annotations, and errors name the argument."""
 
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, Signature
@@ -13,11 +11,13 @@ import pytest
 import torch
 
 import interp
-from hooks import Transformer, verify
+from hooks import Transformer, TransformerConfig, verify
 from hooks.modules.arguments import check_field_types, checks_types
 from hooks.modules.checks import check_choice
-from interp.tasks import Lego, cyclic, symmetric
+from interp import TrainSettings
+from interp.tasks import Dyck, Lego, Template, cyclic, symmetric
 from interp.theory import sign_counting
+from interp.training import Mimicking
 
 TASK = Lego(n_vars=3)
 SIZES = {"n_layers": 1, "d_model": 16, "n_heads": 2, "d_vocab": 5, "n_ctx": 8}
@@ -118,30 +118,21 @@ def test_public_functions_name_the_argument(name):
                 call(**{argument: value})
 
 
-OUTSIDE = """
-from hooks import TransformerConfig
-from interp import TrainSettings
-from interp.tasks import Dyck, Lego, Template
-from interp.training import Mimicking
+FIELDS = [
+    (Lego, {}, ["n_vars"]),
+    (Dyck, {}, ["n_types", "max_depth", "length", "q"]),
+    (Template, {"templates": "same_different"}, ["form"]),
+    (Mimicking, {}, ["steps", "tokens"]),
+    (TrainSettings, {}, ["steps", "learning_rate", "curriculum", "keep", "betas"]),
+    (TransformerConfig, SIZES, [*SIZES, "tied", "vo_identity"]),
+]
 
-sizes = {"n_layers": 1, "d_model": 16, "n_heads": 2, "d_vocab": 5, "n_ctx": 8}
-calls = [(Lego, {}, ["n_vars"]), (Dyck, {}, ["n_types", "max_depth", "length", "q"]),
-         (Template, {"templates": "same_different"}, ["form"]), (Mimicking, {}, ["steps", "tokens"]),
-         (TrainSettings, {}, ["steps", "learning_rate", "curriculum", "keep", "betas"]),
-         (TransformerConfig, sizes, [*sizes, "tied", "vo_identity"])]
-for make, given, names in calls:
+
+@pytest.mark.usefixtures("as_a_user")
+@pytest.mark.parametrize(("make", "given", "names"), FIELDS, ids=lambda value: getattr(value, "__name__", ""))
+def test_fields_of_settings(make, given, names):
     for name in names:
         for value in (object(), 3.25j, "5" * 10_000, [None]):
-            try:
+            with pytest.raises(ValueError, match=f"{name} ") as raised:
                 make(**{**given, name: value})
-            except ValueError as error:
-                assert f"{name} " in str(error) and len(str(error)) < 400, (make, name, str(error)[:300])
-            else:
-                raise AssertionError((make, name))
-"""
-
-
-def test_fields_of_settings():
-    """In another process, where jaxtyping does not check the fields first."""
-    done = subprocess.run([sys.executable, "-c", OUTSIDE], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+            assert len(str(raised.value)) < 400, name

@@ -58,6 +58,7 @@ def test_functions_name_the_extra_that_they_need(without, missing, call, extra):
         call()
 
 
+@pytest.mark.slow
 def test_the_command_line_prints_one_line_and_tasks_of_text_name_their_extra():
     """In a fresh process, which has not imported them yet."""
     code = """import hooks.extras, sys
@@ -81,11 +82,3 @@ def test_extras_are_complete_and_tests_get_all_of_them():
     extras = PROJECT["optional-dependencies"]
     (all_of,) = [one for one in extras["dev"] if one.startswith("unmyopic[")]
     assert set(all_of.removeprefix("unmyopic[").removesuffix("]").split(",")) == set(extras) - {"dev"}
-    named = {line.split('extra="')[1].split('"')[0] for line in sources() if 'extra="' in line}
-    assert named <= set(extras)
-
-
-def sources():
-    for folder in ("hooks", "interp", "case_studies"):
-        for path in (ROOT / folder).rglob("*.py"):
-            yield from path.read_text().splitlines()

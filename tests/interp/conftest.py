@@ -1,9 +1,12 @@
 """Fixtures: a tiny task, a trained model, a fake device."""
 
+import dataclasses
 import importlib
+import pickle
 
 import pytest
 import torch
+from filelock import FileLock
 from pretended_device import Pretending, WrittenOut
 
 import interp
@@ -18,14 +21,35 @@ def tiny():
 
 
 @pytest.fixture(scope="session")
-def trained(tiny):
+def trained(tiny, shared_folder):
     """A two-layer model that has learned `tiny`, as a `TrainingRun`. Do not change its weights."""
     torch.set_num_threads(1)
     model = Transformer(interp.config_for(tiny, n_layers=2, d_model=32, n_heads=2))
     settings = interp.TrainSettings(
-        steps=300, warmup_steps=10, learning_rate=4e-3, batch_size=128, eval_every=100, n_eval=500
+        steps=200, warmup_steps=10, learning_rate=6e-3, batch_size=64, eval_every=100, n_eval=500
     )
-    return interp.train(model, tiny, settings)
+    with FileLock(shared_folder / "trained.lock"):
+        run = interp.train(model, tiny, settings, folder=shared_folder / "trained")
+    assert run.final_accuracy == [1, 1]
+    return dataclasses.replace(run, folder=None)
+
+
+@pytest.fixture
+def as_if_in_processes(monkeypatch):
+    """Makes the calls that are meant for several processes in this one: pickled, the last call first."""
+    from interp.core import processes
+
+    one_job = processes._here
+
+    def here(calls, n_jobs):
+        if n_jobs == 1:
+            yield from one_job(calls, n_jobs)
+            return
+        for index, call in reversed([*calls.items()]):
+            function, arguments = pickle.loads(pickle.dumps(call))
+            yield index, pickle.loads(pickle.dumps(function(*arguments)))
+
+    monkeypatch.setattr(processes, "_here", here)
 
 
 @pytest.fixture

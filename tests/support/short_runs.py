@@ -37,6 +37,19 @@ def same_weights(one, other):
     return all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+def spied(monkeypatch, owner, name):
+    """The (arguments, options, result) of every call of a method, which works as before."""
+    calls, original = [], getattr(owner, name)
+
+    def spy(self, *args, **kwargs):
+        result = original(self, *args, **kwargs)
+        calls.append((args, kwargs, result))
+        return result
+
+    monkeypatch.setattr(owner, name, spy)
+    return calls
+
+
 def without_seconds(records):
     return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from planted_models import planted
+from scipy import stats
 
 from case_studies.dyck import balance, learning, measures, modes, variation
 from case_studies.dyck.measures import KEPT, chosen
@@ -174,6 +175,13 @@ def test_learning_is_judged_by_the_mean_of_all_seeds(monkeypatch):
     assert measured.numbers["seeds below 0.97"] == 3
 
 
+@pytest.fixture
+def few_resamples(monkeypatch):
+    bootstrap = stats.bootstrap
+    monkeypatch.setattr(stats, "bootstrap", lambda *data, **options: bootstrap(*data, **options | {"n_resamples": 99}))
+
+
+@pytest.mark.usefixtures("few_resamples")
 def test_correlation_and_change_are_measured_on_models_that_learned():
     task = Dyck(n_types=2, max_depth=2, length=12)
     plain = [balanced_dyck(task, attention="uneven", imbalance=0.02 * seed, seed=seed) for seed in range(6)]

@@ -32,27 +32,56 @@ def measured(evidence, algorithm=chain_loop, rival=sign_count):
 
 
 @pytest.fixture
-def models():
-    loop = lego_loop(TASK)
-    return {"loop": loop, "count": lego_shortcut(TASK), "untrained": untrained_copy(loop, 0)}
+def models(monkeypatch):
+    monkeypatch.setattr(algorithms, "PAIRS", {"quick": 256})
+    count = lego_shortcut(TASK)
+    return {"count": count, "untrained": untrained_copy(count, 0)}
 
 
 def test_each_verdict_is_counted_and_every_model_listed(monkeypatch, models):
-    monkeypatch.setattr(algorithms, "PAIRS", {"quick": 256})
     evidence = evidence_of(monkeypatch, models)
-    found = measured(evidence)
-    assert (found.value, found.n) == (pytest.approx(1 / 3), 3)
-    assert found.numbers == {"implements": 1, "implements sign count": 1, "neither": 1}
-    (_, (header, *rows)) = found.tables[0]
-    verdict, weakest = header.index("verdict"), header.index("weakest variable")
-    assert [row[verdict] for row in rows] == ["implements", "implements sign count", "neither"]
-    assert rows[0][weakest] == "value #1"  # the only one that is neither an input nor an answer
-    assert rows[0][weakest + 1].startswith("1.000 [")
+    counting = measured(evidence, sign_count, chain_loop)
+    assert (counting.value, counting.n) == (0.5, 2)
+    assert counting.numbers == {"implements": 1, "neither": 1}
+    (_, (header, *rows)) = counting.tables[0]
+    assert [row[header.index("verdict")] for row in rows] == ["implements", "neither"]
+    assert rows[0][header.index("accuracy")].startswith("1.000 [")
+    following = measured(evidence, chain_loop, sign_count)
+    assert (following.value, following.numbers) == (0, {"implements sign count": 1, "neither": 1})
+
+
+def test_the_weakest_variable_is_neither_an_input_nor_an_answer():
+    def finding(variable, accuracy, *, internal, algorithm="loop", found="found"):
+        interval = {"accuracy": accuracy, "low": accuracy - 0.1, "high": 1.0}
+        return SimpleNamespace(variable=variable, internal=internal, algorithm=algorithm, found=found, **interval)
+
+    outer = [finding("operation #0", 0.5, internal=False), finding("value #2", 0.4, internal=False)]
+    inner = [finding("value #0", 0.9, internal=True), finding("value #1", 0.8, internal=True)]
+    ignored = [
+        finding("count", 0.1, internal=True, algorithm="count"),
+        finding("x", 0.0, internal=True, found="not tested"),
+    ]
+    result = SimpleNamespace(algorithm="loop", findings=[*outer, *inner, *ignored])
+    assert algorithms.weakest(result) == ("value #1", 0.8, pytest.approx(0.7), 1.0)
+    result.findings = [*outer, *ignored]
+    assert algorithms.weakest(result)[:2] == ("value #2", 0.4)
+    result.findings = ignored
+    assert algorithms.weakest(result)[0] == "none"
+
+
+@pytest.mark.slow
+def test_models_that_follow_the_chain_are_counted(monkeypatch, models):
+    evidence = evidence_of(monkeypatch, {"loop": lego_loop(TASK), **models})
+    following = measured(evidence)
+    assert (following.value, following.n) == (pytest.approx(1 / 3), 3)
+    assert following.numbers == {"implements": 1, "implements sign count": 1, "neither": 1}
+    (_, (header, loop, *_)) = following.tables[0]
+    assert loop[header.index("weakest variable")] == "value #1"
     counting = measured(evidence, sign_count, chain_loop)
     assert counting.numbers == {"implements chain loop": 1, "implements": 1, "neither": 1}
 
 
-def test_undecided_models_may_implement_it_or_not(monkeypatch, models):
+def test_undecided_models_may_implement_it_or_not(monkeypatch):
     verdicts = ["implements", "undecided", "undecided", "neither"]
 
     def result(evidence, spec, *algorithms):
@@ -73,9 +102,9 @@ def test_undecided_models_may_implement_it_or_not(monkeypatch, models):
 
 
 def test_models_that_have_not_learned_are_left_out(monkeypatch, models):
-    monkeypatch.setattr(algorithms, "PAIRS", {"quick": 256})
-    found = measured(evidence_of(monkeypatch, models, learned=lambda name: name == "loop"))
-    assert (found.value, found.n) == (1, 1)
+    learned = evidence_of(monkeypatch, models, learned=lambda name: name == "count")
+    share = measured(learned, sign_count, chain_loop)
+    assert (share.value, share.n) == (1, 1)
     none = measured(evidence_of(monkeypatch, models, learned=lambda name: False))
     assert (none.low, none.high) == (0, 1)
     assert "No model has learned its task" in none.note

@@ -5,10 +5,12 @@ import hashlib
 import io
 import json
 import re
+import shutil
 import subprocess
 import warnings
 import zipfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import toys
@@ -19,20 +21,21 @@ from case_studies.frame.bundle import SUMS, open_bundle
 from case_studies.frame.crate import frozen_environment
 
 
+@pytest.fixture(scope="module")
+def archives(toy_run, tmp_path_factory):
+    """Bundles of a run of the toy study, without and with models."""
+    folder = tmp_path_factory.mktemp("bundles")
+    return {
+        with_models: STUDY.bundle(folder / f"{with_models}/toy.zip", folder=toy_run[0], with_models=with_models)
+        for with_models in (False, True)
+    }
+
+
 @pytest.fixture
-def bundled(reproduce, tmp_path, trained):
-    """A bundle of a run of the toy study, with or without models; the run is removed."""
-
-    def make(with_models=False):
-        reproduce()
-        path = STUDY.bundle(tmp_path / "out/toy.zip", folder=tmp_path, with_models=with_models)
-        (tmp_path / "toy").rename(tmp_path / "before")
-        (tmp_path / "models").rename(tmp_path / "models-before")
-        trained.clear()
-        toys.MEASURED.clear()
-        return path
-
-    return make
+def bundled(archives, tmp_path):
+    """A copy of a bundle, without the run that it is of."""
+    toys.MEASURED.clear()
+    return lambda with_models=False: Path(shutil.copy(archives[with_models], tmp_path / "toy.zip"))
 
 
 def check(path, tmp_path, study=STUDY, **options):
@@ -101,12 +104,10 @@ def test_the_crate_describes_every_file(bundled):
     assert set(named) <= set(sizes)
 
 
-def test_equal_results_give_equal_bundles(bundled, tmp_path):
-    path = bundled()
-    (tmp_path / "before").rename(tmp_path / "toy")
-    (tmp_path / "models-before").rename(tmp_path / "models")
-    again = STUDY.bundle(tmp_path / "again.zip", folder=tmp_path)
-    assert again.read_bytes() == path.read_bytes()
+def test_equal_results_give_equal_bundles(archives, finished, tmp_path):
+    path = archives[False]
+    copy = STUDY.bundle(tmp_path / "copy.zip", folder=tmp_path)
+    assert copy.read_bytes() == path.read_bytes()
     with zipfile.ZipFile(path) as archive:
         assert {one.date_time for one in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}  # nor does the clock matter
     assert [file.name for file in path.parent.iterdir()] == ["toy.zip"]
@@ -155,8 +156,7 @@ def test_a_planted_number_in_a_bundle_differs(bundled, tmp_path):
     assert [one.status for one in result.comparisons] == ["differs"]
 
 
-def test_a_folder_can_be_checked_too(reproduce, tmp_path):
-    reproduce()
+def test_a_folder_can_be_checked_too(finished, tmp_path):
     assert STUDY.check(folder=tmp_path, n_jobs=1, against=tmp_path / "toy/quick").passed
     with pytest.raises(ValueError, match=r"models has no claims.json to check against"):
         STUDY.check(folder=tmp_path, n_jobs=1, against=tmp_path / "models")

@@ -54,13 +54,9 @@ def edited(folder, name="table-3.drawn", **changes):
 
 
 @pytest.fixture
-def shipped(reproduce, tmp_path, trained):
+def shipped(finished, tmp_path):
     """The toy study with the results of a run as the shipped ones."""
-    reproduce()
-    folder = (tmp_path / "toy/quick").rename(tmp_path / "shipped")
-    toys.MEASURED.clear()
-    trained.clear()
-    return replace(STUDY, shipped=folder)
+    return replace(STUDY, shipped=(tmp_path / "toy/quick").rename(tmp_path / "shipped"))
 
 
 @pytest.fixture
@@ -268,7 +264,7 @@ def test_a_claim_whose_packs_are_not_there_is_not_measured(shipped, check, tmp_p
     assert result.passed  # the others are the same
 
 
-def test_another_size(shipped, check, reproduce):
+def test_another_size(shipped, check):
     _, found = check(shipped, size="standard")
     assert found["table-3.drawn"].status == "same"  # the same models at each size
     edited(shipped.shipped, measured=0.123)

@@ -53,9 +53,10 @@ class Verdicts(HTMLParser):
             self.text.setdefault(self.found[-1][0], set()).add(data)
 
 
-@pytest.fixture
-def page(reproduce):
-    return reproduce(replace(STUDY, claims=CLAIMS)).page
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    result = replace(STUDY, claims=CLAIMS).run(folder=tmp_path_factory.mktemp("page"), n_jobs=1)
+    return result.page.read_text()
 
 
 def test_undecided_claims_say_what_would_decide_them(page):
@@ -101,9 +102,9 @@ def test_every_verdict_has_the_same_elements_and_style(page):
 
 
 @pytest.mark.browser
-def test_nothing_is_wrong_with_a_study_page(browser, reproduce, tmp_path):
+def test_nothing_is_wrong_with_a_study_page(browser, page, tmp_path):
     path = tmp_path / "study.html"
-    path.write_text(reproduce(replace(STUDY, claims=CLAIMS)).page)
+    path.write_text(page)
     assert faults(browser, path) == []
 
 
@@ -203,11 +204,11 @@ def test_the_page_shows_its_size(reproduce, size):
     assert f"1 claim at size {size}: 1 reproduced" in reproduce(study, size=size).page
 
 
-def test_no_script_without_charts(reproduce):
-    page = reproduce(toys.Study(name="one", title="One", lead="Nothing.", claims=[PASSING])).page
-    assert "<script" not in page
-    assert "<details" not in page  # no models, no settings
-    assert "<svg" in reproduce(STUDY).page
+def test_no_script_without_charts(reproduce, page):
+    bare = reproduce(toys.Study(name="one", title="One", lead="Nothing.", claims=[PASSING])).page
+    assert "<script" not in bare
+    assert "<details" not in bare  # no models, no settings
+    assert "<svg" in page
 
 
 def test_a_section_takes_several_charts_and_tables(tmp_path):

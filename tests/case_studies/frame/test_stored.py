@@ -25,14 +25,11 @@ def edited(folder, claim="figure-1.some", **changes):
 
 
 @pytest.fixture
-def shipped(reproduce, tmp_path, trained):
+def shipped(finished, tmp_path):
     """The toy study with the results of a run as the shipped ones, and the page of that run."""
-    page = reproduce().page
     folder = (tmp_path / "toy/quick").rename(tmp_path / "shipped")
     (folder / "report.html").unlink()
-    toys.MEASURED.clear()
-    trained.clear()
-    return replace(STUDY, shipped=folder), page
+    return replace(STUDY, shipped=folder), finished.page
 
 
 def test_the_page_is_drawn_from_the_shipped_results_without_models(shipped, tmp_path, trained):

@@ -36,9 +36,9 @@ def few_words(monkeypatch, tmp_path):
     monkeypatch.setenv("UNMYOPIC_CACHE", str(tmp_path / "cache"))
     corpus = documents()
     monkeypatch.setattr(models, "Text", lambda **settings: Text(corpus=corpus, **settings))
-    small = {"sizes": {"d_model": 16, "n_heads": 2, "n_layers": 2}, "vocab_size": 330, "n_ctx": 24, "windows": 5}
+    small = {"sizes": {"d_model": 16, "n_heads": 2, "n_layers": 1}, "vocab_size": 330, "n_ctx": 24, "windows": 5}
     for size in SIZES:
-        monkeypatch.setitem(SCALES, size, replace(SCALES[size], **small, steps=20, tokens_per_step=48))
+        monkeypatch.setitem(SCALES, size, replace(SCALES[size], **small, steps=4, tokens_per_step=48))
 
 
 def test_every_claim_is_stated_with_source_and_rule():
@@ -124,7 +124,7 @@ def test_the_whole_study_runs_on_nearly_untrained_models(few_words, tmp_path, mo
         untrained_loss = np.log(330)
         assert np.log(found.numbers[f"perplexity, {PLAIN}"]) == pytest.approx(untrained_loss, abs=1.5)
         for name in ("query-key", "value-output"):
-            assert said[f"diagonals.{name}.{family}"].measurement.numbers["heads"] == 12
+            assert said[f"diagonals.{name}.{family}"].measurement.numbers["heads"] == 6
     page = result.page.read_text()
     assert page.count('class="verdict"') >= 2 * len(STUDY.claims)
 

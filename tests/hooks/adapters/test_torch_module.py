@@ -202,7 +202,7 @@ def test_untrained():
         wrapped("torch").untrained(0)
 
 
-def test_names_that_do_not_fit(as_users_run_it):
+def test_names_that_do_not_fit(as_a_user):
     encoder, plain = module_of("torch"), module_of("linear")
     shared = PlainModel(OURS.cfg)
     shared.layers = nn.ModuleList([shared.layers[0]] * 2)
@@ -239,7 +239,7 @@ def test_names_that_do_not_fit(as_users_run_it):
         ({"batch_first": True, "kdim": 8}, "kdim or vdim"),
     ],
 )
-def test_attention_that_is_not_supported(options, text, as_users_run_it):
+def test_attention_that_is_not_supported(options, text, as_a_user):
     module = Bare()
     module.layers[1].self_attn = nn.MultiheadAttention(16, 2, **options)
     with pytest.raises(
@@ -248,7 +248,7 @@ def test_attention_that_is_not_supported(options, text, as_users_run_it):
         hooks.from_module(module, **BARE)
 
 
-def test_calls_that_are_not_supported(as_users_run_it):
+def test_calls_that_are_not_supported(as_a_user):
     class Keyword(Bare):
         def forward(self, tokens):
             return self.unembed(self.layers[1](src=self.layers[0](src=self.embed(tokens))))

@@ -131,6 +131,6 @@ def test_learned_pattern_has_no_map():
         ({"kind": "association", "token": 2}, "token is 2 for kind 'association'"),
     ],
 )
-def test_patterns_that_make_no_sense_are_refused(settings, words, as_users_run_it):
+def test_patterns_that_make_no_sense_are_refused(settings, words, as_a_user):
     with pytest.raises(ValueError, match=words):
         HeadPattern(**settings)

@@ -460,7 +460,7 @@ def test_hook_points_may_be_those_of_another_module():
     assert torch.equal(bare(x, maps, own), own(x, maps))
 
 
-def test_attention_that_is_refused(as_users_run_it):
+def test_attention_that_is_refused(as_a_user):
     attention = attention_of(ALL)
     x, tokens, mask = batch_of(padded=False)
     with pytest.raises(ValueError, match=r"maps are of tokens \(3, 9\); x is \(3, 8, 12\)"):

@@ -142,7 +142,7 @@ def test_a_sequence_of_padding_alone_is_visible_to_itself():
         ([[4, 2, 1]], [[1, 1, 0]], r"sequence 0 of tokens has no \[CLS\] .* outside its padding"),
     ],
 )
-def test_batches_that_are_refused(tokens, mask, words, as_users_run_it):
+def test_batches_that_are_refused(tokens, mask, words, as_a_user):
     mask = None if mask is None else torch.tensor(mask)
     with pytest.raises(ValueError, match=words):
         token_maps(torch.tensor(tokens), mask, heads=BOTH, d_vocab=6)

@@ -50,7 +50,7 @@ def test_sizes_left_out_follow_from_the_others():
     assert not cfg.attn_only
 
 
-def test_rows_of_head_patterns_may_be_lists(as_users_run_it):
+def test_rows_of_head_patterns_may_be_lists(as_a_user):
     as_lists = TransformerConfig(**SMALL, head_patterns=[[UNIFORM, LEARNED, LEARNED]])
     assert as_lists == TransformerConfig(**SMALL, head_patterns=((UNIFORM, LEARNED, LEARNED),))
 
@@ -106,7 +106,7 @@ def test_rows_of_head_patterns():
     ],
     ids=str,
 )
-def test_settings_that_make_no_model_are_refused(values, words, as_users_run_it):
+def test_settings_that_make_no_model_are_refused(values, words, as_a_user):
     with pytest.raises(ValueError, match=words):
         TransformerConfig(**{**SMALL, **values})
 

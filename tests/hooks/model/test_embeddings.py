@@ -121,7 +121,7 @@ def test_states_survive_json(encoding):
         ({"first_bracket": 0}, "n_types, max_depth and first_bracket must be at least 1"),
     ],
 )
-def test_states_of_no_language_are_refused(settings, words, as_users_run_it):
+def test_states_of_no_language_are_refused(settings, words, as_a_user):
     with pytest.raises(ValueError, match=words):
         states_of(**settings)
 

@@ -267,7 +267,7 @@ def test_tokens_from_text(build):
     assert model.to_single_token("c") == 2
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("as_a_user")
 def test_token_types_that_do_not_fit(build, tokens, kinds):
     with pytest.raises(ValueError, match=r"token_type_ids is \(4, 5\); tokens is \(4, 8\)"):
         build()(tokens, token_type_ids=kinds[:, :5])
@@ -292,7 +292,7 @@ def test_token_types_that_do_not_fit(build, tokens, kinds):
     ],
     ids=str,
 )
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("as_a_user")
 def test_settings_that_do_not_fit(more, text):
     with pytest.raises(ValueError, match=text):
         EncoderConfig(**{**BERT, **more})

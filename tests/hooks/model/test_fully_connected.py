@@ -167,7 +167,7 @@ def test_sizes_below_one_are_refused(name):
         FullyConnectedConfig(**{**SIZES, name: -1})
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("as_a_user")
 def test_other_bad_input_is_refused(strings):
     with pytest.raises(ValueError, match="inputs is 'embedding'; choose one of one_hot, one_hot_and_equality, shared"):
         FullyConnectedConfig(**SIZES, inputs="embedding")
@@ -213,7 +213,7 @@ def test_it_has_the_config_fields_of_a_model_without_attention():
     assert len({cfg, FullyConnectedConfig(**SIZES)}) == 1
 
 
-def test_verify_says_what_it_is_for(as_users_run_it):
+def test_verify_says_what_it_is_for(as_a_user):
     with pytest.raises(
         ValueError, match=r"model is a FullyConnected; verify checks the hook points of a hooks\.Transformer"
     ):

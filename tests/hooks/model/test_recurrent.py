@@ -119,7 +119,7 @@ def test_sizes_below_one_are_refused(name):
         RecurrentConfig(**{**SIZES, name: 0})
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("as_a_user")
 def test_other_bad_input_is_refused(strings):
     with pytest.raises(ValueError, match="cell is 'gru'; choose one of rnn, lstm"):
         RecurrentConfig(**SIZES, cell="gru")

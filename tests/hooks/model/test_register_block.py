@@ -89,6 +89,6 @@ def test_registering_again_replaces_the_same_class_only():
 
 
 @pytest.mark.parametrize("block", [torch.nn.Linear, "pre_ln", None])
-def test_only_blocks_are_registered(block, as_users_run_it):
+def test_only_blocks_are_registered(block, as_a_user):
     with pytest.raises(ValueError, match=r"block is .*; give a subclass of hooks.model.blocks.Block"):
         hooks.register_block("mine", block)

@@ -139,7 +139,7 @@ def test_a_loss_gives_gradients_in_the_cache(model, tokens):
     assert cache["blocks.0.hook_resid_pre_grad"].abs().max() > 0
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("as_a_user")
 def test_losses_that_do_not_exist(make, tokens):
     with pytest.raises(ValueError, match="'loss' is the loss of the next token, which this bidirectional model reads"):
         make(attention="bidirectional")(tokens, return_type="loss")

@@ -338,13 +338,13 @@ def test_tokens_of_another_task_are_refused(make, tokens):
         make()(torch.zeros(1, 11, dtype=torch.long))
 
 
-def test_text_without_a_batch_axis_is_refused(make, tokens, as_users_run_it):
+def test_text_without_a_batch_axis_is_refused(make, tokens, as_a_user):
     with pytest.raises(
         ValueError, match=r"tokens is \(8,\); it must be \(batch, pos\). One text\? Pass tokens\[None\]"
     ):
         make()(tokens[0])
 
 
-def test_mask_of_another_shape_is_refused(make, tokens, as_users_run_it):
+def test_mask_of_another_shape_is_refused(make, tokens, as_a_user):
     with pytest.raises(ValueError, match=r"attention_mask is \(4, 7\); tokens is \(4, 8\)"):
         make()(tokens, torch.ones(4, 7, dtype=torch.bool))

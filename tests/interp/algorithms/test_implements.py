@@ -256,24 +256,26 @@ def test_a_stated_alignment():
     assert result.verdict == "implements"
     assert result.alignment["value #1"] == ("resid 3", "#1 variable")
     assert result.finding("value #1").random < 0.5
+
+
+def test_a_wrong_alignment():
+    """The operation is read before layer 4."""
     too_late = ALIGNMENT | {"operation #0": Site("resid", 4)}
     result = interp.implements(lego_loop(LEGO), LEGO, chain_loop(LEGO), sites=too_late, n=160)
     assert result.failing == ("operation #0",)
     assert result.verdict == "neither"
 
 
-def test_coordinates_are_interchanged_alone():
-    task, model = LEGO, lego_loop(LEGO)
-    registers = loop_registers(task)
-    value = tuple(range(model.cfg.d_model))[registers["value"]]
-    other = tuple(range(model.cfg.d_model))[registers["arrived"]]
-    sites = {one.name: Site("resid", 0) for one in chain_loop(task).variables}
-    for coordinates, there in ((value, True), (other, False)):
-        own = sites | {"value #1": Site("resid", 3, coordinates=coordinates)}
-        found = interp.implements(model, task, chain_loop(task), sites=own, n=160).finding("value #1")
-        assert (found.found == "found") == there
-        assert found.site == "resid 3*"
-    assert found.random < 0.5
+@pytest.mark.parametrize(("register", "verdict"), [("value", "found"), ("arrived", "not found")])
+def test_coordinates_are_interchanged_alone(register, verdict):
+    model = lego_loop(LEGO)
+    coordinates = tuple(range(model.cfg.d_model))[loop_registers(LEGO)[register]]
+    sites = {variable.name: Site("resid", 0) for variable in chain_loop(LEGO).variables}
+    sites["value #1"] = Site("resid", 3, coordinates=coordinates)
+    finding = interp.implements(model, LEGO, chain_loop(LEGO), sites=sites, n=160).finding("value #1")
+    assert finding.found == verdict
+    assert finding.site == "resid 3*"
+    assert finding.random < 0.5
 
 
 @pytest.fixture(scope="module")

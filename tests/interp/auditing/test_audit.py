@@ -24,20 +24,23 @@ from interp.tasks import Lego
 ANSWERS = (
     "loop of two",
     "shortcut 1",
-    "template same",
     "template same, redundant",
     "template same, cancelled decoys",
-    "template copy, redundant",
     "template copy, zero decoy",
-    "template copy, hidden beside a decoy",
     "template copy, misread",
-    "dyck balanced among idle heads",
     "dyck stack, redundant",
+)
+"""Every verdict and reason, in each task."""
+FURTHER = (
+    "template same",
+    "template copy, redundant",
+    "template copy, hidden beside a decoy",
+    "dyck balanced among idle heads",
     "dyck stack, constant decoy",
     "dyck uniform, cancelled decoy",
 )
 SMALL = "template copy, zero decoy"
-N = 256
+N = 128
 
 
 @cache
@@ -48,11 +51,11 @@ def answer(name):
 
 
 @cache
-def audited(name, n=N):
-    return interp.audit(answer(name).model, answer(name).task, n=n)
+def audited(name):
+    return interp.audit(answer(name).model, answer(name).task, n=N)
 
 
-@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("name", [*ANSWERS, *(pytest.param(name, marks=pytest.mark.slow) for name in FURTHER)])
 def test_the_planted_truth_is_found(name):
     result = audited(name)
     truths = answer(name).heads
@@ -68,9 +71,9 @@ def test_the_planted_truth_is_found(name):
 
 
 def test_the_known_answers_cover_every_verdict_and_reason():
-    every = [head for name in ANSWERS for head in audited(name).heads]
-    assert {head.verdict for head in every} == set(VERDICTS) - {"undecided"}
-    reasons = {head.reason for head in every}
+    heads = [head for name in ANSWERS for head in audited(name).heads]
+    assert {head.verdict for head in heads} == set(VERDICTS) - {"undecided"}
+    reasons = {head.reason for head in heads}
     assert {"together", "cancelled", "not needed", "needed", "not through its pattern"} <= reasons
     assert {"through its pattern", "through something else"} <= reasons
 
@@ -180,9 +183,9 @@ def test_verdicts_do_not_depend_on_letters():
 @pytest.mark.parametrize("tokens", [200, 10**9])
 @pytest.mark.parametrize("name", ["dyck stack, redundant", "template same, redundant"])
 def test_results_do_not_depend_on_how_the_batch_is_cut(name, tokens, monkeypatch):
-    with_chunks = audited(name, n=128)
+    with_chunks = audited(name)
     monkeypatch.setattr("interp.auditing.experiments.TOKENS_PER_CHUNK", tokens)
-    other = interp.audit(answer(name).model, answer(name).task, n=128)
+    other = interp.audit(answer(name).model, answer(name).task, n=N)
     assert verdicts_of(other) == verdicts_of(with_chunks)
     assert [one.heads for one in other.sets] == [one.heads for one in with_chunks.sets]
     for field in ("drop", "low", "high"):
@@ -202,7 +205,7 @@ def test_the_seed_decides_everything():
 def test_the_model_is_not_changed():
     known = answer(SMALL)
     before = deepcopy(known.model.state_dict())
-    interp.audit(known.model, known.task, n=128)
+    interp.audit(known.model, known.task, n=N)
     assert all(torch.equal(value, before[name]) for name, value in known.model.state_dict().items())
 
 
@@ -217,20 +220,20 @@ class Shuffled(Lego):
         return replace(batch, labels=batch.labels[torch.randperm(n, generator=generator)])
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, 4))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3, 4))])
 def test_untrained_models_have_no_faithful_heads(seed, tiny):
     model = Transformer(interp.config_for(tiny, n_layers=2, d_model=32, n_heads=4), seed=seed)
-    result = interp.audit(model, tiny, n=128, at_chance=True, seed=seed)
+    result = interp.audit(model, tiny, n=N, at_chance=True, seed=seed)
     assert result.of("faithful") == result.of("hidden") == result.of("redundant") == ()
     assert "chance" in result.warnings[0]
 
 
 def test_a_model_that_was_trained_on_noise_has_no_faithful_heads():
     task = Shuffled(n_vars=2, sentence_format="compact")
-    model = Transformer(interp.config_for(task, n_layers=2, d_model=32, n_heads=2))
-    settings = interp.TrainSettings(steps=100, warmup_steps=10, learning_rate=4e-3, batch_size=64, n_eval=100)
+    model = Transformer(interp.config_for(task, n_layers=2, d_model=16, n_heads=2))
+    settings = interp.TrainSettings(steps=30, warmup_steps=10, learning_rate=4e-3, batch_size=64, n_eval=100)
     interp.train(model, task, settings)
-    result = interp.audit(model, task, n=128, at_chance=True)
+    result = interp.audit(model, task, n=N, at_chance=True)
     assert result.of("faithful") == result.of("hidden") == ()
 
 
@@ -245,10 +248,10 @@ def test_a_trained_model_has_verdicts(trained, tiny):
 
 
 def test_a_model_agrees_with_itself_in_any_order_of_heads():
-    known, found = answer(SMALL), audited(SMALL, n=128)
+    known, found = answer(SMALL), audited(SMALL)
     turned = deepcopy(known.model)
     permute_heads(turned, [list(reversed(range(known.model.cfg.n_heads)))] * len(turned.stored_blocks))
-    turned = interp.audit(turned, known.task, n=128)
+    turned = interp.audit(turned, known.task, n=N)
     same = found.with_other_seeds([found, turned])
     assert (same.n_seeds, [head.seeds_agree for head in same.heads]) == (2, [1.0] * len(same.heads))
     assert str(same).count("[100% of 2 other seeds agree]") == len(same.heads)
@@ -256,7 +259,7 @@ def test_a_model_agrees_with_itself_in_any_order_of_heads():
     changed, (layer, head) = deepcopy(known.model), decoy
     with torch.no_grad():  # idle then
         changed.block(layer).attention.q.weight[head_rows(changed.block(layer), head)] = 0
-    mixed = found.with_other_seeds([found, interp.audit(changed, known.task, n=128)])
+    mixed = found.with_other_seeds([found, interp.audit(changed, known.task, n=N)])
     agree = {head.place: head.seeds_agree for head in mixed.heads}
     assert all(0 <= one <= 1 for one in agree.values())
     assert agree.pop(decoy) == 0.5
@@ -269,8 +272,8 @@ def test_other_seeds_agree_only_on_heads_with_the_same_label():
     same, other = (
         dyck_decoy(torch.Generator().manual_seed(1), work="stack", decoy=decoy) for decoy in ("zero", "start")
     )
-    theirs = interp.audit(other.model, same.task, n=128)
-    result = interp.audit(same.model, same.task, n=128).with_other_seeds([theirs])
+    theirs = interp.audit(other.model, same.task, n=N)
+    result = interp.audit(same.model, same.task, n=N).with_other_seeds([theirs])
     (decoy,) = result.of("misleading")
     assert theirs.of("misleading") == (decoy,)
     agree = {head.place: head.seeds_agree for head in result.heads}
@@ -279,8 +282,8 @@ def test_other_seeds_agree_only_on_heads_with_the_same_label():
 
 
 def test_audits_of_other_seeds_must_have_the_same_shape():
-    found, other = audited(SMALL, n=128), audited("template copy, redundant", n=128)
-    with pytest.raises(ValueError, match=r"others\[1\] has 1 layers of \d heads, this model 1 of \d; pass audits"):
+    found, other = audited(SMALL), audited("template copy, misread")
+    with pytest.raises(ValueError, match=r"others\[1\] has 1 layers of 1 heads, this model 1 of 3; pass audits"):
         found.with_other_seeds([found, other])
     with pytest.raises(ValueError, match="others is empty; pass the audits of models trained from other seeds"):
         found.with_other_seeds([])
@@ -289,13 +292,7 @@ def test_audits_of_other_seeds_must_have_the_same_shape():
 # the result
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "template copy, redundant",
-        SMALL,
-    ],
-)
+@pytest.mark.parametrize("name", ["template same, redundant", SMALL])
 def test_a_result_is_saved_and_loaded(name, tmp_path):
     result = audited(name)
     result.save(tmp_path / "audit.json")

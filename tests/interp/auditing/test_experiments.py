@@ -36,7 +36,7 @@ def diffuse():
     return KnownAnswer(name="diffuse", model=model.eval(), task=task, heads=heads)
 
 
-@pytest.fixture(scope="module", params=["loop", "dyck", "same", "diffuse"])
+@pytest.fixture(scope="module", params=[pytest.param("loop", marks=pytest.mark.slow), "dyck", "same", "diffuse"])
 def known(request):
     torch.set_num_threads(1)
     if request.param == "diffuse":
@@ -68,22 +68,28 @@ def effects(experiments, labels):
     return experiments.effects(labels)
 
 
-def right(known, batch, hooks=()):
+def right(known, batch, hooks=(), draws=20):
     """Right answers of every sequence, and where they do not depend on how rounding breaks a tie of logits."""
     with torch.no_grad():
         logits = known.model.run_with_hooks(batch.tokens, **batch.model_inputs(), fwd_hooks=list(hooks))
-    at_targets = take(logits, batch.target_positions)
+    logits = take(logits, batch.target_positions)
     noise, jitter = torch.Generator().manual_seed(0), 1e-9
-    drawn = [at_targets, *(at_targets + jitter * torch.randn(at_targets.shape, generator=noise) for _ in range(20))]
-    scores = np.stack([known.task.score(one, batch).right.double().numpy() for one in drawn])
+    variants = [logits, *(logits + jitter * torch.randn(logits.shape, generator=noise) for _ in range(draws))]
+    scores = np.stack([known.task.score(variant, batch).right.double().numpy() for variant in variants])
     return scores[0], (scores == scores[0]).all(0)
 
 
-def check(known, batch, hooks, found):
-    """Compare losses with those under hooks, sequence by sequence; return the fraction that could be compared."""
-    (clean, _), (after, sure) = right(known, batch), right(known, batch, hooks)
-    assert np.array_equal(found[sure], (clean - after)[sure])
-    return sure.mean()
+@pytest.fixture(scope="module")
+def check(known, batch):
+    """Compares losses with those under hooks, sequence by sequence; returns the fraction that could be compared."""
+    clean, _ = right(known, batch, draws=0)
+
+    def compare(hooks, losses):
+        after, sure = right(known, batch, hooks)
+        assert np.array_equal(losses[sure], (clean - after)[sure])
+        return sure.mean()
+
+    return compare
 
 
 def output_hook(known, batch, head, method):
@@ -144,28 +150,28 @@ def pattern_hook(known, batch, head, method, kind):
 
 
 @pytest.mark.parametrize("method", ["zero", "mean", "resample"])
-def test_ablation_effects_equal_those_of_hooks(known, batch, effects, method):
+def test_ablation_effects_equal_those_of_hooks(known, batch, check, effects, method):
     compared = []
     for place, head in enumerate(every_head(known.model)):
         hook = output_hook(known, batch, head, method)
-        compared.append(check(known, batch, [hook], effects.drop[method][:, place]))
+        compared.append(check([hook], effects.drop[method][:, place]))
     assert np.mean(compared) > 0.7
 
 
 @pytest.mark.parametrize("method", PATTERNS)
-def test_pattern_effects_equal_those_of_hooks(known, batch, effects, labels, method):
+def test_pattern_effects_equal_those_of_hooks(known, batch, check, effects, labels, method):
     compared = []
     for place, head in enumerate(every_head(known.model)):
         found = effects.drop[method][:, place]
         if method in READINGS and head not in labels:
             assert np.isnan(found).all()
             continue
-        compared.append(check(known, batch, [pattern_hook(known, batch, head, method, labels.get(head))], found))
+        compared.append(check([pattern_hook(known, batch, head, method, labels.get(head))], found))
     # where no two symbols are found equal, the two answers of "same" are tied
     assert np.mean(compared) > (0.5 if method == "wrong_key" else 0.7)
 
 
-def test_what_stands_at_related_keys_is_replaced_by_what_stands_at_others(known, batch, effects, labels):
+def test_what_stands_at_related_keys_is_replaced_by_what_stands_at_others(known, batch, check, effects, labels):
     """Values, one related key and query at a time."""
     other = known.task.sample(N_REFERENCE, generator=derived_generator(SEED, "reference"), split="validation")
     compared = []
@@ -196,7 +202,7 @@ def test_what_stands_at_related_keys_is_replaced_by_what_stands_at_others(known,
             return z
 
         hooks = [*((name, keep) for name in names), (f"blocks.{layer}.attn.hook_z", edit)]
-        compared.append(check(known, batch, hooks, found))
+        compared.append(check(hooks, found))
     assert np.max(compared) > 0.7  # with other values, both answers of "same" are tied
 
 
@@ -216,29 +222,28 @@ def test_later_sequences_have_draws_of_their_own(known, batch, effects, labels):
         np.testing.assert_array_equal(later.drop[name], effects.drop[name][half:])
 
 
-def test_effects_of_sets_of_heads(known, batch):
+def test_effects_of_sets_of_heads(known, batch, check):
     heads = every_head(known.model)
     sets = [tuple(heads[:2]), (heads[0], heads[-1]), tuple(heads)]
     for keep in (False, True):
         found = HeadExperiments(known.model, known.task, batch, SEED, keep=keep).removed(sets)
         for place, chosen in enumerate(sets):
             hooks = [output_hook(known, batch, head, "mean") for head in chosen]
-            check(known, batch, hooks, found[:, place])
+            check(hooks, found[:, place])
 
 
-def test_effect_products_are_those_of_the_logits(known, batch):
-    if known.name == "diffuse":
-        experiments = HeadExperiments(known.model, known.task, batch, SEED)
-        changes = []
-        with torch.no_grad():
-            for head in every_head(known.model):
-                hook = output_hook(known, batch, head, "mean")
-                both = [known.model.run_with_hooks(batch.tokens, fwd_hooks=hooks) for hooks in ([hook], [])]
-                change = take(both[0] - both[1], batch.target_positions)
-                changes.append((change - change.mean(-1, keepdim=True)).flatten().numpy())
-        expected = [[one @ other for other in changes] for one in changes]
-        assert np.abs(expected).min() > 1e-3
-        np.testing.assert_allclose(experiments.effect_products(), expected, rtol=1e-6, atol=1e-9)
+@pytest.mark.parametrize("known", ["diffuse"], indirect=True)
+def test_effect_products_are_those_of_the_logits(known, batch, experiments):
+    changes = []
+    with torch.no_grad():
+        for head in every_head(known.model):
+            hook = output_hook(known, batch, head, "mean")
+            after, before = (known.model.run_with_hooks(batch.tokens, fwd_hooks=hooks) for hooks in ([hook], []))
+            change = take(after - before, batch.target_positions)
+            changes.append((change - change.mean(-1, keepdim=True)).flatten().numpy())
+    expected = np.array(changes) @ np.array(changes).T
+    assert np.abs(expected).min() > 1e-3
+    np.testing.assert_allclose(experiments.effect_products(), expected, rtol=1e-6, atol=1e-9)
 
 
 # errors
@@ -279,20 +284,20 @@ def test_audits_refuse_a_model_of_more_tokens(verb):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1])
-def test_a_level_outside_0_and_1_raises(trained, tiny, alpha):
+def test_a_level_outside_0_and_1_raises(tiny, alpha):
     with pytest.raises(ValueError, match=f"alpha is {alpha}; it must be strictly between 0 and 1"):
-        interp.audit(trained.model, tiny, alpha=alpha)
+        interp.audit(untrained(tiny), tiny, alpha=alpha)
 
 
 @pytest.mark.parametrize("n", [-1, 0, 7])
-def test_too_few_sequences_raise(trained, tiny, n):
+def test_too_few_sequences_raise(tiny, n):
     with pytest.raises(ValueError, match=f"n is {n}; at least 8 sequences"):
-        interp.audit(trained.model, tiny, n=n)
+        interp.audit(untrained(tiny), tiny, n=n)
 
 
-def test_an_unknown_outcome_raises(trained, tiny):
+def test_an_unknown_outcome_raises(tiny):
     with pytest.raises(ValueError, match="outcomes has '#9'; this task has #0, #1"):
-        interp.audit(trained.model, tiny, outcomes=["#0", "#9"])
+        interp.audit(untrained(tiny), tiny, outcomes=["#0", "#9"])
 
 
 @pytest.mark.parametrize("alpha", [0.01, 0.2])
@@ -336,10 +341,10 @@ def test_only_the_given_outcomes_count(trained, tiny):
     assert len(result.heads) == 4
 
 
-def test_a_task_without_relations_raises(trained, tiny, monkeypatch):
+def test_a_task_without_relations_raises(tiny, monkeypatch):
     monkeypatch.setattr("interp.heads.kinds._KINDS", {"none": lambda task, batch: None})
     with pytest.raises(ValueError, match="none of the registered kinds; register one"):
-        interp.audit(trained.model, tiny)
+        interp.audit(untrained(tiny), tiny)
 
 
 def test_relations_outside_the_attention_mask_raise(monkeypatch):

@@ -1,5 +1,6 @@
 import json
 import re
+import shlex
 import subprocess
 import sys
 
@@ -8,35 +9,7 @@ import pytest
 from interp.tasks import Lego
 from interp.training import TrainingRun
 
-TRAIN = [
-    "train",
-    "lego",
-    "--n-vars",
-    "2",
-    "--layers",
-    "1",
-    "--width",
-    "16",
-    "--association",
-    "none",
-    "--curriculum",
-    "none",
-    "--steps",
-    "3",
-]
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["reproduce", "--help"]])
-def test_help_loads_no_heavy_package(arguments):
-    code = (
-        f"import sys\nsys.argv = ['interp', *{arguments!r}]\nfrom interp.cli.main import main\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "heavy = {'torch', 'transformer_lens', 'pandas', 'altair', 'sklearn', 'scipy'} & set(sys.modules)\n"
-        "assert not heavy, heavy"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert {"--help": "demo", "train": "template", "reproduce": "--only"}[arguments[0]] in done.stdout
+TRAIN = shlex.split("train lego --n-vars 2 --layers 1 --width 16 --association none --curriculum none --steps 3")
 
 
 def test_train_help_lists_the_fields_of_task_config_and_settings(interp, monkeypatch):
@@ -53,18 +26,7 @@ def test_train_help_lists_the_fields_of_task_config_and_settings(interp, monkeyp
 
 
 def test_any_field_of_config_and_settings_is_an_option(interp, tmp_path):
-    more = [
-        "--no-attn-bias",
-        "--activation",
-        "relu",
-        "--weight-decay",
-        "0",
-        "--depth-range",
-        "1",
-        "1",
-        "--n-eval",
-        "50",
-    ]
+    more = shlex.split("--no-attn-bias --activation relu --weight-decay 0 --depth-range 1 1 --n-eval 50")
     done = interp(*TRAIN, *more, "--out", "run")
     assert done.returncode == 0, done.stderr
     found = manifest(tmp_path / "run")
@@ -76,7 +38,7 @@ def test_any_field_of_config_and_settings_is_an_option(interp, tmp_path):
     assert "No such option: --weight-decy" in unknown.stderr
 
 
-def test_train_probe_report(interp, tmp_path):
+def test_train_and_probe(interp, tmp_path):
     trained = interp(*TRAIN, "--out", "run")
     assert trained.returncode == 0, trained.stderr
     assert "trained 3 steps" in trained.stdout
@@ -87,6 +49,10 @@ def test_train_probe_report(interp, tmp_path):
     probed = interp("probe", "run", "--out", "probes.json")
     assert re.search(r"2000 held-out examples \(\d+ distinct, which intervals count\) per cell", probed.stdout)
     assert json.loads((tmp_path / "probes.json").read_text())["result"] == "ProbeResult"
+
+
+def test_report(interp, tmp_path):
+    assert interp(*TRAIN, "--out", "run").returncode == 0
     reported = interp("report", "run", "--no-verify")
     assert "run/report.html" in reported.stdout
     assert "<h2>Learning curves</h2>" in (tmp_path / "run/report.html").read_text()
@@ -170,7 +136,7 @@ def test_another_run_in_the_folder_is_refused(interp):
     assert interp(*TRAIN, "--seed", "1", "--out", "run", "--fresh").returncode == 0
 
 
-TEMPLATE = ["train", "template", "--n", "8", "--width", "8", "--heads", "2", "--layers", "1", "--steps", "2"]
+TEMPLATE = shlex.split("train template --n 8 --width 8 --heads 2 --layers 1 --steps 2")
 
 
 def manifest(folder):
@@ -227,9 +193,11 @@ def test_a_network_without_attention_refuses_options_of_transformers(interp, tmp
 
 def test_sigterm_is_handled_like_ctrl_c(tmp_path):
     code = (
-        "import os, signal; from interp.cli import demo, main; main.main.__globals__['sys'].argv = ['interp', 'demo']; "
+        "import os, signal, sys, types\nfrom interp.cli.main import main\n"
+        "def run_demo(*arguments, **options):\n    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "sys.modules['interp.cli.demo'] = types.SimpleNamespace(SHIPPED='', run_demo=run_demo, run_quick_demo=None)\n"
+        "sys.argv = ['interp', 'demo']\nmain()"
     )
-    code += "demo.run_demo = lambda *a, **k: os.kill(os.getpid(), signal.SIGTERM); main.main()"
     run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert (run.returncode, run.stderr.splitlines()[-1]) == (130, "error: interrupted. The same command resumes it.")
 

@@ -29,7 +29,7 @@ def demo_runs(tmp_path_factory):
     return folder, {name: TrainingRun.load(job.folder) for name, job in jobs.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_variable_is_learned(demo_runs, seed):
     result = interp.evaluate(demo_runs[1][f"model {seed}"].model, TASK, n=10_000)
@@ -37,7 +37,7 @@ def test_every_variable_is_learned(demo_runs, seed):
     assert (result.accuracy >= 0.99).all(), result
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_page_shows_model_and_control(demo_runs, capsys):
     folder, runs = demo_runs
     page = run_demo(Path(folder / "0"), seed=0)
@@ -50,7 +50,7 @@ def test_the_page_shows_model_and_control(demo_runs, capsys):
     assert printed.count("\n") < 40  # one screen
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_probes_percolate_and_the_output_follows(demo_runs):
     probes = interp.probe(demo_runs[1]["model 0"].model, TASK, verify=True)
     assert (probes.low[-1] > 0.98).all()  # every value is readable in the end
@@ -96,8 +96,8 @@ def test_the_shipped_model_is_what_its_manifest_says(tmp_path):
 
 def test_the_shipped_model_is_accurate():
     run = TrainingRun.load(SHIPPED)
-    result = interp.evaluate(run.model, run.task, n=10_000)
-    assert (result.accuracy >= 0.99).all(), result
+    result = interp.evaluate(run.model, run.task, n=4000)
+    assert (result.low >= 0.99).all(), result
 
 
 def test_quick_and_fresh_exclude_each_other(capsys):

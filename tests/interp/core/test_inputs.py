@@ -76,7 +76,7 @@ VERBS = {
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_more_draws_of_the_same_inputs_do_not_narrow_an_interval(verb):
-    some, more = VERBS[verb](FEW, 3000), VERBS[verb](FEW, 12_000)
+    some, more = VERBS[verb](FEW, 500), VERBS[verb](FEW, 2000)
     distinct = int(np.max(some.n_distinct))
     assert distinct == int(np.max(more.n_distinct)) < 400
     assert f"({distinct} distinct, which intervals count)" in str(some)
@@ -93,7 +93,7 @@ def test_distinct_samples_are_not_mentioned(verb):
 
 
 def test_a_pruning_curve_counts_inputs():
-    some, more = (interp.pruning_curve(model_of(FEW), FEW, by="magnitude", fractions=[1.0], n=n) for n in (2000, 8000))
+    some, more = (interp.pruning_curve(model_of(FEW), FEW, by="magnitude", fractions=[1.0], n=n) for n in (500, 2000))
     wide, narrow = (float((one.high - one.low)[0, 0]) for one in (some, more))
     assert narrow == pytest.approx(wide, rel=0.25)
 

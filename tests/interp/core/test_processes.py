@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from interp.core import progress
 from interp.core.processes import EVERY, in_processes
 
 CALLER = """
@@ -40,9 +41,14 @@ def runs(process):
     return state != "Z"
 
 
-def test_results_come_as_they_are_ready():
-    for n_jobs in (1, 2):
-        assert sorted(in_processes([(add, (i, 1)) for i in range(5)], n_jobs=n_jobs)) == [1, 2, 3, 4, 5]
+def add_and_ask_for_bars(a, b):
+    return add(a, b), progress._wanted.get()
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_results_come_as_they_are_ready_and_other_processes_show_no_bars(n_jobs):
+    results = in_processes([(add_and_ask_for_bars, (i, 1)) for i in range(5)], n_jobs=n_jobs)
+    assert sorted(results) == [(total, n_jobs == 1) for total in range(1, 6)]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -9,7 +9,6 @@ from short_runs import SHORT, new_model
 
 import interp
 from interp.core import progress
-from interp.core.processes import in_processes
 from interp.training.trainer import Trainer
 
 
@@ -92,15 +91,6 @@ def test_progress_is_switched_off_in_a_block(terminal, shown):
     assert bool(terminal.getvalue()) == shown
     with progress.Count("items", 1) as count:
         assert count.on_terminal
-
-
-def _wanted():
-    return progress._wanted.get()
-
-
-def test_parallel_processes_show_nothing():
-    assert list(in_processes([(_wanted, ())] * 2, n_jobs=2)) == [False, False]
-    assert list(in_processes([(_wanted, ())], n_jobs=1)) == [True]
 
 
 def test_a_notebook_shows_one_display_that_is_updated(monkeypatch):

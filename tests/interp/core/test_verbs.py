@@ -26,6 +26,11 @@ SHORT = Dyck(n_types=2, max_depth=3, length=4)
 N = 12
 
 
+def some_kinds(*names):
+    """Some kinds of bridges by default, all of them among the slow tests."""
+    return [pytest.param(kind, marks=[] if kind in names else [pytest.mark.slow]) for kind in KINDS]
+
+
 @cache
 def bridge_for(kind, seed=0):
     return bridge_of(kind, d_vocab=PADDED.d_vocab, seed=seed)
@@ -67,7 +72,7 @@ def accuracy_and_loss(task, bridge, batch, fwd_hooks=()):
     return (score.right.double().sum(0) / asked).numpy(), (score.loss.double().sum(0) / asked).numpy()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", some_kinds("gpt2", "bert"))
 def test_zero_ablation_matches_hooks_on_the_bridge(kind):
     bridge, batch = bridge_for(kind), batch_of(PADDED, "ablate")
     assert batch.attention_mask is not None
@@ -80,9 +85,20 @@ def test_zero_ablation_matches_hooks_on_the_bridge(kind):
     assert np.nanmax(np.abs(found.loss_rise)) > 0.05
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("task", [PADDED, WHOLE], ids=["padded", "whole"])
-def test_ablation_of_sets_matches_hooks_on_the_bridge(kind, task):
+TASKS = {"padded": PADDED, "whole": WHOLE}
+PAIRS = {"padded": ("llama", "bert", "native"), "whole": ("gpt2", "neox", "roberta")}
+"""Pairs of task and bridge that are tried by default."""
+
+
+@pytest.mark.parametrize(
+    ("task", "kind"),
+    [
+        pytest.param(TASKS[name], kind, marks=[] if kind in PAIRS[name] else [pytest.mark.slow], id=f"{name}-{kind}")
+        for name in TASKS
+        for kind in KINDS
+    ],
+)
+def test_ablation_of_sets_matches_hooks_on_the_bridge(task, kind):
     bridge, batch = bridge_for(kind), batch_of(task, "ablate")
     sets = {"far": [(0, 1), (1, 2)], "near": [(1, 0), (1, 3)], "many": [(0, 0), (0, 3), (1, 1)]}
     _, before = accuracy_and_loss(task, bridge, batch)
@@ -130,7 +146,7 @@ def test_a_replacement_sees_the_effects_of_earlier_edits(kind):
     assert not torch.allclose(found[mask], bridge(batch.tokens, **inputs)[mask], atol=1e-2)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", some_kinds("neox", "roberta"))
 @torch.no_grad()
 def test_every_subset_of_heads_equals_the_sets_one_by_one(kind):
     batch = batch_of(PADDED, "engine")
@@ -161,7 +177,7 @@ def test_position_ids_are_passed_to_every_forward_pass(kind):
         assert torch.allclose(logits, wanted, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", some_kinds("llama", "bert"))
 def test_head_scores_match_the_cached_patterns(kind):
     bridge = bridge_for(kind)
     found = interp.classify_heads(bridge, PADDED, n=N)
@@ -186,7 +202,7 @@ def test_head_scores_match_the_cached_patterns(kind):
         np.testing.assert_allclose(found.score[:, :, index], np.mean(scores, 0), atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", some_kinds("llama", "bert", "native"))
 def test_probes_match_residual_streams_of_the_bridge_and_of_an_untrained_copy(kind):
     bridge, task = bridge_for(kind), SHORT
     batch = batch_of(task, "probe")
@@ -218,7 +234,7 @@ def test_accuracy_matches_the_logits_of_the_bridge(kind):
         interp.evaluate(bridge, PADDED, n=N, depth=1)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", some_kinds("neox", "roberta"))
 def test_variation_matches_the_patterns_of_the_bridge(kind):
     first, second = bridge_for(kind), bridge_for(kind, 1)
     text = WHOLE.staircase()
@@ -271,9 +287,14 @@ def test_diagonals_match_the_matrices_of_the_bridge(kind):
             assert found.cosine[1, head, index] == pytest.approx(cosine, abs=1e-6)
 
 
-@pytest.mark.parametrize("kind", [*(pytest.param(kind, marks=pytest.mark.slow) for kind in ("llama", "neox")), "bert"])
+@cache
+def audit_of(kind, seed=0):
+    return interp.audit(bridge_for(kind, seed), PADDED, n=16, at_chance=True)
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.slow) for kind in ("llama", "neox")] + ["bert"])
 def test_audit_accepts_a_bridge(kind):
-    found = interp.audit(bridge_for(kind), PADDED, n=16, at_chance=True)
+    found = audit_of(kind)
     assert len(found.heads) == 8
     assert found.interventions[0] == "zero"
     batch = batch_of(PADDED, "audit", 16)
@@ -346,20 +367,15 @@ def test_transformer_only_verbs_refuse_a_bridge(as_a_user):
         with pytest.raises(ValueError, match="pruning_curve does not accept a TransformerLens bridge: it prunes"):
             interp.pruning_curve(model, PADDED)
         with pytest.raises(ValueError, match="train does not accept a TransformerLens bridge: a run is saved"):
-            prepare_model(model, "train")
+            interp.train(model, WHOLE)
 
 
 def test_objects_that_are_no_model_are_refused(as_a_user):
     linear = torch.nn.Linear(2, 2)
-    for verb in (interp.probe, interp.classify_heads, interp.ablate_heads, interp.audit, interp.audit_probe):
-        with pytest.raises(
-            ValueError, match=r"model is a Linear; accepted are hooks\.Transformer and transformer_lens"
-        ):
-            verb(linear, PADDED)
-    for verb in (interp.evaluate, interp.show_attention):
-        with pytest.raises(
-            ValueError, match=r"model is a Linear; accepted are hooks\.Transformer and transformer_lens"
-        ):
+    analyses = (interp.probe, interp.classify_heads, interp.ablate_heads, interp.audit, interp.audit_probe)
+    words = r"model is a Linear; accepted are hooks\.Transformer and transformer_lens"
+    for verb in (*analyses, interp.evaluate, interp.show_attention):
+        with pytest.raises(ValueError, match=words):
             verb(linear, PADDED)
     with pytest.raises(ValueError, match=r"Use hooks\.from_huggingface, or build a bridge"):
         interp.probe(hugging_face("bert"), PADDED)
@@ -378,9 +394,7 @@ def test_a_transformer_is_returned_unchanged():
 
 
 def test_twins_and_untrained_models_of_an_audit_may_be_bridges():
-    others = [interp.audit(bridge_for("native", 1), SHORT, n=16, at_chance=True)]
-    found = interp.audit(bridge_for("native"), SHORT, n=16, at_chance=True).with_other_seeds(others)
-    assert found.n_seeds == 1
+    assert audit_of("bert").with_other_seeds([audit_of("bert", 1)]).n_seeds == 1
     read = interp.classify_heads(bridge_for("native"), PADDED, n=8, untrained=bridge_for("native", 1))
     wanted = interp.classify_heads(bridge_for("native", 1), PADDED, n=8, untrained=1)
     np.testing.assert_allclose(read.untrained, wanted.score.max((0, 1)), atol=1e-6)
@@ -396,8 +410,3 @@ def test_a_bridge_and_a_transformer_with_the_same_weights_agree():
     one, two = (interp.classify_heads(model, PADDED, n=N) for model in (ours, bridge))
     np.testing.assert_allclose(one.score, two.score, atol=1e-4)
     np.testing.assert_allclose(one.value_weighted, two.value_weighted, atol=1e-4)
-
-
-def test_train_refuses_a_bridge(as_a_user):
-    with pytest.raises(ValueError, match="train does not accept a TransformerLens bridge: a run is saved"):
-        interp.train(bridge_for("gpt2"), WHOLE)

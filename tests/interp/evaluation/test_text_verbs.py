@@ -112,6 +112,12 @@ def test_invalid_arguments_of_perplexity_are_refused(learned):
         perplexity(run.model, task, n=1)
 
 
+def only(*names):
+    """Some tasks by default, all of them among the slow tests."""
+    return [pytest.param(name, marks=[] if name in names else [pytest.mark.slow]) for name in TASKS]
+
+
+@pytest.mark.parametrize("learned", only("next token", "next sentence"), indirect=True)
 def test_every_verb_runs(learned, tmp_path):
     task, run = learned
     model = run.model
@@ -134,8 +140,6 @@ def test_every_verb_runs(learned, tmp_path):
         patterns,
         ablated,
         probed,
-        interp.audit(model, task, n=64, at_chance=True),
-        interp.audit_probe(model, replace(task, n_ctx=8), n_train=600, n_test=32),
         interp.attention_variation(twins, task),
         interp.diagonals(model),
         perplexity(model, task, n=16),
@@ -146,9 +150,21 @@ def test_every_verb_runs(learned, tmp_path):
     assert shown.viewer == "canvas"
     page = interp.report(results, tmp_path / "page.html", title="text")
     assert page.stat().st_size > 10_000
-    page, tested = interp.report_run(run, task, tmp_path / "run.html", results=results[:3], n_test=32)
+    page, tested = interp.report_run(run, task, tmp_path / "run.html", n_test=32)
     assert tested["model"].targets == task.outcomes
     assert "\\u00b7return" in interp.show_attention(model, task, examples=8, viewer="canvas").html  # as JSON has it
+
+
+@pytest.mark.parametrize("learned", only("next sentence"), indirect=True)
+def test_audits(learned, tmp_path):
+    task, run = learned
+    results = [
+        interp.audit(run.model, task, n=64, at_chance=True),
+        interp.audit_probe(run.model, replace(task, n_ctx=8), n_train=600, n_test=32),
+    ]
+    page = interp.report(results, tmp_path / "page.html", title="text").read_text()
+    assert "<h2>Audit of heads</h2>" in page
+    assert "<h2>Probe audit</h2>" in page
 
 
 def planted(task):

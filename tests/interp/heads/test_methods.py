@@ -13,16 +13,22 @@ from hooks import Transformer, TransformerConfig
 from hooks.modules import visible_keys
 from interp.core.activations import chunks
 from interp.core.randomness import derived_generator
-from interp.heads.ablate import TOKENS_PER_CHUNK
 from interp.heads.kinds import relations_of
 from interp.heads.methods import METHODS, N_REFERENCE, check_heads, normalised
 from interp.tasks import Lego
 from interp.tasks.base import logits_at_targets
 
-N = 200  # more than a chunk
+N = 60
+TOKENS_PER_CHUNK = 600
+"""Of N sequences there are two chunks."""
 SAME_WHEN_PADDED = [method for method in METHODS if method != "random_rows"]  # draws one number per key
 BOTH = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 SETS = {"one": [(1, 1)], "several": [(0, 1), (1, 0), (0, 0)]}
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr("interp.heads.ablate.TOKENS_PER_CHUNK", TOKENS_PER_CHUNK)
 
 
 def model_of(task, seed=3, **sizes):

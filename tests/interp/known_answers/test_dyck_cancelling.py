@@ -5,9 +5,14 @@ from itertools import combinations
 import pytest
 import torch
 from planted_truth import check_truth
+from sampled import sampled
 
 from interp.known_answers.craft.cancelling import cancelling_factors
 from interp.known_answers.dyck.cancelling import CANCELLING, dyck_cancelling
+
+CHOSEN = (
+    "stack, three cancel unreadably under noise", "uniform, three cancel", "uneven, two cancel under the noise of one",
+)  # fmt: skip
 
 
 def built(name, seed=0):
@@ -36,7 +41,7 @@ def test_only_all_factors_together_sum_to_zero(n_heads, seed):
     assert min(abs(float(factors[list(chosen)].sum())) for chosen in parts) >= 0.35
 
 
-@pytest.mark.parametrize("name", CANCELLING)
+@pytest.mark.parametrize("name", sampled(CANCELLING, CHOSEN))
 def test_only_all_heads_that_cancel_can_be_removed(name):
     answer = built(name)
     heads = cancelling(answer)

@@ -4,11 +4,17 @@ import pytest
 import torch
 from known_truth import COSTS, lost
 from planted_truth import check_truth
+from sampled import sampled
 
 from interp.known_answers.dyck.divided import DIVIDED, LEAST_SHARE, MOST_SHARE, dyck_divided
 from interp.known_answers.dyck.indirect import INDIRECT, dyck_constant, dyck_hops, dyck_magnitude
 from interp.known_answers.dyck.one_hot import bracket_states
 from interp.known_answers.dyck.residual import residual_registers
+
+CHOSEN = (
+    "levels divided with an uneven head", "stack, magnitude", "stack, constant unreadably", "stack, masked redundancy",
+    "two layers, self then stack",
+)  # fmt: skip
 
 
 def built(name, seed=0):
@@ -23,14 +29,14 @@ def written(answer, register, *, layer=0):
     return batch, torch.einsum("bphe,hed->bphd", cache["z", layer], answer.model.blocks[layer].attn.W_O)[..., at]
 
 
-@pytest.mark.parametrize("name", [*DIVIDED, *INDIRECT])
+@pytest.mark.parametrize("name", sampled([*DIVIDED, *INDIRECT], CHOSEN))
 def test_the_truth_about_each_head(name):
     answer = built(name)
     check_truth(answer)
 
 
 @pytest.mark.parametrize("name", ["stack, magnitude", "stack, magnitude of self"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", sampled(range(3), [0]))
 def test_a_magnitude_is_one_and_its_mean_is_small(name, seed):
     answer = built(name, seed)
     _, brought = written(answer, "more")
@@ -50,7 +56,7 @@ def test_a_constant_is_needed_under_zero_only(name):
     assert drops["mean"] == drops["resample"] == 0
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", sampled(range(3), [0]))
 def test_masked_redundancy(seed):
     answer = built("stack, masked redundancy", seed)
     adds, one, other = (0, 1), (0, 2), (0, 3)
@@ -60,7 +66,7 @@ def test_masked_redundancy(seed):
 
 
 @pytest.mark.parametrize("name", DIVIDED)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", sampled(range(2), [0]))
 def test_each_head_is_right_on_its_levels_only(name, seed):
     answer = built(name, seed)
     batch = answer.task.sample(200, generator=torch.Generator().manual_seed(0), split="test")

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from known_truth import check_looks, check_needs, check_patterns, lost
+from sampled import sampled
 
 from interp.known_answers.dyck.cancelling import CANCELLING
 from interp.known_answers.dyck.divided import DIVIDED
@@ -12,8 +13,15 @@ from interp.known_answers.dyck.stack import attend_to_top, stack_dyck, write_typ
 from interp.known_answers.dyck.variants import DYCK_ANSWERS, dyck_alone, dyck_decoy
 from interp.tasks import Dyck
 
+PLAIN = [name for name in DYCK_ANSWERS if name not in {**CANCELLING, **INDIRECT, **DIVIDED}]
+CHOSEN = (
+    "balanced", "stack, redundant", "stack among idle heads", "uniform, zero decoy", "stack, constant decoy",
+    "uneven, cancelled decoy", "uniform, start decoy",
+)  # fmt: skip
+"""Every work and every decoy."""
 
-@pytest.mark.parametrize("name", [name for name in DYCK_ANSWERS if name not in {**CANCELLING, **INDIRECT, **DIVIDED}])
+
+@pytest.mark.parametrize("name", sampled(PLAIN, CHOSEN))
 def test_the_truth_about_each_head(name):
     answer = DYCK_ANSWERS[name](torch.Generator().manual_seed(len(name)))
     check_looks(answer)

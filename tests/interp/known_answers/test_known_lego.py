@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from sampled import sampled
 from scoring import correct
 
 import interp
@@ -75,7 +76,7 @@ def check(known: KnownAnswer) -> None:
             assert (together > 0.15) == (truth.truth == "redundant"), head
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", sampled(MAKERS, ("redundant", "constant", "detour", "shortcut")))
 def test_the_truth_about_each_head_is_what_interventions_find(name):
     check(randomise(MAKERS[name](TASK, seeded(1)), seeded(2), rotate=True))
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from known_truth import lost
 from planted_truth import check_truth
+from sampled import sampled
 
 import interp
 from interp.known_answers.template.copy import copy_registers
@@ -13,6 +14,12 @@ from interp.known_answers.template.indirect import INDIRECT
 from interp.known_answers.template.same import same_registers
 
 NEW = {**INDIRECT, **HOPS, **COUNT}
+
+
+CHOSEN = (
+    "same, magnitude", "same, constant unreadably", "same, divided", "majority", "copy in two hops, the first hidden",
+    "copy by kind", "count, three cancel",
+)  # fmt: skip
 
 
 def built(name, seed=0):
@@ -25,13 +32,13 @@ def written(answer, register, *, layer=0):
     return torch.einsum("bphe,hed->bphd", cache["z", layer], answer.model.blocks[layer].attn.W_O)[..., register]
 
 
-@pytest.mark.parametrize("name", NEW)
+@pytest.mark.parametrize("name", sampled(NEW, CHOSEN))
 def test_the_truth_about_each_head(name):
     answer = built(name)
     check_truth(answer)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", sampled(range(4), [0]))
 def test_a_magnitude_is_one_and_its_mean_is_small(seed):
     answer = built("same, magnitude", seed)
     brought = written(answer, same_registers(answer.task).after())[:, :-1, 1, 0]
@@ -42,7 +49,7 @@ def test_a_magnitude_is_one_and_its_mean_is_small(seed):
     assert lost(answer, [((0, 1),)], "resample")[((0, 1),)] == 0
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", sampled(range(4), [0]))
 def test_masked_redundancy(seed):
     answer = built("same, masked redundancy", seed)
     spoils, one, other = (0, 1), (0, 2), (0, 3)
@@ -52,7 +59,7 @@ def test_masked_redundancy(seed):
 
 
 @pytest.mark.parametrize(("name", "heads"), [("same, divided", [(0, 0), (0, 1)]), ("copy by kind", [(0, 0), (0, 1)])])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", sampled(range(3), [0]))
 def test_a_head_is_needed_for_its_share_only(name, heads, seed):
     answer = built(name, seed)
     drops = [lost(answer, [(head,)], "zero", n=400)[(head,)] for head in heads]
@@ -69,7 +76,7 @@ def test_the_second_hop_has_only_what_the_first_copied():
     assert torch.allclose(cache["resid_post", 0][0, :, register], torch.eye(n).roll(3, 0).double())
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", sampled(range(3), [0]))
 def test_counting_is_exact_for_any_order_and_wildcard(seed):
     answer = built("count", seed)
     for split in ("train", "test"):

@@ -109,13 +109,15 @@ def test_next_token_probabilities_are_those_of_the_sampler(task, generator):
     assert torch.allclose(exact.sum(-1), real.double())
     assert (exact.gather(2, batch.labels[..., None])[..., 0][real] > 0).all()
     for position in (0, 2, 4):
-        groups = {}
-        for row, label, p in zip(batch.tokens.tolist(), batch.labels.tolist(), exact, strict=True):
-            if row[position] != PAD:
-                groups.setdefault(tuple(row[: position + 1]), (p[position], Counter()))[1][label[position]] += 1
-        prefix, (p, counts) = max(groups.items(), key=lambda item: item[1][1].total())
-        expected = {token: float(chance) for token, chance in enumerate(p) if chance}
-        assert set(counts) <= set(expected), prefix
+        prefixes = batch.tokens[:, : position + 1]
+        prefixes, prefix_of_row, sizes = prefixes.unique(dim=0, return_inverse=True, return_counts=True)
+        commonest = int(torch.where(prefixes[:, position] == PAD, 0, sizes).argmax())
+        rows = prefix_of_row == commonest
+        counts = Counter(batch.labels[rows, position].tolist())
+        probabilities = exact[rows, position]
+        assert (probabilities == probabilities[0]).all()
+        expected = {token: float(chance) for token, chance in enumerate(probabilities[0]) if chance}
+        assert set(counts) <= set(expected), prefixes[commonest]
         if len(expected) > 1:
             assert chi_square(counts, expected, counts.total()) > 1e-4
 

@@ -29,7 +29,7 @@ def minimal(task, seed=0, **sizes):
     with torch.no_grad():
         for name in ("q", "k"):
             getattr(model.block(0).attention, name).weight *= 2
-    return model
+    return model.requires_grad_(False)
 
 
 def by_loops(model, task):
@@ -178,7 +178,7 @@ def test_terms_sum_to_the_direction_of_the_attention_output(task):
     total = total + terms.opens[d - 1, j, 1, 1] + terms.closes[d - 1, j, 1, 1]  # [ ]
     total = total + terms.opens[d - 1, j, 2, 0] + terms.closes[d - 1, j, 2, 0]  # ( )
     centred = attended - attended.mean()
-    assert float(torch.cosine_similarity(total, centred.detach(), dim=0)) == pytest.approx(1, abs=1e-12)
+    assert float(torch.cosine_similarity(total, centred, dim=0)) == pytest.approx(1, abs=1e-12)
 
 
 @pytest.mark.parametrize("attention", ["uniform", "uneven"])

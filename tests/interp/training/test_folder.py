@@ -2,8 +2,8 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
+import time
+from contextlib import suppress
 
 import pytest
 from short_runs import SHORT, interrupted, new_model, same_weights
@@ -12,37 +12,39 @@ import interp
 from interp.training import TrainingRun
 from interp.training.folder import FolderInUse, RunFolder
 
-HOLD = """
-import sys, time
-from interp.training.folder import RunFolder
-with RunFolder(sys.argv[1]).writing():
-    print("held", flush=True)
-    time.sleep(120)
-"""
-
 
 @pytest.fixture
 def holder(tmp_path):
-    """A process that holds the folder."""
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
+    """The number of a process that holds the folder; a fork, since a new process would load torch for seconds."""
+    reader, writer = os.pipe()
+    process = os.fork()
+    if not process:
+        try:
+            with RunFolder(tmp_path).writing():
+                os.write(writer, b"held")
+                time.sleep(120)
+        finally:
+            os._exit(1)
+    os.close(writer)
+    assert os.read(reader, 4) == b"held"
     yield process
-    process.kill()
-    process.wait()
-    process.stdout.close()
+    os.close(reader)
+    with suppress(ProcessLookupError, ChildProcessError):
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
 
 
 def record(step):
     return {"steps_done": step, "accuracy": [0.5]}
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_second_writer_is_refused_and_the_first_is_named(tiny, tmp_path, holder):
     for fresh in (False, True):
-        with pytest.raises(FolderInUse, match=rf"process {holder.pid} on .* writes to .*choose another folder"):
+        with pytest.raises(FolderInUse, match=rf"process {holder} on .* writes to .*choose another folder"):
             interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path, fresh=fresh)
-    holder.send_signal(signal.SIGKILL)
-    holder.wait()
+    os.kill(holder, signal.SIGKILL)
+    os.waitpid(holder, 0)
     run = interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
     assert same_weights(run.model, TrainingRun.load(tmp_path).model)
     assert not list(tmp_path.glob(".*"))

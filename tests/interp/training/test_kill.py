@@ -12,7 +12,6 @@ import pytest
 import torch
 from safetensors import safe_open
 
-KILLS = 5
 SCRIPT = """
 import sys
 import torch
@@ -63,17 +62,21 @@ def steps_of(folder):
     return [json.loads(line)["steps_done"] for line in lines], state
 
 
-@pytest.mark.slow
-def test_killed_five_times_it_ends_with_the_same_weights(tmp_path):
-    steps, whole, broken = 900, tmp_path / "whole", tmp_path / "broken"
+@pytest.mark.parametrize(
+    ("kills", "steps"),
+    [pytest.param(1, 300, marks=pytest.mark.slow), pytest.param(5, 900, marks=pytest.mark.long)],
+    ids=["once", "five times"],
+)
+def test_killed_it_ends_with_the_same_weights(tmp_path, kills, steps):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert started(whole, steps).wait(timeout=1200) == 0
     length = json.loads((whole / "metrics.jsonl").read_text().splitlines()[-1])["seconds"]
     moments = random.Random(0)
     states = []
-    for _ in range(KILLS):
+    for _ in range(kills):
         process = started(broken, steps)
         wait_until_it_trains(process, broken / "state.safetensors")
-        time.sleep(length / (KILLS + 2) * moments.random())
+        time.sleep(length / (kills + 2) * moments.random())
         os.kill(process.pid, signal.SIGKILL)
         assert process.wait(timeout=120) == -signal.SIGKILL  # it was still running
         recorded, state = steps_of(broken)

@@ -98,6 +98,7 @@ def test_heads_are_ablated(model, method):
     assert np.isfinite(together.drop).all()
 
 
+@pytest.mark.parametrize("model", ["hybrid", pytest.param("hardcode", marks=pytest.mark.slow)], indirect=True)
 def test_the_remaining_verbs_work(model, learned):
     audit = interp.audit(model, TASK, n=64, alpha=0.3, at_chance=True)
     assert len(audit.heads) == 14

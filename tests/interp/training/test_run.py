@@ -2,7 +2,7 @@ import dataclasses
 import json
 
 import pytest
-from short_runs import SHORT, Stopped, interrupted, new_model, same_weights, stop_at
+from short_runs import SHORT, Stopped, interrupted, new_model, same_weights, spied, stop_at
 
 import interp
 from hooks import save_checkpoint
@@ -12,22 +12,12 @@ from interp.training import TrainingRun
 from interp.training.folder import RunFolder
 
 
-def spied(monkeypatch, owner, name):
-    """Every call's (arguments, result) of a method, which goes on working."""
-    calls, original = [], getattr(owner, name)
-
-    def spy(self, *args, **kwargs):
-        result = original(self, *args, **kwargs)
-        calls.append((args, kwargs, result))
-        return result
-
-    monkeypatch.setattr(owner, name, spy)
-    return calls
-
-
-def test_weights_do_not_depend_on_the_folder(tiny, tmp_path):
-    with_folder = interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
-    assert same_weights(with_folder.model, interp.train(new_model(tiny), tiny, SHORT).model)
+@pytest.fixture(scope="module")
+def finished(tiny, tmp_path_factory):
+    """Folder of a finished run. Do not change it."""
+    folder = tmp_path_factory.mktemp("finished")
+    interp.train(new_model(tiny), tiny, SHORT, folder=folder)
+    return folder
 
 
 def test_a_finished_run_is_loaded_without_training(tiny, tmp_path, monkeypatch):
@@ -71,9 +61,8 @@ def test_fresh_replaces_a_finished_run(tiny, tmp_path):
         ),
     ],
 )
-def test_a_folder_of_another_run_is_refused(tiny, tmp_path, change, words):
-    interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+def test_a_folder_of_another_run_is_refused(finished, tiny, change, words):
+    before = {path.name: path.read_bytes() for path in finished.iterdir()}
     task = change.get("task", tiny)
     with pytest.raises(ValueError, match=rf"holds another run: .*{words}.*pass fresh=True"):
         interp.train(
@@ -81,9 +70,9 @@ def test_a_folder_of_another_run_is_refused(tiny, tmp_path, change, words):
             task,
             change.get("settings", SHORT),
             seed=change.get("seed", 0),
-            folder=tmp_path,
+            folder=finished,
         )
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert {path.name: path.read_bytes() for path in finished.iterdir()} == before
 
 
 def test_fresh_does_not_resume_from_a_state(tiny, tmp_path):
@@ -122,12 +111,12 @@ def test_a_run_that_did_not_finish_cannot_be_loaded(tiny, tmp_path):
 def test_text_table_and_chart_of_a_run(trained):
     table = trained.to_dataframe()
     assert list(table.columns) == ["step", "phase", "target", "accuracy", "loss", "n", "low", "high"]
-    assert len(table) == 3 * 2
-    assert table["step"].tolist() == [100, 100, 200, 200, 300, 300]
+    assert len(table) == 2 * 2
+    assert table["step"].tolist() == [100, 100, 200, 200]
     assert set(table["target"]) == {"#0", "#1"}
     assert ((table["low"] <= table["accuracy"]) & (table["accuracy"] <= table["high"])).all()
     assert (table["n"] == 500).all()
-    assert str(trained).startswith("trained 300 steps in ")
+    assert str(trained).startswith("trained 200 steps in ")
     assert trained.final_accuracy == table["accuracy"].tolist()[-2:]
     assert "0.5" in json.dumps(trained.plot().to_dict())  # chance
     assert "<svg" in trained._repr_html_()

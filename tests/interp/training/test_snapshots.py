@@ -47,7 +47,7 @@ def test_snapshots_are_the_models_of_their_steps(run):
     assert run.snapshots == TrainingRun.load(run.folder).snapshots == STEPS
     assert same_weights(run.at(0), new_model())
     assert same_weights(run.at(16), run.model)
-    longer = dataclasses.replace(SETTINGS, snapshots=(4,), steps=100)
+    longer = dataclasses.replace(SETTINGS, snapshots=(4,), steps=30)
     first = trained(run.folder / "longer", longer)
     assert same_weights(first.at(4), run.at(4))  # mimicking alone, whatever follows
     assert not same_weights(run.at(8), run.at(16))
@@ -62,26 +62,30 @@ def test_the_trained_model_is_the_same_without(run, tmp_path):
     assert trained(tmp_path / "None", dataclasses.replace(SETTINGS, snapshots=None)).snapshots == ()
 
 
+@pytest.fixture(scope="module", params=[6, tuple(range(17)), "on change"], ids=["some", "all", "on change"])
+def uninterrupted(request, tmp_path_factory):
+    settings = dataclasses.replace(SETTINGS, snapshots=request.param, learning_rate=0.03)
+    return settings, contents(trained(tmp_path_factory.mktemp("uninterrupted"), settings).folder)
+
+
 @pytest.mark.parametrize("step", [2, 4, 8, 14])
-@pytest.mark.parametrize("snapshots", [6, tuple(range(17)), "on change"])
-def test_an_interrupted_run_ends_with_the_same_snapshots(tmp_path, step, snapshots):
-    settings = dataclasses.replace(SETTINGS, snapshots=snapshots, learning_rate=0.03)
-    whole = trained(tmp_path / "whole", settings)
+def test_an_interrupted_run_ends_with_the_same_snapshots(uninterrupted, tmp_path, step):
+    settings, snapshots = uninterrupted
     with pytest.raises(Stopped):
         trained(tmp_path / "stopped", settings, on_record=stop_at(step))
     later = tmp_path / "stopped/snapshots/step-00000015.safetensors"  # as of a run whose state is older
     later.write_bytes(b"half")
     (later.parent / ".step-00000016.safetensors.tmp").write_bytes(b"half")
     trained(tmp_path / "stopped", settings)
-    assert contents(tmp_path / "stopped") == contents(whole.folder)
+    assert contents(tmp_path / "stopped") == snapshots
 
 
 def test_snapshots_on_change_are_where_accuracy_has_moved(tmp_path):
     settings = dataclasses.replace(
-        SETTINGS, snapshots="on change", learning_rate=0.02, steps=150, association="none", eval_every=10
+        SETTINGS, snapshots="on change", learning_rate=0.02, steps=100, association="none", eval_every=10
     )
     run = trained(tmp_path, settings)
-    assert {0, 150} < set(run.snapshots)
+    assert {0, 100} < set(run.snapshots)
     accuracy = {record["steps_done"]: record["accuracy"] for record in run.history}
     before = run.history[0]["accuracy"]
     for step in run.snapshots[1:-1]:

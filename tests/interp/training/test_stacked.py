@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -18,13 +19,13 @@ from interp.training.trainer import Diverged, Trainer
 
 LEGO = Lego(n_vars=3, sentence_format="compact")
 SMALL = {"n_layers": 3, "d_model": 16, "n_heads": 2, "d_head": 8, "d_mlp": 16}
-PLAIN = TrainSettings(steps=50, tokens_per_step=256, eval_every=25, n_eval=50, warmup_steps=5)
-MIMIC = replace(PLAIN, steps=30, association="mimic", mimicking=Mimicking(steps=20, batch_size=16))
-CURRICULUM = replace(PLAIN, curriculum=((1, 10), (2, 20), (3, 20)))
+PLAIN = TrainSettings(steps=8, tokens_per_step=64, eval_every=4, n_eval=20, warmup_steps=3)
+MIMIC = replace(PLAIN, association="mimic", mimicking=Mimicking(steps=6, batch_size=8))
+CURRICULUM = replace(PLAIN, curriculum=((1, 2), (2, 3), (3, 3)))
 DEPTHS = replace(PLAIN, depth_range=(1, 3))
 IDENTITY = replace(PLAIN, qk_identity_rate=3.0, vo_identity_rate=0.5)
 CASES = {
-    "lego": (LEGO, "lego", SMALL, PLAIN),
+    "lego": (LEGO, "lego", SMALL, replace(PLAIN, clip_norm=100.0)),
     "mimicking": (LEGO, "lego", SMALL, MIMIC),
     "query_key": (LEGO, "lego", SMALL, replace(PLAIN, association="query_key")),
     "curriculum": (LEGO, "lego", SMALL, CURRICULUM),
@@ -32,140 +33,157 @@ CASES = {
     "depths": (LEGO, "lego", SMALL, DEPTHS),
     "tied depths": (LEGO, "lego", {**SMALL, "tied": True}, DEPTHS),
     "a I, b I": (LEGO, "lego", {**SMALL, "qk_identity": True, "vo_identity": True}, IDENTITY),
-    "fixed set": (LEGO, "lego", SMALL, replace(PLAIN, n_train=40, keep="best", eval_every=10)),
+    "fixed set": (LEGO, "lego", SMALL, replace(PLAIN, n_train=40, keep="best", eval_every=3)),
     "dyck": (Dyck(length=10), "dyck_gpt", {"n_layers": 2, "d_model": 16, "d_mlp": 16}, PLAIN),
     "padded dyck": (Dyck(length=10, words="complete"), "dyck_gpt", {"n_layers": 1, "d_model": 16, "d_mlp": 16}, PLAIN),
     "template": (Template(), "template", {"n_layers": 1, "d_model": 32, "n_heads": 2, "d_head": 16}, PLAIN),
 }
 
 
-def trainers(case, n=3, files=lambda seed: None):
+def trainer(case, seed):
     task, family, sizes, settings = CASES[case]
-    found = {}
-    for seed in range(n):
-        model = make_model(interp.config_for(task, family, **sizes), seed=seed).double()
-        rates = replace(settings, learning_rate=1e-3 * (1 + seed))
-        found[str(seed)] = Trainer(model, task, rates, seed, files(seed), None)
-    return found
+    model = make_model(interp.config_for(task, family, **sizes), seed=seed).double()
+    return Trainer(model, task, replace(settings, learning_rate=1e-3 * (1 + seed)), seed, None, None)
+
+
+def trainers(case, n=3):
+    return {str(seed): trainer(case, seed) for seed in range(n)}
+
+
+@cache
+def trained_alone(case, seed):
+    """A finished trainer. Do not change its weights."""
+    alone = trainer(case, seed)
+    alone.run()
+    return alone
+
+
+def assert_trained_as_alone(case, stack, names):
+    for name in names:
+        torch.testing.assert_close(
+            dict(stack[name].model.named_parameters()), dict(trained_alone(case, int(name)).model.named_parameters())
+        )
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_stacked_models_equal_those_trained_alone(case):
-    together, alone = trainers(case), trainers(case)
-    assert sorted(Stack(together).run()) == [("0", None), ("1", None), ("2", None)]
-    for name, one in alone.items():
-        one.run()
-        for (which, found), expected in zip(
-            together[name].model.state_dict().items(), one.model.state_dict().values(), strict=True
-        ):
-            torch.testing.assert_close(found, expected, rtol=0, atol=1e-5, msg=lambda text, at=which: f"{at}: {text}")
-        without = [{key: value for key, value in record.items() if key != "seconds"} for record in one.history]
-        for found, expected in zip(together[name].history, without, strict=True):
-            assert found["accuracy"] == pytest.approx(expected["accuracy"], nan_ok=True)
-            assert found["loss"] == pytest.approx(expected["loss"])
-            assert (found["stage"], found["phase"]) == (expected["stage"], expected["phase"])
+    stack = trainers(case, n=2)
+    assert sorted(Stack(stack).run()) == [("0", None), ("1", None)]
+    for name, stacked_trainer in stack.items():
+        alone = trained_alone(case, int(name))
+        weights, expected_weights = (run.model.state_dict() for run in (stacked_trainer, alone))
+        torch.testing.assert_close(weights, expected_weights, rtol=0, atol=1e-5)
+        for record, expected in zip(stacked_trainer.history, alone.history, strict=True):
+            assert record["accuracy"] == pytest.approx(expected["accuracy"], nan_ok=True)
+            assert record["loss"] == pytest.approx(expected["loss"])
+            assert (record["stage"], record["phase"]) == (expected["stage"], expected["phase"])
 
 
 def test_in_passes_of_fewer_models_the_weights_are_the_same():
-    together, parts = trainers("curriculum", n=5), trainers("curriculum", n=5)
-    list(Stack(together).run())
-    list(Stack(parts, at_once=2).run())
-    for name, one in together.items():
-        torch.testing.assert_close(dict(parts[name].model.named_parameters()), dict(one.model.named_parameters()))
+    stack = trainers("curriculum", n=5)
+    list(Stack(stack, at_once=2).run())
+    assert_trained_as_alone("curriculum", stack, stack)
 
 
 def test_when_memory_runs_out_fewer_models_are_computed_at_once(monkeypatch):
-    sizes, joint = [], stacked._joint_losses
+    sizes, joint_losses = [], stacked._joint_losses
 
-    def small(these, names, planned):
-        sizes.append(len(these))
-        losses = joint(these, names, planned)
-        if len(these) > 2:  # in the backward pass, when some gradients are there
+    def out_of_memory_above_two(models, names, planned):
+        sizes.append(len(models))
+        losses = joint_losses(models, names, planned)
+        if len(models) > 2:  # in the backward pass, when some gradients are there
             raise torch.OutOfMemoryError("no memory")
         return losses
 
-    together, alone = trainers("lego", n=5), trainers("lego", n=5)
-    monkeypatch.setattr(stacked, "_joint_losses", small)
-    list(Stack(together).run())
+    def out_of_memory(*arguments):
+        raise torch.OutOfMemoryError("no memory")
+
+    stack = trainers("lego", n=5)
+    monkeypatch.setattr(stacked, "_joint_losses", out_of_memory_above_two)
+    list(Stack(stack).run())
     assert sizes[:4] == [5, 2, 2, 1]
     assert set(sizes[1:]) == {2, 1}
-    for name, one in alone.items():
-        one.run()
-        torch.testing.assert_close(dict(together[name].model.named_parameters()), dict(one.model.named_parameters()))
-    monkeypatch.setattr(stacked, "_joint_losses", lambda *given: exec("raise torch.OutOfMemoryError('no memory')"))
+    assert_trained_as_alone("lego", stack, stack)
+    monkeypatch.setattr(stacked, "_joint_losses", out_of_memory)
     with pytest.raises(torch.OutOfMemoryError):
         list(Stack(trainers("lego", n=1)).run())
 
 
 def test_one_that_diverges_leaves_the_others_alone():
-    together, alone = trainers("lego"), trainers("lego")
+    stack = trainers("lego")
     with torch.no_grad():
-        next(together["1"].model.parameters()).fill_(float("nan"))
-    ended = dict(Stack(together).run())
-    assert isinstance(ended.pop("1"), Diverged)
-    assert ended == {"0": None, "2": None}
-    for name in ended:
-        alone[name].run()
-        torch.testing.assert_close(
-            dict(together[name].model.named_parameters()), dict(alone[name].model.named_parameters())
-        )
+        next(stack["1"].model.parameters()).fill_(float("nan"))
+    outcomes = dict(Stack(stack).run())
+    assert isinstance(outcomes.pop("1"), Diverged)
+    assert outcomes == {"0": None, "2": None}
+    assert_trained_as_alone("lego", stack, outcomes)
 
 
-def jobs(folder, n=3, **changed):
+def jobs(folder, n=3):
     config = interp.config_for(LEGO, "lego", **SMALL)
-    settings = replace(MIMIC, checkpoint_every=10, snapshots=(0, 15, 50))
-    fields = {"task": LEGO, "config": config, "settings": settings, **changed}
-    return {f"{seed}": TrainJob(**fields, seed=seed, folder=folder / f"{seed}") for seed in range(n)}
+    settings = replace(MIMIC, checkpoint_every=4, snapshots=(0, 4, 14))
+    return {
+        f"{seed}": TrainJob(task=LEGO, config=config, settings=settings, seed=seed, folder=folder / f"{seed}")
+        for seed in range(n)
+    }
 
 
-def test_the_folders_are_those_of_runs_trained_alone(tmp_path):
+def outcomes_of(stacked_jobs):
     outcomes = {}
-    train_stacked(jobs(tmp_path / "stacked"), on_outcome=outcomes.__setitem__)
-    assert outcomes == dict.fromkeys("012")
-    train_to_disk(jobs(tmp_path / "alone"), n_jobs=1)
-    for name in outcomes:
-        one, other = (RunFolder(tmp_path / kind / name) for kind in ("stacked", "alone"))
-        assert one.finished
-        assert one.snapshots.steps == other.snapshots.steps == (0, 15, 50)
-        manifests = [{**run.read_manifest(), "time": 0} for run in (one, other)]
-        assert manifests[0].pop("stacked") == 3
-        assert manifests[0] == manifests[1]
-        assert {path.name for path in one.path.iterdir()} == {path.name for path in other.path.iterdir()}
-        for found, expected in zip(one.read_metrics(), other.read_metrics(), strict=True):
-            assert found["loss"] == pytest.approx(expected["loss"], rel=1e-3)  # in single precision
-    outcomes.clear()
-    train_stacked(jobs(tmp_path / "stacked"), on_outcome=outcomes.__setitem__)  # all are there
-    assert outcomes == dict.fromkeys("012")
+    train_stacked(stacked_jobs, on_outcome=outcomes.__setitem__)
+    return outcomes
 
 
-def test_interrupted_it_resumes_with_the_same_weights(tmp_path, monkeypatch):
-    train_stacked(jobs(tmp_path / "whole"))
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Folder of three models trained stacked."""
+    folder = tmp_path_factory.mktemp("stacked")
+    assert outcomes_of(jobs(folder)) == dict.fromkeys("012")
+    return folder
+
+
+def test_the_folders_are_those_of_runs_trained_alone(whole, tmp_path):
+    train_to_disk(jobs(tmp_path), n_jobs=1)
+    for name in "012":
+        run, expected = (RunFolder(folder / name) for folder in (whole, tmp_path))
+        assert run.finished
+        assert run.snapshots.steps == expected.snapshots.steps == (0, 4, 14)
+        manifest, expected_manifest = ({**folder.read_manifest(), "time": 0} for folder in (run, expected))
+        assert manifest == {**expected_manifest, "stacked": 3}
+        assert {path.name for path in run.path.iterdir()} == {path.name for path in expected.path.iterdir()}
+        for record, expected_record in zip(run.read_metrics(), expected.read_metrics(), strict=True):
+            assert record["loss"] == pytest.approx(expected_record["loss"], rel=1e-3)  # in single precision
+    assert outcomes_of(jobs(whole)) == dict.fromkeys("012")  # all are there
+
+
+def test_interrupted_it_resumes_with_the_same_weights(whole, tmp_path, monkeypatch):
     advance = Trainer.advance
 
     def stop(self, loss):
-        if self.seed == 1 and self.done == 33:
+        if self.seed == 1 and self.done == 10:
             raise KeyboardInterrupt
         return advance(self, loss)
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "advance", stop)
         with pytest.raises(KeyboardInterrupt) as error:
-            train_stacked(jobs(tmp_path / "parts"))
-    assert [note.split(" of 50")[0] for note in error.value.__notes__[-3:]] == [
-        f"training stopped at step {step}" for step in (34, 33, 33)
+            train_stacked(jobs(tmp_path))
+    assert [note.split(" of 14")[0] for note in error.value.__notes__[-3:]] == [
+        f"training stopped at step {step}" for step in (11, 10, 10)
     ]
-    train_stacked(jobs(tmp_path / "parts"))
+    train_stacked(jobs(tmp_path))
     for name in "012":
-        whole, parts = (RunFolder(tmp_path / kind / name) for kind in ("whole", "parts"))
-        assert whole.model_path.read_bytes() == parts.model_path.read_bytes()
-        steps = [[json.loads(line)["steps_done"] for line in run.metrics_path.open()] for run in (whole, parts)]
-        assert steps[0] == steps[1]
+        run, expected = (RunFolder(folder / name) for folder in (tmp_path, whole))
+        assert run.model_path.read_bytes() == expected.model_path.read_bytes()
+        steps, expected_steps = (
+            [json.loads(line)["steps_done"] for line in folder.metrics_path.open()] for folder in (run, expected)
+        )
+        assert steps == expected_steps
 
 
 def test_a_folder_in_use_is_left_to_the_other_process(tmp_path):
-    outcomes = {}
     with RunFolder(tmp_path / "1").writing():
-        train_stacked(jobs(tmp_path), on_outcome=outcomes.__setitem__)
+        outcomes = outcomes_of(jobs(tmp_path))
     assert "writes to" in str(outcomes.pop("1"))
     assert outcomes == {"0": None, "2": None}
     assert not RunFolder(tmp_path / "1").finished

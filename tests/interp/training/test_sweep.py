@@ -20,7 +20,7 @@ from interp.training.status import failure_of, keep_failure, status_of
 TASK = Lego(n_vars=2, sentence_format="compact")
 SIZES = {"n_layers": 1, "d_model": 16, "n_heads": 2, "d_head": 8, "d_mlp": 16}
 CONFIG = interp.config_for(TASK, "lego", **SIZES)
-SETTINGS = TrainSettings(steps=20, tokens_per_step=128, eval_every=10, n_eval=50)
+SETTINGS = TrainSettings(steps=8, tokens_per_step=64, eval_every=4, n_eval=50)
 BASE = ModelSpec(task=TASK, config=CONFIG, settings=SETTINGS, seed=0)
 GRID = Sweep(BASE, {"settings.learning_rate": [1e-3, 1e-2], "seed": range(3)})
 
@@ -121,13 +121,13 @@ def test_tables(runs):
     (run,) = runs.select(learning_rate=1e-2, seed=2)
     row = table[(table["learning_rate"] == 1e-2) & (table["seed"] == 2) & (table["target"] == "#1")].iloc[0]
     assert row["accuracy"] == run.final_accuracy[1]
-    assert row["step"] == 20
+    assert row["step"] == 8
     listed = runs.table()
     assert set(listed["status"]) == {"trained"}
     assert tuple(listed["key"]) == GRID.keys
     curves = runs.curves()
     assert len(curves) == 2 * 2 * 2
-    first = curves[(curves["learning_rate"] == 1e-3) & (curves["step"] == 10) & (curves["target"] == "#0")].iloc[0]
+    first = curves[(curves["learning_rate"] == 1e-3) & (curves["step"] == 4) & (curves["target"] == "#0")].iloc[0]
     values = [run.history[0]["accuracy"][0] for run in runs.select(learning_rate=1e-3)]
     half = 4.302653 * np.std(values, ddof=1) / np.sqrt(3)
     assert first["accuracy"] == pytest.approx(np.mean(values))
@@ -151,7 +151,7 @@ def norm(model, task, scale=1):
     return {"norm": scale * float(model.W_E.detach().norm())}
 
 
-def test_a_verb_is_applied_to_every_model_and_its_tables_are_stored(runs, tmp_path):
+def test_a_verb_is_applied_to_every_model_and_its_tables_are_stored(runs, tmp_path, as_if_in_processes):
     calls.clear()
     found = runs.apply(norm, scale=2)
     assert len(calls) == 6

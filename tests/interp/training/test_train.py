@@ -5,7 +5,7 @@ import json
 
 import pytest
 import torch
-from short_runs import SHORT, Stopped, interrupted, new_model, same_weights, stop_at, without_seconds
+from short_runs import SHORT, Stopped, interrupted, new_model, same_weights, spied, stop_at, without_seconds
 from texts import corpus
 
 import interp
@@ -13,19 +13,6 @@ from hooks import HeadPattern, Transformer
 from hooks.model.checkpoint import read_tensors
 from interp import TrainSettings
 from interp.tasks import Dyck, Lego, Template, Text
-
-
-def spied(monkeypatch, owner, name):
-    """Every call's (arguments, result) of a method, which goes on working."""
-    calls, original = [], getattr(owner, name)
-
-    def spy(self, *args, **kwargs):
-        result = original(self, *args, **kwargs)
-        calls.append((args, kwargs, result))
-        return result
-
-    monkeypatch.setattr(owner, name, spy)
-    return calls
 
 
 def test_a_tiny_model_learns_the_task(trained, tiny):
@@ -36,14 +23,25 @@ def test_a_tiny_model_learns_the_task(trained, tiny):
     assert not trained.model.training
 
 
-def test_weights_depend_on_both_seeds(tiny):
+def test_weights_depend_on_both_seeds(whole, tiny):
     def weights(model_seed, seed):
         return interp.train(new_model(tiny, seed=model_seed), tiny, SHORT, seed=seed).model
 
-    one = weights(0, 0)
-    assert same_weights(one, weights(0, 0))
-    assert not same_weights(one, weights(0, 1))
-    assert not same_weights(one, weights(1, 0))
+    assert same_weights(whole.model, weights(0, 0))  # also without a folder
+    assert not same_weights(whole.model, weights(0, 1))
+    assert not same_weights(whole.model, weights(1, 0))
+
+
+def test_gradients_are_clipped_to_their_norm(tiny):
+    """Adam divides by the size of a gradient plus 1e-8: gradients far below that hardly move the weights."""
+    settings = dataclasses.replace(SHORT, association="none", weight_decay=0.0)
+    moved = []
+    for clip_norm in (settings.clip_norm, 1e-12):
+        run = interp.train(new_model(tiny), tiny, dataclasses.replace(settings, clip_norm=clip_norm))
+        pairs = zip(run.model.parameters(), new_model(tiny).parameters(), strict=True)
+        moved.append(max(float((after - before).abs().max()) for after, before in pairs))
+    assert moved[0] > 1e-3
+    assert moved[1] < 1e-6
 
 
 def test_training_does_not_use_the_global_generator(tiny):
@@ -63,26 +61,30 @@ def test_gradients_of_an_earlier_use_of_the_model_do_not_count(tiny):
         assert torch.equal(one, other)
 
 
+@pytest.fixture(scope="module")
+def whole(tiny, tmp_path_factory):
+    """A run that was not interrupted, in a folder."""
+    return interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path_factory.mktemp("whole"))
+
+
 # records are made after steps 4, 8, 12 and 16, states after every third. 4 stops in the mimicking phase; 8 after it,
 # with a state from before its end; 12 between a record and the state of the same step
 @pytest.mark.parametrize("step", [4, 8, 12, 16])
-def test_an_interrupted_run_ends_with_the_same_bits(tiny, tmp_path, step):
-    whole = interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path / "whole")
+def test_an_interrupted_run_ends_with_the_same_bits(whole, tiny, tmp_path, step):
     with pytest.raises(Stopped):
-        interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path / "broken", on_record=stop_at(step))
-    stored = (tmp_path / "broken" / "metrics.jsonl").read_text().splitlines()
+        interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path, on_record=stop_at(step))
+    stored = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert json.loads(stored[-1])["steps_done"] == step
 
-    seen = []
-    resumed = interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path / "broken", on_record=seen.append)
+    records = []
+    resumed = interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path, on_record=records.append)
     assert same_weights(whole.model, resumed.model)
     assert without_seconds(whole.history) == without_seconds(resumed.history)
-    lines = [(tmp_path / name / "metrics.jsonl").read_text().splitlines() for name in ("whole", "broken")]
-    one, other = (without_seconds(map(json.loads, part)) for part in lines)
-    assert one == other
+    lines, expected_lines = ((folder / "metrics.jsonl").read_text().splitlines() for folder in (tmp_path, whole.folder))
+    assert without_seconds(map(json.loads, lines)) == without_seconds(map(json.loads, expected_lines))
     # it resumed from the last state
     state = (step - 1) // 3 * 3
-    assert [record["steps_done"] for record in seen] == [n for n in (4, 8, 12, 16, 19) if n > state]
+    assert [record["steps_done"] for record in records] == [n for n in (4, 8, 12, 16, 19) if n > state]
     seconds = [record["seconds"] for record in resumed.history]
     assert seconds == sorted(seconds)
 
@@ -138,9 +140,9 @@ def test_fresh_examples_are_new_at_every_step_and_never_held_out(tiny, monkeypat
 def test_batches_of_a_curriculum_have_the_lengths_of_their_stage(monkeypatch):
     task = Lego(n_vars=4, sentence_format="compact")
     settings = TrainSettings(
-        curriculum=((2, 10), (4, 200)), current_share=0.6, tokens_per_step=120, eval_every=1000, n_eval=10
+        curriculum=((2, 10), (4, 100)), current_share=0.6, tokens_per_step=120, eval_every=1000, n_eval=10
     )
-    assert settings.steps == 210
+    assert settings.steps == 110
     interp.check_task(task)  # its samples are not counted
     drawn = spied(monkeypatch, Lego, "sample")
     interp.train(new_model(task, n_layers=1, d_model=8), task, settings)

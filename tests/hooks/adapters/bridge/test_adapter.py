@@ -256,7 +256,7 @@ def test_names_are_checked_before_anything_runs(tokens):
     assert model.hook_point("blocks.0.attn.hook_z").name == "blocks.0.attn.hook_z"
 
 
-def test_bad_inputs_are_refused(tokens, as_users_run_it):
+def test_bad_inputs_are_refused(tokens, as_a_user):
     model = model_of("gpt2")
     for bad, text in (
         (tokens[0], r"tokens is \(7,\); it must be \(batch, pos\)"),
@@ -371,7 +371,7 @@ def test_sdpa_attention_has_no_pattern(tokens):
     assert model.capabilities.cell("blocks.0.attn.hook_z", "edit").ok
 
 
-def test_from_bridge_accepts_bridges_only(as_users_run_it):
+def test_from_bridge_accepts_bridges_only(as_a_user):
     with pytest.raises(
         ValueError, match=r"model is a Linear; accepted are hooks.Transformer and transformer_lens.Transf"
     ):

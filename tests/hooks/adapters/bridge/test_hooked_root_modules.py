@@ -74,7 +74,7 @@ def test_logits_hooks_and_resume():
     assert not any(point.fwd_hooks for point in own.hook_dict.values())
 
 
-def test_an_edit_that_does_nothing_is_refused(as_users_run_it):
+def test_an_edit_that_does_nothing_is_refused(as_a_user):
     own = own_model(OURS, changed("attn", lambda: ("hook_pattern", Ignored())))
     model = hooks.from_bridge(own)
     assert cells(model.capabilities, "attn.hook_pattern") == ["works", "ignored"]
@@ -157,7 +157,7 @@ def of_queries(self, mask, pos):
     ids=["of queries", "ignored", "inverted", "from the other end"],
 )
 @pytest.mark.parametrize("unread", [False, True])
-def test_a_wrong_mask_is_found(hidden, unread, as_users_run_it):
+def test_a_wrong_mask_is_found(hidden, unread, as_a_user):
     own = own_model(OURS, changed(hidden=hidden))
     for block in own.blocks if unread else ():
         nn.init.zeros_(block.attn.W_O)
@@ -221,7 +221,7 @@ def test_untrained_copies():
         hooks.from_bridge(needy).untrained(0)
 
 
-def test_objects_that_are_no_model(as_users_run_it):
+def test_objects_that_are_no_model(as_a_user):
     for thing, name in ((None, "NoneType"), ("gpt2", "str"), (object(), "object"), (nn.Linear(2, 2), "Linear")):
         with pytest.raises(
             ValueError, match=rf"model is a {name}; accepted are hooks\.Transformer and transformer_lens"
@@ -236,7 +236,7 @@ def test_objects_that_are_no_model(as_users_run_it):
             hooks.from_bridge(ours)
 
 
-def test_sizes_and_hook_points_that_are_missing(as_users_run_it):
+def test_sizes_and_hook_points_that_are_missing(as_a_user):
     own = own_model(OURS)
     sizes, right = "n_layers, n_heads, d_model, d_vocab, n_ctx", own.cfg
     del own.cfg
@@ -270,7 +270,7 @@ def test_sizes_and_hook_points_that_are_missing(as_users_run_it):
         hooks.from_bridge(own)
 
 
-def test_output_must_be_logits(as_users_run_it):
+def test_output_must_be_logits(as_a_user):
     own = own_model(OURS)
     own.unembed = nn.Flatten()
     with pytest.raises(

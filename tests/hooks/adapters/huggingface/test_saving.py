@@ -199,7 +199,7 @@ def test_unembedding_bias_that_gpt2_lacks(target):
         save_huggingface(model, target)
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("as_a_user")
 def test_other_classes_are_refused(target):
     with pytest.raises(ValueError, match=r"model is a Linear; only a hooks.Transformer or Encoder can be written"):
         save_huggingface(torch.nn.Linear(2, 2), target)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import hypothesis.strategies as st
 import numpy as np
@@ -21,8 +22,8 @@ from interp.training.folder import RunFolder
 
 TASK = Lego(n_vars=2, sentence_format="compact")
 SETTINGS = TrainSettings(steps=30, batch_size=16, warmup_steps=2, eval_every=10, n_eval=50, snapshots=(0, 3, 30))
-LOOK, USE = 4, 7
-"""Steps from which the planted association heads look at equal letters, and from which they matter."""
+LOOK, USE, LAST = 2, 4, 5
+"""Steps from which the planted association heads look at equal letters, from which they matter, and the last step."""
 
 
 def trained(folder, seed=0):
@@ -47,9 +48,9 @@ def copied(run, tmp_path):
 
 def history(path, *, look, use, seed=0):
     """A run whose association heads look from one step on and are used from a later one on."""
-    task, folder = Lego(n_vars=3), RunFolder(path)
+    task, folder = Lego(n_vars=2), RunFolder(path)
     path.mkdir(exist_ok=True)
-    for step in range(10):
+    for step in range(LAST + 1):
         model = lego_loop(task)
         with torch.no_grad():
             model.blocks[0].attn.W_Q[0] *= step >= look
@@ -74,21 +75,21 @@ def weight(model, task):
 
 
 def test_onsets_are_found_within_one_snapshot_of_where_they_were_planted(planted):
-    looks = interp.over_training(planted, interp.classify_heads, n=100)
-    found = looks.onsets(by=("layer", "head"), where={"kind": "association"})
-    by_label = dict(zip(found.labels, found.onset[:, 0], strict=True))
-    assert {step for (_, head), step in by_label.items() if head == 0} == {LOOK}
-    assert {step for (_, head), step in by_label.items() if head == 1} == {np.inf}
-    costs = interp.over_training(planted, interp.ablate_heads, n=200)
-    found = costs.onsets()
-    at_last = costs.rows(step=9)
-    needed = {name for name in at_last["set"] if (at_last[at_last["set"] == name]["low"] > 0).any()}
-    of_association = {name for name in needed if name.endswith(".0")}
-    assert of_association
-    by_label = {name: step for (name,), step in zip(found.labels, found.onset[:, 0], strict=True)}
-    assert {by_label[name] for name in of_association} == {USE}
-    assert {step for name, step in by_label.items() if name not in needed} == {np.inf}
-    assert set(found.before[np.isfinite(found.onset)]) <= {USE - 1, -1.0}
+    patterns = interp.over_training(planted, interp.classify_heads, n=64)
+    onsets = patterns.onsets(by=("layer", "head"), where={"kind": "association"})
+    onset_of = dict(zip(onsets.labels, onsets.onset[:, 0], strict=True))
+    assert {step for (_, head), step in onset_of.items() if head == 0} == {LOOK}
+    assert {step for (_, head), step in onset_of.items() if head == 1} == {np.inf}
+    costs = interp.over_training(planted, interp.ablate_heads, n=64)
+    onsets = costs.onsets()
+    last_rows = costs.rows(step=LAST)
+    needed = {name for name in last_rows["set"] if (last_rows[last_rows["set"] == name]["low"] > 0).any()}
+    association_heads = {name for name in needed if name.endswith(".0")}
+    assert association_heads
+    onset_of = {name: step for (name,), step in zip(onsets.labels, onsets.onset[:, 0], strict=True)}
+    assert {onset_of[name] for name in association_heads} == {USE}
+    assert {step for name, step in onset_of.items() if name not in needed} == {np.inf}
+    assert set(onsets.before[np.isfinite(onsets.onset)]) <= {USE - 1, -1.0}
 
 
 def test_the_table_is_that_of_the_verb_at_each_snapshot(run):
@@ -102,33 +103,45 @@ def test_the_table_is_that_of_the_verb_at_each_snapshot(run):
     assert "evaluate at 3 steps from 0 to 30, seeds 0: 6 rows" in str(found)
 
 
-def test_processes_and_seeds_give_the_same_rows(run, tmp_path):
-    other = trained(tmp_path, seed=1)
-    both = interp.over_training([run, other], interp.diagonals, n_jobs=2, fresh=True)
-    assert both.seeds == (0, 1)
-    alone = [interp.over_training(one, interp.diagonals).to_dataframe() for one in (run, other)]
-    table = both.to_dataframe()
-    for seed, one in enumerate(alone):
-        assert table[table["seed"] == seed].reset_index(drop=True).equals(one)
+@pytest.fixture(scope="module")
+def second_run(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("second"), seed=1)
 
 
-def test_a_verb_that_compares_models_gets_those_of_one_step(planted, tmp_path):
-    other = history(tmp_path / "other", look=LOOK + 2, use=USE, seed=3)
-    runs = [planted, other]
-    found = interp.over_training(runs, interp.attention_variation, n_sampled=5, n_jobs=2)
-    assert found.seeds == ("0, 3",)
-    assert found.steps == tuple(range(10))
-    assert found.value == "variation"
-    first = found.rows(layer=0)
-    differ = {step for step, value in zip(first["step"], first["variation"], strict=True) if value > 0}
-    assert differ == {LOOK, LOOK + 1}
-    own = interp.attention_variation([one.at(LOOK) for one in runs], planted.task, n_sampled=5).to_dataframe()
-    rows = found.rows(step=LOOK).drop(columns=["seed", "step"]).reset_index(drop=True)
-    np.testing.assert_allclose(rows["variation"].astype(float), own["variation"])
-    assert "models of seeds 0, 3" in json.dumps(found.onsets("variation").plot().to_dict())
+def assert_processes_and_seeds_give_the_same_rows(runs):
+    rows = interp.over_training(runs, interp.diagonals, n_jobs=2, fresh=True)
+    assert rows.seeds == (0, 1)
+    table = rows.to_dataframe()
+    for seed, run in enumerate(runs):
+        expected = interp.over_training(run, interp.diagonals).to_dataframe()
+        assert table[table["seed"] == seed].reset_index(drop=True).equals(expected)
+
+
+def test_processes_and_seeds_give_the_same_rows(run, second_run, as_if_in_processes):
+    assert_processes_and_seeds_give_the_same_rows([run, second_run])
+
+
+@pytest.mark.slow
+def test_real_processes_give_the_same_rows(run, second_run):
+    assert_processes_and_seeds_give_the_same_rows([run, second_run])
+
+
+def test_a_verb_that_compares_models_gets_those_of_one_step(planted, tmp_path, as_if_in_processes):
+    second = history(tmp_path / "second", look=LOOK + 2, use=USE, seed=3)
+    runs = [planted, second]
+    comparison = interp.over_training(runs, interp.attention_variation, n_sampled=5, n_jobs=2)
+    assert comparison.seeds == ("0, 3",)
+    assert comparison.steps == tuple(range(LAST + 1))
+    assert comparison.value == "variation"
+    rows = comparison.rows(layer=0)
+    assert set(rows["step"][rows["variation"] > 0]) == {LOOK, LOOK + 1}
+    expected = interp.attention_variation([run.at(LOOK) for run in runs], planted.task, n_sampled=5).to_dataframe()
+    rows = comparison.rows(step=LOOK).drop(columns=["seed", "step"]).reset_index(drop=True)
+    np.testing.assert_allclose(rows["variation"].astype(float), expected["variation"])
+    assert "models of seeds 0, 3" in json.dumps(comparison.onsets("variation").plot().to_dict())
     assert interp.over_training(runs, interp.attention_variation, steps=[4, 5], n_sampled=5).steps == (4, 5)
-    found.save(tmp_path / "found.json")
-    assert OverTraining.load(tmp_path / "found.json") == found
+    comparison.save(tmp_path / "comparison.json")
+    assert OverTraining.load(tmp_path / "comparison.json") == comparison
 
 
 def spread(models, task):
@@ -142,13 +155,13 @@ def test_a_comparison_is_stored_by_the_weights_of_all_models(planted, tmp_path):
     other = history(tmp_path / "other", look=2, use=2, seed=1)
     first = interp.over_training([planted, other], spread)
     assert interp.over_training([planted, other], spread) == first
-    assert len(calls) == 10
+    assert len(calls) == LAST + 1
     with torch.no_grad():
         changed = other.at(4)
         changed.blocks[0].attn.W_Q.mul_(2)
     RunFolder(other.folder).snapshots.save(changed, 4)
     again = interp.over_training([planted, other], spread)
-    assert len(calls) == 11
+    assert len(calls) == LAST + 2
     pairs = zip(again.columns["step"], again.columns["value"], first.columns["value"], strict=True)
     assert [step for step, one, two in pairs if one != two] == [4]
 
@@ -221,8 +234,8 @@ def looking(model, task):
 def test_snapshots_that_a_verb_refuses_are_named(planted):
     found = interp.over_training(planted, looking)
     assert found.skipped == tuple((0, step, "the model does not look.") for step in range(LOOK))
-    assert found.columns["step"] == list(range(LOOK, 10))
-    assert "not at 4 snapshots, such as step 0 of seed 0: the model does not look." in str(found)
+    assert found.columns["step"] == list(range(LOOK, LAST + 1))
+    assert f"not at {LOOK} snapshots, such as step 0 of seed 0: the model does not look." in str(found)
     with pytest.raises(ValueError, match="looking refuses every snapshot: the model does not look"):
         interp.over_training(planted, looking, steps=[0, 1])
 
@@ -268,7 +281,7 @@ def test_onsets_over_seeds():
     assert json.loads(found.plot().to_json())
 
 
-def test_bad_input_is_named(run, tmp_path):
+def test_bad_input_is_named(run, second_run, tmp_path):
     without = interp.train(make_model(run.model.cfg), TASK, dataclasses.replace(SETTINGS, snapshots=None))
     cases = [
         (lambda: interp.over_training(without, interp.evaluate), "the run of seed 0 has no snapshots"),
@@ -281,7 +294,7 @@ def test_bad_input_is_named(run, tmp_path):
     for call, words in cases:
         with pytest.raises(ValueError, match=words):
             call()
-    later = trained(tmp_path / "later", seed=1)
+    later = dataclasses.replace(second_run, folder=shutil.copytree(second_run.folder, tmp_path / "later"))
     for step in (0, 3):
         RunFolder(later.folder).snapshots.file(step).unlink()
     RunFolder(later.folder).snapshots.file(30).rename(RunFolder(later.folder).snapshots.file(29))
