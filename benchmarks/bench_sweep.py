@@ -18,15 +18,15 @@ import torch
 import interp
 from benchmarks.timing import Result, ratio, seconds
 from interp.cli.demo import demo_jobs
+from interp.sweeps import ModelSpec, Sweep, SweepRuns
 from interp.tasks import Lego
-from interp.training import ModelSpec, Sweep, SweepRuns
 from interp.training.folder import RunFolder
 
 JOBS, ROUNDS, THERE = 16, 3, 1000
 PLANNED = """
 import resource, time
 from benchmarks.bench_sweep import grid
-from interp.training import Sweep, SweepRuns
+from interp.sweeps import Sweep, SweepRuns
 from pathlib import Path
 from typing import Any
 start = time.perf_counter()

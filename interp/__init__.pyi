@@ -7,6 +7,7 @@ from . import (
     heads as heads,
     known_answers as known_answers,
     probing as probing,
+    sweeps as sweeps,
     tasks as tasks,
     theory as theory,
     training as training,
@@ -31,8 +32,8 @@ from .reporting.report import report_run as report_run
 from .tasks.check import check_task as check_task
 from .theory.balance import balance_violation as balance_violation
 from .theory.pruning.curve import pruning_curve as pruning_curve
+from .sweeps.sweep import sweep as sweep
 from .training.configs import config_for as config_for
 from .training.pretrained import pretrained as pretrained
 from .training.settings import TrainSettings as TrainSettings
-from .training.sweep import sweep as sweep
 from .training.train import train as train

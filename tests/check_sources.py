@@ -22,7 +22,7 @@ MAY_IMPORT = {"hooks": {"hooks"}, "interp": {"hooks", "interp"}, "case_studies":
 ORDER = (
     ("view", "tasks"),
     ("core",),
-    ("training", "evaluation"),
+    ("training", "sweeps", "evaluation"),
     ("probing", "heads", "comparison", "theory", "known_answers"),
     ("auditing", "algorithms"),
     ("reporting",),

@@ -36,13 +36,14 @@ def slow_items(root: Path) -> Iterator[str]:
     for name, seconds in durations.items():
         if seconds > LONGEST and name not in ONLY_OF_ITS_CLAIM:
             yield f"{name} takes {seconds} s, at most {LONGEST} by default: make it smaller, or mark it slow"
-    functions: dict[str, set[str]] = {}
+    items_by_path: dict[str, list[str]] = {}
     for name in (*durations, *ONLY_OF_ITS_CLAIM):
         path, _, item = name.partition("::")
-        if path not in functions:
-            functions[path] = _functions(root / path)
-        if item.partition("[")[0].rpartition("::")[2] not in functions[path]:
-            yield f"{name} is in tests/durations.tsv or durations.py, but there is no such test; run `make durations`"
+        items_by_path.setdefault(path, []).append(item.partition("[")[0].rpartition("::")[2])
+    for path, items in items_by_path.items():
+        missing = sorted(set(items) - _functions(root / path))
+        if missing:
+            yield f"{path} has no {', '.join(missing)}, which durations.tsv or durations.py names; run `make durations`"
 
 
 def _functions(path: Path) -> set[str]:

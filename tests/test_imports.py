@@ -50,7 +50,9 @@ def test_the_public_list_is_short_and_every_name_is_there():
         _ = interp.prob
 
 
-@pytest.mark.parametrize("room", ["auditing", "comparison", "evaluation", "heads", "probing", "theory", "training"])
+@pytest.mark.parametrize(
+    "room", ["auditing", "comparison", "evaluation", "heads", "probing", "sweeps", "theory", "training"]
+)
 def test_every_name_of_a_package_is_there(room):
     package = getattr(interp, room)
     assert package.__all__

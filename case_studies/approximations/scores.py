@@ -16,8 +16,8 @@ from case_studies.frame.learned import has_learned
 from case_studies.frame.packs import Packs
 from interp.known_answers import HeadTruth, KnownAnswer, read_compiled
 from interp.known_answers.suite import SUITE, known_answer
+from interp.sweeps.spec import ModelSpec
 from interp.tasks.base import Task
-from interp.training.spec import ModelSpec
 
 KNOWN, COMPILED = "known answers", "compiled programs"
 TRAINED: Mapping[str, tuple[str, ...]] = {"LEGO": LEGO, "Dyck": DYCK, "template": TEMPLATE}

@@ -9,7 +9,7 @@ from case_studies.frame.audited_models import groups as audited
 from case_studies.frame.evidence import Size
 from case_studies.frame.packs import Packs
 from case_studies.frame.study import Study
-from interp.training.spec import ModelSpec
+from interp.sweeps.spec import ModelSpec
 
 
 def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:

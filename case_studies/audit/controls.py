@@ -18,8 +18,8 @@ from interp.auditing import AuditResult
 from interp.auditing.audit import audit
 from interp.core.randomness import derived_seed
 from interp.known_answers import SUITE, KnownAnswer, known_answer
+from interp.sweeps.spec import ModelSpec
 from interp.tasks.base import Batch, Task
-from interp.training.spec import ModelSpec
 
 SUITE_SEEDS = {"quick": 1, "standard": 1, "paper": 10}
 PER_GROUP = {"quick": 2, "standard": 6, "paper": 8}

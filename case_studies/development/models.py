@@ -12,11 +12,11 @@ from case_studies.frame.template_models import A, template_models
 from interp.comparison.development.over_training import OverTraining, over_training
 from interp.heads.ablate import ablate_heads
 from interp.heads.classify import classify_heads
+from interp.sweeps.spec import ModelSpec, seeded
 from interp.tasks import Lego
 from interp.training.configs import config_for
 from interp.training.settings import TrainSettings
 from interp.training.snapshots import snapshot_steps
-from interp.training.spec import ModelSpec, seeded
 
 SEEDS: Mapping[Size, int] = {"quick": 2, "standard": 8, "paper": 20}
 LOGARITHMIC: Mapping[Size, int] = {"quick": 6, "standard": 12, "paper": 24}

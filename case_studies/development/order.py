@@ -13,7 +13,7 @@ from case_studies.frame.learned import excluded, has_learned
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
 from interp.comparison.development.onsets import Onsets
-from interp.training.spec import ModelSpec
+from interp.sweeps.spec import ModelSpec
 
 Onset = dict[tuple[int, int], float]
 """Step by (layer, head); infinite if there is none by the end."""

@@ -12,7 +12,7 @@ from case_studies.frame.learned import excluded, has_learned
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Below
 from interp.comparison.development.onsets import first_lasting
-from interp.training.spec import ModelSpec
+from interp.sweeps.spec import ModelSpec
 
 LEARNED = 0.99
 """Validation accuracy of every outcome from which on a task counts as learned."""

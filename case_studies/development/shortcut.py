@@ -11,8 +11,8 @@ from case_studies.frame.intervals import proportion, t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
 from interp.comparison.development.over_training import OverTraining, over_training
+from interp.sweeps.spec import ModelSpec
 from interp.theory.signs import sign_counting
-from interp.training.spec import ModelSpec
 
 GROUP = "shortcut"
 FACTOR = 4

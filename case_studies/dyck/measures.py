@@ -11,8 +11,8 @@ from case_studies.frame.learned import has_learned
 from case_studies.frame.rules import AtLeast, Given, Number, Rule
 from hooks import Transformer
 from interp.evaluation.evaluate import evaluate
+from interp.sweeps.spec import ModelSpec
 from interp.tasks import Dyck
-from interp.training.spec import ModelSpec
 
 N_SEQUENCES = {"quick": 40, "standard": 200, "paper": 200}
 """Test prefixes of length 450 per model."""

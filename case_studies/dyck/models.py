@@ -17,10 +17,10 @@ from case_studies.frame.dyck_models import (
 )
 from case_studies.frame.evidence import Size
 from hooks.model.embeddings import Encoding
+from interp.sweeps.spec import ModelSpec, seeded
 from interp.tasks import Dyck
 from interp.training.configs import config_for
 from interp.training.settings import TrainSettings
-from interp.training.spec import ModelSpec, seeded
 
 PREFIXES = Dyck(loss_on="closers")
 LANGUAGES = {"words": WORDS, "prefixes": PREFIXES}

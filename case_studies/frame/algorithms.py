@@ -12,8 +12,8 @@ from case_studies.frame.learned import excluded, has_learned
 from case_studies.frame.measurement import Measurement
 from interp.algorithms import Algorithm, ImplementsResult
 from interp.algorithms.implements import implements
+from interp.sweeps.spec import ModelSpec
 from interp.tasks.base import Task
-from interp.training.spec import ModelSpec
 
 Make = Callable[[Task], Algorithm]
 PAIRS: Mapping[Size, int] = {"quick": 128, "standard": 512, "paper": 1024}

@@ -10,8 +10,8 @@ from case_studies.frame.dyck_models import two_layer_models
 from case_studies.frame.evidence import Size, more_seeds, reseeded
 from case_studies.frame.lego_models import chain_models
 from case_studies.frame.template_models import PLAIN, SCALES, A, template_models
+from interp.sweeps.spec import ModelSpec
 from interp.training.settings import Association
-from interp.training.spec import ModelSpec
 
 STARTS: dict[str, tuple[bool, Association]] = {
     "lego-untied": (False, "mimic"),

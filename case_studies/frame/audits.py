@@ -18,7 +18,7 @@ from interp.auditing import AuditResult
 from interp.auditing.audit import audit
 from interp.auditing.verdicts import VERDICTS
 from interp.core.statistics import pooled_interval
-from interp.training.spec import ModelSpec
+from interp.sweeps.spec import ModelSpec
 from interp.view.points import scatter
 
 LIMIT = {"quick": 128, "standard": 1024, "paper": 4096}

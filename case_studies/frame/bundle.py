@@ -18,7 +18,7 @@ from case_studies.frame.crate import CODECHECK, CRATE, codecheck, describe, ro_c
 from case_studies.frame.provenance import weights_digest
 from case_studies.frame.stored import CLAIMS, DETAILS, LARGEST, StoredResults, parse_results
 from hooks.files import write_bytes
-from interp.training.spec import ModelSpec
+from interp.sweeps.spec import ModelSpec
 
 SUMS = "SHA256SUMS"
 RESULTS = "results"

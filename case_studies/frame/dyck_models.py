@@ -4,10 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 from case_studies.frame.evidence import Size
+from interp.sweeps.spec import ModelSpec, seeded
 from interp.tasks import Dyck
 from interp.training.configs import config_for
 from interp.training.settings import TrainSettings
-from interp.training.spec import ModelSpec, seeded
 
 WORDS = Dyck(words="complete", loss_on="closers")
 """Complete words of up to 28 brackets: the paper's main setting."""

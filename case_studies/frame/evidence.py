@@ -7,10 +7,10 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
 
+from interp.sweeps.spec import ModelSpec
 from interp.tasks.base import Task
 from interp.training.folder import RunFolder
 from interp.training.run import TrainingRun
-from interp.training.spec import ModelSpec
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from case_studies.frame.evidence import Evidence, once_per_model
-from interp.training.spec import ModelSpec
+from interp.sweeps.spec import ModelSpec
 
 LEARNED = 0.9
 """Lowest held-out accuracy, on every outcome that the model was trained for, of a model that has learned its task."""

@@ -1,10 +1,10 @@
 """LEGO chains and small transformers that more than one study trains."""
 
+from interp.sweeps.spec import ModelSpec, seeded
 from interp.tasks import Lego
 from interp.tasks.lego.task import curriculum_to
 from interp.training.configs import config_for
 from interp.training.settings import Association, TrainSettings
-from interp.training.spec import ModelSpec, seeded
 
 CHAINS = Lego(n_vars=4, sentence_format="compact")
 """Chains that models of width 64 learn in a minute on one core."""

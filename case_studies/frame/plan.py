@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from interp.sweeps.spec import ModelSpec
 from interp.training.folder import RunFolder
-from interp.training.spec import ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,9 @@ from case_studies.frame.plan import Plan, make_plan
 from case_studies.frame.results import ClaimResult
 from interp.core.manifest import environment
 from interp.core.progress import Count, say
+from interp.sweeps.jobs import train_to_disk
+from interp.sweeps.spec import ModelSpec
 from interp.training.folder import RunFolder
-from interp.training.jobs import train_to_disk
-from interp.training.spec import ModelSpec
 
 MODELS = "models"
 """Name of the folder of trained models, next to those of the studies."""

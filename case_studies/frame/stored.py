@@ -18,7 +18,7 @@ from case_studies.frame.results import ClaimResult, StudyResult
 from case_studies.frame.rules import VERDICTS
 from case_studies.frame.sources import measure_digest
 from hooks.files import FAULTS, shortened, write_bytes, write_text
-from interp.training.spec import ModelSpec
+from interp.sweeps.spec import ModelSpec
 
 CLAIMS, DETAILS, PAGE = "claims.json", "details.json.xz", "report.html"
 LABELS = (*VERDICTS, BY_CONSTRUCTION, NOT_MEASURED)

@@ -29,7 +29,7 @@ from case_studies.frame.stored import CLAIMS, PAGE, StoredResults, read_results,
 from interp.core.devices import check_device
 from interp.core.manifest import environment
 from interp.core.progress import say
-from interp.training.spec import ModelSpec
+from interp.sweeps.spec import ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from case_studies.frame.evidence import Size
+from interp.sweeps.spec import ModelSpec, seeded
 from interp.tasks import Template
 from interp.training.configs import config_for
 from interp.training.settings import TrainSettings
-from interp.training.spec import ModelSpec, seeded
 
 PLAIN, A, B, BOTH, MIMETIC = "transformer", "+ a I", "+ b I", "+ a I, b I", "mimetic start"
 VARIANTS: dict[str, dict[str, Any]] = {

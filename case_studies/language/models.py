@@ -6,10 +6,10 @@ from typing import Any
 
 from case_studies.frame.claims import Fixed
 from case_studies.frame.evidence import Size
+from interp.sweeps.spec import ModelSpec
 from interp.tasks import Text
 from interp.training.configs import config_for
 from interp.training.settings import TrainSettings
-from interp.training.spec import ModelSpec
 
 PLAIN, BOTH = "plain", "+ a I, b I"
 VARIANTS: dict[str, dict[str, Any]] = {PLAIN: {}, BOTH: {"qk_identity": True, "vo_identity": True}}

@@ -16,7 +16,7 @@ from case_studies.language.models import ALSO_NEEDED, BOTH, COMMITTED, PLAIN, SC
 from interp.core.randomness import derived_generator
 from interp.core.statistics import t_half_width
 from interp.evaluation.evaluate import score_batch
-from interp.training.spec import ModelSpec
+from interp.sweeps.spec import ModelSpec
 from interp.view.charts import curves
 
 

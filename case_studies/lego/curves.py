@@ -12,7 +12,7 @@ from hooks import Transformer
 from interp.core.randomness import derived_generator
 from interp.core.statistics import proportion_interval
 from interp.evaluation.extrapolate import ExtrapolationResult, accuracy_by_depth
-from interp.training.spec import ModelSpec
+from interp.sweeps.spec import ModelSpec
 from interp.view import charts
 
 SENTENCES = {"quick": 2000, "standard": 4000, "paper": 12_000}

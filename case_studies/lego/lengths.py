@@ -16,8 +16,8 @@ from case_studies.lego.curves import SENTENCES
 from case_studies.lego.starts import NO_TIME, SMALL, TEXT_PLATEAU
 from interp.core.randomness import derived_generator
 from interp.evaluation.extrapolate import accuracy_by_depth
+from interp.sweeps.spec import ModelSpec
 from interp.tasks import Lego
-from interp.training.spec import ModelSpec
 
 FIGURE = (
     "ours, after LEGO, Figure 6 (dashed curves: longer chains); here shorter ones, as models have no more positions"

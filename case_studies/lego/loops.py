@@ -21,8 +21,8 @@ from case_studies.lego.percolation import layers_in_words, probe_layers, straigh
 from case_studies.lego.shortcut import BROKEN
 from interp.algorithms import chain_loop, nearest_clause, sign_count
 from interp.heads.classify import classify_heads
+from interp.sweeps.spec import ModelSpec
 from interp.theory.signs import sign_counting
-from interp.training.spec import ModelSpec
 from interp.view.points import scatter
 
 TIED = ("plain-tied", "long-tied", "long-stochastic")

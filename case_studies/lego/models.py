@@ -15,11 +15,11 @@ from case_studies.frame.claims import Fixed
 from case_studies.frame.evidence import Size, more_seeds, reseeded
 from case_studies.frame.lego_models import chain_models
 from hooks.model.architectures import Config
+from interp.sweeps.spec import ModelSpec, seeded
 from interp.tasks import Lego, Text, ready_made
 from interp.tasks.lego.task import SentenceFormat
 from interp.training.configs import config_for
 from interp.training.settings import Association, Mimicking, TrainSettings
-from interp.training.spec import ModelSpec, seeded
 
 FIRST_MODELS = Fixed(
     "after first models",

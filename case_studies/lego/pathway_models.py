@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from case_studies.frame.evidence import Size
+from interp.sweeps.spec import ModelSpec
 from interp.tasks import Corpus, Lego, Text
 from interp.training.configs import config_for
 from interp.training.settings import TrainSettings
-from interp.training.spec import ModelSpec
 
 FAMILIES = {"bert": "bert_encoder", "hardcode": "hardcode", "hybrid": "hybrid"}
 """Presets of the model families."""

@@ -17,7 +17,7 @@ from case_studies.lego.generalisation import TOO_SHORT
 from case_studies.lego.models import EXCLUDED_LATER, MORE_SEEDS, later
 from interp.evaluation.extrapolate import first_for_good
 from interp.probing.probe import ProbeResult, probe
-from interp.training.spec import ModelSpec
+from interp.sweeps.spec import ModelSpec
 from interp.view.charts import heatmaps
 
 EXAMPLES = {"quick": (1000, 1000), "standard": (2000, 2000), "paper": (20_000, 5000)}

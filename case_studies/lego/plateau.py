@@ -12,9 +12,9 @@ from case_studies.frame.evidence import Evidence, once_per_model
 from case_studies.frame.rules import AtLeast, Number
 from interp.core.randomness import derived_generator
 from interp.evaluation.perplexity import perplexity
+from interp.sweeps.spec import ModelSpec
 from interp.tasks import Text
 from interp.tasks.text.streams import HIDDEN, SWAPPED
-from interp.training.spec import ModelSpec
 
 WINDOWS = {"quick": 200, "standard": 400, "paper": 2000}
 """Number of held-out windows for a validation loss."""

@@ -19,9 +19,9 @@ from hooks import TransformerStack, make_model
 from interp.core.activations import patterns_on
 from interp.core.randomness import derived_generator
 from interp.heads.classify import MIN_SCORE, HeadPatterns, classify_heads
+from interp.sweeps.spec import ModelSpec
 from interp.tasks import Lego
 from interp.training.pretrained import pretrained
-from interp.training.spec import ModelSpec
 from interp.view.points import small_maps
 
 FIGURE = "LEGO, Section 4.2 and Figure 6"

@@ -19,7 +19,7 @@ from case_studies.lego import (
 )
 from case_studies.lego.models import groups
 from case_studies.lego.pathway_models import pathway_groups
-from interp.training.spec import ModelSpec
+from interp.sweeps.spec import ModelSpec
 
 
 def every_group(size: Size) -> Mapping[str, Sequence[ModelSpec]]:

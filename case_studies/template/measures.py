@@ -17,9 +17,9 @@ from case_studies.frame.intervals import proportion, t_interval
 from case_studies.frame.template_models import SCALES
 from interp.core.randomness import derived_generator
 from interp.evaluation.evaluate import score_batch
+from interp.sweeps.spec import ModelSpec
 from interp.tasks import Template
 from interp.training.run import best_record
-from interp.training.spec import ModelSpec
 from interp.view.charts import scaling_curves
 
 N_TEST = {"quick": 1000, "standard": 2000, "paper": 2000}

@@ -15,10 +15,10 @@ from case_studies.frame.template_models import (
     template_models,
     template_settings,
 )
+from interp.sweeps.spec import ModelSpec, seeded
 from interp.tasks import Template
 from interp.tasks.template.families import majority, random_templates
 from interp.training.configs import config_for
-from interp.training.spec import ModelSpec, seeded
 
 COPY_RATE = 100.0
 """Learning rate of b in the copying model, relative to the rest: only b can generalise to unseen symbols there."""

@@ -5,7 +5,7 @@ from case_studies.frame.template_models import PLAIN, A
 from case_studies.template.measures import SOLVED, n_train, template_task
 from hooks import Transformer
 from interp.evaluation.evaluate import evaluate
-from interp.training.spec import ModelSpec
+from interp.sweeps.spec import ModelSpec
 
 N_READ = {"quick": 200, "standard": 500, "paper": 500}
 """Strings per analysis."""

@@ -13,6 +13,7 @@ PACKAGES = (
     "interp",
     "interp.tasks",
     "interp.training",
+    "interp.sweeps",
     "interp.evaluation",
     "interp.probing",
     "interp.heads",

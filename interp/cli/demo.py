@@ -14,9 +14,9 @@ from interp.heads.ablate import ablate_heads
 from interp.heads.classify import classify_heads
 from interp.probing.probe import probe
 from interp.reporting.report import report_run
+from interp.sweeps.jobs import TrainJob, train_to_disk
 from interp.tasks import Lego
 from interp.training.configs import config_for
-from interp.training.jobs import TrainJob, train_to_disk
 from interp.training.run import TrainingRun
 from interp.training.settings import Association, TrainSettings
 

@@ -36,9 +36,9 @@ def sweep(
     """Train every model of a grid, each once; an interrupted sweep is resumed."""
     grid = read_sweep(file)
 
-    from interp.training.grid import Sweep
-    from interp.training.sweep import SweepRuns
-    from interp.training.sweep import sweep as train_all
+    from interp.sweeps.grid import Sweep
+    from interp.sweeps.sweep import SweepRuns
+    from interp.sweeps.sweep import sweep as train_all
 
     if list_models and slurm:
         raise ValueError("--list and --slurm exclude each other; give one of them.")
@@ -102,11 +102,11 @@ def read_sweep(file: Path) -> Any:
         FileNotFoundError: there is no such file.
         ValueError: it is not TOML, or what it says does not fit.
     """
+    from interp.sweeps.grid import Sweep
+    from interp.sweeps.spec import ModelSpec
     from interp.tasks.registry import task_class_of
     from interp.training.configs import config_for
-    from interp.training.grid import Sweep
     from interp.training.settings import TrainSettings, recipe_for
-    from interp.training.spec import ModelSpec
 
     try:
         found = tomllib.loads(file.read_text(encoding="utf-8"))

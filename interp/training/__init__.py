@@ -1,4 +1,4 @@
-"""Training: loop, settings, run folders, sweeps, pretrained starts."""
+"""Training one model: loop, settings, run folders, pretrained starts."""
 
 import lazy_loader
 

@@ -9,20 +9,20 @@ import pytest
 import torch
 import toys
 
-import interp.training.jobs
+import interp.sweeps.jobs
 
 
 @pytest.fixture
 def trained(monkeypatch):
     """Seeds of the models trained in this process, in order."""
     seeds = []
-    train = interp.training.jobs.train
+    train = interp.sweeps.jobs.train
 
     def counted(model, task, settings, **options):
         seeds.append(options["seed"])
         return train(model, task, settings, **options)
 
-    monkeypatch.setattr("interp.training.jobs.train", counted)
+    monkeypatch.setattr("interp.sweeps.jobs.train", counted)
     return seeds
 
 

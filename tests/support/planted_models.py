@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from case_studies.frame.evidence import Evidence, Size
+from interp.sweeps.spec import seeded
 from interp.training.settings import TrainSettings
-from interp.training.spec import seeded
 
 
 @dataclass(frozen=True, kw_only=True)

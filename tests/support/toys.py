@@ -13,8 +13,8 @@ from case_studies.frame.rules import Above, Value
 from case_studies.frame.study import Study
 from hooks import Transformer
 from interp.core.randomness import derived_generator
+from interp.sweeps.spec import ModelSpec
 from interp.tasks import Lego
-from interp.training.spec import ModelSpec
 
 TASK = Lego(n_vars=2, sentence_format="compact")
 CONFIG = interp.config_for(TASK, n_layers=1, d_model=16, n_heads=2)

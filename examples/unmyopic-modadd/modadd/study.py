@@ -12,7 +12,7 @@ from case_studies.frame.intervals import difference_interval, t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
 from case_studies.frame.study import Study
-from interp.training.spec import ModelSpec, seeded
+from interp.sweeps.spec import ModelSpec, seeded
 from modadd.task import ModularAddition
 
 N = 2000

@@ -9,9 +9,7 @@ import numpy as np
 from hooks.modules.arguments import checks_types
 from hooks.modules.checks import check_class, check_number
 from interp.core.results import count_range
-from interp.training.folder import RunFolder
-from interp.training.run import TrainingRun
-from interp.training.tables import (
+from interp.sweeps.tables import (
     Cell,
     Verb,
     VerbTable,
@@ -20,6 +18,8 @@ from interp.training.tables import (
     joined,
     verb_name,
 )
+from interp.training.folder import RunFolder
+from interp.training.run import TrainingRun
 
 if TYPE_CHECKING:
     import altair as alt

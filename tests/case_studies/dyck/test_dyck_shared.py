@@ -12,10 +12,10 @@ from case_studies.dyck import pruning
 from case_studies.dyck.study import STUDY
 from case_studies.frame.evidence import Evidence
 from hooks import Transformer
+from interp.sweeps.spec import seeded
 from interp.tasks import Dyck
 from interp.theory.pruning import indistinguishable
 from interp.training.settings import TrainSettings
-from interp.training.spec import seeded
 
 TASK = Dyck(n_types=1, max_depth=2, length=8, loss_on="closers")
 ENOUGH, TOO_FEW = 22, 8

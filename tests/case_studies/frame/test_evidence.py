@@ -11,10 +11,10 @@ import interp
 from case_studies.frame.evidence import settings_of
 from case_studies.frame.study import Study
 from interp.core.progress import Count
+from interp.sweeps.spec import ModelSpec
 from interp.tasks import Lego
 from interp.training.folder import RunFolder
 from interp.training.pretrained import pretrained_config
-from interp.training.spec import ModelSpec
 
 LONGER = Lego(n_vars=3, sentence_format="compact")
 SOURCE = ModelSpec(
@@ -124,7 +124,7 @@ def test_a_source_that_a_claim_also_needs_is_trained_once(reproduce):
 
 def test_interrupted_training_resumes_in_its_stage(reproduce, tmp_path, monkeypatch):
     steps = []
-    train = interp.training.jobs.train
+    train = interp.sweeps.jobs.train
 
     def stopped(model, task, settings, **options):
         steps.append(options["seed"])
@@ -133,7 +133,7 @@ def test_interrupted_training_resumes_in_its_stage(reproduce, tmp_path, monkeypa
         return train(model, task, settings, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr("interp.training.jobs.train", stopped)
+        patch.setattr("interp.sweeps.jobs.train", stopped)
         with pytest.raises(KeyboardInterrupt):
             reproduce(study(tuned(0), tuned(1)))
     assert steps == [7, 0, 1]

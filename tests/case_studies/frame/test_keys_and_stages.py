@@ -11,9 +11,9 @@ from case_studies.frame import measuring
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.running import Run
 from case_studies.frame.study import Study
+from interp.sweeps.spec import ModelSpec
 from interp.training.folder import RunFolder
 from interp.training.pretrained import pretrained_config
-from interp.training.spec import ModelSpec
 
 
 def key_of(measure):

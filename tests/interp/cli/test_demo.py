@@ -11,8 +11,8 @@ from interp.cli import demo
 from interp.cli.demo import SHIPPED, TASK, demo_jobs, run_demo
 from interp.cli.main import app
 from interp.cli.output import run_command
+from interp.sweeps.jobs import train_to_disk
 from interp.training.folder import IDENTITY
-from interp.training.jobs import train_to_disk
 from interp.training.run import TrainingRun
 from interp.training.train import _fingerprint
 

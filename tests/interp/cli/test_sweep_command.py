@@ -8,8 +8,8 @@ import pytest
 
 import interp as package
 from interp.cli.sweep import read_sweep, slurm_script
+from interp.sweeps import ModelSpec, Sweep, SweepRuns
 from interp.tasks import Lego
-from interp.training import ModelSpec, Sweep, SweepRuns
 from interp.training.settings import recipe_for
 
 TEXT = """
@@ -133,7 +133,7 @@ def test_ctrl_c_says_that_the_same_command_resumes(file, interp, monkeypatch):
     def stop(*given, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("interp.training.jobs.train", stop)
+    monkeypatch.setattr("interp.sweeps.jobs.train", stop)
     done = interp("sweep", file, "--jobs", "1")
     assert done.returncode == 130
     assert "training models stopped after 0 of 4. The same command resumes it." in done.stderr

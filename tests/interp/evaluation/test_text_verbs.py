@@ -16,9 +16,9 @@ from interp.auditing.verdicts import judged_outcomes
 from interp.core.randomness import derived_generator
 from interp.evaluation.evaluate import score_batch
 from interp.evaluation.perplexity import PerplexityResult, perplexity
+from interp.sweeps.jobs import TrainJob, train_to_disk
 from interp.tasks import Corpus, Lego, Text, task_from
 from interp.tasks.base import Score
-from interp.training.jobs import TrainJob, train_to_disk
 from interp.training.run import TrainingRun
 from interp.training.settings import recipe_for
 

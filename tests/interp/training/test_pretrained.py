@@ -21,8 +21,8 @@ from hooks import (
     make_model,
     presets,
 )
+from interp.sweeps.jobs import TrainJob, train_to_disk
 from interp.tasks import Dyck, Lego, Text, Vocab
-from interp.training.jobs import TrainJob, train_to_disk
 from interp.training.pretrained import pretrained_config
 from interp.training.run import TrainingRun
 from interp.training.token_rows import KnownTokens, arbitrary_symbols, rows_of

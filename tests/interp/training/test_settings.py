@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from short_runs import SHORT, new_model
 
 import interp
-import interp.training.jobs
+import interp.sweeps.jobs
 from interp import TrainSettings
+from interp.sweeps.spec import ModelSpec
 from interp.tasks import Dyck, Lego, Template
 from interp.training import Mimicking
 from interp.training.settings import recipe_for
-from interp.training.spec import ModelSpec
 
 
 def test_the_learning_rate_rises_stays_and_falls():

@@ -204,7 +204,7 @@ def test_an_interrupted_call_resumes(copied):
         return make_model(copied.model.cfg)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("interp.training.tables.load_checkpoint", stop)
+        patch.setattr("interp.sweeps.tables.load_checkpoint", stop)
         with pytest.raises(KeyboardInterrupt):
             interp.over_training(copied, weight)
     assert len(calls) == 2

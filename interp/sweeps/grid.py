@@ -8,8 +8,8 @@ from typing import Any
 
 from hooks.files import shortened
 from hooks.modules.checks import check_class
+from interp.sweeps.spec import ModelSpec
 from interp.training.configs import config_for
-from interp.training.spec import ModelSpec
 
 PARTS = ("task", "config", "settings")
 FROM_TASK = ("d_vocab", "d_vocab_out", "n_ctx", "attention")

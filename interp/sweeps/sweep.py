@@ -12,14 +12,14 @@ from hooks.modules.checks import check_number
 from interp.core.devices import check_device
 from interp.core.progress import Count
 from interp.core.results import plots_offline
+from interp.sweeps.grid import SEED, Sweep
+from interp.sweeps.jobs import TrainJob, train_each, train_to_disk
+from interp.sweeps.stacked import cannot_stack, kind_of, train_stacked
+from interp.sweeps.status import failure_of, keep_failure, status_of
+from interp.sweeps.sweep_table import SweepTable, name_of, over_seeds
+from interp.sweeps.tables import Cell, Verb, all_tables, compares_models, joined, verb_name
 from interp.training.folder import FolderInUse, RunFolder
-from interp.training.grid import SEED, Sweep
-from interp.training.jobs import TrainJob, train_each, train_to_disk
 from interp.training.run import TrainingRun
-from interp.training.stacked import cannot_stack, kind_of, train_stacked
-from interp.training.status import failure_of, keep_failure, status_of
-from interp.training.sweep_table import SweepTable, name_of, over_seeds
-from interp.training.tables import Cell, Verb, all_tables, compares_models, joined, verb_name
 
 if TYPE_CHECKING:
     import altair as alt
@@ -57,7 +57,7 @@ def sweep(
             of processes here. Needs the extra `cluster`.
         shared_folder: Whether those workers see this folder; if not, each sends its run back as one file.
         device: Where to train: `cuda`, `cuda:1` or `cpu`; default: the CPU.
-        stacked: Whether to train models of one config as one, see `interp.training.stacked`. Default: on an
+        stacked: Whether to train models of one config as one, see `interp.sweeps.stacked`. Default: on an
             accelerator, where the config allows it; not on a CPU, where processes are faster.
         fresh: Train again what is there.
 

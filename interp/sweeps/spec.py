@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hooks.model.architectures import Config
+from interp.sweeps.jobs import TrainJob
 from interp.tasks.base import Task
-from interp.training.jobs import TrainJob
 from interp.training.settings import TrainSettings
 
 PER_WIDTH, PER_WEIGHT = 17, 2.5

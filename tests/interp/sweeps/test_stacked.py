@@ -10,11 +10,12 @@ import torch
 import interp
 from hooks import make_model
 from interp import TrainSettings
+from interp.sweeps.jobs import TrainJob, train_to_disk
+from interp.sweeps.stacked import Stack, cannot_stack, models_in, train_stacked
 from interp.tasks import Dyck, Lego, Template
-from interp.training import Mimicking, stacked
+from interp.sweeps import stacked
+from interp.training import Mimicking
 from interp.training.folder import RunFolder
-from interp.training.jobs import TrainJob, train_to_disk
-from interp.training.stacked import Stack, cannot_stack, models_in, train_stacked
 from interp.training.trainer import Diverged, Trainer
 
 LEGO = Lego(n_vars=3, sentence_format="compact")

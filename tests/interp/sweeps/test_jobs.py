@@ -3,9 +3,9 @@ from short_runs import new_model, same_weights
 
 from interp import TrainSettings
 from interp.core.processes import in_processes
+from interp.sweeps.jobs import TrainJob, train_to_disk
 from interp.tasks import Lego
 from interp.training import TrainingRun
-from interp.training.jobs import TrainJob, train_to_disk
 from interp.training.trainer import Diverged
 
 
@@ -16,7 +16,7 @@ def test_jobs_on_a_gpu_run_in_one_process(pretended, tmp_path, monkeypatch):
         requested.append(n_jobs)
         return in_processes(calls, n_jobs=1)
 
-    monkeypatch.setattr("interp.training.jobs.in_processes", here)
+    monkeypatch.setattr("interp.sweeps.jobs.in_processes", here)
 
     def jobs(folder, *places):
         config = new_model(task).cfg

@@ -15,11 +15,11 @@ import torch
 from hooks.files import write_bytes
 from hooks.model.architectures import Config, make_model
 from interp.core.processes import in_processes
+from interp.sweeps.status import keep_failure
 from interp.tasks.base import Task
 from interp.training.folder import FolderInUse, RunFolder
 from interp.training.pretrained import pretrained
 from interp.training.settings import TrainSettings
-from interp.training.status import keep_failure
 from interp.training.train import train
 from interp.training.trainer import Diverged
 
@@ -94,7 +94,7 @@ def train_each(
 ) -> Iterator[tuple[str, Exception | None]]:
     """Train several models as `train_to_disk`, and go on when one fails. Models that other processes train are awaited.
 
-    The error of one that failed is kept in its folder; see `interp.training.status`.
+    The error of one that failed is kept in its folder; see `interp.sweeps.status`.
 
     Args:
         jobs: Jobs by name, started in this order.

@@ -12,10 +12,10 @@ import torch
 import interp
 from hooks import make_model
 from interp import TrainSettings
+from interp.sweeps import ModelSpec, Sweep, SweepRuns, SweepTable
+from interp.sweeps.status import failure_of, keep_failure, status_of
 from interp.tasks import Dyck, Lego
-from interp.training import ModelSpec, Sweep, SweepRuns, SweepTable
 from interp.training.folder import RunFolder
-from interp.training.status import failure_of, keep_failure, status_of
 
 TASK = Lego(n_vars=2, sentence_format="compact")
 SIZES = {"n_layers": 1, "d_model": 16, "n_heads": 2, "d_head": 8, "d_mlp": 16}
@@ -108,7 +108,7 @@ def test_nothing_is_trained_twice(runs, monkeypatch):
     def never(*given, **options):
         raise AssertionError("trained again")
 
-    monkeypatch.setattr("interp.training.jobs.train", never)
+    monkeypatch.setattr("interp.sweeps.jobs.train", never)
     assert interp.sweep(GRID, runs.folder, n_jobs=1).status == ["trained"] * 6
     part = Sweep(BASE, {"settings.learning_rate": [1e-2], "seed": [2]})
     assert interp.sweep(part, runs.folder, n_jobs=1).status == ["trained"]
@@ -225,7 +225,7 @@ def test_how_far_models_are(tmp_path):
 def test_a_model_that_another_process_trains_is_awaited(tmp_path, monkeypatch):
     held = RunFolder(tmp_path / GRID.keys[1]).writing()
     held.__enter__()
-    monkeypatch.setattr("interp.training.jobs.AGAIN", 0.01)
+    monkeypatch.setattr("interp.sweeps.jobs.AGAIN", 0.01)
     naps = []
 
     def nap(seconds):
@@ -239,7 +239,7 @@ def test_a_model_that_another_process_trains_is_awaited(tmp_path, monkeypatch):
 
 
 def test_an_interrupted_sweep_resumes(tmp_path, monkeypatch):
-    from interp.training import jobs
+    from interp.sweeps import jobs
 
     train, trained = jobs.train, []
 
@@ -289,13 +289,13 @@ def test_a_stack_fails_and_waits_like_models_alone(tmp_path, monkeypatch):
 
 def test_on_an_accelerator_models_are_stacked_by_default(tmp_path, monkeypatch):
     stacks = []
-    monkeypatch.setattr("interp.training.sweep.check_device", lambda name: torch.device("cpu"))
-    monkeypatch.setattr("interp.training.sweep.train_stacked", lambda jobs, **options: stacks.append(list(jobs)))
-    monkeypatch.setattr("interp.training.sweep.train_each", lambda jobs, **options: [(name, None) for name in jobs])
+    monkeypatch.setattr("interp.sweeps.sweep.check_device", lambda name: torch.device("cpu"))
+    monkeypatch.setattr("interp.sweeps.sweep.train_stacked", lambda jobs, **options: stacks.append(list(jobs)))
+    monkeypatch.setattr("interp.sweeps.sweep.train_each", lambda jobs, **options: [(name, None) for name in jobs])
     interp.sweep(Sweep(BASE, {"config.n_layers": [1, 2], "seed": range(2)}), tmp_path, device="cuda")
     assert [len(one) for one in stacks] == [2, 2]
     stacks.clear()
-    monkeypatch.setattr("interp.training.sweep.STACK", 3)
+    monkeypatch.setattr("interp.sweeps.sweep.STACK", 3)
     interp.sweep(Sweep(BASE, {"seed": range(7)}), tmp_path, device="cuda")
     assert [len(one) for one in stacks] == [3, 3, 1]
     stacks.clear()

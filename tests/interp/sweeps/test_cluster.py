@@ -17,8 +17,8 @@ import interp
 from hooks.extras import MissingExtra
 from interp import TrainSettings
 from interp.core.processes import LostWorkers, in_processes
+from interp.sweeps import ModelSpec, Sweep, SweepRuns
 from interp.tasks import Lego
-from interp.training import ModelSpec, Sweep, SweepRuns
 from interp.training.folder import RunFolder
 
 TASK = Lego(n_vars=2, sentence_format="compact")
@@ -113,7 +113,7 @@ def test_a_cluster_reports_what_fails(cluster, tmp_path):
 
 
 def test_a_run_that_is_sent_back_does_not_replace_a_finished_one(cluster, tmp_path, monkeypatch):
-    from interp.training import jobs
+    from interp.sweeps import jobs
 
     interp.sweep(Sweep(GRID.base, {}), tmp_path, n_jobs=1)
     run = RunFolder(tmp_path / GRID.keys[0])

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.statistics import t_half_width
-from interp.training.grid import SEED
-from interp.training.tables import VerbTable
+from interp.sweeps.grid import SEED
+from interp.sweeps.tables import VerbTable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,10 +12,10 @@ from hooks.model.architectures import make_model
 from hooks.model.baseline import Baseline
 from interp.core.devices import check_device
 from interp.core.progress import Count
+from interp.sweeps.jobs import OnOutcome, TrainJob, initial_model
+from interp.sweeps.spec import activation_bytes
 from interp.training.folder import FolderInUse, RunFolder
-from interp.training.jobs import OnOutcome, TrainJob, initial_model
 from interp.training.objectives import check_mimicking, distance_to_maps, is_pattern
-from interp.training.spec import activation_bytes
 from interp.training.train import manifest_of
 from interp.training.trainer import Diverged, Planned, Trainer
 
