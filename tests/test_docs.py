@@ -71,7 +71,7 @@ def test_the_contract_names_everything_public_of_a_task():
     assert [name for name in fields if f"| `{name}` |" not in text] == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_notebook_runs(tmp_path):
     import jupytext
     from nbclient import NotebookClient

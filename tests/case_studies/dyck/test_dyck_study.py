@@ -228,7 +228,7 @@ def test_study_runs_on_nearly_untrained_models(tiny, tmp_path, monkeypatch):
     assert {"study", "size", "manifest", "claims"} <= set(stored)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_quick_study_from_the_command_line(tmp_path):
     """The command of the README; checks only the verdicts that do not depend on the seeds."""
     command = [str(Path(sys.executable).with_name("interp")), "reproduce", "dyck", "--out", str(tmp_path)]

@@ -108,9 +108,14 @@ def test_nothing_is_wrong_with_a_study_page(browser, page, tmp_path):
     assert faults(browser, path) == []
 
 
-@pytest.mark.slow
+LONG_PAGES = ("lego", "dyck", "template")
+PAGES = sorted({*STUDIES, "compiled", "development", "published"})
+
+
 @pytest.mark.browser
-@pytest.mark.parametrize("name", [*STUDIES, "compiled", "development", "published"])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in LONG_PAGES else pytest.mark.slow) for name in PAGES]
+)
 def test_nothing_is_wrong_with_the_pages_of_the_papers(browser, tmp_path, monkeypatch, name):
     monkeypatch.syspath_prepend(EXAMPLE)
     package = "published_readings" if name == "published" else f"case_studies.{name}"

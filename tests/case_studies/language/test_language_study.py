@@ -129,7 +129,7 @@ def test_the_whole_study_runs_on_nearly_untrained_models(few_words, tmp_path, mo
     assert page.count('class="verdict"') >= 2 * len(STUDY.claims)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_quick_study_from_the_command_line(tmp_path):
     """The README's command; only results that do not depend on the seed."""
     command = [str(Path(sys.executable).with_name("interp")), "reproduce", "language", "--out", str(tmp_path)]

@@ -466,7 +466,7 @@ def test_the_whole_study_runs_on_untrained_models(tiny, tmp_path):
     assert result.page.read_text().count('class="verdict"') >= 2 * len(STUDY.claims)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_quick_claims_from_the_command_line(tmp_path):
     """The README's command for two claims; only results that do not depend on the seed."""
     command = [str(Path(sys.executable).with_name("interp")), "reproduce", "lego", "--out", str(tmp_path)]

@@ -282,7 +282,7 @@ def test_study_runs_on_nearly_untrained_models(tiny, tmp_path, monkeypatch):
     assert "http://" not in page.replace("http://www.w3.org", "")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_quick_study_from_the_command_line(tmp_path):
     chosen = [
         word for name in ("identity.aba-abb", "copying", "networks", "kernel", "heads") for word in ("--only", name)

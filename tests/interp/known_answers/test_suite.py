@@ -98,8 +98,10 @@ def wrong_probes(name, seed):
     ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(0, marks=pytest.mark.slow), *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))],
+)
 def test_every_head_of_every_answer_gets_the_true_verdict(seed):
     """Chains, which take longest, from one seed, and one of seven."""
     chains = [name for name in SUITE if name.startswith(("loop", "shortcut"))]
