@@ -10,10 +10,10 @@ import torch
 import interp
 from hooks import make_model
 from interp import TrainSettings
+from interp.sweeps import stacked
 from interp.sweeps.jobs import TrainJob, train_to_disk
 from interp.sweeps.stacked import Stack, cannot_stack, models_in, train_stacked
 from interp.tasks import Dyck, Lego, Template
-from interp.sweeps import stacked
 from interp.training import Mimicking
 from interp.training.folder import RunFolder
 from interp.training.trainer import Diverged, Trainer
