@@ -12,9 +12,9 @@ demo: .venv/ready
 test: .venv/ready
 	$(BIN)/pytest -n 2 --dist loadfile --durations 10 --durations-min 1 $(ARGS)
 
-# The fast tests again, with the shapes and types of every call checked. Fails if a public function is not reached.
+# One fast item of every test, with the shapes and types of every call checked. Fails if a public function is not reached.
 test-types: .venv/ready
-	$(BIN)/pytest -n 2 --dist loadfile --jaxtyping-packages=interp,hooks,beartype.beartype $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadfile --jaxtyping-packages=interp,hooks,shapes.checked $(ARGS)
 
 # Trains small models; products of options that the default tests only sample.
 test-slow: .venv/ready

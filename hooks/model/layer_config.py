@@ -1,10 +1,11 @@
 """What one layer reads of a config, so that blocks and hook points need not import the config, which names blocks."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from hooks.hardcoded.head_patterns import Pathways
 
 
+@runtime_checkable
 class LayerConfig(Protocol):
     """The sizes and terms of a layer; `hooks.TransformerConfig` has them all, and says what each means."""
 

@@ -1,41 +1,44 @@
-"""The pass that checks shapes: which public functions it has reached.
+"""The pass that checks shapes and types: jaxtyping and beartype, and which public functions it has reached.
 
-`make test-types` runs the fast items with every annotation of `hooks` and `interp` checked by jaxtyping and beartype.
-Calls are recorded by a profile function, so that a public function that no fast item calls is named at the end.
+`make test-types` runs the fast items with `--jaxtyping-packages=interp,hooks,shapes.checked`.
 """
 
+import functools
 import importlib
 import inspect
 import pkgutil
-import sys
-from collections.abc import Iterator
-from types import CodeType, FrameType
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from beartype import beartype
+
 PACKAGES = ("hooks", "interp")
-CALLED: set[CodeType] = set()
-"""Code of every Python function called in this process."""
+CALLED: set[str] = set()
+"""Full name of every public function that was called in this process, as `interp.probing.probe.probe`."""
 
 
-def record_calls() -> None:
-    """Record the code of each function that is called from now on in this thread."""
-    sys.setprofile(_record)
+def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Check the annotations of a function at every call, and record calls of public functions."""
+    check = beartype(function)
+    name = f"{function.__module__}.{function.__qualname__}"
+    if function.__qualname__.startswith("_") or "." in function.__qualname__:
+        return check
+
+    @functools.wraps(function)
+    def recorded(*arguments: Any, **options: Any) -> Any:
+        CALLED.add(name)
+        return check(*arguments, **options)
+
+    return recorded
 
 
-def _record(frame: FrameType, event: str, arg: Any) -> None:
-    if event == "call":
-        CALLED.add(frame.f_code)
-
-
-def public_functions() -> dict[str, CodeType]:
-    """Code of every function in the `__all__` of a package of hooks or interp, by its full name."""
-    functions: dict[str, CodeType] = {}
+def public_functions() -> set[str]:
+    """Full name of every function in the `__all__` of a package of hooks or interp."""
+    names: set[str] = set()
     for package in _packages():
-        for name in getattr(package, "__all__", ()):
-            value = inspect.unwrap(getattr(package, name))
-            if inspect.isfunction(value):
-                functions[f"{value.__module__}.{value.__qualname__}"] = value.__code__
-    return functions
+        values = (inspect.unwrap(getattr(package, name)) for name in getattr(package, "__all__", ()))
+        names.update(f"{value.__module__}.{value.__qualname__}" for value in values if inspect.isfunction(value))
+    return names
 
 
 def _packages() -> Iterator[Any]:
@@ -45,9 +48,3 @@ def _packages() -> Iterator[Any]:
         for module in pkgutil.walk_packages(package.__path__, f"{name}."):
             if module.ispkg:
                 yield importlib.import_module(module.name)
-
-
-def reached() -> set[str]:
-    """Stop recording, and return the names of the public functions that were called."""
-    sys.setprofile(None)
-    return {name for name, code in public_functions().items() if code in CALLED}
