@@ -8,6 +8,7 @@ import torch
 from sampled import sampled
 
 from benchmarks.committees import Bits, drawn_committee, sets_of
+from interp.auditing import sets as searching
 from interp.auditing.sets import MOST_EXACT, find_sets
 from interp.tasks.base import Score
 
@@ -124,6 +125,30 @@ def test_the_smallest_loss_is_chosen_among_equals(most_exact):
     loss = {frozenset([(0, 0), (0, 1)]): 0.08, frozenset([(0, 0), (1, 2)]): 0.03}
     found = sets(Table(lambda removed: loss.get(removed, float((0, 0) in removed))), most_exact)
     assert found.harmless == {(0, 0): ((0, 0), (1, 2))}
+
+
+def costly_but_for(*cancelling):
+    """Everything is lost without the first head, unless exactly one of these sets is removed."""
+    return lambda removed: float((0, 0) in removed and set(removed) not in map(set, cancelling))
+
+
+def test_a_needed_head_is_tried_with_heads_that_hardly_change_the_logits(monkeypatch):
+    """Its triple is among the three strongest heads, of which all subsets are tried; its pair is not."""
+    monkeypatch.setattr(searching, "MOST_PAIRED", 3)
+    pair, triple = ((0, 0), (1, 3)), ((0, 0), (0, 1), (0, 2))
+    effects = np.array([[{(0, 0): 2.0, (0, 1): -1.0, (0, 2): -1.0}.get(head, 0.0)] for head in HEADS])
+    table = Table(costly_but_for(pair, triple), effects=effects)
+    assert sets(table, most_exact=0).harmless == {(0, 0): pair}
+    assert frozenset(triple) in table.calls
+
+
+def test_more_than_the_most_cancelling_set_is_tried():
+    """Of 10 + a + b, the triple that cancels leaves 0.1, another nothing; a greedy choice begins with the -9."""
+    change_of_head = dict(zip(MANY, [10, -4.5, -5.4, -5, -5, -9, *[40, -40] * 4, 0], strict=True))
+    triple = ((0, 0), (0, 1), (0, 2))
+    effects = np.array([[float(change_of_head[head])] for head in MANY])
+    found = sets(Table(costly_but_for(triple), heads=MANY, effects=effects), most_exact=0)
+    assert found.harmless == {(0, 0): triple}
 
 
 def test_what_heads_cost_alone_does_not_count():
