@@ -147,8 +147,8 @@ def test_more_than_the_most_cancelling_set_is_tried():
     change_of_head = dict(zip(MANY, [10, -4.5, -5.4, -5, -5, -9, *[40, -40] * 4, 0], strict=True))
     triple = ((0, 0), (0, 1), (0, 2))
     effects = np.array([[float(change_of_head[head])] for head in MANY])
-    found = sets(Table(costly_but_for(triple), heads=MANY, effects=effects), most_exact=0)
-    assert found.harmless == {(0, 0): triple}
+    result = sets(Table(costly_but_for(triple), heads=MANY, effects=effects), most_exact=0)
+    assert result.harmless == {(0, 0): triple}
 
 
 def test_what_heads_cost_alone_does_not_count():
@@ -180,6 +180,21 @@ def test_more_heads_are_searched():
     assert not found.exact
     assert set(found.harmful) == {pair, three}
     assert found.n_removals == len(table.calls) == len(set(table.calls)) < 1000
+
+
+def test_every_harmful_pair_is_found():
+    """Any two of nine heads are harmful, and no larger set is."""
+    nine = MANY[:9]
+    result = sets(Table(lambda removed: float(len(removed) == 2 and removed <= set(nine)), heads=MANY))
+    assert set(result.harmful) == set(combinations(nine, 2))
+
+
+def test_triples_with_large_predicted_effects_are_tried():
+    """Three heads that are not among the eight strongest add up to 15, fewer than 80 triples to more."""
+    triple = tuple(MANY[8:11])
+    effects = np.array([[6, 0], [-6, 0]] * 4 + [[0, 5]] * 3 + [[0, 0]] * 4, dtype=float)
+    result = sets(Table(lambda removed: float(removed == frozenset(triple)), heads=MANY, effects=effects))
+    assert result.harmful == (triple,)
 
 
 def test_every_majority_of_five_is_found():
