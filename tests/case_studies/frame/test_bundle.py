@@ -274,6 +274,18 @@ def test_models_that_no_claim_names_are_not_unpacked(bundled, tmp_path):
     assert not list((tmp_path / "fresh").rglob("f" * 20))
 
 
+@pytest.mark.parametrize("file", bundles.MODEL_FILES)
+def test_a_file_of_a_model_that_changes_after_the_hashes_were_compared_is_refused(bundled, tmp_path, file):
+    path = bundled(with_models=True)
+    bundle = open_bundle(path)
+    key = next(name.split("/")[1] for name in bundle.sums if name.startswith("models/"))
+    inside = f"models/{key}/{file}"
+    rewritten(path, lambda files: files | {inside: files[inside] + b" "})
+    with pytest.raises(ValueError, match=r"toy\.zip was changed while it was read"):
+        bundle.unpack_models(tmp_path / "models", [key])
+    assert not (tmp_path / "models" / key / file).exists()
+
+
 def test_models_that_are_not_trained_are_named(reproduce, tmp_path):
     reproduce(only=["figure-1"])
     with pytest.raises(

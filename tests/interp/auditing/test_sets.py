@@ -8,6 +8,7 @@ import torch
 from sampled import sampled
 
 from benchmarks.committees import Bits, drawn_committee, sets_of
+from interp.auditing import sets as searching
 from interp.auditing.sets import MOST_EXACT, find_sets
 from interp.tasks.base import Score
 
@@ -126,6 +127,30 @@ def test_the_smallest_loss_is_chosen_among_equals(most_exact):
     assert found.harmless == {(0, 0): ((0, 0), (1, 2))}
 
 
+def costly_but_for(*cancelling):
+    """Everything is lost without the first head, unless exactly one of these sets is removed."""
+    return lambda removed: float((0, 0) in removed and set(removed) not in map(set, cancelling))
+
+
+def test_a_needed_head_is_tried_with_heads_that_hardly_change_the_logits(monkeypatch):
+    """Its triple is among the three strongest heads, of which all subsets are tried; its pair is not."""
+    monkeypatch.setattr(searching, "MOST_PAIRED", 3)
+    pair, triple = ((0, 0), (1, 3)), ((0, 0), (0, 1), (0, 2))
+    effects = np.array([[{(0, 0): 2.0, (0, 1): -1.0, (0, 2): -1.0}.get(head, 0.0)] for head in HEADS])
+    table = Table(costly_but_for(pair, triple), effects=effects)
+    assert sets(table, most_exact=0).harmless == {(0, 0): pair}
+    assert frozenset(triple) in table.calls
+
+
+def test_more_than_the_most_cancelling_set_is_tried():
+    """Of 10 + a + b, the triple that cancels leaves 0.1, another nothing; a greedy choice begins with the -9."""
+    change_of_head = dict(zip(MANY, [10, -4.5, -5.4, -5, -5, -9, *[40, -40] * 4, 0], strict=True))
+    triple = ((0, 0), (0, 1), (0, 2))
+    effects = np.array([[float(change_of_head[head])] for head in MANY])
+    result = sets(Table(costly_but_for(triple), heads=MANY, effects=effects), most_exact=0)
+    assert result.harmless == {(0, 0): triple}
+
+
 def test_what_heads_cost_alone_does_not_count():
     """Two heads that cost 0.09 each cost 0.18 together: more than the threshold, and not more than alone."""
     cost = {(0, 0): 0.095, (0, 1): 0.095}
@@ -155,6 +180,21 @@ def test_more_heads_are_searched():
     assert not found.exact
     assert set(found.harmful) == {pair, three}
     assert found.n_removals == len(table.calls) == len(set(table.calls)) < 1000
+
+
+def test_every_harmful_pair_is_found():
+    """Any two of nine heads are harmful, and no larger set is."""
+    nine = MANY[:9]
+    result = sets(Table(lambda removed: float(len(removed) == 2 and removed <= set(nine)), heads=MANY))
+    assert set(result.harmful) == set(combinations(nine, 2))
+
+
+def test_triples_with_large_predicted_effects_are_tried():
+    """Three heads that are not among the eight strongest add up to 15, fewer than 80 triples to more."""
+    triple = tuple(MANY[8:11])
+    effects = np.array([[6, 0], [-6, 0]] * 4 + [[0, 5]] * 3 + [[0, 0]] * 4, dtype=float)
+    result = sets(Table(lambda removed: float(removed == frozenset(triple)), heads=MANY, effects=effects))
+    assert result.harmful == (triple,)
 
 
 def test_every_majority_of_five_is_found():

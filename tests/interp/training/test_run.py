@@ -147,8 +147,8 @@ def test_the_number_of_threads_is_noted_only_where_a_run_resumes(tmp_path):
 def test_clearing_removes_every_file_of_a_run(tmp_path):
     files = RunFolder(tmp_path)
     names = ("manifest.json", "metrics.jsonl", "state.safetensors", "best.safetensors", "model.safetensors")
-    for name in (*names, "notes.txt"):
-        (tmp_path / name).write_text("")
-    with files.writing():
+    with files.writing():  # which removes, when it begins, what a finished run does not need
+        for name in (*names, "notes.txt"):
+            (tmp_path / name).write_text("")
         files.clear()
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
