@@ -1,5 +1,7 @@
 """Pages about development, in a browser without a network."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from browser import faults
@@ -49,22 +51,35 @@ def test_the_slider_changes_the_map_and_needs_no_network(heads, browser, tmp_pat
         page.close()
 
 
-@pytest.mark.browser
-def test_the_page_of_a_run_has_no_faults(heads, browser, tmp_path):
+@pytest.fixture(scope="module")
+def page(heads, tmp_path_factory):
+    """Two runs of five snapshots, results of three verbs, and their page."""
+    folder = tmp_path_factory.mktemp("page")
     task = Lego(n_vars=2, sentence_format="compact")
-    model = make_model(interp.config_for(task, "lego", n_layers=1, d_model=8, n_heads=2, d_head=4, d_mlp=8), seed=0)
+    config = interp.config_for(task, "lego", n_layers=1, d_model=8, n_heads=2, d_head=4, d_mlp=8)
     settings = TrainSettings(steps=20, batch_size=8, eval_every=5, n_eval=50, snapshots=5)
-    run = interp.train(model, task, settings, folder=tmp_path / "run")
-    results = [interp.over_training(run, verb, n=60) for verb in (interp.evaluate, interp.classify_heads)]
-    other = interp.train(make_model(model.cfg, seed=1), task, settings, seed=1, folder=tmp_path / "other")
-    results.append(interp.over_training([run, other], interp.attention_variation))
-    path = development_page(run, [*results, heads], tmp_path / "page.html")
-    text = path.read_text()
+    runs = [
+        interp.train(make_model(config, seed=seed), task, settings, seed=seed, folder=folder / str(seed))
+        for seed in (0, 1)
+    ]
+    results = [interp.over_training(runs[0], verb, n=60) for verb in (interp.evaluate, interp.classify_heads)]
+    results.append(interp.over_training(runs, interp.attention_variation))
+    path = development_page(runs[0], [*results, heads], folder / "page.html")
+    return SimpleNamespace(runs=runs, results=results, path=path)
+
+
+@pytest.mark.shapes
+def test_the_page_of_a_run(page, heads):
+    text = page.path.read_text()
     assert "First step from which variation stays above 0" in text
     assert "First step from which accuracy stays above 0.5" in text
     assert "training loss" in text
-    assert not faults(browser, path)
     with pytest.raises(ValueError, match="results is empty"):
-        development_page(run, [], path)
+        development_page(page.runs[0], [], page.path)
     with pytest.raises(ValueError, match="a result of heads is of seeds 0, not of 1"):
-        development_page(other, [results[-1], heads], path)
+        development_page(page.runs[1], [page.results[-1], heads], page.path)
+
+
+@pytest.mark.browser
+def test_the_page_of_a_run_has_no_faults(page, browser):
+    assert not faults(browser, page.path)
