@@ -21,6 +21,7 @@ def test_importing_interp_is_free():
 RARELY_USED = ("pandas", "altair", "sklearn", "circuitsvis", "vl_convert", "transformers", "datasets", "tokenizers")
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded_that_is_not_used():
     """Packages loaded after each step of one fresh process; TransformerLens loads pandas, transformers, datasets."""
     model = (

@@ -101,6 +101,7 @@ def test_every_verdict_has_the_same_elements_and_style(page):
     assert all(re.fullmatch(r"\s*color: var\(--\w+\);\s*", rule) for rule in rules)  # colour and nothing else
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_nothing_is_wrong_with_a_study_page(browser, page, tmp_path):
     path = tmp_path / "study.html"

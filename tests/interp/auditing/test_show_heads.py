@@ -60,7 +60,7 @@ def test_the_verdicts_in_one_sentence(found):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("width", [400, pytest.param(1280, marks=pytest.mark.slow)])
 def test_a_click_shows_the_finding(browser, tmp_path, found, width):
     audited, _, page = found
     path = page.save(tmp_path / "page.html")

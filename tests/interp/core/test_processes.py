@@ -88,6 +88,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_no_process_is_left_that_is_still_importing(tmp_path):
     """Processes of a caller that is killed end while they import what their first call needs."""

@@ -63,10 +63,12 @@ def report(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_nothing_is_wrong_with_a_page_of_sections(browser, page):
     assert faults(browser, page) == []
 
 
+@pytest.mark.slow
 def test_nothing_is_wrong_with_a_report(browser, report):
     assert faults(browser, report) == []
 

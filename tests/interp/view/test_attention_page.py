@@ -66,12 +66,13 @@ def test_weights_in_a_browser(browser, tmp_path, heads, n):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("heads", [4, 80])
+@pytest.mark.parametrize("heads", [4, pytest.param(80, marks=pytest.mark.slow)])
 def test_nothing_is_wrong_with_the_canvas_page(browser, tmp_path, heads):
     path = page_of(heads)[1].save(tmp_path / "page.html")
     assert faults(browser, path, ready="document.body.dataset.drawn") == []
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_nothing_of_ours_is_wrong_with_a_circuitsvis_page(browser, tmp_path):
     names = [f"{head}.0" for head in range(4)]

@@ -26,6 +26,7 @@ def heads():
     return OverTraining(verb="heads", seeds=(0,), steps=tuple(sorted(set(columns["step"]))), columns=columns)
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_the_slider_changes_the_map_and_needs_no_network(heads, browser, tmp_path):
     path = tmp_path / "film.html"
@@ -80,6 +81,7 @@ def test_the_page_of_a_run(page, heads):
         development_page(page.runs[1], [page.results[-1], heads], page.path)
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_the_page_of_a_run_has_no_faults(page, browser):
     assert not faults(browser, page.path)
