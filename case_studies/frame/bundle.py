@@ -65,10 +65,7 @@ class Bundle:
                 names = {name: f"models/{key}/{name}" for name in MODEL_FILES}
                 if all(inside in self.sums for inside in names.values()):
                     for name, inside in names.items():
-                        content = archive.read(inside)
-                        if hashlib.sha256(content).hexdigest() != self.sums[inside]:
-                            raise ValueError(f"{self.path} was changed while it was read.")
-                        write_bytes(folder / key / name, content)
+                        write_bytes(folder / key / name, self._content(archive, inside))
 
     def _read(self, name: str) -> bytes:
         with zipfile.ZipFile(self.path) as archive:
@@ -76,7 +73,14 @@ class Bundle:
                 raise ValueError(f"{self.path} is not a bundle: it has no {name}.")
             if archive.getinfo(name).file_size > LARGEST:
                 raise ValueError(f"{name} in {self.path} has more than {LARGEST} bytes.")
-            return archive.read(name)
+            return self._content(archive, name)
+
+    def _content(self, archive: zipfile.ZipFile, name: str) -> bytes:
+        """Content of a file, whose hash is compared again: the archive may have changed since it was opened."""
+        content = archive.read(name)
+        if hashlib.sha256(content).hexdigest() != self.sums[name]:
+            raise ValueError(f"{self.path} was changed while it was read.")
+        return content
 
 
 def open_bundle(path: Path) -> Bundle:

@@ -19,6 +19,7 @@ from toys import DRAWN, STUDY
 from case_studies.frame import bundle as bundles
 from case_studies.frame.bundle import SUMS, open_bundle
 from case_studies.frame.crate import frozen_environment
+from case_studies.frame.stored import CLAIMS, DETAILS
 
 
 @pytest.fixture(scope="module")
@@ -284,6 +285,16 @@ def test_a_file_of_a_model_that_changes_after_the_hashes_were_compared_is_refuse
     with pytest.raises(ValueError, match=r"toy\.zip was changed while it was read"):
         bundle.unpack_models(tmp_path / "models", [key])
     assert not (tmp_path / "models" / key / file).exists()
+
+
+@pytest.mark.parametrize("file", [CLAIMS, DETAILS])
+def test_results_that_change_after_the_hashes_were_compared_are_refused(bundled, file):
+    path = bundled()
+    bundle = open_bundle(path)
+    inside = f"{bundles.RESULTS}/{file}"
+    rewritten(path, lambda files: files | {inside: files[inside] + b" "})
+    with pytest.raises(ValueError, match=r"toy\.zip was changed while it was read"):
+        bundle.results("toy")
 
 
 def test_models_that_are_not_trained_are_named(reproduce, tmp_path):
