@@ -40,6 +40,22 @@ def test_defaults_of_a_measure_are_part_of_its_key():
     assert key_of(by_name(2)) == keys[3]
 
 
+class Scaled:
+    """A measure that is an object."""
+
+    def __call__(self, evidence): ...
+
+    def __repr__(self):
+        return "scaled"
+
+
+def test_the_module_of_a_measure_that_is_an_object_is_part_of_its_key(monkeypatch):
+    before, digest = key_of(Scaled()), measuring.source_digest
+    assert key_of(Scaled()) == before
+    monkeypatch.setattr(measuring, "source_digest", lambda name: "changed" if name == __name__ else digest(name))
+    assert key_of(Scaled()) != before
+
+
 def test_versions_of_packages_are_part_of_the_key(monkeypatch):
     before, environment = key_of(positional(1)), measuring.environment()
     monkeypatch.setattr(measuring, "environment", lambda: environment)

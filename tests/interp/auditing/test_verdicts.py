@@ -414,3 +414,12 @@ def test_words_for_heads_labels_and_costs():
     assert look_in_words("unclassified", "self", 0.125) == "looks like no known kind (nearest: self, 0.12)"
     assert cost_in_words("#1", 0.5, -0.25, 0.75) == "0.50 [-0.25, 0.75] on #1"
     assert 0 < SHARE < 1
+
+
+def test_the_smaller_p_value_after_a_factor_is_at_most_one():
+    def p_values(*values):
+        return PValues({"mean": np.array(values)}, {"mean": np.array(values[::-1])})
+
+    smaller = p_values(0.5, 0.02, np.nan, np.nan).smallest(p_values(0.2, 0.3, 0.6, np.nan), 2)
+    np.testing.assert_allclose(smaller.matters["mean"], [0.4, 0.02, 1, np.nan])
+    np.testing.assert_allclose(smaller.harmless["mean"], [np.nan, 1, 0.02, 0.4])

@@ -1,5 +1,8 @@
 """Labels of heads with planted patterns, and of no other heads."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -125,6 +128,12 @@ def test_half_of_the_attention_scores_half():
     result = classify_heads(Planted(config(task), {(0, 0): half}), task, n=32)
     assert result.label[0][0] == "previous"
     assert result.score[0, 0, result.kinds.index("previous")] == pytest.approx(0.5, abs=1e-6)
+
+
+def test_the_title_of_the_maps_has_the_widest_half_interval():
+    result = classify_heads(Planted(config(Lego(n_vars=2)), {}), Lego(n_vars=2), n=32)
+    result = replace(result, low=result.score - 0.1, high=result.score + 0.2)
+    assert "n = 32 sequences (95 % within ±0.150)" in json.dumps(result.plot().to_dict(), ensure_ascii=False)
 
 
 class Shuffled(Planted):

@@ -82,6 +82,7 @@ def test_the_sequences_of_the_comparison_score_every_kind():
     scored[:, 0] = True
     scored[[3, 30, 39], 1] = True
     assert sequences_to_compare(scored).tolist() == [*range(8), 30, 39]
+    assert sequences_to_compare(scored[:, 2:]).tolist() == [0]  # no kind is scored: the first one still is compared
 
 
 @pytest.mark.parametrize("task", [Lego(n_vars=2), Dyck(length=8)], ids=["lego", "dyck"])
