@@ -12,7 +12,14 @@ RECORDED_FROM = 0.1
 """Seconds from which an item is recorded."""
 LONGEST = 2.0
 """Seconds that a default item may take; what takes longer is marked slow."""
-ONLY_OF_ITS_CLAIM: dict[str, str] = {}
+ONLY_OF_ITS_CLAIM = {
+    "tests/interp/algorithms/test_implements.py::test_the_algorithm_of_a_known_answer_is_implemented[loop]": (
+        "that a variable between input and answer is found, against two rivals; four other items read the result"
+    ),
+    "tests/case_studies/compiled/test_compiled_programs.py::test_every_claim_holds_on_the_small_programs": (
+        "that the study of compiled programs accepts the right graphs and refuses rewired ones"
+    ),
+}
 """Items that may take longer, because no other default item notices what they notice: name and what that is."""
 
 
