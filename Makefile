@@ -1,7 +1,7 @@
-# Two commands: `make demo` and `make test`. Both set up what they need, once.
+# For users: `make demo` and `make test`. Every command sets up what it needs, once.
 PYTHON ?= python3
 BIN := .venv/bin
-# without bytecode, the tests' import hook compiles every file again in every process
+# without bytecode, every process compiles every file again
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-types test-slow test-long durations campaign mutants check docs bench clean

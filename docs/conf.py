@@ -4,6 +4,7 @@ import hashlib
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -35,8 +36,15 @@ default_role = "code"  # docstrings use single backticks for code
 language = "en"
 
 
+DAYS_KEPT = 7
+"""Days after which executed notebooks of other sources are removed."""
+
+
 def notebook_cache() -> Path:
-    """Folder of executed notebooks; empty if the sources that they run have changed."""
+    """Folder of executed notebooks, one for each state of the sources that they run.
+
+    It is in `docs/_build/notebooks`, or in the folder that the variable UNMYOPIC_NOTEBOOKS names.
+    """
     root = HERE.parent
     digest = hashlib.sha256((root / "constraints.txt").read_bytes())
     for folder in ("hooks", "interp", "case_studies"):
@@ -44,10 +52,10 @@ def notebook_cache() -> Path:
             if path.is_file() and "__pycache__" not in path.parts:
                 digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
     caches = Path(os.environ.get("UNMYOPIC_NOTEBOOKS", HERE / "_build/notebooks"))
-    cache = caches / digest.hexdigest()[:16]
-    for outdated in caches.glob("*"):
-        if outdated != cache and outdated.is_dir():
-            shutil.rmtree(outdated)
+    cache = caches / f"notebooks-{digest.hexdigest()[:16]}"
+    for folder in caches.glob("notebooks-*"):
+        if folder != cache and time.time() - folder.stat().st_mtime > DAYS_KEPT * 24 * 3600:
+            shutil.rmtree(folder, ignore_errors=True)
     return cache
 
 

@@ -28,8 +28,8 @@ ORDER = (
     ("reporting",),
     ("cli",),
 )
-"""The packages of interp; a package may import those of earlier rows, not another of its row."""
-MOST_ARROWS = {"hooks": 10, "interp": 80, "case_studies": 12}
+"""The packages of interp; a package may import those of its row and of earlier rows."""
+MOST_ARROWS = {"hooks": 10, "interp": 60, "case_studies": 12}
 MOST_PARAMETERS = 8
 MOST_EXAMPLE_LINES = 25
 MUTABLE = {
@@ -148,10 +148,12 @@ def wrong_packages(sources: list[Source]) -> Iterator[str]:
 
 
 def against_order(edges: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    """Imports from a package of interp to one of a later row, or to another of the same row."""
+    """Imports from a package of interp to one of a later row."""
     rows = {name: index for index, names in enumerate(ORDER) for name in names}
-    for name in sorted(edges.keys() ^ rows.keys()):
-        yield f"interp/{name} is in the folder or in ORDER, but not in both"
+    for name in sorted(edges.keys() - rows.keys()):
+        yield f"interp/{name} is not in ORDER"
+    for name in sorted(rows.keys() - edges.keys()):
+        yield f"ORDER has {name}, which is not in interp"
     for name in edges.keys() & rows.keys():
         for other in sorted(edges[name]):
             if other in rows and rows[other] > rows[name]:
@@ -354,6 +356,8 @@ def unlinked_guides(guides: Iterable[str], pages: Mapping[str, str]) -> Iterator
 def repeated_words(glossary: str) -> Iterator[str]:
     """Words that the glossary has twice."""
     words = re.findall(r"^\| ([^|]+) \|", glossary, re.MULTILINE)
+    if len(words) < 20:
+        yield f"docs/glossary.md has {len(words)} words in tables, at least 20 are expected: has its format changed?"
     repeated = {word for word in words if words.count(word) > 1}
     yield from (f"docs/glossary.md has {word} twice" for word in sorted(repeated))
 
@@ -404,7 +408,7 @@ def faults() -> Iterator[str]:
     yield from task_questions(sources)
     yield from named_tasks(sources)
     yield from unknown_extras(sources, project()["optional-dependencies"])
-    yield from missing_paths(doc_pages())
+    yield from missing_paths([*doc_pages(), ROOT / "CHANGELOG.md", ROOT / "docs/notebooks/index.md"])
     yield from architecture_faults((ROOT / "docs/architecture.md").read_text(encoding="utf-8"))
     guides = [path.name for path in sorted((ROOT / "docs/guides").glob("*.md"))]
     front_pages = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md")}

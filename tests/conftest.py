@@ -39,9 +39,17 @@ class RecordDurations:
     def pytest_runtest_logreport(self, report):
         self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0) + report.duration
 
-    def pytest_sessionfinish(self, exitstatus):
-        if exitstatus == 0:
+    def pytest_sessionfinish(self, session, exitstatus):
+        if exitstatus or not runs_everything(session.config):
+            print("\ntests/durations.tsv is as before: an item failed, or only some items ran")
+        else:
             write_durations(self.seconds)
+
+
+def runs_everything(config):
+    """Whether all default items run, those in a browser too."""
+    chosen = config.args_source is pytest.Config.ArgsSource.ARGS or config.option.keyword
+    return not chosen and "not slow" in config.option.markexpr and bool(chromium())
 
 
 class CheckShapes:
@@ -50,25 +58,26 @@ class CheckShapes:
     def __init__(self):
         self.reached = set()
 
+    @pytest.hookimpl(trylast=True)  # after the choice by marks
     def pytest_collection_modifyitems(self, config, items):
-        slow = read_durations()
+        recorded = read_durations()
         first_by_test = {}
         for item in items:
-            if item.nodeid not in slow or item.get_closest_marker("shapes"):
+            if item.nodeid not in recorded or item.get_closest_marker("shapes"):
                 first_by_test.setdefault(item.nodeid.partition("[")[0], item)
-        chosen = set(first_by_test.values())
-        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-        items[:] = [item for item in items if item in chosen]
+        first_items = set(first_by_test.values())
+        config.hook.pytest_deselected(items=[item for item in items if item not in first_items])
+        items[:] = [item for item in items if item in first_items]
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session):
         self.reached |= shapes.CALLED
         if hasattr(session.config, "workeroutput"):
             session.config.workeroutput["reached"] = sorted(self.reached)
-        elif session.config.args_source is pytest.Config.ArgsSource.ARGS:  # only some files were to run
             return
-        elif missed := sorted(shapes.public_functions() - self.reached):
-            print(f"\nno fast item calls {', '.join(missed)}: mark one that does with pytest.mark.shapes")
+        unreached = sorted(shapes.public_functions() - self.reached)
+        if unreached and session.config.args_source is not pytest.Config.ArgsSource.ARGS:
+            print(f"\nno fast item calls {', '.join(unreached)}: mark one that does with pytest.mark.shapes")
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     @pytest.hookimpl(optionalhook=True)

@@ -4,7 +4,7 @@
 """
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 RECORD = Path(__file__).with_name("durations.tsv")
@@ -12,7 +12,7 @@ RECORDED_FROM = 0.1
 """Seconds from which an item is recorded."""
 LONGEST = 2.0
 """Seconds that a default item may take; what takes longer is marked slow."""
-ONLY_OF_ITS_CLAIM = {
+ALLOWED_TO_BE_SLOW = {
     "tests/interp/algorithms/test_implements.py::test_the_algorithm_of_a_known_answer_is_implemented[loop]": (
         "that a variable between input and answer is found, against two rivals; four other items read the result"
     ),
@@ -37,14 +37,17 @@ def write_durations(seconds: Mapping[str, float], path: Path = RECORD) -> None:
     path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
 
 
-def slow_items(root: Path) -> Iterator[str]:
-    """Recorded items that take too long, and items that are recorded or excepted but no longer exist."""
+def slow_items(root: Path, allowed: Iterable[str] = tuple(ALLOWED_TO_BE_SLOW)) -> Iterator[str]:
+    """Recorded items that take too long, and items that are recorded or allowed but no longer exist."""
     durations = read_durations(root / "tests/durations.tsv")
     for name, seconds in durations.items():
-        if seconds > LONGEST and name not in ONLY_OF_ITS_CLAIM:
-            yield f"{name} takes {seconds} s, at most {LONGEST} by default: make it smaller, or mark it slow"
+        if seconds > LONGEST and name not in allowed:
+            yield (
+                f"{name} takes {seconds} s, at most {LONGEST} by default: make it smaller, or mark it slow; "
+                "then run `make durations`"
+            )
     items_by_path: dict[str, list[str]] = {}
-    for name in (*durations, *ONLY_OF_ITS_CLAIM):
+    for name in (*durations, *allowed):
         path, _, item = name.partition("::")
         items_by_path.setdefault(path, []).append(item.partition("[")[0].rpartition("::")[2])
     for path, items in items_by_path.items():

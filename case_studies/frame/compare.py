@@ -135,7 +135,8 @@ def _causes(stored: StoredResults, before: Mapping[str, Any], now: ClaimResult, 
     for name in ("versions", "threads", "hardware"):
         if made.get(name) != here.get(name):
             found.append(Cause(f"{name}: {_difference(made.get(name), here.get(name))}", True))
-    if _packs(before) != (packs := here.get("packs", "none")):
+    packs = here.get("packs", "none")
+    if _packs(before) != packs:
         found.append(Cause(f"data: packs {_difference(_packs(before), packs)}", False))
     found += _other_models(made.get("trained"), here.get("trained"))
     if made.get("code") is None:

@@ -283,7 +283,7 @@ def _changed(stored: Mapping[str, Any], claim: Claim) -> bool:
 
 
 def _other_packs(stored: Mapping[str, Any], claim: Claim) -> str:
-    """That the claim reads packs and its stored number is of others or of none, in words; empty without packs here."""
+    """How the packs of the stored number differ, in words; empty if they do not, or if the study has no packs."""
     packs, stored_packs = packs_digest(claim.measure), (stored["made"] or {}).get("packs")
     if packs in ("", stored_packs):
         return ""

@@ -51,7 +51,7 @@ class Study:
     shipped: Path | None = None
     """Folder of the results that are shipped with it: `claims.json` and `details.json.xz`."""
     of_packs: Callable[[Path], "Study"] | None = None
-    """The same study on the packs of a folder, if it reads packs; without a folder their claims are not measured."""
+    """The same study on the packs of a folder, if it reads packs; without one, claims about packs are not measured."""
 
     def __post_init__(self):
         object.__setattr__(self, "claims", tuple(self.claims))

@@ -260,7 +260,7 @@ BLOCKS: dict[str, type[Block]] = {
 """Blocks by their name in a config."""
 
 
-def block_named(name: str) -> type[Block]:
+def find_block(name: str) -> type[Block]:
     """The block of this name.
 
     Raises:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from hooks.hardcoded.head_patterns import HeadPattern, Pathways, check_patterns
-from hooks.model.blocks import block_named
+from hooks.model.blocks import find_block
 from hooks.model.embeddings import BracketStates
 from hooks.model.lens import LensConfig
 from hooks.modules.arguments import check_field_types
@@ -122,7 +122,7 @@ class TransformerConfig(LensConfig):
         Raises:
             ValueError: no block has this name.
         """
-        return block_named(self.block)
+        return find_block(self.block)
 
     @property
     def pathways(self) -> Pathways | None:

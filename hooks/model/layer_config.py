@@ -1,4 +1,4 @@
-"""What one layer reads of a config, so that blocks and hook points need not import the config, which names blocks."""
+"""The part of a config that a layer reads. Blocks import this; the config imports blocks, to check their names."""
 
 from typing import Protocol, runtime_checkable
 
@@ -7,7 +7,7 @@ from hooks.hardcoded.head_patterns import Pathways
 
 @runtime_checkable
 class LayerConfig(Protocol):
-    """The sizes and terms of a layer; `hooks.TransformerConfig` has them all, and says what each means."""
+    """Settings of a layer, documented in `hooks.TransformerConfig`, which has them all."""
 
     @property
     def d_model(self) -> int: ...

@@ -30,7 +30,7 @@ def trained(tiny, shared_folder):
     )
     with FileLock(shared_folder / "trained.lock"):
         run = interp.train(model, tiny, settings, folder=shared_folder / "trained")
-    assert run.final_accuracy == [1, 1]
+    assert min(run.final_accuracy) >= 0.99
     return dataclasses.replace(run, folder=None)
 
 

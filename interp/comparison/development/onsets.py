@@ -65,7 +65,7 @@ class Onsets(Result):
 
         onsets = self.to_dataframe().assign(label=[self._name(label) for label in self.labels])
         finite = [step[np.isfinite(step)] for step in (self.onset, self.before)]
-        last = int(max(1.0, *np.concatenate(finite)))
+        last = int(max([1.0, *np.concatenate(finite)]))
         compared = isinstance(self.seeds[0], str)
         seeds = f"models of seeds {self.seeds[0]}" if compared else f"median of n = {len(self.seeds)} seeds"
         title = f"first step from which {self.value} stays above {self.null}: {seeds}"

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks import presets
-from hooks.modules.arguments import check_field_types
+from hooks.modules.arguments import check_field_types, checks_types
 from hooks.modules.checks import check_choice, check_number
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task
 from interp.tasks.dyck import brackets
@@ -182,6 +182,7 @@ class Dyck(Task):
         words = sample_words(n, self.n_types, self._chances, generator=generator, length=self.length + 1)
         return self._batch(words[:, :-1], words[:, 1:])
 
+    @checks_types
     def read(self, text: str) -> DyckBatch:
         """Parse one example, such as `([[](`. Its last label is padding.
 

@@ -96,9 +96,9 @@ def parse_clauses(words: Sequence[str], grammar: Grammar) -> list[tuple[int, int
     steps: dict[str, tuple[str, str, int]] = {}
     for clause in range(grammar.n_clauses):
         left, operation, right = _clause(words[clause * length : (clause + 1) * length], clause, grammar)
-        twice = [earlier for name, _, earlier in steps.values() if name == left]
-        if twice:
-            raise ValueError(f"{left!r} is defined by two clauses, {twice[0]} and {clause}; define it once.")
+        earlier_clauses = [earlier for name, _, earlier in steps.values() if name == left]
+        if earlier_clauses:
+            raise ValueError(f"{left!r} is defined by two clauses, {earlier_clauses[0]} and {clause}; define it once.")
         if right in steps:
             raise ValueError(
                 f"{right!r} is used by two clauses, {steps[right][2]} and {clause}; a chain does not fork."
@@ -111,8 +111,8 @@ def parse_clauses(words: Sequence[str], grammar: Grammar) -> list[tuple[int, int
         chain.append(step)
         variable = step[0]
     if steps:
-        missed = sorted(clause for _, _, clause in steps.values())
-        raise ValueError(f"the clauses do not form one chain: {missed} are not reached.")
+        unreached_clauses = sorted(clause for _, _, clause in steps.values())
+        raise ValueError(f"the clauses do not form one chain: {unreached_clauses} are not reached.")
     letters, operations = list(grammar.letters), list(grammar.operations)
     return [(letters.index(left), operations.index(operation), clause) for left, operation, clause in chain]
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from hooks.modules.arguments import check_field_types
+from hooks.modules.arguments import check_field_types, checks_types
 from hooks.modules.checks import check_choice, check_class, check_number
 from interp.tasks.base import Batch, Split, Task
 from interp.tasks.lego.chain import Chain, Grammar, chain_section, parse_clauses
@@ -249,6 +249,7 @@ class Lego(Task):
             values.append(value)
         return torch.stack(values, 1)
 
+    @checks_types
     def read(self, text: str) -> LegoBatch:
         """Parse one sentence; see `interp.tasks.read_sentence`."""
         words = [word for word in self.vocab.words(self.vocab.encode(text)) if word not in ("[BOS]", "[EOS]")]

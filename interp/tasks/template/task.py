@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.modules.arguments import check_field_types
+from hooks.modules.arguments import check_field_types, checks_types
 from hooks.modules.checks import check_choice, check_class, check_number
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task, logits_at_targets
 from interp.tasks.template import language, strings
@@ -262,6 +262,7 @@ class Template(Task):
             values=values,
         )
 
+    @checks_types
     def read(self, text: str) -> TemplateBatch:
         """Parse one example, such as `t3 t7 t3` or, if unambiguous, `t3t7t3`; see `parse_string`."""
         index, symbols = parse_string(text, self.labelled, self.vocab, fixed=self.fixed)

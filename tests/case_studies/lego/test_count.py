@@ -7,6 +7,7 @@ import pytest
 
 import case_studies.frame.algorithms as frame
 from case_studies.lego import algorithms
+from interp.core.verbs import untrained_copy
 from interp.known_answers.lego.loop import lego_loop
 from interp.known_answers.lego.shortcut import lego_shortcut
 from interp.tasks import Lego
@@ -28,10 +29,12 @@ def evidence_of(monkeypatch, models):
 
 
 def test_counting_is_found_by_interchanges_and_by_broken_chains(monkeypatch):
-    share = algorithms.measure_count(evidence_of(monkeypatch, {"count": lego_shortcut(TASK)}))
-    assert (share.value, share.n) == (1, 1)
-    _, (_, count) = share.tables[-1]
+    models = {"count": lego_shortcut(TASK), "untrained": untrained_copy(lego_shortcut(TASK), 0)}
+    share = algorithms.measure_count(evidence_of(monkeypatch, models))
+    assert (share.value, share.n) == (0.5, 2)
+    _, (_, count, untrained) = share.tables[-1]
     assert count[2:] == ["implements", "1.000 [0.998, 1.000]"]
+    assert untrained[2] == "neither"
 
 
 @pytest.mark.slow

@@ -91,7 +91,8 @@ def by_hand(model, tokens, heads, replace, **inputs):
     return model.run_with_hooks(tokens, fwd_hooks=hooks, **inputs)
 
 
-def assert_exact(model, tokens, **inputs):
+def assert_exact(model, tokens, *, all_pairs=False, **inputs):
+    """Compare the engine with hooks, for each head with one of the replacements, or with all of them."""
     every = [(layer, head) for layer in range(3) for head in range(3)]
     clean = model(tokens, **inputs)
     rows = torch.arange(4)[:, None]
@@ -101,7 +102,7 @@ def assert_exact(model, tokens, **inputs):
     for index, replace in enumerate(REPLACEMENTS):
         of_heads = [dict(engine.each_head(replace)) for engine in (whole, part)]
         assert all(list(found) == every for found in of_heads)
-        for heads in [*every[index :: len(REPLACEMENTS)], *SETS]:
+        for heads in [*(every if all_pairs else every[index :: len(REPLACEMENTS)]), *SETS]:
             single = isinstance(heads, tuple)
             expected = by_hand(model, tokens, [heads] if single else heads, replace, **inputs)
             assert (expected - clean)[rows, READ_AT].abs().max() > 1e-3  # the replacement has an effect
@@ -131,6 +132,12 @@ def no_gradients():
 @pytest.mark.parametrize("settings", MODELS, ids=str)
 def test_equals_hooks_by_hand(make, tokens, settings):
     assert_exact(make(**settings), tokens)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", MODELS, ids=str)
+def test_equals_hooks_by_hand_for_every_head_and_replacement(make, tokens, settings):
+    assert_exact(make(**settings), tokens, all_pairs=True)
 
 
 @pytest.mark.parametrize("settings", [{}, {"attention": "causal"}, {"head_patterns": (CODED,)}], ids=str)

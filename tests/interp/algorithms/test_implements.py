@@ -163,9 +163,11 @@ def test_a_rewired_edge_is_refused(task, edge):
     wrong = chain_loop(task).without_edge(*edge)
     result = interp.implements(lego_loop(task), task, wrong, rivals=[chain_loop(task)], n=256)
     assert (result.verdict, result.rival) == ("implements a rival", "chain loop")
-    # Either the answers differ, or a variable is not found, or it is found and has other effects.
-    not_found = [finding.variable for finding in result.findings if finding.found == "not found"]
-    assert "operation #1" in not_found or result.answers[0].high < result.bar or result.contradictions
+    if task == SHORT:  # the answers are the same, and the value that is no longer read has an effect
+        assert result.contradictions
+    else:
+        not_found = [finding.variable for finding in result.findings if finding.found == "not found"]
+        assert "operation #1" in not_found or result.answers[0].high < result.bar
 
 
 @pytest.mark.parametrize("name", [pytest.param("loop", marks=slow), *ALL_KNOWN[1:]])

@@ -397,3 +397,11 @@ def test_train_and_audit_refuse_an_inconsistent_task():
             verb(model, task)
     with pytest.raises(ValueError, match="task is a str; give an object whose class derives from"):
         interp.audit(model, "lego")
+
+
+@pytest.mark.parametrize(
+    "task", [Lego(n_vars=2), Dyck(), Template(templates="aba_abb")], ids=lambda task: task.task_name
+)
+def test_what_is_read_must_be_a_text(task):
+    with pytest.raises(ValueError, match="text is 5; it must be a text"):
+        task.read(5)
