@@ -420,6 +420,6 @@ def test_the_smaller_p_value_after_a_factor_is_at_most_one():
     def p_values(*values):
         return PValues({"mean": np.array(values)}, {"mean": np.array(values[::-1])})
 
-    smaller = p_values(0.5, 0.02, np.nan, np.nan).smallest(p_values(0.2, 0.3, 0.6, np.nan), 2)
+    smaller = p_values(0.5, 0.02, np.nan, np.nan).smallest(p_values(0.2, 0.3, 0.6, np.nan), 2.0)
     np.testing.assert_allclose(smaller.matters["mean"], [0.4, 0.02, 1, np.nan])
     np.testing.assert_allclose(smaller.harmless["mean"], [np.nan, 1, 0.02, 0.4])
