@@ -10,7 +10,7 @@ import pytest
 CAMPAIGN = Path(__file__).with_name("campaign.py")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="forks, and reads /proc")
 def test_a_tenth_of_the_campaign_has_no_failure():
     done = subprocess.run([sys.executable, CAMPAIGN, "--share", "0.1"], capture_output=True, text=True, check=False)
