@@ -191,3 +191,9 @@ def test_a_report_shows_a_bar(console, trained, tiny, tmp_path):
     written, terminal = console
     interp.report_run(trained, tiny, tmp_path / "report.html", n_test=100)
     assert "2/2" in plain(written).rstrip().splitlines()[-1] if terminal else plain(written) == ""
+
+
+def test_numbers_of_a_message_are_not_coloured(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    progress.say("3 of 4 models are trained")
+    assert "".join(capsys.readouterr()) == "3 of 4 models are trained\n"
