@@ -20,7 +20,8 @@ def step_axis(last: int, column: str = "step") -> alt.X:
     return alt.X(f"{column}:Q", title="step", scale=scale, axis=alt.Axis(values=ticks, format="~s"))
 
 
-def _label(by: Sequence[str], values: Sequence[Any]) -> str:
+def label_text(by: Sequence[str], values: Sequence[Any]) -> str:
+    """A label in words: each column with its value."""
     return " ".join(f"{name} {one}" for name, one in zip(by, values, strict=True))
 
 
@@ -33,7 +34,7 @@ def lines(table: Any, value: str, *, by: Sequence[str], title: str) -> alt.TopLe
         by: Columns that together name a line.
         title: Title of the chart.
     """
-    table = table.assign(line=[_label(by, row) for row in table[list(by)].itertuples(index=False, name=None)])
+    table = table.assign(line=[label_text(by, row) for row in table[list(by)].itertuples(index=False, name=None)])
     across, named = step_axis(int(table["step"].max())), "line"
     if table["line"].nunique() > MOST_LINES:
         named = by[0]

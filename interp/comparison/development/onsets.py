@@ -61,19 +61,16 @@ class Onsets(Result):
 
     def plot(self) -> "alt.TopLevelMixin":
         """Onset of each label, median over seeds with its interval."""
-        from interp.comparison.development.charts import onset_chart
+        from interp.comparison.development.charts import label_text, onset_chart
 
-        onsets = self.to_dataframe().assign(label=[self._name(label) for label in self.labels])
+        names = [label_text(self.by, label) or self.value for label in self.labels]
+        onsets = self.to_dataframe().assign(label=names)
         finite = [step[np.isfinite(step)] for step in (self.onset, self.before)]
         last = int(max([1.0, *np.concatenate(finite)]))
         compared = isinstance(self.seeds[0], str)
         seeds = f"models of seeds {self.seeds[0]}" if compared else f"median of n = {len(self.seeds)} seeds"
         title = f"first step from which {self.value} stays above {self.null}: {seeds}"
         return onset_chart(onsets, last=last, title=title)
-
-    def _name(self, label: tuple[Any, ...]) -> str:
-        """A label in words; the quantity if there are no labels."""
-        return " ".join(f"{column} {value}" for column, value in zip(self.by, label, strict=True)) or self.value
 
     def __str__(self) -> str:
         lines = [f"first step from which {self.value} of {self.verb} stays above {self.null}"]
