@@ -1,11 +1,119 @@
-"""Checks of what a user gives: a choice among names, a number of the right type, finite and in range."""
+"""Checks of arguments: types from annotations by one decorator, values and ranges by the `check_*` functions."""
 
+import inspect
 import math
+import os
 import reprlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import wraps
 from numbers import Integral, Real
-from typing import Any, get_args
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Limit = int | float
+
+_SCALARS: dict[Any, tuple[Any, str]] = {
+    bool: (bool, "True or False"),
+    int: (Integral, "an integer"),
+    float: (Real, "a finite number"),
+    str: (str, "a string"),
+    Path: (os.PathLike, "a path"),
+    NoneType: (NoneType, "None"),
+}
+"""For an annotation, the class of its values and its description."""
+_COLLECTIONS: dict[Any, tuple[Any, str]] = {
+    tuple: (Sequence, "a tuple"),
+    list: (Sequence, "a list"),
+    Sequence: (Sequence, "a sequence"),
+    Collection: (Collection, "a collection"),
+    Iterable: (Iterable, "a collection"),
+    Mapping: (Mapping, "a mapping"),
+    dict: (Mapping, "a mapping"),
+}
+
+
+# Types
+
+
+def checks_types(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator of a public function: an argument of a type that its annotation excludes raises ValueError.
+
+    Checked are numbers, strings, booleans, paths, choices (`Literal`), collections of these, and unions; other
+    annotations are left to the function.
+    """
+    parameters = inspect.signature(function).parameters
+    types_by_name = {name: _checked_types(parameter.annotation) for name, parameter in parameters.items()}
+    positional = list(parameters)
+
+    @wraps(function)
+    def checked_function(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name, value in (*zip(positional, args, strict=False), *kwargs.items()):
+            if types := types_by_name.get(name):
+                _check_type(name, value, types)
+        return function(*args, **kwargs)
+
+    return checked_function
+
+
+def check_field_types(settings: Any) -> None:
+    """The same checks for the fields of a dataclass.
+
+    Raises:
+        ValueError: the first field of another type.
+    """
+    for field in fields(settings):
+        if types := _checked_types(field.type):
+            _check_type(field.name, getattr(settings, field.name), types)
+
+
+def _checked_types(annotation: Any) -> list[Any]:
+    """The types of which a value must have one; empty if the annotation has types that are not checked."""
+    if annotation is None:
+        return [NoneType]
+    origin = get_origin(annotation)
+    if origin in (Union, UnionType):
+        members = [_checked_types(member) for member in get_args(annotation)]
+        return [kind for kinds in members for kind in kinds] if all(members) else []
+    if origin is Literal:
+        return [annotation]
+    try:
+        if (origin or annotation) in _COLLECTIONS:
+            members = [_checked_types(member) for member in get_args(annotation) if member is not Ellipsis]
+            return [origin or annotation] if all(members) else []
+        return [annotation] if annotation in _SCALARS else []
+    except TypeError:  # an annotation that is not hashable
+        return []
+
+
+def _check_type(name: str, value: Any, types: list[Any]) -> None:
+    if any(_has_type(value, kind) for kind in types):
+        return
+    descriptions = dict.fromkeys(description for kind in types for description in _descriptions(kind))
+    shown = " ".join(reprlib.repr(value).split())[:200]
+    raise ValueError(f"{name} is {shown}; it must be {' or '.join(descriptions)}.")
+
+
+def _has_type(value: Any, kind: Any) -> bool:
+    if get_origin(kind) is Literal:
+        # an unknown string is left to the function, which lists the choices
+        return isinstance(value, str) or value in get_args(kind)
+    if kind in _COLLECTIONS:
+        return isinstance(value, _COLLECTIONS[kind][0]) and not isinstance(value, str | bytes)
+    # Python's bool is an int; here it is not a number
+    return isinstance(value, _SCALARS[kind][0]) and (kind is bool or not isinstance(value, bool))
+
+
+def _descriptions(kind: Any) -> list[str]:
+    if get_origin(kind) is Literal:
+        return [repr(choice) for choice in get_args(kind)]
+    return [(_COLLECTIONS | _SCALARS)[kind][1]]
+
+
+# Values and ranges
 
 
 def check_choice(name: str, value: object, options: Any) -> None:
@@ -27,26 +135,27 @@ def check_number(
     low: Limit | None = None,
     high: Limit | None = None,
 ) -> None:
-    """Check a number.
+    """Check that an argument is a finite number in a range.
 
     Args:
         name: Name of the argument.
-        value: What was given.
-        whole: Whether only whole numbers are valid.
+        value: Its value.
+        whole: Whether it must be an integer.
         above: It must be greater than this.
         low: It must be at least this.
         high: It must be at most this.
 
     Raises:
-        ValueError: another type, NaN, an infinite number, or one out of range.
+        ValueError: another type, NaN, an infinite number, or a number out of range.
     """
     if isinstance(value, bool) or not isinstance(value, Integral if whole else Real) or not math.isfinite(value):
-        kind = "whole" if whole else "finite"
-        raise ValueError(f"{name} is {reprlib.repr(value)}; it must be a {kind} number.")
+        kind = "an integer" if whole else "a finite number"
+        raise ValueError(f"{name} is {reprlib.repr(value)}; it must be {kind}.")
     number = float(value)
     too_low = (above is not None and number <= above) or (low is not None and number < low)
-    if too_low or (high is not None and number > high):
-        raise ValueError(f"{name} is {reprlib.repr(value)}; {_range(above, low, high, whole)}.")
+    too_high = high is not None and number > high
+    if too_low or too_high:
+        raise ValueError(f"{name} is {reprlib.repr(value)}; {_range_text(above, low, high, whole)}.")
 
 
 def check_fields(settings: Any, *names: str, prefix: str = "", **limits: Any) -> None:
@@ -57,19 +166,9 @@ def check_fields(settings: Any, *names: str, prefix: str = "", **limits: Any) ->
     """
     for name in names:
         value = getattr(settings, name)
-        if value is not None or getattr(type(settings), name, 0) is not None:
+        none_is_valid = getattr(type(settings), name, 0) is None
+        if value is not None or not none_is_valid:
             check_number(f"{prefix}{name}", value, **limits)
-
-
-def _range(above: Limit | None, low: Limit | None, high: Limit | None, whole: bool) -> str:
-    if above == 0 and high is None:
-        return "it must be positive"
-    if high is None:
-        return "it must not be negative" if low == 0 else f"it must be at least {low}"
-    if (low, high) == (0, 1) and not whole:
-        return "it is a share, 0 to 1"
-    least = f"above {above}" if low is None else f"at least {low}"
-    return f"it must be {least} and at most {high}"
 
 
 def check_class(name: str, value: Any, cls: type) -> None:
@@ -80,3 +179,14 @@ def check_class(name: str, value: Any, cls: type) -> None:
     """
     if not isinstance(value, cls):
         raise ValueError(f"{name} is a {type(value).__name__}; it must be a {cls.__name__}.")
+
+
+def _range_text(above: Limit | None, low: Limit | None, high: Limit | None, whole: bool) -> str:
+    if above == 0 and high is None:
+        return "it must be positive"
+    if high is None:
+        return "it must not be negative" if low == 0 else f"it must be at least {low}"
+    if (low, high) == (0, 1) and not whole:
+        return "it is a share, 0 to 1"
+    least = f"above {above}" if low is None else f"at least {low}"
+    return f"it must be {least} and at most {high}"

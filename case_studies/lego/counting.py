@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from hooks import Encoder, EncoderConfig, token_maps
+from hooks.checks import check_choice
 from hooks.hardcoded.token_maps import PathwayMaps, Segments
 from hooks.modules import Context
-from hooks.modules.checks import check_choice
 
 Part = Literal["layers", "head"]
 

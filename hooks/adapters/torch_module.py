@@ -13,8 +13,8 @@ from transformer_lens.HookedRootModule import HookedRootModule
 from hooks.adapters.bridge import BridgeModel, from_bridge
 from hooks.adapters.bridge.accepted import Foreign
 from hooks.adapters.torch_attention import LinearAttention, MultiheadAttention
+from hooks.checks import checks_types
 from hooks.modules import HookPoint
-from hooks.modules.arguments import checks_types
 
 
 @checks_types

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from jaxtyping import Int
 from torch import Tensor
 
-from hooks.modules.checks import check_choice
+from hooks.checks import check_choice
 
 PatternKind = Literal["learned", "uniform", "association", "local", "broadcast", "convolution"]
 ORDER = ("learned", "association", "cls", "sep", "convolution")

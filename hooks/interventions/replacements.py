@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.modules.arguments import checks_types
+from hooks.checks import checks_types
 
 Hook = Callable[..., Tensor]
 

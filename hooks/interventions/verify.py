@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from hooks.checks import checks_types
 from hooks.model.stack import TransformerStack
 from hooks.modules import hook_tables
-from hooks.modules.arguments import checks_types
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,12 +4,11 @@ import json
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
+from hooks.checks import check_choice, check_field_types, check_fields
 from hooks.hardcoded.head_patterns import HeadPattern, Pathways, check_patterns
 from hooks.model.blocks import find_block
 from hooks.model.embeddings import BracketStates
 from hooks.model.lens import LensConfig
-from hooks.modules.arguments import check_field_types
-from hooks.modules.checks import check_choice, check_fields
 
 BlockName = Literal["pre_ln", "post_ln", "dyck", "minimal", "bare", "extended", "no_norm"]
 Attention = Literal["causal", "bidirectional"]

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from hooks.checks import check_choice
 from hooks.modules import Module, check_ids, look_up
-from hooks.modules.checks import check_choice
 
 Encoding = Literal["pair", "type_and_depth", "type_and_angle"]
 

@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from hooks.checks import check_choice
 from hooks.model.config import BlockName, Initialisation, TransformerConfig
 from hooks.model.embeddings import TokenEmbedding
 from hooks.model.stack import TransformerStack
 from hooks.modules import HookPoint, Identity, LayerNorm, Linear, Module, NormSites
-from hooks.modules.checks import check_choice
 
 Head = Literal["masked_lm", "linear", "none"]
 

@@ -9,10 +9,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from hooks.checks import check_choice, check_field_types, check_fields
 from hooks.model.baseline import Baseline, BaselineConfig
 from hooks.modules import HookPoint, Linear, LinearWeights, check_ids
-from hooks.modules.arguments import check_field_types
-from hooks.modules.checks import check_choice, check_fields
 
 Inputs = Literal["one_hot", "one_hot_and_equality", "shared_embedding"]
 

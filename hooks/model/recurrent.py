@@ -7,10 +7,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from hooks.checks import check_choice, check_field_types, check_fields
 from hooks.model.baseline import Baseline, BaselineConfig
 from hooks.modules import HookPoint, Linear, check_ids
-from hooks.modules.arguments import check_field_types
-from hooks.modules.checks import check_choice, check_fields
 
 Cell = Literal["rnn", "lstm"]
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.modules.checks import check_class
+from hooks.checks import check_class
 from interp.tasks.base import Batch, Task
 
 Values = Mapping[str, Int[Tensor, "batch *pos"]]

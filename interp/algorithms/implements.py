@@ -7,9 +7,8 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
+from hooks.checks import check_choice, check_class, check_number, checks_types
 from hooks.interventions.ablation_engine import Net
-from hooks.modules.arguments import checks_types
-from hooks.modules.checks import check_choice, check_class, check_number
 from interp.algorithms.algorithm import Algorithm
 from interp.algorithms.experiment import Experiment, Hypothesis
 from interp.algorithms.findings import CHANGED, SELECTED, accuracy_of_best, answers_of, contradiction_of, finding_of

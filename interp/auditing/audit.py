@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from hooks.checks import checks_types
 from hooks.interventions.ablation_engine import Head, Net
-from hooks.modules.arguments import checks_types
 from interp.auditing.evidence import Evidence, planned_looks, share_of_look
 from interp.auditing.experiments import INTERVENTIONS, Effects, HeadExperiments
 from interp.auditing.records import Cost, HeadVerdict, SetCost

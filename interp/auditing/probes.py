@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from hooks.checks import checks_types
 from hooks.interventions.ablation_engine import Net
-from hooks.modules.arguments import checks_types
 from interp.auditing.verdicts import SHARE
 from interp.core.activations import residual_blocks
 from interp.core.evaluation_mode import in_evaluation_mode

@@ -58,7 +58,7 @@ def reproduce(
     as_json: Json = False,
 ) -> Output:
     """Test a paper's claims: train, measure, judge, and write a page. An interrupted run is resumed."""
-    from hooks.modules.checks import check_choice
+    from hooks.checks import check_choice
 
     check_choice("size", size or "quick", Size)
     _check_modes(

@@ -10,9 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks import BridgeModel
+from hooks.checks import check_class, checks_types
 from hooks.interventions.ablation_engine import Net
-from hooks.modules.arguments import checks_types
-from hooks.modules.checks import check_class
 from interp.comparison.baselines import FLAT, NAMES, ONE_HOT, SHUFFLED, fixed_baselines, shuffled_distance
 from interp.comparison.distances import bootstrap_pairs, mean_over_pairs, pair_distances
 from interp.core.activations import chunks, patterns_on

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float
 
 from hooks import BridgeModel
+from hooks.checks import checks_types
 from hooks.model.architectures import Model
 from hooks.model.baseline import Baseline
-from hooks.modules.arguments import checks_types
 from interp.core.activations import CHUNK, SHORT, chunks
 from interp.core.devices import device_of
 from interp.core.evaluation_mode import in_evaluation_mode

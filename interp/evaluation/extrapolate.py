@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks import TransformerStack
-from hooks.modules.arguments import checks_types
+from hooks.checks import checks_types
 from interp.core.activations import at_targets
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import distinct_inputs, repeats_text

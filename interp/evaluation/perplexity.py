@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
+from hooks.checks import checks_types
 from hooks.model.architectures import Model
-from hooks.modules.arguments import checks_types
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import t_half_width

@@ -11,10 +11,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from hooks.checks import check_number, checks_types
 from hooks.interventions.ablation_engine import AblationEngine, Head, Net, every_head
 from hooks.interventions.replacements import Replacement
-from hooks.modules.arguments import checks_types
-from hooks.modules.checks import check_number
 from interp.core.activations import chunks
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import distinct_inputs, repeats_text, sum_by_input

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float
 from scipy import stats
 
+from hooks.checks import checks_types
 from hooks.interventions.ablation_engine import Net
-from hooks.modules.arguments import checks_types
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator

@@ -11,7 +11,7 @@ from transformer_lens import TransformerBridge
 
 from hooks import BridgeModel
 from hooks.adapters.bridge.weights import attention_scale
-from hooks.modules.arguments import checks_types
+from hooks.checks import checks_types
 from interp.core.randomness import derived_seed
 from interp.core.results import Result
 from interp.core.statistics import holm

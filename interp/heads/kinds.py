@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, UInt8
 from torch import Tensor
 
-from hooks.modules.arguments import checks_types
+from hooks.checks import checks_types
 from interp.core.activations import chunks
 from interp.tasks.base import Batch, Task
 

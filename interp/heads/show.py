@@ -7,9 +7,8 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from hooks.checks import check_choice, checks_types
 from hooks.interventions.ablation_engine import Head, Net, every_head
-from hooks.modules.arguments import checks_types
-from hooks.modules.checks import check_choice
 from interp.core.activations import patterns_on
 from interp.core.evaluation_mode import evaluation_mode, in_evaluation_mode
 from interp.core.identity import page_identity

@@ -6,7 +6,7 @@ from typing import get_args
 
 import torch
 
-from hooks.modules.arguments import checks_types
+from hooks.checks import checks_types
 from interp.core.randomness import derived_generator
 from interp.known_answers.answers import KnownAnswer, draw
 from interp.known_answers.craft.transforms import can_rotate, randomise

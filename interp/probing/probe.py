@@ -10,9 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from hooks.checks import check_choice, check_number, checks_types
 from hooks.interventions.ablation_engine import Net
-from hooks.modules.arguments import checks_types
-from hooks.modules.checks import check_choice, check_number
 from interp.core.activations import BLOCK, residual_blocks
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import distinct_inputs, repeats_text

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from hooks.modules.arguments import checks_types
+from hooks.checks import checks_types
 from interp.auditing.result import AuditResult
 from interp.comparison.variation import VariationResult
 from interp.core.identity import number, page_identity

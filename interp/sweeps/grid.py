@@ -6,8 +6,8 @@ from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from typing import Any
 
+from hooks.checks import check_class
 from hooks.files import shortened
-from hooks.modules.checks import check_class
 from interp.sweeps.spec import ModelSpec
 from interp.training.configs import config_for
 

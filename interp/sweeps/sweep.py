@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hooks.modules.arguments import checks_types
-from hooks.modules.checks import check_number
+from hooks.checks import check_number, checks_types
 from interp.core.devices import check_device
 from interp.core.progress import Count
 from interp.core.results import plots_offline

@@ -9,8 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hooks import Transformer
-from hooks.modules.arguments import checks_types
-from hooks.modules.checks import check_choice
+from hooks.checks import check_choice, checks_types
 from interp.core.results import Result
 from interp.core.verbs import prepare_model
 from interp.tasks.dyck.brackets import START, closer, opener

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from hooks.checks import checks_types
 from hooks.model.baseline import Baseline
-from hooks.modules.arguments import checks_types
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.randomness import derived_generator
 from interp.core.results import Result

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 from hooks import FullyConnectedConfig, RecurrentConfig, presets
-from hooks.modules.arguments import checks_types
+from hooks.checks import checks_types
 from interp.tasks.base import IS_A_TASK, Task
 from interp.training.token_rows import markers_of
 

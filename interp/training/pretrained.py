@@ -9,9 +9,9 @@ import torch
 
 from hooks import EncoderConfig, TransformerStack, from_huggingface, make_model
 from hooks.adapters.huggingface.loading import find_tokenizer
+from hooks.checks import checks_types
 from hooks.model.architectures import Config
 from hooks.model.baseline import Baseline, BaselineConfig
-from hooks.modules.arguments import checks_types
 from interp.tasks import task_from
 from interp.tasks.base import Task
 from interp.training.folder import RunFolder

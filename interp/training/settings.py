@@ -4,9 +4,8 @@ import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
+from hooks.checks import check_choice, check_class, check_field_types, check_fields
 from hooks.files import shortened
-from hooks.modules.arguments import check_field_types
-from hooks.modules.checks import check_choice, check_class, check_fields
 from interp.tasks.base import Task
 
 Association = Literal["none", "mimic", "query_key"]

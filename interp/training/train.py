@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from hooks.checks import checks_types
 from hooks.model.architectures import Model
 from hooks.model.baseline import Baseline
-from hooks.modules.arguments import checks_types
 from interp.core.devices import check_device, on_device
 from interp.core.manifest import environment
 from interp.core.verbs import prepare_model

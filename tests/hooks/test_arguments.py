@@ -12,8 +12,7 @@ import torch
 
 import interp
 from hooks import Transformer, TransformerConfig, verify
-from hooks.modules.arguments import check_field_types, checks_types
-from hooks.modules.checks import check_choice
+from hooks.checks import check_choice, check_field_types, checks_types
 from interp import TrainSettings
 from interp.tasks import Dyck, Lego, Template, cyclic, symmetric
 from interp.theory import sign_counting
@@ -59,7 +58,7 @@ def test_positional_arguments_and_fields():
         return n + seed
 
     assert function("anything", 4, seed=1) == 5
-    with pytest.raises(ValueError, match=r"^n is '4'; it must be a whole number\.$"):
+    with pytest.raises(ValueError, match=r"^n is '4'; it must be an integer\.$"):
         function(None, "4")
     with pytest.raises(TypeError, match="unexpected keyword"):
         function(None, m=4)
@@ -78,7 +77,7 @@ def test_positional_arguments_and_fields():
 
 def test_an_error_quotes_at_most_200_characters():
     for value in ("x" * 10**6, ["x" * 1000] * 1000, "a\nb" * 1000):
-        with pytest.raises(ValueError, match=r"^n is .*; it must be a whole number") as raised:
+        with pytest.raises(ValueError, match=r"^n is .*; it must be an integer") as raised:
             interp.evaluate(None, TASK, n=value)
         assert len(str(raised.value)) < 300
     with pytest.raises(ValueError, match=r"solver is 'xxx") as raised:

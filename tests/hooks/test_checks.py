@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hooks import FullyConnectedConfig, TransformerConfig
-from hooks.modules.checks import check_number
+from hooks.checks import check_number
 from interp import TrainSettings
 from interp.tasks import Dyck, Lego, Template
 from interp.training import Mimicking
@@ -19,10 +19,10 @@ NAN, INF = float("nan"), float("inf")
     [
         (NAN, {}, "it must be a finite number"),
         (-INF, {"low": 0}, "it must be a finite number"),
-        ("5", {"whole": True}, "'5'; it must be a whole number"),
+        ("5", {"whole": True}, "'5'; it must be an integer"),
         (True, {}, "it must be a finite number"),
         (None, {}, "it must be a finite number"),
-        (2.5, {"whole": True}, "it must be a whole number"),
+        (2.5, {"whole": True}, "it must be an integer"),
         (0, {"above": 0}, "it must be positive"),
         (-0.1, {"low": 0}, "it must not be negative"),
         (0, {"low": 1}, "it must be at least 1"),

@@ -16,8 +16,8 @@ from torch import Tensor
 from case_studies.frame.packs import Packs
 from hooks import Transformer, from_transformer_lens
 from hooks.arrays import read_arrays, read_headers
+from hooks.checks import check_number
 from hooks.files import read_json, reading, shortened
-from hooks.modules.checks import check_number
 from published_readings.task import Published
 
 PACK = "a pack of a published model"

@@ -13,9 +13,9 @@ from hooks.adapters.huggingface.configs import architecture_of, settings_for
 from hooks.adapters.huggingface.loading import quiet
 from hooks.adapters.huggingface.parity import TOLERANCE, compare
 from hooks.adapters.huggingface.weights import rows, to_theirs
+from hooks.checks import checks_types
 from hooks.model.encoder import EncoderConfig
 from hooks.model.stack import TransformerStack
-from hooks.modules.arguments import checks_types
 
 
 @checks_types

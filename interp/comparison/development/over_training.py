@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hooks.modules.arguments import checks_types
-from hooks.modules.checks import check_class, check_number
+from hooks.checks import check_class, check_number, checks_types
 from interp.core.results import count_range
 from interp.sweeps.tables import (
     Cell,

@@ -8,8 +8,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from hooks.modules.arguments import checks_types
-from hooks.modules.checks import check_class
+from hooks.checks import check_class, checks_types
 from interp.comparison.development.charts import lines, step_axis
 from interp.comparison.development.over_training import OverTraining
 from interp.core.identity import page_identity

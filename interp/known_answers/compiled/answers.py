@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hooks.modules.arguments import checks_types
+from hooks.checks import checks_types
 from interp.known_answers.answers import KnownAnswer
 from interp.known_answers.compiled.network import network
 from interp.known_answers.compiled.program import Program, read_program

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from hooks.arrays import MOST_NUMBERS, read_arrays, read_headers
+from hooks.checks import check_number
 from hooks.files import read_json, reading, shortened
-from hooks.modules.checks import check_number
 
 PACK = "a pack of a compiled program"
 MOST = 2**16

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
+from hooks.checks import check_number
 from hooks.files import shortened
-from hooks.modules.checks import check_number
 from interp.core.randomness import derived_seed
 from interp.known_answers.answers import KnownAnswer
 from interp.known_answers.compiled.answers import known_answer_of

@@ -13,8 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hooks import BracketStates, Transformer
+from hooks.checks import check_choice
 from hooks.model.blocks import Block
-from hooks.modules.checks import check_choice
 from interp.known_answers.craft.weights import head_rows
 from interp.known_answers.dyck.one_hot import (
     bracket_states,

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hooks import BracketStates, Transformer
-from hooks.modules.checks import check_choice
+from hooks.checks import check_choice
 from interp.known_answers.answers import KnownAnswer, draw, group_truth
 from interp.known_answers.craft.cancelling import NOISE_SIZE, NoiseOf, cancelling_factors, noisy_heads, write_noise
 from interp.known_answers.dyck.balanced import GROWTH, balance_head

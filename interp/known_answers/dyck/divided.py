@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from hooks.modules.checks import check_choice
+from hooks.checks import check_choice
 from interp.known_answers.answers import HeadTruth, KnownAnswer, draw
 from interp.known_answers.dyck.balanced import GROWTH, balance_head
 from interp.known_answers.dyck.stack import attend_to_top, write_type

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hooks import BracketStates, Transformer
-from hooks.modules.checks import check_choice
+from hooks.checks import check_choice
 from interp.known_answers.answers import HeadTruth, KnownAnswer, draw, group_truth
 from interp.known_answers.craft.cancelling import write_map
 from interp.known_answers.craft.weights import bias_of, mlp_of

@@ -11,8 +11,8 @@ from typing import Literal, cast, get_args
 import torch
 
 from hooks import BracketStates, Transformer
+from hooks.checks import check_choice
 from hooks.modules import Linear
-from hooks.modules.checks import check_choice
 from interp.known_answers.answers import HeadTruth, KnownAnswer, draw, group_truth
 from interp.known_answers.craft.weights import SHARP, head_rows
 from interp.known_answers.dyck.balanced import balanced_dyck

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 
 from hooks import Transformer
-from hooks.modules.checks import check_choice
+from hooks.checks import check_choice
 from interp.known_answers.answers import HeadTruth, KnownAnswer, draw
 from interp.known_answers.craft.weights import balance, bias_of, head_rows, mlp_of
 from interp.known_answers.lego.loop import ASSOCIATION, MANIPULATION, SHUT, loop_registers

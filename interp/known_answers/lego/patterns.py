@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks import Transformer
-from hooks.modules.checks import check_choice
+from hooks.checks import check_choice
 from interp.known_answers.answers import draw
 from interp.known_answers.craft.weights import SHARP, head_rows
 from interp.known_answers.lego.loop import ASSOCIATION, loop_registers

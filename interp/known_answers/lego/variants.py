@@ -13,9 +13,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from hooks import Transformer
+from hooks.checks import check_choice
 from hooks.interventions.ablation_engine import Head
 from hooks.model.blocks import Block
-from hooks.modules.checks import check_choice
 from interp.known_answers.answers import HeadTruth, KnownAnswer, all_heads, draw, group_truth
 from interp.known_answers.craft.transforms import enlarge
 from interp.known_answers.craft.weights import SHARP, Registers, balance, bias_of, head_rows, write_idle_head

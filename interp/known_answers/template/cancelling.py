@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 
-from hooks.modules.checks import check_choice
+from hooks.checks import check_choice
 from interp.known_answers.answers import HeadTruth, KnownAnswer, draw, group_truth
 from interp.known_answers.craft.cancelling import (
     NOISE_SIZE,

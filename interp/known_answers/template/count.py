@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 
 from hooks import Transformer, presets
-from hooks.modules.checks import check_choice
+from hooks.checks import check_choice
 from interp.known_answers.answers import HeadTruth, KnownAnswer, draw, group_truth
 from interp.known_answers.craft.cancelling import cancelling_factors, write_map
 from interp.known_answers.craft.weights import (

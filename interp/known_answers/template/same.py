@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hooks import Transformer, presets
-from hooks.modules.checks import check_choice
+from hooks.checks import check_choice
 from interp.known_answers.craft.weights import (
     LINEAR_EPS,
     SHARP,

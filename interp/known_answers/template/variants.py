@@ -10,7 +10,7 @@ from typing import Literal
 
 import torch
 
-from hooks.modules.checks import check_choice
+from hooks.checks import check_choice
 from interp.known_answers.answers import HeadTruth, KnownAnswer, group_truth
 from interp.known_answers.template.cancelling import CANCELLING
 from interp.known_answers.template.copy import (

@@ -9,8 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks import presets
-from hooks.modules.arguments import check_field_types, checks_types
-from hooks.modules.checks import check_choice, check_number
+from hooks.checks import check_choice, check_field_types, check_number, checks_types
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task
 from interp.tasks.dyck import brackets
 from interp.tasks.dyck.brackets import END, PAD, START, Nesting, bracket_names, closer, is_closer, nesting

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hooks.modules.arguments import checks_types
+from hooks.checks import checks_types
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """LEGO sentences as text and as chains."""
 
-from hooks.modules.arguments import checks_types
+from hooks.checks import checks_types
 from interp.tasks.lego.chain import Chain
 from interp.tasks.lego.task import Lego, LegoBatch
 

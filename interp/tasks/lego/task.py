@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from hooks.modules.arguments import check_field_types, checks_types
-from hooks.modules.checks import check_choice, check_class, check_number
+from hooks.checks import check_choice, check_class, check_field_types, check_number, checks_types
 from interp.tasks.base import Batch, Split, Task
 from interp.tasks.lego.chain import Chain, Grammar, chain_section, parse_clauses
 from interp.tasks.lego.draws import choose, split_of

@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.modules.arguments import check_field_types, checks_types
-from hooks.modules.checks import check_choice, check_class, check_number
+from hooks.checks import check_choice, check_class, check_field_types, check_number, checks_types
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task, logits_at_targets
 from interp.tasks.template import language, strings
 from interp.tasks.template.families import ready_templates

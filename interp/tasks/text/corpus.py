@@ -12,8 +12,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from hooks.checks import check_choice
 from hooks.extras import require
-from hooks.modules.checks import check_choice
 from interp.tasks.base import Split
 
 HELD_OUT = 0.05

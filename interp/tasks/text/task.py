@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.modules.arguments import check_field_types
-from hooks.modules.checks import check_choice
+from hooks.checks import check_choice, check_field_types
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task, logits_at_targets
 from interp.tasks.text.corpus import Corpus
 from interp.tasks.text.streams import (

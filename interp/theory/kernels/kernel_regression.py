@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from hooks.checks import checks_types
 from hooks.extras import require
-from hooks.modules.arguments import checks_types
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.results import Result
 from interp.core.statistics import bootstrap_mean, proportion_interval

@@ -12,8 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.modules.arguments import check_field_types
-from hooks.modules.checks import check_choice
+from hooks.checks import check_choice, check_field_types
 from interp.core.randomness import derived_seed
 
 Activation = Literal["relu", "cosine"]

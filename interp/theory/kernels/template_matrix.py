@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from scipy import stats
 from torch import Tensor
 
-from hooks.modules.arguments import checks_types
+from hooks.checks import checks_types
 from interp.core.randomness import derived_seed
 from interp.core.results import Result
 from interp.core.statistics import CONFIDENCE

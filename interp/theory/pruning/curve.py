@@ -13,9 +13,9 @@ from jaxtyping import Float, Int
 from torch.nn.utils import prune
 
 from hooks import TransformerStack
+from hooks.checks import checks_types
 from hooks.interventions.ablation_engine import AblationEngine, Head, every_head
 from hooks.interventions.replacements import Zero
-from hooks.modules.arguments import checks_types
 from interp.core.activations import chunks
 from interp.core.inputs import distinct_inputs, sum_by_input
 from interp.core.randomness import derived_generator

@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks import Transformer
+from hooks.checks import checks_types
 from hooks.modules import Linear
-from hooks.modules.arguments import checks_types
 from interp.core.results import NOT_SAVED, Result
 from interp.tasks.base import Task
 from interp.theory.pruning.network import LAYERS_PER_LAYER, random_network, trimmed

@@ -403,5 +403,5 @@ def test_train_and_audit_refuse_an_inconsistent_task():
     "task", [Lego(n_vars=2), Dyck(), Template(templates="aba_abb")], ids=lambda task: task.task_name
 )
 def test_what_is_read_must_be_a_text(task):
-    with pytest.raises(ValueError, match="text is 5; it must be a text"):
+    with pytest.raises(ValueError, match="text is 5; it must be a string"):
         task.read(5)
