@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from benchmarks.timing import Result, compare, seconds
-from case_studies.frame.stopwatch import time_in_turn
+from case_studies.recipes.stopwatch import time_in_turn
 from hooks import Transformer, TransformerConfig
 from interp.theory.pruning import nearest_subsets, prune_to_transformer
 

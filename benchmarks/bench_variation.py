@@ -9,7 +9,7 @@ from torch import Tensor
 
 import interp
 from benchmarks.timing import Result, compare, seconds
-from case_studies.frame.stopwatch import time_in_turn
+from case_studies.recipes.stopwatch import time_in_turn
 from hooks import Transformer
 from interp.comparison.distances import pair_distances
 from interp.tasks import Dyck

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from case_studies.frame.stopwatch import time_in_turn
+from case_studies.recipes.stopwatch import time_in_turn
 
 
 @dataclass(frozen=True, kw_only=True)

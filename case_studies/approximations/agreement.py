@@ -7,7 +7,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from case_studies.approximations.scores import EXACT, FOUND_CAUSES, ModelScores
-from case_studies.frame.intervals import bootstrap_interval, proportion
+from case_studies.recipes.intervals import bootstrap_interval, proportion
 from interp.core.statistics import bootstrap_mean, pooled_interval
 
 FEWEST = 3

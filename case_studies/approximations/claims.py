@@ -26,13 +26,13 @@ from case_studies.approximations.scores import (
     known_scores,
     trained_scores,
 )
-from case_studies.frame.audited_models import ALL
 from case_studies.frame.claims import BEFORE, DIFFERENCE, SHARE, Claim
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.learned import excluded
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
 from case_studies.frame.rules import Above, AtLeast, Below, Rule
+from case_studies.recipes.audited_models import ALL
+from case_studies.recipes.learned import excluded
 
 JAIN = "ours, after Jain & Wallace 2019 (arXiv:1902.10186); there of tokens, here of heads"
 KOBAYASHI = "ours, after Kobayashi et al. 2020 (arXiv:2004.10102)"

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from case_studies.approximations.claims import claims
-from case_studies.frame.audited_models import ALL, DYCK, TEMPLATE
-from case_studies.frame.audited_models import groups as audited
 from case_studies.frame.evidence import Size
 from case_studies.frame.packs import Packs
-from case_studies.frame.study import Study
+from case_studies.recipes.audited_models import ALL, DYCK, TEMPLATE
+from case_studies.recipes.audited_models import groups as audited
+from case_studies.study import Study
 from interp.sweeps.spec import ModelSpec
 
 

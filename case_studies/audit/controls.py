@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
-from case_studies.frame.audited_models import ALL
-from case_studies.frame.audits import LIMIT
 from case_studies.frame.claims import BEFORE, Claim, Fixed
 from case_studies.frame.evidence import LARGE, SIZES, Evidence
-from case_studies.frame.intervals import proportion
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Below, Equal, Value
+from case_studies.recipes.audited_models import ALL
+from case_studies.recipes.audits import LIMIT
+from case_studies.recipes.intervals import proportion
 from hooks.model.architectures import make_model
 from interp.auditing import AuditResult
 from interp.auditing.audit import audit

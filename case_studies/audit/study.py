@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from case_studies.audit import controls, trained
-from case_studies.frame.audited_models import groups
-from case_studies.frame.study import Study
+from case_studies.recipes.audited_models import groups
+from case_studies.study import Study
 
 STUDY = Study(
     name="audit",

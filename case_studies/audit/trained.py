@@ -5,8 +5,12 @@ from functools import partial
 
 import numpy as np
 
-from case_studies.frame.audited_models import ALL, DYCK, LEGO, TEMPLATE, UNTAUGHT
-from case_studies.frame.audits import (
+from case_studies.frame.claims import Claim, Fixed
+from case_studies.frame.evidence import Evidence
+from case_studies.frame.measurement import Measurement
+from case_studies.frame.rules import Above
+from case_studies.recipes.audited_models import ALL, DYCK, LEGO, TEMPLATE, UNTAUGHT
+from case_studies.recipes.audits import (
     EXCLUDED,
     EXCLUDED_LATER,
     LIMIT,
@@ -18,12 +22,9 @@ from case_studies.frame.audits import (
     share,
     share_claim,
 )
-from case_studies.frame.claims import Claim, Fixed
-from case_studies.frame.evidence import Evidence, more_seeds
-from case_studies.frame.intervals import proportion
-from case_studies.frame.learned import excluded
-from case_studies.frame.measurement import Measurement
-from case_studies.frame.rules import Above
+from case_studies.recipes.intervals import proportion
+from case_studies.recipes.learned import excluded
+from case_studies.recipes.seeds import more_seeds
 from interp.auditing import AuditResult
 from interp.auditing.audit import audit
 from interp.core.activations import patterns_on

@@ -10,10 +10,10 @@ from case_studies.compiled.heads import SOURCE
 from case_studies.compiled.programs import programs
 from case_studies.frame.claims import SHARE, Claim, Fixed
 from case_studies.frame.evidence import LARGE, Evidence
-from case_studies.frame.intervals import proportion
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
 from case_studies.frame.rules import Equal, Value
+from case_studies.recipes.intervals import proportion
 from interp.algorithms import Algorithm, ImplementsResult, compiled_program, compiled_sites
 from interp.algorithms.implements import implements
 from interp.known_answers import KnownAnswer

@@ -10,10 +10,10 @@ import torch
 from case_studies.compiled.programs import audited, programs, selector_kinds
 from case_studies.frame.claims import BEFORE, Claim
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.intervals import proportion
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
 from case_studies.frame.rules import Equal, Value
+from case_studies.recipes.intervals import proportion
 from interp.auditing.records import HeadVerdict
 from interp.heads.classify import classify_heads
 from interp.heads.kinds import with_kinds

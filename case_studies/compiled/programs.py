@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from functools import cache, partial
 
-from case_studies.frame.audits import LIMIT
 from case_studies.frame.packs import Packs
+from case_studies.recipes.audits import LIMIT
 from interp.auditing import AuditResult
 from interp.auditing.audit import audit
 from interp.heads.kinds import Relation, with_kinds

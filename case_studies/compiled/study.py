@@ -5,7 +5,7 @@ from pathlib import Path
 
 from case_studies.compiled import graphs, heads, values
 from case_studies.frame.packs import Packs
-from case_studies.frame.study import Study
+from case_studies.study import Study
 
 
 def study(folder: Path | None = None) -> Study:

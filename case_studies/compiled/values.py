@@ -16,10 +16,10 @@ from case_studies.compiled.heads import SOURCE
 from case_studies.compiled.programs import programs
 from case_studies.frame.claims import BEFORE, SHARE, Claim, Fixed
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.intervals import proportion
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
 from case_studies.frame.rules import AtLeast, Value
+from case_studies.recipes.intervals import proportion
 from interp.known_answers import KnownAnswer
 from interp.known_answers.compiled.network import written_at
 from interp.known_answers.compiled.task import TOLERANCE

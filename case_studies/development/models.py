@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from case_studies.frame.dyck_models import two_layer_models
-from case_studies.frame.evidence import Evidence, Size, more_seeds, once_per_model, reseeded
-from case_studies.frame.lego_models import chain_models
-from case_studies.frame.template_models import A, template_models
+from case_studies.frame.evidence import Evidence, Size, once_per_model
+from case_studies.recipes.dyck_models import two_layer_models
+from case_studies.recipes.lego_models import chain_models
+from case_studies.recipes.seeds import more_seeds, reseeded
+from case_studies.recipes.template_models import A, template_models
 from interp.comparison.development.over_training import OverTraining, over_training
 from interp.heads.ablate import ablate_heads
 from interp.heads.classify import classify_heads

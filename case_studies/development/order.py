@@ -8,10 +8,10 @@ import numpy as np
 from case_studies.development.models import FURTHER, SEQUENCES, costs, looks
 from case_studies.frame.claims import BEFORE, DIFFERENCE, SHARE, Claim, Fixed
 from case_studies.frame.evidence import Evidence, once_per_model
-from case_studies.frame.intervals import proportion, t_interval
-from case_studies.frame.learned import excluded, has_learned
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
+from case_studies.recipes.intervals import proportion, t_interval
+from case_studies.recipes.learned import excluded, has_learned
 from interp.comparison.development.onsets import Onsets
 from interp.sweeps.spec import ModelSpec
 

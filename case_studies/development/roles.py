@@ -7,10 +7,10 @@ import numpy as np
 from case_studies.development.models import CHAINS, SEQUENCES, looks
 from case_studies.frame.claims import BEFORE, SHARE, Claim
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.intervals import t_interval
-from case_studies.frame.learned import excluded, has_learned
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Below
+from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.learned import excluded, has_learned
 from interp.comparison.development.onsets import first_lasting
 from interp.sweeps.spec import ModelSpec
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from case_studies.development import order, roles, shortcut
 from case_studies.development.models import groups
-from case_studies.frame.study import Study
+from case_studies.study import Study
 
 STUDY = Study(
     name="development",

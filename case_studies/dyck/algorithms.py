@@ -3,10 +3,10 @@
 from functools import partial
 
 from case_studies.dyck.heads import GROUPS, MINIMAL
-from case_studies.frame.algorithms import Make, measure_decided_share, measure_share
 from case_studies.frame.claims import SHARE, Claim, Fixed
 from case_studies.frame.evidence import LARGE, SIZES
 from case_studies.frame.rules import Below
+from case_studies.recipes.algorithms import Make, measure_decided_share, measure_share
 from interp.algorithms import bracket_stack, depth_counter
 
 SEEN = Fixed(

@@ -9,10 +9,10 @@ from case_studies.dyck.fixed import CONTRASTIVE
 from case_studies.dyck.measures import KEPT, LONG, N_SEQUENCES, Chosen, accuracies, chosen, if_learned, task_of
 from case_studies.frame.claims import DIFFERENCE, Claim, Fixed
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.intervals import bootstrap_interval, correlation
-from case_studies.frame.learned import excluded
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Below, Rule
+from case_studies.recipes.intervals import bootstrap_interval, correlation
+from case_studies.recipes.learned import excluded
 from interp.theory.balance import balance_violation
 from interp.view.points import scatter, slopes
 

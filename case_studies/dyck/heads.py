@@ -10,10 +10,10 @@ from jaxtyping import Float
 from case_studies.dyck.measures import KEPT, chosen, if_learned, task_of
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Fixed
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.intervals import difference_interval, proportion
-from case_studies.frame.learned import excluded
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, Below
+from case_studies.recipes.intervals import difference_interval, proportion
+from case_studies.recipes.learned import excluded
 from hooks import Transformer
 from interp.core.activations import patterns_on
 from interp.core.randomness import derived_generator

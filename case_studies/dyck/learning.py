@@ -8,10 +8,10 @@ import pandas as pd
 from case_studies.dyck.measures import LONG, N_HELD_OUT, accuracies, task_of
 from case_studies.frame.claims import BEFORE, SHARE, Claim, Fixed
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.intervals import bootstrap_interval
-from case_studies.frame.learned import LEARNED, excluded, has_learned
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AtLeast
+from case_studies.recipes.intervals import bootstrap_interval
+from case_studies.recipes.learned import LEARNED, excluded, has_learned
 from interp.evaluation.evaluate import evaluate
 from interp.view.charts import dots
 

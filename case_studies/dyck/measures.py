@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Float
 
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.learned import has_learned
 from case_studies.frame.rules import AtLeast, Given, Number, Rule
+from case_studies.recipes.learned import has_learned
 from hooks import Transformer
 from interp.evaluation.evaluate import evaluate
 from interp.sweeps.spec import ModelSpec
@@ -28,7 +28,7 @@ KEPT = "models that learned"
 
 @dataclass(frozen=True)
 class Chosen:
-    """The models that a claim is measured on: those that have learned their task (`case_studies.frame.learned`).
+    """The models that a claim is measured on: those that have learned their task (`case_studies.recipes.learned`).
 
     If fewer than `FEWEST` have, it is all models: they are measured and shown, and the claim is inconclusive.
     """

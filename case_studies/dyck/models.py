@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
-from case_studies.frame.dyck_models import (
+from case_studies.frame.evidence import Size
+from case_studies.recipes.dyck_models import (
     GPT_PREFIXES,
     WORDS,
     dyck_settings,
@@ -15,7 +16,6 @@ from case_studies.frame.dyck_models import (
     two_layer_models,
     two_layer_settings,
 )
-from case_studies.frame.evidence import Size
 from hooks.model.embeddings import Encoding
 from interp.sweeps.spec import ModelSpec, seeded
 from interp.tasks import Dyck

@@ -6,10 +6,10 @@ import pandas as pd
 from case_studies.dyck.measures import KEPT, chosen, if_learned, task_of
 from case_studies.frame.claims import SHARE, Claim, Fixed
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.intervals import proportion
-from case_studies.frame.learned import excluded
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AllOf, AtLeast, Number
+from case_studies.recipes.intervals import proportion
+from case_studies.recipes.learned import excluded
 from interp.core.activations import patterns_on
 from interp.view.charts import dots
 

@@ -10,9 +10,9 @@ from scipy import stats
 
 from case_studies.frame.claims import SHARE, Claim, Fixed
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.intervals import proportion
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AllOf, Between, Equal, Number, Value
+from case_studies.recipes.intervals import proportion
 from hooks import Transformer
 from interp.core.randomness import derived_seed
 from interp.known_answers import balanced_dyck

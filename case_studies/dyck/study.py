@@ -4,7 +4,7 @@ from pathlib import Path
 
 from case_studies.dyck import algorithms, balance, constructions, heads, learning, modes, necessity, pruning, variation
 from case_studies.dyck.models import groups
-from case_studies.frame.study import Study
+from case_studies.study import Study
 
 STUDY = Study(
     name="dyck",

@@ -10,9 +10,9 @@ from case_studies.dyck.measures import FEWEST, KEPT, Chosen, chosen, if_learned,
 from case_studies.dyck.models import ENCODINGS, GRID, SEEDS, grid_name
 from case_studies.frame.claims import Claim, Fixed
 from case_studies.frame.evidence import LARGE, Evidence
-from case_studies.frame.learned import excluded
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AtLeast, Below, Between
+from case_studies.recipes.learned import excluded
 from interp.comparison.variation import VariationResult, attention_variation
 from interp.core.activations import patterns_on
 from interp.view.points import small_maps

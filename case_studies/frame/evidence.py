@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
@@ -28,18 +28,6 @@ def check_size(size: str) -> None:
     """
     if size not in SIZES:
         raise ValueError(f"size is {size!r}; choose one of {', '.join(SIZES)}.")
-
-
-def more_seeds(group: str) -> str:
-    """The name of a group with further seeds, for claims that those of the ordinary group could not decide."""
-    return f"{group}, more seeds"
-
-
-def reseeded(specs: Sequence[ModelSpec], seeds: int, size: Size) -> list[ModelSpec]:
-    """These models with this number of seeds each at size standard; at other sizes the same models."""
-    if size != "standard":
-        return list(specs)
-    return [replace(spec, seed=seed) for spec in specs if spec.seed == 0 for seed in range(seeds)]
 
 
 @dataclass(frozen=True, kw_only=True)

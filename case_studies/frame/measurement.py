@@ -75,6 +75,15 @@ class Measurement:
         return cls(**{**values, **{name: end for name, end in unbounded.items() if values[name] is None}})
 
 
+def shown(value: float, low: float, high: float) -> tuple[str, str, str]:
+    """A number and its interval as text, rounded to two significant digits of the interval's width."""
+    width = high - low
+    if width <= 0 or math.isinf(width):
+        return f"{value:.4g}", f"{low:.4g}", f"{high:.4g}"
+    decimals = min(max(1 - math.floor(math.log10(width)), 0), 8)
+    return f"{value:,.{decimals}f}", f"{low:,.{decimals}f}", f"{high:,.{decimals}f}"
+
+
 def rounded(value: Any) -> Any:
     """The same plain value with its fractions rounded."""
     if isinstance(value, float):

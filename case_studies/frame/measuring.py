@@ -20,7 +20,7 @@ from case_studies.frame.cost import with_cost
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.provenance import provenance
-from case_studies.frame.sources import FRAME, measure_digest, module_of, source_digest
+from case_studies.frame.sources import FRAME, RECIPES, measure_digest, module_of, source_digest
 from hooks.files import FAULTS, write_json
 from interp.core.manifest import environment
 from interp.core.processes import in_processes
@@ -60,7 +60,7 @@ class MeasureCache:
             "seed": evidence.seed,
             "models": {group: [spec.key for spec in specs] for group, specs in evidence.groups.items()},
             "measure": identity,
-            "sources": {name: source_digest(name) for name in sorted({"hooks", "interp", FRAME, *modules})},
+            "sources": {name: source_digest(name) for name in sorted({"hooks", "interp", FRAME, RECIPES, *modules})},
             "versions": environment()["versions"],
         }
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:20]

@@ -8,7 +8,7 @@ from typing import Any
 
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.packs import packs_digest
-from case_studies.frame.sources import FRAME, module_of, source_digest
+from case_studies.frame.sources import FRAME, RECIPES, module_of, source_digest
 from interp.core.identity import source_version
 from interp.core.manifest import environment
 from interp.training.folder import RunFolder
@@ -21,7 +21,11 @@ def provenance(measure: Any, evidence: Evidence) -> dict[str, Any]:
         measure: The measure of the claim.
         evidence: Its evidence, with all models trained.
     """
-    packages = {name: name for name in ("hooks", "interp")} | {"frame": FRAME, "study": module_of(measure)}
+    packages = {name: name for name in ("hooks", "interp")} | {
+        "frame": FRAME,
+        "recipes": RECIPES,
+        "study": module_of(measure),
+    }
     code = {name: _short(package) for name, package in packages.items()}
     made = environment() | {"source": source_version(), "code": code, "trained": _trained(evidence)}
     packs = packs_digest(measure)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from case_studies.frame.claims import BY_CONSTRUCTION, NOT_MEASURED, Claim, When
 from case_studies.frame.evidence import Size
-from case_studies.frame.intervals import shown
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.measurement import Measurement, shown
 from case_studies.frame.rules import VERDICTS, ClaimVerdict
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import Any
 
 from case_studies.frame.packs import Packs
 
-FRAME = "case_studies.frame"
-_JUDGING = ("claims", "deciding", "page", "results", "rules", "running", "stored", "study")
-_CHECKING = ("bundle", "check", "compare", "crate", "cost", "measuring", "plan", "provenance", "sources")
+FRAME, RECIPES = "case_studies.frame", "case_studies.recipes"
+_JUDGING = ("claims", "deciding", "page", "results", "rules", "running", "stored")
+_CHECKING = ("cost", "measuring", "plan", "provenance", "sources")
 NOT_READ = frozenset(["__init__", *_JUDGING, *_CHECKING])
 """Files of the frame that run, judge and show measurements; measures read the others."""
 CONTAINERS = frozenset({"evidence", "measurement", "packs"})

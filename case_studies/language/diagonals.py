@@ -6,10 +6,10 @@ import numpy as np
 
 from case_studies.frame.claims import DIFFERENCE, Claim
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.intervals import t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
 from case_studies.language.models import ALSO_NEEDED, COMMITTED, FAMILIES, PLAIN, group, with_six_seeds
+from case_studies.recipes.intervals import t_interval
 from hooks import make_model
 from interp.heads.diagonals import diagonals
 

@@ -5,10 +5,10 @@ import torch
 
 from case_studies.frame.claims import DIFFERENCE, Claim
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.intervals import t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
 from case_studies.language.models import PLAIN, group, with_six_seeds
+from case_studies.recipes.intervals import t_interval
 from hooks import Transformer
 from interp.core.randomness import derived_generator
 from interp.evaluation.evaluate import evaluate

@@ -9,10 +9,10 @@ from jaxtyping import Float
 
 from case_studies.frame.claims import Claim, Fixed
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.intervals import t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
 from case_studies.language.models import ALSO_NEEDED, BOTH, COMMITTED, PLAIN, SCALES, VARIANTS, group, with_six_seeds
+from case_studies.recipes.intervals import t_interval
 from interp.core.randomness import derived_generator
 from interp.core.statistics import t_half_width
 from interp.evaluation.evaluate import score_batch

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from case_studies.frame.study import Study
 from case_studies.language import diagonals, finetuning, perplexity
 from case_studies.language.models import groups
+from case_studies.study import Study
 
 STUDY = Study(
     name="language",

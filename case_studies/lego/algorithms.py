@@ -3,13 +3,13 @@
 from dataclasses import replace
 from functools import partial
 
-from case_studies.frame.algorithms import measure_decided_share, measure_share, tested
 from case_studies.frame.claims import SHARE, Claim, Fixed
 from case_studies.frame.evidence import LARGE, Evidence
-from case_studies.frame.learned import has_learned
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
 from case_studies.lego.shortcut import BROKEN
+from case_studies.recipes.algorithms import measure_decided_share, measure_share, tested
+from case_studies.recipes.learned import has_learned
 from interp.algorithms import chain_loop, nearest_clause, sign_count
 from interp.theory.signs import sign_counting
 

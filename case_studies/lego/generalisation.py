@@ -8,11 +8,11 @@ from jaxtyping import Float
 
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Fixed
 from case_studies.frame.evidence import LARGE, Evidence
-from case_studies.frame.intervals import difference_interval, t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast
 from case_studies.lego.curves import SENTENCES, accuracy_at, accuracy_rows, depth_chart, depth_curves, untrained
 from case_studies.lego.models import ARMS, FIRST_MODELS, MORE_SEEDS, later
+from case_studies.recipes.intervals import difference_interval, t_interval
 from interp.core.statistics import proportion_interval
 
 Variable = Literal["first", "second", "third", "worst"]

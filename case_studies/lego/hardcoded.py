@@ -7,15 +7,15 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from case_studies.frame.audits import EXCLUDED, FEWEST, audits, needed, share_claim
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Fixed
 from case_studies.frame.evidence import LARGE, Evidence
-from case_studies.frame.intervals import t_interval
-from case_studies.frame.learned import excluded, has_learned
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Below, Given, Number
 from case_studies.lego.curves import SENTENCES, accuracy_rows, depth_curve, depth_curves, learning_chart, untrained
 from case_studies.lego.plateau import OFF_PLATEAU, PLATEAU_SEEN, WINDOWS, final_losses, numbers_of_plateau
+from case_studies.recipes.audits import EXCLUDED, FEWEST, audits, needed, share_claim
+from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.learned import excluded, has_learned
 from interp.auditing.verdicts import VERDICTS
 from interp.view.charts import curves
 

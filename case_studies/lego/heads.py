@@ -2,10 +2,11 @@
 
 from functools import partial
 
-from case_studies.frame.audits import AFTER_AUDITS, measure_share_longer, share_claim
 from case_studies.frame.claims import Claim, Fixed
-from case_studies.frame.evidence import LARGE, more_seeds
+from case_studies.frame.evidence import LARGE
 from case_studies.lego.models import GROUPS
+from case_studies.recipes.audits import AFTER_AUDITS, measure_share_longer, share_claim
+from case_studies.recipes.seeds import more_seeds
 
 EVERY = (
     *(f"{arm}-{wiring}" for arm in ("classical", "plain", "spare", "long") for wiring in ("untied", "tied")),

@@ -9,11 +9,11 @@ from jaxtyping import Float
 
 from case_studies.frame.claims import DIFFERENCE, Claim, Fixed
 from case_studies.frame.evidence import LARGE, Evidence, once_per_model
-from case_studies.frame.intervals import t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
 from case_studies.lego.curves import SENTENCES
 from case_studies.lego.starts import NO_TIME, SMALL, TEXT_PLATEAU
+from case_studies.recipes.intervals import t_interval
 from interp.core.randomness import derived_generator
 from interp.evaluation.extrapolate import accuracy_by_depth
 from interp.sweeps.spec import ModelSpec

@@ -6,12 +6,8 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.frame.algorithms import tested, weakest
-from case_studies.frame.audits import EXCLUDED, audits, needed, readable
 from case_studies.frame.claims import DIFFERENCE, Claim, Fixed
 from case_studies.frame.evidence import LARGE, Evidence
-from case_studies.frame.intervals import correlation
-from case_studies.frame.learned import excluded, has_learned
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
 from case_studies.lego.curves import RESOLVED, depth_curves, worst_untrained
@@ -19,6 +15,10 @@ from case_studies.lego.generalisation import TOO_SHORT, plain_depth
 from case_studies.lego.models import EXCLUDED_LATER, MORE_SEEDS, later
 from case_studies.lego.percolation import layers_in_words, probe_layers, straightness
 from case_studies.lego.shortcut import BROKEN
+from case_studies.recipes.algorithms import tested, weakest
+from case_studies.recipes.audits import EXCLUDED, audits, needed, readable
+from case_studies.recipes.intervals import correlation
+from case_studies.recipes.learned import excluded, has_learned
 from interp.algorithms import chain_loop, nearest_clause, sign_count
 from interp.heads.classify import classify_heads
 from interp.sweeps.spec import ModelSpec

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from case_studies.frame.claims import Fixed
-from case_studies.frame.evidence import Size, more_seeds, reseeded
-from case_studies.frame.lego_models import chain_models
+from case_studies.frame.evidence import Size
+from case_studies.recipes.lego_models import chain_models
+from case_studies.recipes.seeds import more_seeds, reseeded
 from hooks.model.architectures import Config
 from interp.sweeps.spec import ModelSpec, seeded
 from interp.tasks import Lego, Text, ready_made

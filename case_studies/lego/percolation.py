@@ -5,16 +5,16 @@ from functools import partial
 import numpy as np
 from jaxtyping import Float
 
-from case_studies.frame.audits import EXCLUDED
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim
 from case_studies.frame.evidence import LARGE, Evidence, once_per_model
-from case_studies.frame.intervals import difference_interval, t_interval
-from case_studies.frame.learned import excluded, has_learned
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast
 from case_studies.lego.curves import RESOLVED, depth_curves
 from case_studies.lego.generalisation import TOO_SHORT
 from case_studies.lego.models import EXCLUDED_LATER, MORE_SEEDS, later
+from case_studies.recipes.audits import EXCLUDED
+from case_studies.recipes.intervals import difference_interval, t_interval
+from case_studies.recipes.learned import excluded, has_learned
 from interp.evaluation.extrapolate import first_for_good
 from interp.probing.probe import ProbeResult, probe
 from interp.sweeps.spec import ModelSpec

@@ -6,13 +6,14 @@ import numpy as np
 from jaxtyping import Float
 
 from case_studies.frame.claims import DIFFERENCE, Claim, Fixed
-from case_studies.frame.evidence import LARGE, Evidence, more_seeds
-from case_studies.frame.intervals import difference_interval, t_interval
+from case_studies.frame.evidence import LARGE, Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Below, Given, Number
 from case_studies.lego.curves import SENTENCES, accuracy_at, accuracy_rows, depth_curves, learning_chart
 from case_studies.lego.models import FIRST_MODELS, later
 from case_studies.lego.starts import NO_TIME, SMALL, TEXT_PLATEAU
+from case_studies.recipes.intervals import difference_interval, t_interval
+from case_studies.recipes.seeds import more_seeds
 from interp.theory.signs import sign_counting
 
 LEAST = 0.1

@@ -8,13 +8,14 @@ import numpy as np
 from jaxtyping import Float
 
 from case_studies.frame.claims import DIFFERENCE, Claim, Fixed
-from case_studies.frame.evidence import LARGE, Evidence, more_seeds
-from case_studies.frame.intervals import t_interval
-from case_studies.frame.learned import LEARNED
+from case_studies.frame.evidence import LARGE, Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Given, Number, Within
 from case_studies.lego.curves import SENTENCES, accuracy_rows, depth_curves, learning_chart
 from case_studies.lego.models import ARMS, FIRST_MODELS
+from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.learned import LEARNED
+from case_studies.recipes.seeds import more_seeds
 from hooks import TransformerStack, make_model
 from interp.core.activations import patterns_on
 from interp.core.randomness import derived_generator

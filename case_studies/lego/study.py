@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from case_studies.frame.evidence import Size
-from case_studies.frame.study import Study
 from case_studies.lego import (
     algorithms,
     cost,
@@ -19,6 +18,7 @@ from case_studies.lego import (
 )
 from case_studies.lego.models import groups
 from case_studies.lego.pathway_models import pathway_groups
+from case_studies.study import Study
 from interp.sweeps.spec import ModelSpec
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from case_studies.frame.deciding import to_decide
 from case_studies.frame.results import ClaimResult, StudyResult
 from case_studies.frame.stored import read_results
-from case_studies.frame.study import Study
+from case_studies.study import Study
 
 ROOT = Path(__file__).parents[2]
 PAPERS = tuple(sorted(Path(__file__).parent.glob("*.toml")))

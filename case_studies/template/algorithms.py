@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from case_studies.frame.algorithms import Make, measure_decided_share
 from case_studies.frame.claims import SHARE, Claim, Fixed
 from case_studies.frame.rules import Above
-from case_studies.frame.template_models import BOTH
+from case_studies.recipes.algorithms import Make, measure_decided_share
+from case_studies.recipes.template_models import BOTH
 from case_studies.template.answers import WHERE
 from case_studies.template.models import PSYCHOMETRIC
 from case_studies.template.solved import GROUPS

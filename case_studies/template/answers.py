@@ -7,10 +7,10 @@ import pandas as pd
 
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Fixed
 from case_studies.frame.evidence import LARGE, Evidence
-from case_studies.frame.intervals import t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Between
-from case_studies.frame.template_models import BOTH, PLAIN
+from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.template_models import BOTH, PLAIN
 from case_studies.template.measures import Scored, by_n, exact_interval, mean_accuracy, paper_curves, scores
 from case_studies.template.models import PSYCHOMETRIC, SYMBOLIC_N
 from interp.view.charts import scaling_curves

@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 
 from case_studies.frame.claims import SHARE, Claim, Fixed
-from case_studies.frame.evidence import LARGE, Evidence, more_seeds
-from case_studies.frame.intervals import proportion, t_interval
+from case_studies.frame.evidence import LARGE, Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Below
-from case_studies.frame.template_models import PLAIN, B
+from case_studies.recipes.intervals import proportion, t_interval
+from case_studies.recipes.seeds import more_seeds
+from case_studies.recipes.template_models import PLAIN, B
 from case_studies.template.fixed import extended, over_models
 from case_studies.template.measures import (
     Scored,

@@ -9,7 +9,7 @@ from case_studies.frame.claims import BEFORE, Claim
 from case_studies.frame.evidence import LARGE, Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Below, Rule
-from case_studies.frame.template_models import PLAIN
+from case_studies.recipes.template_models import PLAIN
 from case_studies.template.measures import Scored, by_n, geometric_interval, loss_chart, losses, ratio, scores
 from case_studies.template.models import FEW, MANY, PAIRS, PAIRS_FEW, PAIRS_MANY, RECURRENT, RECURRENT_STEPS
 

@@ -8,10 +8,10 @@ import pandas as pd
 
 from case_studies.frame.claims import Claim, Fixed
 from case_studies.frame.evidence import LARGE, Evidence
-from case_studies.frame.intervals import t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, AtMost, Below, Equal, Given, Number, Rule, Split
-from case_studies.frame.template_models import BOTH, MIMETIC, PLAIN, A, B
+from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.template_models import BOTH, MIMETIC, PLAIN, A, B
 from case_studies.template.fixed import FIRST_MODELS, SAMPLES, extended
 from case_studies.template.measures import (
     Scored,

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from case_studies.frame.claims import BEFORE, Claim, Fixed
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.intervals import t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, Below
+from case_studies.recipes.intervals import t_interval
 from hooks import make_model
 from interp.core.randomness import derived_seed
 from interp.tasks import Template

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Fixed
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.intervals import proportion, t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Given, Number
-from case_studies.frame.template_models import PLAIN, A
+from case_studies.recipes.intervals import proportion, t_interval
+from case_studies.recipes.template_models import PLAIN, A
 from case_studies.template.measures import n_train, template_task
 from case_studies.template.solved import FEWEST, GROUPS, N_READ, solved
 from hooks import Transformer, make_model

@@ -7,9 +7,9 @@ import pandas as pd
 
 from case_studies.frame.claims import BEFORE, SHARE, Claim, Fixed
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.intervals import t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AtLeast, Below, Number, Split
+from case_studies.recipes.intervals import t_interval
 from case_studies.template.measures import BARELY, SOLVED
 from interp.core.randomness import derived_seed
 from interp.tasks import Template

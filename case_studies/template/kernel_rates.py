@@ -9,9 +9,9 @@ from jaxtyping import Float, Int
 
 from case_studies.frame.claims import BEFORE, Claim
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.intervals import t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Below, Between
+from case_studies.recipes.intervals import t_interval
 from interp.core.randomness import derived_generator, derived_seed
 from interp.tasks import Template
 from interp.theory.kernels.kernel_regression import kernel_regression

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float
 
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.intervals import proportion, t_interval
-from case_studies.frame.template_models import SCALES
+from case_studies.recipes.intervals import proportion, t_interval
+from case_studies.recipes.template_models import SCALES
 from interp.core.randomness import derived_generator
 from interp.evaluation.evaluate import score_batch
 from interp.sweeps.spec import ModelSpec

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from case_studies.frame.evidence import Size, more_seeds, reseeded
-from case_studies.frame.template_models import (
+from case_studies.frame.evidence import Size
+from case_studies.recipes.seeds import more_seeds, reseeded
+from case_studies.recipes.template_models import (
     BOTH,
     MIMETIC,
     PLAIN,

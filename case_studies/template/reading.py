@@ -9,10 +9,10 @@ import torch
 
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Fixed
 from case_studies.frame.evidence import LARGE, Evidence
-from case_studies.frame.intervals import proportion, t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Below, Given, Number, Rule
-from case_studies.frame.template_models import PLAIN, A
+from case_studies.recipes.intervals import proportion, t_interval
+from case_studies.recipes.template_models import PLAIN, A
 from case_studies.template.copying import COPIED
 from case_studies.template.fixed import FIRST_MODELS
 from case_studies.template.measures import SOLVED, n_train, template_task

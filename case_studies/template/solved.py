@@ -1,7 +1,7 @@
 """Solved models: those of a group that are right on unseen symbols, which claims about their insides are about."""
 
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.template_models import PLAIN, A
+from case_studies.recipes.template_models import PLAIN, A
 from case_studies.template.measures import SOLVED, n_train, template_task
 from hooks import Transformer
 from interp.evaluation.evaluate import evaluate

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from case_studies.frame.study import Study
+from case_studies.study import Study
 from case_studies.template import (
     algorithms,
     answers,

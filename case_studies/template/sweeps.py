@@ -8,9 +8,9 @@ import pandas as pd
 
 from case_studies.frame.claims import Claim, Fixed
 from case_studies.frame.evidence import LARGE, Evidence
-from case_studies.frame.intervals import t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, Below
+from case_studies.recipes.intervals import t_interval
 from case_studies.template.fixed import FIRST_MODELS, extended
 from case_studies.template.measures import (
     Scored,

@@ -10,7 +10,7 @@ import interp
 from case_studies.frame.claims import BEFORE, Claim, Fixed
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, Value
-from case_studies.frame.study import Study
+from case_studies.study import Study
 from hooks import Transformer
 from interp.core.randomness import derived_generator
 from interp.sweeps.spec import ModelSpec

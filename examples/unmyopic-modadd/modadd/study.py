@@ -8,10 +8,10 @@ from jaxtyping import Float
 import interp
 from case_studies.frame.claims import BEFORE, Claim
 from case_studies.frame.evidence import Evidence, Size
-from case_studies.frame.intervals import difference_interval, t_interval
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
-from case_studies.frame.study import Study
+from case_studies.recipes.intervals import difference_interval, t_interval
+from case_studies.study import Study
 from interp.sweeps.spec import ModelSpec, seeded
 from modadd.task import ModularAddition
 

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from case_studies.frame.intervals import bootstrap_interval, difference_interval, proportion, t_interval
 from case_studies.frame.measurement import Measurement
+from case_studies.recipes.intervals import bootstrap_interval, difference_interval, proportion, t_interval
 from published_readings.packs import Pack
 from published_readings.runs import Edit, Runs, losses, runs, shares_right
 

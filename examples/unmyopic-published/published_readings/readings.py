@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from case_studies.frame.audits import LIMIT
 from case_studies.frame.claims import BEFORE, SHARE, Claim
 from case_studies.frame.evidence import LARGE, Evidence
-from case_studies.frame.intervals import proportion
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
 from case_studies.frame.rules import Above, Below, ClaimVerdict
+from case_studies.recipes.audits import LIMIT
+from case_studies.recipes.intervals import proportion
 from interp.auditing import AuditResult, HeadVerdict
 from interp.auditing.audit import audit
 from interp.heads.kinds import with_kinds

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from case_studies.frame.packs import Packs
-from case_studies.frame.study import Study
+from case_studies.study import Study
 from published_readings import readings, same_function
 
 

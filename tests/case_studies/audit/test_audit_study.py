@@ -11,11 +11,11 @@ from toys import measured
 import interp
 from case_studies.audit import controls, trained
 from case_studies.audit.study import STUDY
-from case_studies.frame import audits
-from case_studies.frame.audited_models import ALL, groups
-from case_studies.frame.audits import Audited, needed, readable, share
 from case_studies.frame.evidence import SIZES, Evidence
-from case_studies.frame.intervals import proportion
+from case_studies.recipes import audits
+from case_studies.recipes.audited_models import ALL, groups
+from case_studies.recipes.audits import Audited, needed, readable, share
+from case_studies.recipes.intervals import proportion
 from interp.core.statistics import proportion_interval
 from interp.known_answers import SUITE, known_answer
 from interp.tasks import Dyck, Lego, Template, check_task

@@ -13,7 +13,7 @@ from case_studies.compiled.study import STUDY, study
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measuring import MeasureCache
 from case_studies.frame.packs import Packs
-from case_studies.frame.study import Study
+from case_studies.study import Study
 from interp.algorithms import compiled_program
 from interp.known_answers.compiled.network import written_at
 

@@ -18,7 +18,7 @@ from case_studies.dyck.modes import CURRENT, FIRST
 from case_studies.dyck.necessity import BALANCED
 from case_studies.dyck.study import STUDY
 from case_studies.frame.evidence import SIZES
-from case_studies.frame.intervals import correlation
+from case_studies.recipes.intervals import correlation
 from interp.training.settings import TrainSettings
 
 groups = cache(STUDY.groups)

@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 from toys import DISTANT, PASSING
 
-from case_studies.frame.intervals import difference_interval, shown, t_interval
-from case_studies.frame.measurement import Measurement
+from case_studies.frame.measurement import Measurement, shown
+from case_studies.recipes.intervals import difference_interval, t_interval
 
 GOOD = {"value": 0.5, "low": 0.4, "high": 0.6, "n": 3, "unit": "seeds"}
 

@@ -16,7 +16,6 @@ from case_studies.frame.deciding import (
     units_to_decide,
     what_is_open,
 )
-from case_studies.frame.intervals import t_interval
 from case_studies.frame.results import ClaimResult, StudyResult
 from case_studies.frame.rules import (
     Above,
@@ -32,6 +31,7 @@ from case_studies.frame.rules import (
     Value,
     Within,
 )
+from case_studies.recipes.intervals import t_interval
 
 
 @pytest.mark.parametrize(

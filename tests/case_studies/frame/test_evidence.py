@@ -9,7 +9,7 @@ from toys import CONFIG, FAILING, SETTINGS, TASK, accuracy
 
 import interp
 from case_studies.frame.evidence import settings_of
-from case_studies.frame.study import Study
+from case_studies.study import Study
 from interp.core.progress import Count
 from interp.sweeps.spec import ModelSpec
 from interp.tasks import Lego

@@ -10,7 +10,7 @@ import interp
 from case_studies.frame import measuring
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.running import Run
-from case_studies.frame.study import Study
+from case_studies.study import Study
 from interp.sweeps.spec import ModelSpec
 from interp.training.folder import RunFolder
 from interp.training.pretrained import pretrained_config

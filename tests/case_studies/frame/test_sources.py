@@ -20,7 +20,7 @@ FOLDER = Path(case_studies.frame.__file__).parent
 
 def test_files_that_measures_read_import_no_other_file_of_the_frame():
     read = [path for path in FOLDER.glob("*.py") if path.stem not in NOT_READ]
-    assert {"audits", "learned", "intervals", "evidence", "measurement"} <= {path.stem for path in read}
+    assert {"evidence", "measurement", "packs"} <= {path.stem for path in read}
     imported = {
         node.module
         for path in read
@@ -35,7 +35,7 @@ def test_the_digest_of_the_frame_covers_them_and_not_the_page(monkeypatch):
     seen = []
     monkeypatch.setattr(sources, "_digest_of", lambda files: seen.extend(Path(name).stem for name, _, _ in files))
     source_digest(FRAME)
-    assert {"audits", "learned", "intervals", "evidence"} <= set(seen)
+    assert {"evidence", "measurement", "packs"} <= set(seen)
     assert not {"page", "rules", "study"} & set(seen)
     assert set(seen) | NOT_READ == {path.stem for path in FOLDER.glob("*.py")} | NOT_READ
 

@@ -21,7 +21,7 @@ from case_studies.frame.claims import SHARE
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, Below, Number
-from case_studies.frame.study import Study
+from case_studies.study import Study
 
 
 def by_id(run):

@@ -7,7 +7,7 @@ import interp
 from case_studies.frame.claims import BEFORE, Claim
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AtLeast, Value
-from case_studies.frame.study import Study
+from case_studies.study import Study
 from interp import TrainSettings
 from interp.sweeps.spec import ModelSpec
 from interp.tasks import Lego

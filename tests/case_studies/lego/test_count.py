@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-import case_studies.frame.algorithms as frame
+import case_studies.recipes.algorithms as frame
 from case_studies.lego import algorithms
 from interp.core.verbs import untrained_copy
 from interp.known_answers.lego.loop import lego_loop

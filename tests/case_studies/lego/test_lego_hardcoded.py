@@ -10,11 +10,11 @@ import torch
 from lego_curves import curve, evidence_of
 from scipy import stats
 
-from case_studies.frame import learned
 from case_studies.frame.evidence import Evidence
 from case_studies.lego import hardcoded, pathway_models, plateau
 from case_studies.lego.hardcoded import NAMES
 from case_studies.lego.pathway_models import SCALES, pathway_groups
+from case_studies.recipes import learned
 from interp.tasks import Corpus, Text
 from interp.training.pretrained import pretrained_config
 

@@ -6,10 +6,11 @@ import pytest
 from lego_curves import curve, evidence_of
 from toys import measured
 
-from case_studies.frame.evidence import Evidence, more_seeds
+from case_studies.frame.evidence import Evidence
 from case_studies.lego import starts
 from case_studies.lego.models import FURTHER, groups
 from case_studies.lego.study import STUDY
+from case_studies.recipes.seeds import more_seeds
 
 CLAIMS = {claim.id: claim for claim in STUDY.claims}
 

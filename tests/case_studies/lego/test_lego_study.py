@@ -14,9 +14,7 @@ from lego_curves import curve, evidence_of
 from scipy import stats
 from toys import measured
 
-from case_studies.frame import learned
-from case_studies.frame.audited_models import groups as audited
-from case_studies.frame.evidence import SIZES, Evidence, more_seeds
+from case_studies.frame.evidence import SIZES, Evidence
 from case_studies.lego import (
     cost,
     curves,
@@ -33,6 +31,9 @@ from case_studies.lego import (
 from case_studies.lego.models import ARMS, FURTHER, groups
 from case_studies.lego.percolation import straightness
 from case_studies.lego.study import STUDY, every_group
+from case_studies.recipes import learned
+from case_studies.recipes.audited_models import groups as audited
+from case_studies.recipes.seeds import more_seeds
 from interp.evaluation.extrapolate import first_for_good
 from interp.known_answers import lego_loop, lego_shortcut
 from interp.tasks import Corpus, Lego, Text

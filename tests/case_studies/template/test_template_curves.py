@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from toys import measured
 
-from case_studies.frame.template_models import BOTH, PLAIN
+from case_studies.recipes.template_models import BOTH, PLAIN
 from case_studies.template import answers, curves
 from case_studies.template.measures import Scored, paper_curves
 from case_studies.template.models import FEW, MANY, PAIRS, PAIRS_FEW, PAIRS_MANY, PSYCHOMETRIC, RECURRENT, SYMBOLIC_N

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from case_studies.frame.template_models import PLAIN, A
+from case_studies.recipes.template_models import PLAIN, A
 from case_studies.template import heads, reading, solved
 from hooks import make_model
 from interp import config_for

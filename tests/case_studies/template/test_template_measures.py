@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from case_studies.frame.intervals import t_interval
-from case_studies.frame.template_models import PLAIN, A, B
+from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.template_models import PLAIN, A, B
 from case_studies.template import copying, efficiency, kernel, networks
 from case_studies.template.measures import Scored, paper_curves
 from case_studies.template.models import between

@@ -12,8 +12,8 @@ import pytest
 from toys import check_measured, measured
 
 from case_studies.frame.evidence import SIZES
-from case_studies.frame.intervals import t_interval
-from case_studies.frame.template_models import BOTH, MIMETIC, PLAIN, SCALES, A, B
+from case_studies.recipes.intervals import t_interval
+from case_studies.recipes.template_models import BOTH, MIMETIC, PLAIN, SCALES, A, B
 from case_studies.template.measures import (
     Scored,
     best_rate,

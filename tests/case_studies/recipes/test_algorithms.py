@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from case_studies.frame import algorithms
-from case_studies.frame.intervals import proportion
+from case_studies.recipes import algorithms
+from case_studies.recipes.intervals import proportion
 from interp.algorithms import chain_loop, sign_count
 from interp.core.verbs import untrained_copy
 from interp.known_answers.lego.loop import lego_loop

@@ -11,9 +11,9 @@ import pandas as pd
 
 from case_studies.frame.claims import Claim, Fixed
 from case_studies.frame.evidence import Evidence, once_per_model
-from case_studies.frame.learned import LEARNED, excluded, has_learned
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Below, Given, Number
+from case_studies.recipes.learned import LEARNED, excluded, has_learned
 from interp.auditing import AuditResult
 from interp.auditing.audit import audit
 from interp.auditing.verdicts import VERDICTS

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from case_studies.frame.intervals import shown
+from case_studies.frame.measurement import shown
 from case_studies.frame.results import ClaimResult
 from case_studies.frame.stored import StoredResults
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from case_studies.frame.evidence import Evidence, Size, once_per_model
-from case_studies.frame.intervals import proportion
-from case_studies.frame.learned import excluded, has_learned
 from case_studies.frame.measurement import Measurement
+from case_studies.recipes.intervals import proportion
+from case_studies.recipes.learned import excluded, has_learned
 from interp.algorithms import Algorithm, ImplementsResult
 from interp.algorithms.implements import implements
 from interp.sweeps.spec import ModelSpec

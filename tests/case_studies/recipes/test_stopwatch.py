@@ -5,7 +5,7 @@ import time
 import pytest
 
 from benchmarks.timing import compare, ratio, seconds, speed
-from case_studies.frame.stopwatch import time_in_turn
+from case_studies.recipes.stopwatch import time_in_turn
 
 
 def test_calls_take_turns_and_each_round_is_timed():

@@ -17,8 +17,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from case_studies.frame.bundle import Bundle, open_bundle, write_bundle
-from case_studies.frame.check import CheckResult, check_claims
 from case_studies.frame.claims import NAME, Claim
 from case_studies.frame.evidence import SIZES, Size, check_size
 from case_studies.frame.page import write_study_page
@@ -26,6 +24,8 @@ from case_studies.frame.plan import Plan
 from case_studies.frame.results import StudyResult
 from case_studies.frame.running import MODELS, Run
 from case_studies.frame.stored import CLAIMS, PAGE, StoredResults, read_results, write_results
+from case_studies.review.bundle import Bundle, open_bundle, write_bundle
+from case_studies.review.check import CheckResult, check_claims
 from interp.core.devices import check_device
 from interp.core.manifest import environment
 from interp.core.progress import say

@@ -96,12 +96,3 @@ def correlation(
     half = float(stats.norm.ppf(0.975)) / math.sqrt(n - 3) if n > 3 else math.inf
     inner = math.tanh(math.atanh(1 - 12 / (n * (n**2 - 1))) - half)
     return (value, inner, 1.0) if value > 0 else (value, -1.0, -inner)
-
-
-def shown(value: float, low: float, high: float) -> tuple[str, str, str]:
-    """A number and its interval as text, rounded to two significant digits of the interval's width."""
-    width = high - low
-    if width <= 0 or math.isinf(width):
-        return f"{value:.4g}", f"{low:.4g}", f"{high:.4g}"
-    decimals = min(max(1 - math.floor(math.log10(width)), 0), 8)
-    return f"{value:,.{decimals}f}", f"{low:,.{decimals}f}", f"{high:,.{decimals}f}"

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from case_studies.frame.crate import CODECHECK, CRATE, codecheck, describe, ro_crate
 from case_studies.frame.provenance import weights_digest
 from case_studies.frame.stored import CLAIMS, DETAILS, LARGEST, StoredResults, parse_results
+from case_studies.review.crate import CODECHECK, CRATE, codecheck, describe, ro_crate
 from hooks.files import write_bytes
 from interp.sweeps.spec import ModelSpec
 

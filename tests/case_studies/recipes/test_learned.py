@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from case_studies.frame import audits, learned
 from case_studies.frame.evidence import Evidence
+from case_studies.recipes import audits, learned
 from interp.tasks import Dyck, Lego
 
 CHAINS = Lego(n_vars=3, supervised=(0, 1))

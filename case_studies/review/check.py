@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from case_studies.frame.claims import Claim
-from case_studies.frame.compare import STATUSES, Comparison, compare
-from case_studies.frame.intervals import shown
+from case_studies.frame.measurement import shown
 from case_studies.frame.running import Run
 from case_studies.frame.stored import StoredResults
+from case_studies.review.compare import STATUSES, Comparison, compare
 from hooks.files import write_json
 from interp.core.manifest import environment
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from case_studies.frame.bundle import _add
-from case_studies.frame.compare import _difference
-from case_studies.frame.intervals import correlation, shown
+from case_studies.frame.measurement import shown
+from case_studies.recipes.intervals import correlation
+from case_studies.review.bundle import _add
+from case_studies.review.compare import _difference
 
 
 @pytest.mark.parametrize(

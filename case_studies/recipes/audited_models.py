@@ -6,10 +6,11 @@ once.
 
 from collections.abc import Mapping, Sequence
 
-from case_studies.frame.dyck_models import two_layer_models
-from case_studies.frame.evidence import Size, more_seeds, reseeded
-from case_studies.frame.lego_models import chain_models
-from case_studies.frame.template_models import PLAIN, SCALES, A, template_models
+from case_studies.frame.evidence import Size
+from case_studies.recipes.dyck_models import two_layer_models
+from case_studies.recipes.lego_models import chain_models
+from case_studies.recipes.seeds import more_seeds, reseeded
+from case_studies.recipes.template_models import PLAIN, SCALES, A, template_models
 from interp.sweeps.spec import ModelSpec
 from interp.training.settings import Association
 

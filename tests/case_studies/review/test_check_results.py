@@ -8,12 +8,12 @@ import pytest
 import toys
 from toys import CLAIMS, DRAWN, FAILING, PASSING, STUDY, specs
 
-from case_studies.frame.compare import NONE, _outside, compare
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
 from case_studies.frame.results import ClaimResult
 from case_studies.frame.rules import Above
 from case_studies.frame.stored import read_results, with_environments
+from case_studies.review.compare import NONE, _outside, compare
 
 
 def scaled(evidence, by=1.0):

@@ -16,10 +16,10 @@ import pytest
 import toys
 from toys import DRAWN, STUDY
 
-from case_studies.frame import bundle as bundles
-from case_studies.frame.bundle import SUMS, open_bundle
-from case_studies.frame.crate import frozen_environment
 from case_studies.frame.stored import CLAIMS, DETAILS
+from case_studies.review import bundle as bundles
+from case_studies.review.bundle import SUMS, open_bundle
+from case_studies.review.crate import frozen_environment
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,1 @@
+"""Reviewing a study: measuring its claims again (`--check`), and archives of its results (`--bundle`)."""
