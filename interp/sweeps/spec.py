@@ -1,13 +1,12 @@
 """Specifications of models to train: everything that determines their weights, and the key of that."""
 
-import hashlib
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from hooks.model.architectures import Config
+from interp.core.content_key import content_key
 from interp.sweeps.jobs import TrainJob
 from interp.tasks.base import Task
 from interp.training.settings import TrainSettings
@@ -49,7 +48,7 @@ class ModelSpec:
     @cached_property
     def key(self) -> str:
         """Hash of everything that determines the weights; equal models share it across studies and sizes."""
-        return hashlib.sha256(json.dumps(self.description, sort_keys=True).encode()).hexdigest()[:20]
+        return content_key(self.description)
 
     @property
     def work(self) -> float:

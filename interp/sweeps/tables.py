@@ -1,9 +1,7 @@
 """Tables of a verb on stored models, each measured once and stored in the folder of its run."""
 
 import functools
-import hashlib
 import inspect
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +12,8 @@ import torch
 import hooks
 import interp
 from hooks import load_checkpoint
-from hooks.files import FAULTS, read_json, write_json
+from interp.core.cached_file import CachedFile
+from interp.core.content_key import content_key, digest_of_files
 from interp.core.manifest import environment
 from interp.core.processes import in_processes
 from interp.core.progress import Count
@@ -126,17 +125,17 @@ def tables(
     """
     calls = []
     for cell in cells:
-        path = _path(cell, verb, options)
-        found = None if fresh or path is None else _stored(cell, path)
-        if found is not None:
-            yield found
+        cached = _cached_file(cell, verb, options)
+        columns = None if fresh or cached is None else cached.read(_stored_columns)
+        if columns is not None:
+            yield Measured(cell, columns)
         else:
-            calls.append((_measure, (cell, verb, dict(options), path)))
+            calls.append((_measure, (cell, verb, dict(options), cached)))
     if calls:
         yield from in_processes(calls, n_jobs=min(n_jobs, len(calls)))
 
 
-def _measure(cell: Cell, verb: Verb, options: dict[str, Any], path: Path | None) -> Measured:
+def _measure(cell: Cell, verb: Verb, options: dict[str, Any], cached: CachedFile | None) -> Measured:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -148,9 +147,8 @@ def _measure(cell: Cell, verb: Verb, options: dict[str, Any], path: Path | None)
         return Measured(cell, {}, str(error))
     finally:
         torch.set_num_threads(threads)
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, {"columns": found.columns})
+    if cached is not None:
+        cached.write({"columns": found.columns})
     return found
 
 
@@ -192,23 +190,26 @@ def verb_name(verb: Verb) -> str:
     return getattr(verb, "__name__", type(verb).__name__)
 
 
-def _stored(cell: Cell, path: Path) -> Measured | None:
-    try:
-        columns = read_json(path, "a table")["columns"]
-        return Measured(cell, {str(name): list(values) for name, values in columns.items()})
-    except (FileNotFoundError, *FAULTS):
-        return None
+def _stored_columns(content: dict[str, Any]) -> Columns:
+    return {str(name): list(values) for name, values in content["columns"].items()}
 
 
-def _path(cell: Cell, verb: Verb, options: Mapping[str, Any]) -> Path | None:
+def _cached_file(cell: Cell, verb: Verb, options: Mapping[str, Any]) -> CachedFile | None:
     """The file of a table, by all that determines it; None for a verb or options that have no lasting description."""
-    described = _described(verb), {name: repr(value) for name, value in sorted(options.items())}
-    if described[0] is None or any(ADDRESS in text for text in described[1].values()):
+    described = _described(verb)
+    arguments = {name: repr(value) for name, value in sorted(options.items())}
+    if described is None or any(ADDRESS in text for text in arguments.values()):
         return None
-    weights = [hashlib.sha256(path.read_bytes()).hexdigest() for path in cell.models]
-    decides = [*described, *weights, repr(cell.task.describe())]
-    key = hashlib.sha256(json.dumps([*decides, _sources(), environment()["versions"]]).encode()).hexdigest()[:20]
-    return cell.folder / "tables" / f"{verb_name(verb)}-{cell.models[0].stem}-{key}.json"
+    description = {
+        "verb": described,
+        "options": arguments,
+        "weights": [digest_of_files([file]) for file in cell.models],
+        "task": repr(cell.task.describe()),
+        "source": _source_digest(),
+        "versions": environment()["versions"],
+    }
+    key = content_key(description)
+    return CachedFile(cell.folder / "tables" / f"{verb_name(verb)}-{cell.models[0].stem}-{key}.json", key)
 
 
 def joined(found: Sequence[Measured]) -> Columns:
@@ -240,11 +241,7 @@ def _described(verb: Verb) -> str | None:
 
 
 @functools.cache
-def _sources() -> str:
+def _source_digest() -> str:
     """Digest of the source of this package."""
-    digest = hashlib.sha256()
-    for package in (hooks, interp):
-        for folder in package.__path__:
-            for path in sorted(Path(folder).rglob("*.py")):
-                digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
+    folders = [Path(folder) for package in (hooks, interp) for folder in package.__path__]
+    return digest_of_files(path for folder in folders for path in folder.rglob("*.py"))
