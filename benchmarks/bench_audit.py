@@ -12,7 +12,7 @@ import torch
 import interp
 from benchmarks.timing import Result, compare
 from hooks import Transformer
-from hooks.modules import Attention
+from hooks.model.attention import Attention
 from interp.tasks import Lego
 
 N = 256

@@ -11,7 +11,7 @@ from transformer_lens.head_detector import detect_head
 import interp
 from benchmarks.timing import Result, compare
 from hooks import Transformer
-from hooks.modules import visible_keys
+from hooks.model.attention import visible_keys
 from interp.heads.kinds import relations_of
 from interp.heads.measures import measure
 from interp.tasks import Lego

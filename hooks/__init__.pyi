@@ -5,11 +5,6 @@ from .adapters.huggingface import from_huggingface as from_huggingface
 from .adapters.huggingface import save_huggingface as save_huggingface
 from .adapters.torch_module import from_module as from_module
 from .adapters.transformer_lens import from_transformer_lens as from_transformer_lens
-from .hardcoded.head_patterns import HeadPattern as HeadPattern
-from .hardcoded.head_patterns import Pathways as Pathways
-from .hardcoded.lego_attention import LegoAttention as LegoAttention
-from .hardcoded.token_maps import TokenMaps as TokenMaps
-from .hardcoded.token_maps import token_maps as token_maps
 from .interventions.verify import VerifyReport as VerifyReport
 from .interventions.verify import verify as verify
 from .model import presets as presets
@@ -23,6 +18,11 @@ from .model.encoder import Encoder as Encoder
 from .model.encoder import EncoderConfig as EncoderConfig
 from .model.fully_connected import FullyConnected as FullyConnected
 from .model.fully_connected import FullyConnectedConfig as FullyConnectedConfig
+from .model.hardcoded.head_patterns import HeadPattern as HeadPattern
+from .model.hardcoded.head_patterns import Pathways as Pathways
+from .model.hardcoded.lego_attention import LegoAttention as LegoAttention
+from .model.hardcoded.token_maps import TokenMaps as TokenMaps
+from .model.hardcoded.token_maps import token_maps as token_maps
 from .model.recurrent import Recurrent as Recurrent
 from .model.recurrent import RecurrentConfig as RecurrentConfig
 from .model.stack import TransformerStack as TransformerStack

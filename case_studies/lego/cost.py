@@ -41,7 +41,7 @@ from case_studies.lego.timing import (
     take_turns,
     whole_models,
 )
-from hooks.hardcoded.head_patterns import ORDER
+from hooks.model.hardcoded.head_patterns import ORDER
 from interp.core.randomness import derived_generator
 from interp.view.charts import COLOURS, HEIGHT, WIDTH, scaling_curves
 

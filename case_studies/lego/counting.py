@@ -10,8 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hooks import Encoder, EncoderConfig, token_maps
 from hooks.checks import check_choice
-from hooks.hardcoded.token_maps import PathwayMaps, Segments
-from hooks.modules import Context
+from hooks.model.attention import Context
+from hooks.model.hardcoded.token_maps import PathwayMaps, Segments
 
 Part = Literal["layers", "head"]
 

@@ -12,7 +12,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from case_studies.recipes.stopwatch import time_in_turn
 from hooks import Encoder, LegoAttention, Pathways, presets, token_maps
-from hooks.hardcoded.head_patterns import ORDER
+from hooks.model.hardcoded.head_patterns import ORDER
 from interp.core.randomness import derived_generator, derived_seed
 
 BASE, HEAD = 768, 64

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hooks.modules import HookPoint
+from hooks.model.layers import HookPoint
 
 KEYS = ({"q", "k", "v", "o"}, {"qkv", "o"})
 """The maps that attention is described by; `pattern` is optional."""

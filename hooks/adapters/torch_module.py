@@ -14,7 +14,7 @@ from hooks.adapters.bridge import BridgeModel, from_bridge
 from hooks.adapters.bridge.accepted import Foreign
 from hooks.adapters.torch_attention import LinearAttention, MultiheadAttention
 from hooks.checks import checks_types
-from hooks.modules import HookPoint
+from hooks.model.layers import HookPoint
 
 
 @checks_types

@@ -21,9 +21,9 @@ from torch import Tensor
 from hooks.adapters.bridge import BridgeModel
 from hooks.interventions.replacements import HeadInputs, Replacement
 from hooks.interventions.set_tree import SetTree
+from hooks.model.layers import has_activation_hooks, has_hooks, take
 from hooks.model.stack import TransformerStack
 from hooks.model.storing import storing
-from hooks.modules import has_activation_hooks, has_hooks, take
 
 TOKENS_PER_PASS = 1024
 """Several heads are replaced per pass, in copies of the batch, up to this number of tokens: more is slower on CPU."""

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from hooks.model.hook_names import CheckedHooks
-from hooks.modules import Module
+from hooks.model.layers import Module
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,11 +11,12 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from hooks.hardcoded.head_patterns import HeadPattern, has_learned
-from hooks.hardcoded.lego_attention import HardcodedAttention
+from hooks.model.attention import Attention, Context
+from hooks.model.hardcoded.head_patterns import HeadPattern, has_learned
+from hooks.model.hardcoded.lego_attention import HardcodedAttention
 from hooks.model.layer_config import LayerConfig
+from hooks.model.layers import LayerNorm, Linear, Module
 from hooks.model.sites import LayerSites, MLPSites
-from hooks.modules import Attention, Context, LayerNorm, Linear, Module
 
 
 class MLP(Module):

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from hooks.checks import check_choice, check_field_types, check_fields
-from hooks.hardcoded.head_patterns import HeadPattern, Pathways, check_patterns
 from hooks.model.blocks import find_block
 from hooks.model.embeddings import BracketStates
+from hooks.model.hardcoded.head_patterns import HeadPattern, Pathways, check_patterns
 from hooks.model.lens import LensConfig
 
 BlockName = Literal["pre_ln", "post_ln", "dyck", "minimal", "bare", "extended", "no_norm"]

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from hooks.checks import check_choice
-from hooks.modules import Module, check_ids, look_up
+from hooks.model.layers import Module, check_ids, look_up
 
 Encoding = Literal["pair", "type_and_depth", "type_and_angle"]
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from hooks.checks import check_choice
 from hooks.model.config import BlockName, Initialisation, TransformerConfig
 from hooks.model.embeddings import TokenEmbedding
+from hooks.model.layers import HookPoint, Identity, LayerNorm, Linear, Module, NormSites
 from hooks.model.stack import TransformerStack
-from hooks.modules import HookPoint, Identity, LayerNorm, Linear, Module, NormSites
 
 Head = Literal["masked_lm", "linear", "none"]
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hooks.checks import check_choice, check_field_types, check_fields
 from hooks.model.baseline import Baseline, BaselineConfig
-from hooks.modules import HookPoint, Linear, LinearWeights, check_ids
+from hooks.model.layers import HookPoint, Linear, LinearWeights, check_ids
 
 Inputs = Literal["one_hot", "one_hot_and_equality", "shared_embedding"]
 

@@ -8,9 +8,9 @@ from typing import Any
 from transformer_lens import ActivationCache
 from transformer_lens.HookedRootModule import HookedRootModule
 
+from hooks.model.layers import HookPoint
+from hooks.model.locks import ModelLock, one_thread
 from hooks.model.optional_points import SETTERS
-from hooks.modules import HookPoint
-from hooks.modules.locks import ModelLock, one_thread
 
 Name = str | Callable[[str], bool]
 """A hook name, or a condition on hook names."""

@@ -2,7 +2,7 @@
 
 from typing import Protocol, runtime_checkable
 
-from hooks.hardcoded.head_patterns import Pathways
+from hooks.model.hardcoded.head_patterns import Pathways
 
 
 @runtime_checkable

@@ -3,7 +3,7 @@
 import copy
 from typing import Any
 
-from hooks.modules import HookPoint
+from hooks.model.layers import HookPoint
 
 SETTERS = {
     "hook_q_input": "set_use_split_qkv_input",

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from hooks.modules import look_up
+from hooks.model.layers import look_up
 
 
 class LearnedPositions(nn.Module):

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from hooks.hardcoded.head_patterns import HeadPattern, Pathways
 from hooks.model.config import TransformerConfig
 from hooks.model.embeddings import BracketStates, Encoding
 from hooks.model.encoder import EncoderConfig
+from hooks.model.hardcoded.head_patterns import HeadPattern, Pathways
 
 DYCK_POSITIONS = 6000
 """The bounded-Dyck paper divides linear positions by this."""

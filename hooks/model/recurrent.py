@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hooks.checks import check_choice, check_field_types, check_fields
 from hooks.model.baseline import Baseline, BaselineConfig
-from hooks.modules import HookPoint, Linear, check_ids
+from hooks.model.layers import HookPoint, Linear, check_ids
 
 Cell = Literal["rnn", "lstm"]
 

@@ -12,10 +12,10 @@ from einops import rearrange
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from hooks.hardcoded.head_patterns import HeadPattern, has_learned
+from hooks.model.hardcoded.head_patterns import HeadPattern, has_learned
 from hooks.model.layer_config import LayerConfig
+from hooks.model.layers import HookPoint, NormSites, Sites
 from hooks.model.optional_points import OptionalSites
-from hooks.modules import HookPoint, NormSites, Sites
 
 
 class AttentionSites(Sites, OptionalSites):

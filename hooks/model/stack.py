@@ -6,25 +6,18 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from hooks.hardcoded.token_maps import token_maps
+from hooks.model.attention import Context, allowed_keys
 from hooks.model.blocks import Block
 from hooks.model.config import TransformerConfig
+from hooks.model.hardcoded.token_maps import token_maps
 from hooks.model.hook_names import CheckedHooks
 from hooks.model.initialise import initialise
+from hooks.model.layers import HookPoint, LayerNorm, Module, NormSites, take
 from hooks.model.lens import LensModel
+from hooks.model.locks import one_thread
 from hooks.model.optional_points import OptionalPoints
 from hooks.model.positions import FixedPositions, LearnedPositions
 from hooks.model.sites import LayerSites
-from hooks.modules import (
-    Context,
-    HookPoint,
-    LayerNorm,
-    Module,
-    NormSites,
-    allowed_keys,
-    take,
-)
-from hooks.modules.locks import one_thread
 
 
 class TransformerStack(LensModel, OptionalPoints, Module, CheckedHooks):

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from hooks.model.config import TransformerConfig
 from hooks.model.embeddings import BracketEmbedding, TokenEmbedding
+from hooks.model.layers import Linear, TiedReadOut
 from hooks.model.next_token_loss import ReturnType, check_return_type, next_token_loss
 from hooks.model.stack import TransformerStack
-from hooks.modules import Linear, TiedReadOut
 
 
 class Transformer(TransformerStack):

@@ -11,7 +11,7 @@ from torch import Tensor
 from hooks import BridgeModel
 from hooks.checks import check_choice, check_class, check_number
 from hooks.interventions.ablation_engine import TOKENS_PER_PASS, Net, head_output_point
-from hooks.modules import take
+from hooks.model.layers import take
 from interp.core.activations import chunks
 from interp.core.devices import device_of
 from interp.tasks.base import Batch, Task

@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from torch import nn
 
-from hooks.modules.locks import holding
+from hooks.model.locks import holding
 
 P = ParamSpec("P")
 R = TypeVar("R")

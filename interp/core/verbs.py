@@ -8,10 +8,11 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from transformer_lens.HookedRootModule import HookedRootModule
 
-from hooks import BridgeModel, TransformerStack, from_bridge, make_model, modules
+from hooks import BridgeModel, TransformerStack, from_bridge, make_model
 from hooks.adapters.bridge.accepted import Foreign
 from hooks.adapters.bridge.capabilities import Use
 from hooks.interventions.ablation_engine import Net
+from hooks.model import attention
 from hooks.model.baseline import Baseline
 from interp.tasks.base import IS_A_TASK, Task
 
@@ -172,4 +173,4 @@ def visible_keys(
     model: Net, tokens: Int[Tensor, "batch pos"], attention_mask: Bool[Tensor, "batch pos"] | None = None
 ) -> Bool[Tensor, "batch query key"]:
     """Keys visible to each query under causal and padding masks."""
-    return modules.visible_keys(model.cfg, tokens, attention_mask)
+    return attention.visible_keys(model.cfg, tokens, attention_mask)

@@ -12,7 +12,7 @@ from transformer_lens.tools.analysis.interchange import NormMatchedPlacebo, Subs
 
 from hooks import BridgeModel, TransformerStack
 from hooks.interventions.ablation_engine import Net
-from hooks.modules import has_hooks, take
+from hooks.model.layers import has_hooks, take
 from interp.core.activations import (
     BLOCK,
     CHUNK,

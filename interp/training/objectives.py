@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks import TransformerStack
-from hooks.hardcoded.token_maps import local_band
+from hooks.model.hardcoded.token_maps import local_band
 from interp.tasks.base import Batch, Task
 from interp.tasks.dyck.task import Dyck
 from interp.training.settings import Mimicking

@@ -12,7 +12,7 @@ from edits_in_threads import EDITS, PASSES, TOKENS, differing, run_with_hooks, s
 
 import interp
 from hooks import BridgeModel, Transformer, TransformerConfig, from_bridge
-from hooks.modules import locks
+from hooks.model import locks
 from interp.tasks import Lego
 
 TASK = Lego(n_vars=3)

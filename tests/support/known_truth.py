@@ -4,7 +4,7 @@ import torch
 
 import interp
 from hooks.interventions.ablation_engine import AblationEngine
-from hooks.modules import visible_keys
+from hooks.model.attention import visible_keys
 from interp.heads.kinds import relations_of
 
 COSTS = 0.1

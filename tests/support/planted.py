@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 import interp
 from hooks import Transformer
-from hooks.modules import visible_keys
+from hooks.model.attention import visible_keys
 from interp.tasks import Lego
 from interp.tasks.base import Batch, Task
 from interp.tasks.vocab import Vocab

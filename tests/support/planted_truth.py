@@ -9,7 +9,7 @@ from itertools import combinations
 
 import torch
 
-from hooks.modules import visible_keys
+from hooks.model.attention import visible_keys
 from interp.heads.kinds import known_kinds, relations_of
 from interp.tasks.base import logits_at_targets
 

@@ -15,9 +15,9 @@ from hooks.adapters.bridge.sites import Cell
 from hooks.adapters.bridge.untrained import untrained_bridge
 from hooks.adapters.bridge.weights import HeadWeights, head_width
 from hooks.model.hook_names import CheckedHooks
+from hooks.model.layers import take
 from hooks.model.lens import ReadsText
-from hooks.modules import take
-from hooks.modules.locks import ModelLock, holding, lock_of, one_thread
+from hooks.model.locks import ModelLock, holding, lock_of, one_thread
 
 Mask = Bool[Tensor, "batch pos"] | Int[Tensor, "batch pos"]
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from hooks.adapters.bridge.capabilities import Capabilities, Use
 from hooks.adapters.bridge.sites import GLOBAL_SITES, LAYER_SITES
 from hooks.adapters.bridge.weights import HeadWeights
-from hooks.modules import HookPoint, has_hooks
+from hooks.model.layers import HookPoint, has_hooks
 
 INSTEAD = {
     "attn.hook_q": "attn.hook_z",

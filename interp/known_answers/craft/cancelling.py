@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hooks.model.blocks import Block
-from hooks.modules import Linear
+from hooks.model.layers import Linear
 from interp.known_answers.craft.weights import head_rows
 
 NoiseOf = Literal["none", "one", "all"]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hooks import Transformer, TransformerStack
 from hooks.interventions.ablation_engine import every_head
 from hooks.model.blocks import MLP, Block
-from hooks.modules import Identity, Linear
+from hooks.model.layers import Identity, Linear
 from interp.known_answers.answers import KnownAnswer
 from interp.known_answers.craft.weights import (
     LINEAR_EPS,

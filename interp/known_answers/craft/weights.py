@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from hooks import Transformer
 from hooks.model.blocks import MLP, Block
-from hooks.modules import LayerNorm, Linear
+from hooks.model.layers import LayerNorm, Linear
 
 LINEAR_EPS = 1e12
 """eps of every norm: LN(x) * sqrt(eps) is x up to a relative error of var(x) / eps, below float64 rounding squared."""

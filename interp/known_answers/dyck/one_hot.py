@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hooks import BracketStates, Transformer, presets
 from hooks.model.blocks import Block
-from hooks.modules import Linear
+from hooks.model.layers import Linear
 from interp.known_answers.craft.weights import clear, head_rows
 from interp.tasks import Dyck
 from interp.tasks.dyck.brackets import closer, opener

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from hooks import BracketStates, Transformer
-from hooks.modules import Linear
+from hooks.model.layers import Linear
 from interp.known_answers.answers import draw
 from interp.known_answers.craft.cancelling import write_map
 from interp.known_answers.craft.weights import SHARP, Registers, head_rows, write_idle_head

@@ -12,7 +12,7 @@ import torch
 
 from hooks import BracketStates, Transformer
 from hooks.checks import check_choice
-from hooks.modules import Linear
+from hooks.model.layers import Linear
 from interp.known_answers.answers import HeadTruth, KnownAnswer, draw, group_truth
 from interp.known_answers.craft.weights import SHARP, head_rows
 from interp.known_answers.dyck.balanced import balanced_dyck

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hooks import Transformer
+from hooks.model.layers import Linear
 from hooks.model.stack import make_context
-from hooks.modules import Linear
 from interp.core.randomness import derived_generator
 from interp.theory.pruning.layers import mask_attention, nothing_kept
 from interp.theory.pruning.network import apply_masks, layout_of, random_layers, random_network, widened

@@ -9,7 +9,7 @@ from torch.nn.utils import prune
 
 from hooks import TransformerStack
 from hooks.model.blocks import MLP, DeepMLP
-from hooks.modules import Linear
+from hooks.model.layers import Linear
 from interp.core.randomness import derived_generator
 
 MATRICES = {"W_Q": "q", "W_K": "k", "W_V": "v", "W_O": "o", "W_in": "w_in", "W_out": "w_out"}

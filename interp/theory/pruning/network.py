@@ -11,7 +11,7 @@ from torch.nn.utils import prune
 
 from hooks import Transformer, TransformerConfig
 from hooks.model.blocks import ExtendedBlock
-from hooks.modules import Linear
+from hooks.model.layers import Linear
 from interp.theory.pruning.subset_sum import rows_needed
 
 LAYERS_PER_LAYER = 4

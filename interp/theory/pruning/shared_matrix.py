@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hooks import Transformer
 from hooks.checks import checks_types
-from hooks.modules import Linear
+from hooks.model.layers import Linear
 from interp.core.results import NOT_SAVED, Result
 from interp.tasks.base import Task
 from interp.theory.pruning.network import LAYERS_PER_LAYER, random_network, trimmed

@@ -32,9 +32,9 @@ from case_studies.approximations.scores import (
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.packs import Packs
 from hooks import Transformer, TransformerConfig
-from hooks.hardcoded.head_patterns import HeadPattern
 from hooks.interventions.ablation_engine import every_head
 from hooks.interventions.replacements import Resample
+from hooks.model.hardcoded.head_patterns import HeadPattern
 from interp.heads.methods import reference_batch
 from interp.known_answers import read_compiled
 from interp.known_answers.suite import known_answer

@@ -47,7 +47,7 @@ from case_studies.lego.timing import (
     whole_models,
 )
 from hooks import Encoder, EncoderConfig, Pathways, presets
-from hooks.hardcoded.head_patterns import ORDER
+from hooks.model.hardcoded.head_patterns import ORDER
 
 SMALL = {"d_model": 16, "n_heads": 8, "n_layers": 2, "n_ctx": 40, "d_vocab": 30}
 NAMES = list(OURS)

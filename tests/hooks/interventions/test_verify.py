@@ -5,8 +5,9 @@ import torch
 
 from hooks import HeadPattern, Transformer, TransformerConfig, VerifyReport, verify
 from hooks.interventions.replacements import Zero
+from hooks.model.attention import Attention
 from hooks.model.blocks import MLP, PreLNBlock
-from hooks.modules import Attention, HookPoint
+from hooks.model.layers import HookPoint
 
 MIXED = (HeadPattern(kind="association"), HeadPattern(), HeadPattern(kind="local", kernel=(0.0, 0.0, 1.0)))
 

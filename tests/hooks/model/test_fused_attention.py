@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from hooks import HeadPattern, Transformer, TransformerConfig
 from hooks.interventions.replacements import Zero
-from hooks.modules import FUSED_FROM
+from hooks.model.attention import FUSED_FROM
 
 LENGTH = FUSED_FROM + 3
 VARIANTS = [{}, {"qk_identity": True}, {"vo_identity": True}, {"qk_identity": True, "vo_identity": True}]

@@ -15,7 +15,7 @@ from hooks import (
 )
 from hooks.interventions.ablation_engine import AblationEngine
 from hooks.interventions.replacements import Zero
-from hooks.modules import HookPoint, has_hooks, hook_tables
+from hooks.model.layers import HookPoint, has_hooks, hook_tables
 
 KINDS = [
     "register_forward_hook",

@@ -10,7 +10,8 @@ import torch
 import interp
 from hooks import FullyConnected, Transformer
 from hooks.interventions.ablation_engine import every_head
-from hooks.modules import take, visible_keys
+from hooks.model.attention import visible_keys
+from hooks.model.layers import take
 from interp.auditing.experiments import INTERVENTIONS, READINGS, HeadExperiments
 from interp.auditing.patterns import PATTERNS
 from interp.core.randomness import derived_generator

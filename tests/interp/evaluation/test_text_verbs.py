@@ -11,7 +11,7 @@ from texts import NAMES, corpus, documents
 
 import interp
 from hooks import Encoder, Transformer, make_model
-from hooks.hardcoded.head_patterns import HeadPattern
+from hooks.model.hardcoded.head_patterns import HeadPattern
 from interp.auditing.verdicts import judged_outcomes
 from interp.core.randomness import derived_generator
 from interp.evaluation.evaluate import score_batch

@@ -10,7 +10,7 @@ from scoring import correct
 
 import interp
 from hooks import Transformer, TransformerConfig
-from hooks.modules import visible_keys
+from hooks.model.attention import visible_keys
 from interp.core.activations import chunks
 from interp.core.randomness import derived_generator
 from interp.heads.kinds import relations_of

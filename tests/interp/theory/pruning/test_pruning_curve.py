@@ -15,7 +15,7 @@ from torch.nn.utils import prune
 import interp
 from hooks import FullyConnected, FullyConnectedConfig, HeadPattern, Transformer, TransformerConfig
 from hooks.interventions.replacements import Zero
-from hooks.modules import Linear
+from hooks.model.layers import Linear
 from interp.core.randomness import derived_generator
 from interp.core.statistics import pooled_interval, proportion_interval
 from interp.evaluation.evaluate import score_batch

@@ -8,8 +8,8 @@ from torch import nn
 from transformer_lens import HookedRootModule
 
 from hooks import HeadPattern, LegoAttention, Pathways, TransformerConfig, token_maps
-from hooks.hardcoded.lego_attention import HardcodedAttention
-from hooks.modules import FUSED_FROM
+from hooks.model.attention import FUSED_FROM
+from hooks.model.hardcoded.lego_attention import HardcodedAttention
 
 CLS, SEP, D_VOCAB, D_MODEL, D_HEAD = 1, 2, 7, 12, 4
 MARKERS = {"cls_token": CLS, "sep_token": SEP}

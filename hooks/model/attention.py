@@ -9,7 +9,7 @@ from einops import einsum
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from hooks.modules.basic import Identity, Linear, Module, has_activation_hooks, has_hooks, take
+from hooks.model.layers import Identity, Linear, Module, has_activation_hooks, has_hooks, take
 
 FUSED_FROM = 64
 """In training, attention over at least this many tokens stores no scores and patterns unless a hook needs them."""

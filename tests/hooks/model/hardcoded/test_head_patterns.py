@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hooks import HeadPattern
-from hooks.hardcoded.token_maps import TokenMaps, local_band
+from hooks.model.hardcoded.token_maps import TokenMaps, local_band
 
 KERNEL = (0.1, 0.2, 0.4, 0.3, 0.0)
 KINDS = {

@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hooks.hardcoded.head_patterns import HeadPattern, Pathways, check_patterns
-from hooks.hardcoded.token_maps import PathwayMaps, TokenMaps
-from hooks.modules import FUSED_FROM, Attention, HookPoint, pattern_is_hooked, take
+from hooks.model.attention import FUSED_FROM, Attention, pattern_is_hooked
+from hooks.model.hardcoded.head_patterns import HeadPattern, Pathways, check_patterns
+from hooks.model.hardcoded.token_maps import PathwayMaps, TokenMaps
+from hooks.model.layers import HookPoint, take
 
 
 class HardcodedAttention(Attention):

@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.hardcoded.head_patterns import HeadPattern, Pathways
-from hooks.modules import Context, allowed_keys, check_ids
+from hooks.model.attention import Context, allowed_keys
+from hooks.model.hardcoded.head_patterns import HeadPattern, Pathways
+from hooks.model.layers import check_ids
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,11 +19,11 @@ from hooks import (
     save_checkpoint,
     verify,
 )
-from hooks.hardcoded.lego_attention import HardcodedAttention
-from hooks.hardcoded.token_maps import TokenMaps
 from hooks.interventions.ablation_engine import AblationEngine
 from hooks.interventions.replacements import Pattern, Zero
 from hooks.model.architectures import config_from_dict
+from hooks.model.hardcoded.lego_attention import HardcodedAttention
+from hooks.model.hardcoded.token_maps import TokenMaps
 
 MARKERS = {"cls_token": 1, "sep_token": 2}
 SIZES = {"d_vocab": 11, "d_model": 24, "n_heads": 6, "n_layers": 3, "n_ctx": 100}
