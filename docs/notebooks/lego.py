@@ -24,12 +24,12 @@ import torch
 import interp
 from hooks import Transformer, verify
 from hooks.interventions import Zero
-from interp.tasks import Lego, chain_of, read_sentence
+from interp.tasks import Lego
 from interp.tasks.base import logits_at_targets
 
 task = Lego(n_vars=3)
-batch = read_sentence(task, "c=-b; a=+1; b=-a;")
-chain_of(task, batch).edges
+batch = task.read("c=-b; a=+1; b=-a;")
+task.chain(batch).edges
 
 # %% [markdown]
 # `a` is +1, `b` is minus `a`, `c` is minus `b`. The labels are the values in chain order (0 is +1, 1 is -1):

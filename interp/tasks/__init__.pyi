@@ -11,8 +11,6 @@ from .lego.groups import GroupAction as GroupAction
 from .lego.groups import cyclic as cyclic
 from .lego.groups import ready_made as ready_made
 from .lego.groups import symmetric as symmetric
-from .lego.sentences import chain_of as chain_of
-from .lego.sentences import read_sentence as read_sentence
 from .lego.task import Lego as Lego
 from .lego.task import LegoBatch as LegoBatch
 from .registry import known_tasks as known_tasks

@@ -250,7 +250,12 @@ class Lego(Task):
 
     @checks_types
     def read(self, text: str) -> LegoBatch:
-        """Parse one sentence; see `interp.tasks.read_sentence`."""
+        """Parse one sentence into a batch of one; `[BOS]` and `[EOS]` are optional.
+
+        Raises:
+            ValueError: an unknown token, a malformed clause, another number of clauses than the task has, or
+                clauses that do not form one chain.
+        """
         words = [word for word in self.vocab.words(self.vocab.encode(text)) if word not in ("[BOS]", "[EOS]")]
         grammar = Grammar(
             n_clauses=self.n_vars,

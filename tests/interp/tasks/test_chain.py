@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from interp.tasks import S3, Z2, Lego, chain_of, cyclic, read_sentence
+from interp.tasks import S3, Z2, Lego, cyclic
 
 
 @pytest.mark.parametrize("sentence_format", ["paper", "compact"])
@@ -12,21 +12,21 @@ def test_sampled_sentences_are_read_back(sentence_format, group, generator):
     task = Lego(n_vars=4, group=group, sentence_format=sentence_format)
     batch = task.sample(50, generator=generator)
     for row in range(len(batch)):
-        again = read_sentence(task, task.vocab.decode(batch.tokens[row]))
+        again = task.read(task.vocab.decode(batch.tokens[row]))
         for name in ("tokens", "labels", "letters", "operations", "clause_of", "target_positions"):
             assert torch.equal(getattr(again, name)[0], getattr(batch, name)[row]), name
 
 
 def test_marks_and_spaces_may_be_left_out():
     task = Lego(n_vars=2)
-    with_marks = read_sentence(task, "[BOS]b=-a;a=+1;[EOS]")
-    assert torch.equal(read_sentence(task, "b = -a; a = +1;").tokens, with_marks.tokens)
+    with_marks = task.read("[BOS]b=-a;a=+1;[EOS]")
+    assert torch.equal(task.read("b = -a; a = +1;").tokens, with_marks.tokens)
     assert with_marks.labels.tolist() == [[0, 1]]
 
 
 def test_the_chain_of_a_sentence_in_words():
     task = Lego(n_vars=3)
-    chain = chain_of(task, read_sentence(task, "b=-a;c=-1;a=+c;"))
+    chain = task.chain(task.read("b=-a;c=-1;a=+c;"))
     assert chain.edges == (("1", "-", "c"), ("c", "+", "a"), ("a", "-", "b"))
     assert chain.values == ("-1", "-1", "+1")
     assert chain.clause_of == (1, 2, 0)
@@ -37,7 +37,7 @@ def test_the_chain_of_a_sentence_in_words():
 def test_the_chain_of_one_row_of_a_compact_batch(generator):
     task = Lego(n_vars=3, sentence_format="compact")
     batch = task.sample(4, generator=generator)
-    chain = chain_of(task, batch, row=2)
+    chain = task.chain(batch, row=2)
     assert chain.words == tuple(task.vocab.words(batch.tokens[2]))
     assert chain.clause_of_word == (0, 0, 0, 1, 1, 1, 2, 2, 2)
     for variable, position in zip(chain.variables, batch.target_positions[2], strict=True):
@@ -63,11 +63,11 @@ def test_the_chain_of_one_row_of_a_compact_batch(generator):
 )
 def test_sentences_that_are_no_chain_are_refused(text, words):
     with pytest.raises(ValueError, match=words):
-        read_sentence(Lego(n_vars=3), text)
+        Lego(n_vars=3).read(text)
 
 
 def test_a_variable_that_is_defined_twice_is_refused():
     with pytest.raises(ValueError, match=r"'b' is defined by two clauses, 1 and 2"):
-        read_sentence(Lego(n_vars=3), "a=+1;b=-a;b=+b;")
+        Lego(n_vars=3).read("a=+1;b=-a;b=+b;")
     with pytest.raises(ValueError, match=r"'a' is defined by two clauses, 0 and 1"):
-        read_sentence(Lego(n_vars=3, sentence_format="compact"), "a+1a-cc+a")
+        Lego(n_vars=3, sentence_format="compact").read("a+1a-cc+a")
