@@ -29,7 +29,7 @@ from interp.auditing import AuditResult
 from interp.auditing.audit import audit
 from interp.core.activations import patterns_on
 from interp.core.randomness import derived_generator
-from interp.view.points import small_maps
+from interp.view.charts import pattern_maps
 
 ERRORS = 0.05
 """Significance level of an audit: the largest share of models with a wrong verdict."""
@@ -87,7 +87,7 @@ def _maps(evidence: Evidence, shown: Sequence[tuple[float, Audited, tuple[int, i
         name = f"{one.group} {one.spec.seed}, head {layer}.{head}: {label} {score:.2f}"
         maps[name] = pattern.numpy()
     widest = max(len(pattern) for pattern in maps.values())
-    return small_maps(maps, tokens=[str(index) for index in range(widest)],
+    return pattern_maps(maps, tokens=[str(index) for index in range(widest)],
                       title="misleading heads of trained models, rows are queries")  # fmt: skip
 
 

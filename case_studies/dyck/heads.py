@@ -23,8 +23,8 @@ from interp.heads.kinds import relations_of
 from interp.heads.measures import Rows
 from interp.heads.untrained import mean_over_sequences
 from interp.tasks import Dyck
-from interp.view.charts import curves
-from interp.view.points import scatter, small_maps
+from interp.view.charts import curves, pattern_maps
+from interp.view.points import scatter
 
 STACK_LIKE = ("stack_top", "unmatched_open", "matching_bracket")
 """Kinds of stack-like heads: they attend to the innermost open bracket, to all open brackets, or to the partner."""
@@ -132,7 +132,7 @@ def _maps_of(evidence: Evidence, table: pd.DataFrame):
         pattern = patterns_on([evidence.models(group)[index]], task.read(text))[-1, 0, 0, 0]
         maps[f"{group} {seed}: {position:.2f}"] = pattern.numpy()
     title = "last layers, the four that are most stack-like and the four that are least"
-    return small_maps(maps, tokens=["S", *text], title=title)
+    return pattern_maps(maps, tokens=["S", *text], title=title)
 
 
 def measure_pattern_matters(evidence: Evidence) -> Measurement:

@@ -24,7 +24,7 @@ from interp.theory.pruning import (
     prune_to_transformer,
     pruning_curve,
 )
-from interp.view.growth import error_quartiles
+from interp.view.pruning import error_quartiles
 
 CANDIDATES = (8, 11, 14, 17, 20)
 DRAWS = 20

@@ -15,7 +15,7 @@ from case_studies.frame.rules import AtLeast, Below, Between
 from case_studies.recipes.learned import excluded
 from interp.comparison.variation import VariationResult, attention_variation
 from interp.core.activations import patterns_on
-from interp.view.points import small_maps
+from interp.view.charts import pattern_maps
 
 AS_MUCH = (3 / 4, 4 / 3)
 """Bounds of the ratio to the random baseline within which patterns count as varying about as much as random ones."""
@@ -51,7 +51,7 @@ def _maps(evidence: Evidence, group: str, one: Chosen, layer: int, text: str):
     patterns = patterns_on(one.models[:SHOWN], task_of(evidence, group).read(text))[layer, :, 0, 0]
     depth = one.specs[0].config.n_layers
     title = f"layer {layer % depth}, first {len(patterns)} seeds (S: start; rows are queries, columns are keys)"
-    return small_maps(
+    return pattern_maps(
         {f"seed {spec.seed}": pattern.numpy() for spec, pattern in zip(one.specs, patterns, strict=False)},
         tokens=["S", *text],
         title=title,

@@ -16,7 +16,7 @@ from case_studies.frame.deciding import to_decide, what_is_open
 from case_studies.frame.results import ClaimResult, StudyResult
 from interp.core.identity import number, source_line
 from interp.tasks.registry import task_class_of
-from interp.view.frame import Identity, scrolling
+from interp.view.html import PageIdentity, scrolling
 from interp.view.page import Section, write_page
 
 _MARKS = {"reproduced": "✓", "not reproduced": "✗", "inconclusive": "○", BY_CONSTRUCTION: "≡", NOT_MEASURED: "–"}
@@ -38,13 +38,13 @@ def write_study_page(result: StudyResult, *, title: str, lead: str) -> Path:
     return write_page(result.page, title=title, lead=lead, sections=sections, identity=_identity(result))
 
 
-def _identity(result: StudyResult) -> Identity:
+def _identity(result: StudyResult) -> PageIdentity:
     """The heading of the page, from stored results only: the same results give the same page."""
     groups = {name: described for one in result.claims for name, described in one.settings.items()}
     tasks = {str(described["task"].get("task", "")) for described in groups.values() if "task" in described}
     sources = {_source((one.made or {}).get("source") or {}): None for one in result.claims if one.made}
     models = result.manifest["models"]["used"]
-    return Identity(
+    return PageIdentity(
         task=", ".join(sorted(tasks - {""})),
         model=f"{number(models, 'trained model')} in {number(len(groups), 'group')}" if groups else "none",
         seed=f"{result.manifest['seed']} (measurements; models: below each claim)",

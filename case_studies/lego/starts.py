@@ -23,7 +23,7 @@ from interp.heads.classify import MIN_SCORE, HeadPatterns, classify_heads
 from interp.sweeps.spec import ModelSpec
 from interp.tasks import Lego
 from interp.training.pretrained import pretrained
-from interp.view.points import small_maps
+from interp.view.charts import pattern_maps
 
 FIGURE = "LEGO, Section 4.2 and Figure 6"
 SMALL = "; here a small BERT, pretrained on Python sources (size standard)"
@@ -147,7 +147,7 @@ def gallery(model: TransformerStack, task: Lego, found: HeadPatterns, *, seed: i
         for layer, head in np.ndindex(patterns.shape[:2])
     }
     title = f"one sentence, n = 1; rows are queries, columns are keys: {' '.join(words)}"
-    return small_maps(maps, tokens=words, columns=model.cfg.n_heads, title=title)
+    return pattern_maps(maps, tokens=words, columns=model.cfg.n_heads, title=title)
 
 
 def _start(name: str, ours: str, statement: str, source: str = FIGURE, **more) -> Claim:

@@ -26,7 +26,8 @@ from interp.core.randomness import derived_generator, derived_seed
 from interp.heads.ablate import ablate_heads
 from interp.heads.classify import classify_heads
 from interp.tasks import Template, TemplateBatch
-from interp.view.points import scatter, small_maps
+from interp.view.charts import pattern_maps
+from interp.view.points import scatter
 
 RESOLUTION = 1e-3
 """About the smallest distance between two rank correlations of 16 heads."""
@@ -128,7 +129,7 @@ def measure_same_symbol(evidence: Evidence, *, variant: str) -> Measurement:
         tables=[("Every head", rows)],
         charts=[scatter(pd.DataFrame(points), x="a" if variant == A else "row entropy, 0 to 1", y=DEPENDENCE,
                         series="layer", title=f"{variant}: every head, n = {len(signs)} models"),
-                small_maps(maps, tokens=["x", "y", "x", "C"], title="first layer on an unseen x y x (C: [CLS])")],
+                pattern_maps(maps, tokens=["x", "y", "x", "C"], title="first layer on an unseen x y x (C: [CLS])")],
         note=f"“{DEPENDENCE}” is attention from one position to another if their symbols are equal, minus that between "
         "the same positions if they differ; it is 0 for a head that reads positions alone.",
     )  # fmt: skip

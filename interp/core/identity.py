@@ -12,10 +12,10 @@ from typing import Any
 import interp
 from interp.core.manifest import environment
 from interp.tasks.base import Task
-from interp.view.frame import Identity
+from interp.view.html import PageIdentity
 
 
-def page_identity(model: Any = None, task: Task | None = None, *, seed: int | str = "") -> Identity:
+def page_identity(model: Any = None, task: Task | None = None, *, seed: int | str = "") -> PageIdentity:
     """The heading of a page that this process writes now.
 
     Args:
@@ -23,7 +23,7 @@ def page_identity(model: Any = None, task: Task | None = None, *, seed: int | st
         task: Its task.
         seed: Seed of training or of the analysis, or both in words.
     """
-    return Identity(
+    return PageIdentity(
         task=task.description if task is not None else "",
         model=model_line(model) if model is not None else "",
         seed=str(seed),

@@ -19,7 +19,7 @@ from interp.tasks.base import Task
 from interp.theory.balance import BalanceResult
 from interp.training.run import TrainingRun
 from interp.view.attention import AttentionPage
-from interp.view.frame import Identity
+from interp.view.html import PageIdentity
 from interp.view.page import Section, write_page
 
 SECTION_OF: dict[type, Callable[[Any], Section]] = {
@@ -36,7 +36,7 @@ SECTION_OF: dict[type, Callable[[Any], Section]] = {
 
 @checks_types
 def report(
-    results: Sequence[Any], path: str | Path, *, title: str, lead: str = "", identity: Identity | None = None
+    results: Sequence[Any], path: str | Path, *, title: str, lead: str = "", identity: PageIdentity | None = None
 ) -> Path:
     """Write results to one self-contained HTML file, atomically.
 

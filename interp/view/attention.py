@@ -15,8 +15,8 @@ from jaxtyping import Bool, Float, Shaped
 from markupsafe import Markup
 
 from hooks.files import write_text
-from interp.view.frame import Identity, render, resource
-from interp.view.points import small_maps
+from interp.view.charts import pattern_maps
+from interp.view.html import PageIdentity, render, resource
 
 SMALL, MEDIUM, LARGE = 72, 88, 112
 """Pixels of a thumbnail with more than `MANY` heads, next to findings, and without."""
@@ -93,7 +93,7 @@ class AttentionPage:
             maps[f"head {head}"] = one.patterns[at]
             if one.other is not None:
                 maps[f"head {head}, other model"] = one.other[at]
-        return small_maps(maps, tokens=list(one.tokens), title=f"attention, example {example + 1}", whole=True)
+        return pattern_maps(maps, tokens=list(one.tokens), title=f"attention, example {example + 1}", whole=True)
 
     def save(self, path: str | Path) -> Path:
         """Write the page, atomically."""
@@ -113,7 +113,7 @@ def canvas_page(
     columns: int,
     title: str,
     findings: Sequence[Finding] = (),
-    identity: Identity | None = None,
+    identity: PageIdentity | None = None,
 ) -> AttentionPage:
     """A page with a grid of heads, and a panel with the chosen one, which can be saved as SVG or printed to PDF.
 
@@ -175,7 +175,7 @@ def thinned(maps: Shaped[np.ndarray, "*head query key"], block: int) -> Shaped[n
 
 
 def circuitsvis_page(
-    example: Example, *, heads: Sequence[str], causal: bool, title: str, identity: Identity | None = None
+    example: Example, *, heads: Sequence[str], causal: bool, title: str, identity: PageIdentity | None = None
 ) -> AttentionPage:
     """A page with circuitsvis's attention heads view of one sequence, from its bundled JavaScript.
 

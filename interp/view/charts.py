@@ -3,6 +3,7 @@
 In charts of tables, `x`, `y` and `series` are names of columns; each series has its own colour.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -22,6 +23,8 @@ LONGEST_LEVEL, MOST_COLUMNS = 6, 16
 COLOURS = ["#0b6e8a", "#d1495b", "#66a182", "#edae49", "#5b4b8a", "#8d6a4f", "#2e4057", "#9a031e"]
 COLOURS += ["#5fa8d3", "#f28482", "#7a9e3a", "#b79ced"]
 GREY = "#888"
+MIN_WEIGHT = 0.004
+"""Weights up to this are too pale to see and are not drawn, which keeps pages small."""
 LOWEST = 1e-4
 """Lower end of a logarithmic y axis, where values that are not positive are drawn."""
 
@@ -238,6 +241,46 @@ def head_maps(
     """Layer x head heat maps side by side; the arguments are those of `heatmaps`."""
     heads = [str(head) for head in range(next(iter(panels.values())).shape[1])]
     return heatmaps(panels, x=heads, x_title="head", y_title="layer", title=title, value=value, domain=domain)
+
+
+def pattern_maps(
+    maps: Mapping[str, Float[np.ndarray, "query key"]],
+    *,
+    tokens: Sequence[str],
+    title: str,
+    columns: int = 4,
+    whole: bool = False,
+) -> alt.TopLevelMixin:
+    """Small attention maps in a grid: queries are rows, keys are columns, dark cells have large weights.
+
+    Args:
+        maps: Name and pattern of each.
+        tokens: The token at each position.
+        columns: Maps per row.
+        whole: Write tokens out, in larger maps; else those of one character.
+    """
+    parts = []
+    for name, values in maps.items():
+        query, key = np.indices(values.shape).reshape(2, -1)
+        parts.append(pd.DataFrame({"query": query, "key": key, "weight": values.ravel().round(4), "map": name}))
+    table = pd.concat(parts)
+    table = table[table["weight"] > MIN_WEIGHT]
+    positions = list(range(len(tokens)))
+    names = json.dumps([token if whole or len(token) == 1 else "·" for token in tokens])
+    axis = {"labelExpr": f"{names}[datum.value]", "ticks": False, "title": None}
+    side = 14 * len(positions) if whole else 150
+    chart = (
+        alt.Chart(table)
+        .mark_rect()
+        .encode(
+            alt.X("key:O", axis=alt.Axis(**axis, labelAngle=270 if whole else 0), scale=alt.Scale(domain=positions)),
+            alt.Y("query:O", axis=alt.Axis(**axis), scale=alt.Scale(domain=positions)),
+            alt.Color("weight:Q", scale=alt.Scale(scheme="greys", domain=[0, 1]), legend=None),
+            tooltip=["map:N", "query:O", "key:O", *numbers("weight", digits=".3f")],
+        )
+        .properties(width=side, height=side)
+    )
+    return chart.facet(facet=alt.Facet("map:N", title=None, sort=list(maps)), columns=columns, title=title)
 
 
 def chart_svg(chart: Any) -> str:

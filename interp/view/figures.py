@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from interp.view.charts import COLOURS, chart_svg
-from interp.view.frame import scrolling
+from interp.view.html import scrolling
 
 DARK = {"#0b6e8a": "#3fa9c9", "#5b4b8a": "#a596dd", "#8d6a4f": "#c79f80", "#2e4057": "#8ba6c6", "#9a031e": "#ef6a80"}
 DARK |= {"#1c2330": "#dfe4ea", "#d1495b": "#e8707f"}

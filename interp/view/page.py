@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from hooks.files import write_text
 from interp.view.figures import chart_figure, dark_rules
-from interp.view.frame import Entry, Identity, render, resource
+from interp.view.html import Entry, PageIdentity, render, resource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Section:
 
 
 def write_page(
-    path: str | Path, *, title: str, lead: str, sections: Sequence[Section], identity: Identity | None = None
+    path: str | Path, *, title: str, lead: str, sections: Sequence[Section], identity: PageIdentity | None = None
 ) -> Path:
     """Write a page, atomically.
 

@@ -1,18 +1,11 @@
-"""Charts with one mark per model: scatter plots, lines between two conditions, small attention maps."""
+"""Charts with one mark per model: scatter plots, and lines between two conditions."""
 
-import json
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
-import numpy as np
 import pandas as pd
-from jaxtyping import Float
 
 from interp.view.charts import COLOURS, HEIGHT, WIDTH, colour_by, numbers
-
-MIN_WEIGHT = 0.004
-"""Weights up to this are too pale to see and are not drawn, which keeps pages small."""
 
 
 def scatter(table: pd.DataFrame, *, x: str, y: str, series: str, title: str, zero: bool = False) -> alt.TopLevelMixin:
@@ -57,43 +50,3 @@ def slopes(table: pd.DataFrame, *, x: str, y: str, line: str, panel: str, title:
         mean = base.mark_line(strokeWidth=3.5, color="#1c2330").encode(alt.Y(f"mean({y}):Q", title=str(name)))
         charts.append(alt.layer(thin, mean).properties(width=170, height=HEIGHT))
     return alt.hconcat(*charts, title=title).resolve_scale(y="independent")
-
-
-def small_maps(
-    maps: Mapping[str, Float[np.ndarray, "query key"]],
-    *,
-    tokens: Sequence[str],
-    title: str,
-    columns: int = 4,
-    whole: bool = False,
-) -> alt.TopLevelMixin:
-    """Small attention maps in a grid: queries are rows, keys are columns, dark cells have large weights.
-
-    Args:
-        maps: Name and pattern of each.
-        tokens: The token at each position.
-        columns: Maps per row.
-        whole: Write tokens out, in larger maps; else those of one character.
-    """
-    parts = []
-    for name, values in maps.items():
-        query, key = np.indices(values.shape).reshape(2, -1)
-        parts.append(pd.DataFrame({"query": query, "key": key, "weight": values.ravel().round(4), "map": name}))
-    table = pd.concat(parts)
-    table = table[table["weight"] > MIN_WEIGHT]
-    positions = list(range(len(tokens)))
-    names = json.dumps([token if whole or len(token) == 1 else "·" for token in tokens])
-    axis = {"labelExpr": f"{names}[datum.value]", "ticks": False, "title": None}
-    side = 14 * len(positions) if whole else 150
-    chart = (
-        alt.Chart(table)
-        .mark_rect()
-        .encode(
-            alt.X("key:O", axis=alt.Axis(**axis, labelAngle=270 if whole else 0), scale=alt.Scale(domain=positions)),
-            alt.Y("query:O", axis=alt.Axis(**axis), scale=alt.Scale(domain=positions)),
-            alt.Color("weight:Q", scale=alt.Scale(scheme="greys", domain=[0, 1]), legend=None),
-            tooltip=["map:N", "query:O", "key:O", *numbers("weight", digits=".3f")],
-        )
-        .properties(width=side, height=side)
-    )
-    return chart.facet(facet=alt.Facet("map:N", title=None, sort=list(maps)), columns=columns, title=title)

@@ -41,7 +41,7 @@ def chain_section(chain: Chain, points: Sequence[str], answers: Sequence[int]) -
         answers: The model's value of each variable, as an index of `points`.
     """
     from interp.view.chain import chain_svg, sentence_html
-    from interp.view.frame import scrolling
+    from interp.view.html import scrolling
     from interp.view.page import Section
 
     index_of = {clause: index for index, clause in enumerate(chain.clause_of)}

@@ -70,7 +70,7 @@ class PruningResult(Result):
 
     def plot(self) -> "alt.TopLevelMixin":
         """Largest error found after each layer, and its upper bound."""
-        from interp.view.growth import error_growth
+        from interp.view.pruning import error_growth
 
         return error_growth(
             self.growth, self.bound, layers=self.layers, title=f"{self.target}: error, largest of n = {self.n} inputs"

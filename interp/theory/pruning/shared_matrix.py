@@ -104,7 +104,7 @@ class IndistinguishableResult(Result):
 
     def plot(self) -> "alt.TopLevelMixin":
         """Errors and distance for every matrix; singular values and patterns of the first one in both networks."""
-        from interp.view.growth import shared_matrix
+        from interp.view.pruning import shared_matrix
 
         return shared_matrix(
             {"a from its target": self.error[:, 0], "b from its target": self.error[:, 1], "a from b": self.distance},

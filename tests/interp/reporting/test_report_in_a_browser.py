@@ -9,12 +9,12 @@ from hooks import Transformer
 from interp import report as write_report
 from interp.tasks import Lego
 from interp.view.charts import dots, heatmaps
-from interp.view.frame import Identity
+from interp.view.html import PageIdentity
 from interp.view.page import Section
 
 pytestmark = pytest.mark.browser
 LONG = "a sentence that has many words and goes on for longer than a line of text should be so that it breaks. " * 3
-IDENTITY = Identity(
+IDENTITY = PageIdentity(
     task="lego: n_vars 3", model="many parts, " * 30, seed="0", command="interp report " + "runs/" * 60, date="now"
 )
 

@@ -11,9 +11,9 @@ import pytest
 from browser import faults
 
 from interp.view.attention import CELLS, Example, canvas_page, circuitsvis_page, thinned
-from interp.view.frame import Identity
+from interp.view.html import PageIdentity
 
-IDENTITY = Identity(task="brackets <2>", seed="7")
+IDENTITY = PageIdentity(task="brackets <2>", seed="7")
 NASTY = ("</script><script>boom()</script>", "<b>", '"', "a", "'", "<!--")
 
 

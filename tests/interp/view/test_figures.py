@@ -6,9 +6,8 @@ from html import unescape
 import numpy as np
 import pandas as pd
 
-from interp.view.charts import chart_svg, dots, head_maps
+from interp.view.charts import chart_svg, dots, head_maps, pattern_maps
 from interp.view.figures import chart_figure, chart_html
-from interp.view.points import small_maps
 from interp.view.verdicts import verdict_chart
 
 
@@ -72,7 +71,7 @@ def test_figures_are_shorter_than_the_rendered_chart():
 
 
 def test_maps_whose_low_values_are_nearly_white_stay_on_a_light_ground():
-    greys = small_maps({"a": np.eye(2)}, tokens=["a", "b"], title="t")
+    greys = pattern_maps({"a": np.eye(2)}, tokens=["a", "b"], title="t")
     assert '<figure class="chart pale"' in chart_figure(greys)
     assert '<figure class="chart inked"' in chart_figure(maps())  # numbers in cells keep their contrast
     table = pd.DataFrame({"x": ["a"], "y": [0.1], "low": 0.05, "high": 0.9})

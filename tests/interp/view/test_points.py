@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from interp.tasks import Dyck
-from interp.view.charts import COLOURS, chart_svg
-from interp.view.points import scatter, slopes, small_maps
+from interp.view.charts import COLOURS, chart_svg, pattern_maps
+from interp.view.points import scatter, slopes
 
 ODD = ["(", ")", "'", '"', "\\", "]", "<", "&", "{", "\\", "'", "é"]
 
@@ -118,10 +118,10 @@ def test_slopes_have_a_line_per_model_and_one_for_the_mean_in_every_panel(pairs)
     assert labels_of(svg, "middle")[:2] == ["with", "plain"]
 
 
-def test_small_maps_have_a_cell_per_visible_weight(tmp_path):
+def test_pattern_maps_have_a_cell_per_visible_weight(tmp_path):
     maps = {"seed 1": np.tril(np.ones((3, 3))) / [[1], [2], [3]], "seed 0": np.eye(3) * 0.9}
     maps["seed 0"][2, 0], maps["seed 0"][2, 1] = 0.0039, 0.0042
-    svg = chart_svg(small_maps(maps, tokens=["[START]", "(", ")"], title="patterns"))
+    svg = chart_svg(pattern_maps(maps, tokens=["[START]", "(", ")"], title="patterns"))
     cells = {(mark["map"], int(mark["query"]), int(mark["key"])): mark["weight"] for mark in marks(svg, "rect mark")}
     expected = {
         (name, query, key): weight
@@ -137,10 +137,10 @@ def test_small_maps_have_a_cell_per_visible_weight(tmp_path):
     assert "patterns" in texts(svg)
 
 
-def test_orientation_and_colour_of_small_maps():
+def test_orientation_and_colour_of_pattern_maps():
     values = np.zeros((3, 3))
     values[2, 0], values[0, 1] = 1.0, 0.1
-    svg = chart_svg(small_maps({"a": values}, tokens=list("abc"), title="t"))
+    svg = chart_svg(pattern_maps({"a": values}, tokens=list("abc"), title="t"))
     cells = re.findall(
         r'query: (\d)[^>]*roledescription="rect mark" d="M([\d.]+),([\d.]+)[^"]*" fill="rgb\(([^,]*),', svg
     )
@@ -151,7 +151,7 @@ def test_orientation_and_colour_of_small_maps():
 
 
 def test_every_position_is_labelled():
-    svg = chart_svg(small_maps({"a": np.diag([1.0, 0, 0, 1])}, tokens=["[START]", "(", "[", "(5"], title="t"))
+    svg = chart_svg(pattern_maps({"a": np.diag([1.0, 0, 0, 1])}, tokens=["[START]", "(", "[", "(5"], title="t"))
     assert labels_of(svg, "end") == ["·", "(", "[", "·"]
     assert labels_of(svg, "middle") == ["·", "(", "[", "·"]
 
@@ -162,7 +162,7 @@ def test_every_position_is_labelled():
     ids=repr,
 )
 def test_labels_with_special_characters(tokens):
-    svg = chart_svg(small_maps({'it\'s "a" map \\': np.eye(len(tokens))}, tokens=tokens, title="t"))
+    svg = chart_svg(pattern_maps({'it\'s "a" map \\': np.eye(len(tokens))}, tokens=tokens, title="t"))
     assert labels_of(svg, "end") == tokens
     assert labels_of(svg, "middle") == tokens
     assert 'it\'s "a" map \\' in texts(svg)
@@ -171,7 +171,7 @@ def test_labels_with_special_characters(tokens):
 
 def test_labels_beyond_the_basic_plane():
     tokens = ["(", "\N{GRINNING FACE}", ")"]
-    svg = chart_svg(small_maps({"a": np.eye(3)}, tokens=tokens, title="t"))
+    svg = chart_svg(pattern_maps({"a": np.eye(3)}, tokens=tokens, title="t"))
     assert labels_of(svg, "end") == tokens
 
 
@@ -180,7 +180,7 @@ def test_labels_from_a_task():
     batch = task.read("([{<>}])")
     words = task.vocab.words(batch.tokens[0])
     svg = chart_svg(
-        small_maps({"stack top": task.relations(batch)["stack_top"][0].double().numpy()}, tokens=words, title="t")
+        pattern_maps({"stack top": task.relations(batch)["stack_top"][0].double().numpy()}, tokens=words, title="t")
     )
     assert labels_of(svg, "end") == ["·", *"([{<>}])"]
     found = {(int(mark["query"]), int(mark["key"])) for mark in marks(svg, "rect mark")}
@@ -190,6 +190,6 @@ def test_labels_from_a_task():
 def test_number_of_maps_per_row():
     maps = {f"seed {i}": np.eye(2) for i in range(4)}
     for columns, rows in ((1, 4), (2, 2), (3, 2), (4, 1)):
-        svg = chart_svg(small_maps(maps, tokens=["(", ")"], title="t", columns=columns))
+        svg = chart_svg(pattern_maps(maps, tokens=["(", ")"], title="t", columns=columns))
         width, height = (float(re.search(rf'{side}="(\d+)"', svg).group(1)) for side in ("width", "height"))
         assert (width // 150, height // 180) == (columns, rows)  # a map, and its name above it

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from interp.view.charts import HEIGHT, WIDTH, colour_by, numbers
-from interp.view.points import small_maps
+from interp.view.charts import HEIGHT, WIDTH, colour_by, numbers, pattern_maps
 
 FOUND, BOUND = "largest found", "upper bound"
 
@@ -114,5 +113,5 @@ def shared_matrix(
     ]
     if patterns is not None:
         maps = {f"pattern {name}": pattern for name, pattern in zip(networks, patterns, strict=True)}
-        right.append(small_maps(maps, tokens=tokens, title=f"head 0 of {names[0]}", columns=2))
+        right.append(pattern_maps(maps, tokens=tokens, title=f"head 0 of {names[0]}", columns=2))
     return alt.hconcat(left, alt.vconcat(*right)).resolve_scale(color="independent", strokeDash="independent")

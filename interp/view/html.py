@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 
 @dataclass(frozen=True, kw_only=True)
-class Identity:
+class PageIdentity:
     """What a page is about and how it was made, shown below its heading. An empty field is left out."""
 
     task: str = ""
@@ -44,7 +44,7 @@ def render(
     *,
     title: str,
     lead: str = "",
-    identity: Identity | None = None,
+    identity: PageIdentity | None = None,
     contents: Sequence[Entry] = (),
     **values: Any,
 ) -> str:
