@@ -16,7 +16,7 @@ import torch
 import interp
 from benchmarks.timing import Result, ratio, seconds
 from hooks import make_model
-from interp.cli.demo import demo_jobs
+from interp.cli.demo_run import demo_jobs
 from interp.training import TrainingRun
 from interp.training.folder import RunFolder
 

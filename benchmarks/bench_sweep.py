@@ -17,7 +17,7 @@ import torch
 
 import interp
 from benchmarks.timing import Result, ratio, seconds
-from interp.cli.demo import demo_jobs
+from interp.cli.demo_run import demo_jobs
 from interp.sweeps import ModelSpec, Sweep, SweepRuns
 from interp.tasks import Lego
 from interp.training.folder import RunFolder

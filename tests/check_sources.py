@@ -40,7 +40,7 @@ MUTABLE = {
 """Dataclasses that collect results while they are computed; all others are frozen."""
 ABOUT_ONE_TASK = ("interp/theory/", "interp/known_answers/", "interp/algorithms/", "case_studies/")
 """Packages whose subject is a certain task: constructions, theorems and claims of papers."""
-MAY_NAME_TASKS = {"interp/cli/demo.py": {"Lego"}, "interp/training/objectives.py": {"Dyck"}}
+MAY_NAME_TASKS = {"interp/cli/demo_run.py": {"Lego"}, "interp/training/objectives.py": {"Dyck"}}
 """The demo, and the contrastive loss of bracket languages."""
 EXPLAIN_TRANSPOSES = {"docs/glossary.md", "interp/heads/diagonals.py"}
 """Where the template paper's order of attention matrices is explained; elsewhere products are written one way."""

@@ -133,7 +133,7 @@ def test_names_of_tasks_and_extras():
     assert list(check_sources.named_tasks(source(text, "interp/cli/new.py"))) == [
         "interp/cli/new.py names the task Lego"
     ]
-    assert list(check_sources.named_tasks([*source(text, "interp/cli/demo.py"), *source(text)])) == []
+    assert list(check_sources.named_tasks([*source(text, "interp/cli/demo_run.py"), *source(text)])) == []
     text = 'require("a", extra="text")\nrequire("b", extra="gone")'
     assert list(check_sources.unknown_extras(source(text), ["text"])) == [
         "interp/heads/new.py names the extra gone, which pyproject.toml does not have"

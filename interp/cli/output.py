@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +26,7 @@ RESUMED = ("demo", "train", "reproduce", "sweep")
 UNUSABLE = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
 """Errors of a path that is missing or cannot be used."""
 
+RunFolder = Annotated[Path, typer.Argument(help="Folder of a training run.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document; everything else goes to stderr.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Train again even if the folder has a trained model.")]
@@ -41,6 +43,15 @@ class Output:
     """The same as plain values, for `--json`."""
     code: int = DONE
     """The exit code."""
+
+
+def output_of(results: Mapping[str, Any], page: Path | None) -> Output:
+    """The output of a command that has several results, by name, and wrote a page or none."""
+    text = "\n\n".join(map(str, results.values()))
+    values = {name: result.to_dict() for name, result in results.items()}
+    if page is None:
+        return Output(text=text, values=values)
+    return Output(text=f"{text}\npage: {page}", values={**values, "page": str(page)})
 
 
 class Stopped(Exception):

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from interp.cli.known import summary
 from interp.cli.options import Options
 from interp.cli.output import Device, Fresh, Json, Output, Seed, did_you_mean
+from interp.cli.tasks import summary
 
 MODEL_NAMES = {"n_layers": "layers", "n_heads": "heads", "d_model": "width"}
 """Options of the model that are named differently from their field."""

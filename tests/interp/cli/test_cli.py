@@ -195,7 +195,8 @@ def test_sigterm_is_handled_like_ctrl_c(tmp_path):
     code = (
         "import os, signal, sys, types\nfrom interp.cli.main import main\n"
         "def run_demo(*arguments, **options):\n    os.kill(os.getpid(), signal.SIGTERM)\n"
-        "sys.modules['interp.cli.demo'] = types.SimpleNamespace(SHIPPED='', run_demo=run_demo, run_quick_demo=None)\n"
+        "demo_run = types.SimpleNamespace(SHIPPED='', run_demo=run_demo, run_quick_demo=None)\n"
+        "sys.modules['interp.cli.demo_run'] = demo_run\n"
         "sys.argv = ['interp', 'demo']\nmain()"
     )
     run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)

@@ -8,7 +8,7 @@ import pytest
 import interp
 from interp.auditing.result import AuditResult
 from interp.cli import demo
-from interp.cli.demo import SHIPPED, TASK, demo_jobs, run_demo
+from interp.cli.demo_run import SHIPPED, TASK, demo_jobs, run_demo
 from interp.cli.main import app
 from interp.cli.output import run_command
 from interp.sweeps.jobs import train_to_disk

@@ -105,7 +105,7 @@ def test_codes_of_errors(interp, monkeypatch, error, code, words, traceback):
 
 def test_a_type_error_has_a_traceback_on_request(interp, monkeypatch):
     monkeypatch.setenv("INTERP_DEBUG", "1")
-    monkeypatch.setattr("interp.cli.demo.run_demo", lambda *given, **options: len(3))
+    monkeypatch.setattr("interp.cli.demo_run.run_demo", lambda *given, **options: len(3))
     assert "Traceback" in interp("demo").stderr
 
 
@@ -153,7 +153,7 @@ def test_what_a_command_prints_goes_to_stderr(interp, monkeypatch):
         print("Training ...")
         return folder / "report.html"
 
-    monkeypatch.setattr("interp.cli.demo.run_demo", run_demo)
+    monkeypatch.setattr("interp.cli.demo_run.run_demo", run_demo)
     assert interp("demo").stdout == "Training ...\nreport: runs/demo/report.html\n"
     done = interp("demo", "--json")
     assert done.stderr == "Training ...\n"

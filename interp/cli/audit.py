@@ -1,0 +1,44 @@
+"""`interp audit`: does each head do what its pattern suggests?"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from interp.cli.output import Json, Output, RunFolder, Seed, output_of
+
+
+def audit(
+    run: RunFolder,
+    n: Annotated[
+        str, typer.Option(help="Held-out sequences, or `enough`: what the verdicts need, up to --limit.")
+    ] = "256",
+    limit: Annotated[int, typer.Option(help="With `--n enough`: largest number of sequences.")] = 1024,
+    probes: Annotated[bool, typer.Option("--probes", help="Also audit linear probes.")] = False,
+    page: Annotated[Path | None, typer.Option(help="Also write an HTML page here.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also save the verdicts as JSON here.")] = None,
+    at_chance: Annotated[
+        bool, typer.Option("--at-chance", help="Audit even a model whose accuracy is at chance.")
+    ] = False,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> Output:
+    """Check whether each head does what its pattern suggests: faithful, misleading, hidden, idle, or redundant."""
+    from interp.auditing.audit import audit as audit_model
+    from interp.auditing.probes import audit_probe
+    from interp.core.identity import page_identity
+    from interp.reporting.report import report as write_report
+    from interp.training.run import TrainingRun
+
+    trained = TrainingRun.load(run)
+    options: dict[str, Any] = {"n": int(n) if n.isdigit() else n, "limit": limit, "at_chance": at_chance}
+    results: dict[str, Any] = {"heads": audit_model(trained.model, trained.task, **options, seed=seed)}
+    if probes:
+        results["probes"] = audit_probe(trained.model, trained.task, seed=seed)
+    if out is not None:
+        results["heads"].save(out)
+    if page is not None:
+        seeds = f"{trained.manifest['seed']} (training), {seed} (analysis)"
+        identity = page_identity(trained.model, trained.task, seed=seeds)
+        write_report(list(results.values()), page, title="Is the reading true?", identity=identity)
+    return output_of(results, page)

@@ -1,0 +1,129 @@
+"""Demo: train a model and a control on LEGO, probe and audit the model, and write a report."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from interp.auditing.audit import audit
+from interp.auditing.show import show_heads
+from interp.core.processes import in_processes
+from interp.core.progress import Count
+from interp.heads.ablate import ablate_heads
+from interp.heads.classify import classify_heads
+from interp.probing.probe import probe
+from interp.reporting.report import report_run
+from interp.sweeps.jobs import TrainJob, train_to_disk
+from interp.tasks import Lego
+from interp.training.configs import config_for
+from interp.training.run import TrainingRun
+from interp.training.settings import Association, TrainSettings
+
+TASK = Lego(n_vars=4)
+SHIPPED = Path(__file__).parent / "demo_model"
+"""Folder of the training run that is shipped with the package. Its manifest has the command that trained it."""
+SETTINGS = TrainSettings(steps=450, learning_rate=1.5e-3, eval_every=150, n_eval=500)
+"""One length, without a curriculum: after mimicking, 450 steps suffice."""
+BIASES: dict[str, Association] = {"model": "mimic", "control": "none"}
+N_AUDIT, N_SETS, N_TEST = 160, 500, 4000
+"""Sequences of the audit, of the ablation of sets of heads, and of the accuracies."""
+
+
+def demo_jobs(folder: Path, seed: int) -> dict[str, TrainJob]:
+    """A model with mimicking, and a control with the same settings without it."""
+    return {
+        name: TrainJob(
+            task=TASK,
+            config=config_for(TASK),
+            settings=replace(SETTINGS, association=association),
+            seed=seed,
+            folder=folder / name,
+        )
+        for name, association in BIASES.items()
+    }
+
+
+def run_demo(folder: Path, *, seed: int = 0, fresh: bool = False) -> Path:
+    """Run the demo; models already trained in the folder are reused.
+
+    Args:
+        folder: Folder for models and report.
+        seed: Seed of everything random.
+        fresh: Train again.
+
+    Returns:
+        Path of the report.
+    """
+    print(f"Training a transformer to follow chains of {TASK.n_vars} clauses, and a control (about a minute) ...")
+    jobs = demo_jobs(folder, seed)
+    with Count("training models", len(jobs)) as count:
+        train_to_disk(jobs, fresh=fresh, on_finished=lambda name: count.one())
+    runs = {name: TrainingRun.load(job.folder) for name, job in jobs.items()}
+    title = "A transformer learns to follow a chain of reasoning"
+    return _analyse(runs, jobs["model"].folder, folder, seed=seed, title=title)
+
+
+def run_quick_demo(folder: Path, *, seed: int = 0) -> Path:
+    """Analyse the model that is shipped with the package; nothing is trained.
+
+    Args:
+        folder: Folder for results and report.
+        seed: Seed of the analyses.
+
+    Returns:
+        Path of the report.
+    """
+    run = TrainingRun.load(SHIPPED)
+    print(f"A transformer that was trained on {run.task.description}, with:\n  {run.manifest['command']}")
+    title = "A transformer that follows a chain of reasoning"
+    return _analyse({"model": run}, SHIPPED, folder, seed=seed, title=title, n_jobs=1)
+
+
+def _analyse(
+    runs: dict[str, TrainingRun], source: Path, folder: Path, *, seed: int, title: str, n_jobs: int = 2
+) -> Path:
+    """Probe and audit the model of a run, write results and report, and print a summary.
+
+    For a small model, one process is faster: another one imports everything again, which takes five seconds.
+    """
+    print("Probing every layer, and auditing every head ...")
+    run, found = runs["model"], {}
+    calls = [(analysis, (source, seed)) for analysis in (_audited, _probed)]
+    with Count("analyses", len(calls) + 1) as count:
+        for part in in_processes(calls, n_jobs=n_jobs):
+            found |= part
+            count.one()
+        found = {name: found[name] for name in ("audit", "probes", "heads", "sets") if name in found}
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, result in found.items():
+            result.save(folder / f"{name}.json")
+        heads = show_heads(run.model, run.task, found["audit"], probes=found["probes"], seed=seed)
+        options = {"results": [heads, *found.values()], "control": runs.get("control"), "n_test": N_TEST}
+        page, tested = report_run(run, run.task, folder / "report.html", **options, title=title)
+        count.one()
+    print(f"\n{tested['model']}\n\n{found['probes']}\n\n{found['audit'].summary()}")
+    if "sets" in found:
+        print(f"\n{found['sets']}\n")
+    if "control" in tested:
+        of_targets = zip(run.task.targets, tested["control"].accuracy, strict=True)
+        print(f"control without the association bias: {', '.join(f'{t} {a:.2f}' for t, a in of_targets)}")
+    return page
+
+
+def _probed(folder: Path, seed: int) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    run = TrainingRun.load(folder)
+    model, task = run.model, run.task
+    patterns = classify_heads(model, task, seed=seed)
+    kinds = {kind: patterns.heads(kind) for kind in ("association", "manipulation") if patterns.heads(kind)}
+    found: dict[str, Any] = {"probes": probe(model, task, verify=True, seed=seed), "heads": patterns}
+    if kinds:
+        found["sets"] = ablate_heads(model, task, heads=kinds, n=N_SETS, n_random=10, seed=seed)
+    return found
+
+
+def _audited(folder: Path, seed: int) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    run = TrainingRun.load(folder)
+    return {"audit": audit(run.model, run.task, n=N_AUDIT, seed=seed, at_chance=True)}

@@ -1,0 +1,34 @@
+"""`interp probe`: linear probes on a trained model."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from interp.cli.output import Json, Output, RunFolder, Seed
+
+
+def probe(
+    run: RunFolder,
+    label: Annotated[
+        str | None, typer.Option(help="One of the task's probe labels. Default: the first; with --verify, the answer.")
+    ] = None,
+    solver: Annotated[str, typer.Option(help="ridge (fast) or logistic (scikit-learn).")] = "ridge",
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Also intervene on the directions that the probes found.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Also save the result as JSON here.")] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> Output:
+    """Print which answers a linear probe reads from each layer of a trained model."""
+    from interp.probing.probe import probe as probe_model
+    from interp.training.run import TrainingRun
+
+    trained = TrainingRun.load(run)
+    if label is None and verify:
+        label = trained.task.answer_label
+    result = probe_model(trained.model, trained.task, label=label, solver=solver, verify=verify, seed=seed)  # type: ignore[arg-type]
+    if out is not None:
+        result.save(out)
+    return Output(text=str(result), values=result.to_dict())
