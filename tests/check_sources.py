@@ -302,7 +302,7 @@ def named_tasks(sources: Iterable[Source]) -> Iterator[str]:
     """Files of the command line that name a task; the demo may, and `text` is also a word."""
     words = re.compile(rf"\b({'|'.join(set(known_tasks()) - {'text'})})\b", re.IGNORECASE)
     for source in sources:
-        if source.path.startswith("interp/cli/") and not source.path.endswith("/demo.py"):
+        if source.path.startswith("interp/cli/") and not source.path.endswith("/demo_run.py"):
             for name in sorted(set(words.findall(source.text))):
                 yield f"{source.path} names the task {name}"
 
