@@ -14,7 +14,7 @@ from interp.core.randomness import derived_generator
 from interp.evaluation.perplexity import perplexity
 from interp.sweeps.spec import ModelSpec
 from interp.tasks import Text
-from interp.tasks.text.streams import HIDDEN, SWAPPED
+from interp.tasks.text.sampling import HIDDEN, SWAPPED
 
 WINDOWS = {"quick": 200, "standard": 400, "paper": 2000}
 """Number of held-out windows for a validation loss."""

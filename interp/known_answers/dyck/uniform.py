@@ -16,7 +16,7 @@ from interp.known_answers.craft.weights import clear
 from interp.known_answers.dyck.one_hot import TINY, bracket_states, pair_coordinates
 from interp.tasks import Dyck
 from interp.tasks.dyck.brackets import START, closer, opener
-from interp.tasks.dyck.words import prefix_chances
+from interp.tasks.dyck.sampling import prefix_chances
 
 FORBIDDEN = -60.0
 """Logit of impossible next tokens; the logit of others is the log of their probability. exp(-60) is 9e-27."""

@@ -13,7 +13,7 @@ from hooks.checks import check_choice, check_field_types, check_number, checks_t
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task
 from interp.tasks.dyck import brackets
 from interp.tasks.dyck.brackets import END, PAD, START, Nesting, bracket_names, closer, is_closer, nesting
-from interp.tasks.dyck.words import StepChances, prefix_chances, sample_words, word_chances
+from interp.tasks.dyck.sampling import StepChances, prefix_chances, sample_words, word_chances
 from interp.tasks.vocab import Vocab, vocab_of
 
 Words = Literal["prefixes", "complete"]

@@ -11,9 +11,9 @@ from torch import Tensor
 from hooks.checks import check_choice, check_class, check_field_types, check_number, checks_types
 from interp.tasks.base import Batch, Split, Task
 from interp.tasks.lego.chain import Chain, Grammar, chain_section, parse_clauses
-from interp.tasks.lego.draws import choose, split_of
 from interp.tasks.lego.groups import Z2, GroupAction, ready_made
 from interp.tasks.lego.places import clause_places, sentence_relations
+from interp.tasks.lego.sampling import choose, split_of
 from interp.tasks.vocab import Vocab, vocab_of
 
 if TYPE_CHECKING:

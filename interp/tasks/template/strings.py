@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -63,25 +62,3 @@ def parse_string(
             return index, [vocab.ids[symbol] for symbol in found.values()]
     shown = ", ".join(str(one) for one in labelled[:6])
     raise ValueError(f"the string {text!r} matches none of the {len(labelled)} templates ({shown}).")
-
-
-def reordered_symbols(
-    tokens: Int[Tensor, "batch pos"], n_fixed: int, every: Sequence[int], n: int, generator: torch.Generator
-) -> Int[Tensor, "batch symbol"]:
-    """The symbols of each string in a random order, followed by others of an alphabet up to n of them.
-
-    Args:
-        tokens: The strings.
-        n_fixed: Ids below it are not symbols.
-        every: The alphabet.
-        n: Symbols per string.
-        generator: Determines the draws.
-    """
-    symbols = torch.zeros(len(tokens), n, dtype=torch.long)
-    for row, string in enumerate(tokens.tolist()):
-        own = sorted({one for one in string if one >= n_fixed})
-        own = [own[at] for at in torch.randperm(len(own), generator=generator).tolist()]
-        start = int(torch.randint(len(every), (1,), generator=generator))
-        spare = (one for one in (*every[start:], *every[:start]) if one not in own)
-        symbols[row] = torch.tensor([*own, *islice(spare, n)][:n])
-    return symbols

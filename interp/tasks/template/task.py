@@ -12,9 +12,10 @@ from torch import Tensor
 
 from hooks.checks import check_choice, check_class, check_field_types, check_number, checks_types
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task, logits_at_targets
-from interp.tasks.template import language, strings
+from interp.tasks.template.alphabets import Alphabet, check_alphabets, names_of, size_of
 from interp.tasks.template.families import ready_templates
-from interp.tasks.template.language import Alphabet, LabelledTemplate, choose_distinct, names_of, read_template, size_of
+from interp.tasks.template.language import LabelledTemplate, check_templates, is_wildcard, read_template
+from interp.tasks.template.sampling import choose_distinct, reordered_symbols
 from interp.tasks.template.strings import TemplateBatch, parse_string, template_table, undecided_pairs
 from interp.tasks.vocab import Vocab, vocab_of
 
@@ -78,12 +79,12 @@ class Template(Task):
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
-        language.check_templates(self.labelled, real=form == "real", weights=self.weights)
+        check_templates(self.labelled, real=form == "real", weights=self.weights)
         if self.cls != (form == "real") and form != "symbolic":
             where = "at [CLS]; use cls=True" if form == "real" else "after the last token; use cls=False"
             raise ValueError(f"cls is {self.cls}, but in form {form!r} the label is predicted {where}.")
         alphabets: dict[Split, Alphabet] = {split: getattr(self, split) for split in SPLITS}
-        language.check_alphabets(alphabets, fixed=self.fixed, most=self.n_wildcards)
+        check_alphabets(alphabets, fixed=self.fixed, most=self.n_wildcards)
 
     @property
     def labelled(self) -> tuple[LabelledTemplate, ...]:
@@ -99,7 +100,7 @@ class Template(Task):
         """Fixed tokens, in strings and labels, and `[CLS]`."""
         tokens = [token for one in self.labelled for token in one.tokens]
         tokens += [one.label for one in self.labelled if isinstance(one.label, str)]
-        fixed = list(dict.fromkeys(token for token in tokens if not language.is_wildcard(token)))
+        fixed = list(dict.fromkeys(token for token in tokens if not is_wildcard(token)))
         return (*fixed, *([CLS] if self.cls else []))
 
     @cached_property
@@ -325,7 +326,7 @@ class Template(Task):
         """Templates drawn again, with the symbols of each string in another order, and others where it has too few."""
         first = len(self.fixed) + sum(size_of(getattr(self, name)) for name in SPLITS[: SPLITS.index(split)])
         every = range(first, first + size_of(getattr(self, split)))
-        symbols = strings.reordered_symbols(batch.tokens, len(self.fixed), every, self.n_wildcards, generator)
+        symbols = reordered_symbols(batch.tokens, len(self.fixed), every, self.n_wildcards, generator)
         return self.fill(self.sample(len(batch), generator=generator, split=split).template, symbols)
 
     def relations(self, batch: Batch) -> dict[str, Bool[Tensor, "batch query key"]]:

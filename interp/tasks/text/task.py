@@ -11,18 +11,8 @@ from torch import Tensor
 from hooks.checks import check_choice, check_field_types
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task, logits_at_targets
 from interp.tasks.text.corpus import Corpus
-from interp.tasks.text.streams import (
-    Marks,
-    Stream,
-    Streams,
-    TextBatch,
-    cut,
-    kept_tokenizer,
-    masked,
-    next_tokens,
-    pairs,
-    with_next_sentence,
-)
+from interp.tasks.text.sampling import Marks, TextBatch, masked, next_tokens, pairs, with_next_sentence
+from interp.tasks.text.streams import Stream, Streams, cut, kept_tokenizer
 from interp.tasks.text.tokens import Role, TextVocab, check_vocab_size, take_tokenizer
 
 Objective = Literal["next_token", "masked"]

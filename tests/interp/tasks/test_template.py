@@ -16,8 +16,8 @@ import interp
 from hooks import Transformer
 from interp.tasks import Template, matches, task_from
 from interp.tasks.base import Task
+from interp.tasks.template.alphabets import names_of
 from interp.tasks.template.families import FAMILIES
-from interp.tasks.template.language import names_of
 from interp.tasks.template.task import CLS, SPLITS
 
 REAL = Template(templates=("aRa -> +1", "aRb -> -2", "abR -> 0.5"), train=5, validation=3, test=4)

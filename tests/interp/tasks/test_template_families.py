@@ -9,8 +9,10 @@ import torch
 from scipy import stats
 
 from interp.tasks import Template
+from interp.tasks.template.alphabets import check_alphabets, names_of, size_of
 from interp.tasks.template.families import FAMILIES, majority, random_templates, ready_templates
-from interp.tasks.template.language import check_alphabets, choose_distinct, names_of, size_of, structure
+from interp.tasks.template.language import structure
+from interp.tasks.template.sampling import choose_distinct
 
 COUNTS = {
     "same_different": 2,

@@ -155,7 +155,8 @@ def test_the_next_sentence_follows_half_of_the_time_and_else_is_of_another_docum
 
 def test_sentences_of_documents_of_all_lengths_come_up_evenly():
     """Every place where a pair can begin is as likely, and so is every place of another document for the second."""
-    from interp.tasks.text.streams import Stream, pairs
+    from interp.tasks.text.sampling import pairs
+    from interp.tasks.text.streams import Stream
 
     lengths = [3, 9, 4, 1, 6, 2]
     tokens = torch.cat([torch.tensor([*range(100 * i, 100 * i + size), -1]) for i, size in enumerate(lengths)])
