@@ -51,7 +51,7 @@ def test_a_run_folder_opens(before):
     run = TrainingRun.load(before / "run")
     assert run.manifest["task"]["task"] == "lego"
     assert [record["steps_done"] for record in run.history] == [3, 6]
-    assert 0 <= interp.evaluate(run.model, TASK, n=20).accuracy.min() <= 1
+    assert 0 <= interp.evaluate(run.model, TASK, n=20).accuracy.value.min() <= 1
 
 
 def test_an_unfinished_run_resumes_to_the_weights_of_an_uninterrupted_one(tmp_path, before, expected):

@@ -69,7 +69,9 @@ def measure_balanced(evidence: Evidence) -> Measurement:
                 rows.append([types, depth, attention, imbalance, f"{violation:.2e}", f"{accuracy:.3f}"])
                 points.append((violation, accuracy, f"{types} types, {attention} attention"))
                 if imbalance == 0:
-                    balanced.append((violation, (accuracy, float(result.low[0]), float(result.high[0]))))
+                    balanced.append(
+                        (violation, (accuracy, float(result.accuracy.low[0]), float(result.accuracy.high[0])))
+                    )
     value, low, high = min((interval for _, interval in balanced), key=lambda interval: interval[0])
     return Measurement(
         value=value, low=low, high=high, n=40, unit="prefixes",

@@ -28,13 +28,13 @@ def measure_learned(evidence: Evidence, *, group: str) -> Measurement:
     """Mean accuracy over seeds on hard positions, in distribution."""
     task, n, specs = task_of(evidence, group), N_HELD_OUT[evidence.size], evidence.specs(group)
     found = [evaluate(model, task, n=n, seed=evidence.seed) for model in evidence.models(group)]
-    hard = np.array([result.accuracy[0] for result in found])
+    hard = np.array([result.accuracy.value[0] for result in found])
     mean, low, high = bootstrap_interval(hard, seed=evidence.seed, resolution=1 / n)
     rows: list[list] = [["seed", *task.outcomes]]
     points = []
     for spec, r in zip(specs, found, strict=True):
-        rows.append([spec.seed, *(f"{value:.4f}" for value in r.accuracy)])
-        points.append({"seed": str(spec.seed), "hard accuracy": r.accuracy[0], "low": r.low[0], "high": r.high[0]})
+        rows.append([spec.seed, *(f"{value:.4f}" for value in r.accuracy.value)])
+        points.append({"seed": str(spec.seed), **r.accuracy[0].columns("hard accuracy")})
     return Measurement(
         value=mean, low=low, high=high, n=len(found), unit="seeds",
         numbers={

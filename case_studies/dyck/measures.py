@@ -67,4 +67,4 @@ def accuracies(
     if length is not None:
         task, n = replace(task, words="prefixes", length=length), N_SEQUENCES[evidence.size]
     results = [evaluate(model, task, n=n, seed=evidence.seed) for model in models]
-    return dict(zip(task.outcomes, np.array([result.accuracy for result in results]).T, strict=True))
+    return dict(zip(task.outcomes, np.array([result.accuracy.value for result in results]).T, strict=True))

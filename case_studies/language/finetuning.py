@@ -72,7 +72,7 @@ def measure_finetuning(evidence: Evidence) -> Measurement:
                 untrained_for(task, base, seed=spec.seed),
             ):
                 trained = train(model, task, settings, seed=spec.seed).model
-                accuracy.append(float(evaluate(trained, task, n=HELD_OUT, seed=evidence.seed).accuracy[0]))
+                accuracy.append(float(evaluate(trained, task, n=HELD_OUT, seed=evidence.seed).accuracy.value[0]))
             gains.setdefault(n, []).append(accuracy[0] - accuracy[1])
             rows.append([n, spec.seed, *(f"{value:.3f}" for value in accuracy), f"{gains[n][-1]:+.3f}"])
     mean, low, high = t_interval(np.array(gains[JUDGED]), resolution=1 / HELD_OUT)

@@ -40,7 +40,7 @@ def depth_curves(evidence: Evidence, group: str) -> list[ExtrapolationResult]:
 
 def accuracy_at(curve: ExtrapolationResult, depth: int) -> Float[np.ndarray, " target"]:
     """Accuracy of every variable at a depth."""
-    return curve.accuracy[curve.depths.index(depth)]
+    return curve.accuracy.value[curve.depths.index(depth)]
 
 
 def untrained(curve: ExtrapolationResult, depth: int) -> Float[np.ndarray, " unsupervised"]:
@@ -70,7 +70,7 @@ def depth_chart(curves: Sequence[ExtrapolationResult], title: str) -> alt.TopLev
     """Accuracy by depth, a line per variable, a panel per model; bands are 95 % over sentences."""
     rows = [
         {"layers applied": depth, "variable": _name(i, known), "dashed": not known, "seed": f"seed {seed}",
-         "accuracy": curve.accuracy[d, i], "low": curve.low[d, i], "high": curve.high[d, i]}
+         **curve.accuracy[d, i].columns("accuracy")}
         for seed, curve in enumerate(curves)
         for d, depth in enumerate(curve.depths)
         for i, known in enumerate(curves[0].supervised)

@@ -94,7 +94,7 @@ def measure_robust(evidence: Evidence, *, ours: str, other: str) -> Measurement:
         values, depth = [], plain_depth(evidence, group)
         for curve in depth_curves(evidence, group):
             chosen = [row for row, applied in enumerate(curve.depths) if depth <= applied <= 2 * depth]
-            values.append(curve.accuracy[chosen][:, np.array(curve.supervised)].min())
+            values.append(curve.accuracy.value[chosen][:, np.array(curve.supervised)].min())
         return np.array(values)
 
     a, b = least(ours), least(other)

@@ -109,7 +109,9 @@ def loss_chart(evidence: Evidence) -> alt.TopLevelMixin:
 def measure_chains(evidence: Evidence, *, ours: str, other: str) -> Measurement:
     """Accuracy on trained variables after fine-tuning on chains, of one family minus another, paired by seed."""
     a, b = (
-        np.array([curve.accuracy[-1][np.array(curve.supervised)][1:].mean() for curve in depth_curves(evidence, group)])
+        np.array(
+            [curve.accuracy.value[-1][np.array(curve.supervised)][1:].mean() for curve in depth_curves(evidence, group)]
+        )
         for group in (f"chains-{ours}", f"chains-{other}")
     )
     mean, low, high = t_interval(a - b, resolution=1 / SENTENCES[evidence.size])

@@ -37,7 +37,7 @@ def by_length(evidence: Evidence, spec: ModelSpec) -> dict[int, Float[np.ndarray
     for length in range(2, len(lego.targets)):
         task = replace(lego, n_vars=length, supervised=None)
         batch = task.sample(n, generator=derived_generator(evidence.seed, "shorter chains", length), split="test")
-        found[length] = accuracy_by_depth(model, task, batch, [model.cfg.n_layers], split="test").accuracy[0, 1:]
+        found[length] = accuracy_by_depth(model, task, batch, [model.cfg.n_layers], split="test").accuracy.value[0, 1:]
     return found
 
 

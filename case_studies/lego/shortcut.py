@@ -53,7 +53,7 @@ def _last_and_middle(
 ) -> tuple[Float[np.ndarray, " seed"], Float[np.ndarray, "seed target"]]:
     """Accuracy of the last variable and of the untrained ones, for each seed."""
     curves = depth_curves(evidence, group)
-    accuracy = np.stack([curve.accuracy[-1] for curve in curves])
+    accuracy = np.stack([curve.accuracy.value[-1] for curve in curves])
     return accuracy[:, -1], accuracy[:, ~np.array(curves[0].supervised)]
 
 
@@ -79,7 +79,7 @@ def measure_parity(evidence: Evidence, *, group: str) -> Measurement:
                          "changes with one sign flipped", "changes with two"]]  # fmt: skip
     shares = []
     for spec, curve in zip(evidence.specs(group), depth_curves(evidence, group), strict=True):
-        whole = float(curve.accuracy[-1][-1])
+        whole = float(curve.accuracy.value[-1][-1])
         found = sign_counting(evidence.run(spec).model, spec.task, n=BROKEN, seed=evidence.seed)
         row = found.measures.index("broken")
         broken, low, high = (float(part[row, -1]) for part in (found.share, found.low, found.high))

@@ -48,7 +48,7 @@ NO_TIME = "Pretraining on text takes longer than the whole study at this size."
 
 def _means(evidence: Evidence, group: str) -> Float[np.ndarray, " seed"]:
     """Mean accuracy over all variables but the root, for each seed."""
-    return np.array([curve.accuracy[-1][1:].mean() for curve in depth_curves(evidence, group)])
+    return np.array([curve.accuracy.value[-1][1:].mean() for curve in depth_curves(evidence, group)])
 
 
 def _mean(group: str) -> str:

@@ -47,8 +47,7 @@ def measure_identity_used(evidence: Evidence) -> Measurement:
         rows.append([index, n_train(spec), spec.seed, f"{before:.3f}", f"{after:.3f}", f"{size:.3f}"])
         lost.append(before - after)
         points += [
-            {"model": str(index), "accuracy": one.accuracy[0], "low": one.low[0], "high": one.high[0], "with": name}
-            for name, one in found.items()
+            {"model": str(index), **one.accuracy[0].columns("accuracy"), "with": name} for name, one in found.items()
         ]
     mean, low, high = t_interval(np.array(lost), resolution=1 / n)
     return Measurement(

@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from jaxtyping import Int
 
 from hooks.files import Unreadable, read_json, reading, shortened, write_json
+from interp.core.intervals import FIELDS, Interval
 
 if TYPE_CHECKING:
     import altair as alt
@@ -37,6 +38,9 @@ class Result:
 
     A field with the metadata `NOT_SAVED` is None in a loaded result. Charts of `plot` need no network.
     """
+
+    former_fields: ClassVar[Mapping[str, tuple[str, str, str, str]]] = {}
+    """For fields that are intervals: the four fields (value, low, high, n) that earlier versions saved instead."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -102,11 +106,28 @@ class Result:
             if kind != cls.__name__:
                 kind = shortened(str(kind))
                 raise Unreadable(f"{path} holds a {kind}, not a {cls.__name__}; use {kind}.load.")
+            values = cls._combine_former_fields({name: _rich(value) for name, value in values.items()})
             known = set(cls._saved_names())
             if set(values) != known:
                 fields = shortened(str(sorted(set(values) ^ known)))
                 raise Unreadable(f"{path} differs from this version of {kind} in the fields {fields}.")
-            return cls(**{name: cls._restore(name, _rich(value)) for name, value in values.items()})
+            return cls(**{name: cls._restore(name, value) for name, value in values.items()})
+
+    @classmethod
+    def _combine_former_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Saved values with intervals in place of the parallel fields that earlier versions saved."""
+        combined = dict(values)
+        for former_names in cls.former_fields.values():
+            for former_name in set(former_names) - set(cls._saved_names()):
+                combined.pop(former_name, None)
+        for name, former_names in cls.former_fields.items():
+            if isinstance(values.get(name), Interval):
+                continue
+            combined.pop(name, None)
+            if set(former_names) <= set(values):
+                saved = [values[former_name] for former_name in former_names]
+                combined[name] = Interval(**dict(zip(FIELDS, saved, strict=True)))
+        return combined
 
     @classmethod
     def _restore(cls, name: str, value: Any) -> Any:
@@ -151,5 +172,6 @@ def _rich(value: Any) -> Any:
         array = array.reshape(value.get("shape", array.shape))
         return np.where(array == None, np.nan, array).astype(value["dtype"])  # noqa: E711
     if isinstance(value, dict):
-        return {key: _rich(item) for key, item in value.items()}
+        entries = {key: _rich(item) for key, item in value.items()}
+        return Interval(**entries) if set(entries) == set(FIELDS) else entries
     return tuple(_rich(item) for item in value) if isinstance(value, list) else value

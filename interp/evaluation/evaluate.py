@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
 import torch
-from jaxtyping import Float
 
 from hooks import BridgeModel
 from hooks.checks import checks_types
@@ -16,8 +14,9 @@ from interp.core.activations import CHUNK, SHORT, chunks
 from interp.core.devices import device_of
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import distinct_inputs, repeats_text, sum_by_input
+from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
-from interp.core.results import Result, with_interval
+from interp.core.results import Result
 from interp.core.statistics import pooled_interval
 from interp.core.verbs import AnyModel, check_fit, prepare_model
 from interp.tasks.base import Batch, Score, Split, Task, logits_at_targets
@@ -35,36 +34,34 @@ LOGITS = 1 << 24
 class EvaluationResult(Result):
     """Held-out accuracy of every outcome of a task."""
 
+    former_fields: ClassVar = {"accuracy": ("accuracy", "low", "high", "n_distinct")}
+
     targets: tuple[str, ...]
     """Names of the task's outcomes, in the order of the other fields."""
-    accuracy: Float[np.ndarray, " target"]
-    """Fraction of answers that are correct, 0 to 1."""
-    low: Float[np.ndarray, " target"]
-    high: Float[np.ndarray, " target"]
-    """Ends of the 95 % interval (Clopper-Pearson); the independent units are distinct examples, not answers."""
+    accuracy: Interval
+    """Per target: fraction of answers that are correct, 0 to 1, with its 95 % interval (Clopper-Pearson), whose
+    independent units are distinct examples, not answers."""
     chance: float
     """Accuracy of uniform guessing."""
     n: int
     """Number of examples."""
-    n_distinct: int
-    """Number of distinct inputs among them, fewer in a finite task."""
     split: str
     """Split of the examples."""
 
     def __str__(self) -> str:
-        repeats = repeats_text(self.n, self.n_distinct)
+        repeats = repeats_text(self.n, int(self.accuracy.n))
         title = f"accuracy on {self.n} {self.split} examples{repeats}, chance {short_chance(self.chance)}"
-        return lines_with_intervals(title, self.targets, self.accuracy, self.low, self.high, digits=4)
+        return lines_with_intervals(title, self.targets, self.accuracy, digits=4)
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per target."""
-        return self._table({"target": self.targets}, "accuracy", "low", "high", n=self.n)
+        return self._table({"target": self.targets}, **self.accuracy.columns("accuracy"), n=self.n)
 
     def plot(self) -> "alt.TopLevelMixin":
         """A point and an interval per target."""
         from interp.view.charts import dots
 
-        title = f"accuracy, n = {self.n}{repeats_text(self.n, self.n_distinct)} per point"
+        title = f"accuracy, n = {self.n}{repeats_text(self.n, int(self.accuracy.n))} per point"
         return dots(self.to_dataframe(), x="target", y="accuracy", rule=self.chance, title=title)
 
 
@@ -112,12 +109,9 @@ def evaluate(
     accuracy, low, high = pooled_interval(right, total)
     return EvaluationResult(
         targets=task.outcomes,
-        accuracy=accuracy,
-        low=low,
-        high=high,
+        accuracy=Interval(value=accuracy, low=low, high=high, n=len(right)),
         chance=task.chance,
         n=n,
-        n_distinct=len(right),
         split=split,
     )
 
@@ -157,11 +151,8 @@ def short_chance(chance: float) -> str:
     return f"{chance:.2f}" if chance >= 0.01 else f"{chance:.1g}"
 
 
-def lines_with_intervals(
-    title: str, names: tuple[str, ...], values: np.ndarray, low: np.ndarray, high: np.ndarray, *, digits: int
-) -> str:
+def lines_with_intervals(title: str, names: tuple[str, ...], estimates: Interval, *, digits: int) -> str:
     """A title, then one line per name: value and interval."""
-    wide = max(4, *(len(name) for name in names))
-    rows = zip(names, values, low, high, strict=True)
-    lines = [f"  {name:>{wide}}  {with_interval(v, lo, hi, digits)}" for name, v, lo, hi in rows]
+    width = max(4, *(len(name) for name in names))
+    lines = [f"  {name:>{width}}  {estimates[index].text(digits)}" for index, name in enumerate(names)]
     return "\n".join([title, *lines])

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from hooks.checks import checks_types
 from interp.core.activations import at_targets
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import distinct_inputs, repeats_text
+from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.results import Result, count_range
 from interp.core.statistics import share_interval
@@ -33,25 +34,23 @@ FURTHER = 3
 class ExtrapolationResult(Result):
     """Accuracy of every target at every depth."""
 
+    former_fields: ClassVar = {"accuracy": ("accuracy", "low", "high", "n_distinct")}
+
     depths: tuple[int, ...]
     """Numbers of applied layers, ascending."""
     targets: tuple[str, ...]
     """Names of the targets."""
     supervised: tuple[bool, ...]
     """Whether each target counts in the loss."""
-    accuracy: Float[np.ndarray, "depth target"]
-    """Fraction of the examples with the target that are answered correctly; NaN if there are none."""
-    low: Float[np.ndarray, "depth target"]
-    high: Float[np.ndarray, "depth target"]
-    """Ends of the 95 % interval (Clopper-Pearson)."""
+    accuracy: Interval
+    """Per depth and target: fraction of the examples with the target that are answered correctly, NaN without any,
+    with its 95 % interval (Clopper-Pearson); n are distinct inputs, of which a finite task has few."""
     chance: float
     """Accuracy of uniform guessing."""
     n: int
     """Number of examples, the same at every depth."""
     n_scored: Int[np.ndarray, " target"]
     """Examples behind each value: those that have the target."""
-    n_distinct: Int[np.ndarray, " target"]
-    """Distinct inputs among them, the trials of each interval; fewer in a finite task."""
     split: str
     """Split of the examples."""
     trained_depth: int
@@ -60,7 +59,7 @@ class ExtrapolationResult(Result):
     @property
     def beyond(self) -> Float[np.ndarray, "depth unsupervised"]:
         """Accuracy of the unsupervised targets."""
-        return self.accuracy[:, ~np.array(self.supervised)]
+        return self.accuracy.value[:, ~np.array(self.supervised)]
 
     def resolved(self, level: float = 0.9) -> Float[np.ndarray, " target"]:
         """Smallest depth from which accuracy stays at or above a level, for each target; NaN if there is none.
@@ -73,12 +72,12 @@ class ExtrapolationResult(Result):
         """
         if not 0 < level <= 1:
             raise ValueError(f"level is {level}; it must be above 0 and at most 1.")
-        return first_for_good(self.accuracy >= level, np.array(self.depths))
+        return first_for_good(self.accuracy.value >= level, np.array(self.depths))
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per depth and target."""
         n = np.broadcast_to(self.n_scored, self.accuracy.shape)
-        table = self._table({"depth": self.depths, "target": self.targets}, "accuracy", "low", "high", n=n)
+        table = self._table({"depth": self.depths, "target": self.targets}, **self.accuracy.columns("accuracy"), n=n)
         table.insert(2, "supervised", np.tile(self.supervised, len(self.depths)))
         return table
 
@@ -102,12 +101,12 @@ class ExtrapolationResult(Result):
         names = [name if seen else name + "*" for name, seen in zip(self.targets, self.supervised, strict=True)]
         wide = [max(5, len(name)) for name in names]
         lines = ["depth  " + "  ".join(f"{name:>{size}}" for name, size in zip(names, wide, strict=True))]
-        for depth, row in zip(self.depths, self.accuracy, strict=True):
+        for depth, row in zip(self.depths, self.accuracy.value, strict=True):
             cells = "  ".join(f"{value:>{size}.3f}" for value, size in zip(row, wide, strict=True))
             lines.append(f"{depth:>5}  {cells}" + ("  <- n_layers" if depth == self.trained_depth else ""))
-        half = float(np.nanmax(self.high - self.low) / 2)
-        repeats = repeats_text(self.n_scored, self.n_distinct)
-        foot = f"accuracy on {count_range(self.n_scored)} {self.split} examples{repeats} (95 % within {half:.3f})"
+        repeats = repeats_text(self.n_scored, self.accuracy.n)
+        examples = f"{count_range(self.n_scored)} {self.split} examples{repeats}"
+        foot = f"accuracy on {examples} (95 % within {self.accuracy.half_width:.3f})"
         return "\n".join([*lines, f"{foot}, chance {short_chance(self.chance)}; * not supervised"])
 
 
@@ -187,13 +186,10 @@ def accuracy_by_depth(
         depths=tuple(depths),
         targets=task.targets,
         supervised=tuple(batch.supervised.tolist()),
-        accuracy=accuracy,
-        low=low,
-        high=high,
+        accuracy=Interval(value=accuracy, low=low, high=high, n=n_distinct),
         chance=task.chance,
         n=len(batch),
         n_scored=n_scored,
-        n_distinct=n_distinct,
         split=split,
         trained_depth=model.cfg.n_layers,
     )

@@ -1,13 +1,14 @@
 """Perplexity of a language model on held-out text."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
 from hooks.checks import checks_types
 from hooks.model.architectures import Model
+from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import t_half_width
@@ -23,13 +24,12 @@ if TYPE_CHECKING:
 class PerplexityResult(Result):
     """Held-out perplexity of every outcome of a text task."""
 
+    former_fields: ClassVar = {"perplexity": ("perplexity", "low", "high", "n")}
+
     targets: tuple[str, ...]
     """Names of the task's outcomes, in the order of the other fields."""
-    perplexity: Float[np.ndarray, " target"]
-    """exp of the mean loss."""
-    low: Float[np.ndarray, " target"]
-    high: Float[np.ndarray, " target"]
-    """Ends of the 95 % interval: exp of the t interval of the mean loss over windows."""
+    perplexity: Interval
+    """Per target: exp of the mean loss, with its 95 % interval, exp of the t interval of the mean loss over windows."""
     loss: Float[np.ndarray, " target"]
     """Mean cross entropy per token, in nats."""
     chance: int
@@ -41,11 +41,11 @@ class PerplexityResult(Result):
 
     def __str__(self) -> str:
         title = f"perplexity on {self.n} {self.split} windows, chance {self.chance}"
-        return lines_with_intervals(title, self.targets, self.perplexity, self.low, self.high, digits=2)
+        return lines_with_intervals(title, self.targets, self.perplexity, digits=2)
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per target."""
-        return self._table({"target": self.targets}, "perplexity", "low", "high", "loss", n=self.n)
+        return self._table({"target": self.targets}, "loss", **self.perplexity.columns("perplexity"), n=self.n)
 
     def plot(self) -> "alt.TopLevelMixin":
         """A point and an interval per target, on a logarithmic axis from 1 to uniform guessing, the dashed line."""
@@ -57,7 +57,7 @@ class PerplexityResult(Result):
             x="target",
             y="perplexity",
             rule=chance,
-            domain=(min(1.0, *self.low), max(chance, *self.high)),
+            domain=(min(1.0, *self.perplexity.low), max(chance, *self.perplexity.high)),
             log_y=True,
             title=f"perplexity, n = {self.n} windows, chance {self.chance}",
         )
@@ -91,9 +91,7 @@ def perplexity(model: Model, task: Task, *, n: int = 500, split: Split = "test",
     mean, half = loss.mean(0), t_half_width(loss)
     return PerplexityResult(
         targets=task.outcomes,
-        perplexity=np.exp(mean),
-        low=np.exp(mean - half),
-        high=np.exp(mean + half),
+        perplexity=Interval(value=np.exp(mean), low=np.exp(mean - half), high=np.exp(mean + half), n=n),
         loss=mean,
         chance=task.d_vocab_out,
         n=n,

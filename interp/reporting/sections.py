@@ -79,8 +79,7 @@ def accuracies(tested: dict[str, EvaluationResult], task: Task) -> Section:
     first = next(iter(tested.values()))
     rows = [("target", *tested)]
     for index, target in enumerate(first.targets):
-        ends = ((result.accuracy[index], result.low[index], result.high[index]) for result in tested.values())
-        rows.append((target, *(with_interval(*values, 4) for values in ends)))
+        rows.append((target, *(result.accuracy[index].text(4) for result in tested.values())))
     return Section(
         title="Accuracy per target",
         text=f"Accuracy on {first.n} held-out examples of the {first.split} split, with exact 95 % intervals. "

@@ -7,6 +7,7 @@ import numpy as np
 
 from case_studies.frame.evidence import Evidence
 from case_studies.lego import curves
+from interp.core.intervals import Interval
 from interp.evaluation import ExtrapolationResult
 
 
@@ -17,13 +18,10 @@ def curve(accuracy, supervised, depths=(1, 2)):
         depths=depths,
         targets=tuple(f"#{i}" for i in range(accuracy.shape[1])),
         supervised=tuple(map(bool, supervised)),
-        accuracy=accuracy,
-        low=accuracy,
-        high=accuracy,
+        accuracy=Interval(value=accuracy, low=accuracy, high=accuracy, n=1000),
         chance=0.5,
         n=1000,
         n_scored=np.full(accuracy.shape[1], 1000),
-        n_distinct=np.full(accuracy.shape[1], 1000),
         split="test",
         trained_depth=depths[0],
     )

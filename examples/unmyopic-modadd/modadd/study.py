@@ -34,7 +34,7 @@ def groups(size: Size) -> dict[str, list[ModelSpec]]:
 def accuracies(evidence: Evidence, group: str) -> Float[np.ndarray, " seed"]:
     """Accuracy of each model of a group on sums that it was not trained on."""
     found = [interp.evaluate(model, TASK, n=N, seed=evidence.seed) for model in evidence.models(group)]
-    return np.array([one.accuracy[0] for one in found])
+    return np.array([one.accuracy.value[0] for one in found])
 
 
 def generalisation(evidence: Evidence) -> Measurement:

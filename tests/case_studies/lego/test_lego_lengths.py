@@ -34,11 +34,13 @@ def test_a_loop_solves_every_shorter_chain_and_the_trained_length_is_not_measure
 
 def test_sentences_have_the_length_that_they_are_named_after(monkeypatch, evidence):
     seen = []
-    monkeypatch.setattr(
-        lengths, "accuracy_by_depth",
-        lambda model, task, batch, depths, split: seen.append((task.n_vars, batch.tokens.shape[1], len(batch), depths,
-        split, bool(batch.supervised.all()))) or SimpleNamespace(accuracy=np.ones((1, task.n_vars))),
-    )  # fmt: skip
+
+    def perfect(model, task, batch, depths, split):
+        supervised = bool(batch.supervised.all())
+        seen.append((task.n_vars, batch.tokens.shape[1], len(batch), depths, split, supervised))
+        return SimpleNamespace(accuracy=SimpleNamespace(value=np.ones((1, task.n_vars))))
+
+    monkeypatch.setattr(lengths, "accuracy_by_depth", perfect)
     model = SimpleNamespace(cfg=SimpleNamespace(n_layers=6))
     monkeypatch.setattr(Evidence, "run", lambda self, spec: SimpleNamespace(model=model))
     evidence.groups["start-mimic"][0].task = Lego(n_vars=4, supervised=(0, 3))  # type: ignore[misc]

@@ -21,20 +21,20 @@ def test_accuracy_is_the_share_of_right_answers(trained, tiny, split):
     batch = tiny.sample(700, generator=derived_generator(3, "evaluate", split), split=split)
     logits = trained.model(batch.tokens, depth=1)
     drawn = Counter(tuple(row) for row in batch.tokens.tolist())
-    assert result.n_distinct == len(drawn) < 700
+    assert result.accuracy.n == len(drawn) < 700
     for target in range(2):
         right = Counter()
         for row in range(700):
             answer = logits[row, batch.target_positions[row, target]].argmax()
             right[tuple(batch.tokens[row].tolist())] += int(answer == batch.labels[row, target])
         share = right.total() / 700
-        assert result.accuracy[target] == pytest.approx(share)
+        assert result.accuracy.value[target] == pytest.approx(share)
         variance = sum((right[tokens] - share * times) ** 2 for tokens, times in drawn.items()) / 700**2
         trials = share * (1 - share) / variance if variance else len(drawn)
         low = stats.beta.ppf(0.025, share * trials, (1 - share) * trials + 1)
         high = stats.beta.ppf(0.975, share * trials + 1, (1 - share) * trials) if share < 1 else 1.0
-        assert (result.low[target], result.high[target]) == pytest.approx((low, high), abs=1e-8)
-    assert result.accuracy.min() < 1  # one layer is not enough, so that there was something to count
+        assert (result.accuracy.low[target], result.accuracy.high[target]) == pytest.approx((low, high), abs=1e-8)
+    assert result.accuracy.value.min() < 1  # one layer is not enough, so that there was something to count
     assert (result.n, result.split, result.targets) == (700, split, ("#0", "#1"))
 
 
@@ -47,7 +47,7 @@ def test_chance_is_uniform_guessing(tiny):
         model.unembed.bias[:] = torch.tensor([0.0, 0, 0, 1, 0, 0])
     result = evaluate(model, task, n=3000)
     band = 5 * (1 / 6 * 5 / 6 / 3000) ** 0.5
-    assert np.abs(result.accuracy - 1 / 6).max() < band
+    assert np.abs(result.accuracy.value - 1 / 6).max() < band
 
 
 def test_evaluation_uses_no_gradients_and_leaves_the_model_in_evaluation_mode(tiny, generator):
@@ -71,20 +71,20 @@ def test_invalid_arguments_of_evaluate_are_refused(trained, tiny, as_a_user):
 def test_text_table_chart_and_file_of_a_result(trained, tiny, tmp_path):
     result = evaluate(trained.model, tiny, n=100)
     assert str(result).startswith(
-        f"accuracy on 100 test examples ({result.n_distinct} distinct, which intervals count), chance 0.50\n    #0  "
+        f"accuracy on 100 test examples ({result.accuracy.n} distinct, which intervals count), chance 0.50\n    #0  "
     )
     table = result.to_dataframe()
     assert list(table.columns) == ["target", "accuracy", "low", "high", "n"]
-    assert table["accuracy"].tolist() == result.accuracy.tolist()
+    assert table["accuracy"].tolist() == result.accuracy.value.tolist()
     spec = result.plot().to_dict()
     (rows,) = spec["datasets"].values()
-    assert [row["low"] for row in rows] == result.low.tolist()
+    assert [row["low"] for row in rows] == result.accuracy.low.tolist()
     assert '"datum": 0.5' in json.dumps(spec)  # the line of chance
     assert "<svg" in result._repr_html_()
     result.save(tmp_path / "result.json")
     again = EvaluationResult.load(tmp_path / "result.json")
     assert again.targets == result.targets
-    assert np.array_equal(again.high, result.high)
+    assert np.array_equal(again.accuracy.high, result.accuracy.high)
 
 
 def test_derived_seeds_are_fixed_and_distinct():

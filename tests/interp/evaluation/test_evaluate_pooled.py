@@ -52,20 +52,20 @@ def test_accuracy_is_right_over_total(task):
                     total[name + ending] += 1
                     right[name + ending] += hit
     assert min(total.values()) > 100
-    assert result.accuracy.tolist() == pytest.approx([right[name] / total[name] for name in task.outcomes])
+    assert result.accuracy.value.tolist() == pytest.approx([right[name] / total[name] for name in task.outcomes])
     assert (result.targets, result.n) == (task.outcomes, 150)
-    assert held_out(model, task, batch)[0] == pytest.approx(result.accuracy.tolist())
+    assert held_out(model, task, batch)[0] == pytest.approx(result.accuracy.value.tolist())
     assert 0 < result.accuracy[0] < 1
     score = score_batch(model, task, batch)
     expected = pooled_interval(*per_input(batch, score.right, score.total))
-    np.testing.assert_allclose((result.accuracy, result.low, result.high), expected)
+    np.testing.assert_allclose((result.accuracy.value, result.accuracy.low, result.accuracy.high), expected)
 
 
 def test_the_interval_of_an_exact_model_counts_words():
     task = Dyck(length=12)
     result = evaluate(uniform_dyck(task).float(), task, n=100)
-    assert result.accuracy.tolist() == [1.0] * 4
-    assert result.low == pytest.approx(proportion_interval(np.array([100]), 100)[0].item(), abs=0.01)
+    assert result.accuracy.value.tolist() == [1.0] * 4
+    assert result.accuracy.low == pytest.approx(proportion_interval(np.array([100]), 100)[0].item(), abs=0.01)
 
 
 @pytest.mark.parametrize("task", MORE.values(), ids=MORE)
@@ -189,7 +189,9 @@ def shallow():
 def test_an_outcome_without_answers_has_no_accuracy(shallow):
     task, model = shallow
     result = evaluate(model, task, n=20)
-    assert np.isnan([result.accuracy, result.low, result.high]).tolist() == [[True, False] * 2] * 3
+    assert (
+        np.isnan([result.accuracy.value, result.accuracy.low, result.accuracy.high]).tolist() == [[True, False] * 2] * 3
+    )
     assert "hard  nan" in str(result)
     assert "<svg" in result._repr_html_()
 
@@ -218,10 +220,12 @@ def test_targets_that_some_examples_do_not_have_are_scored_in_the_others(generat
     for target in range(5):
         here = batch.present[:, target]
         right = int((logits.argmax(-1) == batch.labels)[here, target].sum())
-        assert found.accuracy[target] == right / int(here.sum())
+        assert found.accuracy.value[target] == right / int(here.sum())
         hits = (logits.argmax(-1) == batch.labels)[:, target] & here
         _, low, high = pooled_interval(*per_input(batch, hits[:, None], here[:, None]))
-        assert (found.low[target], found.high[target]) == pytest.approx((float(low[0]), float(high[0])))
+        assert (found.accuracy.low[target], found.accuracy.high[target]) == pytest.approx(
+            (float(low[0]), float(high[0]))
+        )
     loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), batch.labels, reduction="none")
     mean = [float(loss[batch.present[:, target], target].mean()) for target in range(5)]
     assert held_out(model, task, batch)[1] == pytest.approx(mean, rel=1e-5)

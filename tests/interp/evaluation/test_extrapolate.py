@@ -14,6 +14,7 @@ import hooks
 import interp
 from hooks import EncoderConfig, FullyConnected, FullyConnectedConfig, HeadPattern, TransformerConfig
 from hooks.model.architectures import make_model
+from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.evaluation.extrapolate import ExtrapolationResult, right_by_depth
 from interp.known_answers import lego_loop
@@ -49,10 +50,12 @@ def test_accuracy_at_each_depth_is_that_of_the_model_at_that_depth(kind, tied):
     model = model_of(task, kind, tied=tied, n_layers=2 if tied else 4)
     result = interp.extrapolate(model, task, n=300, seed=4)
     assert result.depths == ((1, 2, 3, 4, 5, 6) if tied else (1, 2, 3, 4))
-    for depth, row, low, high in zip(result.depths, result.accuracy, result.low, result.high, strict=True):
+    for depth, row, low, high in zip(
+        result.depths, result.accuracy.value, result.accuracy.low, result.accuracy.high, strict=True
+    ):
         alone = interp.evaluate(model.at_depth(depth), task, n=300, seed=4)
         assert np.array_equal(row, alone.accuracy)
-        assert np.allclose((low, high), (alone.low, alone.high))
+        assert np.allclose((low, high), (alone.accuracy.low, alone.accuracy.high))
     assert len(np.unique(result.accuracy, axis=0)) == len(result.depths)  # every layer did something
 
 
@@ -85,14 +88,16 @@ def test_the_loop_predicts_each_variable_from_its_known_depth(loop):
     assert result.trained_depth == 3
     assert result.resolved().tolist() == [1, 3, 5]
     predicted = np.arange(1, 10)[:, None] >= [1, 3, 5]
-    assert (result.accuracy[predicted] == 1).all()
+    assert (result.accuracy.value[predicted] == 1).all()
     band = 5 * (0.25 / 200) ** 0.5
-    assert (abs(result.accuracy[~predicted] - 0.5) < band).all()
-    assert np.array_equal(result.beyond, result.accuracy[:, 1:])
+    assert (abs(result.accuracy.value[~predicted] - 0.5) < band).all()
+    assert np.array_equal(result.beyond, result.accuracy.value[:, 1:])
     assert result.supervised == (True, False, False)
-    hits = round(result.accuracy[0, 2] * 200)
+    hits = round(result.accuracy.value[0, 2] * 200)
     interval = stats.binomtest(hits, 200).proportion_ci(0.95, method="exact")
-    assert (result.low[0, 2], result.high[0, 2]) == pytest.approx((interval.low, interval.high), abs=1e-8)
+    assert (result.accuracy.low[0, 2], result.accuracy.high[0, 2]) == pytest.approx(
+        (interval.low, interval.high), abs=1e-8
+    )
 
 
 def test_depths_are_sorted_and_unresolved_variables_are_nan(loop):
@@ -114,7 +119,7 @@ def test_an_untrained_model_is_at_chance_at_every_depth():
     task = Lego(n_vars=3, n_supervised=1, group=S3)
     result = interp.extrapolate(model_of(task, "post_ln"), task, n=1000)
     assert result.chance == 1 / 6
-    assert (abs(result.accuracy - 1 / 6) < 5 * (1 / 6 * 5 / 6 / 1000) ** 0.5).all()
+    assert (abs(result.accuracy.value - 1 / 6) < 5 * (1 / 6 * 5 / 6 / 1000) ** 0.5).all()
 
 
 def made_up(accuracy, depths):
@@ -124,13 +129,10 @@ def made_up(accuracy, depths):
         depths=tuple(depths),
         targets=tuple(f"#{i}" for i in range(targets)),
         supervised=tuple(i == 0 for i in range(targets)),
-        accuracy=accuracy,
-        low=np.clip(accuracy - 0.1, 0, 1),
-        high=np.clip(accuracy + 0.1, 0, 1),
+        accuracy=Interval(value=accuracy, low=np.clip(accuracy - 0.1, 0, 1), high=np.clip(accuracy + 0.1, 0, 1), n=10),
         chance=0.5,
         n=10,
         n_scored=np.full(targets, 10),
-        n_distinct=np.full(targets, 10),
         split="test",
         trained_depth=2,
     )
@@ -216,9 +218,9 @@ def test_text_table_chart_and_file_of_a_result(loop, tmp_path):
     result = interp.extrapolate(loop, TASK, n=100, depths=[1, 3, 5], split="validation")
     lines = str(result).splitlines()
     assert lines[0] == "depth     #0    #1*    #2*"
-    assert lines[2] == f"    3  1.000  1.000  {result.accuracy[1, 2]:.3f}  <- n_layers"
-    assert lines[1].endswith(f"{result.accuracy[0, 2]:.3f}")
-    words = f"accuracy on 100 validation examples ({max(result.n_distinct)} distinct, which intervals count)"
+    assert lines[2] == f"    3  1.000  1.000  {result.accuracy.value[1, 2]:.3f}  <- n_layers"
+    assert lines[1].endswith(f"{result.accuracy.value[0, 2]:.3f}")
+    words = f"accuracy on 100 validation examples ({max(result.accuracy.n)} distinct, which intervals count)"
     assert lines[-1].startswith(f"{words} (95 % within 0.1")
     assert lines[-1].endswith("chance 0.50; * not supervised")
     table = result.to_dataframe()
@@ -226,8 +228,8 @@ def test_text_table_chart_and_file_of_a_result(loop, tmp_path):
     assert table["depth"].tolist() == [1, 1, 1, 3, 3, 3, 5, 5, 5]
     assert table["supervised"].tolist() == [True, False, False] * 3
     row = table[(table["depth"] == 3) & (table["target"] == "#2")]
-    assert row["accuracy"].item() == result.accuracy[1, 2]
-    assert row["high"].item() == result.high[1, 2]
+    assert row["accuracy"].item() == result.accuracy.value[1, 2]
+    assert row["high"].item() == result.accuracy.high[1, 2]
     spec = json.dumps(result.plot().to_dict())
     assert '"datum": 0.5' in spec  # chance
     assert '"datum": 3' in spec  # n_layers
@@ -263,17 +265,17 @@ def test_accuracy_is_that_of_the_examples_with_the_target():
     different = [
         {tuple(row) for row in batch.tokens[batch.present[:, target]].tolist()} for target in range(len(counts))
     ]
-    assert found.n_distinct.tolist() == [len(one) for one in different]
+    assert found.accuracy.n.tolist() == [len(one) for one in different]
     for index, depth in enumerate(found.depths):
         with torch.no_grad():
             answers = model.at_depth(depth)(batch.tokens, attention_mask=batch.attention_mask).argmax(-1)
         right = ((answers == batch.labels) & batch.present).sum(0)
-        assert found.accuracy[index].tolist() == pytest.approx((right / counts).tolist())
-        share, n = (right / counts).double().numpy(), found.n_distinct
+        assert found.accuracy.value[index].tolist() == pytest.approx((right / counts).tolist())
+        share, n = (right / counts).double().numpy(), found.accuracy.n
         low = np.where(share > 0, stats.beta.ppf(0.025, share * n, (1 - share) * n + 1), 0.0)
         high = np.where(share < 1, stats.beta.ppf(0.975, share * n + 1, (1 - share) * n), 1.0)
-        assert found.low[index] == pytest.approx(low, abs=1e-6)
-        assert found.high[index] == pytest.approx(high, abs=1e-6)
+        assert found.accuracy.low[index] == pytest.approx(low, abs=1e-6)
+        assert found.accuracy.high[index] == pytest.approx(high, abs=1e-6)
     assert found.to_dataframe().equals(junk.to_dataframe())
     assert found.to_dataframe()["n"].tolist() == counts.tolist() * len(found.depths)
     assert f"accuracy on {min(counts)} to 300 test examples" in str(found)
@@ -284,7 +286,7 @@ def test_a_target_that_no_example_has_is_nan(tmp_path):
     task = Short(length=4, shortest=2, n_unsupervised=2)
     found = interp.extrapolate(model_of(task, attention="causal"), task, n=50, depths=[1, 2])
     assert found.n_scored.tolist()[-1] == 0
-    for values in (found.accuracy, found.low, found.high):
+    for values in (found.accuracy.value, found.accuracy.low, found.accuracy.high):
         assert np.isnan(values[:, 3]).all()
         assert np.isfinite(values[:, :3]).all()
     assert np.isnan(found.resolved()[3])

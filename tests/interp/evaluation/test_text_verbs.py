@@ -13,6 +13,7 @@ import interp
 from hooks import Encoder, Transformer, make_model
 from hooks.model.hardcoded.head_patterns import HeadPattern
 from interp.auditing.verdicts import judged_outcomes
+from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.evaluation.evaluate import score_batch
 from interp.evaluation.perplexity import PerplexityResult, perplexity
@@ -53,9 +54,9 @@ def test_training_lowers_perplexity(learned):
     before = perplexity(make_model(run.model.cfg, seed=1), task, n=64)
     after = perplexity(run.model, task, n=64)
     assert after.targets == task.outcomes
-    assert (after.high < before.low / 2).tolist() == ([True, True] if task is PAIRS else [True])
-    assert (after.low < after.perplexity).all()
-    assert (after.perplexity < after.high).all()
+    assert (after.perplexity.high < before.perplexity.low / 2).tolist() == ([True, True] if task is PAIRS else [True])
+    assert (after.perplexity.low < after.perplexity.value).all()
+    assert (after.perplexity.value < after.perplexity.high).all()
     assert before.perplexity[0] == pytest.approx(320, rel=0.5)
     assert interp.evaluate(run.model, task, n=64).accuracy[0] > 10 * task.chance
 
@@ -72,7 +73,7 @@ def test_perplexity_is_exp_of_the_mean_loss(learned, tmp_path):
     assert np.allclose(np.exp(found.loss), found.perplexity)
     found.save(tmp_path / "found.json")
     loaded = PerplexityResult.load(tmp_path / "found.json")
-    assert np.array_equal(loaded.low, found.low)
+    assert np.array_equal(loaded.perplexity.low, found.perplexity.low)
     assert str(loaded).startswith("perplexity on 40 test windows, chance 320\n")
     assert found.to_dataframe()["target"].tolist() == list(task.outcomes)
     drawn = found.plot().to_dict()
@@ -88,9 +89,13 @@ def test_perplexity_is_exp_of_the_mean_loss(learned, tmp_path):
 def test_the_perplexity_axis_contains_one_chance_and_every_interval(low, high, domain):
     middle = np.array([2.5, (low * high) ** 0.5])
     found = PerplexityResult(
-        targets=("a", "b"), perplexity=middle, low=np.array([2.0, low]), high=np.array([3.0, high]),
-        loss=np.log(middle), chance=320, n=9, split="test",
-    )  # fmt: skip
+        targets=("a", "b"),
+        perplexity=Interval(value=middle, low=np.array([2.0, low]), high=np.array([3.0, high]), n=9),
+        loss=np.log(middle),
+        chance=320,
+        n=9,
+        split="test",
+    )
     point = found.plot().to_dict()["layer"][-1]
     assert point["encoding"]["y"]["scale"]["domain"] == domain
 
@@ -101,7 +106,7 @@ def test_perplexity_of_an_untrained_model():
         model.norm_final.weight.zero_()
     found = perplexity(model, NEXT, n=10)
     assert found.perplexity == pytest.approx([320.0], rel=1e-4)
-    assert found.low == pytest.approx(found.high, rel=1e-4)
+    assert found.perplexity.low == pytest.approx(found.perplexity.high, rel=1e-4)
 
 
 def test_invalid_arguments_of_perplexity_are_refused(learned):

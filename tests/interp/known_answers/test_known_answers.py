@@ -225,14 +225,14 @@ def test_brackets_are_closed_correctly_at_any_length(attention, n_types, max_dep
     model = balanced_dyck(task, attention=attention, seed=3)
     batch = sampled(task, n)
     assert (batch.after_closer & (batch.due >= 0)).sum() > 500
-    assert interp.evaluate(model, task, n=n).accuracy.tolist() == [1, 1, 1, 1]
+    assert interp.evaluate(model, task, n=n).accuracy.value.tolist() == [1, 1, 1, 1]
     likeliest = predicted(model, batch).argmax(-1)
     assert (task.next_token_probabilities(batch).gather(2, likeliest[..., None]) > 0).all()  # nor opens wrongly
 
 
 def test_brackets_of_complete_words_are_closed_correctly():
     task = Dyck(words="complete", length=40)
-    assert interp.evaluate(balanced_dyck(task, attention="uneven"), task, n=100).accuracy.tolist() == [1, 1, 1, 1]
+    assert interp.evaluate(balanced_dyck(task, attention="uneven"), task, n=100).accuracy.value.tolist() == [1, 1, 1, 1]
 
 
 def test_an_imbalanced_model_fails_on_long_words():

@@ -95,7 +95,7 @@ def test_a_report_has_its_sections_and_numbers(report, nasty):
         assert f">{title}</a>" in html
         assert f"<h2>{title}</h2>" in html
     tested = interp.evaluate(run.model, task, n=50, seed=0)
-    for accuracy, low, high in zip(tested.accuracy, tested.low, tested.high, strict=True):
+    for accuracy, low, high in zip(tested.accuracy.value, tested.accuracy.low, tested.accuracy.high, strict=True):
         assert f"<td>{accuracy:.4f} [{low:.4f}, {high:.4f}]</td>" in html
     assert run.manifest["versions"]["torch"] in html
 

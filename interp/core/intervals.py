@@ -1,0 +1,87 @@
+"""Estimates with their confidence intervals: the one type that results use."""
+
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+from jaxtyping import Float, Int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Interval(np.lib.mixins.NDArrayOperatorsMixin):
+    """Estimates, the ends of their confidence intervals, and the sample size behind each.
+
+    In arithmetic, comparisons and `np.asarray` it acts as its values; `interval[index]` selects cells of all fields.
+
+    Example:
+        >>> import numpy as np
+        >>> accuracy = Interval(value=np.array([0.5, 0.9]), low=np.array([0.4, 0.8]), high=np.array([0.6, 1.0]), n=96)
+        >>> print(accuracy[1].text(digits=1), (accuracy > 0.7).tolist())
+        0.9 [0.8, 1.0] [False, True]
+    """
+
+    value: Float[np.ndarray, "*cells"]
+    """The estimates."""
+    low: Float[np.ndarray, "*cells"]
+    """Lower ends."""
+    high: Float[np.ndarray, "*cells"]
+    """Upper ends."""
+    n: int | Int[np.ndarray, "*#cells"]
+    """Independent units behind each estimate."""
+
+    def __post_init__(self) -> None:
+        for name in ("value", "low", "high"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=float))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the estimates."""
+        return self.value.shape
+
+    @property
+    def half_width(self) -> float:
+        """Half the width of the widest interval; NaN if all are missing."""
+        widths = self.high - self.low
+        return float(np.nanmax(widths) / 2) if np.isfinite(widths).any() else float("nan")
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __getitem__(self, index: Any) -> Self:
+        value, low, high = (np.asarray(ends[index]) for ends in (self.value, self.low, self.high))
+        return type(self)(value=value, low=low, high=high, n=np.asarray(np.broadcast_to(self.n, self.shape)[index]))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.value, dtype=dtype, copy=bool(copy) or dtype is not None)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        arrays = [array.value if isinstance(array, Interval) else array for array in inputs]
+        return getattr(ufunc, method)(*arrays, **options)
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def text(self, digits: int = 3) -> str:
+        """A single estimate followed by the ends of its interval.
+
+        Raises:
+            ValueError: several estimates.
+        """
+        if self.value.size != 1:
+            raise ValueError(f"the interval has shape {self.shape}; choose one cell, as in interval[0].")
+        value, low, high = (float(ends.item()) for ends in (self.value, self.low, self.high))
+        return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+    def __str__(self) -> str:
+        return np.array2string(self.value, precision=3) if self.value.ndim else self.text()
+
+    def __format__(self, format_spec: str) -> str:
+        return format(float(self), format_spec) if format_spec else str(self)
+
+    def columns(self, name: str, low: str = "low", high: str = "high") -> dict[str, Float[np.ndarray, "*cells"]]:
+        """Estimates and ends by column name, for tables."""
+        return {name: self.value, low: self.low, high: self.high}
+
+
+FIELDS = tuple(field.name for field in fields(Interval))
+"""Names of an interval's fields, by which a saved one is recognised."""

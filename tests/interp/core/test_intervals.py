@@ -1,0 +1,84 @@
+import json
+
+import numpy as np
+import pytest
+
+from interp.core.intervals import Interval
+from interp.evaluation import EvaluationResult, PerplexityResult
+
+
+@pytest.fixture
+def accuracy():
+    return Interval(
+        value=np.array([0.5, 0.9]), low=np.array([0.4, 0.8]), high=np.array([0.6, 1.0]), n=np.array([96, 90])
+    )
+
+
+def test_it_acts_as_its_values(accuracy):
+    assert (accuracy - 0.5).tolist() == [0.0, 0.4]
+    assert (accuracy > 0.7).tolist() == [False, True]
+    assert (accuracy == 0.9).tolist() == [False, True]
+    assert np.asarray(accuracy).tolist() == [0.5, 0.9]
+    assert np.asarray(accuracy, dtype=np.float32).dtype == np.float32
+    assert np.max(accuracy) == 0.9
+    assert float(accuracy[0]) == 0.5
+    assert accuracy.half_width == pytest.approx(0.1)
+
+
+def test_an_index_selects_cells_of_all_fields(accuracy):
+    cell = accuracy[1]
+    assert (cell.value, cell.low, cell.high, cell.n) == (0.9, 0.8, 1.0, 90)
+    assert cell.text() == str(cell) == "0.900 [0.800, 1.000]"
+    assert f"{cell:.2f} {cell}" == "0.90 0.900 [0.800, 1.000]"
+    assert [float(cell) for cell in accuracy] == [0.5, 0.9]
+    assert accuracy[::-1].columns("x")["low"].tolist() == [0.8, 0.4]
+    with pytest.raises(ValueError, match=r"the interval has shape \(2,\); choose one cell"):
+        accuracy.text()
+
+
+def test_changing_an_array_made_from_it_does_not_change_it(accuracy):
+    values = np.array(accuracy, copy=True)
+    values[0] = 7
+    assert accuracy.value[0] == 0.5
+
+
+def saved(tmp_path, kind, values):
+    path = tmp_path / "before.json"
+    path.write_text(json.dumps({"result": kind, "version": 1, "values": values}))
+    return path
+
+
+def array(values, dtype="float64"):
+    return {"array": values, "dtype": dtype}
+
+
+def test_results_saved_with_parallel_fields_still_load(tmp_path):
+    values = {
+        "targets": ["a", "b"],
+        "accuracy": array([0.5, None]),
+        "low": array([0.4, None]),
+        "high": array([0.6, None]),
+    }
+    path = saved(tmp_path, "EvaluationResult", values | {"chance": 0.5, "n": 100, "n_distinct": 80, "split": "test"})
+    result = EvaluationResult.load(path)
+    assert (result.n, result.accuracy.n) == (100, 80)
+    assert (result.accuracy[0].low, result.accuracy[0].high) == (0.4, 0.6)
+    assert np.isnan(result.accuracy.value[1])
+    result.save(path)
+    again = EvaluationResult.load(path)
+    assert again.accuracy.low.tolist()[0] == 0.4
+    assert again.accuracy.n == 80
+
+
+def test_a_sample_size_that_is_still_a_field_stays(tmp_path):
+    values = {"targets": ["a"], "perplexity": array([3.0]), "low": array([2.0]), "high": array([4.0])}
+    values |= {"loss": array([1.1]), "chance": 5, "n": 9, "split": "test"}
+    result = PerplexityResult.load(saved(tmp_path, "PerplexityResult", values))
+    assert (result.n, result.perplexity.n) == (9, 9)
+
+
+def test_a_result_without_its_interval_is_refused(tmp_path):
+    values = {"targets": ["a"], "perplexity": array([3.0]), "low": array([2.0])}
+    values |= {"loss": array([1.1]), "chance": 5, "n": 9, "split": "test"}
+    with pytest.raises(ValueError, match="differs from this version of PerplexityResult in the fields"):
+        PerplexityResult.load(saved(tmp_path, "PerplexityResult", values))
