@@ -16,7 +16,7 @@ import torch
 import interp
 from benchmarks.timing import Result, ratio, seconds
 from hooks import make_model
-from interp.cli.demo_run import demo_jobs
+from interp.cli.demo_run import demo_specs
 from interp.training import TrainingRun
 from interp.training.folder import RunFolder
 
@@ -60,6 +60,6 @@ def timed(save: Callable[..., None], taken: list[float]) -> Callable[..., None]:
 
 def trained(folder: Path, snapshots: int) -> TrainingRun:
     """The demo's model."""
-    job = next(iter(demo_jobs(folder, 0).values()))
-    settings = replace(job.settings, snapshots=snapshots or None)
-    return interp.train(make_model(job.config, seed=0), job.task, settings, folder=folder)
+    spec = next(iter(demo_specs(0).values()))
+    settings = replace(spec.settings, snapshots=snapshots or None)
+    return interp.train(make_model(spec.config, seed=0), spec.task, settings, folder=folder)

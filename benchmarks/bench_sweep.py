@@ -17,7 +17,7 @@ import torch
 
 import interp
 from benchmarks.timing import Result, ratio, seconds
-from interp.cli.demo_run import demo_jobs
+from interp.cli.demo_run import demo_specs
 from interp.sweeps import ModelSpec, Sweep, SweepRuns
 from interp.tasks import Lego
 from interp.training.folder import RunFolder
@@ -40,8 +40,8 @@ print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_m
 def grid(n: int, steps: int = 20) -> Sweep:
     """LEGO models of width 64 with 6 layers."""
     task = Lego(n_vars=4, sentence_format="compact")
-    job = demo_jobs(Path("nowhere"), 0)["model"]
-    settings = replace(job.settings, curriculum=(), steps=steps, association="none", eval_every=steps)
+    spec = demo_specs(0)["model"]
+    settings = replace(spec.settings, curriculum=(), steps=steps, association="none", eval_every=steps)
     config = interp.config_for(task, "lego", n_layers=6, d_model=64)
     return Sweep(ModelSpec(task=task, config=config, settings=settings, seed=0), {"seed": range(n)})
 

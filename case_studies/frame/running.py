@@ -1,7 +1,6 @@
 """One run of a study at one size: which models and claims are missing, training, measuring, judging."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,7 +11,7 @@ from case_studies.frame.plan import Plan, make_plan
 from case_studies.frame.results import ClaimResult
 from interp.core.manifest import environment
 from interp.core.progress import Count, say
-from interp.sweeps.jobs import train_to_disk
+from interp.sweeps.parallel import train_to_disk
 from interp.sweeps.spec import ModelSpec
 from interp.training.folder import RunFolder
 
@@ -91,12 +90,17 @@ class Run:
         total = sum(map(len, stages))
         if total:
             say(str(self.plan(claims)))
-            work = {_name(spec): float(spec.work) for stage in stages for spec in stage}
+            work = {self.models / spec.key: spec.work for stage in stages for spec in stage}
             with Count("training models", total, work=sum(work.values())) as count:
                 for stage in stages:
-                    jobs = {_name(spec): replace(spec.job(self.models), device=device) for spec in stage}
-                    finished = {"on_finished": lambda name: count.one(work=work[name])}
-                    train_to_disk(jobs, n_jobs=self.n_jobs, fresh=fresh, scheduler=self.scheduler, **finished)
+                    train_to_disk(
+                        {self.models / spec.key: spec for spec in stage},
+                        n_jobs=self.n_jobs,
+                        device=device,
+                        fresh=fresh,
+                        on_finished=lambda folder: count.one(work=work[folder]),
+                        scheduler=self.scheduler,
+                    )
         return total
 
     def plan(self, claims: Sequence[Claim]) -> Plan:
@@ -192,7 +196,3 @@ class Run:
         """Total training time of the study's models, of all runs."""
         histories = [RunFolder(self.models / key).read_metrics() for key in self.specs_of(self.study.claims)]
         return sum(records[-1]["seconds"] for records in histories if records)
-
-
-def _name(spec: ModelSpec) -> str:
-    return f"model {spec.key} (seed {spec.seed})"

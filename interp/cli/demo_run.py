@@ -14,7 +14,8 @@ from interp.heads.ablate import ablate_heads
 from interp.heads.classify import classify_heads
 from interp.probing.probe import probe
 from interp.reporting.report import report_run
-from interp.sweeps.jobs import TrainJob, train_to_disk
+from interp.sweeps.parallel import train_to_disk
+from interp.sweeps.spec import ModelSpec
 from interp.tasks import Lego
 from interp.training.configs import config_for
 from interp.training.run import TrainingRun
@@ -30,18 +31,13 @@ N_AUDIT, N_SETS, N_TEST = 160, 500, 4000
 """Sequences of the audit, of the ablation of sets of heads, and of the accuracies."""
 
 
-def demo_jobs(folder: Path, seed: int) -> dict[str, TrainJob]:
+def demo_specs(seed: int) -> dict[str, ModelSpec]:
     """A model with mimicking, and a control with the same settings without it."""
-    return {
-        name: TrainJob(
-            task=TASK,
-            config=config_for(TASK),
-            settings=replace(SETTINGS, association=association),
-            seed=seed,
-            folder=folder / name,
-        )
-        for name, association in BIASES.items()
-    }
+    specs = {}
+    for name, association in BIASES.items():
+        settings = replace(SETTINGS, association=association)
+        specs[name] = ModelSpec(task=TASK, config=config_for(TASK), settings=settings, seed=seed)
+    return specs
 
 
 def run_demo(folder: Path, *, seed: int = 0, fresh: bool = False) -> Path:
@@ -56,12 +52,12 @@ def run_demo(folder: Path, *, seed: int = 0, fresh: bool = False) -> Path:
         Path of the report.
     """
     print(f"Training a transformer to follow chains of {TASK.n_vars} clauses, and a control (about a minute) ...")
-    jobs = demo_jobs(folder, seed)
-    with Count("training models", len(jobs)) as count:
-        train_to_disk(jobs, fresh=fresh, on_finished=lambda name: count.one())
-    runs = {name: TrainingRun.load(job.folder) for name, job in jobs.items()}
+    specs = {folder / name: spec for name, spec in demo_specs(seed).items()}
+    with Count("training models", len(specs)) as count:
+        train_to_disk(specs, fresh=fresh, on_finished=lambda run_folder: count.one())
+    runs = {run_folder.name: TrainingRun.load(run_folder) for run_folder in specs}
     title = "A transformer learns to follow a chain of reasoning"
-    return _analyse(runs, jobs["model"].folder, folder, seed=seed, title=title)
+    return _analyse(runs, folder / "model", folder, seed=seed, title=title)
 
 
 def run_quick_demo(folder: Path, *, seed: int = 0) -> Path:

@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from hooks.model.architectures import Config
 from interp.core.content_key import content_key
-from interp.sweeps.jobs import TrainJob
 from interp.tasks.base import Task
 from interp.training.settings import TrainSettings
 
@@ -18,7 +16,11 @@ Source: Korthikanti et al., "Reducing activation recomputation" (arXiv:2205.0519
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    """A model to train: everything that determines its weights."""
+    """A model to train: everything that determines its weights.
+
+    Raises:
+        ValueError: symbols without a pretrained model.
+    """
 
     task: Task
     config: Config
@@ -29,6 +31,10 @@ class ModelSpec:
     If None, the weights are initialised."""
     symbols: tuple[tuple[str, str], ...] = ()
     """With `pretrained`: pairs of a task token and the pretrained vocabulary's token that represents it."""
+
+    def __post_init__(self) -> None:
+        if self.symbols and self.pretrained is None:
+            raise ValueError("symbols are tokens of a pretrained model; give pretrained, or omit symbols.")
 
     @cached_property
     def description(self) -> dict[str, Any]:
@@ -87,19 +93,6 @@ class ModelSpec:
     def sources(self) -> "tuple[ModelSpec, ...]":
         """The models to train before this one, in order: its pretrained model, preceded by that model's own."""
         return (*self.pretrained.sources, self.pretrained) if isinstance(self.pretrained, ModelSpec) else ()
-
-    def job(self, models: Path) -> TrainJob:
-        """The training job that writes to `models/<key>`."""
-        source = self.pretrained
-        return TrainJob(
-            task=self.task,
-            config=self.config,
-            settings=self.settings,
-            seed=self.seed,
-            folder=models / self.key,
-            pretrained=models / source.key if isinstance(source, ModelSpec) else source,
-            symbols=self.symbols,
-        )
 
 
 def seeded(task: Task, config: Config, settings: TrainSettings, seeds: int) -> list[ModelSpec]:

@@ -1,245 +1,251 @@
-"""Training several models of one config as one: their passes are computed together, everything else is as alone."""
+"""Training several models of one config as one: passes are joint; data, optimiser and files are separate."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from hooks.model.architectures import make_model
+from hooks.model.architectures import Config, make_model
 from hooks.model.baseline import Baseline
 from interp.core.devices import check_device
 from interp.core.progress import Count
-from interp.sweeps.jobs import OnOutcome, TrainJob, initial_model
-from interp.sweeps.spec import activation_bytes
+from interp.sweeps.parallel import OnOutcome, Specs, initial_model
+from interp.sweeps.spec import ModelSpec, activation_bytes
 from interp.training.folder import FolderInUse, RunFolder
 from interp.training.objectives import check_mimicking, distance_to_maps, is_pattern
 from interp.training.train import manifest_of
 from interp.training.trainer import Diverged, Planned, Trainer
 
 MEMORY_SHARE = 0.5
-"""Part of the free memory that the activations of models at one time may take."""
+"""Share of the free memory for the activations of the models in one pass."""
 
 
-def cannot_stack(job: TrainJob) -> str:
-    """Why models of this job cannot be trained stacked; empty if they can.
+def why_not_stacked(spec: ModelSpec) -> str:
+    """Why models of this specification cannot be trained stacked; empty if they can.
 
-    Their pass must be the same operations for all: not if it depends on the values of tokens, as with hard-coded
-    attention, nor if it is not a transformer's.
+    The forward pass must be the same operations for all models. It is not if it depends on the values of tokens, as
+    with hard-coded attention. Only transformers are supported.
     """
-    if job.settings.contrastive:
+    if spec.settings.contrastive:
         return "the contrastive loss draws another length for each model"
-    model = make_model(job.config)
+    model = make_model(spec.config)
     if isinstance(model, Baseline):
         return "it is not a transformer"
-    others = dict(make_model(job.config, seed=1).named_buffers())
-    if any(not torch.equal(buffer, others[name]) for name, buffer in model.named_buffers()):
+    buffers = dict(make_model(spec.config, seed=1).named_buffers())
+    if any(not torch.equal(buffer, buffers[name]) for name, buffer in model.named_buffers()):
         return "its models have buffers that differ"
-    batch = job.task.sample(1, generator=torch.Generator().manual_seed(0))
-    planned = Planned(batch=batch, rate=0.0, generator=torch.Generator())
+    batch = spec.task.sample(1, generator=torch.Generator().manual_seed(0))
+    inputs = Planned(batch=batch, rate=0.0, generator=torch.Generator())
     try:
         with torch.no_grad():
-            _outputs([model], [planned])
+            _outputs([model], [inputs])
     except RuntimeError as error:
         return f"its pass depends on the values of tokens ({str(error).split('.')[0]})"
     return ""
 
 
-def kind_of(job: TrainJob) -> tuple[str, ...]:
-    """What decides whether models can be stacked; equal for jobs of which all can be, or none."""
-    return repr(job.config), repr(job.task.describe()), str(bool(job.settings.contrastive))
+def stacking_group(spec: ModelSpec) -> tuple[str, ...]:
+    """What decides whether models can be trained as one stack: equal for specs of which all can, or none."""
+    return repr(spec.config), repr(spec.task.describe()), str(bool(spec.settings.contrastive))
 
 
 def train_stacked(
-    jobs: Mapping[str, TrainJob], *, fresh: bool = False, on_outcome: OnOutcome = lambda name, error: None
+    specs: Specs,
+    *,
+    device: str | None = None,
+    fresh: bool = False,
+    on_outcome: OnOutcome = lambda folder, error: None,
 ) -> None:
-    """Train models of one config together, each into its own folder; resumable as alone.
+    """Train models of one config together, each into its own folder; they resume as if trained separately.
 
-    Batches, learning rates, clipping, curriculum, mimicking, evaluation and files are those of each model alone; only
-    forward and backward passes are joint, so that weights differ from those trained alone by rounding. The manifest
-    has their number as `stacked`, and `seconds` are those of all together. Worth it on an accelerator; on a CPU models
-    of width 64 train faster in processes.
+    Batches, learning rates, clipping, curriculum, mimicking, evaluation and files are separate for each model. Only
+    forward and backward passes are joint, so weights differ from separate training by rounding. The manifest has the
+    number of models as `stacked`; `seconds` are those of all models together. Faster on an accelerator; on a CPU,
+    models of width 64 train faster in processes.
 
     Args:
-        jobs: Jobs by name, all of one config and device. Tasks and settings may differ.
+        specs: Models by the folders of their runs, all of one config. Tasks and settings may differ.
+        device: Device to train on; default: the CPU.
         fresh: Discard earlier runs in the folders.
-        on_outcome: Called with the name of each job that has ended and its error, or None.
+        on_outcome: Called with the folder of each run that has ended, and its error or None.
 
     Raises:
-        ValueError: no common config or device, or models that cannot be stacked.
+        ValueError: different configs, or models that cannot be stacked.
     """
-    first = next(iter(jobs.values()))
-    if other := next((name for name, job in jobs.items() if job.config != first.config), None):
-        raise ValueError(f"stacked models have one config; that of {other} differs from that of the first.")
-    if other := next((name for name, job in jobs.items() if job.device != first.device), None):
-        raise ValueError(f"stacked models are on one device; that of {other} differs from that of the first.")
-    for job in {kind_of(job): job for job in jobs.values()}.values():
-        if why := cannot_stack(job):
-            raise ValueError(f"these models cannot be trained stacked: {why}.")
-    device = check_device(first.device or "cpu")
-    trainers: dict[str, Trainer] = {}
-    with ExitStack() as folders:
-        for name, job in jobs.items():
+    configs = [spec.config for spec in specs.values()]
+    for folder, config in zip(specs, configs, strict=True):
+        if config != configs[0]:
+            raise ValueError(f"stacked models have one config; that of {folder.name} differs from that of the first.")
+    for spec in {stacking_group(spec): spec for spec in specs.values()}.values():
+        if reason := why_not_stacked(spec):
+            raise ValueError(f"these models cannot be trained stacked: {reason}.")
+    torch_device = check_device(device or "cpu")
+    trainers: dict[Trainer, Path] = {}
+    with ExitStack() as open_folders:
+        for folder, spec in specs.items():
             try:
-                trainer = _opened(job, len(jobs), fresh, device, folders)
+                trainer = _open_trainer(folder, spec, len(specs), fresh, torch_device, open_folders)
             except ValueError as error:
-                on_outcome(name, error)
+                on_outcome(folder, error)
                 continue
             if trainer is None:
-                on_outcome(name, None)
+                on_outcome(folder, None)
             else:
-                trainers[name] = trainer
-        for name, error in Stack(trainers).run():
-            on_outcome(name, error)
+                trainers[trainer] = folder
+        for trainer, error in Stack(list(trainers)).run():
+            on_outcome(trainers[trainer], error)
 
 
-def _opened(job: TrainJob, n: int, fresh: bool, device: Any, folders: ExitStack) -> Trainer | None:
-    """The trainer of a job, its folder taken; None if the run is finished."""
-    files, model = RunFolder(job.folder), initial_model(job)
+def _open_trainer(
+    folder: Path, spec: ModelSpec, n_stacked: int, fresh: bool, device: torch.device, open_folders: ExitStack
+) -> Trainer | None:
+    """The trainer of a spec, with its folder locked for writing; None if the run is finished."""
+    files, model = RunFolder(folder), initial_model(spec, folder.parent)
     if files.finished and not fresh:
         return None
-    manifest = {**manifest_of(model, job.task, job.settings, job.seed), "stacked": n}
-    if job.settings.association == "mimic":
-        check_mimicking(job.task, job.settings.mimicking)
-    folders.enter_context(files.writing())
+    manifest = {**manifest_of(model, spec.task, spec.settings, spec.seed), "stacked": n_stacked}
+    if spec.settings.association == "mimic":
+        check_mimicking(spec.task, spec.settings.mimicking)
+    open_folders.enter_context(files.writing())
     if fresh:
         files.clear()
     manifest = files.open(manifest)
-    return None if files.finished else Trainer(
-        model.to(device), job.task, job.settings, job.seed, files, None, manifest
-    )  # fmt: skip
+    if files.finished:  # by another process, before this one could write
+        return None
+    return Trainer(model.to(device), spec.task, spec.settings, spec.seed, files, None, manifest)
 
 
 class Stack:
     """Trainers whose passes are computed together.
 
     Args:
-        trainers: By name; their models have one config and are on one device.
-        at_once: Most models in one pass; default: what fits in the free memory of an accelerator, by
+        trainers: Their models have one config and are on one device.
+        models_per_pass: Most models in one pass; default: as many as fit in the free memory of an accelerator, by
             `models_in`. Halved when memory runs out.
     """
 
-    def __init__(self, trainers: Mapping[str, Trainer], at_once: int | None = None):
-        self.trainers = dict(trainers)
-        self.at_once = at_once
+    def __init__(self, trainers: Sequence[Trainer], models_per_pass: int | None = None):
+        self.trainers = list(trainers)
+        self.models_per_pass = models_per_pass
 
-    def run(self) -> Iterator[tuple[str, Exception | None]]:
-        """Train to the end; yields each model as it ends, with the error that stopped it or None."""
-        left = dict(self.trainers)
-        for trainer in left.values():
+    def run(self) -> Iterator[tuple[Trainer, Exception | None]]:
+        """Train to the end; yields each trainer as it ends, with the error that stopped it or None."""
+        active = list(self.trainers)
+        for trainer in active:
             trainer.start()
-        steps = sum(trainer.total - trainer.done for trainer in left.values())
+        steps = sum(trainer.total - trainer.done for trainer in active)
         try:
-            with Count(f"training {len(left)} models as one", steps) as count:
-                while left:
-                    for name, error in self._round(left):
-                        left.pop(name)
-                        yield name, error
-                    for _ in left:
+            with Count(f"training {len(active)} models as one", steps) as count:
+                while active:
+                    for trainer, error in self._train_one_step(active):
+                        active.remove(trainer)
+                        yield trainer, error
+                    for _ in active:
                         count.one()
         except KeyboardInterrupt as error:
-            for trainer in left.values():
+            for trainer in active:
                 error.add_note(trainer.where())
             raise
 
-    def _round(self, left: Mapping[str, Trainer]) -> list[tuple[str, Exception | None]]:
+    def _train_one_step(self, trainers: Sequence[Trainer]) -> list[tuple[Trainer, Exception | None]]:
         """One step of each trainer; returns those that ended."""
-        ended: list[tuple[str, Exception | None]] = []
-        planned = {name: one.plan(one.done) for name, one in left.items() if not one.ended}
-        losses: dict[str, Tensor] = {}
-        for names in _by_shape(left, planned):
-            losses |= self._losses(names, left, planned)
-        for name, trainer in left.items():
+        inputs = {trainer: trainer.plan(trainer.done) for trainer in trainers if not trainer.ended}
+        # Joint passes: all losses and gradients of models whose inputs have the same shapes
+        losses: dict[Trainer, Tensor] = {}
+        for group in _by_shape(inputs):
+            losses |= self._losses(group, inputs)
+        # Separate updates: a model that diverges does not stop the others
+        ended: list[tuple[Trainer, Exception | None]] = []
+        for trainer in trainers:
             try:
-                if name in planned:
-                    trainer.check(losses[name])
-                    trainer.advance(trainer.update(planned[name], losses[name]))
+                if trainer in inputs:
+                    trainer.check(losses[trainer])
+                    trainer.advance(trainer.update(inputs[trainer], losses[trainer]))
                 if trainer.ended:
                     trainer.finish()
-                    ended.append((name, None))
+                    ended.append((trainer, None))
             except (Diverged, FolderInUse) as error:
-                ended.append((name, error))
+                ended.append((trainer, error))
         return ended
 
-    def _losses(
-        self, names: Sequence[str], trainers: Mapping[str, Trainer], planned: Mapping[str, Planned]
-    ) -> dict[str, Tensor]:
+    def _losses(self, trainers: Sequence[Trainer], inputs: Mapping[Trainer, Planned]) -> dict[Trainer, Tensor]:
         """Losses of models whose passes have the same shapes, and their gradients; in parts if memory runs out."""
-        first = trainers[names[0]]
-        if self.at_once is None and first.device.type == "cuda":
+        first = trainers[0]
+        if self.models_per_pass is None and first.device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(first.device)
-            self.at_once = models_in(free, first.model.cfg, planned[names[0]].batch.tokens.shape)
-        losses: dict[str, Tensor] = {}
-        done = 0
-        while done < len(names):
-            chosen = names[done : done + (self.at_once or len(names))]
+            self.models_per_pass = models_in(free, first.model.cfg, inputs[first].batch.tokens.shape)
+        losses: dict[Trainer, Tensor] = {}
+        while len(losses) < len(trainers):
+            start = len(losses)
+            group = trainers[start : start + (self.models_per_pass or len(trainers))]
             try:
-                losses |= _joint_losses([trainers[name] for name in chosen], chosen, planned)
+                losses |= _joint_losses(group, [inputs[trainer] for trainer in group])
             except torch.OutOfMemoryError:
-                if len(chosen) == 1:
+                if len(group) == 1:
                     raise
-                for name in chosen:
-                    trainers[name].model.zero_grad(set_to_none=True)
+                # some gradients may have been added already
+                for trainer in group:
+                    trainer.model.zero_grad(set_to_none=True)
                 torch.cuda.empty_cache()
-                self.at_once = len(chosen) // 2
-                continue
-            done += len(chosen)
+                self.models_per_pass = len(group) // 2
         return losses
 
 
-def _by_shape(trainers: Mapping[str, Trainer], planned: Mapping[str, Planned]) -> list[list[str]]:
-    """Names of models whose passes have the same shapes, depth and precision."""
-    groups: dict[Any, list[str]] = {}
-    for name, one in planned.items():
-        inputs = sorted((key, value.shape) for key, value in one.batch.model_inputs().items())
-        mimics = one.targets is not None
-        shapes = (one.batch.tokens.shape, tuple(inputs), one.depth, mimics, trainers[name].settings.precision)
-        groups.setdefault(shapes, []).append(name)
+def _by_shape(inputs: Mapping[Trainer, Planned]) -> list[list[Trainer]]:
+    """Trainers whose passes have the same shapes, depth and precision."""
+    groups: dict[Any, list[Trainer]] = {}
+    for trainer, step in inputs.items():
+        shapes = sorted((name, tensor.shape) for name, tensor in step.batch.model_inputs().items())
+        mimics = step.targets is not None
+        kind = (step.batch.tokens.shape, tuple(shapes), step.depth, mimics, trainer.settings.precision)
+        groups.setdefault(kind, []).append(trainer)
     return list(groups.values())
 
 
-def _joint_losses(
-    trainers: Sequence[Trainer], names: Sequence[str], planned: Mapping[str, Planned]
-) -> dict[str, Tensor]:
+def _joint_losses(trainers: Sequence[Trainer], inputs: Sequence[Planned]) -> dict[Trainer, Tensor]:
     """Loss of each model; gradients are added to the models' own."""
-    plans = [planned[name] for name in names]
     with trainers[0].autocast():
-        outputs = _outputs([one.model for one in trainers], plans)
+        outputs = _outputs([trainer.model for trainer in trainers], inputs)
     losses = []
-    for trainer, plan, out in zip(trainers, plans, outputs, strict=True):
-        if plan.targets is not None:
-            losses.append(distance_to_maps(out, plan.targets))
+    for trainer, step, output in zip(trainers, inputs, outputs, strict=True):
+        if step.targets is not None:
+            losses.append(distance_to_maps(output, step.targets))
         else:
-            logits = out if trainer.settings.precision == "float32" else out.float()
-            losses.append(trainer.task.loss(logits, plan.batch))
-    torch.stack(losses).sum().backward()  # a loss that is not finite is in no other model's gradients
-    return {name: loss.detach() for name, loss in zip(names, losses, strict=True)}
+            logits = output if trainer.settings.precision == "float32" else output.float()
+            losses.append(trainer.task.loss(logits, step.batch))
+    torch.stack(losses).sum().backward()  # a loss that is not finite affects the gradients of its own model only
+    return {trainer: loss.detach() for trainer, loss in zip(trainers, losses, strict=True)}
 
 
-def _outputs(models: Sequence[Any], plans: Sequence[Planned]) -> Tensor:
+def _outputs(models: Sequence[Any], inputs: Sequence[Planned]) -> Tensor:
     """Logits of each model on its own batch, or its attention patterns by layer while it mimics."""
-    template, plan = models[0], plans[0]
-    mimics, depth = plan.targets is not None, {} if plan.depth is None else {"depth": plan.depth}
-    own = [dict(model.named_parameters()) for model in models]
-    parameters = {name: torch.stack([one[name] for one in own]) for name in own[0]}
-    tokens = torch.stack([one.batch.tokens for one in plans])
-    inputs = [one.batch.model_inputs() for one in plans]
-    joint = {name: torch.stack([one[name] for one in inputs]) for name in inputs[0]}
+    template, first = models[0], inputs[0]
+    mimics = first.targets is not None
+    depth = {} if first.depth is None else {"depth": first.depth}
 
-    def one_pass(values: dict[str, Tensor], tokens: Tensor, inputs: dict[str, Tensor]) -> Tensor:
+    # Stack weights, tokens and further inputs along a new model axis
+    weights = [dict(model.named_parameters()) for model in models]
+    stacked_weights = {name: torch.stack([values[name] for values in weights]) for name in weights[0]}
+    tokens = torch.stack([step.batch.tokens for step in inputs])
+    further = [step.batch.model_inputs() for step in inputs]
+    stacked_further = {name: torch.stack([values[name] for values in further]) for name in further[0]}
+
+    def one_pass(values: dict[str, Tensor], tokens: Tensor, further: dict[str, Tensor]) -> Tensor:
         if not mimics:
-            return functional_call(template, values, (tokens,), {**inputs, **depth})
+            return functional_call(template, values, (tokens,), {**further, **depth})
         patterns: list[Tensor] = []
         with template.hooks([(is_pattern, lambda pattern, hook: patterns.append(pattern))]):
-            functional_call(template, values, (tokens,), inputs)
+            functional_call(template, values, (tokens,), further)
         return torch.stack(patterns)
 
-    return torch.vmap(one_pass)(parameters, tokens, joint)
+    return torch.vmap(one_pass)(stacked_weights, tokens, stacked_further)
 
 
-def models_in(free: int, cfg: Any, shape: Sequence[int]) -> int:
+def models_in(free: int, cfg: Config, shape: Sequence[int]) -> int:
     """Number of models whose activations take `MEMORY_SHARE` of a number of bytes; at least 1.
 
     Args:

@@ -34,8 +34,8 @@ def failure_of(folder: Path) -> str:
     return str(read_json(path, "the error of a run").get("error")) if path.exists() else ""
 
 
-def keep_failure(folder: Path, error: Exception) -> None:
-    """Keep the error that ended an attempt to train, until the next one."""
+def save_failure(folder: Path, error: Exception) -> None:
+    """Save the error that ended an attempt to train, until the next one."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(RunFolder(folder).failed_path, {"error": f"{type(error).__name__}: {error}"})
 

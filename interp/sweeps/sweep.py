@@ -1,7 +1,7 @@
 """Train the models of a grid, in processes, on a cluster or stacked on an accelerator; apply verbs to all of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,10 @@ from interp.core.devices import check_device
 from interp.core.progress import Count
 from interp.core.results import plots_offline
 from interp.sweeps.grid import SEED, Sweep
-from interp.sweeps.jobs import TrainJob, train_each, train_to_disk
-from interp.sweeps.stacked import cannot_stack, kind_of, train_stacked
-from interp.sweeps.status import failure_of, keep_failure, status_of
+from interp.sweeps.parallel import Specs, train_each, train_to_disk
+from interp.sweeps.spec import ModelSpec
+from interp.sweeps.stacked import stacking_group, train_stacked, why_not_stacked
+from interp.sweeps.status import failure_of, save_failure, status_of
 from interp.sweeps.sweep_table import SweepTable, name_of, over_seeds
 from interp.sweeps.tables import Cell, Verb, all_tables, compares_models, joined, verb_name
 from interp.training.folder import FolderInUse, RunFolder
@@ -73,67 +74,71 @@ def sweep(
         check_device(device)
     if stacked and scheduler is not None:
         raise ValueError("stacked models are trained in this process; leave out scheduler, or stacked.")
-    where = Path(folder)
-    runs = SweepRuns(grid=grid, folder=where)
-    left = {runs.name(index): index for index, status in enumerate(runs.status) if fresh or status != "trained"}
-    if not left:
+    runs = SweepRuns(grid=grid, folder=Path(folder))
+    missing = {
+        runs.folder / grid.keys[index]: index
+        for index, status in enumerate(runs.status)
+        if fresh or status != "trained"
+    }
+    if not missing:
         return runs
-    _train_sources(grid, where, device, shared=scheduler is None or shared_folder)
-    jobs = {name: replace(grid[index].job(where), device=device) for name, index in left.items()}
-    work = {name: grid[index].work for name, index in left.items()}
-    fast = scheduler is None and device is not None and not device.startswith("cpu")
-    stacks, alone = _stacks(jobs, required=bool(stacked)) if stacked or (stacked is None and fast) else ([], dict(jobs))
-    with Count("training models", len(jobs), work=sum(work.values())) as count:
+    _train_sources(grid, runs.folder, device, shared_folder=scheduler is None or shared_folder)
+    specs = {path: grid[index] for path, index in missing.items()}
+    accelerated = scheduler is None and device is not None and not device.startswith("cpu")
+    stacks: list[Specs] = []
+    separate = dict(specs)
+    if stacked or (stacked is None and accelerated):
+        stacks, separate = _stacks(specs, required=bool(stacked))
+    with Count("training models", len(specs), work=sum(spec.work for spec in specs.values())) as count:
 
-        def ended(name: str, error: Exception | None) -> None:
-            count.one(f"{name} failed: {error}" if error is not None else "", work=work[name])
+        def report(path: Path, error: Exception | None) -> None:
+            failure = f"{runs.name(missing[path])} failed: {error}" if error is not None else ""
+            count.one(failure, work=specs[path].work)
 
-        def ended_in_stack(name: str, error: Exception | None) -> None:
+        def report_stacked(path: Path, error: Exception | None) -> None:
             if isinstance(error, FolderInUse):
-                alone[name] = jobs[name]  # and awaited there
+                separate[path] = specs[path]  # where it is awaited
                 return
             if error is not None:
-                keep_failure(jobs[name].folder, error)
-            ended(name, error)
+                save_failure(path, error)
+            report(path, error)
 
         for stack in stacks:
-            train_stacked(stack, fresh=fresh, on_outcome=ended_in_stack)
-        options = {"scheduler": scheduler, "shared_folder": shared_folder}
-        longest_first = dict(sorted(alone.items(), key=lambda item: -work[item[0]]))
-        for name, error in train_each(longest_first, n_jobs=n_jobs, fresh=fresh, **options):
-            ended(name, error)
-    return SweepRuns(grid=grid, folder=where)
+            train_stacked(stack, device=device, fresh=fresh, on_outcome=report_stacked)
+        longest_first = dict(sorted(separate.items(), key=lambda pair: -pair[1].work))
+        where = {"device": device, "scheduler": scheduler, "shared_folder": shared_folder}
+        for path, error in train_each(longest_first, n_jobs=n_jobs, fresh=fresh, **where):
+            report(path, error)
+    return runs
 
 
-def _train_sources(grid: Sweep, folder: Path, device: str | None, *, shared: bool) -> None:
+def _train_sources(grid: Sweep, folder: Path, device: str | None, *, shared_folder: bool) -> None:
     """Train the pretrained models from which those of the grid start, if there are any."""
-    if grid.base.sources and not shared:
+    if grid.base.sources and not shared_folder:
         raise ValueError(
             "models of the sweep start from a pretrained one, which workers cannot read; share the folder."
         )
     for spec in grid.base.sources:
-        train_to_disk({f"pretrained model {spec.key}": replace(spec.job(folder), device=device)}, n_jobs=1)
+        train_to_disk({folder / spec.key: spec}, n_jobs=1, device=device)
 
 
-def _stacks(
-    jobs: Mapping[str, TrainJob], required: bool = False
-) -> tuple[list[dict[str, TrainJob]], dict[str, TrainJob]]:
-    """Jobs to train as one, by config and task, and those to train alone."""
-    groups: dict[Any, dict[str, TrainJob]] = {}
-    for name, job in jobs.items():
-        groups.setdefault(kind_of(job), {})[name] = job
-    stacks: list[dict[str, TrainJob]] = []
-    alone: dict[str, TrainJob] = {}
+def _stacks(specs: Specs, *, required: bool) -> tuple[list[Specs], dict[Path, ModelSpec]]:
+    """Models to train as one, by config and task, and those to train separately."""
+    groups: dict[Any, dict[Path, ModelSpec]] = {}
+    for path, spec in specs.items():
+        groups.setdefault(stacking_group(spec), {})[path] = spec
+    stacks: list[Specs] = []
+    separate: dict[Path, ModelSpec] = {}
     for group in groups.values():
-        why = cannot_stack(next(iter(group.values())))
-        if why and required:
-            raise ValueError(f"stacked is True, but models of the sweep cannot be: {why}.")
-        if why or (len(group) == 1 and not required):
-            alone |= group
+        reason = why_not_stacked(next(iter(group.values())))
+        if reason and required:
+            raise ValueError(f"stacked is True, but models of the sweep cannot be: {reason}.")
+        if reason or (len(group) == 1 and not required):
+            separate |= group
             continue
-        names = list(group)
-        stacks += [{name: group[name] for name in names[at : at + STACK]} for at in range(0, len(names), STACK)]
-    return stacks, alone
+        pairs = list(group.items())
+        stacks += [dict(pairs[start : start + STACK]) for start in range(0, len(pairs), STACK)]
+    return stacks, separate
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,20 +9,20 @@ import pytest
 import torch
 import toys
 
-import interp.sweeps.jobs
+import interp.sweeps.parallel
 
 
 @pytest.fixture
 def trained(monkeypatch):
     """Seeds of the models trained in this process, in order."""
     seeds = []
-    train = interp.sweeps.jobs.train
+    train = interp.sweeps.parallel.train
 
     def counted(model, task, settings, **options):
         seeds.append(options["seed"])
         return train(model, task, settings, **options)
 
-    monkeypatch.setattr("interp.sweeps.jobs.train", counted)
+    monkeypatch.setattr("interp.sweeps.parallel.train", counted)
     return seeds
 
 

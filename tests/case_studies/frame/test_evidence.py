@@ -57,8 +57,6 @@ def test_keys_of_specs_without_a_source_are_unchanged():
     plain = ModelSpec(task=TASK, config=CONFIG, settings=SETTINGS, seed=0)
     assert plain.key == "3df56813c8bf7e5bd4bd"
     assert set(plain.description) == {"task", "config", "settings", "seed"}
-    assert plain.job(folder := RunFolder("x").path).pretrained is None
-    assert plain.job(folder).symbols == ()
     assert settings_of([plain]).keys() == {"models", "seeds", "task", "config", "settings"}
 
 
@@ -77,13 +75,6 @@ def test_the_source_is_part_of_the_key():
     assert specs[4].description["symbols"] == {"+": "-", "-": "+"}
     assert tuned(0, symbols=symbols[::-1]).key == specs[4].key
     assert len({spec.work for spec in specs}) == 1
-
-
-def test_the_job_names_the_folder_of_its_source(tmp_path):
-    symbols = (("+", "-"), ("-", "+"))
-    job = tuned(0, symbols=symbols).job(tmp_path)
-    assert (job.pretrained, job.symbols) == (tmp_path / SOURCE.key, symbols)
-    assert tuned(0, "some/name").job(tmp_path).pretrained == "some/name"
 
 
 def test_sources_are_trained_first_and_once(reproduce, tmp_path, counted):
@@ -124,7 +115,7 @@ def test_a_source_that_a_claim_also_needs_is_trained_once(reproduce):
 
 def test_interrupted_training_resumes_in_its_stage(reproduce, tmp_path, monkeypatch):
     steps = []
-    train = interp.sweeps.jobs.train
+    train = interp.sweeps.parallel.train
 
     def stopped(model, task, settings, **options):
         steps.append(options["seed"])
@@ -133,7 +124,7 @@ def test_interrupted_training_resumes_in_its_stage(reproduce, tmp_path, monkeypa
         return train(model, task, settings, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr("interp.sweeps.jobs.train", stopped)
+        patch.setattr("interp.sweeps.parallel.train", stopped)
         with pytest.raises(KeyboardInterrupt):
             reproduce(study(tuned(0), tuned(1)))
     assert steps == [7, 0, 1]

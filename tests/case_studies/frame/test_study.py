@@ -285,8 +285,8 @@ def test_a_group_with_two_tasks_is_refused():
 def test_the_longest_trainings_begin_first(reproduce, monkeypatch):
     order = []
 
-    def train_to_disk(jobs, **options):
-        order.extend(job.settings.steps for job in jobs.values())
+    def train_to_disk(specs, **options):
+        order.extend(spec.settings.steps for spec in specs.values())
 
     monkeypatch.setattr("case_studies.frame.running.train_to_disk", train_to_disk)
     study = Study(

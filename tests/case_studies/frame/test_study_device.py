@@ -15,7 +15,7 @@ from interp.tasks import Lego
 
 def test_a_study_trains_on_the_device_and_keys_do_not_depend_on_it(tmp_path, monkeypatch):
     jobs, task = [], Lego(n_vars=2)
-    monkeypatch.setattr("interp.sweeps.jobs.train", lambda *given, **options: jobs.append(options["device"]))
+    monkeypatch.setattr("interp.sweeps.parallel.train", lambda *given, **options: jobs.append(options["device"]))
     spec = ModelSpec(task=task, config=interp.config_for(task), settings=TrainSettings(steps=2), seed=0)
     claim = Claim(
         id="some",
@@ -46,7 +46,7 @@ def test_a_study_runs_on_a_cluster(tmp_path, monkeypatch):
         given.append(scheduler)
         return [function(*arguments) for function, arguments in calls]
 
-    monkeypatch.setattr("interp.sweeps.jobs.in_processes", here)
+    monkeypatch.setattr("interp.sweeps.parallel.in_processes", here)
     monkeypatch.setattr("case_studies.frame.measuring.in_processes", here)
     monkeypatch.chdir(tmp_path)
     toys.STUDY.run(folder="runs", scheduler="tcp://there:1")

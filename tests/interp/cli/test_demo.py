@@ -8,10 +8,10 @@ import pytest
 import interp
 from interp.auditing.result import AuditResult
 from interp.cli import demo
-from interp.cli.demo_run import SHIPPED, TASK, demo_jobs, run_demo
+from interp.cli.demo_run import SHIPPED, TASK, demo_specs, run_demo
 from interp.cli.main import app
 from interp.cli.output import run_command
-from interp.sweeps.jobs import train_to_disk
+from interp.sweeps.parallel import train_to_disk
 from interp.training.folder import IDENTITY
 from interp.training.run import TrainingRun
 from interp.training.train import _fingerprint
@@ -23,10 +23,11 @@ SEEDS = (0, 1, 2)
 def demo_runs(tmp_path_factory):
     """The demo's model from each seed, and seed 0's control: four trainings, two at a time."""
     folder = tmp_path_factory.mktemp("demo")
-    jobs = {f"model {seed}": demo_jobs(folder / str(seed), seed)["model"] for seed in SEEDS}
-    jobs["control"] = demo_jobs(folder / "0", 0)["control"]
-    train_to_disk(jobs)
-    return folder, {name: TrainingRun.load(job.folder) for name, job in jobs.items()}
+    specs = {folder / str(seed) / "model": demo_specs(seed)["model"] for seed in SEEDS}
+    specs[folder / "0" / "control"] = demo_specs(0)["control"]
+    train_to_disk(specs)
+    runs = {f"model {seed}": TrainingRun.load(folder / str(seed) / "model") for seed in SEEDS}
+    return folder, runs | {"control": TrainingRun.load(folder / "0" / "control")}
 
 
 @pytest.mark.long
@@ -62,12 +63,12 @@ def test_probes_percolate_and_the_output_follows(demo_runs):
     assert probes.causal["weights"].max() < 0.05  # docs/probing.md reports this of the demo model
 
 
-def test_the_control_differs_in_the_bias_alone(tmp_path):
-    jobs = demo_jobs(tmp_path, seed=0)
-    settings = jobs["model"].settings
+def test_the_control_differs_in_the_bias_alone():
+    specs = demo_specs(0)
+    settings = specs["model"].settings
     assert settings.association == "mimic"
-    assert dataclasses.replace(settings, association="none") == jobs["control"].settings
-    assert jobs["model"].config == jobs["control"].config
+    assert dataclasses.replace(settings, association="none") == specs["control"].settings
+    assert specs["model"].config == specs["control"].config
 
 
 def test_the_shipped_model_is_what_its_manifest_says(tmp_path):

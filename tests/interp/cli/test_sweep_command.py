@@ -133,7 +133,7 @@ def test_ctrl_c_says_that_the_same_command_resumes(file, interp, monkeypatch):
     def stop(*given, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("interp.sweeps.jobs.train", stop)
+    monkeypatch.setattr("interp.sweeps.parallel.train", stop)
     done = interp("sweep", file, "--jobs", "1")
     assert done.returncode == 130
     assert "training models stopped after 0 of 4. The same command resumes it." in done.stderr

@@ -5,7 +5,7 @@ import torch
 from short_runs import SHORT, Stopped, new_model
 
 import interp
-import interp.sweeps.jobs
+import interp.sweeps.parallel
 from interp.core.devices import check_device, device_of, devices, on_device
 from interp.tasks import Lego
 

@@ -17,7 +17,8 @@ from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.evaluation.evaluate import score_batch
 from interp.evaluation.perplexity import PerplexityResult, perplexity
-from interp.sweeps.jobs import TrainJob, train_to_disk
+from interp.sweeps.parallel import train_to_disk
+from interp.sweeps.spec import ModelSpec
 from interp.tasks import Corpus, Lego, Text, task_from
 from interp.tasks.base import Score
 from interp.training.run import TrainingRun
@@ -226,17 +227,11 @@ def test_runs_in_parallel_and_loaded_from_their_folder(tmp_path):
         (path / name).write_text(text)
     task = Text(corpus=Corpus.from_folder(path, "*.py"), n_ctx=12, vocab_size=300)
     settings = replace(SETTINGS, steps=3, eval_every=3)
-    jobs = {
-        str(seed): TrainJob(
-            task=task,
-            config=interp.config_for(task, n_layers=1, n_heads=2, d_model=16),
-            settings=settings,
-            seed=seed,
-            folder=tmp_path / str(seed),
-        )
-        for seed in range(2)
+    config = interp.config_for(task, n_layers=1, n_heads=2, d_model=16)
+    specs = {
+        tmp_path / str(seed): ModelSpec(task=task, config=config, settings=settings, seed=seed) for seed in range(2)
     }
-    train_to_disk(jobs, n_jobs=1)
+    train_to_disk(specs, n_jobs=1)
     loaded = TrainingRun.load(tmp_path / "1")
     again = task_from(loaded.manifest["task"])
     assert again == task

@@ -113,23 +113,23 @@ def test_a_cluster_reports_what_fails(cluster, tmp_path):
 
 
 def test_a_run_that_is_sent_back_does_not_replace_a_finished_one(cluster, tmp_path, monkeypatch):
-    from interp.sweeps import jobs
+    from interp.sweeps import parallel
 
     interp.sweep(Sweep(GRID.base, {}), tmp_path, n_jobs=1)
     run = RunFolder(tmp_path / GRID.keys[0])
     run.metrics_path.unlink()
-    packed = jobs._train_and_send("one", GRID[0].job(tmp_path), False)[1]
-    assert jobs._received(GRID[0].job(tmp_path), packed, False) is None
+    packed = parallel._train_and_send(run.path, GRID[0], None, False)[1]
+    assert parallel._receive(run.path, packed, False) is None
     assert not run.metrics_path.exists()
-    assert jobs._received(GRID[0].job(tmp_path), packed, True) is None
+    assert parallel._receive(run.path, packed, True) is None
     assert run.metrics_path.exists()
     written = []
-    monkeypatch.setattr(jobs, "write_bytes", lambda path, content: written.append(path.name))
-    jobs._received(GRID[0].job(tmp_path), packed, True)
+    monkeypatch.setattr(parallel, "write_bytes", lambda path, content: written.append(path.name))
+    parallel._receive(run.path, packed, True)
     assert written[-1] == "model.safetensors"  # which says that the run is whole
     assert len(written) == 5
     with run.writing():
-        assert "writes to" in str(jobs._received(GRID[0].job(tmp_path), packed, True))
+        assert "writes to" in str(parallel._receive(run.path, packed, True))
 
 
 def test_a_scheduler_that_is_not_there_is_named(tmp_path, monkeypatch):

@@ -11,8 +11,9 @@ import interp
 from hooks import make_model
 from interp import TrainSettings
 from interp.sweeps import stacked
-from interp.sweeps.jobs import TrainJob, train_to_disk
-from interp.sweeps.stacked import Stack, cannot_stack, models_in, train_stacked
+from interp.sweeps.parallel import train_to_disk
+from interp.sweeps.spec import ModelSpec
+from interp.sweeps.stacked import Stack, models_in, train_stacked, why_not_stacked
 from interp.tasks import Dyck, Lego, Template
 from interp.training import Mimicking
 from interp.training.folder import RunFolder
@@ -48,7 +49,7 @@ def trainer(case, seed):
 
 
 def trainers(case, n=3):
-    return {str(seed): trainer(case, seed) for seed in range(n)}
+    return [trainer(case, seed) for seed in range(n)]
 
 
 @cache
@@ -59,19 +60,18 @@ def trained_alone(case, seed):
     return alone
 
 
-def assert_trained_as_alone(case, stack, names):
-    for name in names:
-        torch.testing.assert_close(
-            dict(stack[name].model.named_parameters()), dict(trained_alone(case, int(name)).model.named_parameters())
-        )
+def assert_trained_as_alone(case, stack):
+    for trainer in stack:
+        alone = trained_alone(case, trainer.seed)
+        torch.testing.assert_close(dict(trainer.model.named_parameters()), dict(alone.model.named_parameters()))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_stacked_models_equal_those_trained_alone(case):
     stack = trainers(case, n=2)
-    assert sorted(Stack(stack).run()) == [("0", None), ("1", None)]
-    for name, stacked_trainer in stack.items():
-        alone = trained_alone(case, int(name))
+    assert dict(Stack(stack).run()) == dict.fromkeys(stack)
+    for stacked_trainer in stack:
+        alone = trained_alone(case, stacked_trainer.seed)
         weights, expected_weights = (run.model.state_dict() for run in (stacked_trainer, alone))
         torch.testing.assert_close(weights, expected_weights, rtol=0, atol=1e-5)
         for record, expected in zip(stacked_trainer.history, alone.history, strict=True):
@@ -82,17 +82,17 @@ def test_stacked_models_equal_those_trained_alone(case):
 
 def test_in_passes_of_fewer_models_the_weights_are_the_same():
     stack = trainers("curriculum", n=5)
-    list(Stack(stack, at_once=2).run())
-    assert_trained_as_alone("curriculum", stack, stack)
+    list(Stack(stack, models_per_pass=2).run())
+    assert_trained_as_alone("curriculum", stack)
 
 
 def test_when_memory_runs_out_fewer_models_are_computed_at_once(monkeypatch):
     sizes, joint_losses = [], stacked._joint_losses
 
-    def out_of_memory_above_two(models, names, planned):
-        sizes.append(len(models))
-        losses = joint_losses(models, names, planned)
-        if len(models) > 2:  # in the backward pass, when some gradients are there
+    def out_of_memory_above_two(trainers, inputs):
+        sizes.append(len(trainers))
+        losses = joint_losses(trainers, inputs)
+        if len(trainers) > 2:  # in the backward pass, when some gradients are there
             raise torch.OutOfMemoryError("no memory")
         return losses
 
@@ -104,7 +104,7 @@ def test_when_memory_runs_out_fewer_models_are_computed_at_once(monkeypatch):
     list(Stack(stack).run())
     assert sizes[:4] == [5, 2, 2, 1]
     assert set(sizes[1:]) == {2, 1}
-    assert_trained_as_alone("lego", stack, stack)
+    assert_trained_as_alone("lego", stack)
     monkeypatch.setattr(stacked, "_joint_losses", out_of_memory)
     with pytest.raises(torch.OutOfMemoryError):
         list(Stack(trainers("lego", n=1)).run())
@@ -113,38 +113,35 @@ def test_when_memory_runs_out_fewer_models_are_computed_at_once(monkeypatch):
 def test_one_that_diverges_leaves_the_others_alone():
     stack = trainers("lego")
     with torch.no_grad():
-        next(stack["1"].model.parameters()).fill_(float("nan"))
+        next(stack[1].model.parameters()).fill_(float("nan"))
     outcomes = dict(Stack(stack).run())
-    assert isinstance(outcomes.pop("1"), Diverged)
-    assert outcomes == {"0": None, "2": None}
-    assert_trained_as_alone("lego", stack, outcomes)
+    assert isinstance(outcomes.pop(stack[1]), Diverged)
+    assert outcomes == {stack[0]: None, stack[2]: None}
+    assert_trained_as_alone("lego", outcomes)
 
 
-def jobs(folder, n=3):
+def specs(folder, n=3):
     config = interp.config_for(LEGO, "lego", **SMALL)
     settings = replace(MIMIC, checkpoint_every=4, snapshots=(0, 4, 14))
-    return {
-        f"{seed}": TrainJob(task=LEGO, config=config, settings=settings, seed=seed, folder=folder / f"{seed}")
-        for seed in range(n)
-    }
+    return {folder / f"{seed}": ModelSpec(task=LEGO, config=config, settings=settings, seed=seed) for seed in range(n)}
 
 
-def outcomes_of(stacked_jobs):
+def outcomes_of(stacked_specs):
     outcomes = {}
-    train_stacked(stacked_jobs, on_outcome=outcomes.__setitem__)
-    return outcomes
+    train_stacked(stacked_specs, on_outcome=outcomes.__setitem__)
+    return {folder.name: error for folder, error in outcomes.items()}
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """Folder of three models trained stacked."""
     folder = tmp_path_factory.mktemp("stacked")
-    assert outcomes_of(jobs(folder)) == dict.fromkeys("012")
+    assert outcomes_of(specs(folder)) == dict.fromkeys("012")
     return folder
 
 
 def test_the_folders_are_those_of_runs_trained_alone(whole, tmp_path):
-    train_to_disk(jobs(tmp_path), n_jobs=1)
+    train_to_disk(specs(tmp_path), n_jobs=1)
     for name in "012":
         run, expected = (RunFolder(folder / name) for folder in (whole, tmp_path))
         assert run.finished
@@ -154,7 +151,7 @@ def test_the_folders_are_those_of_runs_trained_alone(whole, tmp_path):
         assert {path.name for path in run.path.iterdir()} == {path.name for path in expected.path.iterdir()}
         for record, expected_record in zip(run.read_metrics(), expected.read_metrics(), strict=True):
             assert record["loss"] == pytest.approx(expected_record["loss"], rel=1e-3)  # in single precision
-    assert outcomes_of(jobs(whole)) == dict.fromkeys("012")  # all are there
+    assert outcomes_of(specs(whole)) == dict.fromkeys("012")  # all are there
 
 
 def test_interrupted_it_resumes_with_the_same_weights(whole, tmp_path, monkeypatch):
@@ -168,11 +165,11 @@ def test_interrupted_it_resumes_with_the_same_weights(whole, tmp_path, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "advance", stop)
         with pytest.raises(KeyboardInterrupt) as error:
-            train_stacked(jobs(tmp_path))
+            train_stacked(specs(tmp_path))
     assert [note.split(" of 14")[0] for note in error.value.__notes__[-3:]] == [
         f"training stopped at step {step}" for step in (11, 10, 10)
     ]
-    train_stacked(jobs(tmp_path))
+    train_stacked(specs(tmp_path))
     for name in "012":
         run, expected = (RunFolder(folder / name) for folder in (tmp_path, whole))
         assert run.model_path.read_bytes() == expected.model_path.read_bytes()
@@ -184,24 +181,24 @@ def test_interrupted_it_resumes_with_the_same_weights(whole, tmp_path, monkeypat
 
 def test_a_folder_in_use_is_left_to_the_other_process(tmp_path):
     with RunFolder(tmp_path / "1").writing():
-        outcomes = outcomes_of(jobs(tmp_path))
+        outcomes = outcomes_of(specs(tmp_path))
     assert "writes to" in str(outcomes.pop("1"))
     assert outcomes == {"0": None, "2": None}
     assert not RunFolder(tmp_path / "1").finished
 
 
 def test_what_cannot_be_stacked_is_named(tmp_path, monkeypatch):
-    one, two = jobs(tmp_path, n=2).values()
-    assert cannot_stack(one) == ""
+    one, two = specs(tmp_path, n=2).values()
+    assert why_not_stacked(one) == ""
     paper = Lego(n_vars=3)
     hybrid = interp.config_for(paper, "hybrid", n_layers=1)
-    assert "depends on the values of tokens" in cannot_stack(replace(one, task=paper, config=hybrid, settings=PLAIN))
-    pulled = cannot_stack(replace(one, task=Dyck(), settings=replace(PLAIN, contrastive=0.3)))
+    assert "depends on the values of tokens" in why_not_stacked(replace(one, task=paper, config=hybrid, settings=PLAIN))
+    pulled = why_not_stacked(replace(one, task=Dyck(), settings=replace(PLAIN, contrastive=0.3)))
     assert pulled == "the contrastive loss draws another length for each model"
     wide = interp.config_for(LEGO, "fully_connected", width=8)
-    assert cannot_stack(replace(one, config=wide, settings=PLAIN)) == "it is not a transformer"
+    assert why_not_stacked(replace(one, config=wide, settings=PLAIN)) == "it is not a transformer"
     with pytest.raises(ValueError, match="one config; that of b differs"):
-        train_stacked({"a": one, "b": replace(two, config=hybrid)})
+        train_stacked({tmp_path / "a": one, tmp_path / "b": replace(two, config=hybrid)})
 
     def drawn(config, seed=0):
         model = make_model(config, seed=seed)
@@ -210,15 +207,13 @@ def test_what_cannot_be_stacked_is_named(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(stacked, "make_model", drawn)
-        assert cannot_stack(one) == "its models have buffers that differ"
+        assert why_not_stacked(one) == "its models have buffers that differ"
     brackets = replace(one, task=Dyck(), config=interp.config_for(Dyck(), "dyck_gpt"), settings=PLAIN)
-    pulled = replace(brackets, settings=replace(PLAIN, contrastive=0.3), folder=tmp_path / "pulled")
+    pulled = replace(brackets, settings=replace(PLAIN, contrastive=0.3))
     with pytest.raises(ValueError, match="cannot be trained stacked: the contrastive loss"):
-        train_stacked({"a": brackets, "b": pulled})
-    with pytest.raises(ValueError, match="one device; that of b differs"):
-        train_stacked({"a": one, "b": replace(two, device="cpu")})
+        train_stacked({tmp_path / "a": brackets, tmp_path / "b": pulled})
     with pytest.raises(ValueError, match="cannot be trained stacked: it is not a transformer"):
-        train_stacked({"a": replace(one, config=wide, settings=PLAIN)})
+        train_stacked({tmp_path / "a": replace(one, config=wide, settings=PLAIN)})
 
 
 def test_the_number_of_models_in_memory():

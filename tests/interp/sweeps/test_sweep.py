@@ -13,7 +13,7 @@ import interp
 from hooks import make_model
 from interp import TrainSettings
 from interp.sweeps import ModelSpec, Sweep, SweepRuns, SweepTable
-from interp.sweeps.status import failure_of, keep_failure, status_of
+from interp.sweeps.status import failure_of, save_failure, status_of
 from interp.tasks import Dyck, Lego
 from interp.training.folder import RunFolder
 
@@ -108,7 +108,7 @@ def test_nothing_is_trained_twice(runs, monkeypatch):
     def never(*given, **options):
         raise AssertionError("trained again")
 
-    monkeypatch.setattr("interp.sweeps.jobs.train", never)
+    monkeypatch.setattr("interp.sweeps.parallel.train", never)
     assert interp.sweep(GRID, runs.folder, n_jobs=1).status == ["trained"] * 6
     part = Sweep(BASE, {"settings.learning_rate": [1e-2], "seed": [2]})
     assert interp.sweep(part, runs.folder, n_jobs=1).status == ["trained"]
@@ -207,7 +207,7 @@ def test_how_far_models_are(tmp_path):
     with RunFolder(one).writing():
         assert status_of(one) == "running"
     assert status_of(one) == "missing"
-    keep_failure(one, ValueError("no luck"))
+    save_failure(one, ValueError("no luck"))
     assert (status_of(one), failure_of(one)) == ("failed", "ValueError: no luck")
     (one / ".writer.json").write_text(json.dumps({"process": 2**22 + 1, "host": "elsewhere", "since": "now"}))
     assert status_of(one) == "running"  # on another machine
@@ -225,7 +225,7 @@ def test_how_far_models_are(tmp_path):
 def test_a_model_that_another_process_trains_is_awaited(tmp_path, monkeypatch):
     held = RunFolder(tmp_path / GRID.keys[1]).writing()
     held.__enter__()
-    monkeypatch.setattr("interp.sweeps.jobs.AGAIN", 0.01)
+    monkeypatch.setattr("interp.sweeps.parallel.WAIT", 0.01)
     naps = []
 
     def nap(seconds):
@@ -239,9 +239,9 @@ def test_a_model_that_another_process_trains_is_awaited(tmp_path, monkeypatch):
 
 
 def test_an_interrupted_sweep_resumes(tmp_path, monkeypatch):
-    from interp.sweeps import jobs
+    from interp.sweeps import parallel
 
-    train, trained = jobs.train, []
+    train, trained = parallel.train, []
 
     def stop(*given, **options):
         if len(trained) == 3:
@@ -250,7 +250,7 @@ def test_an_interrupted_sweep_resumes(tmp_path, monkeypatch):
         return train(*given, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(jobs, "train", stop)
+        patch.setattr(parallel, "train", stop)
         with pytest.raises(KeyboardInterrupt):
             interp.sweep(GRID, tmp_path, n_jobs=1)
     assert SweepRuns(grid=GRID, folder=tmp_path).status.count("trained") == 3
@@ -290,8 +290,8 @@ def test_a_stack_fails_and_waits_like_models_alone(tmp_path, monkeypatch):
 def test_on_an_accelerator_models_are_stacked_by_default(tmp_path, monkeypatch):
     stacks = []
     monkeypatch.setattr("interp.sweeps.sweep.check_device", lambda name: torch.device("cpu"))
-    monkeypatch.setattr("interp.sweeps.sweep.train_stacked", lambda jobs, **options: stacks.append(list(jobs)))
-    monkeypatch.setattr("interp.sweeps.sweep.train_each", lambda jobs, **options: [(name, None) for name in jobs])
+    monkeypatch.setattr("interp.sweeps.sweep.train_stacked", lambda specs, **options: stacks.append(list(specs)))
+    monkeypatch.setattr("interp.sweeps.sweep.train_each", lambda specs, **options: [(folder, None) for folder in specs])
     interp.sweep(Sweep(BASE, {"config.n_layers": [1, 2], "seed": range(2)}), tmp_path, device="cuda")
     assert [len(one) for one in stacks] == [2, 2]
     stacks.clear()

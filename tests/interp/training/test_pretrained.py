@@ -21,7 +21,8 @@ from hooks import (
     make_model,
     presets,
 )
-from interp.sweeps.jobs import TrainJob, train_to_disk
+from interp.sweeps.parallel import train_to_disk
+from interp.sweeps.spec import ModelSpec
 from interp.tasks import Dyck, Lego, Text, Vocab
 from interp.training.pretrained import pretrained_config
 from interp.training.run import TrainingRun
@@ -400,35 +401,34 @@ def test_sources_that_are_refused(tmp_path, as_a_user, text_run):
         interp.pretrained(text, path)
 
 
-def test_jobs_start_from_their_pretrained_model(tmp_path, text_run):
+def test_specs_start_from_their_pretrained_model(tmp_path, text_run):
     path, _, source = text_run
     symbols = (("=", "("), ("+", ")"))
     config = pretrained_config(CHAINS, source.cfg)
-    sizes = {"task": CHAINS, "config": config, "settings": SETTINGS, "seed": 4, "pretrained": path}
-    job = TrainJob(**sizes, symbols=symbols, folder=tmp_path / "a")
+    sizes = {"task": CHAINS, "config": config, "settings": SETTINGS, "seed": 4, "pretrained": str(path)}
+    first, second = tmp_path / "a", tmp_path / "b"
     by_hand = interp.train(interp.pretrained(CHAINS, path, symbols=dict(symbols), seed=4), CHAINS, SETTINGS, seed=4)
-    other_job = TrainJob(**sizes, folder=tmp_path / "b")
-    train_to_disk({"one": job, "other": other_job}, n_jobs=1)
-    run, other = TrainingRun.load(job.folder), TrainingRun.load(other_job.folder)
+    train_to_disk({first: ModelSpec(**sizes, symbols=symbols), second: ModelSpec(**sizes)}, n_jobs=1)
+    run, other = TrainingRun.load(first), TrainingRun.load(second)
     assert all(torch.equal(a, b) for a, b in zip(run.model.parameters(), by_hand.model.parameters(), strict=True))
     assert run.manifest["initial_weights"] == by_hand.manifest["initial_weights"] != other.manifest["initial_weights"]
-    with pytest.raises(ValueError, match=r"one: .*holds another run: initial_weights"):
-        train_to_disk({"one": TrainJob(**sizes, folder=tmp_path / "a")}, n_jobs=1)
+    with pytest.raises(ValueError, match=r"model a \(seed 4\): .*holds another run: initial_weights"):
+        train_to_disk({first: ModelSpec(**sizes)}, n_jobs=1)
 
 
-def test_jobs_that_are_refused(tmp_path, text_run):
+def test_specs_that_are_refused(tmp_path, text_run):
     path, _, source = text_run
     config = pretrained_config(CHAINS, source.cfg)
-    sizes = {"task": CHAINS, "config": config, "settings": SETTINGS, "seed": 0, "folder": tmp_path / "run"}
+    sizes = {"task": CHAINS, "config": config, "settings": SETTINGS, "seed": 0}
     with pytest.raises(ValueError, match="symbols are tokens of a pretrained model; give pretrained, or omit"):
-        TrainJob(**sizes, symbols=(("=", "a"),))
-    wrong = TrainJob(**{**sizes, "config": replace(config, n_layers=1, activation="relu")}, pretrained=path)
+        ModelSpec(**sizes, symbols=(("=", "a"),))
+    wrong = ModelSpec(**{**sizes, "config": replace(config, n_layers=1, activation="relu")}, pretrained=str(path))
     with pytest.raises(
         ValueError,
-        match=r"one: config is not that of the pretrained model, .*text: n_layers is 1, not 2, activation is "
-        r"'relu', not 'gelu'. Use interp.training.pretrained.pretrained_config",
+        match=r"model run \(seed 0\): config is not that of the pretrained model, .*text: n_layers is 1, not 2, "
+        r"activation is 'relu', not 'gelu'. Use interp.training.pretrained.pretrained_config",
     ):
-        train_to_disk({"one": wrong}, n_jobs=1)
-    with pytest.raises(ValueError, match="one: the pretrained model cannot be loaded: there is no folder"):
-        train_to_disk({"one": TrainJob(**sizes, pretrained=tmp_path / "nothing")}, n_jobs=1)
+        train_to_disk({tmp_path / "run": wrong}, n_jobs=1)
+    with pytest.raises(ValueError, match="the pretrained model cannot be loaded: there is no folder"):
+        train_to_disk({tmp_path / "run": ModelSpec(**sizes, pretrained=str(tmp_path / "nothing"))}, n_jobs=1)
     assert not (tmp_path / "run").exists()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from short_runs import SHORT, new_model
 
 import interp
-import interp.sweeps.jobs
+import interp.sweeps.parallel
 from interp import TrainSettings
 from interp.sweeps.spec import ModelSpec
 from interp.tasks import Dyck, Lego, Template

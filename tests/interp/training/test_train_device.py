@@ -14,7 +14,7 @@ import torch
 from short_runs import Stopped, same_weights, stop_at, without_seconds
 
 import interp
-import interp.sweeps.jobs
+import interp.sweeps.parallel
 from hooks import make_model
 from hooks.model.checkpoint import read_tensors
 from interp import TrainSettings
