@@ -11,7 +11,7 @@ import interp
 from benchmarks.timing import Result, compare, seconds
 from hooks import Transformer
 from interp.algorithms import chain_loop
-from interp.algorithms.interchange import Interchange, Place, sites_of
+from interp.core.interchange import Interchange, Place, sites_of
 from interp.core.randomness import derived_generator
 from interp.tasks import Lego
 from interp.tasks.base import Batch, Task, logits_at_targets
@@ -40,11 +40,11 @@ def check(one: list[Tensor], other: list[Tensor]) -> None:
 
 def ours(model: Transformer, base: Batch, source: Batch) -> list[Tensor]:
     """Logits at the targets for each site and position."""
-    engine = Interchange(model, TASK, base, source, ["resid"])
+    engine = Interchange(model, base, source, ["resid"])
     found = []
     for site in sites_of(model, ["resid"]):
         for name, at in Task.places(TASK, base).items():
-            parts = engine.parts(site, Place(name, at, at), lambda: None)
+            parts = engine.logits_by_part(site, Place(name, at, at))
             found.append(torch.cat([logits for _, logits in parts]))
     return found
 

@@ -4,7 +4,7 @@ from .compiled import compiled_program as compiled_program
 from .compiled import compiled_sites as compiled_sites
 from .dyck import bracket_stack as bracket_stack
 from .dyck import depth_counter as depth_counter
-from .interchange import Site as Site
+from .implements import Site as Site
 from .lego import chain_loop as chain_loop
 from .lego import nearest_clause as nearest_clause
 from .lego import sign_count as sign_count

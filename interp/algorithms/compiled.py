@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.algorithms.algorithm import NOTHING, Algorithm, Variable
-from interp.algorithms.interchange import Site
+from interp.core.interchange import Site
 from interp.known_answers.compiled.program import Program
 from interp.known_answers.compiled.task import Compiled, CompiledBatch
 from interp.tasks.base import Task, logits_at_targets

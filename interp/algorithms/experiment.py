@@ -9,16 +9,18 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
+from transformer_lens.tools.analysis.interchange import SubspaceInterchange
 
 from hooks.interventions.ablation_engine import Net
 from interp.algorithms.algorithm import Algorithm, Outcome
-from interp.algorithms.interchange import Interchange, Place, Read, Site, SiteKind, sites_of
 from interp.algorithms.learned import MOST_DIMENSIONS, Choices, learned_basis
 from interp.algorithms.predictions import Pairs, Prediction, answered_right, mean_agreement, predict
 from interp.algorithms.result import OWN
+from interp.core.interchange import Interchange, Place, Read, Site, SiteKind, sites_of
+from interp.core.interchange import whole as everything
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
-from interp.probing.interchange import span_of_differences
+from interp.probing.directions import span_of_differences
 from interp.tasks.base import Task
 
 LEARNED_AT = 3
@@ -64,7 +66,7 @@ class Experiment:
 
     @cached_property
     def engine(self) -> Interchange:
-        return Interchange(self.net, self.task, self.pairs.base, self.pairs.source, self.kinds)
+        return Interchange(self.net, self.pairs.base, self.pairs.source, self.kinds)
 
     @cached_property
     def clean(self) -> tuple[Int[Tensor, "pair target"], Int[Tensor, "pair target"]]:
@@ -119,8 +121,8 @@ class Experiment:
         whole = self.search != "means"
         key = (site, place.name) if whole else (one.name, site, place.name)
         if key not in self._runs:
-            basis = None if whole else self.span_of_means(one, site, place)
-            self._runs[key] = self.engine.answers(site, place, self.read, basis)
+            edit = everything if whole else SubspaceInterchange(self.span_of_means(one, site, place))
+            self._runs[key] = self.engine.answers(site, place, self.read, edit)
         return self._runs[key]
 
     def span_of_means(
@@ -212,7 +214,9 @@ class Experiment:
                 start=torch.cat([means, random], 1)[:, :rank], choices=self.choices,
                 order=torch.randperm(half, generator=generator) if shuffled else None,
             )  # fmt: skip
-            answers = self.engine.answers(self.sites[site], self.places[place], self.read, basis)[None]
+            answers = self.engine.answers(self.sites[site], self.places[place], self.read, SubspaceInterchange(basis))[
+                None
+            ]
             own = min(mean_agreement(answers, one.judged, self.pairs.selecting))
             if best is None or own > best[0]:
                 best = own, site, place, answers

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from interp.algorithms.algorithm import Algorithm, Outcome, scored_targets
 from interp.algorithms.experiment import Experiment, Hypothesis
-from interp.algorithms.interchange import Site
 from interp.algorithms.predictions import Pairs, agreement, output_only, predict, read_at, share_of
 from interp.algorithms.result import BAR, NOWHERE, Answers, Contradiction, VariableFinding
 from interp.algorithms.verdict import found
+from interp.core.interchange import Site
 from interp.tasks.base import Task
 
 Accuracies = Float[np.ndarray, "site place half measure"]

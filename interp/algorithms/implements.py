@@ -7,17 +7,18 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
+from hooks import BridgeModel
 from hooks.checks import check_choice, check_class, check_number, checks_types
 from hooks.interventions.ablation_engine import Net
 from interp.algorithms.algorithm import Algorithm
 from interp.algorithms.experiment import Experiment, Hypothesis
 from interp.algorithms.findings import CHANGED, SELECTED, accuracy_of_best, answers_of, contradiction_of, finding_of
-from interp.algorithms.interchange import KINDS, Site, SiteKind, check_kind, check_site
 from interp.algorithms.learned import Choices
 from interp.algorithms.predictions import choose_pairs
 from interp.algorithms.result import BAR, ImplementsResult
 from interp.algorithms.verdict import judge
 from interp.core.evaluation_mode import in_evaluation_mode
+from interp.core.interchange import KINDS, Site, SiteKind
 from interp.core.randomness import derived_seed
 from interp.core.verbs import AnyModel, prepare_model, untrained_copy
 from interp.tasks.base import Task
@@ -149,20 +150,56 @@ def _checked(
         raise ValueError(f"sites is empty; give one or several of {', '.join(KINDS)}.")
     for kind in kinds:
         check_choice("sites", kind, SiteKind)
-        check_kind(kind, net)  # pyright: ignore[reportArgumentType]  # checked above
+        _check_kind(kind, net)  # pyright: ignore[reportArgumentType]  # checked above
     return kinds  # pyright: ignore[reportReturnType]
 
 
 def _given(net: Net, algorithms: Sequence[Algorithm], sites: Mapping[str, Site], search: str) -> tuple[SiteKind, ...]:
     """Check the sites of variables, and return their kinds."""
     for name, site in sites.items():
-        check_site(name, site, net)
+        _check_site(name, site, net)
         if site.coordinates is not None and search != "whole":
             raise ValueError(f"sites[{name!r}] has coordinates and search is {search!r}; use search='whole'.")
     for one in algorithms:
         if missing := [variable.name for variable in one.variables if variable.name not in sites]:
             raise ValueError(f"sites has no site of {missing[0]!r} of {one.name!r}; it has {', '.join(sites)}.")
     return tuple(dict.fromkeys(site.kind for site in sites.values()))
+
+
+def _check_site(name: str, site: Any, net: Net) -> None:
+    """Check that a model has the site of a variable.
+
+    Raises:
+        ValueError: another kind, a layer, head or coordinate that the model does not have, or a head of no `z`.
+    """
+    check_class(f"sites[{name!r}]", site, Site)
+    check_choice(f"sites[{name!r}].kind", site.kind, SiteKind)
+    _check_kind(site.kind, net)
+    last = net.cfg.n_layers if site.kind == "resid" else net.cfg.n_layers - 1
+    check_number(f"sites[{name!r}].layer", site.layer, whole=True, low=0, high=last)
+    if (site.head is not None) != (site.kind == "z"):
+        raise ValueError(f"sites[{name!r}] is {site}; give a head for the kind 'z', and for no other.")
+    if site.head is not None:
+        check_number(f"sites[{name!r}].head", site.head, whole=True, low=0, high=net.cfg.n_heads - 1)
+    width = net.cfg.d_head if site.kind == "z" else net.cfg.d_model
+    for one in site.coordinates or ():
+        check_number(f"sites[{name!r}].coordinates", one, whole=True, low=0, high=width - 1)
+
+
+def _check_kind(kind: SiteKind, net: Net) -> None:
+    """Check that a model has hook points of a kind.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if kind != "mlp_out":
+        return  # `prepare_model` has checked the others
+    if isinstance(net, BridgeModel):
+        lacks = bool(net.capabilities.lacks({"hook_mlp_out": ("read", "edit")}))
+    else:
+        lacks = "blocks.0.hook_mlp_out" not in net.hook_dict
+    if lacks:
+        raise ValueError("sites has 'mlp_out', but this model has no hook_mlp_out; use resid, attn_out or z.")
 
 
 def _map(one: Hypothesis, accuracy: np.ndarray, n_places: int) -> np.ndarray:

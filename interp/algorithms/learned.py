@@ -6,9 +6,10 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
+from transformer_lens.tools.analysis.interchange import SubspaceInterchange
 
-from interp.algorithms.interchange import Interchange, Place, Site
 from interp.algorithms.predictions import Prediction
+from interp.core.interchange import Interchange, Place, Site
 
 Choices = Callable[[Float[Tensor, "pair target d_vocab_out"]], Float[Tensor, "pair target choice"]]
 """Scores of the possible answers, from logits."""
@@ -50,11 +51,15 @@ def learned_basis(
     least, best = float("inf"), weights.detach().clone()
     if not counted.any():
         return _orthonormal(best)
+
+    def interchange(base: Tensor, source: Tensor) -> Tensor:
+        return SubspaceInterchange(_orthonormal(weights))(base, source)
+
     with torch.enable_grad():
         for _ in range(STEPS):
             optimiser.zero_grad()
             total = 0.0
-            for first, logits in engine.parts(site, place, lambda: _orthonormal(weights), half):
+            for first, logits in engine.logits_by_part(site, place, interchange, n_pairs=half):
                 part = slice(first, min(first + len(logits), half))
                 here = counted[part]
                 scores = choices(logits[: len(here)])[here.to(logits.device)]

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.algorithms.algorithm import Algorithm, Outcome, Variable, scored_targets
-from interp.algorithms.interchange import Place
+from interp.core.interchange import Place
 from interp.core.randomness import derived_generator
 from interp.core.statistics import pooled_interval
 from interp.tasks.base import Batch, Task

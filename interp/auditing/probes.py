@@ -20,7 +20,7 @@ from interp.core.randomness import derived_generator
 from interp.core.results import Result, count_range
 from interp.core.statistics import check_level, drop_interval, drop_tests, holm
 from interp.core.verbs import AnyModel, prepare_model
-from interp.probing.interchange import Directions, DirectionSums, edited_answers
+from interp.probing.directions import Directions, DirectionSums, edited_answers
 from interp.probing.probe import ProbeResult, omitted_text, probe
 from interp.tasks.base import Batch, Task
 

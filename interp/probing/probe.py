@@ -20,7 +20,7 @@ from interp.core.randomness import derived_generator, derived_seed
 from interp.core.results import Result, count_range
 from interp.core.statistics import CONFIDENCE, share_interval
 from interp.core.verbs import AnyModel, prepare_model, untrained_copy
-from interp.probing.interchange import DirectionSums, interchange_map
+from interp.probing.directions import DirectionSums, interchange_map
 from interp.probing.scoring import Blocks, control_labels, score_logistic, score_ridge, shuffled_labels
 from interp.tasks.base import Batch, Task
 

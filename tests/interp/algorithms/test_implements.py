@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import interp
-from hooks import Transformer
 from interp.algorithms import (
     Algorithm,
     ImplementsResult,
@@ -23,7 +22,6 @@ from interp.algorithms import (
     nearest_clause,
     sign_count,
 )
-from interp.algorithms.interchange import KINDS, Interchange, Place, sites_of
 from interp.algorithms.predictions import choose_pairs
 from interp.core.verbs import untrained_copy
 from interp.known_answers.craft.transforms import enlarge
@@ -279,62 +277,6 @@ def test_coordinates_are_interchanged_alone(register, verdict):
     assert finding.found == verdict
     assert finding.site == "resid 3*"
     assert finding.random < 0.5
-
-
-@pytest.fixture(scope="module")
-def small():
-    task = Lego(n_vars=2)
-    config = interp.config_for(task, n_layers=2, n_heads=2, d_model=16)
-    generator = torch.Generator().manual_seed(0)
-    base = task.sample(70, generator=generator, split="test")
-    return task, Transformer(config, seed=1).eval(), base, task.counterparts(base, generator=generator)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_interchanges_equal_hooks(small, kind):
-    task, model, base, source = small
-    engine = Interchange(model, task, base, source, [kind])
-    place = Place("#1 clause", task.places(base)["#1 clause"], task.places(source)["#1 clause"])
-    rows = torch.arange(len(base))[:, None]
-    for site in sites_of(model, [kind]):
-        name = engine.point(site)
-        _, cache = model.run_with_cache(source.tokens)
-
-        def edit(activation, hook, site=site, given=cache[name]):
-            activation = activation.clone()
-            if site.head is None:
-                activation[rows, place.base] = given[rows, place.source]
-            else:
-                activation[rows, place.base, site.head] = given[rows, place.source, site.head]
-            return activation
-
-        with torch.no_grad():
-            wanted = logits_at_targets(model.run_with_hooks(base.tokens, fwd_hooks=[(name, edit)]), base)
-            found = torch.cat([logits for _, logits in engine.parts(site, place, lambda: None)])
-        torch.testing.assert_close(found, wanted)
-        before = logits_at_targets(model(base.tokens), base)
-        assert not torch.allclose(found, before) or kind == "resid"
-
-
-def test_a_subspace_is_interchanged_alone(small):
-    task, model, base, source = small
-    engine = Interchange(model, task, base, source, ["resid"])
-    place = Place("#1 variable", task.places(base)["#1 variable"], task.places(source)["#1 variable"])
-    site = Site("resid", 1)
-    basis = torch.linalg.qr(torch.randn(16, 3, generator=torch.Generator().manual_seed(0)))[0]
-    own, given = engine.activations(site, place)
-    mixed = own + (given - own) @ basis @ basis.T
-    rows = torch.arange(len(base))[:, None]
-
-    def edit(activation, hook):
-        activation = activation.clone()
-        activation[rows, place.base] = mixed[:, None]
-        return activation
-
-    with torch.no_grad():
-        wanted = model.run_with_hooks(base.tokens, fwd_hooks=[("blocks.1.hook_resid_pre", edit)])
-        found = torch.cat([logits for _, logits in engine.parts(site, place, lambda: basis)])
-    torch.testing.assert_close(found, logits_at_targets(wanted, base))
 
 
 def test_pairs_are_drawn_until_a_rare_variable_changes_answers():

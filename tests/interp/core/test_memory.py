@@ -11,7 +11,7 @@ import interp
 from hooks import Transformer
 from interp.core import activations
 from interp.heads import kinds, measures
-from interp.probing import interchange, scoring
+from interp.probing import directions, scoring
 from interp.tasks import Dyck, Lego
 
 PEAK = """
@@ -70,8 +70,8 @@ def asked(monkeypatch):
         return original(model, batch, first=first)
 
     monkeypatch.setattr(activations, "residuals_at_targets", residuals)
-    monkeypatch.setattr(interchange, "residuals_at_targets", residuals)
-    for module in (activations, scoring, interchange):
+    monkeypatch.setattr(directions, "residuals_at_targets", residuals)
+    for module in (activations, scoring, directions):
         monkeypatch.setattr(module, "BLOCK", 64)
     return sizes
 
@@ -85,7 +85,7 @@ def test_blocks_of_examples_give_the_probes_of_all_at_once(asked, monkeypatch):
     found = interp.probe(small(task), task, n_train=300, n_test=150, verify=True)
     assert max(asked) <= 150
     assert asked.count(64) >= 12
-    for module in (activations, scoring, interchange):
+    for module in (activations, scoring, directions):
         monkeypatch.setattr(module, "BLOCK", 4096)
     whole = interp.probe(small(task), task, n_train=300, n_test=150, verify=True)
     for name in ("accuracy", "shuffled", "control", "untrained"):

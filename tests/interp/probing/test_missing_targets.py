@@ -18,7 +18,7 @@ from interp.core import activations
 from interp.core.activations import residuals_at_targets, same_examples
 from interp.core.randomness import derived_generator
 from interp.probing import probe as probing
-from interp.probing.interchange import EditedAnswers
+from interp.probing.directions import EditedAnswers
 from interp.probing.ridge import RIDGE
 from interp.tasks import Dyck
 

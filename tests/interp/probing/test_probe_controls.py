@@ -6,8 +6,8 @@ import torch
 
 import interp
 from hooks import Transformer
-from interp.probing import interchange
-from interp.probing.interchange import Directions
+from interp.probing import directions
+from interp.probing.directions import Directions
 from interp.probing.scoring import control_labels
 
 CLASSES = 6
@@ -52,18 +52,18 @@ def test_summaries_of_the_draws(tiny, monkeypatch):
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_a_placebo_has_the_rank_and_the_distance_of_the_interchange(n_classes, monkeypatch):
     drawn = []
-    basis_of = interchange.random_basis
+    basis_of = directions.random_basis
 
     def spied(width, rank, seed):
         drawn.append((width, rank))
         return basis_of(width, rank, seed)
 
-    monkeypatch.setattr(interchange, "random_basis", spied)
+    monkeypatch.setattr(directions, "random_basis", spied)
     generator = torch.Generator().manual_seed(0)
     means, weights = torch.randn(2, n_classes, 16, generator=generator)
     base, source = torch.randn(2, 30, 16, generator=generator)
     along = Directions(means=means, weights=weights, centre=torch.zeros(16))
-    edits = {name: make() - base for name, make in interchange._edits(along, base, source, 3).items()}
+    edits = {name: make() - base for name, make in directions.edited_activations(along, base, source, 3).items()}
     assert drawn == [(16, n_classes - 1)]
     moved = {name: edit.norm(dim=-1) for name, edit in edits.items()}
     torch.testing.assert_close(moved["placebo"], moved["interchange"])

@@ -1,8 +1,7 @@
-"""Interchange interventions along the direction that a probe reads, with placebos."""
+"""Class directions of probes, and interchanges along them with placebos."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -10,19 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformer_lens.tools.analysis.interchange import NormMatchedPlacebo, SubspaceInterchange, random_basis
 
-from hooks import BridgeModel, TransformerStack
 from hooks.interventions.ablation_engine import Net
-from hooks.model.layers import has_hooks, take
-from interp.core.activations import (
-    BLOCK,
-    CHUNK,
-    chunks,
-    class_means,
-    residual_names,
-    residuals_at_targets,
-    same_examples,
-)
-from interp.core.devices import device_of
+from interp.core.activations import BLOCK, CHUNK, class_means, residuals_at_targets, same_examples
+from interp.core.interchange import Site, recordings
 from interp.core.progress import counted
 from interp.core.randomness import derived_seed
 from interp.core.statistics import proportion_interval
@@ -69,38 +58,43 @@ class DirectionSums:
 
     def add(self, rows: slice, activations: Float[Tensor, "layer target block d_model"]) -> None:
         """Add the activations of some of the examples."""
-        dtype = torch.float64 if len(self.labels) > BLOCK else activations.dtype
         if not self.moments:
-            n_layers, _, _, width = activations.shape
-            shapes = [(len(counts), width, [self.n_classes]) for counts in self.counts]
-            self.moments = [[Moments(*shape, dtype=dtype) for _ in range(n_layers)] for shape in shapes]
-            self.means = [torch.zeros(n_layers, *counts.shape, width, dtype=dtype) for counts in self.counts]
-        for index, (targets, (exist,)) in enumerate(self.groups):
-            here = exist if isinstance(exist, slice) else exist[rows]
-            classes = self.labels[rows].T[targets][:, here]
+            self._start(activations)
+        for index, (targets, (exists,)) in enumerate(self.groups):
+            examples = exists if isinstance(exists, slice) else exists[rows]
+            classes = self.labels[rows].T[targets][:, examples]
             if not classes.shape[1]:
                 continue
             onehot = one_hot(classes[:, None], self.n_classes, activations.dtype)
-            own = onehot.sum(1)
-            self.counts[index] += own
-            share = (own / self.counts[index].clamp_min(1))[..., None]
-            for one, means, layer in zip(self.moments[index], self.means[index], activations, strict=True):
-                inputs = layer[targets][:, here]
-                one.add(inputs, [onehot])
+            n_added = onehot.sum(1)
+            self.counts[index] += n_added
+            share = (n_added / self.counts[index].clamp_min(1))[..., None]
+            for moments, means, layer in zip(self.moments[index], self.means[index], activations, strict=True):
+                inputs = layer[targets][:, examples]
+                moments.add(inputs, [onehot])
                 means += (class_means(inputs, classes, self.n_classes) - means).nan_to_num() * share
+
+    def _start(self, activations: Float[Tensor, "layer target block d_model"]) -> None:
+        n_layers, _, _, width = activations.shape
+        dtype = torch.float64 if len(self.labels) > BLOCK else activations.dtype
+        for counts in self.counts:
+            self.moments.append([Moments(len(counts), width, [self.n_classes], dtype=dtype) for _ in range(n_layers)])
+            self.means.append(torch.zeros(n_layers, *counts.shape, width, dtype=dtype))
 
     def directions(self) -> dict[tuple[int, int], Directions]:
         """The directions, by layer and index of the target."""
-        found = {}
+        directions = {}
         for (targets, _), layers, means, counts in zip(self.groups, self.moments, self.means, self.counts, strict=True):
-            indices = torch.arange(self.labels.shape[1])[targets].tolist()
-            for layer, one in enumerate(layers):
-                weights = one.solve(self.n_classes)[0].weight[:, 0].transpose(1, 2)
-                known = means[layer].to(weights).masked_fill(counts[..., None] == 0, torch.nan)
-                centre = one.mean[:, 0].to(weights)
-                for index, target in enumerate(indices):
-                    found[layer, target] = Directions(means=known[index], weights=weights[index], centre=centre[index])
-        return found
+            targets = torch.arange(self.labels.shape[1])[targets].tolist()
+            for layer, moments in enumerate(layers):
+                weights = moments.solve(self.n_classes)[0].weight[:, 0].transpose(1, 2)
+                layer_means = means[layer].to(weights).masked_fill(counts[..., None] == 0, torch.nan)
+                centre = moments.mean[:, 0].to(weights)
+                for index, target in enumerate(targets):
+                    directions[layer, target] = Directions(
+                        means=layer_means[index], weights=weights[index], centre=centre[index]
+                    )
+        return directions
 
 
 @dataclass(frozen=True)
@@ -145,79 +139,66 @@ def edited_answers(
     Raises:
         ValueError: a hook of the caller's at the input of layer 0, where it would act twice.
     """
-    if isinstance(model, TransformerStack) and has_hooks(model.hook_point("blocks.0.hook_resid_pre")):
-        raise ValueError(
-            "a hook is attached to blocks.0.hook_resid_pre, from which the pass resumes and where it would act twice. "
-            "Remove it, or attach it to hook_embed."
-        )
     model.eval()
-    names, streams = residual_names(model), _Streams(model, batch)
-    for start, part in enumerate(chunks(batch, CHUNK)):
-        streams.keep(start, pairs.values())
-        part = part.to(device_of(model))
-        inputs: dict[str, Any] = part.model_inputs()
-        logits, cache = model.run_with_cache(part.tokens, names_filter=names, **inputs)
-        before = task.answers(take(logits, part.target_positions)).cpu()
-        for (layer, target), along in directions.items():
-            base, source = pairs[target]
-            here = base.div(CHUNK, rounding_mode="floor") == start
-            rows = base[here] - start * CHUNK
+    streams: dict[int, Float[Tensor, "layer target part d_model"]] = {}
+    for part, recording in enumerate(recordings(model, batch, ["resid"], CHUNK)):
+        streams = _source_streams(model, batch, part, pairs, streams)
+        before = task.answers(recording.logits).cpu()
+        for (layer, target), cell in directions.items():
+            bases, sources = pairs[target]
+            in_part = bases // CHUNK == part
+            rows = bases[in_part] - part * CHUNK
             if not len(rows):
                 continue
-            resid = cache[names[layer]][rows]
-            own, given = (streams.at(layer, target, some[here]) for some in (base, source))
-            edited = _edits(along, own, given, derived_seed(seed, "placebo", layer, target))
-            after = {
-                edit: task.answers(_resume(model, part.select(rows), resid, layer, target, edited[edit]())).cpu()
-                for edit in edits
-            }
-            yield EditedAnswers(layer, target, base[here], source[here], before[rows], after)
+            # The source's activation in the place of the base's, at the position of the target.
+            site, positions = Site("resid", layer), recording.batch.target_positions[rows, target][:, None]
+            source = torch.stack(
+                [streams[row // CHUNK][layer, target, row % CHUNK] for row in sources[in_part].tolist()]
+            )
+            base = recording.activations(site, positions, rows)[:, 0].to(source)
+            activations = edited_activations(cell, base, source, derived_seed(seed, "placebo", layer, target))
+            after = {}
+            for edit in edits:
+                logits = recording.logits_with(site, positions, activations[edit]()[:, None], rows)
+                after[edit] = task.answers(logits).cpu()
+            yield EditedAnswers(layer, target, bases[in_part], sources[in_part], before[rows], after)
 
 
-class _Streams:
-    """Residual streams at the targets of the examples of few parts of a batch."""
-
-    def __init__(self, model: Net, batch: Batch):
-        self.model, self.batch = model, batch
-        self.parts: dict[int, Float[Tensor, "layer target part d_model"]] = {}
-
-    def keep(self, start: int, pairs: Iterable[tuple[Int[Tensor, " pair"], Int[Tensor, " pair"]]]) -> None:
-        """Compute this part and those of its sources, and forget the others."""
-        of_sources = {int(one) for base, source in pairs for one in (source[base // CHUNK == start] // CHUNK).unique()}
-        kept = {index: self.parts.get(index) for index in sorted({start} | of_sources)}
-        self.parts = {}
-        for index, streams in kept.items():
-            rows = slice(index * CHUNK, (index + 1) * CHUNK)
-            if streams is None:
-                streams = residuals_at_targets(self.model, self.batch.select(rows), first=rows.start)
-            self.parts[index] = streams
-
-    def at(self, layer: int, target: int, rows: Int[Tensor, " row"]) -> Float[Tensor, "row d_model"]:
-        """The streams of examples of these parts at one layer and target."""
-        part, found = rows // CHUNK, None
-        for index, streams in self.parts.items():
-            here = part == index
-            cell = streams[layer, target]
-            found = cell.new_empty(len(rows), cell.shape[1]) if found is None else found
-            found[here] = cell[rows[here] - index * CHUNK]
-        assert found is not None
-        return found
+def _source_streams(
+    model: Net,
+    batch: Batch,
+    part: int,
+    pairs: Mapping[int, tuple[Int[Tensor, " pair"], Int[Tensor, " pair"]]],
+    computed: Mapping[int, Float[Tensor, "layer target part d_model"]],
+) -> dict[int, Float[Tensor, "layer target part d_model"]]:
+    """Residual streams at the targets of the parts with sources of a part, of which some are already computed."""
+    parts = {row // CHUNK for bases, sources in pairs.values() for row in sources[bases // CHUNK == part].tolist()}
+    streams = {}
+    for index in sorted(parts):
+        rows = slice(index * CHUNK, (index + 1) * CHUNK)
+        if index in computed:
+            streams[index] = computed[index]
+        else:
+            streams[index] = residuals_at_targets(model, batch.select(rows), first=rows.start)
+    return streams
 
 
-def _edits(
-    along: Directions, base: Float[Tensor, "row d_model"], source: Float[Tensor, "row d_model"], seed: int
+def edited_activations(
+    cell: Directions, base: Float[Tensor, "row d_model"], source: Float[Tensor, "row d_model"], seed: int
 ) -> dict[str, Callable[[], Float[Tensor, "row d_model"]]]:
-    present = along.means.isfinite().all(-1)
-    basis = span_of_differences(along.means[present])
-    means = SubspaceInterchange(basis)
+    """For each of `EDITS`, a function that computes the new activations."""
+    present = cell.means.isfinite().all(-1)
+    basis = span_of_differences(cell.means[present])
+    interchange = SubspaceInterchange(basis)
     width, rank = basis.shape
-    placebo = NormMatchedPlacebo(means, random_basis(width, rank, seed % 2**31) if rank else basis)
+    placebo = NormMatchedPlacebo(interchange, random_basis(width, rank, seed % 2**31) if rank else basis)
+    centre = cell.centre.expand_as(base)
     return {
-        "interchange": lambda: means(base, source),
+        "interchange": lambda: interchange(base, source),
         "placebo": lambda: placebo(base, source),
-        "erasure": lambda: means(base, along.centre.expand_as(base)),
-        "erasure placebo": lambda: placebo(base, along.centre.expand_as(base)),
-        "weights": lambda: SubspaceInterchange(span_of_differences(along.weights[present]))(base, source),
+        "erasure": lambda: interchange(base, centre),
+        "erasure placebo": lambda: placebo(base, centre),
+        "weights": lambda: SubspaceInterchange(span_of_differences(cell.weights[present]))(base, source),
     }
 
 
@@ -229,32 +210,8 @@ def span_of_differences(rows: Float[Tensor, "class d_model"]) -> Float[Tensor, "
     raises an error for any other.
     """
     rows = rows.float()
-    left, sizes, _ = torch.linalg.svd((rows - rows.mean(0)).T, full_matrices=False)
-    return left[:, sizes > ROUNDING * rows.norm(dim=1).max()]
-
-
-def _resume(
-    model: Net,
-    batch: Batch,
-    resid: Float[Tensor, "row pos d_model"],
-    layer: int,
-    target: int,
-    edited: Float[Tensor, "row d_model"],
-) -> Float[Tensor, "row target d_vocab_out"]:
-    """Logits at all targets with the stream that enters a layer edited at one target's position."""
-    resid = resid.clone()
-    resid[torch.arange(len(resid)), batch.target_positions[:, target]] = edited.to(resid)
-    positions: dict[str, Any] = {}
-    if isinstance(model, BridgeModel) and model.capabilities.positions_in_layers:
-        positions["position_ids"] = batch.position_ids
-    return model.resume(
-        resid,
-        layer,
-        tokens=batch.tokens,
-        attention_mask=batch.attention_mask,
-        read_at=batch.target_positions,
-        **positions,
-    )
+    vectors, sizes, _ = torch.linalg.svd((rows - rows.mean(0)).T, full_matrices=False)
+    return vectors[:, sizes > ROUNDING * rows.norm(dim=1).max()]
 
 
 def interchange_map(
@@ -265,7 +222,7 @@ def interchange_map(
     *,
     seed: int,
 ) -> dict[str, np.ndarray]:
-    """How often the answer at a target becomes the source's correct answer, for every layer and target.
+    """Share of pairs in which the answer at a target becomes the source's correct answer, per layer and target.
 
     The examples that have a target are paired, each in one pair; pairs with equal answers are left out. At the target's
     position the base's component in a subspace is set to the source's.
@@ -298,17 +255,20 @@ def interchange_map(
         base, source = rows[: len(rows) // 2 * 2].view(-1, 2).T
         different = batch.labels[base, target] != batch.labels[source, target]
         pairs[target] = base[different], source[different]
+    # Count the answers that become the source's.
     edits = {"follows": "interchange", "weights": "weights", "placebo": "placebo"}
-    found = {name: np.zeros((model.cfg.n_layers + 1, len(column))) for name in (*edits, "low", "high", "n")}
+    counts = {name: np.zeros((model.cfg.n_layers + 1, len(column)), dtype=int) for name in (*edits, "n")}
     answers = edited_answers(model, task, batch, pairs, directions, edits=tuple(edits.values()), seed=seed)
     n_parts = -(-len(batch) // CHUNK)
-    for one in counted("interchanges", answers, total=n_parts * len(directions)):
-        wanted = batch.labels[one.sources, one.target]
-        cell = one.layer, column[one.target]
+    for edited in counted("interchanges", answers, total=n_parts * len(directions)):
+        labels = batch.labels[edited.sources, edited.target]
+        cell = edited.layer, column[edited.target]
+        counts["n"][cell] += len(labels)
         for name, edit in edits.items():
-            found[name][cell] += int((one.after[edit][:, one.target] == wanted).sum())
-        found["n"][cell] += len(wanted)
-    n = np.maximum(found["n"], 1)
-    found["low"], found["high"] = proportion_interval(found["follows"].astype(int), n.astype(int))
-    found |= {name: found[name] / n for name in edits}
-    return {name: value if name == "n" else np.where(found["n"] > 0, value, np.nan) for name, value in found.items()}
+            counts[name][cell] += int((edited.after[edit][:, edited.target] == labels).sum())
+    # Shares of the pairs, NaN without any.
+    n_pairs = np.maximum(counts["n"], 1)
+    shares = {name: counts[name] / n_pairs for name in edits}
+    shares["low"], shares["high"] = proportion_interval(counts["follows"], n_pairs)
+    causal = {name: np.where(counts["n"] > 0, share, np.nan) for name, share in shares.items()}
+    return causal | {"n": counts["n"].astype(float)}

@@ -1,4 +1,4 @@
-"""Interchange along differences between class means: any rank, classes without examples, and no direction."""
+"""Interchanges along differences between class means: any rank, classes without examples, and no direction."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ import interp
 from hooks import Transformer
 from interp.core.activations import class_means, residuals_at_targets
 from interp.core.randomness import derived_generator
-from interp.probing.interchange import Directions, DirectionSums, _edits, span_of_differences
+from interp.probing.directions import Directions, DirectionSums, edited_activations, span_of_differences
 from interp.probing.ridge import RIDGE
 from interp.tasks import S3, Lego
 
@@ -109,7 +109,7 @@ def test_interchange_in_a_span_worked_by_hand(counter):
 def test_parts_without_pairs_for_a_target_are_passed_over(counter, monkeypatch):
     """In parts of two examples, about a third of the targets have no pair: as if all examples were one part."""
     whole = interp.probe(counter, TASK, n_train=80, n_test=60, verify=True, seed=5)
-    monkeypatch.setattr("interp.probing.interchange.CHUNK", 2)
+    monkeypatch.setattr("interp.probing.directions.CHUNK", 2)
     found = interp.probe(counter, TASK, n_train=80, n_test=60, verify=True, seed=5)
     for name in ("n", "follows", "weights"):
         np.testing.assert_array_equal(found.causal[name], whole.causal[name])
@@ -167,7 +167,7 @@ def test_a_class_without_examples_adds_no_direction():
     means, weights = torch.tensor([[1.0, 1, 0], [1, -1, 0]]), torch.tensor([[1.0, 0, 1], [1, 0, -1]])
     cell = Directions(means=torch.cat([means, nan]), weights=torch.cat([weights, zero]), centre=torch.full((3,), 9.0))
     base, source = torch.zeros(2, 3), torch.tensor([[1.0, 2, 3], [4, 5, 6]])
-    edits = _edits(cell, base, source, seed=0)
+    edits = edited_activations(cell, base, source, seed=0)
     assert torch.allclose(edits["interchange"](), torch.tensor([[0.0, 2, 0], [0, 5, 0]]), atol=1e-6)
     assert torch.allclose(edits["weights"](), torch.tensor([[0.0, 0, 3], [0, 0, 6]]), atol=1e-6)
     assert torch.allclose(edits["erasure"](), torch.tensor([[0.0, 9, 0], [0, 9, 0]]), atol=1e-5)

@@ -1,0 +1,233 @@
+"""Interchange: set activations of base inputs to those of source inputs, and compute what the outputs become.
+
+`probe(verify=True)` and `audit_probe` interchange the residual stream along class directions
+(`interp/probing/directions.py`); `implements` interchanges the variables of an algorithm (`interp/algorithms`).
+
+Source: interchange interventions, Geiger et al. 2021 (arXiv:2106.02997).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from hooks import BridgeModel, TransformerStack
+from hooks.interventions.ablation_engine import TOKENS_PER_PASS, Net, head_output_point
+from hooks.model.layers import has_hooks, take
+from interp.core.activations import chunks, residual_names
+from interp.core.devices import device_of
+from interp.tasks.base import Batch
+
+SiteKind = Literal["resid", "attn_out", "mlp_out", "z"]
+"""The residual stream before each layer and after the last, what attention or the MLP adds, and one head's output."""
+KINDS: tuple[SiteKind, ...] = get_args(SiteKind)
+Edit = Callable[[Float[Tensor, "pair width"], Float[Tensor, "pair width"]], Float[Tensor, "pair width"]]
+"""New activations of base inputs, from those of the base and of the source."""
+Read = Callable[[Float[Tensor, "batch target d_vocab_out"]], Int[Tensor, "batch target"]]
+"""How answers are read from the logits at the targets."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A hook point whose activations are interchanged."""
+
+    kind: SiteKind
+    layer: int
+    """The layer; for the residual stream the layer that reads it, n_layers for the read-out."""
+    head: int | None = None
+    """For `z`: the head."""
+    coordinates: tuple[int, ...] | None = None
+    """Coordinates of the activation that are interchanged; None for all."""
+
+    def __str__(self) -> str:
+        head = "" if self.head is None else f".{self.head}"
+        marker = "" if self.coordinates is None else "*"
+        return f"{self.kind} {self.layer}{head}{marker}"
+
+    def hook_point(self, net: Net) -> str:
+        """Name of the hook point in a model."""
+        if self.kind == "resid":
+            return residual_names(net)[self.layer]
+        name = head_output_point(net.cfg) if self.kind == "z" else f"hook_{self.kind}"
+        return f"blocks.{self.layer}.{name}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Positions of both inputs of each pair."""
+
+    name: str
+    base: Int[Tensor, "pair position"]
+    source: Int[Tensor, "pair position"]
+    """-1 where an input of the pair does not have the place."""
+
+    @property
+    def exists(self) -> Bool[Tensor, " pair"]:
+        """Pairs in which both inputs have it."""
+        return ((self.base >= 0) & (self.source >= 0)).all(1)
+
+
+def sites_of(net: Net, kinds: Sequence[SiteKind]) -> list[Site]:
+    """Every site of these kinds, in the order of the computation."""
+    n_layers, heads = net.cfg.n_layers, range(net.cfg.n_heads)
+    sites: list[Site] = []
+    for layer in range(n_layers + 1):
+        for kind in kinds:
+            if kind == "resid":
+                sites.append(Site(kind, layer))
+            elif layer == n_layers:
+                continue
+            elif kind == "z":
+                sites += [Site(kind, layer, head) for head in heads]
+            else:
+                sites.append(Site(kind, layer))
+    return sites
+
+
+def whole(base: Float[Tensor, "pair width"], source: Float[Tensor, "pair width"]) -> Float[Tensor, "pair width"]:
+    """The source's activations, with the rounding of an interchange in the subspace of all directions."""
+    return base + (source - base)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Inputs with activations and logits of a clean pass, from which passes with other activations resume."""
+
+    net: Net
+    batch: Batch
+    cache: dict[str, Tensor]
+    logits: Float[Tensor, "batch target d_vocab_out"]
+    """Logits at the targets of the clean pass."""
+
+    def activations(
+        self, site: Site, positions: Int[Tensor, "row position"], rows: Any = slice(None)
+    ) -> Float[Tensor, "row position width"]:
+        """Activations at a site and some positions, of all inputs or of the rows that are named."""
+        values = self.cache[site.hook_point(self.net)][rows]
+        if site.head is not None:
+            values = values[:, :, site.head]
+        return values[torch.arange(len(values))[:, None], positions.to(values.device)]
+
+    def logits_with(
+        self,
+        site: Site,
+        positions: Int[Tensor, "row position"],
+        values: Float[Tensor, "row position width"],
+        rows: Any = slice(None),
+    ) -> Float[Tensor, "row target d_vocab_out"]:
+        """Logits at the targets, with the activations at a site and some positions set to `values`."""
+        edited = self.cache[site.hook_point(self.net)][rows].clone()
+        index = (torch.arange(len(edited))[:, None], positions.to(edited.device))
+        edited[index if site.head is None else (*index, site.head)] = values.to(edited)
+        batch = self.batch.select(rows)
+        if site.kind == "resid":
+            return self._resume(batch, edited, site.layer, batch.target_positions)
+
+        def replace(_: Tensor, hook: Any) -> Tensor:
+            return edited
+
+        # The hook replaces all positions, so the last layer must not be reduced to the positions that are read out.
+        resid = self.cache[residual_names(self.net)[site.layer]][rows]
+        with self.net.hooks([(site.hook_point(self.net), replace)]):
+            logits = self._resume(batch, resid, site.layer, None)
+        return take(logits, batch.target_positions)
+
+    def _resume(self, batch: Batch, resid: Tensor, layer: int, read_at: Tensor | None) -> Tensor:
+        inputs: dict[str, Any] = {"tokens": batch.tokens, "attention_mask": batch.attention_mask}
+        if isinstance(self.net, BridgeModel) and self.net.capabilities.positions_in_layers:
+            inputs["position_ids"] = batch.position_ids
+        return self.net.resume(resid, layer, read_at=read_at, **inputs)
+
+
+def recordings(net: Net, batch: Batch, kinds: Sequence[SiteKind], size: int) -> Iterator[Recording]:
+    """Clean passes on `size` inputs at a time, with the residual stream and all sites of these kinds.
+
+    Raises:
+        ValueError: a hook of the caller's at the input of layer 0, where it would act twice.
+    """
+    if isinstance(net, TransformerStack) and has_hooks(net.hook_point("blocks.0.hook_resid_pre")):
+        raise ValueError(
+            "a hook is attached to blocks.0.hook_resid_pre, from which the pass resumes and where it would act twice. "
+            "Remove it, or attach it to hook_embed."
+        )
+    names = dict.fromkeys([*residual_names(net), *(site.hook_point(net) for site in sites_of(net, kinds))])
+    for inputs in chunks(batch, size):
+        inputs = inputs.to(device_of(net))
+        options: dict[str, Any] = inputs.model_inputs()
+        with torch.no_grad():
+            logits, cache = net.run_with_cache(inputs.tokens, **options, names_filter=list(names))
+        yield Recording(net, inputs, dict(cache.cache_dict), take(logits, inputs.target_positions))
+
+
+class Interchange:
+    """Outputs of base inputs with activations of source inputs, from one clean pass on each.
+
+    Args:
+        net: Model to intervene on. It is not changed.
+        base: Inputs to answer.
+        source: For each, the input whose activations it gets.
+        kinds: Kinds of sites that will be interchanged.
+    """
+
+    def __init__(self, net: Net, base: Batch, source: Batch, kinds: Sequence[SiteKind]):
+        size = max(1, TOKENS_PER_PASS // base.tokens.shape[1])
+        self._base = list(recordings(net, base, kinds, size))
+        self._source = list(recordings(net, source, kinds, size))
+        self.logits = torch.cat([recording.logits for recording in self._base])
+        self.source_logits = torch.cat([recording.logits for recording in self._source])
+
+    def activations(self, site: Site, place: Place) -> tuple[Float[Tensor, "pair width"], Float[Tensor, "pair width"]]:
+        """Activations of base and source at a place, its positions side by side; zero where it is missing."""
+        base, source = [], []
+        for rows, base_recording, source_recording in self._parts():
+            base.append(_at_place(base_recording, site, place.base[rows]))
+            source.append(_at_place(source_recording, site, place.source[rows]))
+        return torch.cat(base), torch.cat(source)
+
+    def logits_by_part(
+        self, site: Site, place: Place, edit: Edit = whole, *, n_pairs: int | None = None
+    ) -> Iterator[tuple[int, Float[Tensor, "part target d_vocab_out"]]]:
+        """Logits at the targets with the source's activations at a site and place, for some pairs after the other.
+
+        Args:
+            site: What is interchanged.
+            place: Where.
+            edit: New activations from those of base and source, the positions of the place side by side; default: the
+                source's. It is called for each part.
+            n_pairs: Only parts that start before this pair; default: all.
+
+        Yields:
+            Index of the first pair of a part, and its logits.
+        """
+        for rows, base, source in self._parts():
+            if n_pairs is not None and rows.start >= n_pairs:
+                return
+            positions = place.base[rows].clamp_min(0)
+            own = base.activations(site, positions)
+            new = source.activations(site, place.source[rows].clamp_min(0))
+            new = edit(own.flatten(1), new.flatten(1)).view_as(own)
+            replaced = place.exists[rows, None, None].expand_as(own).to(own.device)
+            if site.coordinates is not None:
+                replaced = replaced & torch.isin(torch.arange(own.shape[-1]), torch.tensor(site.coordinates))
+            yield rows.start, base.logits_with(site, positions, torch.where(replaced, new, own))
+
+    def answers(self, site: Site, place: Place, read: Read, edit: Edit = whole) -> Int[Tensor, "pair target"]:
+        """Answers at the targets of all pairs, with the source's activations at a site and place."""
+        with torch.no_grad():
+            return torch.cat([read(logits).cpu() for _, logits in self.logits_by_part(site, place, edit)])
+
+    def _parts(self) -> Iterator[tuple[slice, Recording, Recording]]:
+        """Rows of some pairs, and the recordings of their base and source inputs."""
+        start = 0
+        for base, source in zip(self._base, self._source, strict=True):
+            stop = start + len(base.batch)
+            yield slice(start, stop), base, source
+            start = stop
+
+
+def _at_place(recording: Recording, site: Site, positions: Int[Tensor, "pair position"]) -> Float[Tensor, "pair width"]:
+    values = recording.activations(site, positions.clamp_min(0))
+    return (values * (positions >= 0)[..., None].to(values.device)).flatten(1).cpu()

@@ -1,0 +1,86 @@
+"""Interchange of activations: against hooks of our own, in subspaces, and with a hook where the pass resumes."""
+
+import pytest
+import torch
+from transformer_lens.tools.analysis.interchange import SubspaceInterchange
+
+import interp
+from hooks import Transformer
+from interp.core.interchange import KINDS, Interchange, Place, Site, sites_of
+from interp.tasks import Lego
+from interp.tasks.base import logits_at_targets
+
+
+@pytest.fixture(scope="module")
+def small():
+    task = Lego(n_vars=2)
+    config = interp.config_for(task, n_layers=2, n_heads=2, d_model=16)
+    generator = torch.Generator().manual_seed(0)
+    base = task.sample(70, generator=generator, split="test")
+    return task, Transformer(config, seed=1).eval(), base, task.counterparts(base, generator=generator)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_interchanges_equal_hooks(small, kind):
+    task, model, base, source = small
+    engine = Interchange(model, base, source, [kind])
+    place = Place("#1 clause", task.places(base)["#1 clause"], task.places(source)["#1 clause"])
+    rows = torch.arange(len(base))[:, None]
+    for site in sites_of(model, [kind]):
+        name = site.hook_point(model)
+        _, cache = model.run_with_cache(source.tokens)
+
+        def edit(activation, hook, site=site, given=cache[name]):
+            activation = activation.clone()
+            if site.head is None:
+                activation[rows, place.base] = given[rows, place.source]
+            else:
+                activation[rows, place.base, site.head] = given[rows, place.source, site.head]
+            return activation
+
+        with torch.no_grad():
+            wanted = logits_at_targets(model.run_with_hooks(base.tokens, fwd_hooks=[(name, edit)]), base)
+            found = torch.cat([logits for _, logits in engine.logits_by_part(site, place)])
+        torch.testing.assert_close(found, wanted)
+        before = logits_at_targets(model(base.tokens), base)
+        assert not torch.allclose(found, before) or kind == "resid"
+
+
+def test_a_subspace_is_interchanged_alone(small):
+    task, model, base, source = small
+    engine = Interchange(model, base, source, ["resid"])
+    place = Place("#1 variable", task.places(base)["#1 variable"], task.places(source)["#1 variable"])
+    site = Site("resid", 1)
+    basis = torch.linalg.qr(torch.randn(16, 3, generator=torch.Generator().manual_seed(0)))[0]
+    own, given = engine.activations(site, place)
+    mixed = own + (given - own) @ basis @ basis.T
+    rows = torch.arange(len(base))[:, None]
+
+    def edit(activation, hook):
+        activation = activation.clone()
+        activation[rows, place.base] = mixed[:, None]
+        return activation
+
+    with torch.no_grad():
+        wanted = model.run_with_hooks(base.tokens, fwd_hooks=[("blocks.1.hook_resid_pre", edit)])
+        found = torch.cat([logits for _, logits in engine.logits_by_part(site, place, SubspaceInterchange(basis))])
+    torch.testing.assert_close(found, logits_at_targets(wanted, base))
+
+
+def test_a_hook_where_the_pass_resumes_is_refused(small):
+    task, _, base, source = small
+    model = Transformer(interp.config_for(task, n_layers=1, d_model=16, n_heads=2))
+    model.add_hook("blocks.0.hook_resid_pre", lambda value, hook: value * 2)
+    with pytest.raises(ValueError, match=r"attached to blocks.0.hook_resid_pre, .* attach it to hook_embed"):
+        Interchange(model, base, source, ["resid"])
+
+
+def test_a_hook_of_the_caller_acts_once(small):
+    """The interchange of a site without an effect leaves the answers of the model with its hook."""
+    task, _, base, source = small
+    model = Transformer(interp.config_for(task, n_layers=2, d_model=16, n_heads=2), seed=1).eval()
+    model.add_hook("blocks.1.hook_resid_pre", lambda value, hook: value * 2)
+    engine = Interchange(model, base, source, ["resid"])
+    nowhere = torch.full((len(base), 1), -1)
+    (logits,) = (logits for _, logits in engine.logits_by_part(Site("resid", 1), Place("none", nowhere, nowhere)))
+    torch.testing.assert_close(logits, logits_at_targets(model(base.tokens), base))
