@@ -1,18 +1,18 @@
-"""Masks of one random layer, and the growth of the error bound through it.
+"""Pruning one random layer, and the growth of the error bound through it.
 
 A random layer is mid = W_R x + LN(Attn(x)); out = W_out relu(W_3 relu(W_2 relu(W_in mid))). It is pruned to a trained
 layer's attention and norm, to its MLP, or to the identity. Only the first coordinates of the wide stream are used.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from hooks.model.blocks import ExtendedBlock
-from interp.theory.pruning.network import Layout, linears
+from interp.theory.pruning.network import Layout, apply_masks
 from interp.theory.pruning.subset_sum import mask_pair
 from interp.theory.pruning.target import LayerMaps, spectral_norm
 
@@ -21,28 +21,23 @@ LEAST = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Projection:
-    """The map of a layer's four matrices from the scaled residual and the norm's output, with its errors."""
+class LayerErrors:
+    """Errors and norms of the maps of one pruned layer, from which `grow` computes the error bound.
+
+    The four matrices of the layer map the scaled residual and the output of the norm to the next stream, in two steps.
+    """
 
     residual: float
     """Largest scale of a residual coordinate."""
     first_norm: float
     second_norm: float
+    """Spectral norms of the targets of the two steps."""
     first_error: float
     second_error: float
-    """Spectral norms of the two target maps, and of the errors of the pruned ones."""
+    """Spectral norms of the errors of the two steps."""
     from_stream: float
     from_norm: float
     """Lipschitz constants of the target map, from the stream and from the norm's output."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerMasks:
-    """Masks of one random layer, with the errors of its maps."""
-
-    masks: dict[str, Tensor]
-    """For each matrix of the layer, by module name in the block."""
-    projection: Projection
     score_error: float = 0.0
     write_error: float = 0.0
     """Spectral norms of the errors of attention's maps, summed over heads."""
@@ -51,154 +46,175 @@ class LayerMasks:
 
 
 @torch.no_grad()
-def mask_attention_layer(block: ExtendedBlock, maps: LayerMaps, layout: Layout) -> LayerMasks:
+def prune_attention_layer(block: ExtendedBlock, maps: LayerMaps, layout: Layout) -> LayerErrors:
     """Prune a random layer to a trained layer's attention and norm: x + LN(Attn(x))."""
-    masks = nothing_kept(block)
-    errors = mask_attention(block, maps.score, maps.centred, layout, masks)
-    mid, weights = _residual(block, layout, masks)
+    attention, score_error, write_error = attention_masks(block, maps.score, maps.centred, layout)
+    residual, rows, scales = _residual(block, layout)
+    # The map from the scaled stream and the norm's output: undo the scales, add the norm's gain and bias
     width = layout.width
     gain = maps.gain * (2 * width / block.residual.weight.shape[0]) ** 0.5
-    mix = torch.zeros(width + 1, 2 * width + 1, dtype=torch.float64)
-    mix[:, : width + 1] = torch.eye(width + 1)
-    mix[:width, width] += maps.bias
-    mix[:, : width + 1] /= weights
-    mix[:width, width + 1 :] = gain.diag()
-    sources = torch.cat([mid, torch.arange(layout.normed.start, layout.normed.stop)])
-    projection = _linear_projection(block, sources, mix, weights, layout, masks)
-    return LayerMasks(masks=masks, score_error=errors[0], write_error=errors[1], projection=projection, maps=maps)
+    target = torch.zeros(width + 1, 2 * width + 1, dtype=torch.float64)
+    target[:, : width + 1] = torch.eye(width + 1)
+    target[:width, width] += maps.bias
+    target[:, : width + 1] /= scales
+    target[:width, width + 1 :] = gain.diag()
+    inputs = torch.cat([rows, torch.arange(layout.normed.start, layout.normed.stop)])
+    projection, errors = _linear_projection(block, inputs, target, scales, layout)
+    apply_masks(block, attention | residual | projection)
+    return replace(errors, score_error=score_error, write_error=write_error, maps=maps)
 
 
 @torch.no_grad()
-def mask_projection_layer(block: ExtendedBlock, maps: LayerMaps, layout: Layout) -> LayerMasks:
+def prune_mlp_layer(block: ExtendedBlock, maps: LayerMaps, layout: Layout) -> LayerErrors:
     """Prune a random layer to a trained layer's MLP, or to the identity if it has none."""
     if maps.w_in is None or maps.w_out is None:
-        return mask_identity_layer(block, layout)
-    masks = nothing_kept(block)
-    mid, weights = _residual(block, layout, masks)
-    one = torch.zeros(1, layout.width + 1, dtype=torch.float64)
-    one[0, -1] = 1
-    first = torch.cat([maps.w_in, one]) / weights
+        return prune_identity_layer(block, layout)
+    residual, rows, scales = _residual(block, layout)
+    # One more hidden unit copies the coordinate that is 1
+    copy_of_one = torch.zeros(1, layout.width + 1, dtype=torch.float64)
+    copy_of_one[0, -1] = 1
+    first = torch.cat([maps.w_in, copy_of_one]) / scales
     second = torch.cat([maps.w_out, torch.zeros(1, maps.w_out.shape[1], dtype=torch.float64)])
     second[-1, -1] = 1
-    slopes = (spectral_norm(second) * spectral_norm(first * weights), spectral_norm(second) * spectral_norm(first))
-    projection = _project(block, mid, first, second, layout=layout, masks=masks, weights=weights, slopes=slopes)
-    return LayerMasks(masks=masks, projection=projection)
+    slopes = spectral_norm(second) * spectral_norm(first * scales), spectral_norm(second) * spectral_norm(first)
+    projection, errors = _projection(block, rows, first, second, layout=layout, scales=scales, slopes=slopes)
+    apply_masks(block, _no_attention(block) | residual | projection)
+    return errors
 
 
 @torch.no_grad()
-def mask_identity_layer(block: ExtendedBlock, layout: Layout, *, idle_heads: bool = False) -> LayerMasks:
+def prune_identity_layer(block: ExtendedBlock, layout: Layout, *, idle_heads: bool = False) -> LayerErrors:
     """Prune a random layer to the identity. The masks depend on no target.
 
     With `idle_heads`, attention keeps its weights except one half of W_V and the other half of W_O, so that heads have
     patterns but write zero. Otherwise all of attention is pruned.
     """
-    masks = nothing_kept(block)
+    attention = _no_attention(block)
     if idle_heads:
-        for name in "qkvo":
-            masks[f"attention.{name}"][:] = True
+        for mask in attention.values():
+            mask[:] = True
+        width = len(attention["attention.v"]) // layout.n_heads
         for head in range(layout.n_heads):
-            width = len(masks["attention.v"]) // layout.n_heads
             middle = head * width + width // 2
-            masks["attention.v"][head * width : middle] = False
-            masks["attention.o"][:, middle : (head + 1) * width] = False
-    mid, weights = _residual(block, layout, masks)
-    return LayerMasks(
-        masks=masks, projection=_linear_projection(block, mid, torch.diag(1 / weights), weights, layout, masks)
-    )
+            attention["attention.v"][head * width : middle] = False
+            attention["attention.o"][:, middle : (head + 1) * width] = False
+    residual, rows, scales = _residual(block, layout)
+    projection, errors = _linear_projection(block, rows, torch.diag(1 / scales), scales, layout)
+    apply_masks(block, attention | residual | projection)
+    return errors
 
 
-def mask_attention(
+def attention_masks(
     block: ExtendedBlock,
     scores: Float[Tensor, "head wide wide"],
     writes: Float[Tensor, "head d_model wide"],
     layout: Layout,
-    masks: dict[str, Tensor],
-) -> tuple[float, float]:
-    """Set the masks of a layer's heads; return the errors of their scores and writes, summed over heads."""
-    attention, inside = block.attention, layout.stream
+) -> tuple[dict[str, Tensor], float, float]:
+    """Masks of a layer's heads, and the errors of their scores and of what they write, summed over heads."""
+    attention, stream, written = block.attention, layout.stream, layout.written
+    masks = _no_attention(block)
+    width = attention.q.weight.shape[0] // layout.n_heads
     score_error = write_error = 0.0
     for head, (score, write) in enumerate(zip(scores, writes, strict=True)):
-        width = attention.q.weight.shape[0] // layout.n_heads
         rows = slice(head * width, (head + 1) * width)
-        key, query = attention.k.weight[rows, inside], attention.q.weight[rows, inside]
+        # W_Q and W_K give the scores
+        key, query = attention.k.weight[rows, stream], attention.q.weight[rows, stream]
         pair = mask_pair(key, query.T, score.T, candidates=layout.candidates, between="nothing")
-        masks["attention.k"][rows, inside], masks["attention.q"][rows, inside] = pair.first, pair.second.T
+        masks["attention.k"][rows, stream] = pair.first
+        masks["attention.q"][rows, stream] = pair.second.T
         score_error += pair.error(score.T)
-        signed = torch.cat([write, -write])
-        value, out = attention.v.weight[rows, inside], attention.o.weight[layout.written, rows]
-        pair = mask_pair(value, out, signed, candidates=layout.candidates, between="nothing")
-        masks["attention.v"][rows, inside], masks["attention.o"][layout.written, rows] = pair.first, pair.second
-        write_error += pair.error(signed)
-    return score_error, write_error
+        # W_V and W_O give what the head writes, and minus that, so that the mean of the norm's input is zero
+        mirrored_write = torch.cat([write, -write])
+        value, output = attention.v.weight[rows, stream], attention.o.weight[written, rows]
+        pair = mask_pair(value, output, mirrored_write, candidates=layout.candidates, between="nothing")
+        masks["attention.v"][rows, stream] = pair.first
+        masks["attention.o"][written, rows] = pair.second
+        write_error += pair.error(mirrored_write)
+    return masks, score_error, write_error
 
 
-def nothing_kept(block: ExtendedBlock) -> dict[str, Tensor]:
-    """Masks that keep none of a layer's weights."""
-    return {name: torch.zeros(linear.weight.shape, dtype=torch.bool) for name, linear in linears(block).items()}
+def _no_attention(block: ExtendedBlock) -> dict[str, Bool[Tensor, "output input"]]:
+    """Masks that keep none of the weights of attention."""
+    return {f"attention.{name}": _empty_mask(getattr(block.attention, name).weight) for name in "qkvo"}
+
+
+def _empty_mask(weight: Float[Tensor, "output input"]) -> Bool[Tensor, "output input"]:
+    return torch.zeros(weight.shape, dtype=torch.bool)
 
 
 def _residual(
-    block: ExtendedBlock, layout: Layout, masks: dict[str, Tensor]
-) -> tuple[Int[Tensor, " wide"], Float[Tensor, " wide"]]:
-    """Keep one large entry per coordinate, in distinct rows that the norm does not write to."""
+    block: ExtendedBlock, layout: Layout
+) -> tuple[dict[str, Tensor], Int[Tensor, " wide"], Float[Tensor, " wide"]]:
+    """The mask of W_R, which keeps one large entry per coordinate, in distinct rows that the norm does not write to.
+
+    Returns:
+        The mask by name; the row and the weight of every coordinate.
+    """
     weight = block.residual.weight.double()[:, layout.stream]
     written = range(len(weight))[layout.written]
-    free = torch.tensor([row for row in range(len(weight)) if row not in written])
-    rows, columns = linear_sum_assignment(weight[free].abs().clamp_min(LEAST).log().numpy(), maximize=True)
-    mid = free[torch.from_numpy(rows)[torch.from_numpy(columns).argsort()]]
+    free_rows = torch.tensor([row for row in range(len(weight)) if row not in written])
+    # The assignment with the largest product of weights
+    log_sizes = weight[free_rows].abs().clamp_min(LEAST).log().numpy()
+    indices, coordinates = linear_sum_assignment(log_sizes, maximize=True)
+    rows = free_rows[torch.from_numpy(indices)[torch.from_numpy(coordinates).argsort()]]
+    mask = _empty_mask(block.residual.weight)
     columns = torch.arange(layout.width + 1)
-    masks["residual"][mid, columns] = True
-    return mid, weight[mid, columns]
+    mask[rows, columns] = True
+    return {"residual": mask}, rows, weight[rows, columns]
 
 
 def _linear_projection(
     block: ExtendedBlock,
-    sources: Int[Tensor, " input"],
-    mix: Float[Tensor, "wide input"],
-    weights: Float[Tensor, " wide"],
+    inputs: Int[Tensor, " input"],
+    target: Float[Tensor, "wide input"],
+    scales: Float[Tensor, " wide"],
     layout: Layout,
-    masks: dict[str, Tensor],
-) -> Projection:
-    """Set the masks of a layer's projection to a linear map, as relu(y) - relu(-y)."""
-    unit = torch.eye(len(mix), dtype=torch.float64)
-    slopes = (spectral_norm(mix[:, : len(weights)] * weights), spectral_norm(mix))
-    first, second = torch.cat([mix, -mix]), torch.cat([unit, -unit], 1)
-    return _project(block, sources, first, second, layout=layout, masks=masks, weights=weights, slopes=slopes)
+) -> tuple[dict[str, Tensor], LayerErrors]:
+    """Masks of a layer's projection for a linear map, as relu(y) - relu(-y), with its errors."""
+    unit = torch.eye(len(target), dtype=torch.float64)
+    first, second = torch.cat([target, -target]), torch.cat([unit, -unit], 1)
+    slopes = spectral_norm(target[:, : len(scales)] * scales), spectral_norm(target)
+    return _projection(block, inputs, first, second, layout=layout, scales=scales, slopes=slopes)
 
 
-def _project(
+def _projection(
     block: ExtendedBlock,
-    sources: Int[Tensor, " input"],
+    inputs: Int[Tensor, " input"],
     first: Float[Tensor, "hidden input"],
     second: Float[Tensor, "wide hidden"],
     *,
     layout: Layout,
-    masks: dict[str, Tensor],
-    weights: Float[Tensor, " wide"],
+    scales: Float[Tensor, " wide"],
     slopes: tuple[float, float],
-) -> Projection:
-    """Set the masks of a layer's projection to second(relu(first(x)))."""
-    mlp, hidden, n = block.mlp, len(first), layout.candidates
+) -> tuple[dict[str, Tensor], LayerErrors]:
+    """Masks of a layer's projection for second(relu(first(x))), with its errors.
+
+    `inputs` are the coordinates that `first` reads, `scales` the weights of the residual, and `slopes` the Lipschitz
+    constants from the stream and from the norm's output.
+    """
+    mlp, n_hidden, candidates = block.mlp, len(first), layout.candidates
     assert mlp is not None
-    inner = mask_pair(mlp.w_in.weight[:, sources], mlp.w_2.weight[:hidden], first, candidates=n, between="relu")
-    outer = mask_pair(
-        mlp.w_3.weight[:, :hidden],
-        mlp.w_out.weight[layout.stream],
-        second,
-        candidates=n,
-        between="relu, inputs not negative",
+    w_in, w_2, w_3, w_out = (_empty_mask(linear.weight) for linear in (mlp.w_in, mlp.w_2, mlp.w_3, mlp.w_out))
+    # W_in and W_2 give the first map
+    pair = mask_pair(
+        mlp.w_in.weight[:, inputs], mlp.w_2.weight[:n_hidden], first, candidates=candidates, between="relu"
     )
-    masks["mlp.w_in"][:, sources], masks["mlp.w_2"][:hidden] = inner.first, inner.second
-    masks["mlp.w_3"][:, :hidden], masks["mlp.w_out"][layout.stream] = outer.first, outer.second
-    return Projection(
-        residual=float(weights.abs().max()),
+    w_in[:, inputs], w_2[:n_hidden] = pair.first, pair.second
+    first_error = pair.error(first)
+    # W_3 and W_out give the second one; its inputs are outputs of a ReLU
+    inner, outer = mlp.w_3.weight[:, :n_hidden], mlp.w_out.weight[layout.stream]
+    pair = mask_pair(inner, outer, second, candidates=candidates, between="relu, inputs not negative")
+    w_3[:, :n_hidden], w_out[layout.stream] = pair.first, pair.second
+    errors = LayerErrors(
+        residual=float(scales.abs().max()),
         first_norm=spectral_norm(first),
         second_norm=spectral_norm(second),
-        first_error=inner.error(first),
-        second_error=outer.error(second),
+        first_error=first_error,
+        second_error=pair.error(second),
         from_stream=slopes[0],
         from_norm=slopes[1],
     )
+    return {"mlp.w_in": w_in, "mlp.w_2": w_2, "mlp.w_3": w_3, "mlp.w_out": w_out}, errors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +227,7 @@ class Growth:
     """Of its error."""
 
 
-def grow(before: Growth, kept: LayerMasks, *, d_model: int, eps: float) -> Growth:
+def grow(before: Growth, errors: LayerErrors, *, d_model: int, eps: float) -> Growth:
     """Error bound after one random layer: the entering error times the Lipschitz constant, plus the layer's own error.
 
     `d_model` and `eps` are the width of the random network and the epsilon of its norm.
@@ -219,24 +235,29 @@ def grow(before: Growth, kept: LayerMasks, *, d_model: int, eps: float) -> Growt
     Source: bounded Dyck (arXiv:2312.01429) Theorem 3, Lemma 5. Differs: constants are computed from the masks; the
     Lipschitz constant of a norm is 1 / sqrt(eps), which makes them large.
     """
-    made, entering = kept.projection, before.radius + before.error
-    normed = 0.0 if kept.maps is None else (d_model / 2) ** 0.5
-    normed_error = 0.0 if kept.maps is None else _attention_error(before, kept, kept.maps) / eps**0.5
-    read = ((made.residual * entering) ** 2 + normed**2) ** 0.5 + normed_error
-    own = made.second_norm * made.first_error + made.second_error * (made.first_norm + made.first_error)
+    entering = before.radius + before.error
+    # The output of the norm, and its error
+    norm = norm_error = 0.0
+    if errors.maps is not None:
+        norm = (d_model / 2) ** 0.5
+        norm_error = _attention_error(before, errors, errors.maps) / eps**0.5
+    # What the projection reads, and the error that it adds
+    projection_input = ((errors.residual * entering) ** 2 + norm**2) ** 0.5 + norm_error
+    projection_error = errors.second_norm * errors.first_error
+    projection_error += errors.second_error * (errors.first_norm + errors.first_error)
     return Growth(
-        radius=made.from_stream * before.radius + made.from_norm * normed,
-        error=made.from_stream * before.error + made.from_norm * normed_error + own * read,
+        radius=errors.from_stream * before.radius + errors.from_norm * norm,
+        error=errors.from_stream * before.error + errors.from_norm * norm_error + projection_error * projection_input,
     )
 
 
-def _attention_error(before: Growth, kept: LayerMasks, maps: LayerMaps) -> float:
+def _attention_error(before: Growth, errors: LayerErrors, maps: LayerMaps) -> float:
     """Error of what heads write, with its mirrored copy. Rows of the pattern change by no more than the scores do."""
     entering = before.radius + before.error
     writes = [spectral_norm(write) for write in maps.centred]
-    moved = sum(
+    propagated = sum(
         write * (before.error + entering * spectral_norm(score) * (before.radius + entering) * before.error)
         for write, score in zip(writes, maps.score, strict=True)
     )
-    own = kept.write_error * entering + max(writes) * entering * kept.score_error * entering**2
-    return 2**0.5 * moved + own * 2**0.5
+    added = errors.write_error * entering + max(writes) * entering * errors.score_error * entering**2
+    return 2**0.5 * propagated + added * 2**0.5

@@ -123,29 +123,32 @@ def scale_of(network: Transformer) -> float:
     return max(float(module.weight.abs().max()) for module in linears(network).values()) ** 2
 
 
-def check_network(network: Transformer, cfg: TransformerConfig, candidates: int, n_layers: int) -> Layout:
-    """Layout of a target in a random network. Raises ValueError if it is too small or of another shape."""
-    layout, has = layout_of(cfg, candidates), network.cfg
-    needed = {
-        "n_layers": n_layers,
+def check_network(network: Transformer, cfg: TransformerConfig, candidates: int) -> None:
+    """Raise ValueError if a random network is too small for a target of this config, or of another shape."""
+    layout = layout_of(cfg, candidates)
+    least_sizes = {
+        "n_layers": LAYERS_PER_LAYER * cfg.n_layers,
         "d_model": 3 * cfg.d_model + 1,
         "d_head": layout.d_head,
         "d_mlp": layout.d_mlp,
         "n_ctx": cfg.n_ctx if cfg.positions != "none" else 1,
     }
-    for name, least in needed.items():
-        if getattr(has, name) < least:
+    for name, least in least_sizes.items():
+        size = getattr(network.cfg, name)
+        if size < least:
             raise ValueError(
-                f"the random network has {name} {getattr(has, name)}; with {candidates} candidates per weight this "
-                f"target needs {least}. Make a larger one with random_network(target.cfg, candidates={candidates})."
+                f"the random network has {name} {size}; with {candidates} candidates per weight this target needs "
+                f"{least}. Make a larger one with random_network(target.cfg, candidates={candidates})."
             )
-    equal = {name: getattr(cfg, name) for name in ("d_vocab", "d_vocab_out", "n_heads", "attention")}
-    equal |= {"block": "extended", "positions": "none" if cfg.positions == "none" else "learned"}
-    equal["layer_norm_eps"] = _norm_eps(cfg, has.d_model)
-    for name, value in equal.items():
-        if getattr(has, name) != value:
-            raise ValueError(f"the random network has {name}={getattr(has, name)!r}; this target needs {value!r}.")
-    return layout
+    equal_settings = {name: getattr(cfg, name) for name in ("d_vocab", "d_vocab_out", "n_heads", "attention")}
+    equal_settings["block"] = "extended"
+    equal_settings["positions"] = "none" if cfg.positions == "none" else "learned"
+    equal_settings["layer_norm_eps"] = _norm_eps(cfg, network.cfg.d_model)
+    for name, value in equal_settings.items():
+        if getattr(network.cfg, name) != value:
+            raise ValueError(
+                f"the random network has {name}={getattr(network.cfg, name)!r}; this target needs {value!r}."
+            )
 
 
 def _norm_eps(cfg: TransformerConfig, d_model: int) -> float:
@@ -156,53 +159,24 @@ def _norm_eps(cfg: TransformerConfig, d_model: int) -> float:
 @torch.no_grad()
 def copy_embeddings(network: Transformer, target: Transformer) -> None:
     """Copy the target's embeddings and unembedding into a pruned network, as the theorem does."""
-    width, outside = target.cfg.d_model, cast(Any, network)
-    outside.embed.weight.zero_()
-    outside.embed.weight[:, :width] = target.W_E
-    outside.embed.weight[:, width] = 1
-    if outside.positions is not None and target.positions is not None:
-        outside.positions.weight.zero_()
-        where = torch.arange(target.cfg.n_ctx)[None]
-        outside.positions.weight[: target.cfg.n_ctx, :width] = target.positions(where)[0]
-    outside.unembed.weight.zero_()
-    outside.unembed.weight[:, :width] = target.W_U.T
-    outside.unembed.bias.copy_(target.b_U)
+    width = target.cfg.d_model
+    embed, positions, unembed = cast(Any, (network.embed, network.positions, network.unembed))
+    embed.weight.zero_()
+    embed.weight[:, :width] = target.W_E
+    embed.weight[:, width] = 1
+    if positions is not None and target.positions is not None:
+        n_ctx = target.cfg.n_ctx
+        positions.weight.zero_()
+        positions.weight[:n_ctx, :width] = target.positions(torch.arange(n_ctx)[None])[0]
+    unembed.weight.zero_()
+    unembed.weight[:, :width] = target.W_U.T
+    unembed.bias.copy_(target.b_U)
 
 
 def widened(network: Transformer, stream: Float[Tensor, "batch pos width"]) -> Float[Tensor, "batch pos d_model"]:
     """The target's stream in the random network: the stream, a 1, then zeros."""
-    rest = network.cfg.d_model - stream.shape[-1]
-    return torch.cat([stream, torch.ones_like(stream[..., :1]), stream.new_zeros(*stream.shape[:-1], rest - 1)], -1)
-
-
-def apply_masks(network: nn.Module, masks: dict[str, Tensor]) -> None:
-    """Prune with `torch.nn.utils.prune`: `weight_orig` is unchanged, `weight_mask` marks what is kept."""
-    modules = dict(network.named_modules())
-    for name, mask in masks.items():
-        prune.custom_from_mask(modules[name], "weight", mask)
-
-
-@torch.no_grad()
-def trimmed(network: Transformer) -> Transformer:
-    """The same function in float64 without dead hidden units; errors are measured on this copy."""
-    small = copy.deepcopy(network)
-    for module in linears(small).values():
-        if prune.is_pruned(module):
-            prune.remove(module, "weight")
-        module.weight.requires_grad_(False)
-    for block in random_layers(small):
-        mlp = block.mlp
-        if mlp is None:
-            continue
-        _keep_units(mlp.w_2, mlp.w_3, mlp.w_2.weight.any(1))
-        for first, second in ((mlp.w_in, mlp.w_2), (mlp.w_3, mlp.w_out)):
-            _keep_units(first, second, first.weight.any(1) & second.weight.any(0))
-    return small.double()
-
-
-def _keep_units(first: Linear, second: Linear, used: Bool[Tensor, " unit"]) -> None:
-    first.weight = nn.Parameter(first.weight[used], requires_grad=False)
-    second.weight = nn.Parameter(second.weight[:, used], requires_grad=False)
+    n_zeros = network.cfg.d_model - stream.shape[-1] - 1
+    return torch.cat([stream, torch.ones_like(stream[..., :1]), stream.new_zeros(*stream.shape[:-1], n_zeros)], -1)
 
 
 def random_layers(network: Transformer) -> list[ExtendedBlock]:
@@ -215,3 +189,40 @@ def linears(network: nn.Module) -> dict[str, Linear]:
     return {
         name: module for name, module in network.named_modules() if isinstance(module, Linear) and name != "unembed"
     }
+
+
+def apply_masks(network: nn.Module, masks: dict[str, Tensor]) -> None:
+    """Prune with `torch.nn.utils.prune`: `weight_orig` is unchanged, `weight_mask` marks what is kept."""
+    for name, mask in masks.items():
+        prune.custom_from_mask(network.get_submodule(name), "weight", mask)
+
+
+def masks_of(network: nn.Module) -> dict[str, Tensor]:
+    """The masks of a pruned network, by name of the matrix's module."""
+    return {
+        name: module.get_buffer("weight_mask")
+        for name, module in network.named_modules()
+        if hasattr(module, "weight_mask")
+    }
+
+
+@torch.no_grad()
+def trimmed(network: Transformer) -> Transformer:
+    """The same function in float64 without dead hidden units; errors are measured on this copy."""
+    small = copy.deepcopy(network)
+    for module in linears(small).values():
+        if prune.is_pruned(module):
+            prune.remove(module, "weight")
+        module.weight.requires_grad_(False)
+    for block in random_layers(small):
+        mlp = block.mlp
+        assert mlp is not None
+        _keep_units(mlp.w_2, mlp.w_3, mlp.w_2.weight.any(1))
+        for first, second in ((mlp.w_in, mlp.w_2), (mlp.w_3, mlp.w_out)):
+            _keep_units(first, second, first.weight.any(1) & second.weight.any(0))
+    return small.double()
+
+
+def _keep_units(first: Linear, second: Linear, live: Bool[Tensor, " unit"]) -> None:
+    first.weight = nn.Parameter(first.weight[live], requires_grad=False)
+    second.weight = nn.Parameter(second.weight[:, live], requires_grad=False)

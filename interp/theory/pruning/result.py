@@ -1,23 +1,22 @@
-"""PruningResult, and the steps that all `prune_to_*` functions share: the check of the tolerance, and the result."""
+"""The result of pruning a random network, and the check of its error against a tolerance."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from interp.core.results import NOT_SAVED, Result
-from interp.theory.pruning.search import Worst
+from interp.theory.pruning.search import LargestError
 
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-MOST_CANDIDATES = 36
-"""Most that are tried for a tolerance: with more, a single weight has over a million sums in either half."""
-T = TypeVar("T")
+MOST_TRIED = 36
+"""Largest number of candidates that is tried for a tolerance: with 40, half of them already have a million sums."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,14 +90,16 @@ class PruningResult(Result):
         return "\n".join(lines)
 
 
-def pruning_result(target: str, worst: Worst, masks: dict[str, Tensor], network: nn.Module, **fields) -> PruningResult:
+def pruning_result(
+    target: str, error: LargestError, masks: dict[str, Tensor], network: nn.Module, **fields: Any
+) -> PruningResult:
     """The result for a network pruned with these masks, its errors, and the remaining fields."""
     return PruningResult(
         target=target,
-        error=worst.found,
-        sampled_error=worst.sampled,
-        n=worst.n,
-        weights={name: (int(mask.sum()), mask.numel()) for name, mask in masks.items()},
+        error=error.largest,
+        sampled_error=error.sampled,
+        n=error.n,
+        weights={name: (int(mask.count_nonzero()), mask.numel()) for name, mask in masks.items()},
         kept={name: mask.nonzero().numpy() for name, mask in masks.items()},
         network=network,
         **fields,
@@ -106,26 +107,34 @@ def pruning_result(target: str, worst: Worst, masks: dict[str, Tensor], network:
 
 
 def within_tolerance(
-    make: Callable[[int], T],
-    error: Callable[[T], float],
-    *,
-    candidates: int,
+    result: PruningResult,
     tolerance: float | None,
-    fixed: bool = False,
-) -> T:
-    """Prune by `make(candidates)`, and check that the error of its result is at most the tolerance.
+    prune_again: Callable[..., PruningResult] | None,
+    *,
+    measured: str = "error",
+) -> PruningResult:
+    """The result, if its error is at most the tolerance; None tolerates any error.
+
+    Args:
+        result: The result to check.
+        tolerance: The largest error accepted.
+        prune_again: Prunes with another number of `candidates`, to find one that is enough, in steps of 2; None if the
+            random network is fixed.
+        measured: The error that is compared: `error` or `sampled_error`.
 
     Raises:
-        ValueError: the error is larger. Unless the random network is `fixed`, the message has the least number of
-            candidates that is enough, searched in steps of 2.
+        ValueError: the error is larger. The message has the least number of candidates that is enough, if any.
     """
-    made = make(candidates)
-    if tolerance is None or (found := error(made)) <= tolerance:
-        return made
-    more = () if fixed else range(candidates + 2, MOST_CANDIDATES + 1, 2)
-    enough = next((n for n in more if error(make(n)) <= tolerance), None)
-    advice = f"{enough} candidates reach it." if enough else "Raise the tolerance, or give a wider random network."
+    error = getattr(result, measured)
+    if tolerance is None or error <= tolerance:
+        return result
+    advice = "Raise the tolerance, or give a wider random network."
+    if prune_again is not None:
+        for candidates in range(result.candidates + 2, MOST_TRIED + 1, 2):
+            if getattr(prune_again(candidates=candidates), measured) <= tolerance:
+                advice = f"{candidates} candidates reach it."
+                break
     raise ValueError(
-        f"candidates is {candidates}: the largest error found is {found:.2g}, above the tolerance of {tolerance:.2g}. "
-        f"{advice}"
+        f"candidates is {result.candidates}: the largest error found is {error:.2g}, above the tolerance of "
+        f"{tolerance:.2g}. {advice}"
     )

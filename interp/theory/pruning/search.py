@@ -12,51 +12,72 @@ from torch import Tensor
 
 from hooks import Transformer
 from hooks.model.storing import storing
+from interp.core.randomness import derived_generator
 from interp.theory.pruning.network import widened
 
-STEPS = 24
+STEPS, STREAM_STEPS = 24, 24
+"""Steps of gradient ascent over vectors of the unit ball, and over residual streams."""
 FIRST_STEP, LAST_STEP = 0.3, 0.003
 """Lengths of the first and the last step, as fractions of the radius."""
+N_STARTS = 32
+"""Random inputs of norm 1 from which gradient ascent starts."""
 N_CLIMBED = 8
 """Streams from which the distance between two networks is increased by gradient ascent."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Worst:
+class LargestError:
     """The largest difference found."""
 
     sampled: float
     """Among the sampled inputs."""
-    found: float
+    largest: float
     """Among all inputs, including those of the search."""
     n: int
     """Number of inputs tried."""
 
 
-def worst_on_ball(
-    difference: Callable[[Tensor], Float[Tensor, " batch"]],
+@torch.enable_grad()
+def climb_on_ball(
+    distances: Callable[[Tensor], Float[Tensor, "batch stage"]],
     starts: Float[Tensor, "batch *pos width"],
     *,
     radius: float,
-    steps: int = STEPS,
-) -> Worst:
-    """Maximise a difference by gradient ascent from every start, with step lengths that fall geometrically.
+    steps: int,
+) -> Float[Tensor, "step stage"]:
+    """Increase the distance at the last stage by gradient ascent from every start, with step lengths that fall.
 
     Each vector along the last axis is projected onto the ball, before the first step and after every step.
+
+    Returns:
+        The largest distance over the batch, at every stage, before the first step and after each one.
     """
-    at = _within(starts.detach(), radius)
-    best, sampled = torch.full((len(at),), -torch.inf), None
+    inputs = _project_onto_ball(starts.detach(), radius)
+    largest = []
     for step in range(steps + 1):
-        at.requires_grad_(True)
-        found = difference(at)
-        best = torch.maximum(best, found.detach().to(best))
-        sampled = best.max() if sampled is None else sampled
-        (slope,) = torch.autograd.grad(found.sum(), at)
+        inputs.requires_grad_(True)
+        distance = distances(inputs)
+        largest.append(distance.detach().amax(0))
+        (slope,) = torch.autograd.grad(distance[:, -1].sum(), inputs)
         length = radius * FIRST_STEP * (LAST_STEP / FIRST_STEP) ** (step / steps)
-        slope = slope / slope.flatten(1).norm(dim=1).clamp_min(1e-30).view(-1, *[1] * (at.ndim - 1))
-        at = _within(at.detach() + length * slope, radius)
-    assert sampled is not None
-    return Worst(sampled=float(sampled), found=float(best.max()), n=(steps + 1) * len(starts))
+        direction = slope / slope.flatten(1).norm(dim=1).clamp_min(1e-30).view(-1, *[1] * (inputs.ndim - 1))
+        inputs = _project_onto_ball(inputs.detach() + length * direction, radius)
+    return torch.stack(largest)
+
+
+def _project_onto_ball(x: Tensor, radius: float) -> Tensor:
+    return x * (radius / x.norm(dim=-1, keepdim=True).clamp_min(1e-30)).clamp_max(1)
+
+
+def worst_on_unit_ball(
+    difference: Callable[[Tensor], Float[Tensor, " batch"]], shape: tuple[int, ...], *, seed: int
+) -> LargestError:
+    """The largest difference over the unit ball, searched from random inputs of this shape."""
+    starts = torch.randn(N_STARTS, *shape, generator=derived_generator(seed, "starts"), dtype=torch.float64)
+    starts = starts / starts.norm(dim=-1, keepdim=True)
+    history = climb_on_ball(lambda x: difference(x)[:, None], starts, radius=1.0, steps=STEPS)
+    errors = history[:, 0].float()  # reported in single precision
+    return LargestError(sampled=float(errors[0]), largest=float(errors.max()), n=len(history) * N_STARTS)
 
 
 @torch.no_grad()
@@ -68,27 +89,25 @@ def worst_tokens(
     generator: torch.Generator,
     steps: int,
     climbers: int = 16,
-) -> Worst:
+) -> LargestError:
     """Maximise a difference over token sequences by random exchanges of one token, kept if they increase it.
 
     Only the `climbers` sequences with the largest difference are changed.
     """
-    found = difference(tokens)
-    order = found.argsort(descending=True)[:climbers]
-    at, best = tokens[order].clone(), found[order].clone()
-    sampled, rows = float(best.max()), torch.arange(len(at))
+    differences = difference(tokens)
+    order = differences.argsort(descending=True)[:climbers]
+    sequences, best = tokens[order].clone(), differences[order].clone()
+    sampled = float(best.max())
+    rows = torch.arange(len(sequences))
     for _ in range(steps):
-        tried = at.clone()
-        where = torch.randint(at.shape[1], (len(at),), generator=generator)
-        tried[rows, where] = torch.randint(d_vocab, (len(at),), generator=generator)
-        now = difference(tried)
-        better = now > best
-        at[better], best[better] = tried[better], now[better]
-    return Worst(sampled=sampled, found=float(best.max()), n=len(tokens) + steps * len(at))
-
-
-def _within(x: Tensor, radius: float) -> Tensor:
-    return x * (radius / x.norm(dim=-1, keepdim=True).clamp_min(1e-30)).clamp_max(1)
+        # Exchange one token of each sequence; keep the exchanges that increase the difference
+        candidates = sequences.clone()
+        positions = torch.randint(sequences.shape[1], (len(sequences),), generator=generator)
+        candidates[rows, positions] = torch.randint(d_vocab, (len(sequences),), generator=generator)
+        differences = difference(candidates)
+        better = differences > best
+        sequences[better], best[better] = candidates[better], differences[better]
+    return LargestError(sampled=sampled, largest=float(best.max()), n=len(tokens) + steps * len(sequences))
 
 
 def norm_1_2(x: Float[Tensor, "batch *pos width"]) -> Float[Tensor, " batch"]:
@@ -96,52 +115,48 @@ def norm_1_2(x: Float[Tensor, "batch *pos width"]) -> Float[Tensor, " batch"]:
     return x.norm(dim=-1).flatten(1).amax(1) if x.ndim > 2 else x.norm(dim=-1)
 
 
-def stream_distances(
-    target: Transformer, small: Transformer, names: Sequence[str], *, layer: int = 0
-) -> Callable[[Tensor], Float[Tensor, "batch stage"]]:
-    """Distances of two residual streams as a function of the stream that enters both networks.
-
-    After each random layer of the pruned network `small`, the distance is from the target's hook point in `names`. The
-    target is resumed from `layer`, the pruned network from its first layer.
-    """
-    points = list(dict.fromkeys(names))
-    posts = [f"blocks.{index}.hook_resid_post" for index in range(len(names))]
-    width = target.cfg.d_model
-
-    def distances(stream: Tensor) -> Tensor:
-        wanted = dict(zip(points, _resumed(target, stream, points, layer=layer), strict=True))
-        found = _resumed(small, widened(small, stream), posts)
-        pairs = zip(found, names, strict=True)
-        return torch.stack([norm_1_2(one[..., :width] - wanted[name]) for one, name in pairs], -1)
-
-    return distances
-
-
-def _resumed(
-    model: Transformer, stream: Float[Tensor, "batch pos d_model"], names: Sequence[str], *, layer: int = 0
-) -> list[Tensor]:
-    """Activations at these hook points when the model resumes from a residual stream."""
-    found: dict[str, Tensor] = {}
-    with model.hooks(storing(names, found)):
-        model.resume(stream, layer)
-    return [found[name] for name in names]
-
-
-def largest_distances(
+def worst_streams(
     distances: Callable[[Tensor], Float[Tensor, "batch stage"]],
     starts: Float[Tensor, "batch pos d_model"],
     *,
     radius: float,
-) -> tuple[Float[Tensor, " stage"], Worst]:
-    """The largest distance found at every stage, over the starts and the gradient ascent from some of them."""
+) -> tuple[LargestError, Float[Tensor, " stage"]]:
+    """The largest distance at the last stage and at every stage, over the starts and gradient ascent from some."""
     with torch.no_grad():
-        seen = [distances(starts).amax(0)]
+        sampled = distances(starts).amax(0)
+    climbers = starts[:N_CLIMBED]
+    history = climb_on_ball(distances, climbers, radius=radius, steps=STREAM_STEPS)
+    by_stage = torch.maximum(sampled, history.amax(0))
+    n = len(history) * len(climbers) + len(starts)
+    return LargestError(sampled=float(sampled[-1]), largest=float(by_stage[-1]), n=n), by_stage
 
-    def last(stream: Tensor) -> Tensor:
-        found = distances(stream)
-        seen.append(found.detach().amax(0))
-        return found[:, -1]
 
-    worst = worst_on_ball(last, starts[:N_CLIMBED], radius=radius, steps=STEPS)
-    largest = torch.stack(seen).amax(0)
-    return largest, Worst(sampled=float(seen[0][-1]), found=float(largest[-1]), n=worst.n + len(starts))
+def stream_distances(
+    target: Transformer, pruned: Transformer, points: Sequence[str], *, layer: int = 0
+) -> Callable[[Tensor], Float[Tensor, "batch stage"]]:
+    """Distances of two residual streams as a function of the stream that enters both networks.
+
+    After each random layer of the pruned network, the distance is from the target's hook point in `points`. The target
+    is resumed from `layer`, the pruned network from its first layer.
+    """
+    distinct_points = list(dict.fromkeys(points))
+    outputs = [f"blocks.{index}.hook_resid_post" for index in range(len(points))]
+    width = target.cfg.d_model
+
+    def distances(stream: Tensor) -> Tensor:
+        exact = _resume(target, stream, distinct_points, layer=layer)
+        approximate = _resume(pruned, widened(pruned, stream), outputs, layer=0)
+        pairs = zip(outputs, points, strict=True)
+        return torch.stack([norm_1_2(approximate[output][..., :width] - exact[point]) for output, point in pairs], -1)
+
+    return distances
+
+
+def _resume(
+    model: Transformer, stream: Float[Tensor, "batch pos d_model"], points: Sequence[str], *, layer: int
+) -> dict[str, Tensor]:
+    """Activations at these hook points when the model resumes from a residual stream."""
+    activations: dict[str, Tensor] = {}
+    with model.hooks(storing(points, activations)):
+        model.resume(stream, layer)
+    return activations

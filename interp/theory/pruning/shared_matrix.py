@@ -15,9 +15,9 @@ from hooks.checks import checks_types
 from hooks.model.layers import Linear
 from interp.core.results import NOT_SAVED, Result
 from interp.tasks.base import Task
-from interp.theory.pruning.network import LAYERS_PER_LAYER, random_network, trimmed
+from interp.theory.pruning.network import LAYERS_PER_LAYER, random_network
 from interp.theory.pruning.target import check_target, in_float64, norms_of, scale_for
-from interp.theory.pruning.transformers import prune_network, sequences
+from interp.theory.pruning.transformers import PrunedNetwork, prune_network, sequences
 
 if TYPE_CHECKING:
     import altair as alt
@@ -37,7 +37,7 @@ MATRICES = {
 """The matrices in each layer of the random network, and the modules that hold them."""
 SINGULAR_VALUES = 36
 """Number of singular values that are reported, from the largest."""
-FREE = {"attn_scale", "init", "embedding_std", "qk_identity", "vo_identity", "tied", "attn_bias", "mlp_bias"}
+MAY_DIFFER = {"attn_scale", "init", "embedding_std", "qk_identity", "vo_identity", "tied", "attn_bias", "mlp_bias"}
 """Config fields in which the two targets may differ."""
 
 
@@ -116,17 +116,19 @@ class IndistinguishableResult(Result):
         )
 
     def __str__(self) -> str:
-        wide = max(6, *(len(name) for name in self.shared))
-        lines = [f"{'shared':<{wide}}{'differs by':>12}{'error a':>10}{'error b':>10}{'a from b':>10}{'disagree':>10}"]
+        width = max(6, *(len(name) for name in self.shared))
+        lines = [f"{'shared':<{width}}{'differs by':>12}{'error a':>10}{'error b':>10}{'a from b':>10}{'disagree':>10}"]
         for index, name in enumerate(self.shared):
             a, b = self.error[index]
             lines.append(
-                f"{name:<{wide}}{self.difference[index]:>12.2g}{a:>10.2g}{b:>10.2g}{self.distance[index]:>10.3g}"
+                f"{name:<{width}}{self.difference[index]:>12.2g}{a:>10.2g}{b:>10.2g}{self.distance[index]:>10.3g}"
                 f"{self.disagree[index]:>10.1%}"
             )
-        fewest = min(len(same) for same in self.same_matrices)
-        tail = f"logits, largest of {self.n} sequences; {fewest} or more of {self.n_matrices} matrices the same in both"
-        return "\n".join([*lines, tail])
+        fewest = min(len(names) for names in self.same_matrices)
+        lines.append(
+            f"logits, largest of {self.n} sequences; {fewest} or more of {self.n_matrices} matrices the same in both"
+        )
+        return "\n".join(lines)
 
 
 @checks_types
@@ -160,6 +162,14 @@ def indistinguishable(
     Raises:
         ValueError: targets of different shapes, an unknown matrix, or as `prune_to_transformer`.
 
+    >>> from hooks import TransformerConfig
+    >>> sizes = {"d_vocab": 3, "d_model": 2, "d_mlp": 2, "n_heads": 1, "n_layers": 1, "n_ctx": 4}
+    >>> cfg = TransformerConfig(**sizes, block="dyck", activation="relu")
+    >>> pair = Transformer(cfg, seed=0), Transformer(cfg, seed=1)
+    >>> result = indistinguishable(*pair, shared="blocks.0.attn.W_Q", candidates=8, rescale=True, n=4)
+    >>> result.difference  # of the entries of W_Q in the two networks
+    array([0.])
+
     Source: bounded Dyck (arXiv:2312.01429) Theorem 3 and its corollary.
     """
     targets = {"target_a": target_a, "target_b": target_b}
@@ -167,37 +177,47 @@ def indistinguishable(
         check_target(target)
     _check_same_shape(target_a, target_b)
     n_layers = LAYERS_PER_LAYER * target_a.cfg.n_layers
-    names = _chosen(shared, n_layers)
+    names = _shared_names(shared, n_layers)
     scale = scale_for(norms_of(targets), rescale=rescale)
     tokens = sequences(target_a, task, n, seed)
-    source = random_network(target_a.cfg, candidates=candidates, scale=scale, seed=seed)
-    found: dict[str, dict] = {}
-    for last in (False, True):
-        here = [name for name in names if (_layer(name) < n_layers // 2) == last]
-        if not here:
+    network = random_network(target_a.cfg, candidates=candidates, scale=scale, seed=seed)
+
+    # Prune the half of the layers without the matrix to the targets, and measure the two networks
+    rows: dict[str, dict[str, Any]] = {}
+    for first, identity_layers in ((0, range(n_layers // 2, n_layers)), (n_layers // 2, range(n_layers // 2))):
+        names_in_half = [name for name in names if _layer(name) in identity_layers]
+        if not names_in_half:
             continue
+        layers = range(target_a.cfg.n_layers)
         pair = [
-            prune_network(source, target, candidates, last=last, idle_heads=True).network for target in targets.values()
+            prune_network(network, target, candidates, layers=layers, first=first, idle_heads=True)
+            for target in (target_a, target_b)
         ]
-        compared = _compare(pair, [in_float64(target) for target in targets.values()], tokens)
-        found |= {name: compared | _readings(pair, name, compared["patterns_of"][_layer(name)]) for name in here}
-    rows = [found[name] for name in names]
+        comparison, patterns = _compare_networks(pair, (target_a, target_b), tokens)
+        for name in names_in_half:
+            rows[name] = comparison | _compare_matrices(pair, name) | _compare_patterns(name, patterns)
+
+    columns = {column: [rows[name][column] for name in names] for column in rows[names[0]]}
+    first_patterns = columns["patterns"][0]
     return IndistinguishableResult(
         shared=tuple(names),
         candidates=candidates,
         scale=scale,
         seed=seed,
         n=n,
-        **{
-            field: np.array([row[field] for row in rows])
-            for field in ("difference", "masks_differ", "error", "distance", "disagree", "norm", "pattern_distance")
-        },
-        singular_values={name: found[name]["singular_values"] for name in names},
-        patterns={name: found[name]["patterns"] for name in names[:1] if found[name]["patterns"] is not None},
+        difference=np.array(columns["difference"]),
+        masks_differ=np.array(columns["masks_differ"]),
+        error=np.array(columns["error"]),
+        distance=np.array(columns["distance"]),
+        disagree=np.array(columns["disagree"]),
+        norm=np.array(columns["norm"]),
+        pattern_distance=np.array(columns["pattern_distance"]),
+        singular_values=dict(zip(names, columns["singular_values"], strict=True)),
+        patterns={} if first_patterns is None else {names[0]: first_patterns},
         tokens=tuple(map(str, tokens[0].tolist()) if task is None else task.vocab.words(tokens[0])),
-        same_matrices=tuple(tuple(row["same_matrices"]) for row in rows),
+        same_matrices=tuple(columns["same_matrices"]),
         n_matrices=n_layers * len(MATRICES),
-        networks={name: found[name]["pair"] for name in names},
+        networks=dict(zip(names, columns["networks"], strict=True)),
     )
 
 
@@ -205,26 +225,29 @@ def _layer(name: str) -> int:
     return int(name.split(".")[1])
 
 
-def _chosen(shared: str | Sequence[str], n_layers: int) -> list[str]:
-    known = [f"blocks.{layer}.{matrix}" for layer in range(n_layers) for matrix in MATRICES]
-    chosen = known if shared == "every" else [shared] if isinstance(shared, str) else list(shared)
-    if not chosen:
+def _shared_names(shared: str | Sequence[str], n_layers: int) -> list[str]:
+    """Names of the matrices to share, each once."""
+    every_name = [f"blocks.{layer}.{matrix}" for layer in range(n_layers) for matrix in MATRICES]
+    if shared == "every":
+        return every_name
+    names = [shared] if isinstance(shared, str) else list(dict.fromkeys(shared))
+    if not names:
         raise ValueError("shared is empty; name at least one matrix, or 'every'.")
-    for name in chosen:
-        if name not in known:
-            near = get_close_matches(str(name), known, n=3, cutoff=0.5)
+    for name in names:
+        if name not in every_name:
+            near = get_close_matches(str(name), every_name, n=3, cutoff=0.5)
             hint = f" Nearest: {', '.join(near)}." if near else ""
             raise ValueError(
                 f"shared is {name!r}; the random network has layers 0 to {n_layers - 1}, each with "
                 f"{', '.join(MATRICES)}: write blocks.0.attn.W_Q.{hint}"
             )
-    return list(dict.fromkeys(chosen))
+    return names
 
 
 def _check_same_shape(target_a: Transformer, target_b: Transformer) -> None:
     a, b = target_a.cfg.to_dict(), target_b.cfg.to_dict()
     for name in a:
-        if name not in FREE and a[name] != b[name]:
+        if name not in MAY_DIFFER and a[name] != b[name]:
             raise ValueError(
                 f"target_a has {name} {a[name]!r} and target_b {b[name]!r}; one random network can only be pruned to "
                 f"targets of one shape."
@@ -232,51 +255,63 @@ def _check_same_shape(target_a: Transformer, target_b: Transformer) -> None:
 
 
 @torch.no_grad()
-def _compare(pair: list[Transformer], targets: list[Transformer], tokens: Int[Tensor, "n pos"]) -> dict:
-    """Errors of both networks, their distance, the matrices that are equal, and the patterns of every layer."""
-    small = [trimmed(network) for network in pair]
-    seen = [one.run_with_cache(tokens, names_filter=lambda name: name.endswith("hook_pattern")) for one in small]
-    top = [logits.argmax(-1) for logits, _ in seen]
-    every = [(layer, matrix) for layer in range(pair[0].cfg.n_layers) for matrix in MATRICES]
-    return {
-        "pair": tuple(pair),
-        "error": [float((t(tokens) - logits).abs().max()) for t, (logits, _) in zip(targets, seen, strict=True)],
-        "distance": float((seen[0][0] - seen[1][0]).abs().max()),
-        "disagree": float((top[0] != top[1]).double().mean()),
-        "same_matrices": [
-            f"blocks.{layer}.{matrix}"
-            for layer, matrix in every
-            if torch.equal(*(_module(network, layer, matrix).weight for network in pair))
-        ],
-        "patterns_of": [
-            [cache[f"blocks.{layer}.attn.hook_pattern"] for _, cache in seen] for layer in range(pair[0].cfg.n_layers)
-        ],
+def _compare_networks(
+    pair: Sequence[PrunedNetwork], targets: Sequence[Transformer], tokens: Int[Tensor, "n pos"]
+) -> tuple[dict[str, Any], list[dict[str, Tensor]]]:
+    """Errors of both networks, their distance, and the matrices that are equal; the patterns of both networks."""
+    logits, patterns = [], []
+    for pruned in pair:
+        pruned_logits, cache = pruned.trimmed.run_with_cache(
+            tokens, names_filter=lambda name: name.endswith("hook_pattern")
+        )
+        logits.append(pruned_logits)
+        patterns.append(dict(cache))
+    exact_logits = [in_float64(target)(tokens) for target in targets]
+    matrices = [
+        {name: _module(pruned, name).weight for name in _shared_names("every", len(pruned.layers))} for pruned in pair
+    ]
+    comparison = {
+        "networks": tuple(pruned.network for pruned in pair),
+        "error": [float((exact - pruned).abs().max()) for exact, pruned in zip(exact_logits, logits, strict=True)],
+        "distance": float((logits[0] - logits[1]).abs().max()),
+        "disagree": float((logits[0].argmax(-1) != logits[1].argmax(-1)).double().mean()),
+        "same_matrices": tuple(name for name in matrices[0] if torch.equal(matrices[0][name], matrices[1][name])),
     }
+    return comparison, patterns
 
 
 @torch.no_grad()
-def _readings(pair: list[Transformer], name: str, patterns: list[Float[Tensor, "n head query key"]]) -> dict:
-    """What the shared matrix shows in each network: norm, singular values, and the patterns of its layer."""
-    _, layer, matrix = name.split(".", 2)
-    modules = [_module(network, int(layer), matrix) for network in pair]
-    weights = [module.weight.double() for module in modules]
-    masks = [module.get_buffer("weight_mask") for module in modules]
-    in_attention, (a, b) = matrix.startswith("attn."), patterns
+def _compare_matrices(pair: Sequence[PrunedNetwork], name: str) -> dict[str, Any]:
+    """Differences of the shared matrix between the two networks, and its norm and singular values in both."""
+    a, b = (_module(pruned, name) for pruned in pair)
+    weights = [module.weight.double() for module in (a, b)]
     return {
         "difference": float((weights[0] - weights[1]).abs().max()),
-        "masks_differ": int((masks[0] != masks[1]).sum()),
+        "masks_differ": int((a.get_buffer("weight_mask") != b.get_buffer("weight_mask")).sum()),
         "norm": [float(weight.norm()) for weight in weights],
         "singular_values": np.stack([_singular_values(weight) for weight in weights]),
-        "pattern_distance": float((a - b).abs().sum(-1).mean() / 2) if in_attention else float("nan"),
-        "patterns": torch.stack([a[0, 0], b[0, 0]]).numpy() if in_attention else None,
     }
 
 
-def _module(network: Transformer, layer: int, matrix: str) -> Linear:
-    return cast(Linear, network.block(layer).get_submodule(MATRICES[matrix]))
+def _compare_patterns(name: str, patterns: Sequence[dict[str, Tensor]]) -> dict[str, Any]:
+    """Distance of the attention patterns in the layer of a matrix, and the pattern of head 0 on one sequence."""
+    if ".attn." not in name:
+        return {"pattern_distance": float("nan"), "patterns": None}
+    a, b = (by_point[f"blocks.{_layer(name)}.attn.hook_pattern"] for by_point in patterns)
+    return {
+        "pattern_distance": float((a - b).abs().sum(-1).mean() / 2),
+        "patterns": torch.stack([a[0, 0], b[0, 0]]).numpy(),
+    }
+
+
+def _module(pruned: PrunedNetwork, name: str) -> Linear:
+    """The module of a matrix, such as `blocks.0.attn.W_Q`."""
+    _, layer, matrix = name.split(".", 2)
+    return cast(Linear, pruned.network.block(int(layer)).get_submodule(MATRICES[matrix]))
 
 
 def _singular_values(weight: Float[Tensor, "row column"]) -> Float[np.ndarray, " value"]:
-    alive = weight[weight.any(1)][:, weight.any(0)]
-    values = torch.linalg.svdvals(alive) if alive.numel() else weight.new_zeros(1)
+    """The largest singular values, padded with zeros."""
+    live_weight = weight[weight.any(1)][:, weight.any(0)]
+    values = torch.linalg.svdvals(live_weight) if live_weight.numel() else weight.new_zeros(1)
     return np.pad(values.numpy(), (0, SINGULAR_VALUES))[:SINGULAR_VALUES]

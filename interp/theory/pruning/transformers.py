@@ -1,65 +1,63 @@
-"""Pruning random transformers to a trained layer, or to a trained transformer of a quarter of the depth."""
+"""Pruning random transformers to attention, to a trained layer, or to a trained transformer of a quarter of the depth.
+
+Theorem 3 step by step: `layer_maps` writes a trained layer as matrices (`target.py`), `random_network` draws the large
+network (`network.py`), `prune_network` prunes each of its layers (`layers.py`) by subset sums (`subset_sum.py`), and
+`search.py` looks for the inputs on which the two networks differ most.
+"""
 
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from operator import attrgetter
+from functools import partial
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks import Transformer
+from hooks.model.stack import make_context
 from interp.core.randomness import derived_generator
 from interp.tasks.base import Task
 from interp.theory.pruning.layers import (
     Growth,
-    LayerMasks,
+    LayerErrors,
+    attention_masks,
     grow,
-    mask_attention_layer,
-    mask_identity_layer,
-    mask_projection_layer,
+    prune_attention_layer,
+    prune_identity_layer,
+    prune_mlp_layer,
 )
 from interp.theory.pruning.network import (
-    LAYERS_PER_LAYER,
-    Layout,
     apply_masks,
     check_network,
     copy_embeddings,
     layout_of,
+    masks_of,
     random_layers,
     random_network,
     scale_of,
     trimmed,
+    widened,
 )
 from interp.theory.pruning.result import PruningResult, pruning_result, within_tolerance
-from interp.theory.pruning.search import Worst, largest_distances, stream_distances, worst_tokens
-from interp.theory.pruning.target import LayerMaps, check_target, in_float64, layer_maps, norms_of, scale_for
+from interp.theory.pruning.search import (
+    LargestError,
+    norm_1_2,
+    stream_distances,
+    worst_on_unit_ball,
+    worst_streams,
+    worst_tokens,
+)
+from interp.theory.pruning.target import check_target, in_float64, layer_maps, norms_of, scale_for, spectral_norm
 
-N_STARTS = 64
+POSITIONS = 8
+"""Largest number of positions of the inputs of an attention module."""
+N_STREAMS = 64
 """Number of sequences whose streams are compared."""
 EXCHANGES = 24
 """Exchanges of one token that are tried on a sequence."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pruned:
-    """A pruned network with the masks of each of its layers."""
-
-    network: Transformer
-    masks: dict[str, Tensor]
-    """By module name of each matrix."""
-    layers: tuple[LayerMasks, ...]
-    names: tuple[str, ...]
-    """What each layer was pruned to."""
-    stages: tuple[str, ...]
-    """The target's hook point that its output approximates."""
-
-    @cached_property
-    def small(self) -> Transformer:
-        """The trimmed copy in float64 on which errors are measured."""
-        return trimmed(self.network)
 
 
 def prune_to_transformer(
@@ -93,25 +91,54 @@ def prune_to_transformer(
         ValueError: a target that Theorem 3 does not cover or outside its ball, a random network that is too small,
             fewer than two sequences, or too few candidates for the tolerance (with a number that is enough).
 
+    >>> from hooks import TransformerConfig
+    >>> sizes = {"d_vocab": 3, "d_model": 2, "d_mlp": 2, "n_heads": 1, "n_layers": 1, "n_ctx": 4}
+    >>> target = Transformer(TransformerConfig(**sizes, block="dyck", activation="relu"))
+    >>> result = prune_to_transformer(target, candidates=8, rescale=True, n=4)
+    >>> result.layers
+    ('attention of layer 0', 'MLP of layer 0', 'identity', 'identity')
+
     Source: bounded Dyck (arXiv:2312.01429) Theorem 3. Differs: sizes follow from the candidates per weight, subsets are
     the best ones, and the error is the largest found, a lower bound on the true one.
     """
     check_target(target)
     scale = scale_for(norms_of({"the target": target}), rescale=rescale)
     exact, tokens = in_float64(target), sequences(target, task, n, seed)
+    if network is None:
+        random = random_network(target.cfg, candidates=candidates, scale=scale, seed=seed)
+        prune_again = partial(prune_to_transformer, target, task, rescale=rescale, n=n, seed=seed)
+    else:
+        check_network(network, target.cfg, candidates)
+        random, scale, prune_again = network, scale_of(network), None
+    pruned = prune_network(random, target, candidates, layers=range(target.cfg.n_layers))
 
-    def make(count: int) -> Pruned:
-        drawn = random_network(target.cfg, candidates=count, scale=scale, seed=seed) if network is None else network
-        return prune_network(drawn, target, count)
-
-    def sampled_error(pruned: Pruned) -> float:
-        return float(logit_errors(exact, pruned.small, tokens).max())
-
-    pruned = within_tolerance(
-        make, sampled_error, candidates=candidates, tolerance=tolerance, fixed=network is not None
+    # Search for the sequences with the largest error of a logit
+    logit_error = worst_tokens(
+        partial(logit_errors, exact, pruned.trimmed),
+        tokens,
+        d_vocab=target.cfg.d_vocab,
+        generator=derived_generator(seed, "worse tokens"),
+        steps=EXCHANGES,
     )
-    used = scale if network is None else scale_of(network)
-    return _result(exact, pruned, tokens, candidates=candidates, scale=used, seed=seed)
+    with torch.no_grad():
+        same_order = exact(tokens).argsort(-1) == pruned.trimmed(tokens).argsort(-1)
+    # Search for the residual streams with the largest error
+    stream_error, fields = _stream_errors(exact, pruned, entering_streams(exact, tokens))
+    depth = f"{target.cfg.n_layers} layer{'s' * (target.cfg.n_layers > 1)}"
+    result = pruning_result(
+        f"transformer of {depth}, width {target.cfg.d_model}",
+        replace(logit_error, n=logit_error.n + stream_error.n),
+        masks_of(pruned.network),
+        pruned.network,
+        domain=f"sequences of {tokens.shape[1]} tokens, sampled, then made worse; "
+        f"streams of ||X||_1,2 <= {fields['radius']:.3g}",
+        order_kept=float(same_order.all(-1).double().mean()),
+        candidates=candidates,
+        scale=scale,
+        seed=seed,
+        **fields,
+    )
+    return within_tolerance(result, tolerance, prune_again, measured="sampled_error")
 
 
 def prune_to_layer(
@@ -133,124 +160,173 @@ def prune_to_layer(
         ValueError: as `prune_to_transformer`, or no such layer.
     """
     check_target(target)
-    maps = layer_maps(target, layer)
+    layer_maps(target, layer)  # raises ValueError without such a layer
     scale = scale_for(norms_of({"the target": target}), rescale=rescale)
     exact = in_float64(target)
-    starts = entering(exact, sequences(target, None, n, seed), layer)
-
-    def make(count: int) -> PruningResult:
-        source = random_network(target.cfg, candidates=count, n_layers=2, scale=scale, seed=seed)
-        pruned = _pruned(source, target, layout_of(target.cfg, count), [maps], first=0, layers=[layer])
-        worst, fields = _stream_errors(exact, pruned, starts, layer=layer)
-        return pruning_result(
-            f"layer {layer} of width {target.cfg.d_model}",
-            worst,
-            pruned.masks,
-            pruned.network,
-            domain=f"streams entering the layer, then any within ||X||_1,2 <= {fields['radius']:.3g}",
-            candidates=count,
-            scale=scale,
-            seed=seed,
-            **fields,
-        )
-
-    return within_tolerance(make, attrgetter("error"), candidates=candidates, tolerance=tolerance)
-
-
-def prune_network(
-    network: Transformer, target: Transformer, candidates: int, *, last: bool = False, idle_heads: bool = False
-) -> Pruned:
-    """A copy of a random network of 4 L layers: the first (or last) 2 L pruned to the target, the others to identities.
-
-    `idle_heads` keeps heads in identity layers; see `mask_identity_layer`.
-
-    Raises:
-        ValueError: the network is too small.
-    """
-    n_layers = target.cfg.n_layers
-    layout = check_network(network, target.cfg, candidates, LAYERS_PER_LAYER * n_layers)
-    maps = [layer_maps(target, layer) for layer in range(n_layers)]
-    first = (LAYERS_PER_LAYER - 2) * n_layers if last else 0
-    return _pruned(network, target, layout, maps, first=first, layers=range(n_layers), idle_heads=idle_heads)
+    streams = entering_streams(exact, sequences(target, None, n, seed), layer)
+    network = random_network(target.cfg, candidates=candidates, n_layers=2, scale=scale, seed=seed)
+    pruned = prune_network(network, target, candidates, layers=[layer])
+    error, fields = _stream_errors(exact, pruned, streams, layer=layer)
+    result = pruning_result(
+        f"layer {layer} of width {target.cfg.d_model}",
+        error,
+        masks_of(pruned.network),
+        pruned.network,
+        domain=f"streams entering the layer, then any within ||X||_1,2 <= {fields['radius']:.3g}",
+        candidates=candidates,
+        scale=scale,
+        seed=seed,
+        **fields,
+    )
+    prune_again = partial(prune_to_layer, target, layer, rescale=rescale, n=n, seed=seed)
+    return within_tolerance(result, tolerance, prune_again)
 
 
 @torch.no_grad()
-def _pruned(
+def prune_to_attention(
+    target: Transformer,
+    layer: int = 0,
+    *,
+    candidates: int = 28,
+    rescale: bool = False,
+    tolerance: float | None = None,
+    seed: int = 0,
+) -> PruningResult:
+    """Prune the attention of one random layer to that of a trained layer: scores, softmax and what heads write.
+
+    The target is as in `prune_to_transformer`, the options as in `prune_to_linear`. The weights approximated are the
+    entries of W_K^T W_Q and of W_O W_V.
+
+    Raises:
+        ValueError: as `prune_to_transformer`, or no such layer.
+    """
+    check_target(target)
+    maps, exact = layer_maps(target, layer), in_float64(target)
+    norms = maps.norms()
+    attention_norms = {f"layer {layer} {name}": norms[name] for name in norms if name.startswith(("score", "write"))}
+    scale = scale_for(attention_norms, rescale=rescale)
+    network = random_network(target.cfg, candidates=candidates, n_layers=1, scale=scale, seed=seed)
+    layout, (block,) = layout_of(target.cfg, candidates), random_layers(network)
+    masks, score_error, write_error = attention_masks(block, maps.score, maps.write, layout)
+    apply_masks(block, masks)
+    network.double()
+
+    def difference(stream: Tensor) -> Tensor:
+        output = _attention_output(network, 0, widened(network, stream))[..., layout.normed]
+        return norm_1_2(output - _attention_output(exact, layer, stream))
+
+    name = f"attention of width {target.cfg.d_model}"
+    error = worst_on_unit_ball(difference, (min(POSITIONS, target.cfg.n_ctx), target.cfg.d_model), seed=seed)
+    input_norm = 2**0.5  # of an input with its coordinate that is 1
+    largest_write = max(map(spectral_norm, maps.write))
+    bound = write_error * input_norm + largest_write * score_error * input_norm**3
+    result = pruning_result(
+        name,
+        error,
+        masks_of(block),
+        network,
+        domain="vectors of length at most 1, at every position",
+        layers=(name,),
+        growth=np.array([error.largest]),
+        bound=np.array([bound]),
+        radius=1.0,
+        candidates=candidates,
+        scale=scale,
+        seed=seed,
+    )
+    prune_again = partial(prune_to_attention, target, layer, rescale=rescale, seed=seed)
+    return within_tolerance(result, tolerance, prune_again)
+
+
+def _attention_output(
+    model: Transformer, layer: int, stream: Float[Tensor, "batch pos width"]
+) -> Float[Tensor, "batch pos width"]:
+    """Output of a layer's attention for this input."""
+    context = make_context(model.cfg, None, None, stream.shape[1], stream.device)
+    return model.block(layer).attention(stream, context, model.blocks[layer].attn)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrunedLayer:
+    """A pruned random layer."""
+
+    name: str
+    """What it was pruned to."""
+    target_point: str
+    """The target's hook point that its output approximates."""
+    errors: LayerErrors
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrunedNetwork:
+    """A pruned random network."""
+
+    network: Transformer
+    trimmed: Transformer
+    """A copy in float64 without dead units, on which errors are measured."""
+    layers: tuple[PrunedLayer, ...]
+
+
+@torch.no_grad()
+def prune_network(
     network: Transformer,
     target: Transformer,
-    layout: Layout,
-    maps: Sequence[LayerMaps],
+    candidates: int,
     *,
-    first: int,
     layers: Sequence[int],
+    first: int = 0,
     idle_heads: bool = False,
-) -> Pruned:
+) -> PrunedNetwork:
+    """A copy of a random network, pruned to some of the target's layers.
+
+    Args:
+        network: The random network, large enough (see `check_network`).
+        target: The trained transformer.
+        candidates: Random numbers to choose from, for each weight of the target.
+        layers: Layers of the target, one after the other. Each takes two random layers: attention and MLP.
+        first: The first random layer pruned to the target; those before, and after the target's, become identities.
+        idle_heads: Keep heads in identity layers; see `prune_identity_layer`.
+    """
     network = copy.deepcopy(network)
     copy_embeddings(network, target)
-    mid = "hook_resid_post" if target.cfg.attn_only else "hook_resid_mid"  # after attention and norm
-    points = [f"blocks.{layer}.{name}" for layer in layers for name in (mid, "hook_resid_post")]
-    blocks = random_layers(network)
-    last = first + len(points)
-    halves = [(mask, one) for one in maps for mask in (mask_attention_layer, mask_projection_layer)]
-    kept = [mask_identity_layer(block, layout, idle_heads=idle_heads) for block in (*blocks[:first], *blocks[last:])]
-    kept[first:first] = [
-        mask(block, one, layout) for block, (mask, one) in zip(blocks[first:last], halves, strict=True)
-    ]
-    names = [f"{half} of layer {layer}" for layer in layers for half in ("attention", "MLP")]
-    after = len(blocks) - last
-    masks = {f"weights.{index}.{name}": mask for index, one in enumerate(kept) for name, mask in one.masks.items()}
-    apply_masks(network, masks)
-    return Pruned(
-        network=network,
-        masks=masks,
-        layers=tuple(kept),
-        names=("identity",) * first + tuple(names) + ("identity",) * after,
-        stages=(f"blocks.{layers[0]}.hook_resid_pre",) * first + tuple(points) + tuple(points[-1:]) * after,
-    )
+    layout, blocks = layout_of(target.cfg, candidates), random_layers(network)
+    after_attention = "hook_resid_post" if target.cfg.attn_only else "hook_resid_mid"
+    pruned_layers: list[PrunedLayer] = []
+
+    def add(name: str, layer: int, point: str, errors: LayerErrors) -> None:
+        pruned_layers.append(PrunedLayer(name=name, target_point=f"blocks.{layer}.{point}", errors=errors))
+
+    for block in blocks[:first]:
+        add("identity", layers[0], "hook_resid_pre", prune_identity_layer(block, layout, idle_heads=idle_heads))
+    for index, layer in enumerate(layers):
+        maps = layer_maps(target, layer)
+        attention_block, mlp_block = blocks[first + 2 * index : first + 2 * index + 2]
+        attention_errors = prune_attention_layer(attention_block, maps, layout)
+        add(f"attention of layer {layer}", layer, after_attention, attention_errors)
+        add(f"MLP of layer {layer}", layer, "hook_resid_post", prune_mlp_layer(mlp_block, maps, layout))
+    for block in blocks[first + 2 * len(layers) :]:
+        add("identity", layers[-1], "hook_resid_post", prune_identity_layer(block, layout, idle_heads=idle_heads))
+    return PrunedNetwork(network=network, trimmed=trimmed(network), layers=tuple(pruned_layers))
 
 
-def _result(
-    target: Transformer, pruned: Pruned, tokens: Int[Tensor, "batch pos"], *, seed: int, **settings
-) -> PruningResult:
-    small = pruned.small
-    worst = worst_tokens(
-        lambda tried: logit_errors(target, small, tried),
-        tokens,
-        d_vocab=target.cfg.d_vocab,
-        generator=derived_generator(seed, "worse tokens"),
-        steps=EXCHANGES,
-    )
-    with torch.no_grad():
-        starts = entering(target, tokens)
-        same = target(tokens).argsort(-1) == small(tokens).argsort(-1)
-    on_ball, fields = _stream_errors(target, pruned, starts)
-    depth, radius = f"{target.cfg.n_layers} layer{'s' * (target.cfg.n_layers > 1)}", fields["radius"]
-    return pruning_result(
-        f"transformer of {depth}, width {target.cfg.d_model}",
-        replace(worst, n=worst.n + on_ball.n),
-        pruned.masks,
-        pruned.network,
-        domain=f"sequences of {tokens.shape[1]} tokens, sampled, then made worse; streams of ||X||_1,2 <= {radius:.3g}",
-        order_kept=float(same.all(-1).double().mean()),
-        seed=seed,
-        **settings,
-        **fields,
-    )
-
-
-def _stream_errors(target: Transformer, pruned: Pruned, starts: Tensor, *, layer: int = 0) -> tuple[Worst, dict]:
+def _stream_errors(
+    target: Transformer, pruned: PrunedNetwork, streams: Float[Tensor, "batch pos d_model"], *, layer: int = 0
+) -> tuple[LargestError, dict[str, Any]]:
     """The largest error of the stream, and the fields of the result about it: its growth and bound, layer by layer."""
-    radius = float(starts.norm(dim=-1).max())
-    small = pruned.small
-    distances = stream_distances(target, small, pruned.stages, layer=layer)
-    spread = torch.linspace(0, len(starts) - 1, min(N_STARTS, len(starts))).long()
-    growth, worst = largest_distances(distances, starts[spread], radius=radius)
-    at, bound = Growth(radius=(radius**2 + 1) ** 0.5, error=0.0), []
-    for kept in pruned.layers:
-        at = grow(at, kept, d_model=small.cfg.d_model, eps=small.cfg.layer_norm_eps)
-        bound.append(at.error)
-    bounds = torch.tensor(bound).numpy()
-    return worst, {"layers": pruned.names, "growth": growth.numpy(), "bound": bounds, "radius": radius}
+    radius = float(streams.norm(dim=-1).max())
+    points = [pruned_layer.target_point for pruned_layer in pruned.layers]
+    distances = stream_distances(target, pruned.trimmed, points, layer=layer)
+    chosen = torch.linspace(0, len(streams) - 1, min(N_STREAMS, len(streams))).long()
+    error, growth = worst_streams(distances, streams[chosen], radius=radius)
+    # The upper bound, from the first layer on
+    cfg = pruned.trimmed.cfg
+    growth_bound = Growth(radius=(radius**2 + 1) ** 0.5, error=0.0)
+    bound = []
+    for pruned_layer in pruned.layers:
+        growth_bound = grow(growth_bound, pruned_layer.errors, d_model=cfg.d_model, eps=cfg.layer_norm_eps)
+        bound.append(growth_bound.error)
+    names = tuple(pruned_layer.name for pruned_layer in pruned.layers)
+    return error, {"layers": names, "growth": growth.numpy(), "bound": torch.tensor(bound).numpy(), "radius": radius}
 
 
 @torch.no_grad()
@@ -272,12 +348,12 @@ def sequences(target: Transformer, task: Task | None, n: int, seed: int) -> Int[
     generator = derived_generator(seed, "random tokens")
     if task is None:
         return target.embed.example(n, min(target.cfg.n_ctx, 32), generator)
-    own = task.sample(n // 2, generator=derived_generator(seed, "sequences"), split="test").tokens
-    return torch.cat([own, target.embed.example(n - len(own), own.shape[1], generator)])
+    sampled = task.sample(n // 2, generator=derived_generator(seed, "sequences"), split="test").tokens
+    return torch.cat([sampled, target.embed.example(n - len(sampled), sampled.shape[1], generator)])
 
 
 @torch.no_grad()
-def entering(
+def entering_streams(
     target: Transformer, tokens: Int[Tensor, "batch pos"], layer: int = 0
 ) -> Float[Tensor, "batch pos d_model"]:
     """The residual streams that enter a layer."""

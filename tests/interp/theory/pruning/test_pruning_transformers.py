@@ -99,7 +99,7 @@ def test_a_given_network_is_pruned_and_reported_at_its_own_scale():
 
 def test_trimmed_network_is_smaller_and_equal():
     target = target_of()
-    network = prune_network(random_network(target.cfg, candidates=10), target, 10).network
+    network = prune_network(random_network(target.cfg, candidates=10), target, 10, layers=[0]).network
     small, tokens = trimmed(network), tokens_for(target)
     torch.testing.assert_close(small(tokens), logits(network, tokens), atol=1e-9, rtol=1e-9)
     count = [sum(p.numel() for p in one.parameters()) for one in (small, network)]
@@ -136,7 +136,7 @@ def test_two_random_layers_are_pruned_to_one():
 def test_a_longer_search_finds_larger_errors(monkeypatch):
     target = target_of()
     short = prune_to_transformer(target, **QUICK)
-    monkeypatch.setattr("interp.theory.pruning.search.STEPS", 12)
+    monkeypatch.setattr("interp.theory.pruning.search.STREAM_STEPS", 12)
     monkeypatch.setattr("interp.theory.pruning.transformers.EXCHANGES", 20)
     found = prune_to_transformer(target, **QUICK)
     assert found.error > short.error >= short.sampled_error == found.sampled_error

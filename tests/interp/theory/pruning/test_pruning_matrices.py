@@ -5,7 +5,7 @@ import torch
 from eq6_targets import unit
 
 from hooks import Transformer, TransformerConfig
-from interp.theory.pruning import PruningResult, blocks, prune_to_attention, prune_to_linear, prune_to_mlp
+from interp.theory.pruning import PruningResult, prune_to_attention, prune_to_linear, prune_to_mlp, transformers
 from interp.theory.pruning.target import layer_maps
 
 UNIT = {"d_vocab": 5, "d_model": 4, "n_heads": 2, "n_layers": 2, "block": "dyck", "activation": "relu", "d_mlp": 6}
@@ -133,13 +133,12 @@ def test_the_bound_of_an_mlp_is_that_of_its_matrices(generator):
 def test_the_bound_of_attention_is_that_of_its_maps(monkeypatch):
     """Inputs have norm 2^0.5 with their coordinate that is 1: of scores it enters three times, of values once."""
     target = Transformer(TransformerConfig(**UNIT), seed=2).double()
-    mask = blocks.mask_attention
+    masks_and_errors = transformers.attention_masks
 
-    def errors(*given):
-        mask(*given)
-        return 0.5, 0.25  # scores, values
+    def errors(*arguments):
+        return masks_and_errors(*arguments)[0], 0.5, 0.25  # scores, writes
 
-    monkeypatch.setattr(blocks, "mask_attention", errors)
+    monkeypatch.setattr(transformers, "attention_masks", errors)
     result = prune_to_attention(target, 1, candidates=4, rescale=True)
     largest = max(float(torch.linalg.matrix_norm(one, 2)) for one in layer_maps(target, 1).write)
     assert largest > 0.1
