@@ -44,6 +44,13 @@ MAY_NAME_TASKS = {"interp/cli/demo_run.py": {"Lego"}, "interp/training/objective
 """The demo, and the contrastive loss of bracket languages."""
 EXPLAIN_TRANSPOSES = {"docs/glossary.md", "interp/heads/diagonals.py"}
 """Where the template paper's order of attention matrices is explained; elsewhere products are written one way."""
+PRONOUNS = frozenset(
+    (
+        "apart at each found given here kept left more one other others ours own part seen some theirs there wanted "
+        "what whole"
+    ).split()
+)
+"""Words that say nothing of what a variable holds."""
 DOC_PATH = re.compile(r"`((?:hooks|interp|tests|docs|benchmarks|case_studies|examples)/[\w/.-]*)`|\]\(([\w/.-]+)\)")
 TRANSPOSED = re.compile(r"W_K W_Q\^T|W_V W_O\^T")
 
@@ -189,6 +196,36 @@ def mutable_dataclasses(sources: Iterable[Source]) -> Iterator[str]:
             decorators = map(ast.unparse, node.decorator_list)
             if any(text.startswith("dataclass") and "frozen=True" not in text for text in decorators):
                 yield f"{source.path}:{node.lineno}: the dataclass {node.name} is not frozen"
+
+
+def pronouns(sources: Iterable[Source]) -> Iterator[str]:
+    """Variables, arguments, fields and functions that are named by a pronoun, a participle or a preposition."""
+    for source in sources:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                name = node.id
+            elif isinstance(node, ast.arg):
+                name = node.arg
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                name = node.name
+            else:
+                continue
+            if name.strip("_") in PRONOUNS:
+                yield f"{source.path}:{node.lineno}: {name} does not say what it holds; name it by a noun"
+
+
+def unformatted_code(sources: Iterable[Source]) -> Iterator[str]:
+    """Statements that are kept from the formatter, other than tables of data: rows of values in brackets."""
+    for source in sources:
+        lines = source.text.splitlines()
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.stmt) or isinstance(getattr(node, "body", None), list):
+                continue
+            if lines[(node.end_lineno or node.lineno) - 1].endswith("# fmt: skip"):
+                value = getattr(node, "value", None)
+                rows = getattr(value, "elts", getattr(value, "values", []))
+                if not isinstance(node, ast.Assign | ast.AnnAssign) or len(rows) < 2:
+                    yield f"{source.path}:{node.lineno}: fmt: skip is for tables of data"
 
 
 # No file outside interp/tasks depends on which task it has
@@ -406,6 +443,8 @@ def faults() -> Iterator[str]:
     yield from wrong_packages(sources)
     yield from many_parameters(sources)
     yield from mutable_dataclasses(sources)
+    # yield from pronouns([*sources, *read_sources("benchmarks")])
+    # yield from unformatted_code(sources)
     yield from task_questions(sources)
     yield from named_tasks(sources)
     yield from unknown_extras(sources, project()["optional-dependencies"])

@@ -42,9 +42,11 @@ def test_directions_circles_and_order():
     (fault,) = [fault for fault in check_sources.wrong_packages(files) if "a circle of files" in fault]
     assert {"interp.heads.near", "interp.heads.far"} <= set(fault.split())
     assert any("hooks: " in fault and "a circle" in fault for fault in check_sources.wrong_packages(circular))
-    text = "\n".join(f"import hooks.{part}" for part in ("adapters", "interventions", "hardcoded", "modules"))
-    many = [Source(f"hooks/{part}.py", text) for part in ("files", "locks", "extras", "model")]
-    assert any("imports between its parts, at most 10" in fault for fault in check_sources.wrong_packages(many))
+    packages = [path.stem for path in (check_sources.ROOT / "hooks").iterdir() if path.stem.isidentifier()]
+    text = "\n".join(f"import hooks.{package}" for package in packages)
+    many = [Source(f"hooks/{package}.py", text) for package in packages]
+    too_many = f"imports between its parts, at most {check_sources.MOST_ARROWS['hooks']}"
+    assert any(too_many in fault for fault in check_sources.wrong_packages(many))
 
 
 def test_the_order_of_packages():
@@ -79,6 +81,40 @@ def test_parameters_and_dataclasses():
 
 
 QUESTIONS = TaskQuestions(check_sources.known_tasks())
+
+
+def test_names_that_say_nothing():
+    text = """
+from torch import nn as others
+
+@dataclass
+class Part:
+    found: int
+
+def kept(one, *, heads):
+    at = [other for other in one]
+    for given, head in enumerate(heads):
+        head.seen = given
+    return f"{there}"
+"""
+    names = [fault.split(": ")[1].split()[0] for fault in check_sources.pronouns(source(text))]
+    assert sorted(names) == ["at", "found", "given", "kept", "one", "other"]
+
+
+def test_formatting_is_switched_off_for_tables_only():
+    text = """
+TABLE = [
+    ("a", 1),
+    ("b", 2),
+]  # fmt: skip
+SINGLE = f(1,
+           2)  # fmt: skip
+def f():
+    return g(1,
+             2)  # fmt: skip
+"""
+    lines = [fault.split(":")[1] for fault in check_sources.unformatted_code(source(text))]
+    assert set(lines) == {"6", "9"}
 
 
 def test_the_tasks_are_known():
