@@ -45,10 +45,30 @@ MAY_NAME_TASKS = {"interp/cli/demo_run.py": {"Lego"}, "interp/training/objective
 EXPLAIN_TRANSPOSES = {"docs/glossary.md", "interp/heads/diagonals.py"}
 """Where the template paper's order of attention matrices is explained; elsewhere products are written one way."""
 PRONOUNS = frozenset(
-    (
-        "apart at each found given here kept left more one other others ours own part seen some theirs there wanted "
-        "what whole"
-    ).split()
+    [
+        "apart",
+        "at",
+        "each",
+        "found",
+        "given",
+        "here",
+        "kept",
+        "left",
+        "more",
+        "one",
+        "other",
+        "others",
+        "ours",
+        "own",
+        "part",
+        "seen",
+        "some",
+        "theirs",
+        "there",
+        "wanted",
+        "what",
+        "whole",
+    ]
 )
 """Words that say nothing of what a variable holds."""
 DOC_PATH = re.compile(r"`((?:hooks|interp|tests|docs|benchmarks|case_studies|examples)/[\w/.-]*)`|\]\(([\w/.-]+)\)")
