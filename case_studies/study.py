@@ -92,9 +92,9 @@ class Study:
             lines += ["", f"{claim.id}  ({claim.source})", textwrap.indent(textwrap.fill(claim.statement, 96), "    ")]
             if claim.paper is not None:
                 lines.append(f"    paper: {claim.paper}")
-            lines += [_wrapped("    rule: ", claim.rule_text), _wrapped("    fixed ", claim.fixed.text)]
+            lines += [_wrapped("    rule: ", claim.rule_text), _wrapped("    fixed ", claim.preregistration.text)]
             if set(claim.sizes) != set(SIZES):
-                lines.append(_wrapped("    sizes: ", f"{', '.join(claim.sizes) or 'none'} ({claim.why_not})"))
+                lines.append(_wrapped("    sizes: ", f"{', '.join(claim.sizes) or 'none'} ({claim.sizes_reason})"))
         return "\n".join(lines)
 
     def run(
@@ -133,8 +133,8 @@ class Study:
         """
         chosen = self._chosen(size, only, n_jobs, device)
         started = time.perf_counter()
-        if lacking := [claim for claim in chosen if size in claim.sizes and claim.lacks]:
-            say(f"{len(lacking)} of {len(chosen)} claims are left out: {lacking[0].lacks}")
+        if lacking := [claim for claim in chosen if size in claim.sizes and claim.missing_input]:
+            say(f"{len(lacking)} of {len(chosen)} claims are left out: {lacking[0].missing_input}")
         run = Run(self, size=size, folder=Path(folder), n_jobs=n_jobs, seed=seed, scheduler=scheduler)
         to_measure = run.to_measure(chosen, fresh)
         trained = run.train(to_measure, fresh, device)

@@ -26,13 +26,13 @@ from case_studies.approximations.scores import (
     known_scores,
     trained_scores,
 )
-from case_studies.frame.claims import BEFORE, DIFFERENCE, SHARE, Claim
+from case_studies.frame.claims import BEFORE_ANY_MODEL, DIFFERENCE, SHARE, Claim
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
 from case_studies.frame.rules import Above, AtLeast, Below, Rule
-from case_studies.recipes.audited_models import ALL
-from case_studies.recipes.learned import excluded
+from case_studies.recipes.audited_models import AUDITED_GROUPS
+from case_studies.recipes.learned import excluded_models
 
 JAIN = "ours, after Jain & Wallace 2019 (arXiv:1902.10186); there of tokens, here of heads"
 KOBAYASHI = "ours, after Kobayashi et al. 2020 (arXiv:2004.10102)"
@@ -98,7 +98,7 @@ def measure_order(evidence: Evidence, *, packs: Packs) -> Measurement:
         estimate, unit="models", numbers=numbers, note=table.READING,
         tables=[
             table.main_table(found, seed=evidence.seed), table.cause_table(pooled), table.bar_table(pooled),
-            ("Causes", table.cause_note()), *excluded(evidence, ALL),
+            ("Causes", table.cause_note()), *excluded_models(evidence, AUDITED_GROUPS),
         ],
     )  # fmt: skip
 
@@ -107,19 +107,19 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
     """The claims, with compiled programs from these packs."""
 
     def one(
-        name: str, statement: str, how: str, rule: Rule, measure: Callable[..., Measurement], **more: object
+        name: str, statement: str, method: str, rule: Rule, measure: Callable[..., Measurement], **more: object
     ) -> Claim:
-        needs: Sequence[str] = ALL if name.endswith("trained") or name == "order" else ()
+        needs: Sequence[str] = AUDITED_GROUPS if name.endswith("trained") or name == "order" else ()
         reads_packs = name.endswith("compiled") or name == "order"
         # The number of a claim that reads no packs is the same with any packs.
         bound = partial(measure, packs=packs if reads_packs else Packs())
-        fields = {"fixed": BEFORE, "needs": needs, "packs": packs if reads_packs else None, **more}
-        return Claim(id=name, statement=statement, how=how, rule=rule, measure=bound, **fields)  # type: ignore[arg-type]
+        fields = {"preregistration": BEFORE_ANY_MODEL, "needs": needs, "packs": packs if reads_packs else None, **more}
+        return Claim(id=name, statement=statement, method=method, rule=rule, measure=bound, **fields)  # type: ignore[arg-type]
 
     def need(name: str, method: str, family: str, rule: Rule, statement: str, source: str) -> Claim:
         return one(
             name, statement, f"{method}, {family}: {AUROC}", rule,
-            partial(measure_auroc, family=family, method=method), source=source, within=SHARE,
+            partial(measure_auroc, family=family, method=method), source=source, value_range=SHARE,
             quantity=f"AUROC of {method}",
         )  # fmt: skip
 
@@ -127,7 +127,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
         return one(
             name, statement, f"{better} minus {worse}, {family}: difference of AUROCs, bootstrap interval over models",
             Above(0), partial(measure_gain, family=family, better=better, worse=worse), source=source,
-            within=DIFFERENCE, quantity="difference of AUROCs",
+            value_range=DIFFERENCE, quantity="difference of AUROCs",
         )  # fmt: skip
 
     def wrong(name: str, method: str, cause: str, statement: str, source: str) -> Claim:
@@ -135,7 +135,8 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             name, statement, f"{method}, {KNOWN}: share of the heads on which it is wrong ({table.CAUSES[cause]}); a "
             f"head is found if its share of the largest score of its model is above that of {table.PERCENTILE:g} % of "
             "the idle heads; exact interval over heads",
-            Above(0.5), partial(measure_wrong, family=KNOWN, method=method, cause=cause), source=source, within=SHARE,
+            Above(0.5), partial(measure_wrong, family=KNOWN, method=method, cause=cause), source=source,
+            value_range=SHARE,
             quantity="share of wrong heads",
         )  # fmt: skip
 
@@ -144,7 +145,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             name, "Where the loss is saturated, its gradient misses needed heads that the logit difference's finds.",
             f"Share of the {table.CAUSES[SATURATED]} that {LOSS} misses minus the share that {LOGIT} misses, {family}, "
             "bootstrap interval over models",
-            Above(0), partial(measure_saturation, family=family), source=KRAMAR, within=DIFFERENCE,
+            Above(0), partial(measure_saturation, family=family), source=KRAMAR, value_range=DIFFERENCE,
             quantity="difference of the shares missed",
         )  # fmt: skip
 
@@ -152,7 +153,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
         one("order", "Attribution patching orders the heads of a model nearly as their removal does.",
             f"{LOSS}: Spearman's correlation of its size with the rise of the loss, mean over models of all families, "
             "bootstrap interval over models",
-            Above(0.8), measure_order, source=NANDA, within=DIFFERENCE, quantity="mean rank correlation"),
+            Above(0.8), measure_order, source=NANDA, value_range=DIFFERENCE, quantity="mean rank correlation"),
         need("attention.known", MASS, KNOWN, Below(0.7),
              "How sharp its pattern is does not distinguish the heads that the answers need.", JAIN),
         gain("values.known", NORM, MASS, KNOWN,

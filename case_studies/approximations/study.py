@@ -6,7 +6,7 @@ from pathlib import Path
 from case_studies.approximations.claims import claims
 from case_studies.frame.evidence import Size
 from case_studies.frame.packs import Packs
-from case_studies.recipes.audited_models import ALL, DYCK, TEMPLATE
+from case_studies.recipes.audited_models import AUDITED_GROUPS, DYCK, TEMPLATE
 from case_studies.recipes.audited_models import groups as audited
 from case_studies.study import Study
 from interp.sweeps.spec import ModelSpec
@@ -15,7 +15,7 @@ from interp.sweeps.spec import ModelSpec
 def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     """The models of the audit; at the size quick only the smallest."""
     found = audited(size)
-    return {name: found[name] if size != "quick" or name in (*TEMPLATE, *DYCK) else [] for name in ALL}
+    return {name: found[name] if size != "quick" or name in (*TEMPLATE, *DYCK) else [] for name in AUDITED_GROUPS}
 
 
 def study(folder: Path | None = None) -> Study:

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from case_studies.frame.claims import BEFORE, Claim, Fixed
-from case_studies.frame.evidence import LARGE, SIZES, Evidence
+from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim, Preregistration
+from case_studies.frame.evidence import LARGE_SIZES, SIZES, Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Below, Equal, Value
-from case_studies.recipes.audited_models import ALL
-from case_studies.recipes.audits import LIMIT
+from case_studies.recipes.audited_models import AUDITED_GROUPS
+from case_studies.recipes.audits import MOST_SEQUENCES
 from case_studies.recipes.intervals import proportion
 from hooks.model.architectures import make_model
 from interp.auditing import AuditResult
@@ -62,13 +62,13 @@ def measure_known(evidence: Evidence, *, family: str) -> Measurement:
                                                     if verdict == "faithful" != truth)},
         tables=[("Truth (rows) and verdict", crossed), ("Heads with a wrong verdict", rows)],
         note="Hand-written models with random sizes, scales, order of heads and, if the norms allow it, basis. "
-        f"A model is audited on the number of sequences that its heads need, up to {LIMIT['standard']}.",
+        f"A model is audited on the number of sequences that its heads need, up to {MOST_SEQUENCES['standard']}.",
     )  # fmt: skip
 
 
 def audited(answer: KnownAnswer, *, seed: int) -> AuditResult:
     """The audit of a known answer."""
-    return audit(answer.model, answer.task, n="enough", limit=LIMIT["standard"], seed=seed)
+    return audit(answer.model, answer.task, n="enough", limit=MOST_SEQUENCES["standard"], seed=seed)
 
 
 def misjudged(answer: KnownAnswer, result: AuditResult) -> set[tuple[int, int]]:
@@ -97,7 +97,7 @@ def measure_silent(evidence: Evidence, *, shuffled: bool) -> Measurement:
     """Share of audits with a faithful verdict, of untrained models or of trained models on shuffled labels."""
     alarms, verdicts = [], Counter()
     rows: list[list] = [["models", "seed", "faithful heads"]]
-    for group in ALL:
+    for group in AUDITED_GROUPS:
         for spec in evidence.specs(group)[: PER_GROUP[evidence.size]]:
             result = _audit(evidence, spec, shuffled=shuffled)
             found = result.of("faithful")
@@ -132,15 +132,15 @@ def _silent_claim(name: str, statement: str, *, shuffled: bool) -> Claim:
         id=f"silent.{name}",
         source="ours: control",
         statement=statement,
-        how=f"Share of audits with a faithful verdict, exact interval over models; the level of an audit is {LEVEL}",
+        method=f"Share of audits with a faithful verdict, exact interval over models; the level of an audit is {LEVEL}",
         rule=Below(SILENT),
-        fixed=Fixed(
+        preregistration=Preregistration(
             "after a result",
             "the first rule required that no more audits than the level allows had one; none had.",
         ),
         quantity="share of audits with a faithful verdict",
         measure=partial(measure_silent, shuffled=shuffled),
-        needs=ALL,
+        needs=AUDITED_GROUPS,
     )
 
 
@@ -151,13 +151,14 @@ CLAIMS = (
             source="ours: hand-written models with a known algorithm",
             statement=f"The audit gives every head of the {family} models of the suite of known answers its true "
             "verdict.",
-            how="Share of models in which every head has the planted verdict, and redundant heads the planted partners",
+            method="Share of models in which every head has the planted verdict, and redundant heads the planted "
+            "partners",
             rule=Value(Equal(1)),
-            fixed=BEFORE,
+            preregistration=BEFORE_ANY_MODEL,
             quantity="share of models without a wrong verdict",
             measure=partial(measure_known, family=family),
-            sizes=SIZES if family != "lego" else LARGE,
-            why_not="" if family != "lego" else "The eighty LEGO models take a quarter of an hour.",
+            sizes=SIZES if family != "lego" else LARGE_SIZES,
+            sizes_reason="" if family != "lego" else "The eighty LEGO models take a quarter of an hour.",
         )
         for family in FAMILIES
     ),

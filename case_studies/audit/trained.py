@@ -5,25 +5,25 @@ from functools import partial
 
 import numpy as np
 
-from case_studies.frame.claims import Claim, Fixed
+from case_studies.frame.claims import Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
-from case_studies.recipes.audited_models import ALL, DYCK, LEGO, TEMPLATE, UNTAUGHT
+from case_studies.recipes.audited_models import AUDITED_GROUPS, DYCK, LEGO, NO_MIMICKING, TEMPLATE
 from case_studies.recipes.audits import (
     EXCLUDED,
     EXCLUDED_LATER,
-    LIMIT,
-    Audited,
-    audits,
-    measure_share_longer,
-    needed,
-    readable,
-    share,
-    share_claim,
+    MOST_SEQUENCES,
+    AuditedModel,
+    audit_models,
+    head_share,
+    head_share_claim,
+    measure_head_share_longer,
+    needed_heads,
+    readable_heads,
 )
 from case_studies.recipes.intervals import proportion
-from case_studies.recipes.learned import excluded
+from case_studies.recipes.learned import excluded_models
 from case_studies.recipes.seeds import more_seeds
 from interp.auditing import AuditResult
 from interp.auditing.audit import audit
@@ -34,14 +34,16 @@ from interp.view.charts import pattern_maps
 ERRORS = 0.05
 """Significance level of an audit: the largest share of models with a wrong verdict."""
 SHOWN = 6
-UNTAUGHT_FIXED = Fixed("after a result", "that of readable.lego and hidden.lego, over all LEGO models.")
-BY_LAYER = Fixed("after a result", "over both layers 0.91 of the needed heads were hidden, most in the first layer.")
+UNTAUGHT_FIXED = Preregistration("after a result", "that of readable.lego and hidden.lego, over all LEGO models.")
+BY_LAYER = Preregistration(
+    "after a result", "over both layers 0.91 of the needed heads were hidden, most in the first layer."
+)
 
 
 def measure_misleading(evidence: Evidence) -> Measurement:
     """Share of models with a readable head that is misleading, and again on other sequences."""
-    found = list(audits(evidence, ALL))
-    looked = [int(readable(one.result).sum()) for one in found]
+    found = list(audit_models(evidence, AUDITED_GROUPS))
+    looked = [int(readable_heads(one.result).sum()) for one in found]
     rows: list[list] = [["models", "seed", "head", "verdict on other sequences", "finding"]]
     confirmed, shown = [0] * len(found), []
     for index, one in enumerate(found):
@@ -58,26 +60,27 @@ def measure_misleading(evidence: Evidence) -> Measurement:
                 shown.append((second.score, one, second.place))
     hits = int(np.count_nonzero(confirmed))
     value, low, high = proportion(hits, len(found)) if found else (0.0, 0.0, 1.0)
-    of_heads = share(confirmed, looked)
+    of_heads = head_share(confirmed, looked)
     return Measurement(
         value=value, low=low, high=high, n=max(1, len(found)), unit="models",
         numbers={"confirmed": sum(confirmed), "models with one": hits, "readable heads": sum(looked),
                  "models": len(found), "share of readable heads": of_heads[0], "its interval": list(of_heads[1:])},
-        tables=[("Misleading heads, audited again", rows[: 1 + 40]), *excluded(evidence, ALL)],
+        tables=[("Misleading heads, audited again", rows[: 1 + 40]), *excluded_models(evidence, AUDITED_GROUPS)],
         charts=[_maps(evidence, shown)] if shown else [],
-        note=f"Each model is audited on up to {LIMIT[evidence.size]} sequences, and one with a misleading head again "
+        note=f"Each model is audited on up to {MOST_SEQUENCES[evidence.size]} sequences, and one with a misleading "
+             f"head again "
         f"on others. {EXCLUDED}",
     )  # fmt: skip
 
 
-def _again(evidence: Evidence, one: Audited) -> AuditResult:
+def _again(evidence: Evidence, one: AuditedModel) -> AuditResult:
     """The audit of a model on other sequences."""
-    limit, outcomes = LIMIT[evidence.size], one.spec.task.audited_outcomes
+    limit, outcomes = MOST_SEQUENCES[evidence.size], one.spec.task.audited_outcomes
     options = {"limit": limit, "outcomes": outcomes, "seed": evidence.seed + 1}
     return audit(evidence.run(one.spec).model, one.spec.task, n="enough", **options)
 
 
-def _maps(evidence: Evidence, shown: Sequence[tuple[float, Audited, tuple[int, int]]]):
+def _maps(evidence: Evidence, shown: Sequence[tuple[float, AuditedModel, tuple[int, int]]]):
     """The patterns of the misleading heads with the highest scores, on one example each."""
     maps = {}
     for score, one, (layer, head) in sorted(shown, key=lambda entry: -entry[0])[:SHOWN]:
@@ -97,14 +100,14 @@ def measure_agreement(evidence: Evidence) -> Measurement:
                          "same label"]]  # fmt: skip
     hits, of = [], []
     for group in LEGO:
-        results = [one.result for one in audits(evidence, [group])]
+        results = [one.result for one in audit_models(evidence, [group])]
         if len(results) < 2:
             continue
         heads = [[(head.layer, head.label, head.verdict) for head in result.heads] for result in results]
         whole, looks, total = 0.0, 0.0, 0
         for index, result in enumerate(results):
             others = [set(found) for place, found in enumerate(heads) if place != index]
-            chosen = readable(result) & needed(result)
+            chosen = readable_heads(result) & needed_heads(result)
             mine = [head for head, taken in zip(heads[index], chosen, strict=True) if taken]
             agree = sum(np.mean([one in other for other in others]) for one in mine)
             looks += sum(np.mean([one[:2] in {entry[:2] for entry in other} for other in others]) for one in mine)
@@ -112,12 +115,12 @@ def measure_agreement(evidence: Evidence) -> Measurement:
             of.append(len(mine))
             whole, total = whole + agree, total + len(mine)
         rows.append([group, total, f"{whole / max(1, total):.2f}", f"{looks / max(1, total):.2f}"])
-    value, low, high = share(hits, of)  # type: ignore[arg-type]  # sums of shares, not counts
+    value, low, high = head_share(hits, of)  # type: ignore[arg-type]  # sums of shares, not counts
     return Measurement(
         value=value, low=low, high=high, n=max(1, len(of)), unit="models",
         numbers={"heads": sum(of)},
         tables=[("Share of the other seeds with a head of the same label and verdict in the same layer", rows),
-                *excluded(evidence, LEGO)],
+                *excluded_models(evidence, LEGO)],
         note="Compared with the other models of the same group. Mimicking trains heads 0 and 1 of every layer to "
         f"attend to given positions. {EXCLUDED}",
     )  # fmt: skip
@@ -128,18 +131,18 @@ def measure_no_single_head(evidence: Evidence) -> Measurement:
     rows: list[list] = [["group", "models", "no head needed alone", "with redundant heads", "smallest fatal set"]]
     none: list[int] = []
     for group in TEMPLATE:
-        results = [one.result for one in audits(evidence, [group])]
-        alone = [int(not needed(result).any()) for result in results]
+        results = [one.result for one in audit_models(evidence, [group])]
+        alone = [int(not needed_heads(result).any()) for result in results]
         sizes = [
             len(one.heads) for result in results for one in result.sets if set(one.heads) <= set(result.of("redundant"))
         ]
         redundant = sum(bool(result.of("redundant")) for result in results)
         rows.append([group, len(results), sum(alone), redundant, f"{np.median(sizes):.0f}" if sizes else ""])
         none += alone if group.endswith("identity") else []
-    value, low, high = share(none, [1] * len(none))
+    value, low, high = head_share(none, [1] * len(none))
     return Measurement(
         value=value, low=low, high=high, n=max(1, len(none)), unit="models",
-        tables=[("Template models by group", rows), *excluded(evidence, TEMPLATE)],
+        tables=[("Template models by group", rows), *excluded_models(evidence, TEMPLATE)],
         note="The smallest fatal set is the median, over the sets found, of the number of heads that must be ablated "
         f"together to lose more accuracy than the threshold. {EXCLUDED}",
     )  # fmt: skip
@@ -149,30 +152,32 @@ LEGO_HEADS = "ours, after LEGO, Section 4: association and manipulation heads"
 DYCK_HEADS = "ours, after bounded Dyck, Section 3 and Figure 1: readings can mislead"
 TEMPLATE_HEADS = "ours, after the template paper: a I lets heads attend to equal symbols"
 UNTAUGHT_MODELS = "In models of LEGO chains without mimicking,"
-MORE_UNTAUGHT = tuple(map(more_seeds, UNTAUGHT))
+MORE_UNTAUGHT = tuple(map(more_seeds, NO_MIMICKING))
 TAUGHT = "In models of LEGO chains, most of them taught by mimicking where to look,"
 SHARES = (
-    share_claim("readable.lego", groups=LEGO, among="readable", above=True, source=LEGO_HEADS,
+    head_share_claim("readable.lego", groups=LEGO, among="readable", above=True, source=LEGO_HEADS,
                 statement=f"{TAUGHT} heads labelled association or manipulation act through that pattern."),
-    share_claim("readable.lego-untaught", groups=UNTAUGHT, among="readable", above=True, source=LEGO_HEADS,
+    head_share_claim("readable.lego-untaught", groups=NO_MIMICKING, among="readable", above=True, source=LEGO_HEADS,
                 statement=f"{UNTAUGHT_MODELS} heads labelled association or manipulation act through that pattern.",
-                fixed=UNTAUGHT_FIXED),
-    share_claim("readable.dyck", groups=DYCK, among="readable", above=False,
+                preregistration=UNTAUGHT_FIXED),
+    head_share_claim("readable.dyck", groups=DYCK, among="readable", above=False,
                 source="ours, after bounded Dyck, conclusion",
                 statement="In models of bounded Dyck, heads with a readable pattern do not act through it."),
-    share_claim("readable.template", groups=TEMPLATE, among="readable", above=True, source=TEMPLATE_HEADS,
+    head_share_claim("readable.template", groups=TEMPLATE, among="readable", above=True, source=TEMPLATE_HEADS,
                 statement="In models of template tasks, heads with a readable pattern act through it."),
-    share_claim("hidden.lego", groups=LEGO, among="needed", above=False, source=LEGO_HEADS,
+    head_share_claim("hidden.lego", groups=LEGO, among="needed", above=False, source=LEGO_HEADS,
                 statement=f"{TAUGHT} the heads that are needed are readable."),
-    share_claim("hidden.lego-untaught", groups=MORE_UNTAUGHT, among="needed", above=False,
-                measure=partial(measure_share_longer, groups=MORE_UNTAUGHT, among="needed"),
+    head_share_claim("hidden.lego-untaught", groups=MORE_UNTAUGHT, among="needed", above=False,
+                measure=partial(measure_head_share_longer, groups=MORE_UNTAUGHT, among="needed"),
                 source=LEGO_HEADS, statement=f"{UNTAUGHT_MODELS} the heads that are needed are readable.",
-                fixed=Fixed("after a result", f"{UNTAUGHT_FIXED.seen} Then 0.16 [0.02, 0.59] over twelve models of "
+                preregistration=Preregistration("after a result", f"{UNTAUGHT_FIXED.prior_knowledge} Then 0.16 "
+                    f"[0.02, 0.59] over twelve models of "
                             "this claim; eight more, and four times the sequences, were fixed after that.")),
-    *(share_claim(f"hidden.dyck.{name}-layer", groups=DYCK, among="needed", above=True, layer=layer, source=DYCK_HEADS,
+    *(head_share_claim(f"hidden.dyck.{name}-layer", groups=DYCK, among="needed", above=True, layer=layer,
+    source=DYCK_HEADS,
                   statement=f"In models of bounded Dyck, the heads of the {name} layer that are needed have no "
-                  "readable pattern.", fixed=BY_LAYER) for name, layer in (("first", 0), ("last", -1))),
-    share_claim("hidden.template", groups=TEMPLATE, among="needed", above=False, source=TEMPLATE_HEADS,
+                  "readable pattern.", preregistration=BY_LAYER) for name, layer in (("first", 0), ("last", -1))),
+    head_share_claim("hidden.template", groups=TEMPLATE, among="needed", above=False, source=TEMPLATE_HEADS,
                 statement="In models of template tasks, the heads that are needed are readable."),
 )  # fmt: skip
 
@@ -183,22 +188,24 @@ CLAIMS = (
         source="bounded Dyck, abstract and conclusion: single heads can mislead; here over models of all three papers",
         statement="Ordinary training produces misleading heads: readable heads that do not matter, or not through "
         "their pattern.",
-        how="Share of models with a head that the audit calls misleading, and again on other sequences, exact "
+        method="Share of models with a head that the audit calls misleading, and again on other sequences, exact "
         f"interval; wrong verdicts alone would give at most {ERRORS}",
         rule=Above(ERRORS),
-        fixed=Fixed("after a result", "the first rule required one such head in all models; 33 of 72 models had one."),
+        preregistration=Preregistration(
+            "after a result", "the first rule required one such head in all models; 33 of 72 models had one."
+        ),
         quantity="share of models with a misleading head",
         measure=measure_misleading,
-        needs=ALL,
+        needs=AUDITED_GROUPS,
     ),
     Claim(
         id="twins.agree",
         source="ours, after LEGO, Section 4",
         statement="Readable heads of LEGO models that are needed have counterparts in models of other seeds.",
-        how="Share of the other models of a group with a head of the same label and verdict in the same layer, mean "
+        method="Share of the other models of a group with a head of the same label and verdict in the same layer, mean "
         "over readable heads that are needed; interval over models",
         rule=Above(0.5),
-        fixed=EXCLUDED_LATER,
+        preregistration=EXCLUDED_LATER,
         quantity="share of other seeds that agree",
         measure=measure_agreement,
         needs=LEGO,
@@ -207,9 +214,9 @@ CLAIMS = (
         id="redundant.identity",
         source="ours, about template tasks with a I on W_Q W_K^T",
         statement="In template models with a I no head is needed alone: heads can replace each other.",
-        how="Share of models with a I in which no head is judged needed alone, exact interval",
+        method="Share of models with a I in which no head is judged needed alone, exact interval",
         rule=Above(0.5),
-        fixed=EXCLUDED_LATER,
+        preregistration=EXCLUDED_LATER,
         quantity="share of models without a needed head",
         measure=measure_no_single_head,
         needs=TEMPLATE,

@@ -8,8 +8,8 @@ import torch
 
 from case_studies.compiled.heads import SOURCE
 from case_studies.compiled.programs import programs
-from case_studies.frame.claims import SHARE, Claim, Fixed
-from case_studies.frame.evidence import LARGE, Evidence
+from case_studies.frame.claims import SHARE, Claim, Preregistration
+from case_studies.frame.evidence import LARGE_SIZES, Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
 from case_studies.frame.rules import Equal, Value
@@ -20,7 +20,7 @@ from interp.known_answers import KnownAnswer
 
 N = 512
 """Pairs of inputs."""
-SEEN = Fixed(
+SEEN = Preregistration(
     "after a result",
     "20 of 31 own graphs were accepted while means of one-hot values had no code and equally likely answers counted; "
     "then 30, as one program's answers seldom change, after which pairs are drawn until each variable changes some.",
@@ -77,7 +77,7 @@ def measure_graphs(evidence: Evidence, *, packs: Packs, own: bool) -> Measuremen
 
 def claims(packs: Packs) -> tuple[Claim, ...]:
     """The claims on these packs."""
-    how = (
+    method = (
         "Share of the programs, by `interp.implements` at the coordinates of each variable, against the graph with one "
         "edge rewired that gives most answers otherwise"
     )
@@ -87,9 +87,11 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
     }
     return tuple(
         Claim(
-            id=f"graphs.{name}", source=SOURCE, statement=statement, how=how, rule=Value(Equal(1.0)), within=SHARE,
-            quantity="share of programs", fixed=SEEN, measure=partial(measure_graphs, packs=packs, own=name == "own"),
-            sizes=LARGE, why_not="Every variable of every program takes ten minutes.",
+            id=f"graphs.{name}", source=SOURCE, statement=statement, method=method, rule=Value(Equal(1.0)),
+            value_range=SHARE,
+            quantity="share of programs", preregistration=SEEN, measure=partial(measure_graphs, packs=packs,
+            own=name == "own"),
+            sizes=LARGE_SIZES, sizes_reason="Every variable of every program takes ten minutes.",
         )
         for name, statement in statements.items()
     )  # fmt: skip

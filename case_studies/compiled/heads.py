@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from case_studies.compiled.programs import audited, programs, selector_kinds
-from case_studies.frame.claims import BEFORE, Claim
+from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
@@ -137,46 +137,46 @@ def equal_selectors(known: KnownAnswer) -> dict[str, set[str]]:
 
 def claims(packs: Packs) -> tuple[Claim, ...]:
     """The claims on these packs."""
-    fixed = {"source": SOURCE, "fixed": BEFORE, "within": (0.0, 1.0)}
+    preregistration = {"source": SOURCE, "preregistration": BEFORE_ANY_MODEL, "value_range": (0.0, 1.0)}
     return (
         Claim(
             id="agreement", statement="The transformer of a pack gives every answer of its program.",
-            how="Share of the answers, at every position of every example, numbers within 0.05",
+            method="Share of the answers, at every position of every example, numbers within 0.05",
             rule=Value(Equal(1)), quantity="share of right answers",
-            measure=partial(measure_agreement, packs=packs), **fixed,
+            measure=partial(measure_agreement, packs=packs), **preregistration,
         ),
         Claim(
             id="heads.faithful", statement="No head is called faithful that does not act through what it selects.",
-            how="Share of the heads called faithful whose true verdict is another one",
+            method="Share of the heads called faithful whose true verdict is another one",
             rule=Value(Equal(0)), quantity="share of wrong ones among the heads called faithful",
-            measure=partial(measure_wrong, packs=packs, verdict="faithful"), **fixed,
+            measure=partial(measure_wrong, packs=packs, verdict="faithful"), **preregistration,
         ),
         Claim(
             id="heads.idle", statement="No head that the answers need is called idle.",
-            how="Share of the heads called idle that are faithful, hidden or redundant",
+            method="Share of the heads called idle that are faithful, hidden or redundant",
             rule=Value(Equal(0)), quantity="share of needed ones among the heads called idle",
-            measure=partial(measure_wrong, packs=packs, verdict="idle"), **fixed,
+            measure=partial(measure_wrong, packs=packs, verdict="idle"), **preregistration,
         ),
         *(
             Claim(
                 id=f"needed.{removal}",
                 statement=f"The audit finds which heads are needed where {words} takes the place of their output.",
-                how="Share of the decided heads on which brute force on all examples says otherwise",
+                method="Share of the decided heads on which brute force on all examples says otherwise",
                 rule=Value(Equal(0)), quantity="share of the heads on which they differ",
-                measure=partial(measure_needed, packs=packs, removal=removal), **fixed,
+                measure=partial(measure_needed, packs=packs, removal=removal), **preregistration,
             )
             for removal, words in zip(REMOVALS, ("zero", "its mean", "that of another sequence"), strict=True)
         ),
         Claim(
             id="selectors.found", statement="A head whose selector is registered as a kind of head has its label.",
-            how=f"Share of the heads with a selector that is a relation, {N} sequences",
+            method=f"Share of the heads with a selector that is a relation, {N} sequences",
             rule=Value(Equal(1)), quantity="share of heads with the label of their selector",
-            measure=partial(measure_labels, packs=packs, idle=False), **fixed,
+            measure=partial(measure_labels, packs=packs, idle=False), **preregistration,
         ),
         Claim(
             id="selectors.idle", statement="No other head has the label of a selector.",
-            how=f"Share of the heads without a selector that is a relation, {N} sequences",
+            method=f"Share of the heads without a selector that is a relation, {N} sequences",
             rule=Value(Equal(0)), quantity="share of other heads with the label of a selector",
-            measure=partial(measure_labels, packs=packs, idle=True), **fixed,
+            measure=partial(measure_labels, packs=packs, idle=True), **preregistration,
         ),
     )  # fmt: skip

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cache, partial
 
 from case_studies.frame.packs import Packs
-from case_studies.recipes.audits import LIMIT
+from case_studies.recipes.audits import MOST_SEQUENCES
 from interp.auditing import AuditResult
 from interp.auditing.audit import audit
 from interp.heads.kinds import Relation, with_kinds
@@ -35,5 +35,5 @@ def audited(packs: Packs, size: str, seed: int) -> list[tuple[KnownAnswer, Audit
     found = []
     for known in programs(packs):
         with with_kinds(selector_kinds(known)):
-            found.append((known, audit(known.model, known.task, n="enough", limit=LIMIT[size], seed=seed)))
+            found.append((known, audit(known.model, known.task, n="enough", limit=MOST_SEQUENCES[size], seed=seed)))
     return found

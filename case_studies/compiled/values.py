@@ -14,7 +14,7 @@ from torch import Tensor
 
 from case_studies.compiled.heads import SOURCE
 from case_studies.compiled.programs import programs
-from case_studies.frame.claims import BEFORE, SHARE, Claim, Fixed
+from case_studies.frame.claims import BEFORE_ANY_MODEL, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
@@ -205,18 +205,20 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             id="values.read", source=SOURCE,
             statement="A probe reads a value of the program first at the layer that writes it, or at which it follows "
             "from another value.",
-            how=f"Share of the values with several values; the probe has a balanced accuracy of {READ} on other "
+            method=f"Share of the values with several values; the probe has a balanced accuracy of {READ} on other "
             f"examples, or that r2 where the value is a number",
-            rule=Value(AtLeast(0.95)), within=SHARE, quantity="share of values read where expected",
-            fixed=Fixed("after a result", "numbers were first read as classes, which no linear probe can; 0.953 then."),
+            rule=Value(AtLeast(0.95)), value_range=SHARE, quantity="share of values read where expected",
+            preregistration=Preregistration("after a result", "numbers were first read as classes, which no linear "
+                "probe can; 0.953 then."),
             measure=partial(measure_read, packs=packs),
         ),
         Claim(
             id="values.used", source=SOURCE,
             statement="Answers change if a value is another example's and some later part reads it, and only then.",
-            how="Share of the values, interchanged at all positions just after they are written, on which answers "
+            method="Share of the values, interchanged at all positions just after they are written, on which answers "
             "change if and only if some weight reads them",
-            rule=Value(AtLeast(0.95)), fixed=BEFORE, within=SHARE, quantity="share of values that behave as expected",
+            rule=Value(AtLeast(0.95)), preregistration=BEFORE_ANY_MODEL, value_range=SHARE,
+            quantity="share of values that behave as expected",
             measure=partial(measure_used, packs=packs),
         ),
     )  # fmt: skip

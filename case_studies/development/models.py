@@ -8,7 +8,7 @@ import numpy as np
 from case_studies.frame.evidence import Evidence, Size, once_per_model
 from case_studies.recipes.dyck_models import two_layer_models
 from case_studies.recipes.lego_models import chain_models
-from case_studies.recipes.seeds import more_seeds, reseeded
+from case_studies.recipes.seeds import more_seeds, with_seeds
 from case_studies.recipes.template_models import A, template_models
 from interp.comparison.development.over_training import OverTraining, over_training
 from interp.heads.ablate import ablate_heads
@@ -47,7 +47,7 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     found = {
         CHAINS[0]: chain_models(seeds, tied=False, association="mimic"),
         CHAINS[1]: chains,
-        FURTHER: reseeded(chains, FURTHER_SEEDS, size),
+        FURTHER: with_seeds(chains, FURTHER_SEEDS, size),
         "shortcut": seeded(LAST_ONE, config_for(LAST_ONE, "lego", n_layers=6), shortcut, seeds),
         "template": template_models(size, "aba_abb", (STRINGS,), A, seeds=seeds),
         "dyck": two_layer_models(size, seeds),

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from case_studies.development.models import FURTHER, SEQUENCES, costs, looks
-from case_studies.frame.claims import BEFORE, DIFFERENCE, SHARE, Claim, Fixed
+from case_studies.frame.claims import BEFORE_ANY_MODEL, DIFFERENCE, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence, once_per_model
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
 from case_studies.recipes.intervals import proportion, t_interval
-from case_studies.recipes.learned import excluded, has_learned
+from case_studies.recipes.learned import excluded_models, has_learned
 from interp.comparison.development.onsets import Onsets
 from interp.sweeps.spec import ModelSpec
 
@@ -20,14 +20,14 @@ Onset = dict[tuple[int, int], float]
 ARMS = {"lego": (FURTHER,), "template": ("template",), "dyck": ("dyck",)}
 PILOTS = "Two further models of three variables had been trained, and only their final accuracies seen."
 FIXED = {
-    "lego": Fixed(
+    "lego": Preregistration(
         "after a result",
         "with mimicking, which trains patterns before the task, all 52 heads of 8 models looked first; so models "
         f"without it replace them. Of four variables, 8 of these did not learn. {PILOTS} Of eight models of three "
         "variables one had such a head; four more were fixed after that.",
     ),
-    "template": BEFORE,
-    "dyck": BEFORE,
+    "template": BEFORE_ANY_MODEL,
+    "dyck": BEFORE_ANY_MODEL,
 }
 ASSOCIATION, MANIPULATION = "association", "manipulation"
 
@@ -70,7 +70,7 @@ def measure_order(evidence: Evidence, *, groups: tuple[str, ...]) -> Measurement
             heads += len(both)
             if both:
                 values.append(np.mean([np.sign(cost[at] - look[at]) for at in both]))
-    tables = [("Heads that look like something and matter at the end", rows), *excluded(evidence, groups)]
+    tables = [("Heads that look like something and matter at the end", rows), *excluded_models(evidence, groups)]
     if not values:
         return Measurement(value=0.0, low=-1.0, high=1.0, n=1, unit="models", tables=tables,
                            note="No model has a head that looks like something and matters.")  # fmt: skip
@@ -96,7 +96,7 @@ def measure_association(evidence: Evidence, *, group: str) -> Measurement:
                             if name == kind), default=np.inf) for kind in (ASSOCIATION, MANIPULATION)}  # fmt: skip
         first.append(steps[ASSOCIATION] < steps[MANIPULATION])
         rows.append([spec.seed, *(f"{step:.0f}" if np.isfinite(step) else "not by the end" for step in steps.values())])
-    tables = [("First step of any head", rows), *excluded(evidence, [group])]
+    tables = [("First step of any head", rows), *excluded_models(evidence, [group])]
     if not first:
         return Measurement(value=0.0, low=0.0, high=1.0, n=1, unit="models", tables=tables,
                            note="No model has learned its task.")  # fmt: skip
@@ -112,11 +112,12 @@ def _learned(evidence: Evidence, groups: tuple[str, ...]) -> int:
 CLAIMS = (
     *(
         Claim(
-            id=f"order.{name}", source="ours", fixed=FIXED[name],
+            id=f"order.{name}", source="ours", preregistration=FIXED[name],
             statement=f"In {what} heads look like something before they matter.",
-            how="Share of heads that look before they matter minus share that matter first, of those that do both at "
+            method="Share of heads that look before they matter minus share that matter first, of those that do both "
+                   "at "
             "the end; t interval over models",
-            rule=Above(0), quantity="difference of shares", within=DIFFERENCE,
+            rule=Above(0), quantity="difference of shares", value_range=DIFFERENCE,
             measure=partial(measure_order, groups=ARMS[name]), needs=ARMS[name],
         )
         for name, what in (
@@ -125,14 +126,14 @@ CLAIMS = (
     ),
     Claim(
         id="association.first", source="ours",
-        fixed=Fixed(
+        preregistration=Preregistration(
             "after a result", f"models of four variables, none of which learned its task. {PILOTS} Twelve models were "
             "fixed after 6 of 7 of this claim. The rule is older.",
         ),
         statement="Without mimicking, association comes before manipulation.",
-        how="Share of LEGO models in which some head's association stays above untrained models from an earlier "
+        method="Share of LEGO models in which some head's association stays above untrained models from an earlier "
         "snapshot on than any head's manipulation; exact interval over models",
-        rule=Above(0.5), quantity="share of models", within=SHARE,
+        rule=Above(0.5), quantity="share of models", value_range=SHARE,
         measure=partial(measure_association, group=FURTHER), needs=(FURTHER,),
     ),
 )  # fmt: skip

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 
 from case_studies.development.models import CHAINS, SEQUENCES, looks
-from case_studies.frame.claims import BEFORE, SHARE, Claim
+from case_studies.frame.claims import BEFORE_ANY_MODEL, SHARE, Claim
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Below
 from case_studies.recipes.intervals import t_interval
-from case_studies.recipes.learned import excluded, has_learned
+from case_studies.recipes.learned import excluded_models, has_learned
 from interp.comparison.development.onsets import first_lasting
 from interp.sweeps.spec import ModelSpec
 
@@ -44,7 +44,7 @@ def measure_changes(evidence: Evidence) -> Measurement:
             heads = len(labels)
             shares.append(np.mean(changed))
             rows.append([group, spec.seed, since, late["step"].nunique(), sum(changed), sum(kinds), heads])
-    tables = [("Labels after the task is learned", rows), *excluded(evidence, CHAINS)]
+    tables = [("Labels after the task is learned", rows), *excluded_models(evidence, CHAINS)]
     if not shares:
         return Measurement(value=0.0, low=0.0, high=1.0, n=1, unit="models", tables=tables,
                            note="No model has learned its task.")  # fmt: skip
@@ -59,9 +59,9 @@ def measure_changes(evidence: Evidence) -> Measurement:
 
 CLAIMS = (
     Claim(
-        id="roles.late", source="ours", fixed=BEFORE,
+        id="roles.late", source="ours", preregistration=BEFORE_ANY_MODEL,
         statement="Few heads of LEGO models change their label after the task is learned.",
-        how="Share of heads with more than one label at the snapshots from then on; t interval over models",
-        rule=Below(0.25), quantity="share of heads", within=SHARE, measure=measure_changes, needs=CHAINS,
+        method="Share of heads with more than one label at the snapshots from then on; t interval over models",
+        rule=Below(0.25), quantity="share of heads", value_range=SHARE, measure=measure_changes, needs=CHAINS,
     ),
 )  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from case_studies.development.models import SEQUENCES
-from case_studies.frame.claims import SHARE, Claim, Fixed
+from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence, once_per_model
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
@@ -20,7 +20,7 @@ FACTOR = 4
 CHANCE = 0.5
 KNOWN = 0.6
 """Accuracy on the last variable of a model that has learned something of it, as in the LEGO study."""
-SEEN = Fixed(
+SEEN = Preregistration(
     "after first models",
     "the accuracies of these models at the end, 0.71 to 0.74 on the last variable, below what counts as learned "
     "elsewhere; so 0.6 on the last variable counts here. No onset had been seen.",
@@ -108,17 +108,17 @@ def measure_kept(evidence: Evidence) -> Measurement:
 
 CLAIMS = (
     Claim(
-        id="shortcut.first", source="ours, after LEGO, Section 4.3", fixed=SEEN,
+        id="shortcut.first", source="ours, after LEGO, Section 4.3", preregistration=SEEN,
         statement="Models that learn the last variable early count signs before they follow the chain.",
-        how="Share of models whose count of signs has an earlier onset than the variables that are not supervised; "
+        method="Share of models whose count of signs has an earlier onset than the variables that are not supervised; "
         "exact interval over models",
-        rule=Above(0.5), quantity="share of models", within=SHARE, measure=measure_first, needs=(GROUP,),
+        rule=Above(0.5), quantity="share of models", value_range=SHARE, measure=measure_first, needs=(GROUP,),
     ),
     Claim(
-        id="shortcut.kept", source="ours, after LEGO, Section 4.3", fixed=SEEN,
+        id="shortcut.kept", source="ours, after LEGO, Section 4.3", preregistration=SEEN,
         statement="The count of signs is kept once it is learned.",
-        how="Share above chance of parities in answers to broken chains at the end, divided by the largest of any "
+        method="Share above chance of parities in answers to broken chains at the end, divided by the largest of any "
         "snapshot; t interval over models",
-        rule=Above(0.5), quantity="share of the largest", within=SHARE, measure=measure_kept, needs=(GROUP,),
+        rule=Above(0.5), quantity="share of the largest", value_range=SHARE, measure=measure_kept, needs=(GROUP,),
     ),
 )  # fmt: skip

@@ -3,21 +3,21 @@
 from functools import partial
 
 from case_studies.dyck.heads import GROUPS, MINIMAL
-from case_studies.frame.claims import SHARE, Claim, Fixed
-from case_studies.frame.evidence import LARGE, SIZES
+from case_studies.frame.claims import SHARE, Claim, Preregistration
+from case_studies.frame.evidence import LARGE_SIZES, SIZES
 from case_studies.frame.rules import Below
-from case_studies.recipes.algorithms import Make, measure_decided_share, measure_share
+from case_studies.recipes.algorithms import AlgorithmFor, measure_algorithm_share, measure_decided_algorithm_share
 from interp.algorithms import bracket_stack, depth_counter
 
-SEEN = Fixed(
+SEEN = Preregistration(
     "after first models", "these models, trained and judged by other claims; none had been tested for an algorithm."
 )
-LATER = Fixed(
+LATER = Preregistration(
     "after a result",
     "38 of the 60 models were undecided, and counted as not computing it; since then undecided ones count either way.",
 )
 WHY_NOT = "Interchanges in two layers take longer than this size allows."
-ALGORITHMS: dict[str, tuple[Make, Make, str]] = {
+ALGORITHMS: dict[str, tuple[AlgorithmFor, AlgorithmFor, str]] = {
     "stack": (bracket_stack, depth_counter, "look up the top of the stack"),
     "counter": (depth_counter, bracket_stack, "count brackets of each type and depth"),
 }
@@ -31,15 +31,16 @@ def _claim(name: str, kind: str, groups: tuple[str, ...]) -> Claim:
     own, rival, what = ALGORITHMS[name]
     large = kind == "two-layer"
     either = ", where undecided ones may be either" if large else ""
-    measure = measure_decided_share if large else measure_share
+    measure = measure_decided_algorithm_share if large else measure_algorithm_share
     return Claim(
         id=f"algorithm.{name}.{kind}", source=SOURCES[name],
         statement=f"Fewer than half of the {kind} models {what}.",
-        how="Share of the models that have learned their task which `interp.implements` finds to do so, with the other "
+        method="Share of the models that have learned their task which `interp.implements` finds to do so, with the "
+               "other "
         f"of the two algorithms as rival; exact interval over models{either}",
-        rule=Below(0.5), fixed=LATER if large else SEEN, quantity="share of models", within=SHARE,
+        rule=Below(0.5), preregistration=LATER if large else SEEN, quantity="share of models", value_range=SHARE,
         measure=partial(measure, groups=groups, algorithm=own, rivals=(rival,)), needs=groups,
-        sizes=LARGE if large else SIZES, why_not=WHY_NOT if large else "",
+        sizes=LARGE_SIZES if large else SIZES, sizes_reason=WHY_NOT if large else "",
     )  # fmt: skip
 
 

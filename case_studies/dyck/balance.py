@@ -7,12 +7,12 @@ import pandas as pd
 
 from case_studies.dyck.fixed import CONTRASTIVE
 from case_studies.dyck.measures import KEPT, LONG, N_SEQUENCES, Chosen, accuracies, chosen, if_learned, task_of
-from case_studies.frame.claims import DIFFERENCE, Claim, Fixed
+from case_studies.frame.claims import DIFFERENCE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Below, Rule
 from case_studies.recipes.intervals import bootstrap_interval, correlation
-from case_studies.recipes.learned import excluded
+from case_studies.recipes.learned import excluded_models
 from interp.theory.balance import balance_violation
 from interp.view.points import scatter, slopes
 
@@ -81,7 +81,7 @@ def measure_correlation(evidence: Evidence, *, groups: tuple[str, ...]) -> Measu
             "lowest hard accuracy in distribution": table["hard accuracy"].min(),
         },
         tables=[("Correlation for each form of the violation; the rule uses only the first row", rows),
-                *excluded(evidence, groups)],
+                *excluded_models(evidence, groups)],
         charts=[scatter(table.filter(["violation", "accuracy at 450", "models", "seed"]), x="violation",
                         y="accuracy at 450", series="models",
                         title=f"violation and length generalisation, n = {len(table)} models")],
@@ -113,7 +113,7 @@ def measure_contrastive(evidence: Evidence, *, group: str, what: str) -> Measure
             "seeds that improve": int((change < 0).sum() if what == "violation" else (change > 0).sum()),
             "lowest hard accuracy in distribution": min(plain["hard accuracy"].min(), treated["hard accuracy"].min()),
         },
-        tables=[("Violation and accuracy of each seed", rows), *excluded(evidence, arms)],
+        tables=[("Violation and accuracy of each seed", rows), *excluded_models(evidence, arms)],
         charts=[slopes(long, x="loss", y="value", line="seed", panel="measured",
                        title=f"without and with the contrastive loss, n = {len(change)} seeds")],
     )  # fmt: skip
@@ -131,9 +131,9 @@ def _contrastive_claim(name: str, *, of: str) -> Claim:
         id=f"contrastive.{name}.{of}",
         source=source,
         statement=f"The contrastive loss {effect}: {trained_on}.",
-        how=f"Change of {measured}, with minus without, paired by seed, with its 95 % bootstrap interval over seeds",
+        method=f"Change of {measured}, with minus without, paired by seed, with its 95 % bootstrap interval over seeds",
         rule=if_learned(rule),
-        fixed=CONTRASTIVE,
+        preregistration=CONTRASTIVE,
         quantity=f"change of {column}",
         measure=partial(measure_contrastive, group=group, what=column),
         needs=(group, f"{group}-contrastive"),
@@ -147,12 +147,13 @@ def _correlation_claim(
         id=name,
         source=f"bounded Dyck, {source}",
         statement=statement,
-        how="Spearman's correlation of mean S / P with accuracy at length 450, with its 95 % bootstrap interval over "
+        method="Spearman's correlation of mean S / P with accuracy at length 450, with its 95 % bootstrap interval "
+        "over "
         "models",
         rule=if_learned(rule),
-        fixed=Fixed("after a result", seen + SYMMETRIC),
+        preregistration=Preregistration("after a result", seen + SYMMETRIC),
         quantity="Spearman's correlation",
-        within=DIFFERENCE,
+        value_range=DIFFERENCE,
         measure=partial(measure_correlation, groups=groups),
         needs=groups,
     )

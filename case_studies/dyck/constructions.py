@@ -6,7 +6,7 @@ import pandas as pd
 import torch
 
 from case_studies.dyck.measures import LONG
-from case_studies.frame.claims import BEFORE, SHARE, Claim
+from case_studies.frame.claims import BEFORE_ANY_MODEL, SHARE, Claim
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AllOf, Below, Equal, Number, Value
@@ -88,10 +88,10 @@ CLAIMS = (
         id="corollary-1.uniform",
         source="bounded Dyck, Corollary 1",
         statement="Two layers of uniform attention can generate the language exactly, at any length.",
-        how="Largest error of a next-token probability of hand-written models in float64, for two and three types, "
+        method="Largest error of a next-token probability of hand-written models in float64, for two and three types, "
         "depths 4 and 8, up to length 2000 (4000 at size standard)",
         rule=Value(Below(EXACT)),
-        fixed=BEFORE,
+        preregistration=BEFORE_ANY_MODEL,
         by_construction=True,
         quantity="largest error",
         measure=measure_uniform_exact,
@@ -101,13 +101,13 @@ CLAIMS = (
         source="bounded Dyck, Theorem 1, sufficiency; here with linear heads in place of its MLP",
         statement="A layer that satisfies the balance condition can predict the right closer at any length, whatever "
         "its attention.",
-        how="Lowest accuracy on the hard positions of 40 prefixes of length 450, over hand-written balanced models "
+        method="Lowest accuracy on the hard positions of 40 prefixes of length 450, over hand-written balanced models "
         "with uniform and with uneven attention",
         rule=AllOf(Value(Equal(1)), Number("largest violation of a balanced model", Below(BALANCED))),
-        fixed=BEFORE,
+        preregistration=BEFORE_ANY_MODEL,
         by_construction=True,
         quantity="hard accuracy",
-        within=SHARE,
+        value_range=SHARE,
         measure=measure_balanced,
     ),
 )

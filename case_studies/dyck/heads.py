@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Float
 
 from case_studies.dyck.measures import KEPT, chosen, if_learned, task_of
-from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Fixed
+from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, Below
 from case_studies.recipes.intervals import difference_interval, proportion
-from case_studies.recipes.learned import excluded
+from case_studies.recipes.learned import excluded_models
 from hooks import Transformer
 from interp.core.activations import patterns_on
 from interp.core.randomness import derived_generator
@@ -112,7 +112,8 @@ def measure_stack_like(evidence: Evidence, *, groups: tuple[str, ...] = GROUPS) 
             "least threshold with most models below": most.min() if len(most) else None,
             "largest threshold with most models above": few.max() if len(few) else None,
         },
-        tables=[("Share of models below each threshold", rows), ("Every model", every), *excluded(evidence, groups)],
+        tables=[("Share of models below each threshold", rows), ("Every model", every), *excluded_models(evidence,
+        groups)],
         charts=[curves(curve, x="threshold", y="share below", series="attention", rule=0.5, domain=(0.0, 1.0),
                        title=f"stack-like attention of last heads, n = {len(table)} models"),
                 _maps_of(evidence, table)],
@@ -154,7 +155,8 @@ def measure_pattern_matters(evidence: Evidence) -> Measurement:
     return Measurement(
         value=value, low=low, high=high, n=2 * half, unit="models",
         numbers={KEPT: _learned(evidence, GROUPS), "margin": MARGIN},
-        tables=[("Hard accuracy lost when the last layer's pattern is replaced", rows), *excluded(evidence, GROUPS)],
+        tables=[("Hard accuracy lost when the last layer's pattern is replaced", rows), *excluded_models(evidence,
+        GROUPS)],
         charts=[scatter(points, x="position", y="hard accuracy lost", series="models", zero=True,
                         title=f"pattern replaced by uniform attention, n = {len(points)} models")],
         note="Models are split in half by how stack-like their last head is: see heads.not-stack-like.",
@@ -181,12 +183,15 @@ def _stack_claim(name: str, groups: tuple[str, ...], source: str, statement: str
         id=name,
         source=f"bounded Dyck, {source}",
         statement=statement,
-        how="Share of models whose last head is nearer to its own rows with keys shuffled than to stack-like attention "
+        method="Share of models whose last head is nearer to its own rows with keys shuffled than to stack-like "
+        "attention "
         "by its attention to open or matching brackets, with its exact 95 % interval",
         rule=if_learned(Above(0.5)),
-        fixed=Fixed("after a result", f"{seen} By the earlier rule a head with a label, a score of 0.3, counted."),
+        preregistration=Preregistration(
+            "after a result", f"{seen} By the earlier rule a head with a label, a score of 0.3, counted."
+        ),
         quantity="share not stack-like",
-        within=SHARE,
+        value_range=SHARE,
         measure=partial(measure_stack_like, groups=groups),
         needs=groups,
     )
@@ -212,12 +217,15 @@ CLAIMS = (
         source="ours: bounded Dyck, Appendix B.2, leaves it open",
         statement="Replacing the pattern of a stack-like head costs no more accuracy than replacing that of a head "
         "that is not stack-like.",
-        how="Hard accuracy lost when the last layer's pattern is replaced by uniform attention, stack-like half of the "
+        method="Hard accuracy lost when the last layer's pattern is replaced by uniform attention, stack-like half "
+        "of the "
         "models minus the other half, with Welch's 95 % t interval over models",
         rule=if_learned(Below(MARGIN)),
-        fixed=Fixed("after a result", "-0.010 [-0.023, 0.004], 60 models; the bar is older, the scores are new."),
+        preregistration=Preregistration(
+            "after a result", "-0.010 [-0.023, 0.004], 60 models; the bar is older, the scores are new."
+        ),
         quantity="difference of accuracy lost",
-        within=DIFFERENCE,
+        value_range=DIFFERENCE,
         measure=measure_pattern_matters,
         needs=GROUPS,
     ),

@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 
 from case_studies.dyck.measures import LONG, N_HELD_OUT, accuracies, task_of
-from case_studies.frame.claims import BEFORE, SHARE, Claim, Fixed
+from case_studies.frame.claims import BEFORE_ANY_MODEL, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AtLeast
 from case_studies.recipes.intervals import bootstrap_interval
-from case_studies.recipes.learned import LEARNED, excluded, has_learned
+from case_studies.recipes.learned import LEARNED, excluded_models, has_learned
 from interp.evaluation.evaluate import evaluate
 from interp.view.charts import dots
 
@@ -43,7 +43,7 @@ def measure_learned(evidence: Evidence, *, group: str) -> Measurement:
             f"seeds that have not learned (below {LEARNED})": sum(not has_learned(evidence, spec) for spec in specs),
             "fresh examples per seed": n,
         },
-        tables=[("Accuracy in distribution, by seed", rows), *excluded(evidence, [group])],
+        tables=[("Accuracy in distribution, by seed", rows), *excluded_models(evidence, [group])],
         charts=[dots(pd.DataFrame(points), x="seed", y="hard accuracy", rule=ACCURATE, domain=(0.9, 1.0),
                      title=f"hard accuracy, n = {n} fresh examples per seed; dashed: the bar of the mean")],
         note="Hard positions follow a closer while a bracket is open. No seed is excluded here; those that have not "
@@ -73,17 +73,17 @@ def measure_uniform(evidence: Evidence) -> Measurement:
     )  # fmt: skip
 
 
-def _claim(name: str, group: str, models: str, fixed: Fixed) -> Claim:
+def _claim(name: str, group: str, models: str, preregistration: Preregistration) -> Claim:
     place = "Appendix D.2" if group == "gpt-prefixes" else "Section 4.1"
     return Claim(
         id=name,
         source=f"bounded Dyck, {place}; the bar is ours, the paper's was not found",
         statement=f"{models[0].upper()}{models[1:]} learn the language.",
-        how="Mean accuracy on the hard positions of fresh words, with its 95 % bootstrap interval over seeds",
+        method="Mean accuracy on the hard positions of fresh words, with its 95 % bootstrap interval over seeds",
         rule=AtLeast(ACCURATE),
-        fixed=fixed,
+        preregistration=preregistration,
         quantity="hard accuracy, mean",
-        within=SHARE,
+        value_range=SHARE,
         measure=measure_uniform if group == "uniform" else partial(measure_learned, group=group),
         needs=(group,),
     )
@@ -92,7 +92,10 @@ def _claim(name: str, group: str, models: str, fixed: Fixed) -> Claim:
 CLAIMS = (
     *(
         _claim(
-            f"learned.{name}", group, f"two-layer transformers {models}", Fixed("after a result", f"{seen} {EARLIER}")
+            f"learned.{name}",
+            group,
+            f"two-layer transformers {models}",
+            Preregistration("after a result", f"{seen} {EARLIER}"),
         )
         for name, group, models, seen in (
             ("no-positions", "gpt", "without positional encoding", "29 seeds above 0.995 and one at 0.949."),
@@ -100,5 +103,5 @@ CLAIMS = (
             ("prefixes", "gpt-prefixes", "trained on prefixes", "All 30 seeds above 0.999."),
         )
     ),
-    _claim("uniform.learned", "uniform", "transformers with uniform attention", BEFORE),
+    _claim("uniform.learned", "uniform", "transformers with uniform attention", BEFORE_ANY_MODEL),
 )

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from case_studies.frame.evidence import Evidence
-from case_studies.frame.rules import AtLeast, Given, Number, Rule
+from case_studies.frame.rules import AtLeast, Conditional, Number, Rule
 from case_studies.recipes.learned import has_learned
 from hooks import Transformer
 from interp.evaluation.evaluate import evaluate
@@ -49,9 +49,9 @@ def chosen(evidence: Evidence, group: str, *also: str) -> Chosen:
     return Chosen(tuple(specs[index] for index in used), [models[index] for index in used], len(kept))
 
 
-def if_learned(rule: Rule) -> Given:
+def if_learned(rule: Rule) -> Conditional:
     """The rule, if enough models have learned."""
-    return Given(Number(KEPT, AtLeast(FEWEST)), rule)
+    return Conditional(Number(KEPT, AtLeast(FEWEST)), rule)
 
 
 def task_of(evidence: Evidence, group: str) -> Dyck:

@@ -4,12 +4,12 @@ import numpy as np
 import pandas as pd
 
 from case_studies.dyck.measures import KEPT, chosen, if_learned, task_of
-from case_studies.frame.claims import SHARE, Claim, Fixed
+from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AllOf, AtLeast, Number
 from case_studies.recipes.intervals import proportion
-from case_studies.recipes.learned import excluded
+from case_studies.recipes.learned import excluded_models
 from interp.core.activations import patterns_on
 from interp.view.charts import dots
 
@@ -42,7 +42,7 @@ def measure_modes(evidence: Evidence) -> Measurement:
             "mean share on the first token": first.mean(),
             "share on either if attention were uniform": float((1 / (rows + 1)).mean()),
         },
-        tables=excluded(evidence, [GROUP]),
+        tables=excluded_models(evidence, [GROUP]),
         charts=[dots(pd.DataFrame(points), x="seed", y="share of attention", series="on", rule=CONCENTRATED,
                      title=f"last layer's attention on the probe prefix, n = {len(one.models)} seeds")],
     )  # fmt: skip
@@ -53,13 +53,15 @@ CLAIMS = (
         id="prefixes.current-or-first",
         source="bounded Dyck, Appendix D.2",
         statement="On prefixes, patterns concentrate on the current token in some models and on the first in others.",
-        how="Numbers of models whose last layer has more than half of its attention, averaged over queries, on the "
+        method="Numbers of models whose last layer has more than half of its attention, averaged over queries, on the "
         "current token and on the first; the value is the share of models in one of these modes, with its exact 95 % "
         "interval",
         rule=if_learned(AllOf(Number(CURRENT, AtLeast(2)), Number(FIRST, AtLeast(2)))),
-        fixed=Fixed("after a result", "a mean share on the two tokens together of 0.47 [0.44, 0.51], not the modes."),
+        preregistration=Preregistration(
+            "after a result", "a mean share on the two tokens together of 0.47 [0.44, 0.51], not the modes."
+        ),
         quantity="share of models in a mode",
-        within=SHARE,
+        value_range=SHARE,
         measure=measure_modes,
         needs=(GROUP,),
     ),

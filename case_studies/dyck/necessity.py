@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 from scipy import stats
 
-from case_studies.frame.claims import SHARE, Claim, Fixed
+from case_studies.frame.claims import SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AllOf, Between, Equal, Number, Value
@@ -172,19 +172,22 @@ def measure_rate(evidence: Evidence) -> Measurement:
     )  # fmt: skip
 
 
-TRIED = Fixed("after first models", "48 models of this kind; all failed, at a violation times length of 0.5 to 4.")
+TRIED = Preregistration(
+    "after first models", "48 models of this kind; all failed, at a violation times length of 0.5 to 4."
+)
 
 CLAIMS = (
     Claim(
         id="theorem-1.necessary",
         source="bounded Dyck, Theorem 1",
         statement="A layer that violates the balance condition, however little, is wrong after some prefix.",
-        how="Share of hand-written layers with balance broken by 0.03 % to 0.3 % that are wrong on words of up to 4000 "
+        method="Share of hand-written layers with balance broken by 0.03 % to 0.3 % that are wrong on words of up to "
+        "4000 "
         "brackets that repeat one nest",
         rule=AllOf(Value(Equal(1)), Number(BALANCED, Equal(0))),
-        fixed=TRIED,
+        preregistration=TRIED,
         quantity="share that fails",
-        within=SHARE,
+        value_range=SHARE,
         measure=measure_failing,
         by_construction=True,
     ),
@@ -192,10 +195,10 @@ CLAIMS = (
         id="theorem-1.rate",
         source="ours: bounded Dyck, Theorem 2 (Eq. 18) bounds the length by a constant over the violation",
         statement="The length up to which a layer is right is inversely proportional to its balance violation.",
-        how="Slope of the logarithm of the length of the first error over that of the violation, over hand-written "
+        method="Slope of the logarithm of the length of the first error over that of the violation, over hand-written "
         "layers with broken balance, with its 95 % t interval over models",
         rule=Between(-1.25, -0.75),
-        fixed=TRIED,
+        preregistration=TRIED,
         quantity="slope of log length over log violation",
         measure=measure_rate,
     ),

@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 
 from case_studies.dyck.measures import task_of
-from case_studies.frame.claims import BEFORE, Claim
+from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AllOf, AtLeast, AtMost, Below, Equal, Number, Value
@@ -169,11 +169,12 @@ def _block_claim(name: str, what: str, error: Callable[[int, int], float], sourc
         source=source,
         statement=f"A random network can be pruned to any {what}; the number of candidates needed for each weight is "
         "logarithmic in one over the error.",
-        how=f"Slope per candidate of log2 of the largest error found over inputs of length 1, {DRAWS} draws at each of "
+        method=f"Slope per candidate of log2 of the largest error found over inputs of length 1, {DRAWS} draws at "
+        f"each of "
         f"{len(CANDIDATES)} numbers of candidates from {CANDIDATES[0]} to {CANDIDATES[-1]}, with its 95 % t interval "
         "over draws",
         rule=Below(HALVING),
-        fixed=BEFORE,
+        preregistration=BEFORE_ANY_MODEL,
         quantity="log2 of the error per candidate",
         measure=partial(measure_block, what=what, error=error),
     )
@@ -186,10 +187,11 @@ def _transformer_claims(name: str, depth: str) -> tuple[Claim, Claim]:
             id=f"pruning.transformer.{name}",
             source="bounded Dyck, Theorem 3",
             statement=f"A random transformer of four times the depth can be pruned to a trained one of {depth}.",
-            how="Largest error of a logit of two targets of width 8, over sequences half of which are random tokens, "
+            method="Largest error of a logit of two targets of width 8, over sequences half of which are random "
+            "tokens, "
             "then optimised to increase it; order of all classes at the positions of the sequences sampled",
             rule=AllOf(Value(AtMost(WITHIN)), Number("least share of positions in order", AtLeast(ORDER))),
-            fixed=BEFORE,
+            preregistration=BEFORE_ANY_MODEL,
             quantity="largest error of a logit",
             measure=partial(measure_transformer, group=group),
             needs=(group,),
@@ -199,7 +201,7 @@ def _transformer_claims(name: str, depth: str) -> tuple[Claim, Claim]:
             source="bounded Dyck, Corollary of Theorem 3",
             statement=f"Two different transformers of {depth} can share any weight matrix of the random network they "
             "are pruned from: no single matrix distinguishes them.",
-            how="Distance of the two networks with the matrix that they share chosen to be every matrix of every "
+            method="Distance of the two networks with the matrix that they share chosen to be every matrix of every "
             "random layer in turn, the least of all",
             rule=AllOf(
                 Value(AtLeast(APART)),
@@ -207,7 +209,7 @@ def _transformer_claims(name: str, depth: str) -> tuple[Claim, Claim]:
                 Number("entries kept in one mask only", Equal(0)),
                 Number("largest error against the own target", AtMost(OWN)),
             ),
-            fixed=BEFORE,
+            preregistration=BEFORE_ANY_MODEL,
             by_construction=True,
             quantity="least distance of the two",
             measure=partial(measure_shared, group=group),

@@ -8,11 +8,11 @@ import numpy as np
 from case_studies.dyck.fixed import MINIMAL_VARIES
 from case_studies.dyck.measures import FEWEST, KEPT, Chosen, chosen, if_learned, task_of
 from case_studies.dyck.models import ENCODINGS, GRID, SEEDS, grid_name
-from case_studies.frame.claims import Claim, Fixed
-from case_studies.frame.evidence import LARGE, Evidence
+from case_studies.frame.claims import Claim, Preregistration
+from case_studies.frame.evidence import LARGE_SIZES, Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AtLeast, Below, Between
-from case_studies.recipes.learned import excluded
+from case_studies.recipes.learned import excluded_models
 from interp.comparison.variation import VariationResult, attention_variation
 from interp.core.activations import patterns_on
 from interp.view.charts import pattern_maps
@@ -81,7 +81,7 @@ def measure_last_layer(evidence: Evidence, *, group: str, prefixes: str = "probe
             f"variation over that of {SHUFFLED}": value / own,
             "its interval": [low / own, high / own],
         },
-        tables=[_table(result), *excluded(evidence, [group])],
+        tables=[_table(result), *excluded_models(evidence, [group])],
         charts=[result.plot(), _maps(evidence, group, one, -1, text)],
         note="Variation divided by that of random causal rows, the paper's baseline, which decides. Values above 1 are "
         "possible: two sharp rows on different keys are further apart than two random rows. Shuffling the keys of a "
@@ -104,7 +104,7 @@ def measure_uniformity(evidence: Evidence, *, group: str) -> Measurement:
             "last layer": result.relative_entropy[-1],
             "variation over random": result.ratio_to(RANDOM)[0],
         },
-        tables=[_table(result), *excluded(evidence, [group])],
+        tables=[_table(result), *excluded_models(evidence, [group])],
         charts=[_maps(evidence, group, one, 0, task.staircase())],
     )  # fmt: skip
 
@@ -137,7 +137,7 @@ def measure_minimal(evidence: Evidence, *, groups: tuple[str, ...]) -> Measureme
             "settings that too few seeds learned": [group for group, (_, kept) in found.items() if kept < FEWEST],
             "settings judged": len(judged),
         },
-        tables=[("Variation on the probe prefix", rows), *excluded(evidence, ["gpt", *groups])],
+        tables=[("Variation on the probe prefix", rows), *excluded_models(evidence, ["gpt", *groups])],
         charts=[_maps(evidence, groups[0], chosen(evidence, groups[0]), 0, task_of(evidence, groups[0]).staircase())],
         note="The ratio of variations, the largest over the settings; its interval combines the worst ends of both.",
     )  # fmt: skip
@@ -176,7 +176,7 @@ def measure_grid(evidence: Evidence) -> Measurement:
             f"ratios to {SHUFFLED}": [cell[3] for cell in last],
         },
         tables=[("Variation divided by that of random causal rows, every cell and layer", rows),
-                *excluded(evidence, [grid_name(*cell) for cell in GRID])],
+                *excluded_models(evidence, [grid_name(*cell) for cell in GRID])],
         note="The cell whose last layer is furthest from the random baseline, by ratio.",
     )  # fmt: skip
 
@@ -203,23 +203,27 @@ STANDARD = (
 def _standard_claims(name: str, group: str, models: str, seen: str, seen_first: str) -> tuple[Claim, ...]:
     """Claims about the two-layer models with one positional encoding."""
 
-    def last(which: str, source: str, on: str, prefixes: str, fixed: Fixed) -> Claim:
+    def last(which: str, source: str, on: str, prefixes: str, preregistration: Preregistration) -> Claim:
         return Claim(
             id=f"variation.{name}.{which}",
             source=f"bounded Dyck, {source}",
             statement=f"Patterns of the last layer vary across seeds about as much as random ones, on {on}: {models}.",
-            how=OVER_RANDOM.format(on),
+            method=OVER_RANDOM.format(on),
             rule=if_learned(Between(*AS_MUCH)),
-            fixed=fixed,
+            preregistration=preregistration,
             quantity="variation / random",
             measure=partial(measure_last_layer, group=group, prefixes=prefixes),
             needs=(group,),
         )
 
-    other = Fixed("after a result", f"that on the probe prefix, {seen}")
+    other = Preregistration("after a result", f"that on the probe prefix, {seen}")
     return (
         last(
-            "last-layer", "Section 4.1, Figure 1", "the probe prefix", "probe", Fixed("after a result", seen + MIRRORED)
+            "last-layer",
+            "Section 4.1, Figure 1",
+            "the probe prefix",
+            "probe",
+            Preregistration("after a result", seen + MIRRORED),
         ),
         last("longer-prefix", LONGER_SOURCE, f"{REPEATED} probe prefixes in a row", "longer", other),
         last("other-prefixes", "Appendix D.3", f"{SAMPLED} sampled words", "sampled", other),
@@ -227,10 +231,13 @@ def _standard_claims(name: str, group: str, models: str, seen: str, seen_first: 
             id=f"uniformity.{name}.first-layer",
             source="bounded Dyck, Appendix D.3",
             statement=f"Attention of the first layer is nearly uniform: {models}.",
-            how="Row entropy of the first layer on the probe prefix as a fraction of its maximum (1 is uniform), with "
+            method="Row entropy of the first layer on the probe prefix as a fraction of its maximum (1 is uniform), "
+            "with "
             "its 95 % interval over seeds",
             rule=if_learned(AtLeast(UNIFORM)),
-            fixed=Fixed("after a result", f"{seen_first} The bar is that of interp.classify_heads for uniform heads."),
+            preregistration=Preregistration(
+                "after a result", f"{seen_first} The bar is that of interp.classify_heads for uniform heads."
+            ),
             quantity="relative entropy",
             measure=partial(measure_uniformity, group=group),
             needs=(group,),
@@ -245,24 +252,27 @@ CLAIMS = (
         source="ours, after bounded Dyck, Table 1 (numbers not found): the sentence of Section 4.1 in every cell",
         statement="Patterns vary about as much as random ones for two and three types, depths 4 and 8, two and three "
         "layers.",
-        how="The last layer's variation on the probe prefix divided by that of random causal rows, in the cell in "
+        method="The last layer's variation on the probe prefix divided by that of random causal rows, in the cell in "
         "which the ratio is furthest from 1, with its 95 % interval over seeds",
         rule=if_learned(Between(*AS_MUCH)),
-        fixed=Fixed("after a result", "ratios of 1.96 to 3.85 in the eight cells, 8 seeds each." + MIRRORED),
+        preregistration=Preregistration(
+            "after a result", "ratios of 1.96 to 3.85 in the eight cells, 8 seeds each." + MIRRORED
+        ),
         quantity="variation / random, furthest from 1",
         measure=measure_grid,
         needs=tuple(grid_name(*cell) for cell in GRID),
-        sizes=LARGE,
-        why_not="The grid has 8 cells with several seeds each; it is trained at size standard and above.",
+        sizes=LARGE_SIZES,
+        sizes_reason="The grid has 8 cells with several seeds each; it is trained at size standard and above.",
     ),
     Claim(
         id="variation.minimal-first-layer",
         source="bounded Dyck, Section 4.1 (Eq. 19)",
         statement="With a minimal first layer the patterns above it vary less across seeds.",
-        how="Variation divided by that of the standard models' last layer, in the setting of Figure 3 (complete words, "
+        method="Variation divided by that of the standard models' last layer, in the setting of Figure 3 (complete "
+        "words, "
         "loss on closers, linear head); its interval combines the worst ends of both 95 % intervals over seeds",
         rule=if_learned(Below(1)),
-        fixed=MINIMAL_VARIES,
+        preregistration=MINIMAL_VARIES,
         quantity="variation / standard models'",
         measure=partial(measure_minimal, groups=("minimal-words-closers",)),
         needs=("gpt", "minimal-words-closers"),
@@ -271,25 +281,25 @@ CLAIMS = (
         id="variation.minimal-every-embedding",
         source="ours, after bounded Dyck, Section 4.1, which has the variation for Eq. 19",
         statement="Patterns above a minimal first layer vary less, whatever its embedding and head.",
-        how="As variation.minimal-first-layer, for the embedding and head that vary most",
+        method="As variation.minimal-first-layer, for the embedding and head that vary most",
         rule=if_learned(Below(1)),
-        fixed=Fixed(
+        preregistration=Preregistration(
             "after a result", "0.21 [0.11, 0.38]; models that have not learned are excluded by another rule now."
         ),
         quantity="variation / standard models', largest",
         measure=partial(measure_minimal, groups=EVERY_MINIMAL),
         needs=("gpt", *EVERY_MINIMAL),
-        sizes=LARGE,
-        why_not="Three embeddings with two heads each are trained at size standard and above.",
+        sizes=LARGE_SIZES,
+        sizes_reason="Three embeddings with two heads each are trained at size standard and above.",
     ),
     Claim(
         id="prefixes.variation",
         source="bounded Dyck, Appendix D.2",
         statement="In models trained on prefixes, patterns of the last layer vary at least as much as random ones (the "
         "paper calls the values surprisingly high).",
-        how=OVER_RANDOM.format("the probe prefix"),
+        method=OVER_RANDOM.format("the probe prefix"),
         rule=if_learned(AtLeast(1)),
-        fixed=Fixed("after a result", "2.22 [1.91, 2.52], 30 seeds; the earlier bar was 3/4."),
+        preregistration=Preregistration("after a result", "2.22 [1.91, 2.52], 30 seeds; the earlier bar was 3/4."),
         quantity="variation / random",
         measure=partial(measure_last_layer, group="gpt-prefixes"),
         needs=("gpt-prefixes",),

@@ -21,30 +21,33 @@ When = Literal["before any model", "after first models", "after a result"]
 
 
 @dataclass(frozen=True)
-class Fixed:
+class Preregistration:
     """When a claim's rule was fixed, and what had been seen by then.
 
     Raises:
-        ValueError: `seen` is empty although models or results had been seen.
+        ValueError: `prior_knowledge` is empty although models or results had been seen.
     """
 
     when: When
     """`before any model` of the claim was trained or measured; `after first models`, none of which is judged or all of
-    which are named in `seen`; `after a result` of this claim, by this or another rule."""
-    seen: str = ""
+    which are named in `prior_knowledge`; `after a result` of this claim, by this or another rule."""
+    prior_knowledge: str = ""
     """What had been seen, in a few words."""
 
     def __post_init__(self):
-        if bool(self.seen) == (self.when == "before any model"):
-            raise ValueError(f"a rule fixed {self.when} has seen={self.seen!r}; say what had been seen, if anything.")
+        if bool(self.prior_knowledge) == (self.when == "before any model"):
+            raise ValueError(
+                f"a rule fixed {self.when} has prior_knowledge={self.prior_knowledge!r}; say what had been seen, if "
+                f"anything."
+            )
 
     @property
     def text(self) -> str:
         """As text."""
-        return f"{self.when}: {self.seen}" if self.seen else self.when
+        return f"{self.when}: {self.prior_knowledge}" if self.prior_knowledge else self.when
 
 
-BEFORE = Fixed("before any model")
+BEFORE_ANY_MODEL = Preregistration("before any model")
 SHARE, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)
 """Ranges of a share, an accuracy or a squared correlation, and of a difference of two or a correlation."""
 
@@ -54,8 +57,8 @@ class Claim:
     """A paper's statement, how to measure it, and when it counts as reproduced.
 
     Raises:
-        ValueError: an id that cannot name a file, an unknown size, fewer than all sizes without `why_not`, or `how`
-            that ends a sentence.
+        ValueError: an id that cannot name a file, an unknown size, fewer than all sizes without `sizes_reason`, or a
+            `method` that ends a sentence.
     """
 
     id: str
@@ -64,17 +67,17 @@ class Claim:
     """The paper, and its figure, table or theorem."""
     statement: str
     """What the paper says, in a sentence."""
-    how: str
+    method: str
     """What is measured and how its interval is made, in words that the rule's text continues after a colon."""
     rule: Rule
     """When it counts as reproduced, and when as not reproduced."""
-    fixed: Fixed
+    preregistration: Preregistration
     """When the rule was fixed, and what had been seen by then."""
     measure: Callable[[Evidence], Measurement]
     """Measures it; a function of the trained models, the size and the seed only."""
     quantity: str = ""
     """The name of the measured number, in a few words."""
-    within: tuple[float, float] | None = None
+    value_range: tuple[float, float] | None = None
     """The values that the number can have, such as `SHARE`; its interval is cut there. None: no limits."""
     paper: str | None = None
     """The number that the paper printed, if any."""
@@ -82,9 +85,9 @@ class Claim:
     """Groups of trained models that `measure` reads."""
     sizes: Sequence[Size] = SIZES
     """Sizes at which it is measured; at others its label is `not measured`."""
-    why_not: str = ""
+    sizes_reason: str = ""
     """Why it is not measured at the other sizes."""
-    also_needed: str = ""
+    remedy: str = ""
     """What would decide it apart from more units, such as longer training, with an estimate of its cost; shown while
     it is undecided."""
     packs: Packs | None = None
@@ -103,15 +106,17 @@ class Claim:
         object.__setattr__(self, "sizes", tuple(self.sizes))
         for size in self.sizes:
             check_size(size)
-        if set(self.sizes) != set(SIZES) and not self.why_not:
+        if set(self.sizes) != set(SIZES) and not self.sizes_reason:
             raise ValueError(
-                f"claim {self.id} is measured at {', '.join(self.sizes) or 'no size'}; give why_not for the others."
+                f"claim {self.id} is measured at {', '.join(self.sizes) or 'no size'}; give sizes_reason for others."
             )
-        if self.how.endswith((".", ":")):
-            raise ValueError(f"how of claim {self.id} ends with {self.how[-1]!r}; the rule's text follows a colon.")
+        if self.method.endswith((".", ":")):
+            raise ValueError(
+                f"method of claim {self.id} ends with {self.method[-1]!r}; the rule's text follows a colon."
+            )
 
     @property
-    def lacks(self) -> str:
+    def missing_input(self) -> str:
         """What is not there for measuring it, with a remedy; empty if nothing is missing."""
         if self.packs is None:
             return ""
@@ -124,7 +129,7 @@ class Claim:
     @property
     def rule_text(self) -> str:
         """What is measured, and when it counts as reproduced."""
-        return f"{self.how}: {self.rule.text}."
+        return f"{self.method}: {self.rule.text}."
 
     def in_range(self, m: Measurement) -> Measurement:
         """The measurement with its interval cut at the ends of `within`, outside of which there is no possible value.
@@ -132,9 +137,9 @@ class Claim:
         Raises:
             ValueError: the value is outside.
         """
-        if self.within is None:
+        if self.value_range is None:
             return m
-        least, most = self.within
+        least, most = self.value_range
         if not least <= m.value <= most:
             raise ValueError(f"claim {self.id} has the value {m.value}; it must be from {least:g} to {most:g}.")
         return replace(m, low=max(m.low, least), high=min(m.high, most))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.rules import Given, Number, Rule
+from case_studies.frame.rules import Conditional, Number, Rule
 from interp.core.identity import number
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def to_decide(one: "ClaimResult", study: "StudyResult") -> str:
     """
     if one.verdict in ("reproduced", "not reproduced"):
         return ""
-    return "; ".join(part for part in (_computed(one, study), one.claim.also_needed) if part)
+    return "; ".join(part for part in (_computed(one, study), one.claim.remedy) if part)
 
 
 def _computed(one: "ClaimResult", study: "StudyResult") -> str:
@@ -111,7 +111,7 @@ def _computed(one: "ClaimResult", study: "StudyResult") -> str:
 
 def conditions(rule: Rule) -> list[Number]:
     """The conditions without which a rule decides nothing."""
-    return [rule.condition, *conditions(rule.rule)] if isinstance(rule, Given) else []
+    return [rule.condition, *conditions(rule.rule)] if isinstance(rule, Conditional) else []
 
 
 def unmet_conditions(rule: Rule, m: Measurement) -> list[Number]:

@@ -16,7 +16,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Size = Literal["quick", "standard", "paper"]
 SIZES: tuple[Size, ...] = get_args(Size)
-LARGE = SIZES[1:]
+LARGE_SIZES = SIZES[1:]
 """The sizes of claims that take too long, or have too few models, at size quick."""
 
 

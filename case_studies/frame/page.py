@@ -97,7 +97,8 @@ def _summary(result: StudyResult, words: str) -> Section:
         rows = [(*row[:2], *row[3:]) for row in rows]
     count = "1 claim" if len(result.claims) == 1 else f"{len(result.claims)} claims"
     text = (
-        f"{count} at size {result.size}: {result.tally}. Rules were fixed: {result.fixed}. Intervals are 95 %: if "
+        f"{count} at size {result.size}: {result.tally}. Rules were fixed: {result.preregistration}. Intervals are "
+        f"95 %: if "
         f"every true value were at its bar, {result.by_chance:.1f} claims would be reproduced by chance. "
         f"{what_is_open(result)} {words}"
     ).strip()
@@ -143,7 +144,7 @@ def _finding(result: ClaimResult, study: StudyResult) -> Markup:
         ("Source", claim.source),
         ("The paper's number", claim.paper or "none printed"),
         ("Rule", claim.rule_text),
-        ("Rule fixed", claim.fixed.text),
+        ("Rule fixed", claim.preregistration.text),
     ]
     if result.made:
         facts.append(("Measured", _measured(result)))

@@ -69,7 +69,7 @@ class ClaimResult:
         return {
             **{name: getattr(claim, name) for name in ("id", "source", "statement", "paper", "quantity")},
             "rule": claim.rule_text,
-            "fixed": claim.fixed.text,
+            "fixed": claim.preregistration.text,
             "measured": m.value if m else None,
             "interval": [m.to_dict()["low"], m.to_dict()["high"]] if m else None,
             "n": m.n if m else None,
@@ -127,9 +127,9 @@ class StudyResult:
         return sum(one.claim.rule.chance for one in self.claims if one.verdict and not one.claim.by_construction)
 
     @property
-    def fixed(self) -> str:
+    def preregistration(self) -> str:
         """Number of claims by when their rules were fixed, in words."""
-        counts = Counter(one.claim.fixed.when for one in self.claims)
+        counts = Counter(one.claim.preregistration.when for one in self.claims)
         return ", ".join(f"{counts[when]} {when}" for when in get_args(When) if counts[when])
 
     @property

@@ -1,7 +1,8 @@
 """Rules that judge a measurement: values that give both their text and their verdict, so that the two cannot differ.
 
 A rule for a number with an interval compares the whole interval with a bar; if the bar is inside, the claim is
-inconclusive. `Value` and `Number` are for numbers without sampling error, `Given`, `AllOf` and `Split` combine rules.
+inconclusive. `Value` and `Number` are for numbers without sampling error, `Conditional`, `AllOf` and `Split` combine
+rules.
 """
 
 from abc import ABC, abstractmethod
@@ -234,7 +235,7 @@ class Number(Value):
 
 
 @dataclass(frozen=True)
-class Given(Rule):
+class Conditional(Rule):
     """A rule that applies only where `condition` is met; elsewhere the claim is inconclusive."""
 
     condition: Number

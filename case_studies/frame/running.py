@@ -73,11 +73,11 @@ class Run:
 
     def to_measure(self, chosen: Sequence[Claim], fresh: bool) -> list[Claim]:
         """The chosen claims that are measured at this size and have no measurement yet."""
-        within = [claim for claim in chosen if self.size in claim.sizes and not claim.lacks]
+        value_range = [claim for claim in chosen if self.size in claim.sizes and not claim.missing_input]
         if fresh:
-            for claim in within:
+            for claim in value_range:
                 self.cache.forget(claim)
-        return [claim for claim in within if self.cache.find(claim, self.keys[claim.id]) is None]
+        return [claim for claim in value_range if self.cache.find(claim, self.keys[claim.id]) is None]
 
     def specs_of(self, claims: Sequence[Claim]) -> dict[str, ModelSpec]:
         """The models that claims need, each once, by key, with their pretrained models."""
@@ -151,9 +151,9 @@ class Run:
         """The result of a claim; adds a judge that raises to the errors."""
         settings = {name: settings_of(specs) for name, specs in self.evidence[claim.id].groups.items()}
         if self.size not in claim.sizes:
-            return ClaimResult(claim=claim, note=claim.why_not)
-        if claim.lacks:
-            return ClaimResult(claim=claim, note=claim.lacks, settings=settings)
+            return ClaimResult(claim=claim, note=claim.sizes_reason)
+        if claim.missing_input:
+            return ClaimResult(claim=claim, note=claim.missing_input, settings=settings)
         if claim.id in errors:
             last = errors[claim.id].strip().splitlines()[-1]
             return ClaimResult(claim=claim, note=f"Could not be measured: {last}", settings=settings)

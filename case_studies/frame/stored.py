@@ -63,9 +63,9 @@ class StoredResults:
     def entry(self, claim: Claim) -> Mapping[str, Any] | None:
         """What is stored of a claim, with its interval cut at the ends of its range; None if nothing is."""
         stored = next((one for one in self.content["claims"] if one["id"] == claim.id), None)
-        if stored is None or stored["interval"] is None or claim.within is None:
+        if stored is None or stored["interval"] is None or claim.value_range is None:
             return stored
-        (low, high), (least, most) = stored["interval"], claim.within
+        (low, high), (least, most) = stored["interval"], claim.value_range
         ends = [least if low is None else max(low, least), most if high is None else min(high, most)]
         return {**stored, "interval": ends}
 
@@ -89,7 +89,7 @@ class StoredResults:
         if stored is None or stored["measured"] is None:
             note = stored["note"] if stored else f"Not in the stored results ({self.origin})."
             if self.size not in claim.sizes:
-                note = claim.why_not
+                note = claim.sizes_reason
             return ClaimResult(claim=claim, note=note)
         earlier = f"{stored['measured']:.4g}, {stored['verdict']}"
         try:

@@ -55,11 +55,11 @@ def _claim(family: str, name: str) -> Claim:
     return Claim(
         id=f"diagonals.{name}.{family}", source=source,
         statement=f"Pretraining makes the diagonal of {written} strong in heads of {family}.",
-        how="Share of heads with a strong positive diagonal (interp.diagonals), minus that of the model before "
+        method="Share of heads with a strong positive diagonal (interp.diagonals), minus that of the model before "
         "training, t interval over seeds",
-        rule=Above(0), fixed=with_six_seeds(SEEN[name]) if family == "gpt2" else COMMITTED,
-        also_needed=ALSO_NEEDED[family],
-        quantity="share of heads, over untrained", within=DIFFERENCE,
+        rule=Above(0), preregistration=with_six_seeds(SEEN[name]) if family == "gpt2" else COMMITTED,
+        remedy=ALSO_NEEDED[family],
+        quantity="share of heads, over untrained", value_range=DIFFERENCE,
         measure=partial(measure_diagonals, family=family, matrix=matrix),
         needs=(group(family, PLAIN),),
     )  # fmt: skip

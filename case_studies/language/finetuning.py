@@ -91,10 +91,11 @@ CLAIMS = (
         paper="test loss below 0.1 at 256 strings pretrained, at none up to 8192 from scratch",
         statement="Fine-tuned on few strings of a template task, a pretrained GPT-2 is more accurate on unseen symbols "
         "than one trained from scratch.",
-        how=f"Accuracy on unseen symbols after fine-tuning on {JUDGED} strings, minus that of the same model trained "
+        method=f"Accuracy on unseen symbols after fine-tuning on {JUDGED} strings, minus that of the same model "
+               f"trained "
         "from scratch, paired by seed, t interval",
-        rule=Above(0), fixed=with_six_seeds("0.21 [0.10, 0.32]"),
-        quantity="difference in accuracy", within=DIFFERENCE, measure=measure_finetuning,
+        rule=Above(0), preregistration=with_six_seeds("0.21 [0.10, 0.32]"),
+        quantity="difference in accuracy", value_range=DIFFERENCE, measure=measure_finetuning,
         needs=(group("gpt2", PLAIN),),
     ),
 )  # fmt: skip

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from case_studies.frame.claims import Fixed
+from case_studies.frame.claims import Preregistration
 from case_studies.frame.evidence import Size
 from interp.sweeps.spec import ModelSpec
 from interp.tasks import Text
@@ -19,7 +19,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Preset and training objective of each family."""
 
-COMMITTED = Fixed(
+COMMITTED = Preregistration(
     "after first models",
     "pilot models, none of which is judged. The rules were committed half an hour before the results, while the models "
     "were in training.",
@@ -33,9 +33,11 @@ ALSO_NEEDED = {
 """What would decide claims about each family apart from more seeds."""
 
 
-def with_six_seeds(seen: str) -> Fixed:
+def with_six_seeds(seen: str) -> Preregistration:
     """The rule of `COMMITTED`, with more seeds of GPT-2 since a result was seen."""
-    return Fixed("after a result", f"{seen} over three seeds. The rule is older; three seeds were added after that.")
+    return Preregistration(
+        "after a result", f"{seen} over three seeds. The rule is older; three seeds were added after that."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from case_studies.frame.claims import Claim, Fixed
+from case_studies.frame.claims import Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
@@ -83,14 +83,17 @@ def _curves(evidence: Evidence, family: str) -> alt.TopLevelMixin:
     return curves(pd.DataFrame(rows), x="steps", y="nats per token", series="model", title=title, domain=None)
 
 
-def _claim(family: str, source: str, model: str, paper: str | None, fixed: Fixed = COMMITTED) -> Claim:
+def _claim(
+    family: str, source: str, model: str, paper: str | None, preregistration: Preregistration = COMMITTED
+) -> Claim:
     return Claim(
         id=f"perplexity.{family}", source=source, paper=paper,
         statement=f"With a I on W_Q W_K^T and b I on W_V W_O, {model} reaches a lower perplexity in the same number "
         "of steps.",
-        how="Loss per token of the plain model minus that of the other, on the same held-out text, paired by seed, t "
+        method="Loss per token of the plain model minus that of the other, on the same held-out text, paired by "
+               "seed, t "
         "interval",
-        rule=Above(0), fixed=fixed, also_needed=ALSO_NEEDED[family],
+        rule=Above(0), preregistration=preregistration, remedy=ALSO_NEEDED[family],
         quantity="gain in nats per token", measure=partial(measure_perplexity, family=family),
         needs=tuple(group(family, variant) for variant in VARIANTS),
     )  # fmt: skip

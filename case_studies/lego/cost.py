@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from scipy import stats
 
-from case_studies.frame.claims import BEFORE, Claim, Fixed
+from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim, Preregistration
 from case_studies.frame.evidence import Evidence, Size
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AtMost, Below, Value
@@ -52,7 +52,7 @@ FIXED = tuple(name for name in ORDER if name != "learned")
 PUBLISHED = "Hugging Face, sdpa"
 LINEAR_BAR, HEAD_BAR = 9, 0.5
 MEDIAN = "median over rounds of paired ratios, exact interval from order statistics"
-INTERVALS = Fixed(
+INTERVALS = Preregistration(
     "after a result",
     "the bar dates from before any timing; the median had been judged and shown with quartiles: 8.8 [7.5, 10.6] for "
     "the time of long sequences, 0.44 [0.41, 0.47] for a head, 0.76 [0.75, 0.89] for a model.",
@@ -279,38 +279,38 @@ CLAIMS = (
     Claim(
         id="hardcoded.flops", source=SOURCE,
         statement="Models with hard-coded attention need fewer operations than BERT.",
-        how="The larger of Hardcode's and Hybrid's forward operations over BERT's, base sizes, encoder alone, "
+        method="The larger of Hardcode's and Hybrid's forward operations over BERT's, base sizes, encoder alone, "
         f"{BATCH} sequences of {LENGTH} tokens, counted",
-        rule=Value(Below(1)), fixed=BEFORE, by_construction=True, quantity="operations over BERT's",
+        rule=Value(Below(1)), preregistration=BEFORE_ANY_MODEL, by_construction=True, quantity="operations over BERT's",
         measure=measure_flops,
     ),
     Claim(
         id="hardcoded.parameters", source=OURS_AFTER,
         statement="Models with hard-coded attention have fewer parameters than BERT.",
-        how="The larger of Hardcode's and Hybrid's parameters over BERT's, whole models of base size, counted",
-        rule=Value(Below(1)), fixed=BEFORE, by_construction=True, quantity="parameters over BERT's",
+        method="The larger of Hardcode's and Hybrid's parameters over BERT's, whole models of base size, counted",
+        rule=Value(Below(1)), preregistration=BEFORE_ANY_MODEL, by_construction=True, quantity="parameters over BERT's",
         measure=measure_parameters,
     ),
     Claim(
         id="hardcoded.linear", source=OURS_AFTER, repeatable=False,
         statement="The time of association and broadcast heads is linear in the sequence length.",
-        how=f"The larger of association's and broadcast's time, forward and backward, at {LONG} tokens over "
+        method=f"The larger of association's and broadcast's time, forward and backward, at {LONG} tokens over "
         f"{SHORT}, {MEDIAN}",
-        rule=AtMost(LINEAR_BAR), fixed=INTERVALS, quantity=f"time at {LONG} tokens over {SHORT}",
+        rule=AtMost(LINEAR_BAR), preregistration=INTERVALS, quantity=f"time at {LONG} tokens over {SHORT}",
         measure=measure_linear,
     ),
     Claim(
         id="hardcoded.head", source=OURS_AFTER, repeatable=False,
         statement="A hard-coded head takes at most half the time of a learned one.",
-        how="The largest time of one association, [CLS], [SEP] or convolution head over one learned head as in "
+        method="The largest time of one association, [CLS], [SEP] or convolution head over one learned head as in "
         f"training, forward and backward, {SHORT} tokens, {MEDIAN}",
-        rule=AtMost(HEAD_BAR), fixed=INTERVALS, quantity="time over a learned head's", measure=measure_head,
+        rule=AtMost(HEAD_BAR), preregistration=INTERVALS, quantity="time over a learned head's", measure=measure_head,
     ),
     Claim(
         id="hardcoded.time", source=OURS_AFTER, repeatable=False,
         statement="Models with hard-coded attention train faster than BERT.",
-        how="The larger of Hybrid's and Hardcode's time over that of Hugging Face's BERT (sdpa), forward and "
+        method="The larger of Hybrid's and Hardcode's time over that of Hugging Face's BERT (sdpa), forward and "
         f"backward of {LAYERS} layers of base width, {SHORT} tokens, {MEDIAN}",
-        rule=Below(1), fixed=INTERVALS, quantity="time over Hugging Face's BERT", measure=measure_time,
+        rule=Below(1), preregistration=INTERVALS, quantity="time over Hugging Face's BERT", measure=measure_time,
     ),
 )  # fmt: skip

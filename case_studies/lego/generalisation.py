@@ -6,8 +6,8 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Fixed
-from case_studies.frame.evidence import LARGE, Evidence
+from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Preregistration
+from case_studies.frame.evidence import LARGE_SIZES, Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast
 from case_studies.lego.curves import SENTENCES, accuracy_at, accuracy_rows, depth_chart, depth_curves, untrained
@@ -22,9 +22,10 @@ SOLVED = 0.99
 """Accuracy at which a variable counts as solved."""
 TIED_LONGER = "Tied models need more steps than this size trains for."
 LONGER = "Learning five or six group elements takes longer than this size allows."
-ONE_COUNTED = Fixed(
+ONE_COUNTED = Preregistration(
     "after first models",
-    f"{FIRST_MODELS.seen} One model counted signs, which predicts the last variable: so the worst untrained variable "
+    f"{FIRST_MODELS.prior_knowledge} One model counted signs, which predicts the last variable: so the worst "
+    f"untrained variable "
     "is judged.",
 )
 TOO_SHORT = "Chains of four leave one variable to extrapolate to, which luck can predict: measured at larger sizes."
@@ -110,13 +111,15 @@ def measure_robust(evidence: Evidence, *, ours: str, other: str) -> Measurement:
 
 
 def _solved(group: str, what: str, source: str, **more: Any) -> Claim:
-    fields: dict[str, Any] = {"fixed": FIRST_MODELS, **more}
+    fields: dict[str, Any] = {"preregistration": FIRST_MODELS, **more}
     return Claim(
         id=f"solved.{group.removeprefix('classical-')}", source=source,
         statement=f"{what} learns every variable of its chains.",
-        how="Accuracy on held-out sentences of the worst variable of the worst seed, exact interval (Bonferroni over "
+        method="Accuracy on held-out sentences of the worst variable of the worst seed, exact interval (Bonferroni "
+               "over "
         "variables and seeds)",
-        rule=AtLeast(SOLVED), quantity="lowest accuracy", within=SHARE, measure=partial(measure_solved, group=group),
+        rule=AtLeast(SOLVED), quantity="lowest accuracy", value_range=SHARE, measure=partial(measure_solved,
+        group=group),
         needs=(group,), **fields,
     )  # fmt: skip
 
@@ -128,11 +131,12 @@ def _contrast(
     def words(arm: tuple[str, float]) -> str:
         return f"{arm[0]} at {arm[1]:g} times the plain depth" if arm[1] != 1 else f"{arm[0]} at the plain depth"
 
-    fields: dict[str, Any] = {"sizes": LARGE, "why_not": TOO_SHORT, "fixed": ONE_COUNTED, **more}
+    fields: dict[str, Any] = {"sizes": LARGE_SIZES, "sizes_reason": TOO_SHORT, "preregistration": ONE_COUNTED, **more}
     return Claim(
         id=name, source=source, statement=statement,
-        how=f"Accuracy of the {variable} untrained variable, {words(ours)} minus {words(other)}, t interval over seeds",
-        rule=Above(0), quantity="difference in accuracy", within=DIFFERENCE,
+        method=f"Accuracy of the {variable} untrained variable, {words(ours)} minus {words(other)}, t interval over "
+               f"seeds",
+        rule=Above(0), quantity="difference in accuracy", value_range=DIFFERENCE,
         measure=partial(measure_contrast, ours=ours, other=other, variable=variable),
         needs=tuple(dict.fromkeys((ours[0], other[0]))), **fields,
     )  # fmt: skip
@@ -141,12 +145,15 @@ def _contrast(
 def _one_by_one(place: Variable) -> Claim:
     sizes: dict[str, Any] = {}
     if place == "third":
-        sizes = {"sizes": ("paper",), "why_not": "Chains of six, four of them trained, have two untrained variables."}
+        sizes = {
+            "sizes": ("paper",),
+            "sizes_reason": "Chains of six, four of them trained, have two untrained variables.",
+        }
     return _contrast(
         f"beyond.tied.{place}", "Trained on the first variables of chains of one length, a tied model predicts the "
         f"{place} untrained variable better than an untied one.",
         ("spare-tied", 1), ("spare-untied", 1), source=FIGURE_3B, paper=IN_WORDS[place], variable=place,
-        fixed=WORST_SEEN, **sizes,
+        preregistration=WORST_SEEN, **sizes,
     )  # fmt: skip
 
 
@@ -160,18 +167,19 @@ IN_WORDS = {
     "second": "in words: tied nearly perfect",
     "third": "in words: tied above chance",
 }
-WORST_SEEN = Fixed(
+WORST_SEEN = Preregistration(
     "after a result",
     "the worst untrained variable of models with 8 layers, too few for it: -0.003 [-0.028, 0.022]; the first rule "
     "judged that one. No model with 12 layers had been trained.",
 )
-DIVERSE_SEEN = Fixed("after a result", "the worst untrained variables of these models: 0.72 against 0.50.")
+DIVERSE_SEEN = Preregistration("after a result", "the worst untrained variables of these models: 0.72 against 0.50.")
 LONG = ("long-stochastic", "long-tied")
 CLAIMS = (
     _solved("classical-untied", "An untied model", "LEGO, Section 3 and Figure 3a: BERT"),
     _solved(
-        "classical-tied", "A tied model", "LEGO, Section 3 and Figure 3a: ALBERT", sizes=LARGE, why_not=TIED_LONGER,
-        fixed=later(FIRST_MODELS, "Steps were doubled after a result: one seed of three was at 0.864."),
+        "classical-tied", "A tied model", "LEGO, Section 3 and Figure 3a: ALBERT", sizes=LARGE_SIZES,
+        sizes_reason=TIED_LONGER,
+        preregistration=later(FIRST_MODELS, "Steps were doubled after a result: one seed of three was at 0.864."),
     ),
     *(_one_by_one(place) for place in ORDER),
     _contrast(
@@ -183,7 +191,7 @@ CLAIMS = (
         "beyond.diverse", "An untied model trained on diverse lengths (a curriculum) predicts the first untrained "
         "variable better than one trained on one length.",
         ("long-untied", 1), ("plain-untied", 1), source=TAKEAWAY_2, variable="first",
-        fixed=DIVERSE_SEEN,
+        preregistration=DIVERSE_SEEN,
     ),
     _contrast(
         "beyond.turns", "A tied model extrapolates further when run at twice its trained depth.",
@@ -192,37 +200,39 @@ CLAIMS = (
     _contrast(
         "beyond.turns-plain", "A tied model trained on one chain length extrapolates further when run at twice "
         "its trained depth.",
-        ("plain-tied", 2), ("plain-tied", 1), source=LOOP, fixed=later(ONE_COUNTED, MORE_SEEDS),
+        ("plain-tied", 2), ("plain-tied", 1), source=LOOP, preregistration=later(ONE_COUNTED, MORE_SEEDS),
     ),
     _contrast(
         "beyond.loop-plain", "Trained on one chain length, a tied model run at twice its trained depth extrapolates "
         "further than an untied one.",
-        ("plain-tied", 2), ("plain-untied", 1), source="ours, after Figure 3b", fixed=later(ONE_COUNTED, MORE_SEEDS),
+        ("plain-tied", 2), ("plain-untied", 1), source="ours, after Figure 3b", preregistration=later(ONE_COUNTED,
+        MORE_SEEDS),
     ),
     _contrast(
         "beyond.loop", "A tied model trained with stochastic depth and run at a greater depth extrapolates further "
         "than an untied one.",
         ("long-stochastic", 2), ("long-untied", 1), source="ours, after Figures 3b and 5",
-        fixed=later(ONE_COUNTED, MORE_SEEDS),
+        preregistration=later(ONE_COUNTED, MORE_SEEDS),
     ),
     _contrast(
         "depth.stochastic", "Stochastic depth in training makes a tied model extrapolate further.",
-        ("long-stochastic", 1.25), ("long-tied", 1.25), source=FIGURE_5, fixed=later(ONE_COUNTED, MORE_SEEDS),
+        ("long-stochastic", 1.25), ("long-tied", 1.25), source=FIGURE_5, preregistration=later(ONE_COUNTED, MORE_SEEDS),
     ),
     Claim(
-        id="depth.robust", source="ours, after Figure 5", sizes=LARGE, why_not=TOO_SHORT,
+        id="depth.robust", source="ours, after Figure 5", sizes=LARGE_SIZES, sizes_reason=TOO_SHORT,
         statement="With stochastic depth, what was learned is kept at every test depth.",
-        how="Lowest accuracy on any trained variable at any depth from the plain depth to twice that, stochastic "
+        method="Lowest accuracy on any trained variable at any depth from the plain depth to twice that, stochastic "
         "minus fixed depth, t interval over seeds",
-        rule=Above(0), fixed=later(FIRST_MODELS, MORE_SEEDS), quantity="difference in accuracy", within=DIFFERENCE,
+        rule=Above(0), preregistration=later(FIRST_MODELS, MORE_SEEDS), quantity="difference in accuracy",
+        value_range=DIFFERENCE,
         measure=partial(measure_robust, ours=LONG[0], other=LONG[1]), needs=LONG,
     ),
     _solved(
-        "group-s3", "A model of Task 2, permutations of three letters,", TASK_2, sizes=LARGE, why_not=LONGER,
-        fixed=later(FIRST_MODELS, "Steps were doubled after a result: the worst seed was at 0.981."),
+        "group-s3", "A model of Task 2, permutations of three letters,", TASK_2, sizes=LARGE_SIZES, sizes_reason=LONGER,
+        preregistration=later(FIRST_MODELS, "Steps were doubled after a result: the worst seed was at 0.981."),
     ),
     _solved(
-        "group-z5", "A model of addition modulo five", "ours: a group that the paper did not use", sizes=LARGE,
-        why_not=LONGER,
+        "group-z5", "A model of addition modulo five", "ours: a group that the paper did not use", sizes=LARGE_SIZES,
+        sizes_reason=LONGER,
     ),
 )  # fmt: skip

@@ -7,15 +7,15 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Fixed
-from case_studies.frame.evidence import LARGE, Evidence
+from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Preregistration
+from case_studies.frame.evidence import LARGE_SIZES, Evidence
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.rules import Above, AtLeast, Below, Given, Number
+from case_studies.frame.rules import Above, AtLeast, Below, Conditional, Number
 from case_studies.lego.curves import SENTENCES, accuracy_rows, depth_curve, depth_curves, learning_chart, untrained
 from case_studies.lego.plateau import OFF_PLATEAU, PLATEAU_SEEN, WINDOWS, final_losses, numbers_of_plateau
-from case_studies.recipes.audits import EXCLUDED, FEWEST, audits, needed, share_claim
+from case_studies.recipes.audits import EXCLUDED, FEWEST_HEADS, audit_models, head_share_claim, needed_heads
 from case_studies.recipes.intervals import t_interval
-from case_studies.recipes.learned import excluded, has_learned
+from case_studies.recipes.learned import excluded_models, has_learned
 from interp.auditing.verdicts import VERDICTS
 from interp.view.charts import curves
 
@@ -30,12 +30,12 @@ LOSS = "nats per masked token"
 FURTHER = 0.6
 """Accuracy of an untrained variable, 0.1 above chance, from which it is predicted."""
 
-WRITTEN_SEEN = Fixed(
+WRITTEN_SEEN = Preregistration(
     "after a result",
     "5 of 5 needed heads were hard-coded, too few to judge; then equal shares got an interval and models below 0.9 "
     "were excluded. The bar was fixed before any audit, after one seed of smaller models.",
 )
-FURTHER_SEEN = Fixed(
+FURTHER_SEEN = Preregistration(
     "after a result",
     "with six layers, too few for six variables, no family extrapolated: 0.46 to 0.50 on the worst untrained variable.",
 )
@@ -140,20 +140,20 @@ def measure_further(evidence: Evidence, *, group: str) -> Measurement:
         value=mean, low=low, high=high, n=max(1, len(every)), unit="models",
         numbers={"models": len(every), "untrained variables, one by one": np.mean(every, axis=0) if every else []},
         tables=[("Accuracy of every variable (* not trained)", accuracy_rows(evidence, group)),
-                *excluded(evidence, [group])],
+                *excluded_models(evidence, [group])],
         charts=[learning_chart(evidence, group)], note=f"t interval over models; chance is 0.5. {EXCLUDED}",
     )  # fmt: skip
 
 
 def measure_written(evidence: Evidence, *, group: str) -> Measurement:
     """Share of hard-coded heads among needed heads."""
-    found = list(audits(evidence, [group]))
+    found = list(audit_models(evidence, [group]))
     hits, of, counts = [], [], Counter()
     for one in found:
         patterns = one.spec.config.patterns_of(0)  # type: ignore[union-attr]  # these models have heads
-        mask = needed(one.result)
-        fixed = np.array([not patterns[head.head].learned for head in one.result.heads])
-        hits.append(int((mask & fixed).sum()))
+        mask = needed_heads(one.result)
+        preregistration = np.array([not patterns[head.head].learned for head in one.result.heads])
+        hits.append(int((mask & preregistration).sum()))
         of.append(int(mask.sum()))
         for head in one.result.heads:
             pattern = patterns[head.head]
@@ -168,7 +168,7 @@ def measure_written(evidence: Evidence, *, group: str) -> Measurement:
     return Measurement(
         value=value, low=low, high=high, n=max(1, len(found)), unit="models",
         numbers={"heads": sum(of), "models left out": len(evidence.specs(group)) - len(found)},
-        tables=[("Verdicts on heads, by kind in the configuration", rows), *excluded(evidence, [group])],
+        tables=[("Verdicts on heads, by kind in the configuration", rows), *excluded_models(evidence, [group])],
         note="Half of the heads of each layer are hard-coded. Mean over seeds of each model's share, t interval. "
         f"{EXCLUDED}",
     )  # fmt: skip
@@ -176,11 +176,13 @@ def measure_written(evidence: Evidence, *, group: str) -> Measurement:
 
 def _loss(name: str, statement: str, ours: str, other: str, *, lower: bool, paper: str) -> Claim:
     return Claim(
-        id=f"hardcoded.loss-{name}", source=FIGURE_9, paper=paper, statement=statement, sizes=LARGE,
-        why_not=TOO_FEW_STEPS,
-        how=f"Validation loss after the same number of pretraining steps, {NAMES[ours]} minus {NAMES[other]}, paired "
+        id=f"hardcoded.loss-{name}", source=FIGURE_9, paper=paper, statement=statement, sizes=LARGE_SIZES,
+        sizes_reason=TOO_FEW_STEPS,
+        method=f"Validation loss after the same number of pretraining steps, {NAMES[ours]} minus {NAMES[other]}, "
+               f"paired "
         "by seed, t interval",
-        rule=Given(OFF_PLATEAU, Below(0) if lower else Above(0)), fixed=PLATEAU_SEEN, also_needed=LONGER_TEXT,
+        rule=Conditional(OFF_PLATEAU, Below(0) if lower else Above(0)), preregistration=PLATEAU_SEEN,
+        remedy=LONGER_TEXT,
         quantity="difference in loss, nats",
         measure=partial(measure_loss, ours=ours, other=other), needs=TEXTS,
     )  # fmt: skip
@@ -188,11 +190,13 @@ def _loss(name: str, statement: str, ours: str, other: str, *, lower: bool, pape
 
 def _chains(ours: str) -> Claim:
     return Claim(
-        id=f"hardcoded.chains-{ours}", source=OURS, sizes=LARGE, why_not=TOO_FEW_STEPS,
+        id=f"hardcoded.chains-{ours}", source=OURS, sizes=LARGE_SIZES, sizes_reason=TOO_FEW_STEPS,
         statement=f"After the same pretraining and fine-tuning, {NAMES[ours]} learns chains better than BERT.",
-        how=f"Mean accuracy over trained variables but the root, {NAMES[ours]} minus BERT, paired by seed, t interval",
-        rule=Given(OFF_PLATEAU, Above(0)), fixed=PLATEAU_SEEN, quantity="difference in accuracy", within=DIFFERENCE,
-        also_needed=LONGER_TEXT,
+        method=f"Mean accuracy over trained variables but the root, {NAMES[ours]} minus BERT, paired by seed, t "
+               f"interval",
+        rule=Conditional(OFF_PLATEAU, Above(0)), preregistration=PLATEAU_SEEN, quantity="difference in "
+            "accuracy", value_range=DIFFERENCE,
+        remedy=LONGER_TEXT,
         measure=partial(measure_chains, ours=ours, other="bert"),
         needs=(f"chains-{ours}", "chains-bert", f"text-{ours}", "text-bert"),
     )  # fmt: skip
@@ -200,10 +204,10 @@ def _chains(ours: str) -> Claim:
 
 def _further(ours: str) -> Claim:
     return Claim(
-        id=f"hardcoded.further-{ours}", source=OURS, sizes=LARGE, why_not=TOO_DEEP,
+        id=f"hardcoded.further-{ours}", source=OURS, sizes=LARGE_SIZES, sizes_reason=TOO_DEEP,
         statement=f"{NAMES[ours]}, deep enough for every variable and fine-tuned on the first ones, predicts the next.",
-        how="Accuracy of the first untrained variable, t interval over models that have learned the trained ones",
-        rule=Above(FURTHER), fixed=FURTHER_SEEN, quantity="accuracy", within=SHARE,
+        method="Accuracy of the first untrained variable, t interval over models that have learned the trained ones",
+        rule=Above(FURTHER), preregistration=FURTHER_SEEN, quantity="accuracy", value_range=SHARE,
         measure=partial(measure_further, group=f"deep-{ours}"), needs=(f"deep-{ours}",),
     )  # fmt: skip
 
@@ -216,26 +220,28 @@ CLAIMS = (
     _loss("learned", "Adding learned heads to hard-coded ones lowers the loss.", "hybrid", "hardcode", lower=True,
           paper="1.47 against 1.66"),
     Claim(
-        id="hardcoded.steps", source="ours, after Figure 9", sizes=LARGE, why_not=TOO_FEW_STEPS,
+        id="hardcoded.steps", source="ours, after Figure 9", sizes=LARGE_SIZES, sizes_reason=TOO_FEW_STEPS,
         statement="Hybrid reaches BERT's final loss in fewer steps.",
-        how="Share of the steps after which Hybrid's validation loss is at most BERT's final one, 1 if it never is, t "
+        method="Share of the steps after which Hybrid's validation loss is at most BERT's final one, 1 if it never "
+               "is, t "
         "interval over seeds",
-        rule=Given(OFF_PLATEAU, Below(1)), fixed=PLATEAU_SEEN, quantity="share of the steps",
-        also_needed=LONGER_TEXT,
+        rule=Conditional(OFF_PLATEAU, Below(1)), preregistration=PLATEAU_SEEN, quantity="share of the steps",
+        remedy=LONGER_TEXT,
         measure=partial(measure_steps, ours="hybrid", other="bert"), needs=TEXTS,
     ),
     *(claim(name) for claim in (_chains, _further) for name in ("hybrid", "hardcode")),
     Claim(
-        id="hardcoded.written", source=OURS, sizes=LARGE, why_not=LONGER,
+        id="hardcoded.written", source=OURS, sizes=LARGE_SIZES, sizes_reason=LONGER,
         statement="In Hybrid, fine-tuned on chains, the needed heads are the hard-coded ones.",
-        how="Share of hard-coded heads among those that the audit finds needed, mean over seeds, t interval; half of "
+        method="Share of hard-coded heads among those that the audit finds needed, mean over seeds, t interval; half "
+               "of "
         "all heads are hard-coded",
-        rule=Given(Number("heads", AtLeast(FEWEST)), Above(0.5)), fixed=WRITTEN_SEEN,
-        quantity="share of needed heads", within=SHARE,
+        rule=Conditional(Number("heads", AtLeast(FEWEST_HEADS)), Above(0.5)), preregistration=WRITTEN_SEEN,
+        quantity="share of needed heads", value_range=SHARE,
         measure=partial(measure_written, group="chains-hybrid"), needs=("chains-hybrid",),
     ),
-    share_claim(
-        "hardcoded.readable", source="ours, after LEGO, Sections 4 and 5", sizes=LARGE, why_not=LONGER,
+    head_share_claim(
+        "hardcoded.readable", source="ours, after LEGO, Sections 4 and 5", sizes=LARGE_SIZES, sizes_reason=LONGER,
         statement="In BERT, Hardcode and Hybrid, fine-tuned on chains, readable heads act through their pattern.",
         groups=EVERY, among="readable", above=True,
     ),

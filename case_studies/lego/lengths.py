@@ -7,8 +7,8 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Float
 
-from case_studies.frame.claims import DIFFERENCE, Claim, Fixed
-from case_studies.frame.evidence import LARGE, Evidence, once_per_model
+from case_studies.frame.claims import DIFFERENCE, Claim, Preregistration
+from case_studies.frame.evidence import LARGE_SIZES, Evidence, once_per_model
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
 from case_studies.lego.curves import SENTENCES
@@ -22,7 +22,7 @@ from interp.tasks import Lego
 FIGURE = (
     "ours, after LEGO, Figure 6 (dashed curves: longer chains); here shorter ones, as models have no more positions"
 )
-TRAINED_LENGTH = Fixed(
+TRAINED_LENGTH = Preregistration(
     "after first models",
     "these models on chains of the trained length (start.mimic 0.34, start.copy 0.01, start.pretrained 0.004, three "
     "seeds each); no accuracy at another length.",
@@ -66,17 +66,18 @@ def _lengths(name: str, ours: str, start: str, source: str = FIGURE, **more: Any
     return Claim(
         id=f"start.lengths-{name}", source=source,
         statement=f"{start} predicts variables of chains of untrained lengths better than from a random start.",
-        how="Mean accuracy over all variables but the root on chains shorter than those trained, mean over lengths, "
+        method="Mean accuracy over all variables but the root on chains shorter than those trained, mean over lengths, "
         "this start minus the random one, paired by seed, t interval",
-        rule=Above(0), fixed=TRAINED_LENGTH, quantity="difference in accuracy", within=DIFFERENCE,
+        rule=Above(0), preregistration=TRAINED_LENGTH, quantity="difference in accuracy", value_range=DIFFERENCE,
         measure=partial(measure_lengths, ours=ours, other="start-random"), needs=(ours, "start-random"), **more,
     )  # fmt: skip
 
 
 CLAIMS = (
     _lengths("mimic", "start-mimic", "A model whose heads first mimic hard-coded attention"),
-    _lengths("copy", "start-query-key", "A model that starts with W_K = W_Q, a bias to equal tokens,", sizes=LARGE,
-             why_not="Two seeds, the number that fits this size, are too few."),
-    _lengths("pretrained", "start-pretrained", "A model that was pretrained on text", FIGURE + SMALL, sizes=LARGE,
-             why_not=NO_TIME, also_needed=TEXT_PLATEAU),
+    _lengths("copy", "start-query-key", "A model that starts with W_K = W_Q, a bias to equal tokens,",
+    sizes=LARGE_SIZES,
+             sizes_reason="Two seeds, the number that fits this size, are too few."),
+    _lengths("pretrained", "start-pretrained", "A model that was pretrained on text", FIGURE + SMALL, sizes=LARGE_SIZES,
+             sizes_reason=NO_TIME, remedy=TEXT_PLATEAU),
 )  # fmt: skip

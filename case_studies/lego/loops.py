@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.frame.claims import DIFFERENCE, Claim, Fixed
-from case_studies.frame.evidence import LARGE, Evidence
+from case_studies.frame.claims import DIFFERENCE, Claim, Preregistration
+from case_studies.frame.evidence import LARGE_SIZES, Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
 from case_studies.lego.curves import RESOLVED, depth_curves, worst_untrained
@@ -15,10 +15,10 @@ from case_studies.lego.generalisation import TOO_SHORT, plain_depth
 from case_studies.lego.models import EXCLUDED_LATER, MORE_SEEDS, later
 from case_studies.lego.percolation import layers_in_words, probe_layers, straightness
 from case_studies.lego.shortcut import BROKEN
-from case_studies.recipes.algorithms import tested, weakest
-from case_studies.recipes.audits import EXCLUDED, audits, needed, readable
+from case_studies.recipes.algorithms import implements_test, weakest_variable
+from case_studies.recipes.audits import EXCLUDED, audit_models, needed_heads, readable_heads
 from case_studies.recipes.intervals import correlation
-from case_studies.recipes.learned import excluded, has_learned
+from case_studies.recipes.learned import excluded_models, has_learned
 from interp.algorithms import chain_loop, nearest_clause, sign_count
 from interp.heads.classify import classify_heads
 from interp.sweeps.spec import ModelSpec
@@ -30,7 +30,7 @@ ARMS = {"probes": ("long-tied", "long-stochastic"), "algorithm": ("plain-tied", 
 """Arms of a property that not all tied models have: straightness needs four trained variables beyond the root."""
 FEWER = {"probes": " The arm with three trained variables was left out; with it: 0.43 [-0.17, 0.83]."}
 FIXED = {
-    "algorithm": Fixed(
+    "algorithm": Preregistration(
         "after first models", "how far these models extrapolate; one of them had been tested for an algorithm."
     )
 }
@@ -61,13 +61,13 @@ def following(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
 def faithful(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
     """Share of heads, over all applied layers, that the audit finds readable and needed."""
     alone = Evidence(size=evidence.size, seed=evidence.seed, groups={"one": (spec,)}, folder=evidence.folder)
-    results = [one.result for one in audits(alone, ["one"])]
-    return float(np.mean([readable(result) & needed(result) for result in results]))
+    results = [one.result for one in audit_models(alone, ["one"])]
+    return float(np.mean([readable_heads(result) & needed_heads(result) for result in results]))
 
 
 def looping(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
     """Interchange intervention accuracy of the loop's weakest value, on trained variables at the trained depth."""
-    return weakest(tested(evidence, spec, chain_loop, sign_count, nearest_clause))[1]
+    return weakest_variable(implements_test(evidence, spec, chain_loop, sign_count, nearest_clause))[1]
 
 
 PROPERTIES: dict[str, tuple[Callable[[Evidence, ModelSpec, int], float], str, str]] = {
@@ -102,7 +102,7 @@ def measure_why(evidence: Evidence, *, name: str) -> Measurement:
     value, low, high = correlation(np.asarray(centred[words]), np.asarray(centred[FAR]), seed=evidence.seed)
     return Measurement(
         value=value, low=low, high=high, n=max(1, len(far)), unit="models",
-        tables=[("Every tied model that has learned its task", rows), *excluded(evidence, groups)],
+        tables=[("Every tied model that has learned its task", rows), *excluded_models(evidence, groups)],
         charts=[scatter(table, x=words, y=FAR, series="arm",
                         title=f"tied models at {TIMES} times the plain depth, n = {len(far)}")],
         note=f"Spearman's rank correlation after subtracting each arm's mean; bootstrap over models. {EXCLUDED}",
@@ -112,12 +112,13 @@ def measure_why(evidence: Evidence, *, name: str) -> Measurement:
 def _claim(name: str) -> Claim:
     _, words, meaning = PROPERTIES[name]
     return Claim(
-        id=f"loop.{name}", source="ours: properties of models that extrapolate further", sizes=LARGE, why_not=TOO_SHORT,
+        id=f"loop.{name}", source="ours: properties of models that extrapolate further", sizes=LARGE_SIZES,
+        sizes_reason=TOO_SHORT,
         statement=f"Tied models extrapolate further the more {meaning}.",
-        how=f"Rank correlation over tied models, within arms, of {words} with accuracy on the worst untrained "
+        method=f"Rank correlation over tied models, within arms, of {words} with accuracy on the worst untrained "
         f"variable at {TIMES} times the plain depth, bootstrap over models",
-        rule=Above(0), fixed=FIXED.get(name, later(EXCLUDED_LATER, f"{MORE_SEEDS}{FEWER.get(name, '')}")),
-        quantity="rank correlation", within=DIFFERENCE,
+        rule=Above(0), preregistration=FIXED.get(name, later(EXCLUDED_LATER, f"{MORE_SEEDS}{FEWER.get(name, '')}")),
+        quantity="rank correlation", value_range=DIFFERENCE,
         measure=partial(measure_why, name=name), needs=ARMS.get(name, TIED),
     )  # fmt: skip
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from case_studies.frame.claims import Fixed
+from case_studies.frame.claims import Preregistration
 from case_studies.frame.evidence import Size
 from case_studies.recipes.lego_models import chain_models
-from case_studies.recipes.seeds import more_seeds, reseeded
+from case_studies.recipes.seeds import more_seeds, with_seeds
 from hooks.model.architectures import Config
 from interp.sweeps.spec import ModelSpec, seeded
 from interp.tasks import Lego, Text, ready_made
@@ -22,20 +22,20 @@ from interp.tasks.lego.task import SentenceFormat
 from interp.training.configs import config_for
 from interp.training.settings import Association, Mimicking, TrainSettings
 
-FIRST_MODELS = Fixed(
+FIRST_MODELS = Preregistration(
     "after first models",
     "single models, while settings were chosen, whose figures were not kept; the first judged models were in training.",
 )
 """When most rules of the study were fixed."""
-EXCLUDED_LATER = Fixed(
+EXCLUDED_LATER = Preregistration(
     "after a result", "the bar was fixed after first models; after a result models below 0.9 were excluded."
 )
 MORE_SEEDS = "Seeds were added after a result."
 
 
-def later(fixed: Fixed, what: str) -> Fixed:
+def later(preregistration: Preregistration, what: str) -> Preregistration:
     """The same rule, and what was changed about its models after a result."""
-    return Fixed(fixed.when, f"{fixed.seen} {what}")
+    return Preregistration(preregistration.when, f"{preregistration.prior_knowledge} {what}")
 
 
 GROUPS = ("S3", "Z5")
@@ -148,8 +148,8 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     found["start-symbols"] = _specs(size, "start", pretrained=True, symbols=SYMBOLS)
     found["shortcut-pretrained"] = _specs(size, "shortcut", pretrained=True)
     random = chain_models(UNTAUGHT_SEEDS[size], tied=False, association="none")
-    found["untaught-random"] = reseeded(random, FURTHER["untaught-untied"], size)
-    return found | {more_seeds(name): reseeded(found[name], seeds, size) for name, seeds in FURTHER.items()}
+    found["untaught-random"] = with_seeds(random, FURTHER["untaught-untied"], size)
+    return found | {more_seeds(name): with_seeds(found[name], seeds, size) for name, seeds in FURTHER.items()}
 
 
 def _specs(
@@ -186,11 +186,12 @@ def _settings(size: Size, arm: Arm, association: Association, tied: bool) -> Tra
     steps |= {"depth_range": arm.depth_range, "association": association}
     if size != "paper":
         return TrainSettings(eval_every=100, **steps)
-    fixed = {} if arm.curriculum else {"n_train": 120_000}
+    preregistration = {} if arm.curriculum else {"n_train": 120_000}
     return TrainSettings(
         batch_size=1000, learning_rate=5e-5, warmup_steps=0, decay_share=1.0, decay="cosine", precision="bfloat16",
         betas=(0.9, 0.999), weight_decay=0.0, eval_every=500, n_eval=2000, checkpoint_every=1000,
-        mimicking=Mimicking(steps=5000 if tied else 1000, batch_size=200, learning_rate=5e-5), **fixed, **steps,
+        mimicking=Mimicking(steps=5000 if tied else 1000, batch_size=200, learning_rate=5e-5), **preregistration,
+        **steps,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from case_studies.frame.claims import DIFFERENCE, SHARE, Claim
-from case_studies.frame.evidence import LARGE, Evidence, once_per_model
+from case_studies.frame.evidence import LARGE_SIZES, Evidence, once_per_model
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast
 from case_studies.lego.curves import RESOLVED, depth_curves
@@ -14,7 +14,7 @@ from case_studies.lego.generalisation import TOO_SHORT
 from case_studies.lego.models import EXCLUDED_LATER, MORE_SEEDS, later
 from case_studies.recipes.audits import EXCLUDED
 from case_studies.recipes.intervals import difference_interval, t_interval
-from case_studies.recipes.learned import excluded, has_learned
+from case_studies.recipes.learned import excluded_models, has_learned
 from interp.evaluation.extrapolate import first_for_good
 from interp.probing.probe import ProbeResult, probe
 from interp.sweeps.spec import ModelSpec
@@ -75,7 +75,8 @@ def measure_percolation(evidence: Evidence, *, tied: str, untied: str) -> Measur
         value=mean, low=low, high=high, n=min(len(a), len(b)), unit="seeds an arm",
         numbers={f"models, {group}": len(values) for group, values in straight.items()}
         | {f"r2, {tied}": float(a.mean()), f"r2, {untied}": float(b.mean())},
-        tables=[("Layer from which each variable's value is decoded", rows), *excluded(evidence, (tied, untied))],
+        tables=[("Layer from which each variable's value is decoded", rows), *excluded_models(evidence, (tied,
+        untied))],
         charts=[_map(evidence, group) for group in (tied, untied)],
         note=f"Decoded: probe accuracy of {RESOLVED} or more from that layer to the last. Variables that never reach "
         "it are excluded from the correlation, and so is the root. Welch t interval over seeds. The maps are of "
@@ -112,7 +113,7 @@ def measure_loop(evidence: Evidence, *, group: str) -> Measurement:
     return Measurement(
         value=mean, low=low, high=min(1.0, high), n=max(1, len(values)), unit="seeds",
         numbers={"layers a variable": float(np.mean(slopes or [0.0])), "models": len(values)},
-        tables=[("Depth that resolves each variable", rows), *excluded(evidence, [group])],
+        tables=[("Depth that resolves each variable", rows), *excluded_models(evidence, [group])],
         note=f"Resolved: accuracy of {RESOLVED} or more from that depth to three times the trained depth, for trained "
         "and untrained variables. Variables that never reach it are excluded from the correlation, and so is the "
         f"root. A model that resolves fewer than {FEWEST} counts as 0. {EXCLUDED}",
@@ -122,21 +123,22 @@ def measure_loop(evidence: Evidence, *, group: str) -> Measurement:
 FOR_LOOPS = "LEGO, Section 4.1: for-loops; here with the stochastic depth of Figure 5; the bar is ours"
 CLAIMS = (
     Claim(
-        id="percolation.linear", source="LEGO, Section 4.1 and Figure 4", sizes=LARGE, why_not=TOO_SHORT,
+        id="percolation.linear", source="LEGO, Section 4.1 and Figure 4", sizes=LARGE_SIZES, sizes_reason=TOO_SHORT,
         statement="In a tied model values percolate along the chain at a steady pace, more so than in an untied one.",
-        how="Squared correlation of a variable's position in the chain with the layer from which a linear probe "
+        method="Squared correlation of a variable's position in the chain with the layer from which a linear probe "
         f"decodes its value (accuracy {RESOLVED}), tied minus untied, same depth, t interval over seeds",
-        rule=Above(0), fixed=later(EXCLUDED_LATER, MORE_SEEDS), quantity="difference in r2", within=DIFFERENCE,
+        rule=Above(0), preregistration=later(EXCLUDED_LATER, MORE_SEEDS), quantity="difference in r2",
+        value_range=DIFFERENCE,
         measure=partial(measure_percolation, tied="long-tied", untied="long-untied"),
         needs=("long-tied", "long-untied"),
     ),
     Claim(
-        id="percolation.loop", source=FOR_LOOPS, sizes=LARGE, why_not=TOO_SHORT,
+        id="percolation.loop", source=FOR_LOOPS, sizes=LARGE_SIZES, sizes_reason=TOO_SHORT,
         statement="A tied model trained with stochastic depth resolves one more variable per fixed number of layers, "
         "like a loop.",
-        how="Squared correlation of a variable's position in the chain with the depth from which it is resolved, "
+        method="Squared correlation of a variable's position in the chain with the depth from which it is resolved, "
         "mean over seeds, t interval",
-        rule=AtLeast(STRAIGHT), fixed=later(EXCLUDED_LATER, MORE_SEEDS), quantity="r2", within=SHARE,
+        rule=AtLeast(STRAIGHT), preregistration=later(EXCLUDED_LATER, MORE_SEEDS), quantity="r2", value_range=SHARE,
         measure=partial(measure_loop, group="long-stochastic"), needs=("long-stochastic",),
     ),
 )  # fmt: skip

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from case_studies.frame.claims import Fixed
+from case_studies.frame.claims import Preregistration
 from case_studies.frame.evidence import Evidence, once_per_model
 from case_studies.frame.rules import AtLeast, Number
 from interp.core.randomness import derived_generator
@@ -26,7 +26,7 @@ below, from counts of words in its window; models that use their context are 2.5
 ENTROPY = "entropy of single tokens, nats"
 BELOW = "nats of the worst seed below the entropy of single tokens"
 OFF_PLATEAU = Number(BELOW, AtLeast(LEFT))
-PLATEAU_SEEN = Fixed(
+PLATEAU_SEEN = Preregistration(
     "after a result",
     "BERT had stayed on the plateau (4.64 to 4.76 nats), and rules without this condition judged differences of 2.6 "
     "nats. They were fixed after one seed of smaller models, not kept: Hybrid and Hardcode were far ahead of BERT.",

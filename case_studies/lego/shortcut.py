@@ -5,10 +5,10 @@ from functools import partial
 import numpy as np
 from jaxtyping import Float
 
-from case_studies.frame.claims import DIFFERENCE, Claim, Fixed
-from case_studies.frame.evidence import LARGE, Evidence
+from case_studies.frame.claims import DIFFERENCE, Claim, Preregistration
+from case_studies.frame.evidence import LARGE_SIZES, Evidence
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.rules import Above, AtLeast, Below, Given, Number
+from case_studies.frame.rules import Above, AtLeast, Below, Conditional, Number
 from case_studies.lego.curves import SENTENCES, accuracy_at, accuracy_rows, depth_curves, learning_chart
 from case_studies.lego.models import FIRST_MODELS, later
 from case_studies.lego.starts import NO_TIME, SMALL, TEXT_PLATEAU
@@ -28,7 +28,7 @@ REMAINS = (
     f"all signs, over seeds that learned the last variable ({0.5 + LEAST:.0%}), t interval"
 )
 KNOWN = Number(KNOWING, AtLeast(2))
-COUNTED = Given(KNOWN, Above(0.5))
+COUNTED = Conditional(KNOWN, Above(0.5))
 MARGIN = 0.05
 """Largest difference of accuracies that counts as none."""
 CONTROL = "mean accuracy, first six trained"
@@ -38,10 +38,10 @@ SAME_SENTENCES = (
     "margin of shortcut.control, after 0.006 [0.003, 0.008] over six: all seeds are tested on the same sentences, "
     "which alone can give a difference of that size. Pretrained, 0.003 [-0.006, 0.011] had been seen."
 )
-ALL_TRAINED = Fixed(
+ALL_TRAINED = Preregistration(
     "after a result", "0.22 [0.18, 0.26] in models whose middle variables, unlike the last one, were not trained."
 )
-CONTROL_SEEN = Fixed(
+CONTROL_SEEN = Preregistration(
     "after a result",
     "three models of the control: 0.72 on their worst untrained variable; and shortcut.mimic-parity. No model of eight "
     "variables with the last one trained.",
@@ -141,9 +141,9 @@ def _middle(
     start = {"mimic": "mimicking"}.get(name, name)
     return Claim(
         id=f"shortcut.{name}", source=source, statement=statement,
-        how=f"Mean accuracy of the middle variables, {start} start minus random start, t interval over seeds",
-        rule=Above(MARGIN), fixed=later(FIRST_MODELS, SAME_SENTENCES), quantity="difference in accuracy",
-        within=DIFFERENCE, measure=partial(measure_middle, ours=ours, other=other), needs=(ours, other), **more,
+        method=f"Mean accuracy of the middle variables, {start} start minus random start, t interval over seeds",
+        rule=Above(MARGIN), preregistration=later(FIRST_MODELS, SAME_SENTENCES), quantity="difference in accuracy",
+        value_range=DIFFERENCE, measure=partial(measure_middle, ours=ours, other=other), needs=(ours, other), **more,
     )  # fmt: skip
 
 
@@ -152,16 +152,17 @@ CLAIMS = (
         id="shortcut.last-first", source=f"{SECTION}; there before all those in the middle",
         statement="From a random start the last variable is learned before the one that precedes it, although all are "
         "trained.",
-        how="Accuracy of the last variable minus that of the one before it, mean over the evaluations of training, t "
+        method="Accuracy of the last variable minus that of the one before it, mean over the evaluations of "
+               "training, t "
         "interval over seeds",
-        rule=Above(0), fixed=ALL_TRAINED, quantity="lead of the last variable",
+        rule=Above(0), preregistration=ALL_TRAINED, quantity="lead of the last variable",
         measure=partial(measure_lead, group="start-random"), needs=("start-random",),
     ),
     Claim(
         id="shortcut.parity", source=SECTION + ": the parity of minus signs is the mechanism",
         statement="From a random start the last variable is predicted from the parity of all signs, not along the "
         "chain.",
-        how=REMAINS, rule=COUNTED, fixed=FIRST_MODELS, quantity="share of accuracy above chance",
+        method=REMAINS, rule=COUNTED, preregistration=FIRST_MODELS, quantity="share of accuracy above chance",
         measure=partial(measure_parity, group="shortcut-random"), needs=("shortcut-random",),
     ),
     _middle("mimic", more_seeds("shortcut-mimic"), "After mimicking, a model trained on the first variables and the "
@@ -171,27 +172,28 @@ CLAIMS = (
         "trained",
         statement="On short chains mimicking does not prevent counting: the last variable is still predicted from the "
         "parity.",
-        how=REMAINS, rule=COUNTED, fixed=FIRST_MODELS, quantity="share of accuracy above chance",
+        method=REMAINS, rule=COUNTED, preregistration=FIRST_MODELS, quantity="share of accuracy above chance",
         measure=partial(measure_parity, group="shortcut-mimic"), needs=("shortcut-mimic",),
     ),
     _middle("pretrained", "shortcut-pretrained", "From a pretrained start, a model trained on the first variables "
             "and the last predicts those between better than from a random start.", source=PREVENTS + SMALL,
-            sizes=LARGE, why_not=NO_TIME, also_needed=TEXT_PLATEAU),
+            sizes=LARGE_SIZES, sizes_reason=NO_TIME, remedy=TEXT_PLATEAU),
     Claim(
-        id="shortcut.prevented", source=SECTION, sizes=LARGE, why_not=SHORTER,
+        id="shortcut.prevented", source=SECTION, sizes=LARGE_SIZES, sizes_reason=SHORTER,
         statement="After mimicking, a model trained on the first five variables and the last does not count signs.",
-        how=REMAINS, rule=Given(KNOWN, Below(0.5)), fixed=CONTROL_SEEN, quantity="share of accuracy above chance",
+        method=REMAINS, rule=Conditional(KNOWN, Below(0.5)), preregistration=CONTROL_SEEN,
+        quantity="share of accuracy above chance",
         measure=partial(measure_parity, group="mimic-last"), needs=("mimic-last",),
     ),
     Claim(
-        id="shortcut.control", source=f"{SECTION}; there this control is for the random start", sizes=LARGE,
-        why_not=SHORTER,
+        id="shortcut.control", source=f"{SECTION}; there this control is for the random start", sizes=LARGE_SIZES,
+        sizes_reason=SHORTER,
         statement="After mimicking, training the last variable in place of the sixth does not harm the variables "
         "between: there is no shortcut to learn in their place.",
-        how="Mean accuracy of the variables that neither arm trains, without the last one, first five and last "
+        method="Mean accuracy of the variables that neither arm trains, without the last one, first five and last "
         "trained minus first six trained, t interval over seeds",
-        rule=Given(Number(CONTROL, AtLeast(0.5 + LEAST)), AtLeast(-MARGIN)), fixed=CONTROL_SEEN,
-        quantity="difference in accuracy", within=DIFFERENCE,
+        rule=Conditional(Number(CONTROL, AtLeast(0.5 + LEAST)), AtLeast(-MARGIN)), preregistration=CONTROL_SEEN,
+        quantity="difference in accuracy", value_range=DIFFERENCE,
         measure=partial(measure_control, ours="mimic-last", other="mimic-first"),
         needs=("mimic-last", "mimic-first"),
     ),

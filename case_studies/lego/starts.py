@@ -7,10 +7,10 @@ import altair as alt
 import numpy as np
 from jaxtyping import Float
 
-from case_studies.frame.claims import DIFFERENCE, Claim, Fixed
-from case_studies.frame.evidence import LARGE, Evidence
+from case_studies.frame.claims import DIFFERENCE, Claim, Preregistration
+from case_studies.frame.evidence import LARGE_SIZES, Evidence
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.rules import Above, AtLeast, Given, Number, Within
+from case_studies.frame.rules import Above, AtLeast, Conditional, Number, Within
 from case_studies.lego.curves import SENTENCES, accuracy_rows, depth_curves, learning_chart
 from case_studies.lego.models import ARMS, FIRST_MODELS
 from case_studies.recipes.intervals import t_interval
@@ -29,15 +29,15 @@ FIGURE = "LEGO, Section 4.2 and Figure 6"
 SMALL = "; here a small BERT, pretrained on Python sources (size standard)"
 SAME = 0.05
 """Margin within which accuracies count as equal."""
-ONE_PRETRAINED = Fixed(
+ONE_PRETRAINED = Preregistration(
     "after a result",
     "-0.011 for one model, with an interval over sentences; the bar was part of the first rule, which also judged "
     "labels.",
 )
-UNLEARNED = Fixed(
+UNLEARNED = Preregistration(
     "after a result", "both starts had a mean accuracy of 0.66, and a rule without the condition called them equal."
 )
-NEITHER_LEARNED = Fixed(
+NEITHER_LEARNED = Preregistration(
     "after a result",
     "0.00 [-0.01, 0.01] over ten seeds in 500 steps, in which neither start learns the third variable; the models are "
     "now of chains that the start with W_K = W_Q learns. No model of these from a random start had been seen.",
@@ -153,9 +153,9 @@ def gallery(model: TransformerStack, task: Lego, found: HeadPatterns, *, seed: i
 def _start(name: str, ours: str, statement: str, source: str = FIGURE, **more) -> Claim:
     return Claim(
         id=f"start.{name}", source=source, statement=statement,
-        how="Mean accuracy over all variables but the root after the same number of steps on the task, this start "
+        method="Mean accuracy over all variables but the root after the same number of steps on the task, this start "
         "minus the random one, paired by seed, t interval",
-        rule=Above(0), fixed=FIRST_MODELS, quantity="difference in accuracy", within=DIFFERENCE,
+        rule=Above(0), preregistration=FIRST_MODELS, quantity="difference in accuracy", value_range=DIFFERENCE,
         measure=partial(measure_start, ours=ours, other="start-random"), needs=(ours, "start-random"), **more,
     )  # fmt: skip
 
@@ -164,36 +164,37 @@ TEXT_PLATEAU = (
     "text models that have left their first plateau: 10,000 steps of pretraining in place of 2,500, 4 to 5 h of one "
     "core, or a GPU"
 )
-PRETRAINED = {"sizes": LARGE, "why_not": NO_TIME, "also_needed": TEXT_PLATEAU}
+PRETRAINED = {"sizes": LARGE_SIZES, "sizes_reason": NO_TIME, "remedy": TEXT_PLATEAU}
 CLAIMS = (
     _start("mimic", "start-mimic", "A model whose heads first mimic hard-coded attention learns faster."),
     Claim(
         id="start.copy", source="ours, after LEGO, Section 4.2",
         statement="A model that starts with W_K = W_Q, a bias to equal tokens, learns faster.",
-        how="Mean accuracy over all variables but the root and all evaluations of training, this start minus the "
+        method="Mean accuracy over all variables but the root and all evaluations of training, this start minus the "
         "random one, paired by seed, t interval",
-        rule=Above(0), fixed=NEITHER_LEARNED, quantity="difference in accuracy over training", within=DIFFERENCE,
+        rule=Above(0), preregistration=NEITHER_LEARNED, quantity="difference in accuracy over training",
+        value_range=DIFFERENCE,
         measure=partial(measure_speed, ours=COPIED, other="untaught-random"), needs=(COPIED, "untaught-random"),
-        sizes=LARGE,
-        why_not="Without mimicking no model learns its chains in the time of this size.",
+        sizes=LARGE_SIZES,
+        sizes_reason="Without mimicking no model learns its chains in the time of this size.",
     ),
     _start("pretrained", "start-pretrained", "A model that was pretrained on text learns faster.",
            FIGURE + SMALL, **PRETRAINED),
     Claim(
         id="start.association", source="LEGO, Section 4.2, Figure 7 and Appendix F" + SMALL, **PRETRAINED,
         statement="Pretraining on text unrelated to LEGO produces heads that attend to equal tokens.",
-        how="Association score of the best head on LEGO sentences before fine-tuning, minus the best of the same "
+        method="Association score of the best head on LEGO sentences before fine-tuning, minus the best of the same "
         f"model before pretraining, t interval over models; a head of this kind scores at least {MIN_SCORE}",
-        rule=Above(MIN_SCORE), fixed=ONE_PRETRAINED, quantity="difference in score",
+        rule=Above(MIN_SCORE), preregistration=ONE_PRETRAINED, quantity="difference in score",
         measure=partial(measure_emergence, group="pretrained"), needs=("pretrained",),
     ),
     Claim(
         id="start.symbols", source="LEGO, Section 4.2: tokens can be swapped" + SMALL, **PRETRAINED,
         statement="For a pretrained model, arbitrary tokens in place of =, + and - make no difference.",
-        how="Mean accuracy over all variables but the root, pretrained start with arbitrary tokens minus the same "
+        method="Mean accuracy over all variables but the root, pretrained start with arbitrary tokens minus the same "
         "with the usual ones, paired by seed, t interval",
-        rule=Given(Number(_mean("start-pretrained"), AtLeast(LEARNED)), Within(SAME)), fixed=UNLEARNED,
-        quantity="difference in accuracy", within=DIFFERENCE,
+        rule=Conditional(Number(_mean("start-pretrained"), AtLeast(LEARNED)), Within(SAME)), preregistration=UNLEARNED,
+        quantity="difference in accuracy", value_range=DIFFERENCE,
         measure=partial(measure_start, ours="start-symbols", other="start-pretrained"),
         needs=("start-symbols", "start-pretrained"),
     ),

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from case_studies.frame.evidence import Size
 from case_studies.recipes.dyck_models import two_layer_models
 from case_studies.recipes.lego_models import chain_models
-from case_studies.recipes.seeds import more_seeds, reseeded
+from case_studies.recipes.seeds import more_seeds, with_seeds
 from case_studies.recipes.template_models import PLAIN, SCALES, A, template_models
 from interp.sweeps.spec import ModelSpec
 from interp.training.settings import Association
@@ -29,12 +29,12 @@ SEEDS: dict[Size, dict[str, int]] = {
 SAME_DIFFERENT: dict[Size, int] = {"quick": 512, "standard": 512, "paper": 4096}
 """Training strings of the audited models of same against different."""
 LEGO = tuple(STARTS)
-UNTAUGHT = tuple(name for name, (_, start) in STARTS.items() if start != "mimic")
-FURTHER = 10
+NO_MIMICKING = tuple(name for name, (_, start) in STARTS.items() if start != "mimic")
+FURTHER_SEEDS = 10
 """Models of each group without mimicking at size standard, for a claim that the ordinary number could not decide."""
 DYCK = ("dyck-none", "dyck-linear")
 TEMPLATE = ("aba-abb-plain", "aba-abb-identity", "same-different-plain", "same-different-identity")
-ALL = (*LEGO, *DYCK, *TEMPLATE)
+AUDITED_GROUPS = (*LEGO, *DYCK, *TEMPLATE)
 
 
 def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
@@ -44,8 +44,8 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     for name, (tied, start) in STARTS.items():
         kind = ("tied" if tied else "untied") if start == "mimic" else "unseeded"
         found[name] = chain_models(seeds[kind], tied=tied, association=start)
-        if name in UNTAUGHT:
-            found[more_seeds(name)] = reseeded(found[name], FURTHER, size)
+        if name in NO_MIMICKING:
+            found[more_seeds(name)] = with_seeds(found[name], FURTHER_SEEDS, size)
     for positions in ("none", "linear"):
         found[f"dyck-{positions}"] = two_layer_models(size, seeds["dyck"], positions=positions)
     for name, n in (("aba-abb", max(scale.grid)), ("same-different", SAME_DIFFERENT[size])):

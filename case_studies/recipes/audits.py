@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from case_studies.frame.claims import Claim, Fixed
+from case_studies.frame.claims import Claim, Preregistration
 from case_studies.frame.evidence import Evidence, once_per_model
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.rules import Above, AtLeast, Below, Given, Number
-from case_studies.recipes.learned import LEARNED, excluded, has_learned
+from case_studies.frame.rules import Above, AtLeast, Below, Conditional, Number
+from case_studies.recipes.learned import LEARNED, excluded_models, has_learned
 from interp.auditing import AuditResult
 from interp.auditing.audit import audit
 from interp.auditing.verdicts import VERDICTS
@@ -21,16 +21,16 @@ from interp.core.statistics import pooled_interval
 from interp.sweeps.spec import ModelSpec
 from interp.view.points import scatter
 
-LIMIT = {"quick": 128, "standard": 1024, "paper": 4096}
+MOST_SEQUENCES = {"quick": 128, "standard": 1024, "paper": 4096}
 """Largest number of sequences of an audit, which goes up to it only for undecided heads."""
-FEWEST = 8
+FEWEST_HEADS = 8
 """Smallest number of heads for judging a share."""
-AFTER_AUDITS = Fixed(
+AFTER_AUDITS = Preregistration(
     "after a result",
     "the bar of one half and the fewest heads date from before any model. After a result undecided heads were counted "
     "for either side, and models with an accuracy below 0.9 were excluded.",
 )
-EXCLUDED_LATER = Fixed(
+EXCLUDED_LATER = Preregistration(
     "after a result", "the bar dates from before any model; after a result models below 0.9 were excluded."
 )
 EXCLUDED = (
@@ -41,7 +41,7 @@ EXCLUDED = (
 
 
 @dataclass(frozen=True)
-class Audited:
+class AuditedModel:
     """A trained model and its audit."""
 
     group: str
@@ -49,12 +49,12 @@ class Audited:
     result: AuditResult
 
 
-def audits(evidence: Evidence, groups: Sequence[str]) -> Iterator[Audited]:
+def audit_models(evidence: Evidence, groups: Sequence[str]) -> Iterator[AuditedModel]:
     """Audit every model of these groups; models that have not learned their task are skipped."""
     for group in groups:
         for spec in evidence.specs(group):
             if has_learned(evidence, spec):
-                yield Audited(group, spec, _audit(evidence, spec))
+                yield AuditedModel(group, spec, _audit(evidence, spec))
 
 
 @once_per_model
@@ -63,19 +63,19 @@ def _audit(evidence: Evidence, spec: ModelSpec) -> AuditResult:
         evidence.run(spec).model,
         spec.task,
         n="enough",
-        limit=LIMIT[evidence.size],
+        limit=MOST_SEQUENCES[evidence.size],
         outcomes=spec.task.audited_outcomes,
         at_chance=True,
         seed=evidence.seed,
     )
 
 
-def readable(result: AuditResult) -> np.ndarray:
+def readable_heads(result: AuditResult) -> np.ndarray:
     """Mask of the heads whose label is a kind of head."""
     return np.array([head.readable for head in result.heads])
 
 
-def needed(result: AuditResult) -> np.ndarray:
+def needed_heads(result: AuditResult) -> np.ndarray:
     """Mask of the heads that are needed: removing them costs accuracy, and no other heads cancel them."""
     return np.array([head.needed["mean"] is True and head.reason != "cancelled" for head in result.heads])
 
@@ -90,7 +90,7 @@ def _verdicts(result: AuditResult) -> np.ndarray:
     return np.array([head.verdict for head in result.heads])
 
 
-def share(hits: Sequence[int], of: Sequence[int]) -> tuple[float, float, float]:
+def head_share(hits: Sequence[int], of: Sequence[int]) -> tuple[float, float, float]:
     """Share of heads over models, with an interval that takes models, not heads, as independent."""
     if not sum(of):
         return 0.0, 0.0, 1.0
@@ -98,25 +98,27 @@ def share(hits: Sequence[int], of: Sequence[int]) -> tuple[float, float, float]:
     return float(value), float(low), float(high)
 
 
-def measure_share(evidence: Evidence, *, groups: Sequence[str], among: str, layer: int | None = None) -> Measurement:
+def measure_head_share(
+    evidence: Evidence, *, groups: Sequence[str], among: str, layer: int | None = None
+) -> Measurement:
     """Share of faithful heads among readable ones, or of hidden heads among needed ones; of one layer if given."""
-    found = list(audits(evidence, groups))
-    pick, verdict = (readable, "faithful") if among == "readable" else (needed, "hidden")
+    found = list(audit_models(evidence, groups))
+    pick, verdict = (readable_heads, "faithful") if among == "readable" else (needed_heads, "hidden")
     chosen = [pick(one.result) & _of_layer(one.result, layer) for one in found]
     given = [_verdicts(one.result)[mask] for mask, one in zip(chosen, found, strict=True)]
     of, hits, open_ = (
         [int(part.sum()) for part in parts]
         for parts in (chosen, [one == verdict for one in given], [one == "undecided" for one in given])
     )
-    _, low, _ = share(hits, of)
-    _, _, high = share([hit + more for hit, more in zip(hits, open_, strict=True)], of)
+    _, low, _ = head_share(hits, of)
+    _, _, high = head_share([hit + more for hit, more in zip(hits, open_, strict=True)], of)
     decided = sum(of) - sum(open_)
     return Measurement(
         value=sum(hits) / decided if decided else low, low=low, high=high, n=max(1, len(found)), unit="models",
         numbers={"heads": sum(of), "undecided": sum(open_), "heads in all": sum(len(one.result.heads) for one in found),
                  "models left out": sum(len(evidence.specs(group)) for group in groups) - len(found)},
         tables=[(f"Verdicts on {among} heads, by group", _table(found, chosen)),
-                ("Labels and verdicts", _labels(found, chosen)), *excluded(evidence, groups)],
+                ("Labels and verdicts", _labels(found, chosen)), *excluded_models(evidence, groups)],
         charts=[_chart(found)] if found else [],
         note=f"{EXCLUDED} The interval takes models, not heads, as independent; undecided heads are hits at its upper "
         "end and misses at its lower end. (A first run counted them as misses throughout, and called readable.dyck "
@@ -124,13 +126,13 @@ def measure_share(evidence: Evidence, *, groups: Sequence[str], among: str, laye
     )  # fmt: skip
 
 
-def measure_share_longer(evidence: Evidence, *, groups: Sequence[str], among: str) -> Measurement:
+def measure_head_share_longer(evidence: Evidence, *, groups: Sequence[str], among: str) -> Measurement:
     """As `measure_share`, with the longest audits of size paper: four times the sequences of size standard."""
-    found = measure_share(replace(evidence, size="paper"), groups=groups, among=among)
-    return replace(found, note=f"{found.note} Audits use up to {LIMIT['paper']:,} sequences.")
+    found = measure_head_share(replace(evidence, size="paper"), groups=groups, among=among)
+    return replace(found, note=f"{found.note} Audits use up to {MOST_SEQUENCES['paper']:,} sequences.")
 
 
-def _table(found: Sequence[Audited], chosen: Sequence[np.ndarray]) -> list[list]:
+def _table(found: Sequence[AuditedModel], chosen: Sequence[np.ndarray]) -> list[list]:
     """Number of chosen heads by group and verdict."""
     rows: list[list] = [["group", "models", "heads", *VERDICTS]]
     for group in dict.fromkeys(one.group for one in found):
@@ -140,7 +142,7 @@ def _table(found: Sequence[Audited], chosen: Sequence[np.ndarray]) -> list[list]
     return rows
 
 
-def _labels(found: Sequence[Audited], chosen: Sequence[np.ndarray]) -> list[list]:
+def _labels(found: Sequence[AuditedModel], chosen: Sequence[np.ndarray]) -> list[list]:
     counts = Counter(
         (head.label, head.verdict)
         for one, mask in zip(found, chosen, strict=True)
@@ -151,7 +153,7 @@ def _labels(found: Sequence[Audited], chosen: Sequence[np.ndarray]) -> list[list
     return [["label", *VERDICTS], *([label, *(counts[label, name] for name in VERDICTS)] for label in labels)]
 
 
-def _chart(found: Sequence[Audited]):
+def _chart(found: Sequence[AuditedModel]):
     """Every head: score of its pattern against the cost of ablating it."""
     rows = []
     for one in found:
@@ -163,7 +165,7 @@ def _chart(found: Sequence[Audited]):
                    title=f"every head, n = {len(rows)} heads of {len(found)} models")  # fmt: skip
 
 
-def share_claim(
+def head_share_claim(
     name: str,
     *,
     groups: Sequence[str],
@@ -172,7 +174,7 @@ def share_claim(
     layer: int | None = None,
     source: str,
     statement: str,
-    fixed: Fixed = AFTER_AUDITS,
+    preregistration: Preregistration = AFTER_AUDITS,
     **more: Any,
 ) -> Claim:
     """A claim about the share of readable heads that are faithful, or of needed heads that are hidden.
@@ -188,12 +190,14 @@ def share_claim(
         fixed: When the rule was fixed.
         **more: Other fields of the claim, such as `sizes`, or another `measure`.
     """
-    more.setdefault("measure", partial(measure_share, groups=groups, among=among, layer=layer))
+    more.setdefault("measure", partial(measure_head_share, groups=groups, among=among, layer=layer))
     return Claim(
         id=name, source=source, statement=statement, needs=groups,
-        how="Share of the heads with a decided verdict; its interval, over models, counts undecided heads as hits at "
+        method="Share of the heads with a decided verdict; its interval, over models, counts undecided heads as hits "
+               "at "
         "the upper end and as misses at the lower end",
-        rule=Given(Number("heads", AtLeast(FEWEST)), Above(0.5) if above else Below(0.5)), fixed=fixed,
+        rule=Conditional(Number("heads", AtLeast(FEWEST_HEADS)), Above(0.5) if above else Below(0.5)),
+        preregistration=preregistration,
         quantity=f"share of {among} heads that are {'faithful' if among == 'readable' else 'hidden'}",
         **more,
     )  # fmt: skip

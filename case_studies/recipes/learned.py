@@ -22,7 +22,7 @@ def has_learned(evidence: Evidence, spec: ModelSpec) -> bool:
     return lowest_accuracy(evidence, spec) >= LEARNED
 
 
-def excluded(evidence: Evidence, groups: Sequence[str]) -> list[tuple[str, list[list]]]:
+def excluded_models(evidence: Evidence, groups: Sequence[str]) -> list[tuple[str, list[list]]]:
     """The table of the models that have not learned their task, with its title; an empty list if all have."""
     rows: list[list] = [
         [group, spec.seed, f"{lowest_accuracy(evidence, spec):.3f}"]

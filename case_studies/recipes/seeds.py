@@ -12,7 +12,7 @@ def more_seeds(group: str) -> str:
     return f"{group}, more seeds"
 
 
-def reseeded(specs: Sequence[ModelSpec], seeds: int, size: Size) -> list[ModelSpec]:
+def with_seeds(specs: Sequence[ModelSpec], seeds: int, size: Size) -> list[ModelSpec]:
     """These models with this number of seeds each at size standard; at other sizes the same models."""
     if size != "standard":
         return list(specs)

@@ -14,12 +14,12 @@ from interp.tasks import Template
 from interp.training.configs import config_for
 from interp.training.settings import TrainSettings
 
-PLAIN, A, B, BOTH, MIMETIC = "transformer", "+ a I", "+ b I", "+ a I, b I", "mimetic start"
+PLAIN, A, B, A_AND_B, MIMETIC = "transformer", "+ a I", "+ b I", "+ a I, b I", "mimetic start"
 VARIANTS: dict[str, dict[str, Any]] = {
     PLAIN: {},
     A: {"qk_identity": True},
     B: {"vo_identity": True},
-    BOTH: {"qk_identity": True, "vo_identity": True},
+    A_AND_B: {"qk_identity": True, "vo_identity": True},
     MIMETIC: {"init": "mimetic"},
 }
 B_RATE = 10.0

@@ -73,7 +73,7 @@ def compare(stored: StoredResults, now: ClaimResult, *, size: str, seed: int) ->
     if before is None or before["measured"] is None:
         return result("not shipped", f"{stored.origin} has no number of this claim")
     if now.measurement is None:
-        return result("not measured" if size not in now.claim.sizes or now.claim.lacks else "differs", now.note)
+        return result("not measured" if size not in now.claim.sizes or now.claim.missing_input else "differs", now.note)
     other = " and ".join(text for name, text in PARTS.items() if new[name] != before[name])
     if not other:
         return result("same")

@@ -5,12 +5,12 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Fixed
-from case_studies.frame.evidence import LARGE, Evidence
+from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Preregistration
+from case_studies.frame.evidence import LARGE_SIZES, Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Between
 from case_studies.recipes.intervals import t_interval
-from case_studies.recipes.template_models import BOTH, PLAIN
+from case_studies.recipes.template_models import A_AND_B, PLAIN
 from case_studies.template.measures import Scored, by_n, exact_interval, mean_accuracy, paper_curves, scores
 from case_studies.template.models import PSYCHOMETRIC, SYMBOLIC_N
 from interp.view.charts import scaling_curves
@@ -19,13 +19,13 @@ SOLVED = 0.9
 """Accuracy of a solved task: the paper's error for programs with both scalars is below 0.1 at `SYMBOLIC_N`."""
 PLATEAU = (0.4, 0.6)
 """Accuracies of a model that knows the two printed symbols, and not which of them is printed."""
-SYMBOLIC = {variant: f"symbolic programs {variant}" for variant in (PLAIN, BOTH)}
+SYMBOLIC = {variant: f"symbolic programs {variant}" for variant in (PLAIN, A_AND_B)}
 DRAWN = {"title": "programs that print a symbol", "figure": "symbolic-programs"}
 WHERE = {
-    "sizes": LARGE,
-    "why_not": "These models are trained at size standard and above.",
+    "sizes": LARGE_SIZES,
+    "sizes_reason": "These models are trained at size standard and above.",
 }
-PROGRAMS_SEEN = Fixed(
+PROGRAMS_SEEN = Preregistration(
     "after first models",
     "one model of each kind at n = 2048, of another seed, none of which is judged: accuracy 0.43 without, 0.49 with.",
 )
@@ -89,8 +89,8 @@ def _programs(name: str, *, judged: str, statement: str, paper: str, rule: AtLea
     measure = partial(measure_accuracy, judged=judged, n=SYMBOLIC_N, groups=SYMBOLIC, **DRAWN)
     return Claim(
         id=f"symbolic.{name}", source="template paper, Figure 2", statement=statement, paper=paper,
-        how=f"Mean accuracy on unseen symbols at n = {SYMBOLIC_N}, t interval over models (seeds)",
-        rule=rule, fixed=PROGRAMS_SEEN, quantity="accuracy", within=SHARE, measure=measure,
+        method=f"Mean accuracy on unseen symbols at n = {SYMBOLIC_N}, t interval over models (seeds)",
+        rule=rule, preregistration=PROGRAMS_SEEN, quantity="accuracy", value_range=SHARE, measure=measure,
         needs=tuple(SYMBOLIC.values()), **WHERE,
     )  # fmt: skip
 
@@ -100,10 +100,11 @@ def _psychometric(name: str, words: str, seen: str) -> Claim:
     return Claim(
         id=f"psychometric.{name}", source="ours, on a task of the template paper's Appendix",
         statement=f"With a I and b I a transformer solves {words} for unseen symbols, from {n} samples.",
-        how=f"Mean accuracy on unseen symbols at n = {n}, t interval over models (seeds)",
-        rule=AtLeast(SOLVED), fixed=Fixed("after first models", f"{seen}; of another seed, none of which is judged."),
-        quantity="accuracy", within=SHARE,
-        measure=partial(measure_accuracy, judged=BOTH, n=n, groups={BOTH: group}, title=words),
+        method=f"Mean accuracy on unseen symbols at n = {n}, t interval over models (seeds)",
+        rule=AtLeast(SOLVED), preregistration=Preregistration("after first models", f"{seen}; of another seed, none "
+            f"of which is judged."),
+        quantity="accuracy", value_range=SHARE,
+        measure=partial(measure_accuracy, judged=A_AND_B, n=n, groups={A_AND_B: group}, title=words),
         needs=(group,), **WHERE,
     )  # fmt: skip
 
@@ -113,11 +114,11 @@ CLAIMS = (
         id="symbolic.identity", source="template paper, Figure 2",
         statement="With a I and b I a transformer learns from fewer samples which of two symbols a program prints.",
         paper=f"n = {SYMBOLIC_N}: error 0.500 without, 0.002 with",
-        how=f"Accuracy with minus accuracy without at n = {SYMBOLIC_N}, t interval over seeds",
-        rule=Above(0), fixed=PROGRAMS_SEEN, quantity="difference of accuracies", within=DIFFERENCE,
+        method=f"Accuracy with minus accuracy without at n = {SYMBOLIC_N}, t interval over seeds",
+        rule=Above(0), preregistration=PROGRAMS_SEEN, quantity="difference of accuracies", value_range=DIFFERENCE,
         measure=measure_gain, needs=tuple(SYMBOLIC.values()), **WHERE,
     ),
-    _programs("solved", judged=BOTH, paper=f"n = {SYMBOLIC_N}: error 0.002", rule=AtLeast(SOLVED),
+    _programs("solved", judged=A_AND_B, paper=f"n = {SYMBOLIC_N}: error 0.002", rule=AtLeast(SOLVED),
               statement=f"With a I and b I {SYMBOLIC_N} samples suffice to learn which of two symbols a program "
               "prints."),
     _programs("one-half", judged=PLAIN, paper=f"n = {SYMBOLIC_N}: error 0.500", rule=Between(*PLATEAU),

@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.frame.claims import SHARE, Claim, Fixed
-from case_studies.frame.evidence import LARGE, Evidence
+from case_studies.frame.claims import SHARE, Claim, Preregistration
+from case_studies.frame.evidence import LARGE_SIZES, Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Below
 from case_studies.recipes.intervals import proportion, t_interval
@@ -29,7 +29,7 @@ from interp.view.charts import dots, scaling_curves
 
 COPIED = 0.9
 """Accuracy that the model with b I needs at every width: the paper's error is below 0.1."""
-PAPERS_BAR = Fixed(
+PAPERS_BAR = Preregistration(
     "after a result",
     "an accuracy of 1.0 under a bar of 0.95; the paper's error is below 0.1. Also seen: 300 symbols of three seeds as "
     "units, all copied. The units are now models.",
@@ -121,38 +121,40 @@ CLAIMS = (
         id="copying.identity", source="template paper, the figure on copying with b I",
         statement="With b I on W_V W_O the attention-only model copies unseen symbols, at every width.",
         paper="error below 0.1 from 8 symbols on, from 16 at width 4096",
-        how=f"Mean accuracy on unseen symbols at the width where it is lowest, {HOW}",
-        rule=AtLeast(COPIED), fixed=PAPERS_BAR,
-        quantity="accuracy, worst width", within=SHARE, measure=partial(measure_copying, judged=B, at="worst"),
+        method=f"Mean accuracy on unseen symbols at the width where it is lowest, {HOW}",
+        rule=AtLeast(COPIED), preregistration=PAPERS_BAR,
+        quantity="accuracy, worst width", value_range=SHARE, measure=partial(measure_copying, judged=B, at="worst"),
         needs=NEEDS,
     ),
     Claim(
         id="copying.fails", source="template paper, the figure on copying without b I",
         statement="Without b I, wide models learn few training symbols and do not generalise to unseen ones.",
         paper="128 symbols: error 0.73 at width 512, 1.0 at 1024",
-        how=f"Mean accuracy on unseen symbols of the widest models, {HOW}",
-        rule=Below(0.5), fixed=over_models("300 symbols of three seeds, none of which was copied"),
-        quantity="accuracy, widest", within=SHARE, measure=partial(measure_copying, judged=PLAIN, at="widest"),
+        method=f"Mean accuracy on unseen symbols of the widest models, {HOW}",
+        rule=Below(0.5), preregistration=over_models("300 symbols of three seeds, none of which was copied"),
+        quantity="accuracy, widest", value_range=SHARE, measure=partial(measure_copying, judged=PLAIN, at="widest"),
         needs=NEEDS,
     ),
     Claim(
         id="copying.same-rate", source="ours: in Theorem 5.2 only b learns",
         statement="b I is not sufficient: if b learns no faster than the rest, unseen symbols are not copied.",
-        how=f"Mean accuracy on unseen symbols of the widest models, {HOW}",
-        rule=Below(0.5), fixed=over_models("300 symbols of three seeds, one of which was copied"),
-        quantity="accuracy", within=SHARE, measure=partial(measure_copying, judged=SAME, at="widest"),
+        method=f"Mean accuracy on unseen symbols of the widest models, {HOW}",
+        rule=Below(0.5), preregistration=over_models("300 symbols of three seeds, one of which was copied"),
+        quantity="accuracy", value_range=SHARE, measure=partial(measure_copying, judged=SAME, at="widest"),
         needs=NEEDS,
     ),
     Claim(
         id="copying.wider-is-worse", source="template paper, the figure on copying without b I",
         statement="Without b I wider models need more samples to copy.",
         paper="64 at width 64, 2048 at 4096",
-        how="Slope of log2 of the samples needed for an error below a tenth over log2 of the width, for each seed, t "
+        method="Slope of log2 of the samples needed for an error below a tenth over log2 of the width, for each "
+               "seed, t "
         "interval",
-        rule=Above(0), fixed=extended("0.37 [0.22, 0.51] over three seeds", "a fourth and a fifth seed, and after "
+        rule=Above(0), preregistration=extended("0.37 [0.22, 0.51] over three seeds", "a fourth and a fifth seed, "
+            "and after "
         "0.24 [-0.02, 0.50] over five three more"),
         quantity="doublings of n per doubling of width", measure=measure_width,
-        needs=(WIDTHS,), sizes=LARGE,
-        why_not="It takes a grid of widths and samples, which is trained at size standard and above.",
+        needs=(WIDTHS,), sizes=LARGE_SIZES,
+        sizes_reason="It takes a grid of widths and samples, which is trained at size standard and above.",
     ),
 )  # fmt: skip

@@ -5,8 +5,8 @@ from functools import partial
 
 import numpy as np
 
-from case_studies.frame.claims import BEFORE, Claim
-from case_studies.frame.evidence import LARGE, Evidence
+from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim
+from case_studies.frame.evidence import LARGE_SIZES, Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Below, Rule
 from case_studies.recipes.template_models import PLAIN
@@ -59,9 +59,10 @@ def _claim(name: str, *, statement: str, paper: str, n: int, rule: Rule, **where
     source = "figure of architectures on aba against abb" if figure == "aba-abb" else "Figure 16"
     return Claim(
         id=f"curves.{name}", source=f"template paper, {source}", statement=statement, paper=paper,
-        how=f"Test loss at n = {n}, geometric mean with its t interval over models (seeds)",
-        rule=rule, fixed=BEFORE, quantity="loss on unseen symbols", measure=partial(measure_loss, n=n, **where),
-        needs=(where["group"],), sizes=LARGE, why_not=WHY_NOT,
+        method=f"Test loss at n = {n}, geometric mean with its t interval over models (seeds)",
+        rule=rule, preregistration=BEFORE_ANY_MODEL, quantity="loss on unseen symbols", measure=partial(measure_loss,
+        n=n, **where),
+        needs=(where["group"],), sizes=LARGE_SIZES, sizes_reason=WHY_NOT,
     )  # fmt: skip
 
 
@@ -83,10 +84,10 @@ def _against(cell: str, paper: str) -> Claim:
         source="template paper, figure of architectures on aba against abb",
         statement=f"At {FEW} samples an {cell} has a higher loss on aba against abb than a transformer.",
         paper=f"n = {FEW}: {paper}, 0.125 transformer",
-        how=f"Ratio of test losses at n = {FEW}, geometric mean with its t interval over seeds",
-        rule=Above(1), fixed=BEFORE, quantity=f"loss {cell} / loss transformer",
+        method=f"Ratio of test losses at n = {FEW}, geometric mean with its t interval over seeds",
+        rule=Above(1), preregistration=BEFORE_ANY_MODEL, quantity=f"loss {cell} / loss transformer",
         measure=partial(measure_against_transformer, cell=cell),
-        needs=(f"recurrent {cell}", f"aba-abb {PLAIN}"), sizes=LARGE, why_not=WHY_NOT,
+        needs=(f"recurrent {cell}", f"aba-abb {PLAIN}"), sizes=LARGE_SIZES, sizes_reason=WHY_NOT,
     )  # fmt: skip
 
 

@@ -6,12 +6,12 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.frame.claims import Claim, Fixed
-from case_studies.frame.evidence import LARGE, Evidence
+from case_studies.frame.claims import Claim, Preregistration
+from case_studies.frame.evidence import LARGE_SIZES, Evidence
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.rules import Above, AtLeast, AtMost, Below, Equal, Given, Number, Rule, Split
+from case_studies.frame.rules import Above, AtLeast, AtMost, Below, Conditional, Equal, Number, Rule, Split
 from case_studies.recipes.intervals import t_interval
-from case_studies.recipes.template_models import BOTH, MIMETIC, PLAIN, A, B
+from case_studies.recipes.template_models import A_AND_B, MIMETIC, PLAIN, A, B
 from case_studies.template.fixed import FIRST_MODELS, SAMPLES, extended
 from case_studies.template.measures import (
     Scored,
@@ -112,7 +112,9 @@ def step_below(n: int, rows: Sequence[Scored]) -> float:
 
 def _majority_scores(evidence: Evidence) -> tuple[dict[int, list[Scored]], dict[int, list[Scored]]]:
     """Scores of plain models and of models with both scalars, by length."""
-    plain, modified = (by(scores(evidence, f"majority {variant}"), lambda row: row.length) for variant in (PLAIN, BOTH))
+    plain, modified = (
+        by(scores(evidence, f"majority {variant}"), lambda row: row.length) for variant in (PLAIN, A_AND_B)
+    )
     return plain, modified
 
 
@@ -120,7 +122,7 @@ def measure_majority(evidence: Evidence) -> Measurement:
     """log10 of the loss ratio with both scalars, at the best n of the length where it is least favourable."""
     plain, modified = _majority_scores(evidence)
     comparisons = sum(len(by_n(part)) for part in plain.values())
-    rows: list[list] = [["length", "n", f"loss, {PLAIN}", f"loss, {BOTH}", "ratio", "95 %"]]
+    rows: list[list] = [["length", "n", f"loss, {PLAIN}", f"loss, {A_AND_B}", "ratio", "95 %"]]
     per_length = []
     for length in plain:
         theirs, ours = by_n(plain[length]), by_n(modified[length])
@@ -157,7 +159,7 @@ def _n_seeds(groups: dict[int, list[Scored]]) -> int:
 
 def _majority_chart(plain: dict[int, list[Scored]], modified: dict[int, list[Scored]]):
     rows = []
-    for name, groups in ((PLAIN, plain), (BOTH, modified)):
+    for name, groups in ((PLAIN, plain), (A_AND_B, modified)):
         for n in sorted({row.n for part in groups.values() for row in part}):
             at = {length: [row for row in part if row.n == n] for length, part in groups.items()}
             rows += over_seeds(at, x="length", series=f"{name}, n = {n}")
@@ -169,14 +171,16 @@ def _majority_chart(plain: dict[int, list[Scored]], modified: dict[int, list[Sco
 
 def _ratio_claim(
     name: str, source: str, statement: str, paper: str, *, task: str, variant: str, rates: bool = False,
-    fixed: Fixed = FIRST_MODELS,
+    preregistration: Preregistration = FIRST_MODELS,
 ) -> Claim:  # fmt: skip
     control = "; the plain model is given the best of several learning rates at each n" if rates else ""
     return Claim(
         id=name, source=f"template paper, {source}", statement=statement, paper=paper,
-        how="Ratio of test losses, geometric mean over seeds, at the n of the grid where its interval, Bonferroni over "
+        method="Ratio of test losses, geometric mean over seeds, at the n of the grid where its interval, Bonferroni "
+               "over "
         f"n, ends lowest{control}",
-        rule=Split(AtMost(QUARTER), Number("all intervals above a quarter", Equal(True))), fixed=fixed,
+        rule=Split(AtMost(QUARTER), Number("all intervals above a quarter", Equal(True))),
+        preregistration=preregistration,
         quantity=f"loss {variant} / loss {PLAIN}, best n",
         measure=partial(measure_ratio, task=task, variant=variant, other_rates=rates),
         needs=(f"{task} {PLAIN}", f"{task} {variant}", *([OTHER_RATES] if rates else [])),
@@ -184,15 +188,16 @@ def _ratio_claim(
 
 
 def _threshold_claim(
-    name: str, statement: str, paper: str, *, level: float, bar: Rule, fixed: Fixed = SAMPLES, fewer: str = A,
+    name: str, statement: str, paper: str, *, level: float, bar: Rule, preregistration: Preregistration = SAMPLES,
+    fewer: str = A,
     more: str = PLAIN, **where,
 ) -> Claim:  # fmt: skip
     return Claim(
         id=name, source="template paper, figure of architectures on aba against abb", statement=statement,
         paper=paper,
-        how=f"Doublings of n saved until the loss stays below {level}, t interval over seeds, with the error of the "
+        method=f"Doublings of n saved until the loss stays below {level}, t interval over seeds, with the error of the "
         "grid of n",
-        rule=Given(Number("seeds where neither does", Equal(0)), bar), fixed=fixed,
+        rule=Conditional(Number("seeds where neither does", Equal(0)), bar), preregistration=preregistration,
         quantity="doublings of n saved", measure=partial(measure_threshold, level=level, fewer=fewer, more=more),
         needs=(f"aba-abb {more}", f"aba-abb {fewer}", between(more), between(fewer)), **where,
     )  # fmt: skip
@@ -218,15 +223,16 @@ CLAIMS = (
     _threshold_claim(
         "identity.b-saves-less", "a I saves more samples than b I does.",
         "512 with b I, 32 with a I", level=0.5, bar=Above(0), more=B,
-        fixed=extended("0.33 [-2.5, 3.2] over three seeds on doublings of n", "two seeds and half-steps of n"),
-        sizes=LARGE,
-        why_not="Transformers with b I are trained over the whole grid at size standard and above.",
+        preregistration=extended("0.33 [-2.5, 3.2] over three seeds on doublings of n", "two seeds and half-steps of "
+            "n"),
+        sizes=LARGE_SIZES,
+        sizes_reason="Transformers with b I are trained over the whole grid at size standard and above.",
     ),
     _ratio_claim(
         "identity.same-different", "figure on same against different",
         "With a I a transformer learns same against different from fewer samples.",
         "loss below 0.5 from 512 without, 32 with", task="same-different", variant=A,
-        fixed=extended("0.14 [0.06, 0.35] on a grid that ended at 512", "n = 1024"),
+        preregistration=extended("0.14 [0.06, 0.35] on a grid that ended at 512", "n = 1024"),
     ),
     _ratio_claim(
         "identity.programs", "Figure 1",
@@ -242,19 +248,19 @@ CLAIMS = (
         id="majority.identity", source="template paper, figure of majority",
         statement="With a I and b I majority takes fewer samples at every length.",
         paper="length 4: loss below 0.5 from 8192 without, 512 with",
-        how="Logarithm of the ratio of test losses at the length where it is least favourable, at its best n, "
+        method="Logarithm of the ratio of test losses at the length where it is least favourable, at its best n, "
         "Bonferroni over all",
-        rule=Below(0), fixed=extended("-2.0 [-8.6, 4.7] over three seeds", "three seeds"),
+        rule=Below(0), preregistration=extended("-2.0 [-8.6, 4.7] over three seeds", "three seeds"),
         quantity="log10 of loss with / without, worst length", measure=measure_majority,
-        needs=(f"majority {PLAIN}", f"majority {BOTH}"),
+        needs=(f"majority {PLAIN}", f"majority {A_AND_B}"),
     ),
     Claim(
         id="majority.longer-is-harder", source="template paper, figure of majority",
         statement="Majority over longer strings has a higher loss at the same number of samples.",
         paper="n = 2048: 0.00 at length 2, 0.85 at 4",
-        how="Loss at the longest minus loss at the shortest, plain model, largest n, t interval over seeds",
-        rule=Above(0), fixed=extended("0.94 [0.70, 1.17] over three seeds", "three seeds"),
+        method="Loss at the longest minus loss at the shortest, plain model, largest n, t interval over seeds",
+        rule=Above(0), preregistration=extended("0.94 [0.70, 1.17] over three seeds", "three seeds"),
         quantity="difference of losses", measure=measure_harder,
-        needs=(f"majority {PLAIN}", f"majority {BOTH}"),
+        needs=(f"majority {PLAIN}", f"majority {A_AND_B}"),
     ),
 )  # fmt: skip

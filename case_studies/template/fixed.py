@@ -1,13 +1,13 @@
 """When the rules of the template study were fixed, and what had been seen by then."""
 
-from case_studies.frame.claims import Fixed
+from case_studies.frame.claims import Preregistration
 
-FIRST_MODELS = Fixed(
+FIRST_MODELS = Preregistration(
     "after first models",
     "pilot models in other code, none of which is judged. The rules were committed less than an hour before the "
     "results, while the models were in training.",
 )
-SAMPLES = Fixed(
+SAMPLES = Preregistration(
     "after a result",
     "one rule required a factor of 4, where the paper says an order of magnitude; a factor of 4 was seen, the same in "
     "all seeds on doublings of n. The half-steps of n were added after that.",
@@ -15,11 +15,13 @@ SAMPLES = Fixed(
 """Rules about how many samples a I saves."""
 
 
-def extended(seen: str, what: str) -> Fixed:
+def extended(seen: str, what: str) -> Preregistration:
     """The rule of the first models, with more models since a result was seen."""
-    return Fixed("after a result", f"{seen}. The rule is that of the first models. Added after that: {what}.")
+    return Preregistration("after a result", f"{seen}. The rule is that of the first models. Added after that: {what}.")
 
 
-def over_models(seen: str) -> Fixed:
+def over_models(seen: str) -> Preregistration:
     """The bar of the first models, with models as units since a result was seen."""
-    return Fixed("after a result", f"{seen}. The bar is that of the first models; the units were not models then.")
+    return Preregistration(
+        "after a result", f"{seen}. The bar is that of the first models; the units were not models then."
+    )

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from case_studies.frame.claims import BEFORE, Claim, Fixed
+from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, Below
@@ -104,8 +104,9 @@ CLAIMS = (
         id="copying.gradient",
         source="ours, after Theorem 5.1 of the template paper; here the softmax also lowers unseen symbols' logits",
         statement="Without b I, the loss on unseen symbols does not fall at the start of training in wide models.",
-        paper="no movement in the limit of infinite width", how=HOW, rule=Below(0),
-        fixed=Fixed("after a result", "speeds of 0.23, 0.06, -0.03, -0.11, -0.13 and -0.15 at widths 64 to 2048. The "
+        paper="no movement in the limit of infinite width", method=HOW, rule=Below(0),
+        preregistration=Preregistration("after a result", "speeds of 0.23, 0.06, -0.03, -0.11, -0.13 and -0.15 at "
+            "widths 64 to 2048. The "
                     "rule before required a falling logarithm of the absolute speed, 0.09 [0.02, 0.15], which means "
                     "nothing where the speed changes its sign."),
         quantity="relative speed, widest", measure=measure_plain,
@@ -113,7 +114,7 @@ CLAIMS = (
     Claim(
         id="copying.gradient-b", source="template paper, Theorem 5.2",
         statement="With b I, and only b trained, the loss on unseen symbols falls at the start of training.",
-        how=HOW, rule=Above(0), fixed=BEFORE,
+        method=HOW, rule=Above(0), preregistration=BEFORE_ANY_MODEL,
         quantity="relative speed, widest", measure=measure_b,
     ),
 )  # fmt: skip

@@ -12,10 +12,10 @@ from jaxtyping import Float, Int
 from scipy import stats
 from torch import Tensor
 
-from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Fixed
+from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.rules import Above, AtLeast, Given, Number
+from case_studies.frame.rules import Above, AtLeast, Conditional, Number
 from case_studies.recipes.intervals import proportion, t_interval
 from case_studies.recipes.template_models import PLAIN, A
 from case_studies.template.measures import n_train, template_task
@@ -154,25 +154,25 @@ def _example(task: Template) -> TemplateBatch:
 def measure_agreement(evidence: Evidence, *, variant: str) -> Measurement:
     """Rank correlation over the heads of a model, of dependence on equality with accuracy lost by ablation."""
     rows: list[list] = [["n", "seed", "rank correlation", "first layer", "last layer"]]
-    points, within, n = [], [], N_READ[evidence.size]
+    points, value_range, n = [], [], N_READ[evidence.size]
     models, count = solved(evidence, GROUPS[variant])
     for spec, model in models:
         task = template_task(spec)
         size = np.abs(equality(evidence, model, task).more)
         lost = ablate_heads(model, task, method="mean", n=n, seed=evidence.seed).drop[:, 0].reshape(size.shape)
         found = [rank_correlation(*parts) for parts in ((size, lost), (size[0], lost[0]), (size[-1], lost[-1]))]
-        within.append(found[0])
+        value_range.append(found[0])
         rows.append([n_train(spec), spec.seed, *(None if one is None else f"{one:+.3f}" for one in found)])
         points += [
             {DISTANCE: float(size[at]), "accuracy lost": float(lost[at]), "models": f"{variant}, layer {at[0]}"}
             for at in np.ndindex(size.shape)
         ]
-    judged = [one for one in within if one is not None]
+    judged = [one for one in value_range if one is not None]
     value, low, high = t_interval(np.array(judged), resolution=RESOLUTION) if judged else (0.0, -1.0, 1.0)
     return Measurement(
         value=value, low=low, high=high, n=max(1, len(judged)), unit="solved models",
         numbers={"solved models": count, "models with a correlation": len(judged),
-                 "models in which all heads cost the same": len(within) - len(judged)},
+                 "models in which all heads cost the same": len(value_range) - len(judged)},
         tables=[("Rank correlation over the heads of each model", rows)],
         charts=[scatter(pd.DataFrame(points), x=DISTANCE, y="accuracy lost", series="models",
                         title=f"mean ablation of each head, {len(models)} models")],
@@ -193,12 +193,13 @@ def _looking_claim(name: str, variant: str, models: str, seen: str) -> Claim:
         id=f"heads.same-symbol.{name}", source="ours, after the paper's account of why a I helps",
         statement=f"Solved models {models} have heads that attend to the same symbol elsewhere more, or less, than "
         "to a different symbol.",
-        how="Share of solved models with a head whose attention differs between equal and different symbols at the "
+        method="Share of solved models with a head whose attention differs between equal and different symbols at the "
         f"same positions by more than in any head of {N_UNTRAINED} untrained models, exact interval",
-        rule=Given(Number("solved models", AtLeast(FEWEST)), Above(0.5)),
-        fixed=Fixed("after a result", f"no head of 12 models labelled association, {seen}. Only attention to the same "
+        rule=Conditional(Number("solved models", AtLeast(FEWEST)), Above(0.5)),
+        preregistration=Preregistration("after a result", f"no head of 12 models labelled association, {seen}. Only "
+            f"attention to the same "
                     "symbol counted then."),
-        quantity="share of solved models", within=SHARE, measure=partial(measure_same_symbol, variant=variant),
+        quantity="share of solved models", value_range=SHARE, measure=partial(measure_same_symbol, variant=variant),
         needs=(GROUPS[variant],),
     )  # fmt: skip
 
@@ -208,14 +209,16 @@ def _agreement_claim(name: str, variant: str, models: str, seen: str) -> Claim:
         id=f"heads.ablation-agrees.{name}", source="ours",
         statement="The heads whose attention depends most on equality are those that the model needs most: solved "
         f"models {models}.",
-        how="Spearman correlation over the heads of each solved model, of the absolute difference in attention between "
+        method="Spearman correlation over the heads of each solved model, of the absolute difference in attention "
+               "between "
         "equal and different symbols with the accuracy lost when the head is set to its mean; mean over models with t "
         "interval",
-        rule=Given(Number("solved models", AtLeast(FEWEST)),
-                   Given(Number("models with a correlation", AtLeast(FEWEST)), Above(0))),
-        fixed=Fixed("after a result", "-0.30 [-0.38, -0.21] over heads of both kinds of models together, "
+        rule=Conditional(Number("solved models", AtLeast(FEWEST)),
+                   Conditional(Number("models with a correlation", AtLeast(FEWEST)), Above(0))),
+        preregistration=Preregistration("after a result", "-0.30 [-0.38, -0.21] over heads of both kinds of models "
+            "together, "
                     f"{seen} within this kind, for the score of association. Units were heads then."),
-        quantity="rank correlation within models", within=DIFFERENCE,
+        quantity="rank correlation within models", value_range=DIFFERENCE,
         measure=partial(measure_agreement, variant=variant),
         needs=(GROUPS[variant],),
     )  # fmt: skip

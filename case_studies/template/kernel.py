@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.frame.claims import BEFORE, SHARE, Claim, Fixed
+from case_studies.frame.claims import BEFORE_ANY_MODEL, SHARE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AtLeast, Below, Number, Split
@@ -116,8 +116,10 @@ def _all_tasks(expected: str, other: str) -> Split:
     )
 
 
-def _over_draws(seen: str) -> Fixed:
-    return Fixed("after a result", f"{seen}. The bar was fixed before any result; the units were strings then.")
+def _over_draws(seen: str) -> Preregistration:
+    return Preregistration(
+        "after a result", f"{seen}. The bar was fixed before any result; the units were strings then."
+    )
 
 
 HOW = (
@@ -130,32 +132,35 @@ CLAIMS = (
         Claim(
             id=f"kernel.{name}", source="template paper, Theorem 4.4 and Eq. 3",
             statement=f"The transformer's random-features kernel generalises to unseen symbols: {name}.",
-            how=HOW, rule=AtLeast(SOLVED), fixed=_over_draws("1.0 of the strings of one draw"),
-            quantity="accuracy", within=SHARE, measure=partial(measure_regression, name=name),
+            method=HOW, rule=AtLeast(SOLVED), preregistration=_over_draws("1.0 of the strings of one draw"),
+            quantity="accuracy", value_range=SHARE, measure=partial(measure_regression, name=name),
         )
         for name in TASKS
     ),
     Claim(
         id="kernel.mlp", source="template paper, after Theorem 4.1: the kernel of the network",
         statement="The kernel of a fully connected net does not generalise to unseen symbols.",
-        how=f"{HOW}, aba against abb", rule=Below(BARELY), fixed=_over_draws("0.48 of the strings of one draw"),
-        quantity="accuracy", within=SHARE, measure=partial(measure_regression, name="aba-abb", mlp=True),
+        method=f"{HOW}, aba against abb", rule=Below(BARELY),
+        preregistration=_over_draws("0.48 of the strings of one draw"),
+        quantity="accuracy", value_range=SHARE, measure=partial(measure_regression, name="aba-abb", mlp=True),
     ),
     Claim(
         id="kernel.matrix", source="template paper, the condition of Theorem 4.4",
         statement="The matrix N of the templates is nonsingular for the transformer's kernel.",
-        how="Smallest eigenvalue of N, for each of the two tasks; nonsingular if its interval over draws is above 0, "
+        method="Smallest eigenvalue of N, for each of the two tasks; nonsingular if its interval over draws is above "
+               "0, "
         f"singular if it includes 0 and is below {NEGLIGIBLE:g} of the largest eigenvalue",
         rule=_all_tasks("nonsingular", "singular"),
-        fixed=Fixed("after a result", "0.0051 [0.0049, 0.0053], nonsingular. The definition of singular was added: "
+        preregistration=Preregistration("after a result", "0.0051 [0.0049, 0.0053], nonsingular. The definition of "
+            "singular was added: "
                     "before, no result could have refuted the claim."),
         quantity="smallest eigenvalue of N", measure=partial(measure_matrix, mlp=False),
     ),
     Claim(
         id="kernel.matrix-mlp", source="template paper, the argument of Theorem 4.1",
         statement="The matrix N is singular for the kernel of a fully connected net.",
-        how="Smallest eigenvalue of N, for each of the two tasks; singular if it is zero to rounding",
-        rule=_all_tasks("singular", "nonsingular"), fixed=BEFORE, by_construction=True,
+        method="Smallest eigenvalue of N, for each of the two tasks; singular if it is zero to rounding",
+        rule=_all_tasks("singular", "nonsingular"), preregistration=BEFORE_ANY_MODEL, by_construction=True,
         quantity="smallest eigenvalue of N", measure=partial(measure_matrix, mlp=True),
     ),
 )  # fmt: skip

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from case_studies.frame.claims import BEFORE, Claim
+from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Below, Between
@@ -105,25 +105,26 @@ CLAIMS = (
     Claim(
         id="kernel.error-n", source="ours, after Theorem 4.4 of the template paper, whose bound on the error falls",
         statement="The error of kernel regression on unseen symbols falls with the number of samples n.",
-        how=f"Slope of log2 of the squared error on unseen symbols over log2 of n, {FIXED_SYMBOLS} training symbols, "
+        method=f"Slope of log2 of the squared error on unseen symbols over log2 of n, {FIXED_SYMBOLS} training "
+               f"symbols, "
         f"for each draw, {HOW}",
-        rule=Below(0), fixed=BEFORE,
+        rule=Below(0), preregistration=BEFORE_ANY_MODEL,
         quantity="log2 of squared error per doubling of n", measure=partial(measure_error, grid="n"),
     ),
     Claim(
         id="kernel.error-rho", source="ours, after Theorem 4.4 of the template paper, whose bound on the error falls",
         statement="The error of kernel regression on unseen symbols falls with the diversity rho of substitutions.",
-        how=f"Slope of log2 of the squared error on unseen symbols over log2 of rho, n fixed, for each draw, {HOW}",
-        rule=Below(0), fixed=BEFORE,
+        method=f"Slope of log2 of the squared error on unseen symbols over log2 of rho, n fixed, for each draw, {HOW}",
+        rule=Below(0), preregistration=BEFORE_ANY_MODEL,
         quantity="log2 of squared error per doubling of rho", measure=partial(measure_error, grid="rho"),
     ),
     Claim(
         id="kernel.blocks", source="template paper, Eq. 3 and the matrix N of Theorem 4.4",
         statement="The transformer's kernel of two strings depends only on which of their tokens are equal.",
-        how="Slope of log2 of the kernel's spread over pairs of strings with the same pattern of equal tokens over "
+        method="Slope of log2 of the kernel's spread over pairs of strings with the same pattern of equal tokens over "
         "log2 of its draws, which is -1/2 if only the draws cause it and nearer 0 if anything else does, for each "
         "set of draws, t interval",
-        rule=Between(-0.6, -0.4), fixed=BEFORE, by_construction=True,
+        rule=Between(-0.6, -0.4), preregistration=BEFORE_ANY_MODEL, by_construction=True,
         quantity="log2 of spread per doubling of draws", measure=measure_blocks,
     ),
 )  # fmt: skip

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from case_studies.frame.evidence import Size
-from case_studies.recipes.seeds import more_seeds, reseeded
+from case_studies.recipes.seeds import more_seeds, with_seeds
 from case_studies.recipes.template_models import (
-    BOTH,
+    A_AND_B,
     MIMETIC,
     PLAIN,
     SCALES,
@@ -81,7 +81,7 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     for variant in (PLAIN, A):
         found[f"same-different {variant}"] = template_models(size, "same_different", scale.same_different, variant)
         found[f"programs {variant}"] = template_models(size, "programs", scale.programs, variant)
-    for variant in (PLAIN, BOTH):
+    for variant in (PLAIN, A_AND_B):
         found[f"majority {variant}"] = [
             spec
             for length in LENGTHS[size]
@@ -108,7 +108,7 @@ def _copying(size: Size) -> dict[str, list[ModelSpec]]:
     plain = specs(scale.copy_widths, scale.copy_grid, with_b=False, times=1.0)
     return {
         f"copy {PLAIN}": plain,
-        more_seeds(f"copy {PLAIN}"): reseeded(plain, FURTHER_COPIES, size),
+        more_seeds(f"copy {PLAIN}"): with_seeds(plain, FURTHER_COPIES, size),
         f"copy {B}": specs(scale.copy_widths, scale.copy_grid if size == "paper" else first, with_b=True,
                            times=COPY_RATE),
         f"copy {B}, same rate": specs(scale.copy_widths[1:2], first, with_b=True, times=1.0),
@@ -142,7 +142,7 @@ def _sweeps(size: Size) -> dict[str, list[ModelSpec]]:
         for name, (field, values) in SWEEPS.items()
     }
     rates = template_models(size, "aba_abb", [SWEEP_N], seeds=few, rates=RATE_SWEEP)
-    found["sweep learning rate"] = reseeded(rates, FURTHER_RATES, size)
+    found["sweep learning rate"] = with_seeds(rates, FURTHER_RATES, size)
     found["random templates"] = [
         spec
         for count in TEMPLATE_COUNTS
@@ -171,7 +171,7 @@ def _recurrent(size: Size) -> dict[str, list[ModelSpec]]:
 
 def _further_tasks(size: Size) -> dict[str, list[ModelSpec]]:
     """Transformers on aabb against abab, on programs that print symbols, and on psychometric tasks."""
-    symbolic = {variant: f"symbolic programs {variant}" for variant in (PLAIN, BOTH)}
+    symbolic = {variant: f"symbolic programs {variant}" for variant in (PLAIN, A_AND_B)}
     psychometric = {name: f"psychometric {name}" for name in PSYCHOMETRIC}
     if size == "quick":
         return {name: [] for name in (PAIRS, *symbolic.values(), *psychometric.values())}
@@ -183,7 +183,7 @@ def _further_tasks(size: Size) -> dict[str, list[ModelSpec]]:
         found[name] = template_models(size, "symbolic_programs", ns, variant, seeds=SCALES[size].fewer_seeds)
     for name, group in psychometric.items():
         templates, ns = name.replace("-", "_"), [PSYCHOMETRIC[name]]
-        specs = template_models(size, templates, ns, BOTH, seeds=SCALES[size].fewer_seeds)
+        specs = template_models(size, templates, ns, A_AND_B, seeds=SCALES[size].fewer_seeds)
         steps = {} if paper else {"steps": PSYCHOMETRIC_STEPS, "eval_every": 50}
         found[group] = [replace(spec, settings=replace(spec.settings, **steps)) for spec in specs]
     return found

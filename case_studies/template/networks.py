@@ -49,8 +49,9 @@ CLAIMS = (
         id="networks.one-hot", source="template paper, Theorem 4.1",
         statement="A fully connected network on one-hot inputs does not generalise to unseen symbols.",
         paper="loss 1.0 at every n",
-        how=HOW, rule=Below(BARELY), fixed=over_models("0.51 [0.49, 0.53], 2,000 strings of the best of three seeds"),
-        quantity="accuracy", within=SHARE, measure=partial(measure_network, inputs="one-hot"),
+        method=HOW, rule=Below(BARELY), preregistration=over_models("0.51 [0.49, 0.53], 2,000 strings of the best of "
+            "three seeds"),
+        quantity="accuracy", value_range=SHARE, measure=partial(measure_network, inputs="one-hot"),
         needs=NEEDS,
     ),
     Claim(
@@ -58,17 +59,17 @@ CLAIMS = (
         statement="A fully connected network does generalise if its inputs also encode which positions are equal "
         "(X X^T).",
         paper="n = 256: loss 0.14",
-        how=HOW, rule=AtLeast(SOLVED), fixed=over_models("1.0, 2,000 strings of the worst of three seeds"),
-        quantity="accuracy", within=SHARE, measure=partial(measure_network, inputs="one-hot and equality"),
+        method=HOW, rule=AtLeast(SOLVED), preregistration=over_models("1.0, 2,000 strings of the worst of three seeds"),
+        quantity="accuracy", value_range=SHARE, measure=partial(measure_network, inputs="one-hot and equality"),
         needs=NEEDS,
     ),
     Claim(
         id="networks.shared-embedding", source="ours, the control of Theorem 4.1",
         statement="With one embedding per token, shared by all positions, a fully connected network does generalise: "
         "that it fails on one-hot inputs is due to their columns.",
-        how=f"{HOW}; the theorem needs a separate column for each token and position",
-        rule=Above(BARELY), fixed=over_models("1.0, 2,000 strings of the worst of three seeds"),
-        quantity="accuracy", within=SHARE, measure=partial(measure_network, inputs="shared embedding"),
+        method=f"{HOW}; the theorem needs a separate column for each token and position",
+        rule=Above(BARELY), preregistration=over_models("1.0, 2,000 strings of the worst of three seeds"),
+        quantity="accuracy", value_range=SHARE, measure=partial(measure_network, inputs="shared embedding"),
         needs=NEEDS,
     ),
 )  # fmt: skip

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Fixed
-from case_studies.frame.evidence import LARGE, Evidence
+from case_studies.frame.claims import DIFFERENCE, SHARE, Claim, Preregistration
+from case_studies.frame.evidence import LARGE_SIZES, Evidence
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.rules import Above, AtLeast, Below, Given, Number, Rule
+from case_studies.frame.rules import Above, AtLeast, Below, Conditional, Number, Rule
 from case_studies.recipes.intervals import proportion, t_interval
 from case_studies.recipes.template_models import PLAIN, A
 from case_studies.template.copying import COPIED
@@ -115,19 +115,21 @@ def measure_diagonals(evidence: Evidence, *, group: str, matrix: int, accuracy: 
     )  # fmt: skip
 
 
-def _claim(name: str, group: str, rule: Rule, *, fixed: Fixed = FIRST_MODELS, **fields) -> Claim:
+def _claim(name: str, group: str, rule: Rule, *, preregistration: Preregistration = FIRST_MODELS, **fields) -> Claim:
     """A claim about the solved models of a group; inconclusive with fewer than `FEWEST`."""
-    enough = Given(Number("solved models", AtLeast(FEWEST)), rule)
-    return Claim(id=name, rule=enough, fixed=fixed, needs=(group,), **fields)
+    enough = Conditional(Number("solved models", AtLeast(FEWEST)), rule)
+    return Claim(id=name, rule=enough, preregistration=preregistration, needs=(group,), **fields)
 
 
 def _readable_claim(name: str, variant: str, models: str) -> Claim:
     return _claim(
-        name, GROUPS[variant], Given(Number("mean after the last layer", AtLeast(SOLVED)), Below(0.75)), source="ours",
+        name, GROUPS[variant], Conditional(Number("mean after the last layer", AtLeast(SOLVED)), Below(0.75)),
+        source="ours",
         statement="Equality is computed between the symbols first and read by [CLS] later: in solved models "
         f"{models} the template cannot be read at [CLS] after the first layer.",
-        how="Mean probe accuracy at [CLS] after the first layer, t interval over models",
-        quantity="probe accuracy after layer 1", within=SHARE, measure=partial(measure_where_readable, variant=variant),
+        method="Mean probe accuracy at [CLS] after the first layer, t interval over models",
+        quantity="probe accuracy after layer 1", value_range=SHARE, measure=partial(measure_where_readable,
+        variant=variant),
     )  # fmt: skip
 
 
@@ -138,8 +140,8 @@ def _diagonal_claim(name: str, variant: str, models: str) -> Claim:
     return _claim(
         name, GROUPS[variant], Above(0.5), source=FIGURE_7,
         statement=f"Training makes the diagonal of W_Q W_K^T strong in some head: solved models {models}.",
-        how="Share of solved models with a head whose diagonal is strong (interp.diagonals), exact interval",
-        quantity="share of solved models", within=SHARE,
+        method="Share of solved models with a head whose diagonal is strong (interp.diagonals), exact interval",
+        quantity="share of solved models", value_range=SHARE,
         measure=partial(measure_diagonals, group=GROUPS[variant], matrix=0),
     )  # fmt: skip
 
@@ -149,8 +151,8 @@ CLAIMS = (
         "heads.identity-used", GROUPS[A], Above(BAR),
         source="ours, the causal half of the paper's account of why a I helps",
         statement="Solved models with a I depend on it.",
-        how="Accuracy on unseen symbols lost when every a is set to 0, t interval over models",
-        quantity="accuracy lost", within=DIFFERENCE, measure=measure_identity_used,
+        method="Accuracy on unseen symbols lost when every a is set to 0, t interval over models",
+        quantity="accuracy lost", value_range=DIFFERENCE, measure=measure_identity_used,
     ),
     _readable_claim("probes.identity", A, "with a I"),
     _readable_claim("probes.plain", PLAIN, "without a I"),
@@ -159,14 +161,16 @@ CLAIMS = (
     _claim(
         "diagonals.value-output.copying", f"copy {PLAIN}", Above(0.5),
         source=f"{FIGURE_7}; here one attention layer without b I, trained to copy a symbol",
-        fixed=Fixed("after a result", "no strong diagonal in 12 models of aba against abb, where there is nothing to "
+        preregistration=Preregistration("after a result", "no strong diagonal in 12 models of aba against abb, where "
+            "there is nothing to "
                     "copy. No copying model had been looked at."),
         statement="Training makes the diagonal of W_V W_O strong in some head of models that have learned to copy "
         "unseen symbols.",
-        how=f"Share of copying models with an accuracy of at least {COPIED} on unseen symbols that have a head whose "
+        method=f"Share of copying models with an accuracy of at least {COPIED} on unseen symbols that have a head "
+               f"whose "
         "diagonal is strong (interp.diagonals), exact interval",
-        quantity="share of copying models", within=SHARE,
+        quantity="share of copying models", value_range=SHARE,
         measure=partial(measure_diagonals, group=f"copy {PLAIN}", matrix=1, accuracy=COPIED),
-        sizes=LARGE, why_not="At size quick no model copies unseen symbols without b I.",
+        sizes=LARGE_SIZES, sizes_reason="At size quick no model copies unseen symbols without b I.",
     ),
 )  # fmt: skip

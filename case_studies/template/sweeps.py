@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.frame.claims import Claim, Fixed
-from case_studies.frame.evidence import LARGE, Evidence
+from case_studies.frame.claims import Claim, Preregistration
+from case_studies.frame.evidence import LARGE_SIZES, Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, Below
 from case_studies.recipes.intervals import t_interval
@@ -25,7 +25,7 @@ from case_studies.template.measures import (
 from case_studies.template.models import SWEEP_N
 from interp.view.charts import scaling_curves
 
-RATES = Fixed(
+RATES = Preregistration(
     "after a result",
     "2.6 [0.9, 7.2] under a bar of 10; the paper's ratio is 1.4. Fifteen seeds were fixed after 2.5 [1.0, 6.1] over "
     "three.",
@@ -80,11 +80,11 @@ def measure_rates(evidence: Evidence) -> Measurement:
 
 
 def _claim(name: str, statement: str, paper: str, *, group: str, **fields) -> Claim:
-    fields.setdefault("fixed", FIRST_MODELS)
+    fields.setdefault("preregistration", FIRST_MODELS)
     return Claim(
         id=f"sweeps.{name}", source="template paper, Appendix (hyperparameters)", statement=statement, paper=paper,
-        needs=(group,), sizes=LARGE,
-        why_not="Sweeps are trained at size standard and above.", **fields,
+        needs=(group,), sizes=LARGE_SIZES,
+        sizes_reason="Sweeps are trained at size standard and above.", **fields,
     )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def _slope_claim(name: str, statement: str, paper: str, *, what: str, rises: boo
     units = "draws of templates" if draws else "seeds, each size with the best of two rates on validation symbols"
     return _claim(
         name, statement, paper, group=group,
-        how=f"Slope of log loss per doubling at n = {SWEEP_N}, t interval over {units}",
+        method=f"Slope of log loss per doubling at n = {SWEEP_N}, t interval over {units}",
         rule=Above(0) if rises else Below(0),
         quantity="change of log loss per doubling", measure=partial(measure_slope, what=what, group=group),
         **fields,
@@ -111,12 +111,13 @@ CLAIMS = (
                  "0.072 at width 32, 0.241 at 512", what="width", rises=True),
     _slope_claim("templates", f"Tasks of more templates have a higher {AT_N}",
                  "0.231 for 2, 0.667 for 4, 1.10 for 15", what="random templates", rises=True,
-                 fixed=extended("0.42 [-0.02, 0.86] over three draws", "seven draws")),
+                 preregistration=extended("0.42 [-0.02, 0.86] over three draws", "seven draws")),
     _claim(
         "rate", f"The {AT_N[:-1]} does not depend on the learning rate within an order of magnitude.",
         "similar from 3e-4 to 3e-3", group="sweep learning rate",
-        how="Loss at the worst rate from 3e-4 to 3e-3 over that at the best of them, n = 1024, t interval over seeds",
-        rule=Below(2), fixed=RATES,
+        method="Loss at the worst rate from 3e-4 to 3e-3 over that at the best of them, n = 1024, t interval over "
+               "seeds",
+        rule=Below(2), preregistration=RATES,
         quantity="loss, worst / best rate", measure=measure_rates,
     ),
 )  # fmt: skip

@@ -74,7 +74,8 @@ def reproduce(
     chosen, options = _with_packs(_load_study(study, found), study, packs), {"only": only or ()}
     if list_claims:
         claims = [
-            {name: getattr(claim, name) for name in CLAIM} | {"rule": claim.rule_text, "fixed": claim.fixed.text}
+            {name: getattr(claim, name) for name in CLAIM}
+            | {"rule": claim.rule_text, "fixed": claim.preregistration.text}
             for claim in chosen.choose(**options)
         ]
         values = {"study": study, "title": chosen.title, "claims": claims}
@@ -107,7 +108,7 @@ def _with_packs(study: Any, name: str, packs: Path | None) -> Any:
     if not packs.is_dir():
         raise ValueError(f"--packs is {str(packs)!r}, which is no folder.")
     found = study.of_packs(packs)
-    if any(claim.lacks for claim in found.claims):
+    if any(claim.missing_input for claim in found.claims):
         raise ValueError(f"--packs is {str(packs)!r}, which has no packs (NAME.json and NAME.npz).")
     return found
 

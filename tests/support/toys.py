@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 import interp
-from case_studies.frame.claims import BEFORE, Claim, Fixed
+from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim, Preregistration
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, Value
 from case_studies.study import Study
@@ -71,18 +71,18 @@ PASSING = Claim(
     source="Toy et al., Figure 1",
     statement="It is sometimes <right>.",
     paper="0.97",
-    how="Share of right answers, over draws",
+    method="Share of right answers, over draws",
     rule=Above(0.1),
-    fixed=BEFORE,
+    preregistration=BEFORE_ANY_MODEL,
     measure=constant,
 )
 FAILING = Claim(
     id="figure-1.all",
     source="Toy et al., Theorem 2",
     statement="It is always right.",
-    how="Mean accuracy, from the worst to the best seed",
+    method="Mean accuracy, from the worst to the best seed",
     rule=Above(0.99),
-    fixed=Fixed("after first models", "two models of two steps."),
+    preregistration=Preregistration("after first models", "two models of two steps."),
     measure=accuracy,
     needs=["few"],
 )
@@ -90,9 +90,9 @@ DRAWN = Claim(
     id="table-3.drawn",
     source="Toy et al., Table 3",
     statement="Labels are balanced.",
-    how="Share of labels",
+    method="Share of labels",
     rule=Value(Above(-1)),
-    fixed=BEFORE,
+    preregistration=BEFORE_ANY_MODEL,
     measure=drawn,
     needs=("more",),
 )
@@ -100,13 +100,13 @@ DISTANT = Claim(
     id="table-4.large",
     source="Toy et al., Table 4",
     statement="A large one is right.",
-    how="Mean accuracy, from the worst to the best seed",
+    method="Mean accuracy, from the worst to the best seed",
     rule=Above(0.99),
-    fixed=BEFORE,
+    preregistration=BEFORE_ANY_MODEL,
     measure=accuracy,
     needs=["large"],
     sizes=["paper"],
-    why_not="It takes a GPU.",
+    sizes_reason="It takes a GPU.",
 )
 CLAIMS = (PASSING, FAILING, DRAWN, DISTANT)
 STUDY = Study(name="toy", title="Toys & <others>", lead="Nothing is learned.", claims=CLAIMS, groups=groups)
@@ -128,5 +128,5 @@ def check_measured(study, result):
             assert found.measurement.low <= found.measurement.value <= found.measurement.high, claim.id
             assert found.measurement.n >= 1
         else:
-            assert (found.label, found.verdict, found.note) == ("not measured", None, claim.why_not)
+            assert (found.label, found.verdict, found.note) == ("not measured", None, claim.sizes_reason)
     return results

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 import interp
-from case_studies.frame.claims import BEFORE, Claim
+from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim
 from case_studies.frame.evidence import Evidence, Size
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above
@@ -64,9 +64,9 @@ STUDY = Study(
             source=SOURCE,
             statement="A transformer trained with weight decay generalises to sums that it has not seen.",
             quantity="held-out accuracy",
-            how="Held-out accuracy, with its t interval over seeds",
+            method="Held-out accuracy, with its t interval over seeds",
             rule=Above(0.8),
-            fixed=BEFORE,
+            preregistration=BEFORE_ANY_MODEL,
             measure=generalisation,
             needs=["decay"],
         ),
@@ -75,9 +75,9 @@ STUDY = Study(
             source=SOURCE,
             statement="Without weight decay it memorises the training sums only.",
             quantity="held-out accuracy with weight decay minus without",
-            how="Difference of mean accuracies, with Welch's t interval over seeds",
+            method="Difference of mean accuracies, with Welch's t interval over seeds",
             rule=Above(0.5),
-            fixed=BEFORE,
+            preregistration=BEFORE_ANY_MODEL,
             measure=effect_of_decay,
             needs=["decay", "no decay"],
         ),

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from case_studies.frame.claims import BEFORE, Fixed
+from case_studies.frame.claims import BEFORE_ANY_MODEL, Preregistration
 from case_studies.frame.measurement import Measurement
-from case_studies.frame.rules import Above, Below, Equal, Given, Number, Rule
+from case_studies.frame.rules import Above, Below, Conditional, Equal, Number, Rule
 from published_readings.measures import guess_loss, loss_added, mean_of, removal
 from published_readings.packs import Pack, Reading
 from published_readings.runs import Edit, Runs, losses, runs
@@ -14,7 +14,7 @@ from published_readings.task import TokenRelation
 NEEDED = 0.02
 """A part is needed if its removal costs more than this share of what the model knows: the loss of guessing by the
 frequency of the answers, less the model's loss."""
-AFTER_FIRST_LOOK = Fixed(
+AFTER_FIRST_LOOK = Preregistration(
     "after first models", "the first look at each statement, by simple means, that the packs have."
 )
 
@@ -25,19 +25,19 @@ class Check:
 
     statement: str
     """What the authors say, in a sentence."""
-    how: str
+    method: str
     """What is measured, in words that the rule continues after a colon."""
     rule: Rule
     measure: Callable[[Pack], Measurement]
     quantity: str = ""
     """Name of the measured number."""
-    within: tuple[float, float] | None = None
+    value_range: tuple[float, float] | None = None
     """Values that it can have."""
     reported: str | None = None
     """The authors' number."""
     limits: Rule | None = None
     """When a true statement is not the whole truth: a rule on the measurement's `numbers`."""
-    fixed: Fixed = AFTER_FIRST_LOOK
+    preregistration: Preregistration = AFTER_FIRST_LOOK
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +62,12 @@ def check_by_removal(reading: Reading) -> Check:
     fits: Rule = Below(NEEDED) if reading.kind == "not_needed" else Above(NEEDED)
     return Check(
         statement=reading.statement,
-        how="Rise of the loss when the part is removed at every position (heads and MLPs by their mean at each "
+        method="Rise of the loss when the part is removed at every position (heads and MLPs by their mean at each "
         "position, neurons by zero), as a share of the loss of guessing less the model's",
-        rule=fits if judged else Given(Number("a rule was written", Equal(True)), fits),
+        rule=fits if judged else Conditional(Number("a rule was written", Equal(True)), fits),
         measure=lambda pack: measure_removal(pack, reading, judged=bool(judged)),
         quantity="share of what the model knows that is lost",
-        fixed=BEFORE,
+        preregistration=BEFORE_ANY_MODEL,
     )
 
 

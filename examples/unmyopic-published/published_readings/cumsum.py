@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from case_studies.frame.claims import BEFORE, SHARE
+from case_studies.frame.claims import BEFORE_ANY_MODEL, SHARE
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AllOf, AtLeast, Below, Between, Equal, Number
 from published_readings.checks import Check
@@ -230,61 +230,65 @@ CHECKS: dict[str, Check] = {
     "cu01": Check(
         statement="The head averages the tokens along one direction, and positive and negative are read along it; the "
         "MLP sharpens the decision near zero.",
-        how="Share of right answers if the stream after the head has its mean at each position but for the running "
+        method="Share of right answers if the stream after the head has its mean at each position but for the running "
         "mean along this direction; and its fall with all neurons off",
         rule=AllOf(AtLeast(ALIGNED), Number("fall without the MLP", Above(0))),
-        quantity="share of right answers", within=SHARE, measure=measure_algorithm,
+        quantity="share of right answers", value_range=SHARE, measure=measure_algorithm,
     ),
     "cu02": Check(
         statement="The head attends evenly to all tokens up to its own.",
-        how="Largest distance of an attention weight from the even one, mean over examples",
-        rule=Below(0.01), quantity="largest distance", within=SHARE, measure=measure_even,
+        method="Largest distance of an attention weight from the even one, mean over examples",
+        rule=Below(0.01), quantity="largest distance", value_range=SHARE, measure=measure_even,
     ),
     "cu03": Check(
         statement="Attention is even because query and key weights are zero.",
-        how="Largest query or key weight as a share of the largest value or output weight",
+        method="Largest query or key weight as a share of the largest value or output weight",
         rule=Below(0.01), quantity="share of the largest weight", measure=measure_zero_weights,
     ),
     "cu04": Check(
         statement="What the head moves is one-dimensional and proportional to the value.",
-        how="Second singular value of what it writes for the eleven values, as a share of the first; and share of the "
+        method="Second singular value of what it writes for the eleven values, as a share of the first; and share of "
+               "the "
         "variance that value times one vector explains",
         rule=AllOf(Below(NEXT_TO_NOTHING), Number("explained by value times u", Above(0.95))),
-        quantity="share of the first singular value", within=SHARE, measure=measure_one_dimension,
+        quantity="share of the first singular value", value_range=SHARE, measure=measure_one_dimension,
     ),
     "cu05": Check(
         statement="After the head the stream along that direction is the running mean.",
-        how="Correlation at the last position; and stream per unit of the mean over all positions, one within a tenth",
+        method="Correlation at the last position; and stream per unit of the mean over all positions, one within a "
+               "tenth",
         rule=AllOf(Above(0.95), Number("stream per unit of the mean", Between(0.9, 1.1))),
         quantity="correlation", measure=measure_mean_along_u,
     ),
     "cu06": Check(
         statement="Positive is read along that direction, negative against it.",
-        how="Lowest cosine of positive with it, negative with its opposite, and positive with the opposite of negative",
+        method="Lowest cosine of positive with it, negative with its opposite, and positive with the opposite of "
+               "negative",
         rule=Above(ALIGNED), quantity="lowest cosine", reported="0.970, 0.958, 0.949", measure=measure_read_out,
     ),
     "cu07": Check(
         statement="The read-out of zero is slightly opposed to both others.",
-        how="Higher cosine of the read-out of zero with another; small is above -0.3 for both",
+        method="Higher cosine of the read-out of zero with another; small is above -0.3 for both",
         rule=AllOf(Below(0), Number("lower", Above(-0.3))),
         quantity="higher cosine", reported="-0.190, -0.128", measure=measure_zero_read_out,
     ),
     "cu08": Check(
         statement="The MLP is needed where the mean is near zero.",
-        how="Loss added with all neurons off, in nats, at least half of the reported 0.463; and accuracy lost at means "
+        method="Loss added with all neurons off, in nats, at least half of the reported 0.463; and accuracy lost at "
+               "means "
         "of at most 0.5 less that at others",
         rule=AllOf(AtLeast((0.536 - 0.073) / 2), Number("accuracy lost near zero less that elsewhere", Above(0))),
         quantity="loss added", reported="0.073 to 0.536", measure=measure_mlp,
     ),
     "cu09": Check(
         statement="Without the MLP the model leans to zero, and still does well where the answer is zero.",
-        how="Accuracy with all neurons off where the answer is zero; and rise of the share of positions called zero",
+        method="Accuracy with all neurons off where the answer is zero; and rise of the share of positions called zero",
         rule=AllOf(AtLeast(ALIGNED), Number("more often called zero", Above(0))),
-        quantity="accuracy", within=SHARE, measure=measure_leans,
+        quantity="accuracy", value_range=SHARE, measure=measure_leans,
     ),
     "cu10": Check(
         statement="Neurons 0, 1, 3 and 4 fire for a positive mean, raise positive and lower negative.",
-        how="Activation at positive less that at negative means, the neuron for which it is lowest; and what the "
+        method="Activation at positive less that at negative means, the neuron for which it is lowest; and what the "
         "neurons add to both logits",
         rule=AllOf(
             Above(0), Number("least added to its own answer", Above(0)), Number("most added to the opposite", Below(0))
@@ -293,7 +297,7 @@ CHECKS: dict[str, Check] = {
     ),
     "cu11": Check(
         statement="Neurons 2 and 7 fire for a negative mean, raise negative and lower positive.",
-        how="Activation at negative less that at positive means, the neuron for which it is lowest; and what the "
+        method="Activation at negative less that at positive means, the neuron for which it is lowest; and what the "
         "neurons add to both logits",
         rule=AllOf(
             Above(0), Number("least added to its own answer", Above(0)), Number("most added to the opposite", Below(0))
@@ -302,12 +306,13 @@ CHECKS: dict[str, Check] = {
     ),
     "cu12": Check(
         statement="Neurons 5 and 6 are almost useless.",
-        how="Loss added with one of them off, in nats: the higher",
+        method="Loss added with one of them off, in nats: the higher",
         rule=Below(USELESS), quantity="loss added", reported="0.0002, 0.0000", measure=measure_useless,
     ),
     "cu13": Check(
         statement="Neuron 2 is by far the most useful, then 7, 4, 3, 0, 1.",
-        how="Loss added with neuron 2 off, in nats, at least half of the reported 0.0951; the next one's at most three "
+        method="Loss added with neuron 2 off, in nats, at least half of the reported 0.0951; the next one's at most "
+               "three "
         "quarters of it; and the order",
         rule=AllOf(
             AtLeast(0.0951 / 2), Number("that of the next as a share of it", Below(0.75)),
@@ -317,15 +322,16 @@ CHECKS: dict[str, Check] = {
     ),
     "cu14": Check(
         statement="All important neurons raise zero slightly when they fire.",
-        how="What each of the six adds to the logit of zero per unit, the least; slightly is less than a tenth of its "
+        method="What each of the six adds to the logit of zero per unit, the least; slightly is less than a tenth of "
+               "its "
         "largest effect",
         rule=AllOf(Above(0), Number("highest share of its largest effect", Below(NEXT_TO_NOTHING))),
         quantity="least added to zero", measure=measure_raises_zero,
     ),
     "cu15": Check(
         statement="Hardest are long sequences whose sum ends close to zero.",
-        how="Loss at positions from 10 on with a sum of at most 2, in nats, less that of the hardest of the other "
+        method="Loss at positions from 10 on with a sum of at most 2, in nats, less that of the hardest of the other "
         "groups (early or late, close to zero or not), mean over the sequences that have both",
-        rule=Above(0), quantity="difference of losses", fixed=BEFORE, measure=measure_hardest,
+        rule=Above(0), quantity="difference of losses", preregistration=BEFORE_ANY_MODEL, measure=measure_hardest,
     ),
 }  # fmt: skip

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from case_studies.frame.claims import BEFORE, DIFFERENCE, SHARE
+from case_studies.frame.claims import BEFORE_ANY_MODEL, DIFFERENCE, SHARE
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AllOf, AtLeast, AtMost, Below, Between, Equal, Number
 from published_readings import palindrome_parts as parts
@@ -155,57 +155,63 @@ CHECKS: dict[str, Check] = {
     "pa01": Check(
         statement="Head 0.0 compares each token of the second half with its mirror image and marks mismatches there, "
         "which head 1.0 finds from the end token; heads 0.1 and 1.1 correct them at position 20.",
-        how="Share of right answers if all else has its mean: layer 1 reads only what head 0.0 writes at positions 11 "
+        method="Share of right answers if all else has its mean: layer 1 reads only what head 0.0 writes at "
+               "positions 11 "
         "to 20 and head 0.1 at 20, and head 1.1 reads 20 only. Gain at position 20: share of the sequences that differ "
         "there alone which are found, less that with heads 0.1 and 1.1 at their mean",
         rule=AllOf(AtLeast(0.9), Number("gain at position 20", Above(NEXT_TO_NOTHING))),
-        quantity="share of right answers", within=SHARE, measure=measure_algorithm,
+        quantity="share of right answers", value_range=SHARE, measure=measure_algorithm,
     ),
     "pa02": Check(
         statement="In head 0.0 a token of the second half attends to its mirror image if they are equal, else usually "
         "to itself.",
-        how="Share of tokens, mean over sequences, whose most attended key is the mirror image if the two are equal, "
+        method="Share of tokens, mean over sequences, whose most attended key is the mirror image if the two are "
+               "equal, "
         "or the token itself if not; the lower of the two shares",
-        rule=Above(MOST), quantity="lower share of tokens", within=SHARE, measure=measure_mirror,
+        rule=Above(MOST), quantity="lower share of tokens", value_range=SHARE, measure=measure_mirror,
     ),
     "pa03": Check(
         statement="In head 1.0 the end token attends to tokens of the second half that differ from their mirror image.",
-        how="Attention of the end token to all such tokens together, mean over the sequences with any, and per token "
+        method="Attention of the end token to all such tokens together, mean over the sequences with any, and per "
+               "token "
         "less that to a token that is equal",
         rule=AllOf(Above(MOST), Number("per differing less per equal position", Above(0))),
-        quantity="attention to differing tokens", within=SHARE, measure=measure_mismatches,
+        quantity="attention to differing tokens", value_range=SHARE, measure=measure_mismatches,
     ),
     "pa04": Check(
         statement="In head 1.1 the end token attends to position 20 if its token differs from the first number.",
-        how="Attention of the end token to position 20, mean over sequences whose ends differ, and less that over the "
+        method="Attention of the end token to position 20, mean over sequences whose ends differ, and less that over "
+               "the "
         "other sequences",
         rule=AllOf(Above(MOST), Number("more than if equal", Above(0))),
-        quantity="attention to position 20", within=SHARE, measure=measure_last,
+        quantity="attention to position 20", value_range=SHARE, measure=measure_last,
     ),
     "pa05": Check(
         statement="In palindromes the end token attends to no fixed position in head 1.0, and not to the start token.",
-        how="Share of palindromes in which one key has most attention, for the key of which it is highest, and mean "
+        method="Share of palindromes in which one key has most attention, for the key of which it is highest, and mean "
         "attention to the start token",
         rule=AllOf(Below(MOST), Number("attention to the start token", Below(NEXT_TO_NOTHING))),
-        quantity="share with the same key", within=SHARE, measure=measure_rest,
+        quantity="share with the same key", value_range=SHARE, measure=measure_rest,
     ),
     "pa06": Check(
         statement="Head 0.0 is needed: mean ablation costs most of the logit difference.",
-        how="Fall of the right less the wrong logit if the head's output is its mean at each position; at least half "
+        method="Fall of the right less the wrong logit if the head's output is its mean at each position; at least "
+               "half "
         "of the reported fall of 6.875",
         rule=AtLeast((CLEAN - 0.614) / 2), quantity="fall of the logit difference", reported="7.489 to 0.614",
         measure=partial(measure_fall, layer=0, head=0),
     ),
     "pa07": Check(
         statement="Head 1.0 is needed: mean ablation costs most of the logit difference.",
-        how="Fall of the right less the wrong logit if the head's output is its mean at each position; at least half "
+        method="Fall of the right less the wrong logit if the head's output is its mean at each position; at least "
+               "half "
         "of the reported fall of 7.19",
         rule=AtLeast((CLEAN - 0.299) / 2), quantity="fall of the logit difference", reported="7.489 to 0.299",
         measure=partial(measure_fall, layer=1, head=0),
     ),
     "pa08": Check(
         statement="Head 0.1 is not crucial under mean ablation, although zero ablation suggests it.",
-        how="Fall of the right less the wrong logit as a share of what it was, with the head's output at its mean; "
+        method="Fall of the right less the wrong logit as a share of what it was, with the head's output at its mean; "
         "and with zero in its place",
         rule=AllOf(Below(QUARTER), Number("fall by zero", Above(QUARTER))),
         quantity="share of the logit difference lost", reported="7.489 to 6.642 (mean), 3.477 (zero)",
@@ -213,13 +219,13 @@ CHECKS: dict[str, Check] = {
     ),
     "pa09": Check(
         statement="Head 1.1 is not crucial: mean ablation costs little of the logit difference.",
-        how="Fall of the right less the wrong logit as a share of what it was, with the head's output at its mean",
+        method="Fall of the right less the wrong logit as a share of what it was, with the head's output at its mean",
         rule=Below(QUARTER), quantity="share of the logit difference lost", reported="7.489 to 6.815",
         measure=partial(measure_fall, layer=1, head=1, share=True),
     ),
     "pa10": Check(
         statement="The output of head 0.1 is needed at position 20 only.",
-        how="Loss added if the head's output is its mean at every position, in nats, at least half of the 0.11 "
+        method="Loss added if the head's output is its mean at every position, in nats, at least half of the 0.11 "
         "reported; and the share of it that is added if position 20 is spared",
         rule=AllOf(AtLeast(0.055), Number("share of it", Below(NEXT_TO_NOTHING))),
         quantity="loss added", reported="0.008 to 0.118; 0.010 if 20 is spared",
@@ -227,7 +233,7 @@ CHECKS: dict[str, Check] = {
     ),
     "pa11": Check(
         statement="Head 1.1 needs the values of position 20 only.",
-        how="Loss added if the head's values are their mean at every position, in nats, at least half of the 0.006 "
+        method="Loss added if the head's values are their mean at every position, in nats, at least half of the 0.006 "
         "reported; and the share of it that is added if position 20 is spared",
         rule=AllOf(AtLeast(0.003), Number("share of it", Below(NEXT_TO_NOTHING))),
         quantity="loss added", reported="0.008 to 0.014; 0.008 if 20 is spared",
@@ -236,7 +242,8 @@ CHECKS: dict[str, Check] = {
     "pa12": Check(
         statement="In head 0.1 position 20 attends to position 1 if the two differ and to both if they are equal, the "
         "reverse of head 0.0; position 18 may do the same.",
-        how="Share of the sequences whose ends differ in which position 20 attends most to position 1; where they are "
+        method="Share of the sequences whose ends differ in which position 20 attends most to position 1; where they "
+               "are "
         "equal, attention to both together and to the lesser; limited if 18 attends less to its mirror image if "
         "the two differ",
         rule=AllOf(
@@ -245,24 +252,26 @@ CHECKS: dict[str, Check] = {
             Number("more on the mirror of 20 if unequal", Above(0)),
         ),
         limits=Number("more on the mirror of 18 if unequal", AtMost(0)),
-        quantity="share of sequences", within=SHARE, measure=measure_reverse,
+        quantity="share of sequences", value_range=SHARE, measure=measure_reverse,
     ),
     "pa13": Check(
         statement="In head 0.0 every number prefers its own copy, and every position of the second half, less so, "
         "itself or mostly its mirror.",
-        how="Share of the numbers whose own copy has the highest score among the embeddings of numbers, and of the "
+        method="Share of the numbers whose own copy has the highest score among the embeddings of numbers, and of the "
         "positions for which it is their own or their mirror's among those of visible positions; the lower of the two. "
         "Preference: mean score of the preferred less that of the others",
         rule=AllOf(
             AtLeast(ALWAYS), Number("positions that prefer the mirror", Above(MOST)),
             Number("preference of numbers less that of positions", Above(0)),
         ),
-        quantity="lower share of rows", within=SHARE, fixed=BEFORE, measure=parts.measure_prefers,
+        quantity="lower share of rows", value_range=SHARE, preregistration=BEFORE_ANY_MODEL,
+        measure=parts.measure_prefers,
     ),
     "pa14": Check(
         statement="In head 0.1 every number avoids its own copy, and position 20 prefers itself and its mirror, 18 "
         "less so.",
-        how="Share of the numbers whose own copy has a score below the mean of the other numbers; whether positions 1 "
+        method="Share of the numbers whose own copy has a score below the mean of the other numbers; whether "
+               "positions 1 "
         "and 20 have the two highest scores of position 20; and by how much position 18, and 20 more than 18, prefers "
         "the two",
         rule=AllOf(
@@ -270,18 +279,19 @@ CHECKS: dict[str, Check] = {
             Number("preference of position 18", Above(0)),
             Number("preference of position 20 less that of 18", Above(0)),
         ),
-        quantity="share of numbers", within=SHARE, fixed=BEFORE, measure=parts.measure_avoids,
+        quantity="share of numbers", value_range=SHARE, preregistration=BEFORE_ANY_MODEL, measure=parts.measure_avoids,
     ),
     "pa15": Check(
         statement="Sequences that differ from a palindrome at positions 17 and 19 alone are always called palindromes.",
-        how="Share called palindromes of new sequences that differ at 17, at 19 or at both, the lowest of the three; "
+        method="Share called palindromes of new sequences that differ at 17, at 19 or at both, the lowest of the "
+               "three; "
         "and of those that differ at another position, the highest",
         rule=AllOf(AtLeast(ALWAYS), Number("most with another position", Below(MOST))),
-        quantity="share called palindromes", within=SHARE, measure=parts.measure_unseen,
+        quantity="share called palindromes", value_range=SHARE, measure=parts.measure_unseen,
     ),
     "pa16": Check(
         statement="In head 1.0 the end token never attends to positions 17 and 19 and rarely to 20, equal or not.",
-        how="Mean attention to 17 or 19, where equal or not, the highest of the four, as a share of that to a "
+        method="Mean attention to 17 or 19, where equal or not, the highest of the four, as a share of that to a "
         "differing token elsewhere; and share of sequences in which 20 has most attention",
         rule=AllOf(
             Below(NEXT_TO_NOTHING), Number("share with most attention to position 20", Below(NEXT_TO_NOTHING))
@@ -290,48 +300,51 @@ CHECKS: dict[str, Check] = {
     ),
     "pa17": Check(
         statement="In head 0.0 a mismatch moves attention from the mirror image to the token itself.",
-        how="Rise of the attention of a changed number to itself and fall of that to its mirror image, mean over "
+        method="Rise of the attention of a changed number to itself and fall of that to its mirror image, mean over "
         "positions other than 17 and 19 of new palindromes; each within a fifth of the authors' number",
         rule=AllOf(
             Between(0.8 * 0.373, 1.2 * 0.373), Number("attention off the mirror", Between(0.8 * 0.544, 1.2 * 0.544))
         ),
-        quantity="rise of the attention to itself", within=DIFFERENCE, reported="0.373; mirror image 0.544",
+        quantity="rise of the attention to itself", value_range=DIFFERENCE, reported="0.373; mirror image 0.544",
         measure=measure_moves,
     ),
     "pa18": Check(
         statement="What head 0.0 adds at a mismatch gives head 1.0 a key that lines up with the query of the end "
         "token, but at 17, 19 and 20.",
-        how="Cosine of the added key with the query, means over new palindromes, the lowest of the other seven "
+        method="Cosine of the added key with the query, means over new palindromes, the lowest of the other seven "
         "positions; and the highest of these three; bootstrap over palindromes",
         rule=AllOf(AtLeast(STRONG), Number("highest at 17, 19 and 20", Below(STRONG))),
-        quantity="lowest cosine", within=DIFFERENCE, fixed=BEFORE, measure=parts.measure_keys,
+        quantity="lowest cosine", value_range=DIFFERENCE, preregistration=BEFORE_ANY_MODEL, measure=parts.measure_keys,
     ),
     "pa19": Check(
         statement="What head 0.0 adds at a mismatch, as a value of head 1.0, pushes to not-palindrome by a little more "
         "than the usual logit difference, but at 17, 19 and 20.",
-        how="What it adds to the logit of not-palindrome less the other if head 1.0 attends to it alone, mean over the "
+        method="What it adds to the logit of not-palindrome less the other if head 1.0 attends to it alone, mean "
+               "over the "
         "other seven positions, from 1 to 1.5 times the usual 7.5; half of that separates the seven from the three",
         rule=AllOf(
             Between(USUAL, 1.5 * USUAL), Number("least of these", Above(USUAL / 2)),
             Number("most at 17, 19 and 20", Below(USUAL / 2)),
         ),
-        quantity="push to not-palindrome", reported="a little more than 7.5", fixed=BEFORE,
+        quantity="push to not-palindrome", reported="a little more than 7.5", preregistration=BEFORE_ANY_MODEL,
         measure=parts.measure_values,
     ),
     "pa20": Check(
         statement="Head 1.1 makes up for what head 1.0 misses at position 20, not for 17 and 19.",
-        how="The same cosine for head 1.1 at position 20; its push through values there, at least half of the usual "
+        method="The same cosine for head 1.1 at position 20; its push through values there, at least half of the usual "
         "7.5; and at 17 and 19 the higher of the shares of both that are reached, each the lesser of cosine and push",
         rule=AllOf(
             AtLeast(STRONG), Number("push at position 20", AtLeast(USUAL / 2)),
             Number("share of it at 17 or 19", Below(MOST)),
         ),
-        quantity="cosine at position 20", within=DIFFERENCE, fixed=BEFORE, measure=parts.measure_makes_up,
+        quantity="cosine at position 20", value_range=DIFFERENCE, preregistration=BEFORE_ANY_MODEL,
+        measure=parts.measure_makes_up,
     ),
     "pa21": Check(
         statement="What head 0.0 adds at a mismatch is nearly the same direction at all positions but 17, 19 and 20.",
-        how="Cosine of the additions at two of the other seven positions, each the mean over new palindromes, the "
+        method="Cosine of the additions at two of the other seven positions, each the mean over new palindromes, the "
         "lowest of all pairs; bootstrap over palindromes",
-        rule=Above(0.9), quantity="lowest cosine", within=DIFFERENCE, fixed=BEFORE, measure=parts.measure_parallel,
+        rule=Above(0.9), quantity="lowest cosine", value_range=DIFFERENCE, preregistration=BEFORE_ANY_MODEL,
+        measure=parts.measure_parallel,
     ),
 }  # fmt: skip

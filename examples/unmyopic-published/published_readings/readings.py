@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from case_studies.frame.claims import BEFORE, SHARE, Claim
-from case_studies.frame.evidence import LARGE, Evidence
+from case_studies.frame.claims import BEFORE_ANY_MODEL, SHARE, Claim
+from case_studies.frame.evidence import LARGE_SIZES, Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
 from case_studies.frame.rules import Above, Below, ClaimVerdict
-from case_studies.recipes.audits import LIMIT
+from case_studies.recipes.audits import MOST_SEQUENCES
 from case_studies.recipes.intervals import proportion
 from interp.auditing import AuditResult, HeadVerdict
 from interp.auditing.audit import audit
@@ -33,7 +33,7 @@ def audited(packs: Packs, name: str, size: str, seed: int) -> AuditResult:
     kinds = KNOWN[name].kinds if name in KNOWN else {}
     task = replace(pack.task, named=kinds)
     with with_kinds({kind: partial(related, name=kind) for kind in kinds}):  # type: ignore[misc]
-        return audit(pack.model, task, n="enough", limit=LIMIT[size], at_chance=True, seed=seed)
+        return audit(pack.model, task, n="enough", limit=MOST_SEQUENCES[size], at_chance=True, seed=seed)
 
 
 def related(task: Task, batch: Batch, *, name: str) -> Any:
@@ -157,8 +157,9 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
 
 def _claim(packs: Packs, name: str, id: str, check: Check) -> Claim:
     return Claim(
-        id=claim_id(name, id), source=SOURCE + name, statement=check.statement, how=check.how, rule=check.rule,
-        fixed=check.fixed, quantity=check.quantity, within=check.within, paper=check.reported,
+        id=claim_id(name, id), source=SOURCE + name, statement=check.statement, method=check.method, rule=check.rule,
+        preregistration=check.preregistration, quantity=check.quantity, value_range=check.value_range,
+        paper=check.reported,
         measure=partial(measure_reading, packs=packs, name=name, id=id),
     )  # fmt: skip
 
@@ -169,25 +170,28 @@ def claim_id(name: str, id: str) -> str:
 
 
 def _claims_on_all(packs: Packs) -> tuple[Claim, ...]:
-    fixed = {"source": "ours", "fixed": BEFORE, "within": SHARE, "rule": Above(0.5)}
+    preregistration = {"source": "ours", "preregistration": BEFORE_ANY_MODEL, "value_range": SHARE, "rule": Above(0.5)}
     return (
         Claim(
             id="readings.true", statement="Most published statements are true of the weights.",
-            how="Share of the decided statements whose rule is met", quantity="share of true statements",
-            measure=partial(measure_words, packs=packs, whole=False), **fixed,
+            method="Share of the decided statements whose rule is met", quantity="share of true statements",
+            measure=partial(measure_words, packs=packs, whole=False), **preregistration,
         ),
         Claim(
             id="readings.whole",
             statement="To most true statements about heads the audit adds nothing that limits them.",
-            how="Share of the true statements about heads that are confirmed and not limited",
-            quantity="share of confirmed ones", measure=partial(measure_words, packs=packs, whole=True), **fixed,
+            method="Share of the true statements about heads that are confirmed and not limited",
+            quantity="share of confirmed ones", measure=partial(measure_words, packs=packs, whole=True),
+            **preregistration,
         ),
         Claim(
             id="readings.shuffled", statement="Checks can fail: few true statements are true of shuffled weights.",
-            how="Share of the true statements, but for those that a part is not needed, whose rule is met by the model "
+            method="Share of the true statements, but for those that a part is not needed, whose rule is met by the "
+                   "model "
             "with the numbers of each weight in random order",
             quantity="share of statements true of shuffled weights",
-            measure=partial(measure_shuffled, packs=packs), **{**fixed, "rule": Below(0.25)}, sizes=LARGE,
-            why_not="Every statement a second time takes longer than this size allows.",
+            measure=partial(measure_shuffled, packs=packs), **{**preregistration, "rule": Below(0.25)},
+            sizes=LARGE_SIZES,
+            sizes_reason="Every statement a second time takes longer than this size allows.",
         ),
     )  # fmt: skip

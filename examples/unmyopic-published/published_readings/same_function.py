@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformer_lens import TransformerBridge, TransformerBridgeConfig
 
-from case_studies.frame.claims import BEFORE, Claim
+from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.packs import Packs
@@ -85,17 +85,17 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
     """The claims on the packs' models."""
     return (
         Claim(
-            id="logits", source="ours", fixed=BEFORE,
+            id="logits", source="ours", preregistration=BEFORE_ANY_MODEL,
             statement="The transformers that we read compute what TransformerLens computes from the same weights.",
-            how="Largest difference of a logit where answers are read, over all inputs of all packs, in "
+            method="Largest difference of a logit where answers are read, over all inputs of all packs, in "
             "double precision",
             rule=Value(AtMost(LARGEST)), quantity="largest difference of logits", repeatable=False,
             measure=partial(measure_logits, packs=packs),
         ),
         Claim(
-            id="accuracy", source="ours", fixed=BEFORE,
+            id="accuracy", source="ours", preregistration=BEFORE_ANY_MODEL,
             statement="Their accuracy is the one that the packs state.",
-            how="Largest difference of an accuracy, over the packs; stated to four decimals",
+            method="Largest difference of an accuracy, over the packs; stated to four decimals",
             rule=Value(AtMost(0.0001)), quantity="largest difference of accuracies",
             measure=partial(measure_accuracy, packs=packs),
         ),

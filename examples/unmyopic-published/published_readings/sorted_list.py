@@ -20,7 +20,7 @@ NUMBERS, SEPARATOR = 51, 51
 """Numbers are the tokens 0 to 50."""
 OWN = range(28, 38)
 """Values that head 0.0 is said to cover."""
-LARGE = 35
+LARGE_SIZES = 35
 LIST, SORTED = slice(0, 10), slice(11, 21)
 ANSWERED = slice(10, 20)
 """Positions at which the next number is predicted."""
@@ -210,9 +210,9 @@ def measure_direct_path(pack: Pack) -> Measurement:
 
 def measure_large(pack: Pack) -> Measurement:
     """Share of values above 35, both heads, whose highest-scoring key by tokens alone is at most 5."""
-    top = torch.cat([scores(pack, head)[LARGE + 1 : NUMBERS].argmax(-1) for head in (0, 1)])
+    top = torch.cat([scores(pack, head)[LARGE_SIZES + 1 : NUMBERS].argmax(-1) for head in (0, 1)])
     late = [scores(pack, head, "W_pos")[16:20] for head in (0, 1)]
-    against = min(float(one[:, LARGE + 1 :].mean() - one[:, :6].mean()) for one in late)
+    against = min(float(one[:, LARGE_SIZES + 1 :].mean() - one[:, :6].mean()) for one in late)
     return number(float((top <= 5).double().mean()), n=len(top), unit="values and heads",
                   numbers={"late positions' preference for large keys": against})  # fmt: skip
 
@@ -246,59 +246,63 @@ CHECKS: dict[str, Check] = {
     "so01": Check(
         statement="Each sorted token attends to the smallest list entry larger than itself and copies it; the "
         "separator attends to the smallest entry.",
-        how="Share of right answers if both heads attend to that entry alone; and share of answers that follow if both "
+        method="Share of right answers if both heads attend to that entry alone; and share of answers that follow if "
+               "both "
         "attend to a random entry instead",
         rule=AllOf(AtLeast(0.9), Number("answers that follow another entry", Above(MOST))),
-        quantity="share of right answers", within=SHARE, measure=measure_algorithm,
+        quantity="share of right answers", value_range=SHARE, measure=measure_algorithm,
     ),
     "so02": Check(
         statement="Head 0.1 is the more important head.",
-        how="Loss added if the head's output is its mean at each position, in nats; at least half of the reported "
+        method="Loss added if the head's output is its mean at each position, in nats; at least half of the reported "
         "4.963, and more than for head 0.0",
         rule=AllOf(AtLeast(4.963 / 2), Number("more than the other head", Above(0))),
         quantity="loss added", reported="4.963", measure=partial(measure_loss, head=1),
     ),
     "so03": Check(
         statement="Head 0.0 matters, but less.",
-        how="Loss added if the head's output is its mean at each position, in nats; at least half of the reported "
+        method="Loss added if the head's output is its mean at each position, in nats; at least half of the reported "
         "0.920, and less than for head 0.1",
         rule=AllOf(AtLeast(0.92 / 2), Number("more than the other head", Below(0))),
         quantity="loss added", reported="0.920", measure=partial(measure_loss, head=0),
     ),
     "so04": Check(
         statement="Head 0.0 copies the values 28 to 37, roughly, when it attends to them.",
-        how="Share of these values whose own logit its value-output circuit raises above the mean of all numbers; and "
+        method="Share of these values whose own logit its value-output circuit raises above the mean of all numbers; "
+               "and "
         "share of the other values",
         rule=AllOf(AtLeast(0.9), Number("of the other values", Below(NEXT_TO_NOTHING))),
-        quantity="share of values", within=SHARE, measure=partial(measure_copies, head=0),
+        quantity="share of values", value_range=SHARE, measure=partial(measure_copies, head=0),
     ),
     "so05": Check(
         statement="Head 0.1 copies most values other than 28 to 37.",
-        how="Share of these values whose own logit its value-output circuit raises above the mean of all numbers",
-        rule=Above(MOST), quantity="share of values", within=SHARE, measure=partial(measure_copies, head=1),
+        method="Share of these values whose own logit its value-output circuit raises above the mean of all numbers",
+        rule=Above(MOST), quantity="share of values", value_range=SHARE, measure=partial(measure_copies, head=1),
     ),
     "so06": Check(
         statement="The separator attends to the smallest entry.",
-        how="Share of lists in which the smallest entry has most of the separator's attention, in the head in which it "
+        method="Share of lists in which the smallest entry has most of the separator's attention, in the head in "
+               "which it "
         "is lower",
-        rule=Above(MOST), quantity="share of lists", within=SHARE, measure=measure_separator,
+        rule=Above(MOST), quantity="share of lists", value_range=SHARE, measure=measure_separator,
     ),
     "so07": Check(
         statement="In at least one head a sorted token mostly attends to the smallest entry larger than itself.",
-        how="Share of sorted tokens whose most attended key in one of the heads is that entry, mean over lists",
-        rule=Above(MOST), quantity="share of tokens", within=SHARE, measure=measure_next,
+        method="Share of sorted tokens whose most attended key in one of the heads is that entry, mean over lists",
+        rule=Above(MOST), quantity="share of tokens", value_range=SHARE, measure=measure_next,
     ),
     "so08": Check(
         statement="Head 0.1 can prefer entries two to four above a value to the next one; from 25, 28 and 29.",
-        how="Share of values from which some key two to four above scores higher than the next value, token embeddings "
+        method="Share of values from which some key two to four above scores higher than the next value, token "
+               "embeddings "
         "alone; and whether 28 and 29 score highest from 25",
         rule=AllOf(Above(0), Number("28 and 29 are highest from 25", Equal(True))),
-        quantity="share of values", within=SHARE, measure=measure_skips,
+        quantity="share of values", value_range=SHARE, measure=measure_skips,
     ),
     "so09": Check(
         statement="Attending to a value raises those a little below and lowers those a little above, so that the lower "
         "of two candidates wins with slightly less attention.",
-        how="Mean effect on the logits of the values one and two below, and with the opposite sign above, for each "
+        method="Mean effect on the logits of the values one and two below, and with the opposite sign above, for each "
         "head over the values that it copies: the lowest; and share of neighbours of which the lower has the higher "
         "logit with 0.45 against 0.55 of the attention",
         rule=AllOf(Above(0), Number("the lower wins with 0.45 of the attention", Above(MOST))),
@@ -306,34 +310,36 @@ CHECKS: dict[str, Check] = {
     ),
     "so10": Check(
         statement="Outside its range head 0.0 lowers what it attends to; head 0.1 does not do so inside that range.",
-        how="Share of the values outside 28 to 37 whose own logit head 0.0 lowers; and of those inside for head 0.1",
+        method="Share of the values outside 28 to 37 whose own logit head 0.0 lowers; and of those inside for head 0.1",
         rule=AllOf(Above(MOST), Number("head 0.1 inside the range", Below(MOST))),
-        quantity="share of values", within=SHARE, measure=measure_opposes,
+        quantity="share of values", value_range=SHARE, measure=measure_opposes,
     ),
     "so11": Check(
         statement="The direct path favors d + 1 over d + 2 after d, but lists with all three stay correct without it.",
-        how="Share of lists with d, d + 1 and d + 2 whose answer after d is right with the direct path at its mean; "
+        method="Share of lists with d, d + 1 and d + 2 whose answer after d is right with the direct path at its mean; "
         "and mean of its logit of d + 1 less that of d + 2",
         rule=AllOf(AtLeast(0.9), Number("d + 1 less d + 2", Above(0))),
-        quantity="share of lists", within=SHARE, measure=measure_direct_path,
+        quantity="share of lists", value_range=SHARE, measure=measure_direct_path,
     ),
     "so12": Check(
         statement="By tokens alone, values above 35 would attend to very small ones; late positions work against it.",
-        how="Share of values above 35, for both heads, whose highest-scoring key is at most 5, token embeddings alone; "
+        method="Share of values above 35, for both heads, whose highest-scoring key is at most 5, token embeddings "
+               "alone; "
         "and score of keys above 35 less that of keys up to 5 from the embeddings of positions 16 to 19, lower head",
         rule=AllOf(Above(MOST), Number("late positions' preference for large keys", Above(0))),
-        quantity="share of values", within=SHARE, measure=measure_large,
+        quantity="share of values", value_range=SHARE, measure=measure_large,
     ),
     "so13": Check(
         statement="In lists without an entry below about 30 the separator can miss the smallest.",
-        how="Share of lists drawn from 30 to 50 whose first answer is wrong; not rarely is above a tenth",
-        rule=Above(NEXT_TO_NOTHING), quantity="share of lists", within=SHARE, measure=measure_high_lists,
+        method="Share of lists drawn from 30 to 50 whose first answer is wrong; not rarely is above a tenth",
+        rule=Above(NEXT_TO_NOTHING), quantity="share of lists", value_range=SHARE, measure=measure_high_lists,
     ),
     "so14": Check(
         statement="After a large gap the next entry is not predicted: the smaller one attends to its own value.",
-        how="Share of lists whose smallest entry is 30 or more below the others in which the second answer is wrong; "
+        method="Share of lists whose smallest entry is 30 or more below the others in which the second answer is "
+               "wrong; "
         "and share in which its most attended key in one of the heads has its own value",
         rule=AllOf(Above(MOST), Number("most attention to its own value", Above(MOST))),
-        quantity="share of lists", within=SHARE, measure=measure_gaps,
+        quantity="share of lists", value_range=SHARE, measure=measure_gaps,
     ),
 }  # fmt: skip

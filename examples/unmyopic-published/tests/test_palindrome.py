@@ -88,7 +88,7 @@ def plant(seen, name, head, keys):
 
 def test_there_is_a_check_for_every_statement():
     assert list(CHECKS) == [f"pa{at:02}" for at in range(1, 22)]
-    assert all(not one.how.endswith((".", ":")) and one.statement.endswith(".") for one in CHECKS.values())
+    assert all(not one.method.endswith((".", ":")) and one.statement.endswith(".") for one in CHECKS.values())
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -99,8 +99,8 @@ def test_few_statements_are_true_of_random_weights(tmp_path, seed):
     true = [id for id, one in CHECKS.items() if one.rule.verdict(found[id]) == "reproduced"]
     assert len(true) <= len(CHECKS) // 3, true
     for id, one in CHECKS.items():
-        if one.within is not None:
-            assert one.within[0] <= found[id].value <= one.within[1], id
+        if one.value_range is not None:
+            assert one.value_range[0] <= found[id].value <= one.value_range[1], id
 
 
 def test_relations_of_a_short_sequence():

@@ -13,14 +13,14 @@ from case_studies.audit import controls, trained
 from case_studies.audit.study import STUDY
 from case_studies.frame.evidence import SIZES, Evidence
 from case_studies.recipes import audits
-from case_studies.recipes.audited_models import ALL, groups
-from case_studies.recipes.audits import Audited, needed, readable, share
+from case_studies.recipes.audited_models import AUDITED_GROUPS, groups
+from case_studies.recipes.audits import AuditedModel, head_share, needed_heads, readable_heads
 from case_studies.recipes.intervals import proportion
 from interp.core.statistics import proportion_interval
 from interp.known_answers import SUITE, known_answer
 from interp.tasks import Dyck, Lego, Template, check_task
 
-EVIDENCE = Evidence(size="quick", seed=0, groups=dict.fromkeys(ALL, ()), folder=None)  # type: ignore[arg-type]
+EVIDENCE = Evidence(size="quick", seed=0, groups=dict.fromkeys(AUDITED_GROUPS, ()), folder=None)  # type: ignore[arg-type]
 
 
 @cache
@@ -41,7 +41,7 @@ def verdicts(result):
 
 
 def of(*names, group="lego-tied"):
-    return [Audited(group, Spec(name, seed), audited(name)) for seed, name in enumerate(names)]
+    return [AuditedModel(group, Spec(name, seed), audited(name)) for seed, name in enumerate(names)]
 
 
 def with_heads(result, **fields):
@@ -65,8 +65,8 @@ def test_every_claim_has_a_source_a_rule_and_models():
 
 def test_groups_at_size_standard():
     found = groups("standard")
-    keys = {spec.key for name in ALL for spec in found[name]}
-    assert len(keys) == sum(len(found[name]) for name in ALL) >= 60
+    keys = {spec.key for name in AUDITED_GROUPS for spec in found[name]}
+    assert len(keys) == sum(len(found[name]) for name in AUDITED_GROUPS) >= 60
     kinds = {type(spec.task) for specs in found.values() for spec in specs}
     assert kinds == {Lego, Dyck, Template}
     assert {spec.config.tied for spec in found["lego-tied"]} == {True}
@@ -84,49 +84,49 @@ def test_quick_lego_models_are_a_subset_of_the_standard_ones():
 
 def test_readable_and_needed_heads():
     result = audited("dyck uneven, zero decoy")
-    assert set(verdicts(result)[readable(result)]) == {"misleading"}
-    assert set(verdicts(result)[needed(result)]) == {"hidden"}
+    assert set(verdicts(result)[readable_heads(result)]) == {"misleading"}
+    assert set(verdicts(result)[needed_heads(result)]) == {"hidden"}
     misread = audited("template copy, misread")
-    assert set(verdicts(misread)[needed(misread)]) == {"misleading"}
+    assert set(verdicts(misread)[needed_heads(misread)]) == {"misleading"}
 
 
 def test_share_treats_models_as_independent():
-    value, low, high = share([3, 0, 3, 0], [3, 3, 3, 3])
+    value, low, high = head_share([3, 0, 3, 0], [3, 3, 3, 3])
     of_heads = proportion_interval(np.array(6), 12)
     assert value == 0.5
     assert low < of_heads[0] < of_heads[1] < high
-    assert share([0], [0]) == (0.0, 0.0, 1.0)
+    assert head_share([0], [0]) == (0.0, 0.0, 1.0)
 
 
 def test_shares_of_readable_and_needed_heads(monkeypatch):
     found = of("dyck stack", "dyck uniform", "dyck stack, zero decoy")
-    monkeypatch.setattr(audits, "audits", lambda evidence, names: iter(found))
-    faithful = audits.measure_share(EVIDENCE, groups=["lego-tied"], among="readable")
-    looks = sum(int(readable(one.result).sum()) for one in found)
+    monkeypatch.setattr(audits, "audit_models", lambda evidence, names: iter(found))
+    faithful = audits.measure_head_share(EVIDENCE, groups=["lego-tied"], among="readable")
+    looks = sum(int(readable_heads(one.result).sum()) for one in found)
     acts = sum(len(one.result.of("faithful")) for one in found)
     assert faithful.value == pytest.approx(acts / looks)
     assert faithful.numbers["heads"] == looks
-    hidden = audits.measure_share(EVIDENCE, groups=["lego-tied"], among="needed")
+    hidden = audits.measure_head_share(EVIDENCE, groups=["lego-tied"], among="needed")
     assert hidden.value == pytest.approx(2 / (2 + acts))  # the two uniform heads
     for layer, deepest in ((0, False), (-1, True)):
         at = [one.result.heads[-1].layer if deepest else 0 for one in found]
-        of_layer = audits.measure_share(EVIDENCE, groups=["lego-tied"], among="readable", layer=layer)
+        of_layer = audits.measure_head_share(EVIDENCE, groups=["lego-tied"], among="readable", layer=layer)
         expected = [head for one, own in zip(found, at, strict=True) for head in one.result.heads if head.layer == own]
         assert of_layer.numbers["heads"] == sum(head.readable for head in expected)
 
 
 def test_longer_audits_have_the_limit_of_size_paper(monkeypatch):
     sizes = []
-    monkeypatch.setattr(audits, "audits", lambda evidence, names: sizes.append(evidence.size) or iter(()))
-    said = audits.measure_share_longer(EVIDENCE, groups=["lego-tied"], among="needed")
+    monkeypatch.setattr(audits, "audit_models", lambda evidence, names: sizes.append(evidence.size) or iter(()))
+    said = audits.measure_head_share_longer(EVIDENCE, groups=["lego-tied"], among="needed")
     assert (sizes, said.n) == (["paper"], 1)
-    assert audits.LIMIT["paper"] == 4 * audits.LIMIT["standard"]
+    assert audits.MOST_SEQUENCES["paper"] == 4 * audits.MOST_SEQUENCES["standard"]
     assert said.note.endswith("Audits use up to 4,096 sequences.")
 
 
 def test_share_without_models_is_inconclusive(monkeypatch):
-    monkeypatch.setattr(audits, "audits", lambda evidence, names: iter(()))
-    nothing = audits.measure_share(EVIDENCE, groups=["lego-tied"], among="readable")
+    monkeypatch.setattr(audits, "audit_models", lambda evidence, names: iter(()))
+    nothing = audits.measure_head_share(EVIDENCE, groups=["lego-tied"], among="readable")
     assert (nothing.low, nothing.high) == (0, 1)
     assert rule_of("readable.lego").verdict(nothing) == "inconclusive"
 
@@ -147,7 +147,7 @@ def rule_of(name):
 
 def test_misleading_head_is_found_and_confirmed(monkeypatch):
     found = of("dyck stack", "dyck stack, zero decoy")
-    monkeypatch.setattr(trained, "audits", lambda evidence, names: iter(found))
+    monkeypatch.setattr(trained, "audit_models", lambda evidence, names: iter(found))
     monkeypatch.setattr(trained, "_again", lambda evidence, one: one.result)
     monkeypatch.setattr(trained, "_maps", lambda evidence, shown: {"mark": "point"})
     result = trained.measure_misleading(EVIDENCE)
@@ -160,7 +160,7 @@ def test_misleading_head_is_found_and_confirmed(monkeypatch):
 
 def test_unconfirmed_head_is_not_counted(monkeypatch):
     found = of("dyck stack, zero decoy")
-    monkeypatch.setattr(trained, "audits", lambda evidence, names: iter(found))
+    monkeypatch.setattr(trained, "audit_models", lambda evidence, names: iter(found))
     other = with_heads(found[0].result, verdict="idle")
     monkeypatch.setattr(trained, "_again", lambda evidence, one: other)
     result = trained.measure_misleading(EVIDENCE)
@@ -176,16 +176,16 @@ def test_misleading_heads_must_be_more_than_wrong_verdicts():
 
 def test_agreement_needs_the_same_label_verdict_and_layer(monkeypatch):
     found = {"lego-tied": of("dyck stack", "dyck stack", "dyck uniform")}
-    monkeypatch.setattr(trained, "audits", lambda evidence, names: iter(found.get(names[0], [])))
+    monkeypatch.setattr(trained, "audit_models", lambda evidence, names: iter(found.get(names[0], [])))
     assert trained.measure_agreement(EVIDENCE).value == pytest.approx(0.5)  # one of the two other seeds
 
 
 def test_models_without_a_needed_head_are_counted(monkeypatch):
     with_none = of("template copy, redundant", group="aba-abb-identity")
     monkeypatch.setattr(
-        trained, "audits", lambda evidence, names: iter(with_none if names[0] == with_none[0].group else ())
+        trained, "audit_models", lambda evidence, names: iter(with_none if names[0] == with_none[0].group else ())
     )
-    assert trained.measure_no_single_head(EVIDENCE).value == float(not needed(with_none[0].result).any())
+    assert trained.measure_no_single_head(EVIDENCE).value == float(not needed_heads(with_none[0].result).any())
 
 
 def test_verdicts_on_known_answers(monkeypatch):

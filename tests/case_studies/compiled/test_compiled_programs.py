@@ -155,6 +155,6 @@ def test_no_packs(tmp_path):
         programs.programs(Packs(tmp_path))
     assert Packs(tmp_path / "nothing").digest == ""
     found = study(tmp_path / "nothing").run(size="standard", folder=tmp_path, n_jobs=1)
-    assert {one.note for one in found.claims} == {found.claims[0].claim.lacks} != {""}
+    assert {one.note for one in found.claims} == {found.claims[0].claim.missing_input} != {""}
     assert {one.label for one in found.claims} == {"not measured"}
     assert isinstance(STUDY, Study)

@@ -34,7 +34,7 @@ def evidence(monkeypatch):
     monkeypatch.setattr(shortcut, "knows_last", lambda _, spec: spec.seed >= 0)
     for module in (order, roles):
         monkeypatch.setattr(module, "has_learned", lambda _, spec: spec.seed >= 0)
-        monkeypatch.setattr(module, "excluded", lambda *_: [])
+        monkeypatch.setattr(module, "excluded_models", lambda *_: [])
     task = SimpleNamespace(targets=("#0", "#1", "#2"), audited_outcomes=("#0", "#2"))
     specs = [SimpleNamespace(seed=seed, key=str(seed), task=task) for seed in (0, 1, -1)]
     return SimpleNamespace(size="quick", seed=0, folder="nowhere", specs=lambda group: specs)

@@ -26,7 +26,7 @@ def pretended_learning(monkeypatch):
     torch.set_num_threads(1)
     monkeypatch.setattr(measures, "has_learned", lambda evidence, spec: spec.seed not in FAILED)
     for module in (balance, modes, variation):
-        monkeypatch.setattr(module, "excluded", lambda evidence, groups: [])
+        monkeypatch.setattr(module, "excluded_models", lambda evidence, groups: [])
     monkeypatch.setattr(measures, "N_SEQUENCES", {"quick": 4})
     monkeypatch.setattr(measures, "N_HELD_OUT", {"quick": 20})
     monkeypatch.setattr(balance, "N_SEQUENCES", {"quick": 4})
@@ -161,7 +161,7 @@ def test_models_are_counted_by_mode(monkeypatch, on, counts, verdict):
 
 def test_learning_is_judged_by_the_mean_of_all_seeds(monkeypatch):
     monkeypatch.setattr(learning, "has_learned", lambda evidence, spec: spec.seed != 0)
-    monkeypatch.setattr(learning, "excluded", lambda evidence, groups: [("Excluded", [["seed"], [0]])])
+    monkeypatch.setattr(learning, "excluded_models", lambda evidence, groups: [("Excluded", [["seed"], [0]])])
     monkeypatch.setattr(learning, "N_HELD_OUT", {"quick": 20})
     good = [stack_dyck(TASK) for _ in range(8)]
     measured, verdict = judged("learned.prefixes", {"gpt-prefixes": good})

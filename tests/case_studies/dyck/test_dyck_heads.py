@@ -21,7 +21,7 @@ CLAIMS = {claim.id: claim for claim in STUDY.claims}
 def everybody_learned(monkeypatch):
     torch.set_num_threads(1)
     monkeypatch.setattr(measures, "has_learned", lambda evidence, spec: True)
-    monkeypatch.setattr(heads, "excluded", lambda evidence, groups: [])
+    monkeypatch.setattr(heads, "excluded_models", lambda evidence, groups: [])
     monkeypatch.setattr(heads, "N_CLASSIFY", {"quick": 16})
     monkeypatch.setattr(heads, "N_ABLATE", {"quick": 16})
 

@@ -57,9 +57,9 @@ def test_invalid_measurements_are_refused(changes, words):
         (PASSING, {"id": "Figure 1"}, "claim id is 'Figure 1'"),
         (PASSING, {"needs": "few"}, "needs of claim figure-1.some is the text 'few'"),
         (PASSING, {"sizes": ["huge"]}, "size is 'huge'; choose one of quick, standard, paper"),
-        (DISTANT, {"why_not": ""}, "table-4.large is measured at paper; give why_not for the others"),
+        (DISTANT, {"sizes_reason": ""}, "table-4.large is measured at paper; give sizes_reason for others"),
         (PASSING, {"sizes": ()}, "measured at no size"),
-        (PASSING, {"how": "A share."}, "how of claim figure-1.some ends with '.'"),
+        (PASSING, {"method": "A share."}, "method of claim figure-1.some ends with '.'"),
     ],
 )
 def test_invalid_claims_are_refused(claim, changes, words):

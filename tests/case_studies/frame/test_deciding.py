@@ -24,8 +24,8 @@ from case_studies.frame.rules import (
     AtMost,
     Below,
     Between,
+    Conditional,
     Equal,
-    Given,
     Number,
     Split,
     Value,
@@ -76,7 +76,7 @@ def test_that_many_units_are_what_an_interval_takes():
         (Equal(1), ()),
         (Value(Above(1)), ()),
         (Number("x", Above(1)), ()),
-        (Given(Number("x", Above(1)), Below(2)), (2,)),
+        (Conditional(Number("x", Above(1)), Below(2)), (2,)),
         (AllOf(Above(1), Value(Above(9)), Below(5)), (1, 5)),
         (Split(AtMost(0.25), Number("x", Equal(True))), (0.25,)),
     ],
@@ -141,22 +141,22 @@ def test_one_unit_has_no_interval():
 
 
 def test_conditions_come_first():
-    rule = Given(Number("models that learned", AtLeast(4)), Above(0))
+    rule = Conditional(Number("models that learned", AtLeast(4)), Above(0))
     few = measured(1.0, 0.5, 1.5, 6, **{"models that learned": 3})
     assert said(few, rule) == "first, “models that learned” is at or above 4 (it is 3), which takes about 8 seeds"
     both = measured(1.0, -1.0, 3.0, 6, **{"models that learned": 3})
     assert said(both, rule).endswith(
         "which takes about 8 seeds; about 24 seeds in place of 6, if value and spread stay the same"
     )
-    rule = Given(Number("accuracy", AtLeast(0.9)), Above(0))
+    rule = Conditional(Number("accuracy", AtLeast(0.9)), Above(0))
     share = measured(1.0, 0.5, 1.5, 6, accuracy=0.66)
     assert said(share, rule) == "first, “accuracy” is at or above 0.9 (it is 0.66)"
     none = measured(1.0, 0.5, 1.5, 6, **{"models that learned": 0})
-    assert said(none, Given(Number("models that learned", AtLeast(4)), Above(0))).endswith("(it is 0)")
+    assert said(none, Conditional(Number("models that learned", AtLeast(4)), Above(0))).endswith("(it is 0)")
 
 
 def test_a_condition_within_a_condition():
-    rule = Given(Number("a", AtLeast(1)), Given(Number("b", AtLeast(1)), Above(0)))
+    rule = Conditional(Number("a", AtLeast(1)), Conditional(Number("b", AtLeast(1)), Above(0)))
     assert said(measured(1.0, 0.5, 1.5, a=1, b=0.5), rule).startswith("first, “b”")
 
 
@@ -167,7 +167,7 @@ def test_an_open_condition_is_not_decided_by_units():
 
 
 def test_what_else_is_needed_is_added_while_a_claim_is_undecided():
-    claim = replace(PASSING, rule=Above(0.0), also_needed="longer training, an hour")
+    claim = replace(PASSING, rule=Above(0.0), remedy="longer training, an hour")
     for m, expected in (
         (
             measured(0.25, 0.0, 0.5, 8),
@@ -217,8 +217,8 @@ def test_seconds_are_those_of_the_words():
         (measured(0.5, 0.0, 1.0, 8), Above(0.5)),  # at the bar
         (measured(0.4, 0.0, 1.0, 1), Above(0.5)),  # one unit
         (measured(0.4, 0.0, 1.0, 8, undecided=3), Above(0.5)),
-        (measured(0.4, 0.0, 1.0, 8, heads=3), Given(Number("heads", AtLeast(8)), Above(0.5))),
-        (measured(0.4, 0.3, 0.45, 8, heads=3), Given(Number("heads", AtLeast(8)), Above(0.5))),
+        (measured(0.4, 0.0, 1.0, 8, heads=3), Conditional(Number("heads", AtLeast(8)), Above(0.5))),
+        (measured(0.4, 0.3, 0.45, 8, heads=3), Conditional(Number("heads", AtLeast(8)), Above(0.5))),
         (measured(0.5, 0.4, 0.6, 8, clear=False), Split(AtMost(0.25), Number("clear", Equal(True)))),
     ],
 )

@@ -63,7 +63,9 @@ def test_no_folder_has_no_packs(tmp_path):
     with pytest.raises(ValueError, match=r"nowhere has no packs \(NAME.json and NAME.npz\)"):
         _ = Packs(tmp_path / "nowhere").paths
     (claim,) = toy_study().claims
-    assert claim.lacks == "It reads packs, files from outside, and there are none; give their folder with --packs."
+    assert (
+        claim.missing_input == "It reads packs, files from outside, and there are none; give their folder with --packs."
+    )
 
 
 def test_the_measure_is_the_same_code_with_any_packs(folder, others):

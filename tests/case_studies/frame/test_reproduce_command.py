@@ -67,7 +67,7 @@ def test_list_prints_claims_and_runs_nothing(reproduce_command, tmp_path, traine
     done = reproduce_command("toy", "--list")
     assert done.code == 0
     for claim in toys.CLAIMS:
-        for words in (claim.id, claim.source, claim.statement, claim.rule_text, f"fixed {claim.fixed.text}"):
+        for words in (claim.id, claim.source, claim.statement, claim.rule_text, f"fixed {claim.preregistration.text}"):
             assert words in " ".join(done.out.split())
     assert "paper: 0.97" in done.out
     assert "sizes: paper (It takes a GPU.)" in done.out

@@ -3,7 +3,7 @@
 import pytest
 from toys import measured
 
-from case_studies.frame.claims import BEFORE, Fixed
+from case_studies.frame.claims import BEFORE_ANY_MODEL, Preregistration
 from case_studies.frame.rules import (
     Above,
     AllOf,
@@ -11,8 +11,8 @@ from case_studies.frame.rules import (
     AtMost,
     Below,
     Between,
+    Conditional,
     Equal,
-    Given,
     Number,
     Split,
     Value,
@@ -74,7 +74,7 @@ def test_values_and_numbers_are_judged_without_interval():
 
 
 def test_a_condition_that_does_not_hold_leaves_the_claim_open():
-    rule = Given(Number("heads", AtLeast(8)), Above(0.5))
+    rule = Conditional(Number("heads", AtLeast(8)), Above(0.5))
     assert rule.verdict(measured(0.9, 0.8, 1, heads=8)) == YES
     assert rule.verdict(measured(0.1, 0.0, 0.2, heads=8)) == NO
     assert rule.verdict(measured(0.9, 0.8, 1, heads=7)) == OPEN
@@ -102,7 +102,7 @@ def test_all_of_several():
         (Value(Equal(1)), "reproduced if the value is 1, else not reproduced"),
         (Number("p", AtLeast(0.05)), "reproduced if “p” is at or above 0.05, else not reproduced"),
         (
-            Given(Number("heads", AtLeast(8)), Below(1)),
+            Conditional(Number("heads", AtLeast(8)), Below(1)),
             "reproduced if the interval is below 1, not reproduced if it is above 1, else inconclusive; "
             "inconclusive unless “heads” is at or above 8",
         ),
@@ -124,18 +124,18 @@ def test_text_says_what_the_rule_does(rule, text):
 
 def test_chance_of_passing_at_the_bar():
     assert Above(0).chance == 0.025
-    assert Given(Number("heads", AtLeast(8)), Above(0)).chance == 0.025
+    assert Conditional(Number("heads", AtLeast(8)), Above(0)).chance == 0.025
     assert Value(Above(0)).chance == 0
     assert AllOf(Above(0), Number("errors", Equal(0))).chance == 0
     assert AllOf(Above(0), Below(1)).chance == 0.025
 
 
 def test_what_had_been_seen_is_said():
-    assert BEFORE.text == "before any model"
-    assert Fixed("after a result", "one seed had failed.").text == "after a result: one seed had failed."
+    assert BEFORE_ANY_MODEL.text == "before any model"
+    assert Preregistration("after a result", "one seed had failed.").text == "after a result: one seed had failed."
     for when, seen in (("after a result", ""), ("before any model", "something")):
         with pytest.raises(ValueError, match="say what had been seen"):
-            Fixed(when, seen)
+            Preregistration(when, seen)
 
 
 HIDDEN = AllOf(Value(AtLeast(0.2)), Number("error", AtMost(0.02)), Number("copies", Equal(0)))
@@ -160,8 +160,8 @@ HIDDEN = AllOf(Value(AtLeast(0.2)), Number("error", AtMost(0.02)), Number("copie
         (AllOf(Above(30), Number("error", AtMost(1))), {"error": 0}, ("the interval is above 30 (it is 20 to 28)",)),
         (AllOf(Above(25), Number("error", AtMost(1))), {"error": 0}, ("the interval is above 25 (it is 20 to 28)",)),
         (Number("error", AtMost(1)), {"error": 2}, ("“error” is at or below 1 (it is 2)",)),
-        (Given(Number("heads", AtLeast(8)), Above(30)), {"heads": 4}, ("“heads” is at or above 8 (it is 4)",)),
-        (Given(Number("heads", AtLeast(8)), Above(30)), {"heads": 9}, ()),
+        (Conditional(Number("heads", AtLeast(8)), Above(30)), {"heads": 4}, ("“heads” is at or above 8 (it is 4)",)),
+        (Conditional(Number("heads", AtLeast(8)), Above(30)), {"heads": 9}, ()),
         (Split(HIDDEN, Below(1)), {"error": 1, "copies": 0}, ("“error” is at or below 0.02 (it is 1)",)),
         (Above(30), {}, ()),
     ],

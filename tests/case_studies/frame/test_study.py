@@ -192,7 +192,7 @@ def test_intervals_end_where_the_number_does(reproduce, tmp_path):
     share = replace(PASSING, measure=wide_share)
     (raw,) = reproduce(replace(STUDY, claims=(share,))).content["claims"]
     assert raw["interval"] == [-0.1, 1.3]
-    bounded = replace(STUDY, claims=(replace(share, within=SHARE),), shipped=tmp_path / "shipped")
+    bounded = replace(STUDY, claims=(replace(share, value_range=SHARE),), shipped=tmp_path / "shipped")
     run = reproduce(bounded)
     assert run.measured == []
     assert run.content["claims"][0]["interval"] == [0.0, 1.0]
@@ -202,7 +202,7 @@ def test_intervals_end_where_the_number_does(reproduce, tmp_path):
         (drawn,) = bounded.draw(folder=tmp_path / "out").claims
         assert drawn.measured == "0.2 [0.0, 1.0]"
     with pytest.raises(RuntimeError, match=r"claim figure-1\.some has the value 0\.2; it must be from 0\.5 to 1"):
-        reproduce(replace(STUDY, claims=(replace(share, within=(0.5, 1.0)),)))
+        reproduce(replace(STUDY, claims=(replace(share, value_range=(0.5, 1.0)),)))
 
 
 def test_claims_without_models_train_nothing(reproduce):

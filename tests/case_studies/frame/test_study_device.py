@@ -4,7 +4,7 @@ import pytest
 import toys
 
 import interp
-from case_studies.frame.claims import BEFORE, Claim
+from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AtLeast, Value
 from case_studies.study import Study
@@ -21,9 +21,9 @@ def test_a_study_trains_on_the_device_and_keys_do_not_depend_on_it(tmp_path, mon
         id="some",
         source="Toy",
         statement="It is so.",
-        how="Always",
+        method="Always",
         rule=Value(AtLeast(0)),
-        fixed=BEFORE,
+        preregistration=BEFORE_ANY_MODEL,
         measure=lambda evidence: Measurement(value=0.0, low=0.0, high=0.0, n=1, unit="draws", exact=True),
         needs=["all"],
     )

@@ -73,7 +73,7 @@ def test_only_gpt2_at_size_standard_has_six_seeds():
 def test_rules_of_gpt2_say_what_had_been_seen_when_seeds_were_added():
     for claim in STUDY.claims:
         of_gpt2 = any(name.startswith("gpt2") for name in claim.needs)
-        assert ("over three seeds" in claim.fixed.text) == of_gpt2, claim.id
+        assert ("over three seeds" in claim.preregistration.text) == of_gpt2, claim.id
 
 
 def test_a_pretrained_model_keeps_its_weights_in_a_template_task(few_words):

@@ -19,7 +19,7 @@ def evidence_of(monkeypatch, models):
     specs = [SimpleNamespace(seed=seed, task=TASK, key=name) for seed, name in enumerate(models)]
     for module in (frame, algorithms):
         monkeypatch.setattr(module, "has_learned", lambda *_: True)
-    monkeypatch.setattr(frame, "excluded", lambda *_: [])
+    monkeypatch.setattr(frame, "excluded_models", lambda *_: [])
     monkeypatch.setattr(frame, "PAIRS", {"quick": 256})
     monkeypatch.setattr(algorithms, "LAST", ("one",))
     return SimpleNamespace(

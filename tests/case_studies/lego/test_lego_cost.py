@@ -196,12 +196,12 @@ def test_an_unfused_learned_head_stores_its_pattern():
 
 
 def test_a_timed_head_has_the_requested_pathway():
-    fixed = one_head("association", batch=2, length=16, seed=0)
-    attention = held_by(fixed.forward)
+    preregistration = one_head("association", batch=2, length=16, seed=0)
+    attention = held_by(preregistration.forward)
     assert attention.pathways.association == attention.pathways.sizes["association"] == timing.HEAD
-    assert (attention.n_heads, attention.training, fixed.name) == (1, True, "association")
-    assert len(fixed.weights) == len(fixed.apart) + 1  # the input has a gradient too
-    assert fixed.forward().shape == (2, 16, timing.BASE)
+    assert (attention.n_heads, attention.training, preregistration.name) == (1, True, "association")
+    assert len(preregistration.weights) == len(preregistration.apart) + 1  # the input has a gradient too
+    assert preregistration.forward().shape == (2, 16, timing.BASE)
     fused, out = (one_head("learned", batch=2, length=80, seed=0, written_out=written) for written in (False, True))
     assert (fused.name, out.name) == ("learned", "learned, written out")
     torch.testing.assert_close(fused.forward(), out.forward(), atol=1e-5, rtol=1e-4)
@@ -211,9 +211,9 @@ def test_fixed_heads_compute_token_maps_in_every_call_and_a_learned_head_never(m
     calls = []
     make = timing.token_maps
     monkeypatch.setattr(timing, "token_maps", lambda *given, **more: calls.append(1) or make(*given, **more))
-    fixed = one_head("cls", batch=1, length=8, seed=0)
+    preregistration = one_head("cls", batch=1, length=8, seed=0)
     for _ in range(3):
-        fixed()
+        preregistration()
     assert len(calls) == 3
     calls.clear()
     learned = one_head("learned", batch=1, length=8, seed=0)

@@ -234,8 +234,10 @@ def test_share_of_needed_heads_that_are_hard_coded(monkeypatch):
     result = SimpleNamespace(heads=heads)
     vocab = SimpleNamespace(names=[f"<{index}>" for index in range(100)])
     spec = SimpleNamespace(config=config, task=SimpleNamespace(vocab=vocab))
-    monkeypatch.setattr(hardcoded, "audits", lambda *given, **named: [SimpleNamespace(spec=spec, result=result)] * 9)
-    monkeypatch.setattr(hardcoded, "excluded", lambda evidence, groups: [("Excluded", [["seed"], [3]])])
+    monkeypatch.setattr(
+        hardcoded, "audit_models", lambda *given, **named: [SimpleNamespace(spec=spec, result=result)] * 9
+    )
+    monkeypatch.setattr(hardcoded, "excluded_models", lambda evidence, groups: [("Excluded", [["seed"], [3]])])
     evidence = Evidence(size="standard", seed=0, groups={"chains-hybrid": (spec,) * 9}, folder=Path())  # type: ignore[arg-type]
     said = hardcoded.measure_written(evidence, group="chains-hybrid")
     assert (said.value, said.numbers["heads"]) == (0.75, 36)
@@ -262,4 +264,4 @@ def test_size_quick_pretrains_none():
     assert not any(pathway_groups("quick").values())
     claims = [claim for claim in hardcoded.CLAIMS if set(claim.needs) & set(pathway_groups("standard"))]
     assert claims == list(hardcoded.CLAIMS)
-    assert all("quick" not in claim.sizes and claim.why_not for claim in claims)
+    assert all("quick" not in claim.sizes and claim.sizes_reason for claim in claims)

@@ -20,7 +20,7 @@ def evidence_of(monkeypatch, models, learned=lambda name: True):
     """Evidence of one group with these models by name."""
     specs = [SimpleNamespace(seed=seed, task=TASK, key=name) for seed, name in enumerate(models)]
     monkeypatch.setattr(algorithms, "has_learned", lambda _, spec: learned(spec.key))
-    monkeypatch.setattr(algorithms, "excluded", lambda *_: [])
+    monkeypatch.setattr(algorithms, "excluded_models", lambda *_: [])
     return SimpleNamespace(
         size="quick", seed=0, folder=Path("nowhere"), specs=lambda group: specs,
         run=lambda spec: SimpleNamespace(model=models[spec.key]),
@@ -28,7 +28,7 @@ def evidence_of(monkeypatch, models, learned=lambda name: True):
 
 
 def measured(evidence, algorithm=chain_loop, rival=sign_count):
-    return algorithms.measure_share(evidence, groups=["one"], algorithm=algorithm, rivals=(rival,))
+    return algorithms.measure_algorithm_share(evidence, groups=["one"], algorithm=algorithm, rivals=(rival,))
 
 
 @pytest.fixture
@@ -62,11 +62,11 @@ def test_the_weakest_variable_is_neither_an_input_nor_an_answer():
         finding("x", 0.0, internal=True, found="not tested"),
     ]
     result = SimpleNamespace(algorithm="loop", findings=[*outer, *inner, *ignored])
-    assert algorithms.weakest(result) == ("value #1", 0.8, pytest.approx(0.7), 1.0)
+    assert algorithms.weakest_variable(result) == ("value #1", 0.8, pytest.approx(0.7), 1.0)
     result.findings = [*outer, *ignored]
-    assert algorithms.weakest(result)[:2] == ("value #2", 0.4)
+    assert algorithms.weakest_variable(result)[:2] == ("value #2", 0.4)
     result.findings = ignored
-    assert algorithms.weakest(result)[0] == "none"
+    assert algorithms.weakest_variable(result)[0] == "none"
 
 
 @pytest.mark.slow
@@ -90,15 +90,17 @@ def test_undecided_models_may_implement_it_or_not(monkeypatch):
             verdict=verdicts[spec.seed], rival="", findings=[], algorithm="loop", answers=[answers], reason=""
         )
 
-    monkeypatch.setattr(algorithms, "tested", result)
+    monkeypatch.setattr(algorithms, "implements_test", result)
     evidence = evidence_of(monkeypatch, dict.fromkeys("abcd"))
     given = {"groups": ["one"], "algorithm": chain_loop, "rivals": (sign_count,)}
-    found = algorithms.measure_decided_share(evidence, **given)
+    found = algorithms.measure_decided_algorithm_share(evidence, **given)
     assert (found.value, found.n) == (0.25, 4)
     assert (found.low, found.high) == (proportion(1, 4)[1], proportion(3, 4)[2])
     assert "if the 2 undecided models implemented it" in found.note
     verdicts[:] = ["implements", "implements", "implements", "neither"]
-    assert algorithms.measure_decided_share(evidence, **given) == algorithms.measure_share(evidence, **given)
+    assert algorithms.measure_decided_algorithm_share(evidence, **given) == algorithms.measure_algorithm_share(
+        evidence, **given
+    )
 
 
 def test_models_that_have_not_learned_are_left_out(monkeypatch, models):

@@ -44,8 +44,8 @@ def test_accuracy_of_the_worst_outcome_that_was_trained(evidence):
 
 def test_models_that_have_not_learned_are_listed(evidence):
     found = evidence(CHAINS, good=[(1, 1, 0)], bad=[(1, 0.8, 1), (1, 1, 1), (0.6, 1, 1)])
-    assert learned.excluded(found, ["good"]) == []
-    ((title, rows),) = learned.excluded(found, ["good", "bad"])
+    assert learned.excluded_models(found, ["good"]) == []
+    ((title, rows),) = learned.excluded_models(found, ["good", "bad"])
     assert "2 models" in title
     assert rows[1:] == [["bad", 0, "0.800"], ["bad", 2, "0.600"]]
 
@@ -54,12 +54,15 @@ def test_audits_leave_them_out_and_ask_only_for_what_was_trained(evidence, monke
     asked = []
     monkeypatch.setattr(audits, "audit", lambda model, task, **options: asked.append(options["outcomes"]))
     found = evidence(CHAINS, good=[(1, 1, 0)], bad=[(1, 0.8, 1), (1, 1, 1)])
-    assert [(one.group, one.spec.seed) for one in audits.audits(found, ["good", "bad"])] == [("good", 0), ("bad", 1)]
+    assert [(one.group, one.spec.seed) for one in audits.audit_models(found, ["good", "bad"])] == [
+        ("good", 0),
+        ("bad", 1),
+    ]
     assert asked == [("#0", "#1")] * 2
 
 
 def test_a_share_counts_and_lists_models_left_out(evidence, monkeypatch):
-    monkeypatch.setattr(audits, "audits", lambda evidence, groups: iter(()))
-    share = audits.measure_share(evidence(CHAINS, bad=[(1, 0.8, 1)] * 3), groups=["bad"], among="readable")
+    monkeypatch.setattr(audits, "audit_models", lambda evidence, groups: iter(()))
+    share = audits.measure_head_share(evidence(CHAINS, bad=[(1, 0.8, 1)] * 3), groups=["bad"], among="readable")
     assert share.numbers["models left out"] == 3
     assert len(share.tables[-1][1]) == 1 + 3

@@ -270,7 +270,7 @@ def test_another_size(shipped, check):
     edited(shipped.shipped, measured=0.123)
     _, found = check(shipped, size="standard")
     assert found["table-3.drawn"].causes[0] == "size: quick stored, standard here"
-    only_here = with_claim(shipped, replace(DRAWN, sizes=["quick"], why_not="It is large."))
+    only_here = with_claim(shipped, replace(DRAWN, sizes=["quick"], sizes_reason="It is large."))
     one = check(only_here, size="standard")[1]["table-3.drawn"]
     assert (one.status, one.reason) == ("not measured", "It is large.")
 

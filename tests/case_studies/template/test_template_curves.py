@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from toys import measured
 
-from case_studies.recipes.template_models import BOTH, PLAIN
+from case_studies.recipes.template_models import A_AND_B, PLAIN
 from case_studies.template import answers, curves
 from case_studies.template.measures import Scored, paper_curves
 from case_studies.template.models import FEW, MANY, PAIRS, PAIRS_FEW, PAIRS_MANY, PSYCHOMETRIC, RECURRENT, SYMBOLIC_N
@@ -61,7 +61,7 @@ def test_models_of_each_group(size):
     assert {spec.task for spec in found[PAIRS]} == {
         Template(templates="aabb_abab", train=spec.settings.n_train) for spec in found[PAIRS]
     }
-    plain, both = (found[f"symbolic programs {variant}"] for variant in (PLAIN, BOTH))
+    plain, both = (found[f"symbolic programs {variant}"] for variant in (PLAIN, A_AND_B))
     for one, other in zip(plain, both, strict=True):
         assert replace(other, config=replace(other.config, qk_identity=False, vo_identity=False)) == one
         assert other.config.qk_identity
@@ -101,7 +101,7 @@ def test_the_papers_numbers_are_those_of_its_curves():
     few, many = (at("aabb-abab", PLAIN, n) for n in (PAIRS_FEW, PAIRS_MANY))
     assert CLAIMS["curves.aabb-abab.few"].paper == f"n = {PAIRS_FEW}: {few}"
     assert CLAIMS["curves.aabb-abab.many"].paper == f"n = {PAIRS_MANY}: {many}"
-    errors = [float(at("symbolic-programs", variant, SYMBOLIC_N)) for variant in (PLAIN, BOTH)]
+    errors = [float(at("symbolic-programs", variant, SYMBOLIC_N)) for variant in (PLAIN, A_AND_B)]
     assert CLAIMS["symbolic.identity"].paper == (
         f"n = {SYMBOLIC_N}: error {errors[0]:.3f} without, {errors[1]:.3f} with"
     )
@@ -140,7 +140,7 @@ def test_accuracy_and_gain_on_programs(give):
 
     models = {
         f"symbolic programs {PLAIN}": [*at(SYMBOLIC_N, 40, 50, 60), *at(4 * SYMBOLIC_N, 1, 1, 1)],
-        f"symbolic programs {BOTH}": [*at(SYMBOLIC_N, 90, 98, 100), *at(4 * SYMBOLIC_N, 2, 2, 2)],
+        f"symbolic programs {A_AND_B}": [*at(SYMBOLIC_N, 90, 98, 100), *at(4 * SYMBOLIC_N, 2, 2, 2)],
     }
     assert give("symbolic.one-half", models).value == pytest.approx(0.5)
     solved = give("symbolic.solved", models)
@@ -192,6 +192,6 @@ def test_verdicts_follow_the_rules(claim, measurement, verdict):
 
 def test_rules_of_models_seen_before_say_what_was_seen():
     for claim in curves.CLAIMS:
-        assert claim.fixed.when == "before any model", claim.id
+        assert claim.preregistration.when == "before any model", claim.id
     for claim in answers.CLAIMS:
-        assert claim.fixed.when == "after first models", claim.id
+        assert claim.preregistration.when == "after first models", claim.id

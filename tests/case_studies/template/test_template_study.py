@@ -13,7 +13,7 @@ from toys import check_measured, measured
 
 from case_studies.frame.evidence import SIZES
 from case_studies.recipes.intervals import t_interval
-from case_studies.recipes.template_models import BOTH, MIMETIC, PLAIN, SCALES, A, B
+from case_studies.recipes.template_models import A_AND_B, MIMETIC, PLAIN, SCALES, A, B
 from case_studies.template.measures import (
     Scored,
     best_rate,
@@ -83,7 +83,7 @@ def test_variants_differ_only_in_the_named_field(size):
         assert spec.settings.learning_rate != same.settings.learning_rate
         rate = same.settings.learning_rate
         assert replace(spec, settings=replace(spec.settings, learning_rate=rate)) == same
-    for plain_one, both in zip(found[f"majority {PLAIN}"], found[f"majority {BOTH}"], strict=True):
+    for plain_one, both in zip(found[f"majority {PLAIN}"], found[f"majority {A_AND_B}"], strict=True):
         assert replace(both.config, qk_identity=False, vo_identity=False) == plain_one.config
         assert both.settings == plain_one.settings
 

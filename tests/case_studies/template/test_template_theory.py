@@ -104,7 +104,9 @@ def test_error_reads_its_grid(monkeypatch):
 def test_theory_claims_need_no_models():
     for name in ("copying.gradient", "copying.gradient-b", "kernel.error-n", "kernel.error-rho", "kernel.blocks"):
         assert not CLAIMS[name].needs
-        assert CLAIMS[name].fixed.when == ("after a result" if name == "copying.gradient" else "before any model")
+        assert CLAIMS[name].preregistration.when == (
+            "after a result" if name == "copying.gradient" else "before any model"
+        )
 
 
 def test_speeds_are_judged_at_the_widest_models(monkeypatch):
