@@ -16,8 +16,8 @@ from interp.sweeps.parallel import Specs, train_each, train_to_disk
 from interp.sweeps.spec import ModelSpec
 from interp.sweeps.stacked import stacking_group, train_stacked, why_not_stacked
 from interp.sweeps.status import failure_of, save_failure, status_of
-from interp.sweeps.sweep_table import SweepTable, name_of, over_seeds
-from interp.sweeps.tables import Cell, Verb, all_tables, compares_models, joined, verb_name
+from interp.sweeps.sweep_table import SweepTable, in_words, over_seeds
+from interp.sweeps.tables import Verb, VerbInput, compares_models, tabulate, verb_name
 from interp.training.folder import FolderInUse, RunFolder
 from interp.training.run import TrainingRun
 
@@ -159,8 +159,7 @@ class SweepRuns:
 
     def name(self, index: int) -> str:
         """What a model is, in words."""
-        labels = self.grid.labels(index)
-        return name_of(labels, labels.values())
+        return in_words(self.grid.labels(index))
 
     def tally(self, status: Sequence[str]) -> str:
         """Number of models by how far they are, in words."""
@@ -214,7 +213,7 @@ class SweepRuns:
 
         table: Any = self.curves()
         by = self.grid.combined
-        names = [name_of(by, row) for row in table[by].itertuples(index=False, name=None)]
+        names = [in_words(row) for row in table[by].to_dict("records")]
         n = sorted(set(table["n"]))
         seeds = f"{n[0]}" if len(n) == 1 else f"{n[0]} to {n[-1]}"
         chance = self._files(self._trained({})[0]).read_manifest()["chance"]
@@ -238,36 +237,31 @@ class SweepRuns:
             ValueError: no trained model, or a verb that refuses every model.
         """
         check_number("n_jobs", n_jobs, whole=True, above=0)
-        cells = self._cells(verb)
-        found, refused = all_tables(cells, verb, options, n_jobs=n_jobs, fresh=fresh, over="on models", each="model")
+        inputs = self._verb_inputs(verb)
+        columns, refused = tabulate(inputs, verb, options, n_jobs=n_jobs, fresh=fresh, unit="model")
         return SweepTable(
             verb=verb_name(verb),
             varies=self.grid.columns,
-            columns=joined(found),
-            skipped=tuple(
-                (name_of(list(one.cell.labels), list(one.cell.labels.values())), one.error) for one in refused
-            ),
+            columns=columns,
+            skipped=tuple((in_words(verb_input.labels), reason) for verb_input, reason in refused),
         )
 
-    def _cells(self, verb: Verb) -> list[Cell]:
-        trained = self._trained({})
-        files = [self._files(index).model_path for index in trained]
-        if not compares_models(verb):
-            return [
-                Cell(self.grid.labels(index), (file,), file.parent, self.grid[index].task)
-                for index, file in zip(trained, files, strict=True)
-            ]
-        groups: dict[tuple[Any, ...], list[tuple[int, Path]]] = {}
-        for index, file in zip(trained, files, strict=True):
+    def _verb_inputs(self, verb: Verb) -> list[VerbInput]:
+        """Every trained model; for a verb that compares models, the seeds of every combination."""
+        groups: dict[tuple[Any, ...], list[int]] = {}
+        for index in self._trained({}):
             labels = self.grid.labels(index)
-            groups.setdefault(tuple(labels[name] for name in labels if name != SEED), []).append((index, file))
-        cells = []
-        for same in groups.values():
-            seeds = ", ".join(str(self.grid.labels(index)[SEED]) for index, _ in same)
-            first = same[0][0]
-            labels = {**self.grid.labels(first), SEED: seeds}
-            cells.append(Cell(labels, tuple(file for _, file in same), same[0][1].parent, self.grid[first].task))
-        return cells
+            if compares_models(verb):
+                labels.pop(SEED)
+            groups.setdefault(tuple(labels.values()), []).append(index)
+        inputs = []
+        for indices in groups.values():
+            labels, files = self.grid.labels(indices[0]), [self._files(index) for index in indices]
+            if compares_models(verb):
+                labels[SEED] = ", ".join(str(self.grid.labels(index)[SEED]) for index in indices)
+            weights = tuple(run.model_path for run in files)
+            inputs.append(VerbInput(labels, weights, files[0].path, self.grid[indices[0]].task))
+        return inputs
 
     def _files(self, index: int) -> RunFolder:
         return RunFolder(self.folder / self.grid.keys[index])
@@ -291,7 +285,7 @@ class SweepRuns:
             if status == "trained" and all(self.grid.labels(index)[name] == value for name, value in where.items())
         ]
         if not found:
-            of = f" with {name_of(where, where.values())}" if where else ""
+            of = f" with {in_words(where)}" if where else ""
             raise ValueError(f"no model{of} is trained in {self.folder}; see table() for how far they are.")
         return found
 
@@ -326,6 +320,6 @@ class SweepRuns:
 def _printed(table: Any, by: Sequence[str]) -> Iterator[str]:
     for row in table.head(SHOWN).to_dict("records"):
         ends = f" [{row['low']:.3f}, {row['high']:.3f}]" if np.isfinite(row["low"]) else ""
-        yield f"{name_of(by, [row[name] for name in by])}: accuracy {row['mean']:.3f}{ends}, n = {row['n']}"
+        yield f"{in_words({name: row[name] for name in by})}: accuracy {row['mean']:.3f}{ends}, n = {row['n']}"
     if len(table) > SHOWN:
         yield f"and {len(table) - SHOWN} more; see to_dataframe()"

@@ -1,6 +1,6 @@
 """The table of a verb on every model of a sweep, and means over seeds."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,9 +50,9 @@ class SweepTable(VerbTable):
         return "\n".join(lines)
 
 
-def name_of(by: Iterable[str], values: Iterable[Any]) -> str:
-    """Labels in words."""
-    return ", ".join(f"{name} {value}" for name, value in zip(by, values, strict=True))
+def in_words(labels: Mapping[str, Any]) -> str:
+    """Labels of a model as text: `learning_rate 0.001, seed 3`."""
+    return ", ".join(f"{name} {value}" for name, value in labels.items())
 
 
 def over_seeds(

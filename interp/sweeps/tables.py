@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,29 +26,20 @@ if TYPE_CHECKING:
 Columns = dict[str, list[Any]]
 Verb = Callable[..., Any]
 ADDRESS = " at 0x"
-"""What a text contains that describes an object by its place in memory, which is another one next time."""
+"""Part of a `repr` that contains a memory address, which differs in every process."""
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One stored model, or several that a verb compares."""
+class VerbInput:
+    """A stored model that a verb is applied to, or several that it compares."""
 
     labels: Mapping[str, Any]
     """What it is: the first columns of its rows."""
-    models: tuple[Path, ...]
-    """Files of weights."""
+    weights: tuple[Path, ...]
+    """File of each model."""
     folder: Path
     """Folder of the run in which its table is stored."""
     task: Task
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The table of a verb at one cell, or why there is none."""
-
-    cell: Cell
-    columns: Columns
-    error: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,76 +71,71 @@ class VerbTable(Result):
         return {column: list(values) for column, values in value.items()} if name == "columns" else value
 
 
-def all_tables(
-    cells: Sequence[Cell], verb: Verb, options: Mapping[str, Any], *, n_jobs: int, fresh: bool, over: str, each: str
-) -> tuple[list[Measured], list[Measured]]:
-    """The tables of all cells in their order, and the cells that the verb refuses.
+def tabulate(
+    inputs: Sequence[VerbInput], verb: Verb, options: Mapping[str, Any], *, n_jobs: int, fresh: bool, unit: str
+) -> tuple[Columns, list[tuple[VerbInput, str]]]:
+    """The table of a verb on stored models, each read from its file if it was measured before.
 
     Args:
-        cells: Stored models.
-        verb: As in `tables`.
-        options: Further arguments of the verb.
-        n_jobs: Number of processes, each with one torch thread.
-        fresh: Measure again what is stored.
-        over: What the cells are together, for the progress bar: `on models`.
-        each: What one cell is: `model`.
-
-    Raises:
-        ValueError: the verb refuses every cell.
-    """
-    name = verb_name(verb)
-    found: list[Measured] = []
-    with Count(f"{name} {over}", len(cells)) as count:
-        for one in tables(cells, verb, options, n_jobs=n_jobs, fresh=fresh):
-            found.append(one)
-            count.one()
-    order = {tuple(cell.labels.values()): index for index, cell in enumerate(cells)}
-    found.sort(key=lambda one: order[tuple(one.cell.labels.values())])
-    refused = [one for one in found if one.error]
-    if len(refused) == len(found):
-        raise ValueError(f"{name} refuses every {each}: {refused[-1].error}")
-    return [one for one in found if not one.error], refused
-
-
-def tables(
-    cells: Iterable[Cell], verb: Verb, options: Mapping[str, Any], *, n_jobs: int, fresh: bool
-) -> Iterator[Measured]:
-    """The table of each cell as it is ready, from its file if it was measured before.
-
-    Args:
-        cells: Stored models.
+        inputs: Stored models.
         verb: Called with a model, or a list of models if it compares them, the task and the options.
         options: Further arguments of the verb.
         n_jobs: Number of processes, each with one torch thread.
         fresh: Measure again what is stored.
+        unit: What one input is, in words: `model`.
+
+    Returns:
+        The rows of all inputs in their order, and the inputs that the verb refused, each with the reason.
+
+    Raises:
+        ValueError: the verb refuses every input.
     """
+    name = verb_name(verb)
+    tables: dict[int, Columns] = {}
+    refusals: dict[int, str] = {}
     calls = []
-    for cell in cells:
-        cached = _cached_file(cell, verb, options)
-        columns = None if fresh or cached is None else cached.read(_stored_columns)
-        if columns is not None:
-            yield Measured(cell, columns)
-        else:
-            calls.append((_measure, (cell, verb, dict(options), cached)))
-    if calls:
-        yield from in_processes(calls, n_jobs=min(n_jobs, len(calls)))
+    with Count(f"{name} of every {unit}", len(inputs)) as count:
+        # Read what is stored
+        for index, verb_input in enumerate(inputs):
+            cached = _cached_file(verb_input, verb, options)
+            columns = None if fresh or cached is None else cached.read(_stored_columns)
+            if columns is None:
+                calls.append((_measure, (index, verb_input, verb, dict(options), cached)))
+            else:
+                tables[index] = columns
+                count.one()
+        # Measure the others, in the order in which processes are free
+        outcomes = in_processes(calls, n_jobs=min(n_jobs, len(calls))) if calls else ()
+        for index, columns, refusal in outcomes:
+            if refusal:
+                refusals[index] = refusal
+            else:
+                tables[index] = columns
+            count.one()
+    if not tables:
+        raise ValueError(f"{name} refuses every {unit}: {next(reversed(refusals.values()))}")
+    rows = _join([(inputs[index].labels, tables[index]) for index in sorted(tables)])
+    return rows, [(inputs[index], refusals[index]) for index in sorted(refusals)]
 
 
-def _measure(cell: Cell, verb: Verb, options: dict[str, Any], cached: CachedFile | None) -> Measured:
+def _measure(
+    index: int, verb_input: VerbInput, verb: Verb, options: dict[str, Any], cached: CachedFile | None
+) -> tuple[int, Columns, str]:
+    """The table of one input, which is stored, or the reason why the verb refuses it."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        models = [load_checkpoint(path) for path in cell.models]
+        models = [load_checkpoint(path) for path in verb_input.weights]
         first = models if compares_models(verb) else models[0]
-        given = (first, cell.task) if _reads_task(verb) else (first,)
-        found = Measured(cell, _columns(verb, verb(*given, **options)))
+        arguments = (first, verb_input.task) if _reads_task(verb) else (first,)
+        columns = _columns(verb, verb(*arguments, **options))
     except ValueError as error:
-        return Measured(cell, {}, str(error))
+        return index, {}, str(error) or type(error).__name__
     finally:
         torch.set_num_threads(threads)
     if cached is not None:
-        cached.write({"columns": found.columns})
-    return found
+        cached.write({"columns": columns})
+    return index, columns, ""
 
 
 def compares_models(verb: Verb) -> bool:
@@ -177,10 +163,11 @@ def _columns(verb: Verb, result: Any) -> Columns:
             f"a dict of numbers."
         )
     table = result.to_dataframe()
-    return {str(name): [_cell(value) for value in table[name]] for name in table}
+    return {str(name): [_plain_value(value) for value in table[name]] for name in table}
 
 
-def _cell(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
+    """A value of a table as a number, a string, a truth value or None."""
     value = plain(value)
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
@@ -194,7 +181,7 @@ def _stored_columns(content: dict[str, Any]) -> Columns:
     return {str(name): list(values) for name, values in content["columns"].items()}
 
 
-def _cached_file(cell: Cell, verb: Verb, options: Mapping[str, Any]) -> CachedFile | None:
+def _cached_file(verb_input: VerbInput, verb: Verb, options: Mapping[str, Any]) -> CachedFile | None:
     """The file of a table, by all that determines it; None for a verb or options that have no lasting description."""
     described = _described(verb)
     arguments = {name: repr(value) for name, value in sorted(options.items())}
@@ -203,28 +190,31 @@ def _cached_file(cell: Cell, verb: Verb, options: Mapping[str, Any]) -> CachedFi
     description = {
         "verb": described,
         "options": arguments,
-        "weights": [digest_of_files([file]) for file in cell.models],
-        "task": repr(cell.task.describe()),
+        "weights": [digest_of_files([file]) for file in verb_input.weights],
+        "task": repr(verb_input.task.describe()),
         "source": _source_digest(),
         "versions": environment()["versions"],
     }
     key = content_key(description)
-    return CachedFile(cell.folder / "tables" / f"{verb_name(verb)}-{cell.models[0].stem}-{key}.json", key)
+    file = f"{verb_name(verb)}-{verb_input.weights[0].stem}-{key}.json"
+    return CachedFile(verb_input.folder / "tables" / file, key)
 
 
-def joined(found: Sequence[Measured]) -> Columns:
-    """The rows of all tables, after their labels."""
-    labels = list(dict.fromkeys(name for one in found for name in one.cell.labels))
-    names = list(dict.fromkeys(name for one in found for name in one.columns))
-    columns: Columns = {name: [] for name in (*labels, *names)}
-    for one in found:
-        n = len(next(iter(one.columns.values()), []))
-        for name in labels:
-            columns[name] += [one.cell.labels.get(name)] * n
-        for name in names:
-            if name not in labels:  # what a table says itself about a label is the same
-                columns[name] += one.columns.get(name, [None] * n)
-    return columns
+def _join(tables: Sequence[tuple[Mapping[str, Any], Columns]]) -> Columns:
+    """The rows of several tables, each with its labels first; None where a table lacks a column."""
+    label_names = list(dict.fromkeys(name for labels, _ in tables for name in labels))
+    # what a table says itself about a label is the same
+    value_names = [
+        name for name in dict.fromkeys(name for _, columns in tables for name in columns) if name not in label_names
+    ]
+    joined: Columns = {name: [] for name in (*label_names, *value_names)}
+    for labels, columns in tables:
+        n_rows = len(next(iter(columns.values()), []))
+        for name in label_names:
+            joined[name] += [labels.get(name)] * n_rows
+        for name in value_names:
+            joined[name] += columns.get(name, [None] * n_rows)
+    return joined
 
 
 def _described(verb: Verb) -> str | None:

@@ -8,15 +8,7 @@ import numpy as np
 
 from hooks.checks import check_class, check_number, checks_types
 from interp.core.results import count_range
-from interp.sweeps.tables import (
-    Cell,
-    Verb,
-    VerbTable,
-    all_tables,
-    compares_models,
-    joined,
-    verb_name,
-)
+from interp.sweeps.tables import Verb, VerbInput, VerbTable, compares_models, tabulate, verb_name
 from interp.training.folder import RunFolder
 from interp.training.run import TrainingRun
 
@@ -213,63 +205,62 @@ def over_training(
     check_number("n_jobs", n_jobs, whole=True, above=0)
     if not runs:
         raise ValueError("run is empty; give at least one.")
-    cells = [cell for one in runs for cell in _cells(one, steps)]
-    numbers = [one.manifest["seed"] for one in runs]
-    if len(set(numbers)) < len(numbers):
-        double = next(seed for seed in numbers if numbers.count(seed) > 1)
+    inputs = [verb_input for single_run in runs for verb_input in _snapshots(single_run, steps)]
+    run_seeds = [single_run.manifest["seed"] for single_run in runs]
+    if len(set(run_seeds)) < len(run_seeds):
+        double = next(seed for seed in run_seeds if run_seeds.count(seed) > 1)
         raise ValueError(f"two runs have the seed {double}; give runs of one kind, each with its own seed.")
     name = verb_name(verb)
     if compares_models(verb):
-        cells = _compared(cells, len(runs), name)
-    seeds = tuple(dict.fromkeys(cell.labels["seed"] for cell in cells))
-    found, refused = all_tables(cells, verb, options, n_jobs=n_jobs, fresh=fresh, over="over training", each="snapshot")
+        inputs = _joined_by_step(inputs, len(runs), name)
+    columns, refused = tabulate(inputs, verb, options, n_jobs=n_jobs, fresh=fresh, unit="snapshot")
     return OverTraining(
         verb=name,
-        seeds=seeds,
-        steps=tuple(sorted({cell.labels["step"] for cell in cells})),
-        columns=joined(found),
-        skipped=tuple((one.cell.labels["seed"], one.cell.labels["step"], one.error) for one in refused),
+        seeds=tuple(dict.fromkeys(verb_input.labels["seed"] for verb_input in inputs)),
+        steps=tuple(sorted({verb_input.labels["step"] for verb_input in inputs})),
+        columns=columns,
+        skipped=tuple((verb_input.labels["seed"], verb_input.labels["step"], reason) for verb_input, reason in refused),
     )
 
 
-def _cells(run: TrainingRun, steps: Sequence[int] | None) -> list[Cell]:
+def _snapshots(run: TrainingRun, steps: Sequence[int] | None) -> list[VerbInput]:
+    """The snapshots of a run at these steps, or all."""
     check_class("run", run, TrainingRun)
-    seed, has = run.manifest["seed"], run.snapshots
-    if run.folder is None or not has:
+    seed, stored_steps = run.manifest["seed"], run.snapshots
+    if run.folder is None or not stored_steps:
         raise ValueError(
             f"the run of seed {seed} has no snapshots; train with folder= and TrainSettings(snapshots=20)."
         )
-    if missing := [step for step in steps or () if step not in has]:
-        raise ValueError(f"steps has {missing[0]}; the run of seed {seed} has snapshots of {', '.join(map(str, has))}.")
+    if missing := [step for step in steps or () if step not in stored_steps]:
+        listed = ", ".join(map(str, stored_steps))
+        raise ValueError(f"steps has {missing[0]}; the run of seed {seed} has snapshots of {listed}.")
     file = RunFolder(run.folder).snapshots.file
     return [
-        Cell({"seed": seed, "step": step}, (file(step),), run.folder, run.task)
-        for step in (has if steps is None else sorted(set(steps)))
+        VerbInput({"seed": seed, "step": step}, (file(step),), run.folder, run.task)
+        for step in (stored_steps if steps is None else sorted(set(steps)))
     ]
 
 
-def _compared(cells: Sequence[Cell], n_runs: int, verb: str) -> list[Cell]:
-    """The cells of each step joined into one, for the steps that all runs have."""
+def _joined_by_step(inputs: Sequence[VerbInput], n_runs: int, verb: str) -> list[VerbInput]:
+    """The snapshots of each step as one input, for the steps that all runs have."""
     if n_runs < 2:
         raise ValueError(f"{verb} compares models; give several runs, each with its own seed.")
-    first = cells[0]
-    if other := next((cell for cell in cells if cell.task != first.task), None):
-        raise ValueError(
-            f"{verb} compares models of one task; the run of seed {other.labels['seed']} is of "
-            f"{other.task.describe()}, that of seed {first.labels['seed']} of {first.task.describe()}."
-        )
-    by_step: dict[int, list[Cell]] = {}
-    for cell in sorted(cells, key=lambda cell: cell.labels["step"]):
-        by_step.setdefault(cell.labels["step"], []).append(cell)
-    shared = {step: same for step, same in by_step.items() if len(same) == n_runs}
+    first = inputs[0]
+    for verb_input in inputs:
+        if verb_input.task != first.task:
+            raise ValueError(
+                f"{verb} compares models of one task; the run of seed {verb_input.labels['seed']} is of "
+                f"{verb_input.task.describe()}, that of seed {first.labels['seed']} of {first.task.describe()}."
+            )
+    by_step: dict[int, list[VerbInput]] = {}
+    for verb_input in sorted(inputs, key=lambda verb_input: verb_input.labels["step"]):
+        by_step.setdefault(verb_input.labels["step"], []).append(verb_input)
+    shared = {step: snapshots for step, snapshots in by_step.items() if len(snapshots) == n_runs}
     if not shared:
         raise ValueError(f"the runs have no step in common, so {verb} cannot compare them; train with the same steps.")
-    return [
-        Cell(
-            {"seed": ", ".join(str(cell.labels["seed"]) for cell in same), "step": step},
-            tuple(cell.models[0] for cell in same),
-            same[0].folder,
-            first.task,
-        )
-        for step, same in shared.items()
-    ]
+    joined = []
+    for step, snapshots in shared.items():
+        seeds = ", ".join(str(snapshot.labels["seed"]) for snapshot in snapshots)
+        weights = tuple(snapshot.weights[0] for snapshot in snapshots)
+        joined.append(VerbInput({"seed": seeds, "step": step}, weights, snapshots[0].folder, first.task))
+    return joined
