@@ -95,12 +95,18 @@ def measure_order(evidence: Evidence, *, packs: Packs) -> Measurement:
     estimate = correlation(models, LOSS, seed=evidence.seed)
     numbers = {name: correlation(models, name, seed=evidence.seed)[0] for name in table.METHODS if name != EXACT}
     return measured(
-        estimate, unit="models", numbers=numbers, note=table.READING,
+        estimate,
+        unit="models",
+        numbers=numbers,
+        note=table.READING,
         tables=[
-            table.main_table(found, seed=evidence.seed), table.cause_table(pooled), table.bar_table(pooled),
-            ("Causes", table.cause_note()), *excluded_models(evidence, AUDITED_GROUPS),
+            table.main_table(found, seed=evidence.seed),
+            table.cause_table(pooled),
+            table.bar_table(pooled),
+            ("Causes", table.cause_note()),
+            *excluded_models(evidence, AUDITED_GROUPS),
         ],
-    )  # fmt: skip
+    )
 
 
 def claims(packs: Packs) -> tuple[Claim, ...]:
@@ -118,63 +124,141 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
 
     def need(name: str, method: str, family: str, rule: Rule, statement: str, source: str) -> Claim:
         return one(
-            name, statement, f"{method}, {family}: {AUROC}", rule,
-            partial(measure_auroc, family=family, method=method), source=source, value_range=SHARE,
+            name,
+            statement,
+            f"{method}, {family}: {AUROC}",
+            rule,
+            partial(measure_auroc, family=family, method=method),
+            source=source,
+            value_range=SHARE,
             quantity=f"AUROC of {method}",
-        )  # fmt: skip
+        )
 
     def gain(name: str, better: str, worse: str, family: str, statement: str, source: str) -> Claim:
         return one(
-            name, statement, f"{better} minus {worse}, {family}: difference of AUROCs, bootstrap interval over models",
-            Above(0), partial(measure_gain, family=family, better=better, worse=worse), source=source,
-            value_range=DIFFERENCE, quantity="difference of AUROCs",
-        )  # fmt: skip
+            name,
+            statement,
+            f"{better} minus {worse}, {family}: difference of AUROCs, bootstrap interval over models",
+            Above(0),
+            partial(measure_gain, family=family, better=better, worse=worse),
+            source=source,
+            value_range=DIFFERENCE,
+            quantity="difference of AUROCs",
+        )
 
     def wrong(name: str, method: str, cause: str, statement: str, source: str) -> Claim:
         return one(
-            name, statement, f"{method}, {KNOWN}: share of the heads on which it is wrong ({table.CAUSES[cause]}); a "
+            name,
+            statement,
+            f"{method}, {KNOWN}: share of the heads on which it is wrong ({table.CAUSES[cause]}); a "
             f"head is found if its share of the largest score of its model is above that of {table.PERCENTILE:g} % of "
             "the idle heads; exact interval over heads",
-            Above(0.5), partial(measure_wrong, family=KNOWN, method=method, cause=cause), source=source,
+            Above(0.5),
+            partial(measure_wrong, family=KNOWN, method=method, cause=cause),
+            source=source,
             value_range=SHARE,
             quantity="share of wrong heads",
-        )  # fmt: skip
+        )
 
     def saturated(name: str, family: str) -> Claim:
         return one(
-            name, "Where the loss is saturated, its gradient misses needed heads that the logit difference's finds.",
+            name,
+            "Where the loss is saturated, its gradient misses needed heads that the logit difference's finds.",
             f"Share of the {table.CAUSES[SATURATED]} that {LOSS} misses minus the share that {LOGIT} misses, {family}, "
             "bootstrap interval over models",
-            Above(0), partial(measure_saturation, family=family), source=KRAMAR, value_range=DIFFERENCE,
+            Above(0),
+            partial(measure_saturation, family=family),
+            source=KRAMAR,
+            value_range=DIFFERENCE,
             quantity="difference of the shares missed",
-        )  # fmt: skip
+        )
 
     return (
-        one("order", "Attribution patching orders the heads of a model nearly as their removal does.",
+        one(
+            "order",
+            "Attribution patching orders the heads of a model nearly as their removal does.",
             f"{LOSS}: Spearman's correlation of its size with the rise of the loss, mean over models of all families, "
             "bootstrap interval over models",
-            Above(0.8), measure_order, source=NANDA, value_range=DIFFERENCE, quantity="mean rank correlation"),
-        need("attention.known", MASS, KNOWN, Below(0.7),
-             "How sharp its pattern is does not distinguish the heads that the answers need.", JAIN),
-        gain("values.known", NORM, MASS, KNOWN,
-             "Attention weighted by its values distinguishes needed heads better than attention.", KOBAYASHI),
-        gain("values.trained", NORM, MASS, TRAINED,
-             "Attention weighted by its values distinguishes needed heads better than attention.", KOBAYASHI),
-        need("gradient.known", PATTERN, KNOWN, AtLeast(0.8),
-             "The gradient of the pattern distinguishes needed heads.", MICHEL),
-        need("patching.known", LOSS, KNOWN, AtLeast(0.9),
-             "Attribution patching distinguishes needed heads of hand-written models.", NANDA),
-        need("patching.compiled", LOSS, COMPILED, AtLeast(0.9),
-             "Attribution patching distinguishes needed heads of compiled programs.", NANDA),
-        need("patching.trained", LOSS, TRAINED, AtLeast(0.9),
-             "Attribution patching distinguishes needed heads of trained models.", NANDA),
-        gain("direct.known", LOGIT, DIRECT, KNOWN,
-             "Direct logit attribution misses needed heads that act through later heads: patching is better.", OURS),
+            Above(0.8),
+            measure_order,
+            source=NANDA,
+            value_range=DIFFERENCE,
+            quantity="mean rank correlation",
+        ),
+        need(
+            "attention.known",
+            MASS,
+            KNOWN,
+            Below(0.7),
+            "How sharp its pattern is does not distinguish the heads that the answers need.",
+            JAIN,
+        ),
+        gain(
+            "values.known",
+            NORM,
+            MASS,
+            KNOWN,
+            "Attention weighted by its values distinguishes needed heads better than attention.",
+            KOBAYASHI,
+        ),
+        gain(
+            "values.trained",
+            NORM,
+            MASS,
+            TRAINED,
+            "Attention weighted by its values distinguishes needed heads better than attention.",
+            KOBAYASHI,
+        ),
+        need(
+            "gradient.known",
+            PATTERN,
+            KNOWN,
+            AtLeast(0.8),
+            "The gradient of the pattern distinguishes needed heads.",
+            MICHEL,
+        ),
+        need(
+            "patching.known",
+            LOSS,
+            KNOWN,
+            AtLeast(0.9),
+            "Attribution patching distinguishes needed heads of hand-written models.",
+            NANDA,
+        ),
+        need(
+            "patching.compiled",
+            LOSS,
+            COMPILED,
+            AtLeast(0.9),
+            "Attribution patching distinguishes needed heads of compiled programs.",
+            NANDA,
+        ),
+        need(
+            "patching.trained",
+            LOSS,
+            TRAINED,
+            AtLeast(0.9),
+            "Attribution patching distinguishes needed heads of trained models.",
+            NANDA,
+        ),
+        gain(
+            "direct.known",
+            LOGIT,
+            DIRECT,
+            KNOWN,
+            "Direct logit attribution misses needed heads that act through later heads: patching is better.",
+            OURS,
+        ),
         wrong("redundancy.patching", LOSS, REDUNDANT, "Attribution patching misses redundant heads.", KRAMAR),
         wrong("redundancy.alone", EXACT, REDUNDANT, "Removing heads one at a time misses redundant heads.", KRAMAR),
-        wrong("cancellation.patching", LOSS, CANCELLED,
-              "Attribution patching finds heads that cancel each other to be needed.", OURS),
+        wrong(
+            "cancellation.patching",
+            LOSS,
+            CANCELLED,
+            "Attribution patching finds heads that cancel each other to be needed.",
+            OURS,
+        ),
         wrong("pattern.attention", MASS, DECOY, "Attention mass finds readable heads that are not needed.", JAIN),
         saturated("saturation.known", KNOWN),
         saturated("saturation.trained", TRAINED),
-    )  # fmt: skip
+    )

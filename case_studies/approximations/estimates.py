@@ -135,8 +135,9 @@ def _direct(model: Any, part: Part, mean: HeadReplacement) -> Float[Tensor, "lay
     ]
     inputs: dict[str, Any] = part.batch.model_inputs()
     logits = model.run_with_hooks(part.batch.tokens, **inputs, fwd_hooks=[*edits, *storing(outputs, seen)])
-    slopes = torch.autograd.grad(part.margin(logits_at_targets(logits, part.batch)), leaves, allow_unused=True,
-                                 materialize_grads=True)  # fmt: skip
+    slopes = torch.autograd.grad(
+        part.margin(logits_at_targets(logits, part.batch)), leaves, allow_unused=True, materialize_grads=True
+    )
     found = []
     for layer, slope in zip(layers, slopes, strict=True):
         change = seen[outputs[layer]] - mean.replace(seen[outputs[layer]], layer).detach()

@@ -172,9 +172,12 @@ def remove_heads(
         clean.append(before.right.double())
         total.append(before.total.double())
     return Removal(
-        heads=tuple(every_head(model)), loss=loss, rise=effect[:, 0].numpy(), fall=effect[:, 1].numpy(),
+        heads=tuple(every_head(model)),
+        loss=loss,
+        rise=effect[:, 0].numpy(),
+        fall=effect[:, 1].numpy(),
         **_falls(answers, torch.cat(lost), torch.cat(clean), torch.cat(total)),
-    )  # fmt: skip
+    )
 
 
 def _removed(

@@ -101,8 +101,15 @@ def scores_of(model: Any, task: Task, *, n: int, seed: int) -> tuple[ModelScores
         RANGE: (ratio >= LEVEL) & ~((ratio >= 1 / FACTOR) & (ratio <= FACTOR)),
         TERM_CAUSE: np.abs(found[LOSS]) < SMALL_SUM * found[TERMS],
     }
-    alone = ModelScores(family="", name="", scores=scores, needed=removal.needed,
-                        decided=removal.needed | removal.spare, idle=removal.spare, causes=causes)  # fmt: skip
+    alone = ModelScores(
+        family="",
+        name="",
+        scores=scores,
+        needed=removal.needed,
+        decided=removal.needed | removal.spare,
+        idle=removal.spare,
+        causes=causes,
+    )
     return alone, removal
 
 
@@ -126,8 +133,7 @@ def with_truth(scores: ModelScores, removal: Removal, known: KnownAnswer, *, fam
     redundant = np.array([one.truth == "redundant" for one in truth])
     readable = np.array([one.looks is not None for one in truth])
     causes = {name: of & needed & ~redundant for name, of in scores.causes.items()}
-    causes |= {REDUNDANT: redundant, CANCELLED: partners & ~redundant,
-               DECOY: readable & ~needed & ~partners & decided}  # fmt: skip
+    causes |= {REDUNDANT: redundant, CANCELLED: partners & ~redundant, DECOY: readable & ~needed & ~partners & decided}
     if family == KNOWN:
         causes[RANGE] = np.array([_only_under_the_mean(one) for one in truth])
     idle = np.array([one.truth == "idle" for one in truth]) & ~needed & ~partners

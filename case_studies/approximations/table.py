@@ -80,9 +80,15 @@ def main_table(found: Mapping[str, Sequence[ModelScores]], *, seed: int) -> tupl
             of_rank, of_need = correlation(models, method, seed=seed), auroc(models, method)
             cells.append(f"{with_ends(of_rank)}; {with_ends(of_need)}")
         rows.append([method, *cells])
-    rows.append(["models behind each (rank correlation; AUROC)",
-                 *(f"{len(rank_correlations(models, METHODS[0]))}; {auroc(models, METHODS[0])[3]}"
-                   for models in found.values())])  # fmt: skip
+    rows.append(
+        [
+            "models behind each (rank correlation; AUROC)",
+            *(
+                f"{len(rank_correlations(models, METHODS[0]))}; {auroc(models, METHODS[0])[3]}"
+                for models in found.values()
+            ),
+        ]
+    )
     return "Rank correlation with the exact effect; AUROC for “the head is needed”", rows
 
 

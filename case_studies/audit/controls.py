@@ -56,14 +56,22 @@ def measure_known(evidence: Evidence, *, family: str) -> Measurement:
     verdicts = sorted({verdict for _, verdict in counts})
     crossed = [["truth", *verdicts], *([truth, *(counts[truth, one] for one in verdicts)] for truth in truths)]
     return Measurement(
-        value=value, low=low, high=high, n=len(right), unit="models",
-        numbers={"heads": heads, "wrong": wrong_heads,
-                 "faithful where they are not": sum(count for (truth, verdict), count in counts.items()
-                                                    if verdict == "faithful" != truth)},
+        value=value,
+        low=low,
+        high=high,
+        n=len(right),
+        unit="models",
+        numbers={
+            "heads": heads,
+            "wrong": wrong_heads,
+            "faithful where they are not": sum(
+                count for (truth, verdict), count in counts.items() if verdict == "faithful" != truth
+            ),
+        },
         tables=[("Truth (rows) and verdict", crossed), ("Heads with a wrong verdict", rows)],
         note="Hand-written models with random sizes, scales, order of heads and, if the norms allow it, basis. "
         f"A model is audited on the number of sequences that its heads need, up to {MOST_SEQUENCES['standard']}.",
-    )  # fmt: skip
+    )
 
 
 def audited(answer: KnownAnswer, *, seed: int) -> AuditResult:
@@ -108,12 +116,15 @@ def measure_silent(evidence: Evidence, *, shuffled: bool) -> Measurement:
     n, hits = len(alarms), sum(alarms)
     value, low, high = proportion(hits, n)
     return Measurement(
-        value=value, low=low, high=high, n=n, unit="models",
-        numbers={"with a faithful verdict": hits, "level": LEVEL,
-                 **dict(verdicts)},
+        value=value,
+        low=low,
+        high=high,
+        n=n,
+        unit="models",
+        numbers={"with a faithful verdict": hits, "level": LEVEL, **dict(verdicts)},
         tables=[("Models with a faithful head", rows)],
         note="Verdicts on all heads: " + ", ".join(f"{count} {name}" for name, count in verdicts.most_common()) + ".",
-    )  # fmt: skip
+    )
 
 
 def _audit(evidence: Evidence, spec: ModelSpec, *, shuffled: bool) -> AuditResult:
@@ -122,9 +133,14 @@ def _audit(evidence: Evidence, spec: ModelSpec, *, shuffled: bool) -> AuditResul
     else:
         model, task = make_model(spec.config, seed=derived_seed(spec.seed, "untrained") % 2**31), spec.task
     return audit(
-        model, task, n=N[evidence.size], outcomes=spec.task.audited_outcomes, at_chance=True, seed=evidence.seed,
+        model,
+        task,
+        n=N[evidence.size],
+        outcomes=spec.task.audited_outcomes,
+        at_chance=True,
+        seed=evidence.seed,
         alpha=LEVEL,
-    )  # fmt: skip
+    )
 
 
 def _silent_claim(name: str, statement: str, *, shuffled: bool) -> Claim:

@@ -62,15 +62,25 @@ def measure_misleading(evidence: Evidence) -> Measurement:
     value, low, high = proportion(hits, len(found)) if found else (0.0, 0.0, 1.0)
     of_heads = head_share(confirmed, looked)
     return Measurement(
-        value=value, low=low, high=high, n=max(1, len(found)), unit="models",
-        numbers={"confirmed": sum(confirmed), "models with one": hits, "readable heads": sum(looked),
-                 "models": len(found), "share of readable heads": of_heads[0], "its interval": list(of_heads[1:])},
+        value=value,
+        low=low,
+        high=high,
+        n=max(1, len(found)),
+        unit="models",
+        numbers={
+            "confirmed": sum(confirmed),
+            "models with one": hits,
+            "readable heads": sum(looked),
+            "models": len(found),
+            "share of readable heads": of_heads[0],
+            "its interval": list(of_heads[1:]),
+        },
         tables=[("Misleading heads, audited again", rows[: 1 + 40]), *excluded_models(evidence, AUDITED_GROUPS)],
         charts=[_maps(evidence, shown)] if shown else [],
         note=f"Each model is audited on up to {MOST_SEQUENCES[evidence.size]} sequences, and one with a misleading "
-             f"head again "
+        f"head again "
         f"on others. {EXCLUDED}",
-    )  # fmt: skip
+    )
 
 
 def _again(evidence: Evidence, one: AuditedModel) -> AuditResult:
@@ -90,14 +100,18 @@ def _maps(evidence: Evidence, shown: Sequence[tuple[float, AuditedModel, tuple[i
         name = f"{one.group} {one.spec.seed}, head {layer}.{head}: {label} {score:.2f}"
         maps[name] = pattern.numpy()
     widest = max(len(pattern) for pattern in maps.values())
-    return pattern_maps(maps, tokens=[str(index) for index in range(widest)],
-                      title="misleading heads of trained models, rows are queries")  # fmt: skip
+    return pattern_maps(
+        maps,
+        tokens=[str(index) for index in range(widest)],
+        title="misleading heads of trained models, rows are queries",
+    )
 
 
 def measure_agreement(evidence: Evidence) -> Measurement:
     """Over readable, needed heads: mean share of the other seeds with a head of the same label, verdict and layer."""
-    rows: list[list] = [["models", "readable heads that are needed", "other seeds: same label and verdict",
-                         "same label"]]  # fmt: skip
+    rows: list[list] = [
+        ["models", "readable heads that are needed", "other seeds: same label and verdict", "same label"]
+    ]
     hits, of = [], []
     for group in LEGO:
         results = [one.result for one in audit_models(evidence, [group])]
@@ -117,13 +131,19 @@ def measure_agreement(evidence: Evidence) -> Measurement:
         rows.append([group, total, f"{whole / max(1, total):.2f}", f"{looks / max(1, total):.2f}"])
     value, low, high = head_share(hits, of)  # type: ignore[arg-type]  # sums of shares, not counts
     return Measurement(
-        value=value, low=low, high=high, n=max(1, len(of)), unit="models",
+        value=value,
+        low=low,
+        high=high,
+        n=max(1, len(of)),
+        unit="models",
         numbers={"heads": sum(of)},
-        tables=[("Share of the other seeds with a head of the same label and verdict in the same layer", rows),
-                *excluded_models(evidence, LEGO)],
+        tables=[
+            ("Share of the other seeds with a head of the same label and verdict in the same layer", rows),
+            *excluded_models(evidence, LEGO),
+        ],
         note="Compared with the other models of the same group. Mimicking trains heads 0 and 1 of every layer to "
         f"attend to given positions. {EXCLUDED}",
-    )  # fmt: skip
+    )
 
 
 def measure_no_single_head(evidence: Evidence) -> Measurement:
@@ -141,11 +161,15 @@ def measure_no_single_head(evidence: Evidence) -> Measurement:
         none += alone if group.endswith("identity") else []
     value, low, high = head_share(none, [1] * len(none))
     return Measurement(
-        value=value, low=low, high=high, n=max(1, len(none)), unit="models",
+        value=value,
+        low=low,
+        high=high,
+        n=max(1, len(none)),
+        unit="models",
         tables=[("Template models by group", rows), *excluded_models(evidence, TEMPLATE)],
         note="The smallest fatal set is the median, over the sets found, of the number of heads that must be ablated "
         f"together to lose more accuracy than the threshold. {EXCLUDED}",
-    )  # fmt: skip
+    )
 
 
 LEGO_HEADS = "ours, after LEGO, Section 4: association and manipulation heads"
@@ -155,31 +179,85 @@ UNTAUGHT_MODELS = "In models of LEGO chains without mimicking,"
 MORE_UNTAUGHT = tuple(map(more_seeds, NO_MIMICKING))
 TAUGHT = "In models of LEGO chains, most of them taught by mimicking where to look,"
 SHARES = (
-    head_share_claim("readable.lego", groups=LEGO, among="readable", above=True, source=LEGO_HEADS,
-                statement=f"{TAUGHT} heads labelled association or manipulation act through that pattern."),
-    head_share_claim("readable.lego-untaught", groups=NO_MIMICKING, among="readable", above=True, source=LEGO_HEADS,
-                statement=f"{UNTAUGHT_MODELS} heads labelled association or manipulation act through that pattern.",
-                preregistration=UNTAUGHT_FIXED),
-    head_share_claim("readable.dyck", groups=DYCK, among="readable", above=False,
-                source="ours, after bounded Dyck, conclusion",
-                statement="In models of bounded Dyck, heads with a readable pattern do not act through it."),
-    head_share_claim("readable.template", groups=TEMPLATE, among="readable", above=True, source=TEMPLATE_HEADS,
-                statement="In models of template tasks, heads with a readable pattern act through it."),
-    head_share_claim("hidden.lego", groups=LEGO, among="needed", above=False, source=LEGO_HEADS,
-                statement=f"{TAUGHT} the heads that are needed are readable."),
-    head_share_claim("hidden.lego-untaught", groups=MORE_UNTAUGHT, among="needed", above=False,
-                measure=partial(measure_head_share_longer, groups=MORE_UNTAUGHT, among="needed"),
-                source=LEGO_HEADS, statement=f"{UNTAUGHT_MODELS} the heads that are needed are readable.",
-                preregistration=Preregistration("after a result", f"{UNTAUGHT_FIXED.prior_knowledge} Then 0.16 "
-                    f"[0.02, 0.59] over twelve models of "
-                            "this claim; eight more, and four times the sequences, were fixed after that.")),
-    *(head_share_claim(f"hidden.dyck.{name}-layer", groups=DYCK, among="needed", above=True, layer=layer,
-    source=DYCK_HEADS,
-                  statement=f"In models of bounded Dyck, the heads of the {name} layer that are needed have no "
-                  "readable pattern.", preregistration=BY_LAYER) for name, layer in (("first", 0), ("last", -1))),
-    head_share_claim("hidden.template", groups=TEMPLATE, among="needed", above=False, source=TEMPLATE_HEADS,
-                statement="In models of template tasks, the heads that are needed are readable."),
-)  # fmt: skip
+    head_share_claim(
+        "readable.lego",
+        groups=LEGO,
+        among="readable",
+        above=True,
+        source=LEGO_HEADS,
+        statement=f"{TAUGHT} heads labelled association or manipulation act through that pattern.",
+    ),
+    head_share_claim(
+        "readable.lego-untaught",
+        groups=NO_MIMICKING,
+        among="readable",
+        above=True,
+        source=LEGO_HEADS,
+        statement=f"{UNTAUGHT_MODELS} heads labelled association or manipulation act through that pattern.",
+        preregistration=UNTAUGHT_FIXED,
+    ),
+    head_share_claim(
+        "readable.dyck",
+        groups=DYCK,
+        among="readable",
+        above=False,
+        source="ours, after bounded Dyck, conclusion",
+        statement="In models of bounded Dyck, heads with a readable pattern do not act through it.",
+    ),
+    head_share_claim(
+        "readable.template",
+        groups=TEMPLATE,
+        among="readable",
+        above=True,
+        source=TEMPLATE_HEADS,
+        statement="In models of template tasks, heads with a readable pattern act through it.",
+    ),
+    head_share_claim(
+        "hidden.lego",
+        groups=LEGO,
+        among="needed",
+        above=False,
+        source=LEGO_HEADS,
+        statement=f"{TAUGHT} the heads that are needed are readable.",
+    ),
+    head_share_claim(
+        "hidden.lego-untaught",
+        groups=MORE_UNTAUGHT,
+        among="needed",
+        above=False,
+        measure=partial(measure_head_share_longer, groups=MORE_UNTAUGHT, among="needed"),
+        source=LEGO_HEADS,
+        statement=f"{UNTAUGHT_MODELS} the heads that are needed are readable.",
+        preregistration=Preregistration(
+            "after a result",
+            f"{UNTAUGHT_FIXED.prior_knowledge} Then 0.16 "
+            f"[0.02, 0.59] over twelve models of "
+            "this claim; eight more, and four times the sequences, were fixed after that.",
+        ),
+    ),
+    *(
+        head_share_claim(
+            f"hidden.dyck.{name}-layer",
+            groups=DYCK,
+            among="needed",
+            above=True,
+            layer=layer,
+            source=DYCK_HEADS,
+            statement=f"In models of bounded Dyck, the heads of the {name} layer that are needed have no "
+            "readable pattern.",
+            preregistration=BY_LAYER,
+        )
+        for name, layer in (("first", 0), ("last", -1))
+    ),
+    head_share_claim(
+        "hidden.template",
+        groups=TEMPLATE,
+        among="needed",
+        above=False,
+        source=TEMPLATE_HEADS,
+        statement="In models of template tasks, the heads that are needed are readable.",
+    ),
+)
 
 CLAIMS = (
     *SHARES,

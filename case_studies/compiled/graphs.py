@@ -70,9 +70,7 @@ def measure_graphs(evidence: Evidence, *, packs: Packs, own: bool) -> Measuremen
         hits.append(found.verdict == "implements" if own else found.verdict in ("implements a rival", "neither"))
         rows.append([known.name, wrong.name.split(", ", 1)[1], f"{share:.2f}", found.verdict, found.reason])
     value, low, high = proportion(sum(hits), len(hits))
-    return Measurement(
-        value=value, low=low, high=high, n=len(hits), unit="programs", tables=[("Every program", rows)]
-    )  # fmt: skip
+    return Measurement(value=value, low=low, high=high, n=len(hits), unit="programs", tables=[("Every program", rows)])
 
 
 def claims(packs: Packs) -> tuple[Claim, ...]:
@@ -87,11 +85,17 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
     }
     return tuple(
         Claim(
-            id=f"graphs.{name}", source=SOURCE, statement=statement, method=method, rule=Value(Equal(1.0)),
+            id=f"graphs.{name}",
+            source=SOURCE,
+            statement=statement,
+            method=method,
+            rule=Value(Equal(1.0)),
             value_range=SHARE,
-            quantity="share of programs", preregistration=SEEN, measure=partial(measure_graphs, packs=packs,
-            own=name == "own"),
-            sizes=LARGE_SIZES, sizes_reason="Every variable of every program takes ten minutes.",
+            quantity="share of programs",
+            preregistration=SEEN,
+            measure=partial(measure_graphs, packs=packs, own=name == "own"),
+            sizes=LARGE_SIZES,
+            sizes_reason="Every variable of every program takes ten minutes.",
         )
         for name, statement in statements.items()
-    )  # fmt: skip
+    )

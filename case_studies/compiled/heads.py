@@ -41,9 +41,15 @@ def measure_agreement(evidence: Evidence, *, packs: Packs) -> Measurement:
         rows.append([task.program.name, task.program.description, kind, scored, found])
         right, total = right + found, total + scored
     return Measurement(
-        value=right / total, low=right / total, high=right / total, n=total, unit="answers", exact=True,
-        numbers={"programs": len(rows) - 1}, tables=[("Programs", rows)],
-    )  # fmt: skip
+        value=right / total,
+        low=right / total,
+        high=right / total,
+        n=total,
+        unit="answers",
+        exact=True,
+        numbers={"programs": len(rows) - 1},
+        tables=[("Programs", rows)],
+    )
 
 
 def heads_of(evidence: Evidence, packs: Packs) -> Iterator[tuple[KnownAnswer, HeadTruth, HeadVerdict, str]]:
@@ -71,10 +77,14 @@ def measure_wrong(evidence: Evidence, *, packs: Packs, verdict: str) -> Measurem
     crossed = [["truth", *verdicts]]
     crossed += [[truth, *(counts[truth, one] for one in verdicts)] for truth in sorted({one for one, _ in counts})]
     return Measurement(
-        value=value, low=low, high=high, n=len(called), unit="heads",
+        value=value,
+        low=low,
+        high=high,
+        n=len(called),
+        unit="heads",
         numbers={"heads": len(heads), "heads with their true verdict": sum(counts[one, one] for one, _ in counts)},
         tables=[("Truth (rows) and verdict", crossed), ("Heads with another verdict than the truth", rows)],
-    )  # fmt: skip
+    )
 
 
 def measure_needed(evidence: Evidence, *, packs: Packs, removal: str) -> Measurement:
@@ -93,10 +103,14 @@ def measure_needed(evidence: Evidence, *, packs: Packs, removal: str) -> Measure
             rows.append([known.name, f"{head.layer}.{head.head}", "yes" if wanted else "no", words])
     value, low, high = proportion(sum(decided), len(decided))
     return Measurement(
-        value=value, low=low, high=high, n=len(decided), unit="heads",
+        value=value,
+        low=low,
+        high=high,
+        n=len(decided),
+        unit="heads",
         numbers={"needed by brute force": needed, "undecided": undecided},
         tables=[("Heads on which they differ", rows)],
-    )  # fmt: skip
+    )
 
 
 def measure_labels(evidence: Evidence, *, packs: Packs, idle: bool) -> Measurement:
@@ -123,9 +137,13 @@ def measure_labels(evidence: Evidence, *, packs: Packs, idle: bool) -> Measureme
                 rows.append([known.name, f"{layer}.{head}", words.get(truth.looks or "", "nothing"), label])
     value, low, high = proportion(sum(hits), len(hits))
     return Measurement(
-        value=value, low=low, high=high, n=len(hits), unit="heads",
+        value=value,
+        low=low,
+        high=high,
+        n=len(hits),
+        unit="heads",
         tables=[("Heads with a selector's label" if idle else "Heads without their label", rows)],
-    )  # fmt: skip
+    )
 
 
 def equal_selectors(known: KnownAnswer) -> dict[str, set[str]]:
@@ -140,43 +158,60 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
     preregistration = {"source": SOURCE, "preregistration": BEFORE_ANY_MODEL, "value_range": (0.0, 1.0)}
     return (
         Claim(
-            id="agreement", statement="The transformer of a pack gives every answer of its program.",
+            id="agreement",
+            statement="The transformer of a pack gives every answer of its program.",
             method="Share of the answers, at every position of every example, numbers within 0.05",
-            rule=Value(Equal(1)), quantity="share of right answers",
-            measure=partial(measure_agreement, packs=packs), **preregistration,
+            rule=Value(Equal(1)),
+            quantity="share of right answers",
+            measure=partial(measure_agreement, packs=packs),
+            **preregistration,
         ),
         Claim(
-            id="heads.faithful", statement="No head is called faithful that does not act through what it selects.",
+            id="heads.faithful",
+            statement="No head is called faithful that does not act through what it selects.",
             method="Share of the heads called faithful whose true verdict is another one",
-            rule=Value(Equal(0)), quantity="share of wrong ones among the heads called faithful",
-            measure=partial(measure_wrong, packs=packs, verdict="faithful"), **preregistration,
+            rule=Value(Equal(0)),
+            quantity="share of wrong ones among the heads called faithful",
+            measure=partial(measure_wrong, packs=packs, verdict="faithful"),
+            **preregistration,
         ),
         Claim(
-            id="heads.idle", statement="No head that the answers need is called idle.",
+            id="heads.idle",
+            statement="No head that the answers need is called idle.",
             method="Share of the heads called idle that are faithful, hidden or redundant",
-            rule=Value(Equal(0)), quantity="share of needed ones among the heads called idle",
-            measure=partial(measure_wrong, packs=packs, verdict="idle"), **preregistration,
+            rule=Value(Equal(0)),
+            quantity="share of needed ones among the heads called idle",
+            measure=partial(measure_wrong, packs=packs, verdict="idle"),
+            **preregistration,
         ),
         *(
             Claim(
                 id=f"needed.{removal}",
                 statement=f"The audit finds which heads are needed where {words} takes the place of their output.",
                 method="Share of the decided heads on which brute force on all examples says otherwise",
-                rule=Value(Equal(0)), quantity="share of the heads on which they differ",
-                measure=partial(measure_needed, packs=packs, removal=removal), **preregistration,
+                rule=Value(Equal(0)),
+                quantity="share of the heads on which they differ",
+                measure=partial(measure_needed, packs=packs, removal=removal),
+                **preregistration,
             )
             for removal, words in zip(REMOVALS, ("zero", "its mean", "that of another sequence"), strict=True)
         ),
         Claim(
-            id="selectors.found", statement="A head whose selector is registered as a kind of head has its label.",
+            id="selectors.found",
+            statement="A head whose selector is registered as a kind of head has its label.",
             method=f"Share of the heads with a selector that is a relation, {N} sequences",
-            rule=Value(Equal(1)), quantity="share of heads with the label of their selector",
-            measure=partial(measure_labels, packs=packs, idle=False), **preregistration,
+            rule=Value(Equal(1)),
+            quantity="share of heads with the label of their selector",
+            measure=partial(measure_labels, packs=packs, idle=False),
+            **preregistration,
         ),
         Claim(
-            id="selectors.idle", statement="No other head has the label of a selector.",
+            id="selectors.idle",
+            statement="No other head has the label of a selector.",
             method=f"Share of the heads without a selector that is a relation, {N} sequences",
-            rule=Value(Equal(0)), quantity="share of other heads with the label of a selector",
-            measure=partial(measure_labels, packs=packs, idle=True), **preregistration,
+            rule=Value(Equal(0)),
+            quantity="share of other heads with the label of a selector",
+            measure=partial(measure_labels, packs=packs, idle=True),
+            **preregistration,
         ),
-    )  # fmt: skip
+    )

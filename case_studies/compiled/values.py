@@ -98,8 +98,11 @@ def measure_read(evidence: Evidence, *, packs: Packs) -> Measurement:
     for known in programs(packs):
         task: Any = known.task
         seen, written = streams(known), written_at(task.program)
-        one_hot = {name: written[name] for name, places in task.program.variables.items()
-                   if name in seen.labels and len(places) > 1}  # fmt: skip
+        one_hot = {
+            name: written[name]
+            for name, places in task.program.variables.items()
+            if name in seen.labels and len(places) > 1
+        }
         for name, label in seen.labels.items():
             if len(np.unique(label[~seen.training])) < 2 or len(np.unique(label[seen.training])) < 2:
                 continue
@@ -113,10 +116,14 @@ def measure_read(evidence: Evidence, *, packs: Packs) -> Measurement:
                 rows.append([known.name, name, written[name], "never" if read is None else read, words or "nothing"])
     value, low, high = proportion(sum(hits), len(hits))
     return Measurement(
-        value=value, low=low, high=high, n=len(hits), unit="values",
+        value=value,
+        low=low,
+        high=high,
+        n=len(hits),
+        unit="values",
         numbers={"read before they are written, where they follow from another": explained},
         tables=[("Values read at another layer than that which writes them", rows)],
-    )  # fmt: skip
+    )
 
 
 def readers(known: KnownAnswer, name: str) -> list[str]:
@@ -193,32 +200,43 @@ def measure_used(evidence: Evidence, *, packs: Packs) -> Measurement:
                 rows.append([known.name, name, ", ".join(read_by) or "nothing", differ, changed])
     value, low, high = proportion(sum(hits), len(hits))
     return Measurement(
-        value=value, low=low, high=high, n=len(hits), unit="values",
+        value=value,
+        low=low,
+        high=high,
+        n=len(hits),
+        unit="values",
         tables=[("Values that nothing reads, or where the two differ", rows)],
-    )  # fmt: skip
+    )
 
 
 def claims(packs: Packs) -> tuple[Claim, ...]:
     """The claims on these packs."""
     return (
         Claim(
-            id="values.read", source=SOURCE,
+            id="values.read",
+            source=SOURCE,
             statement="A probe reads a value of the program first at the layer that writes it, or at which it follows "
             "from another value.",
             method=f"Share of the values with several values; the probe has a balanced accuracy of {READ} on other "
             f"examples, or that r2 where the value is a number",
-            rule=Value(AtLeast(0.95)), value_range=SHARE, quantity="share of values read where expected",
-            preregistration=Preregistration("after a result", "numbers were first read as classes, which no linear "
-                "probe can; 0.953 then."),
+            rule=Value(AtLeast(0.95)),
+            value_range=SHARE,
+            quantity="share of values read where expected",
+            preregistration=Preregistration(
+                "after a result", "numbers were first read as classes, which no linear probe can; 0.953 then."
+            ),
             measure=partial(measure_read, packs=packs),
         ),
         Claim(
-            id="values.used", source=SOURCE,
+            id="values.used",
+            source=SOURCE,
             statement="Answers change if a value is another example's and some later part reads it, and only then.",
             method="Share of the values, interchanged at all positions just after they are written, on which answers "
             "change if and only if some weight reads them",
-            rule=Value(AtLeast(0.95)), preregistration=BEFORE_ANY_MODEL, value_range=SHARE,
+            rule=Value(AtLeast(0.95)),
+            preregistration=BEFORE_ANY_MODEL,
+            value_range=SHARE,
             quantity="share of values that behave as expected",
             measure=partial(measure_used, packs=packs),
         ),
-    )  # fmt: skip
+    )

@@ -65,23 +65,37 @@ def measure_order(evidence: Evidence, *, groups: tuple[str, ...]) -> Measurement
                 continue
             look, cost = look_onsets(evidence, spec), cost_onsets(evidence, spec)
             both = [at for at, step in look.items() if np.isfinite(step) and np.isfinite(cost.get(at, np.inf))]
-            rows += [[group, spec.seed, f"{layer}.{head}", f"{look[layer, head]:.0f}", f"{cost[layer, head]:.0f}"]
-                     for layer, head in both]  # fmt: skip
+            rows += [
+                [group, spec.seed, f"{layer}.{head}", f"{look[layer, head]:.0f}", f"{cost[layer, head]:.0f}"]
+                for layer, head in both
+            ]
             heads += len(both)
             if both:
                 values.append(np.mean([np.sign(cost[at] - look[at]) for at in both]))
     tables = [("Heads that look like something and matter at the end", rows), *excluded_models(evidence, groups)]
     if not values:
-        return Measurement(value=0.0, low=-1.0, high=1.0, n=1, unit="models", tables=tables,
-                           note="No model has a head that looks like something and matters.")  # fmt: skip
+        return Measurement(
+            value=0.0,
+            low=-1.0,
+            high=1.0,
+            n=1,
+            unit="models",
+            tables=tables,
+            note="No model has a head that looks like something and matters.",
+        )
     value, low, high = t_interval(np.array(values), resolution=len(values) / heads)
     return Measurement(
-        value=value, low=low, high=high, n=len(values), unit="models", tables=tables,
+        value=value,
+        low=low,
+        high=high,
+        n=len(values),
+        unit="models",
+        tables=tables,
         numbers={"heads": heads, "models without such a head": _learned(evidence, groups) - len(values)},
         note=f"{SEQUENCES[evidence.size]} sequences at each snapshot. A head looks from the first snapshot on at which "
         "the score of its final kind stays above that of untrained models, and matters from the first on at which the "
         "cost of its removal stays above 0. Both at one snapshot count as neither.",
-    )  # fmt: skip
+    )
 
 
 def measure_association(evidence: Evidence, *, group: str) -> Measurement:
@@ -92,17 +106,30 @@ def measure_association(evidence: Evidence, *, group: str) -> Measurement:
         if not has_learned(evidence, spec):
             continue
         found = looks(evidence, spec).onsets()
-        steps = {kind: min((float(step) for (*_, name), step in zip(found.labels, found.onset[:, 0], strict=True)
-                            if name == kind), default=np.inf) for kind in (ASSOCIATION, MANIPULATION)}  # fmt: skip
+        steps = {
+            kind: min(
+                (float(step) for (*_, name), step in zip(found.labels, found.onset[:, 0], strict=True) if name == kind),
+                default=np.inf,
+            )
+            for kind in (ASSOCIATION, MANIPULATION)
+        }
         first.append(steps[ASSOCIATION] < steps[MANIPULATION])
         rows.append([spec.seed, *(f"{step:.0f}" if np.isfinite(step) else "not by the end" for step in steps.values())])
     tables = [("First step of any head", rows), *excluded_models(evidence, [group])]
     if not first:
-        return Measurement(value=0.0, low=0.0, high=1.0, n=1, unit="models", tables=tables,
-                           note="No model has learned its task.")  # fmt: skip
+        return Measurement(
+            value=0.0, low=0.0, high=1.0, n=1, unit="models", tables=tables, note="No model has learned its task."
+        )
     value, low, high = proportion(sum(first), len(first))
-    return Measurement(value=value, low=low, high=high, n=len(first), unit="models", tables=tables,
-                       note="Exact interval over models; both at one snapshot do not count.")  # fmt: skip
+    return Measurement(
+        value=value,
+        low=low,
+        high=high,
+        n=len(first),
+        unit="models",
+        tables=tables,
+        note="Exact interval over models; both at one snapshot do not count.",
+    )
 
 
 def _learned(evidence: Evidence, groups: tuple[str, ...]) -> int:
@@ -112,28 +139,40 @@ def _learned(evidence: Evidence, groups: tuple[str, ...]) -> int:
 CLAIMS = (
     *(
         Claim(
-            id=f"order.{name}", source="ours", preregistration=FIXED[name],
+            id=f"order.{name}",
+            source="ours",
+            preregistration=FIXED[name],
             statement=f"In {what} heads look like something before they matter.",
             method="Share of heads that look before they matter minus share that matter first, of those that do both "
-                   "at "
+            "at "
             "the end; t interval over models",
-            rule=Above(0), quantity="difference of shares", value_range=DIFFERENCE,
-            measure=partial(measure_order, groups=ARMS[name]), needs=ARMS[name],
+            rule=Above(0),
+            quantity="difference of shares",
+            value_range=DIFFERENCE,
+            measure=partial(measure_order, groups=ARMS[name]),
+            needs=ARMS[name],
         )
         for name, what in (
-            ("lego", "LEGO models without mimicking"), ("template", "template models"), ("dyck", "Dyck models"),
+            ("lego", "LEGO models without mimicking"),
+            ("template", "template models"),
+            ("dyck", "Dyck models"),
         )
     ),
     Claim(
-        id="association.first", source="ours",
+        id="association.first",
+        source="ours",
         preregistration=Preregistration(
-            "after a result", f"models of four variables, none of which learned its task. {PILOTS} Twelve models were "
+            "after a result",
+            f"models of four variables, none of which learned its task. {PILOTS} Twelve models were "
             "fixed after 6 of 7 of this claim. The rule is older.",
         ),
         statement="Without mimicking, association comes before manipulation.",
         method="Share of LEGO models in which some head's association stays above untrained models from an earlier "
         "snapshot on than any head's manipulation; exact interval over models",
-        rule=Above(0.5), quantity="share of models", value_range=SHARE,
-        measure=partial(measure_association, group=FURTHER), needs=(FURTHER,),
+        rule=Above(0.5),
+        quantity="share of models",
+        value_range=SHARE,
+        measure=partial(measure_association, group=FURTHER),
+        needs=(FURTHER,),
     ),
-)  # fmt: skip
+)

@@ -28,8 +28,17 @@ def learned_from(evidence: Evidence, spec: ModelSpec) -> int | None:
 
 def measure_changes(evidence: Evidence) -> Measurement:
     """Share of heads whose label changes between two snapshots after the task is learned; mean over models."""
-    rows: list[list[Any]] = [["group", "seed", "learned from step", "snapshots after", "heads that change", "of one "
-                              "kind to another", "heads"]]  # fmt: skip
+    rows: list[list[Any]] = [
+        [
+            "group",
+            "seed",
+            "learned from step",
+            "snapshots after",
+            "heads that change",
+            "of one kind to another",
+            "heads",
+        ]
+    ]
     shares, heads = [], 1
     for group in CHAINS:
         for spec in evidence.specs(group):
@@ -46,22 +55,34 @@ def measure_changes(evidence: Evidence) -> Measurement:
             rows.append([group, spec.seed, since, late["step"].nunique(), sum(changed), sum(kinds), heads])
     tables = [("Labels after the task is learned", rows), *excluded_models(evidence, CHAINS)]
     if not shares:
-        return Measurement(value=0.0, low=0.0, high=1.0, n=1, unit="models", tables=tables,
-                           note="No model has learned its task.")  # fmt: skip
+        return Measurement(
+            value=0.0, low=0.0, high=1.0, n=1, unit="models", tables=tables, note="No model has learned its task."
+        )
     value, low, high = t_interval(np.array(shares), resolution=1 / heads)
     return Measurement(
-        value=value, low=low, high=high, n=len(shares), unit="models", tables=tables,
+        value=value,
+        low=low,
+        high=high,
+        n=len(shares),
+        unit="models",
+        tables=tables,
         note=f"Learned: validation accuracy of every variable at least {LEARNED} from there on. A label changes too "
         f"when a head near the threshold gains or loses one ({NONE}). {SEQUENCES[evidence.size]} sequences at each "
         "snapshot.",
-    )  # fmt: skip
+    )
 
 
 CLAIMS = (
     Claim(
-        id="roles.late", source="ours", preregistration=BEFORE_ANY_MODEL,
+        id="roles.late",
+        source="ours",
+        preregistration=BEFORE_ANY_MODEL,
         statement="Few heads of LEGO models change their label after the task is learned.",
         method="Share of heads with more than one label at the snapshots from then on; t interval over models",
-        rule=Below(0.25), quantity="share of heads", value_range=SHARE, measure=measure_changes, needs=CHAINS,
+        rule=Below(0.25),
+        quantity="share of heads",
+        value_range=SHARE,
+        measure=measure_changes,
+        needs=CHAINS,
     ),
-)  # fmt: skip
+)

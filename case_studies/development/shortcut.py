@@ -54,21 +54,29 @@ def _rows(evidence: Evidence) -> list[dict[str, Any]]:
         names = spec.task.targets
         middle = [name for name in names if name not in spec.task.audited_outcomes]
         by_step: Any = over.rows(measure="broken", target=names[-1]).sort_values("step")["share"].to_numpy() - CHANCE
-        found.append({
-            "seed": spec.seed, "count": _onset(over, "broken", names[-1]),
-            "chain": max(_onset(over, "right", name) for name in middle),
-            "most": float(by_step.max()), "last": float(by_step[-1]),
-        })  # fmt: skip
+        found.append(
+            {
+                "seed": spec.seed,
+                "count": _onset(over, "broken", names[-1]),
+                "chain": max(_onset(over, "right", name) for name in middle),
+                "most": float(by_step.max()),
+                "last": float(by_step[-1]),
+            }
+        )
     return found
 
 
 def _table(rows: list[dict[str, Any]]) -> tuple[str, list[list[Any]]]:
     header = ["seed", "counts from step", "middle variables from step", "parity above chance, most", "at the end"]
     cells = [
-        [one["seed"], *(f"{one[name]:.0f}" if np.isfinite(one[name]) else "not by the end" for name in ("count",
-         "chain")), f"{one['most']:.3f}", f"{one['last']:.3f}"]
+        [
+            one["seed"],
+            *(f"{one[name]:.0f}" if np.isfinite(one[name]) else "not by the end" for name in ("count", "chain")),
+            f"{one['most']:.3f}",
+            f"{one['last']:.3f}",
+        ]
         for one in rows
-    ]  # fmt: skip
+    ]
     return "Answers to broken chains, and to variables that are not supervised", [header, *cells]
 
 
@@ -77,16 +85,28 @@ def measure_first(evidence: Evidence) -> Measurement:
     rows = _rows(evidence)
     tables = [_table(rows)]
     if not rows:
-        return Measurement(value=0.0, low=0.0, high=1.0, n=1, unit="models", tables=tables,
-                           note=f"No model reaches {KNOWN} on the last variable.")  # fmt: skip
+        return Measurement(
+            value=0.0,
+            low=0.0,
+            high=1.0,
+            n=1,
+            unit="models",
+            tables=tables,
+            note=f"No model reaches {KNOWN} on the last variable.",
+        )
     value, low, high = proportion(sum(one["count"] < one["chain"] for one in rows), len(rows))
     return Measurement(
-        value=value, low=low, high=high, n=len(rows), unit="models", tables=tables,
+        value=value,
+        low=low,
+        high=high,
+        n=len(rows),
+        unit="models",
+        tables=tables,
         numbers={"models": len(evidence.specs(GROUP))},
         note="A model counts from the first snapshot on at which its answers for the last variable of broken chains "
         "stay the parity of all signs more often than by chance, and follows the chain from the first on at which "
         "every variable that is not supervised stays above chance. Exact interval over models.",
-    )  # fmt: skip
+    )
 
 
 def measure_kept(evidence: Evidence) -> Measurement:
@@ -95,30 +115,54 @@ def measure_kept(evidence: Evidence) -> Measurement:
     counted = [one for one in rows if one["most"] > 0 and np.isfinite(one["count"])]
     tables = [_table(rows)]
     if not counted:
-        return Measurement(value=0.0, low=0.0, high=1.0, n=1, unit="models", tables=tables,
-                           note="No model counts at the end of training.")  # fmt: skip
+        return Measurement(
+            value=0.0,
+            low=0.0,
+            high=1.0,
+            n=1,
+            unit="models",
+            tables=tables,
+            note="No model counts at the end of training.",
+        )
     left = np.array([one["last"] / one["most"] for one in counted])
     value, low, high = t_interval(left, resolution=1 / SEQUENCES[evidence.size])
     return Measurement(
-        value=value, low=low, high=high, n=len(left), unit="models", tables=tables,
+        value=value,
+        low=low,
+        high=high,
+        n=len(left),
+        unit="models",
+        tables=tables,
         numbers={"models that count at the end": len(counted), "models": len(evidence.specs(GROUP))},
         note="Of models whose answers to broken chains are the parity more often than by chance at the end.",
-    )  # fmt: skip
+    )
 
 
 CLAIMS = (
     Claim(
-        id="shortcut.first", source="ours, after LEGO, Section 4.3", preregistration=SEEN,
+        id="shortcut.first",
+        source="ours, after LEGO, Section 4.3",
+        preregistration=SEEN,
         statement="Models that learn the last variable early count signs before they follow the chain.",
         method="Share of models whose count of signs has an earlier onset than the variables that are not supervised; "
         "exact interval over models",
-        rule=Above(0.5), quantity="share of models", value_range=SHARE, measure=measure_first, needs=(GROUP,),
+        rule=Above(0.5),
+        quantity="share of models",
+        value_range=SHARE,
+        measure=measure_first,
+        needs=(GROUP,),
     ),
     Claim(
-        id="shortcut.kept", source="ours, after LEGO, Section 4.3", preregistration=SEEN,
+        id="shortcut.kept",
+        source="ours, after LEGO, Section 4.3",
+        preregistration=SEEN,
         statement="The count of signs is kept once it is learned.",
         method="Share above chance of parities in answers to broken chains at the end, divided by the largest of any "
         "snapshot; t interval over models",
-        rule=Above(0.5), quantity="share of the largest", value_range=SHARE, measure=measure_kept, needs=(GROUP,),
+        rule=Above(0.5),
+        quantity="share of the largest",
+        value_range=SHARE,
+        measure=measure_kept,
+        needs=(GROUP,),
     ),
-)  # fmt: skip
+)

@@ -33,15 +33,21 @@ def _claim(name: str, kind: str, groups: tuple[str, ...]) -> Claim:
     either = ", where undecided ones may be either" if large else ""
     measure = measure_decided_algorithm_share if large else measure_algorithm_share
     return Claim(
-        id=f"algorithm.{name}.{kind}", source=SOURCES[name],
+        id=f"algorithm.{name}.{kind}",
+        source=SOURCES[name],
         statement=f"Fewer than half of the {kind} models {what}.",
         method="Share of the models that have learned their task which `interp.implements` finds to do so, with the "
-               "other "
+        "other "
         f"of the two algorithms as rival; exact interval over models{either}",
-        rule=Below(0.5), preregistration=LATER if large else SEEN, quantity="share of models", value_range=SHARE,
-        measure=partial(measure, groups=groups, algorithm=own, rivals=(rival,)), needs=groups,
-        sizes=LARGE_SIZES if large else SIZES, sizes_reason=WHY_NOT if large else "",
-    )  # fmt: skip
+        rule=Below(0.5),
+        preregistration=LATER if large else SEEN,
+        quantity="share of models",
+        value_range=SHARE,
+        measure=partial(measure, groups=groups, algorithm=own, rivals=(rival,)),
+        needs=groups,
+        sizes=LARGE_SIZES if large else SIZES,
+        sizes_reason=WHY_NOT if large else "",
+    )
 
 
 CLAIMS = tuple(

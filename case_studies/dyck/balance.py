@@ -75,19 +75,31 @@ def measure_correlation(evidence: Evidence, *, groups: tuple[str, ...]) -> Measu
     rows: list[list] = [["form of the violation", "accuracy measured", "Spearman", "95 %"]]
     rows += [[*key, f"{rho:+.2f}", f"[{a:+.2f}, {b:+.2f}]"] for key, (rho, a, b) in found.items()]
     return Measurement(
-        value=value, low=low, high=high, n=len(table), unit="models",
+        value=value,
+        low=low,
+        high=high,
+        n=len(table),
+        unit="models",
         numbers={
             KEPT: min(one.learned for one in used.values()),
             "lowest hard accuracy in distribution": table["hard accuracy"].min(),
         },
-        tables=[("Correlation for each form of the violation; the rule uses only the first row", rows),
-                *excluded_models(evidence, groups)],
-        charts=[scatter(table.filter(["violation", "accuracy at 450", "models", "seed"]), x="violation",
-                        y="accuracy at 450", series="models",
-                        title=f"violation and length generalisation, n = {len(table)} models")],
+        tables=[
+            ("Correlation for each form of the violation; the rule uses only the first row", rows),
+            *excluded_models(evidence, groups),
+        ],
+        charts=[
+            scatter(
+                table.filter(["violation", "accuracy at 450", "models", "seed"]),
+                x="violation",
+                y="accuracy at 450",
+                series="models",
+                title=f"violation and length generalisation, n = {len(table)} models",
+            )
+        ],
         note="Accuracy on prefixes of 450 brackets by the paper's criterion."
         + (" One correlation over several settings is largely the effect of the treatment." if len(groups) > 1 else ""),
-    )  # fmt: skip
+    )
 
 
 def measure_contrastive(evidence: Evidence, *, group: str, what: str) -> Measurement:
@@ -105,7 +117,11 @@ def measure_contrastive(evidence: Evidence, *, group: str, what: str) -> Measure
     for index, seed in enumerate(plain["seed"]):
         rows.append([int(seed), *(f"{part[name][index]:.3f}" for name in shown for part in (plain, treated))])
     return Measurement(
-        value=mean, low=low, high=high, n=len(change), unit="seeds",
+        value=mean,
+        low=low,
+        high=high,
+        n=len(change),
+        unit="seeds",
         numbers={
             KEPT: pairs[0].learned,
             "mean without": plain[what].mean(),
@@ -114,9 +130,17 @@ def measure_contrastive(evidence: Evidence, *, group: str, what: str) -> Measure
             "lowest hard accuracy in distribution": min(plain["hard accuracy"].min(), treated["hard accuracy"].min()),
         },
         tables=[("Violation and accuracy of each seed", rows), *excluded_models(evidence, arms)],
-        charts=[slopes(long, x="loss", y="value", line="seed", panel="measured",
-                       title=f"without and with the contrastive loss, n = {len(change)} seeds")],
-    )  # fmt: skip
+        charts=[
+            slopes(
+                long,
+                x="loss",
+                y="value",
+                line="seed",
+                panel="measured",
+                title=f"without and with the contrastive loss, n = {len(change)} seeds",
+            )
+        ],
+    )
 
 
 def _contrastive_claim(name: str, *, of: str) -> Claim:
@@ -124,9 +148,12 @@ def _contrastive_claim(name: str, *, of: str) -> Claim:
     column, rule, effect, measured = {
         "violation": ("violation", Below(0), "lowers the balance violation", "mean S / P"),
         "length": (
-            "accuracy at 450", Above(0), "improves length generalisation", "accuracy at length 450 (0.8 criterion)"
+            "accuracy at 450",
+            Above(0),
+            "improves length generalisation",
+            "accuracy at length 450 (0.8 criterion)",
         ),
-    }[of]  # fmt: skip
+    }[of]
     return Claim(
         id=f"contrastive.{name}.{of}",
         source=source,

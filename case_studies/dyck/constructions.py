@@ -44,14 +44,25 @@ def measure_uniform_exact(evidence: Evidence) -> Measurement:
             points.append((float(length), math.log10(float(part)), f"{types} types, depth {depth}"))
         worst, positions = max(worst, float((predicted - exact).abs().max())), positions + batch.tokens.numel()
     return Measurement(
-        value=worst, low=worst, high=worst, exact=True, n=positions, unit="positions",
+        value=worst,
+        low=worst,
+        high=worst,
+        exact=True,
+        n=positions,
+        unit="positions",
         tables=[("Next-token probabilities of the model compared with the exact ones, float64", rows)],
-        charts=[scatter(pd.DataFrame(points, columns=["length", "log10 of the largest error", "language"]), x="length",
-                        y="log10 of the largest error", series="language",
-                        title=f"n = {positions} positions, float64")],
+        charts=[
+            scatter(
+                pd.DataFrame(points, columns=["length", "log10 of the largest error", "language"]),
+                x="length",
+                y="log10 of the largest error",
+                series="language",
+                title=f"n = {positions} positions, float64",
+            )
+        ],
         note="The model is hand-written: two layers of uniform attention. Only the words are sampled, and the largest "
         "error is not a mean, so it has no interval.",
-    )  # fmt: skip
+    )
 
 
 def measure_balanced(evidence: Evidence) -> Measurement:
@@ -74,13 +85,24 @@ def measure_balanced(evidence: Evidence) -> Measurement:
                     )
     value, low, high = min((interval for _, interval in balanced), key=lambda interval: interval[0])
     return Measurement(
-        value=value, low=low, high=high, n=40, unit="prefixes",
+        value=value,
+        low=low,
+        high=high,
+        n=40,
+        unit="prefixes",
         numbers={"largest violation of a balanced model": max(violation for violation, _ in balanced)},
         tables=[("Balanced models, and models with closers scaled by 1 + imbalance", rows)],
-        charts=[scatter(pd.DataFrame(points, columns=["violation", "hard accuracy at 450", "models"]), x="violation",
-                        y="hard accuracy at 450", series="models", title="planted fault, n = 40 prefixes per point")],
+        charts=[
+            scatter(
+                pd.DataFrame(points, columns=["violation", "hard accuracy at 450", "models"]),
+                x="violation",
+                y="hard accuracy at 450",
+                series="models",
+                title="planted fault, n = 40 prefixes per point",
+            )
+        ],
         note="Linear heads replace the theorem's MLP of six layers; they suffice to choose the closer.",
-    )  # fmt: skip
+    )
 
 
 CLAIMS = (

@@ -104,7 +104,11 @@ def measure_stack_like(evidence: Evidence, *, groups: tuple[str, ...] = GROUPS) 
     every: list[list] = [["models", "seed", "stack-like score", "its rows, keys shuffled", "position"]]
     every += [[group, seed, *(f"{number:.3f}" for number in rest)] for group, seed, *rest in table.values.tolist()]
     return Measurement(
-        value=value, low=low, high=high, n=len(table), unit="models",
+        value=value,
+        low=low,
+        high=high,
+        n=len(table),
+        unit="models",
         numbers={
             KEPT: _learned(evidence, groups),
             "median position": table["position"].median(),
@@ -112,14 +116,26 @@ def measure_stack_like(evidence: Evidence, *, groups: tuple[str, ...] = GROUPS) 
             "least threshold with most models below": most.min() if len(most) else None,
             "largest threshold with most models above": few.max() if len(few) else None,
         },
-        tables=[("Share of models below each threshold", rows), ("Every model", every), *excluded_models(evidence,
-        groups)],
-        charts=[curves(curve, x="threshold", y="share below", series="attention", rule=0.5, domain=(0.0, 1.0),
-                       title=f"stack-like attention of last heads, n = {len(table)} models"),
-                _maps_of(evidence, table)],
+        tables=[
+            ("Share of models below each threshold", rows),
+            ("Every model", every),
+            *excluded_models(evidence, groups),
+        ],
+        charts=[
+            curves(
+                curve,
+                x="threshold",
+                y="share below",
+                series="attention",
+                rule=0.5,
+                domain=(0.0, 1.0),
+                title=f"stack-like attention of last heads, n = {len(table)} models",
+            ),
+            _maps_of(evidence, table),
+        ],
         note="Highest score of three kinds: attention to the innermost open bracket, to all open brackets, to the "
         "matching bracket. A position is 0 for the model's own rows with keys shuffled and 1 for stack-like attention.",
-    )  # fmt: skip
+    )
 
 
 def _maps_of(evidence: Evidence, table: pd.DataFrame):
@@ -153,14 +169,28 @@ def measure_pattern_matters(evidence: Evidence) -> Measurement:
         {"position": table["position"], "hard accuracy lost": lost["uniform"], "models": table["models"]}
     )
     return Measurement(
-        value=value, low=low, high=high, n=2 * half, unit="models",
+        value=value,
+        low=low,
+        high=high,
+        n=2 * half,
+        unit="models",
         numbers={KEPT: _learned(evidence, GROUPS), "margin": MARGIN},
-        tables=[("Hard accuracy lost when the last layer's pattern is replaced", rows), *excluded_models(evidence,
-        GROUPS)],
-        charts=[scatter(points, x="position", y="hard accuracy lost", series="models", zero=True,
-                        title=f"pattern replaced by uniform attention, n = {len(points)} models")],
+        tables=[
+            ("Hard accuracy lost when the last layer's pattern is replaced", rows),
+            *excluded_models(evidence, GROUPS),
+        ],
+        charts=[
+            scatter(
+                points,
+                x="position",
+                y="hard accuracy lost",
+                series="models",
+                zero=True,
+                title=f"pattern replaced by uniform attention, n = {len(points)} models",
+            )
+        ],
         note="Models are split in half by how stack-like their last head is: see heads.not-stack-like.",
-    )  # fmt: skip
+    )
 
 
 def _losses(evidence: Evidence) -> dict[str, np.ndarray]:
@@ -171,9 +201,13 @@ def _losses(evidence: Evidence) -> dict[str, np.ndarray]:
         for model in chosen(evidence, group).models:
             for method in METHODS:
                 result = ablate_heads(
-                    model, task, heads={"last": [(last, 0)]}, method=method, n=N_ABLATE[evidence.size],
+                    model,
+                    task,
+                    heads={"last": [(last, 0)]},
+                    method=method,
+                    n=N_ABLATE[evidence.size],
                     seed=evidence.seed,
-                )  # fmt: skip
+                )
                 lost[method].append(result.drop[0, 0])
     return {method: np.array(values) for method, values in lost.items()}
 

@@ -36,7 +36,11 @@ def measure_learned(evidence: Evidence, *, group: str) -> Measurement:
         rows.append([spec.seed, *(f"{value:.4f}" for value in r.accuracy.value)])
         points.append({"seed": str(spec.seed), **r.accuracy[0].columns("hard accuracy")})
     return Measurement(
-        value=mean, low=low, high=high, n=len(found), unit="seeds",
+        value=mean,
+        low=low,
+        high=high,
+        n=len(found),
+        unit="seeds",
         numbers={
             "worst seed": hard.min(),
             f"seeds below {ACCURATE}": int((hard < ACCURATE).sum()),
@@ -44,11 +48,19 @@ def measure_learned(evidence: Evidence, *, group: str) -> Measurement:
             "fresh examples per seed": n,
         },
         tables=[("Accuracy in distribution, by seed", rows), *excluded_models(evidence, [group])],
-        charts=[dots(pd.DataFrame(points), x="seed", y="hard accuracy", rule=ACCURATE, domain=(0.9, 1.0),
-                     title=f"hard accuracy, n = {n} fresh examples per seed; dashed: the bar of the mean")],
+        charts=[
+            dots(
+                pd.DataFrame(points),
+                x="seed",
+                y="hard accuracy",
+                rule=ACCURATE,
+                domain=(0.9, 1.0),
+                title=f"hard accuracy, n = {n} fresh examples per seed; dashed: the bar of the mean",
+            )
+        ],
         note="Hard positions follow a closer while a bracket is open. No seed is excluded here; those that have not "
         "learned are excluded from claims about what models do.",
-    )  # fmt: skip
+    )
 
 
 def measure_uniform(evidence: Evidence) -> Measurement:
@@ -64,13 +76,25 @@ def measure_uniform(evidence: Evidence) -> Measurement:
         for seed, value in enumerate(part["hard"])
     ]
     return Measurement(
-        value=mean, low=low, high=high, n=len(models), unit="seeds",
+        value=mean,
+        low=low,
+        high=high,
+        n=len(models),
+        unit="seeds",
         numbers={"hard accuracy at length 450, mean": float(long["hard"].mean())},
-        charts=[dots(pd.DataFrame(rows), x="where", y="accuracy", series="seed", rule=task.chance,
-                     title="hard accuracy of models with uniform attention")],
+        charts=[
+            dots(
+                pd.DataFrame(rows),
+                x="where",
+                y="accuracy",
+                series="seed",
+                rule=task.chance,
+                title="hard accuracy of models with uniform attention",
+            )
+        ],
         note="Training does not find the construction that works at any length (Corollary 1): see the accuracy at "
         "length 450.",
-    )  # fmt: skip
+    )
 
 
 def _claim(name: str, group: str, models: str, preregistration: Preregistration) -> Claim:

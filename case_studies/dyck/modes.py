@@ -33,7 +33,11 @@ def measure_modes(evidence: Evidence) -> Measurement:
         for spec, share in zip(one.specs, shares, strict=True)
     ]
     return Measurement(
-        value=value, low=low, high=high, n=len(one.models), unit="seeds",
+        value=value,
+        low=low,
+        high=high,
+        n=len(one.models),
+        unit="seeds",
         numbers={
             KEPT: one.learned,
             CURRENT: in_mode[0],
@@ -43,9 +47,17 @@ def measure_modes(evidence: Evidence) -> Measurement:
             "share on either if attention were uniform": float((1 / (rows + 1)).mean()),
         },
         tables=excluded_models(evidence, [GROUP]),
-        charts=[dots(pd.DataFrame(points), x="seed", y="share of attention", series="on", rule=CONCENTRATED,
-                     title=f"last layer's attention on the probe prefix, n = {len(one.models)} seeds")],
-    )  # fmt: skip
+        charts=[
+            dots(
+                pd.DataFrame(points),
+                x="seed",
+                y="share of attention",
+                series="on",
+                rule=CONCENTRATED,
+                title=f"last layer's attention on the probe prefix, n = {len(one.models)} seeds",
+            )
+        ],
+    )
 
 
 CLAIMS = (

@@ -139,7 +139,11 @@ def measure_failing(evidence: Evidence) -> Measurement:
     tasks = [Dyck(n_types=types, max_depth=depth) for types, depth in LANGUAGES]
     whole = [first_error(balanced_dyck(task, attention=kind), task) for task in tasks for kind in ("uniform", "uneven")]
     return Measurement(
-        value=value, low=low, high=high, n=len(table), unit="hand-written models",
+        value=value,
+        low=low,
+        high=high,
+        n=len(table),
+        unit="hand-written models",
         numbers={
             BALANCED: sum(error is not None for error in whole),
             "balanced models": len(whole),
@@ -149,7 +153,7 @@ def measure_failing(evidence: Evidence) -> Measurement:
         note="The theorem is about all prefixes; tested are words that repeat a nest of one type, whose matched pairs "
         "add up. On sampled prefixes pairs of different types partly cancel: see theorem-1.balanced.",
         **_shown(table),
-    )  # fmt: skip
+    )
 
 
 def measure_rate(evidence: Evidence) -> Measurement:
@@ -161,7 +165,11 @@ def measure_rate(evidence: Evidence) -> Measurement:
     half = float(stats.t.ppf(0.975, len(x) - 2) * fit.stderr)
     products = failed["violation"] * failed["first error"]
     return Measurement(
-        value=fit.slope, low=fit.slope - half, high=fit.slope + half, n=len(failed), unit="hand-written models",
+        value=fit.slope,
+        low=fit.slope - half,
+        high=fit.slope + half,
+        n=len(failed),
+        unit="hand-written models",
         numbers={
             "violation x length, least": products.min(),
             "violation x length, median": products.median(),
@@ -169,7 +177,7 @@ def measure_rate(evidence: Evidence) -> Measurement:
             "models without an error": len(table) - len(failed),
         },
         **_shown(table),
-    )  # fmt: skip
+    )
 
 
 TRIED = Preregistration(

@@ -60,9 +60,17 @@ def mlp_error(candidates: int, seed: int) -> float:
 def attention_error(candidates: int, seed: int) -> float:
     """Pruning error of a random attention module of width 8 whose four matrices have spectral norm one."""
     cfg = TransformerConfig(
-        d_vocab=1, d_model=8, n_heads=1, n_layers=1, d_mlp=0, block="dyck", positions="none", attention="causal",
-        attn_bias=False, attn_scale=1.0,
-    )  # fmt: skip
+        d_vocab=1,
+        d_model=8,
+        n_heads=1,
+        n_layers=1,
+        d_mlp=0,
+        block="dyck",
+        positions="none",
+        attention="causal",
+        attn_bias=False,
+        attn_scale=1.0,
+    )
     target = Transformer(cfg)
     with torch.no_grad():
         for name in "qkvo":
@@ -84,14 +92,25 @@ def measure_block(evidence: Evidence, *, what: str, error: Callable[[int, int], 
     for n in CANDIDATES:
         quartiles.append([n, *(f"{value:.2e}" for value in np.quantile(2.0 ** y[x == n], [0.25, 0.5, 0.75]))])
     return Measurement(
-        value=fit.slope, low=fit.slope - half, high=fit.slope + half, n=len(rows), unit="draws",
+        value=fit.slope,
+        low=fit.slope - half,
+        high=fit.slope + half,
+        n=len(rows),
+        unit="draws",
         numbers={"share of variance that a line explains": straight},
         tables=[(f"Largest error found, {DRAWS} draws of target and random network each", quartiles)],
-        charts=[error_quartiles(table, x="candidates per weight", y="largest error found", series="map",
-                                title=f"{what}: median and quartiles of {DRAWS} draws")],
+        charts=[
+            error_quartiles(
+                table,
+                x="candidates per weight",
+                y="largest error found",
+                series="map",
+                title=f"{what}: median and quartiles of {DRAWS} draws",
+            )
+        ],
         note="Inputs of length at most 1 are sampled, then improved by gradient ascent: the error found is a lower "
         "bound of the largest error. The interval is that of the slope, over draws.",
-    )  # fmt: skip
+    )
 
 
 def measure_transformer(evidence: Evidence, *, group: str) -> Measurement:
@@ -108,27 +127,42 @@ def measure_transformer(evidence: Evidence, *, group: str) -> Measurement:
         ["seed", "norm of the target", "weights kept", "error sampled", "error found", "order kept", "n"]
     ]
     for spec, r in zip(evidence.specs(group), found, strict=True):
-        rows.append([spec.seed, r.scale, f"{r.fraction_kept:.2%}", f"{r.sampled_error:.1e}", f"{r.error:.1e}",
-                     f"{r.order_kept:.4%}", r.n])  # fmt: skip
+        rows.append(
+            [
+                spec.seed,
+                r.scale,
+                f"{r.fraction_kept:.2%}",
+                f"{r.sampled_error:.1e}",
+                f"{r.error:.1e}",
+                f"{r.order_kept:.4%}",
+                r.n,
+            ]
+        )
     growth: list[list] = [["random layer", "pruned to", "largest error found", "upper bound"]]
     for index, (name, error, bound) in enumerate(zip(worst.layers, worst.growth, worst.bound, strict=True)):
         growth.append([index, name, f"{error:.1e}", f"{bound:.1e}"])
     curve = pruning_curve(evidence.models(group)[0], task, n=n, seed=evidence.seed)
     return Measurement(
-        value=worst.error, low=worst.error, high=worst.error, exact=True,
-        n=sum(result.n for result in found), unit="inputs",
+        value=worst.error,
+        low=worst.error,
+        high=worst.error,
+        exact=True,
+        n=sum(result.n for result in found),
+        unit="inputs",
         numbers={
             "least share of positions in order": min(result.order_kept or 0.0 for result in found),
             "bound after the last layer": float(worst.bound[-1]),
             "candidates per weight": worst.candidates,
         },
-        tables=[("Each target, pruned from its own random network", rows),
-                ("Error of the residual stream after each random layer, worst target", growth)],
+        tables=[
+            ("Each target, pruned from its own random network", rows),
+            ("Error of the residual stream after each random layer, worst target", growth),
+        ],
         charts=[worst.plot(), curve.plot()],
         note="The largest error found is not a mean, so it has no interval; it is a lower bound of the largest error. "
         "The targets' matrices have norms above 1, and the random weights are scaled accordingly. The pruning curves "
         "show common practice: the trained target is pruned without retraining.",
-    )  # fmt: skip
+    )
 
 
 def measure_shared(evidence: Evidence, *, group: str) -> Measurement:
@@ -137,17 +171,40 @@ def measure_shared(evidence: Evidence, *, group: str) -> Measurement:
     a, b = evidence.models(group)[:2]
     found = indistinguishable(a, b, task, shared="every", candidates=PER_WEIGHT, rescale=True, n=n, seed=evidence.seed)
     nearest = float(found.distance.min())
-    rows: list[list] = [["matrix", "differs by", "masks differ", "error a", "error b", "a from b", "norm a", "norm b",
-                         "pattern distance"]]  # fmt: skip
+    rows: list[list] = [
+        [
+            "matrix",
+            "differs by",
+            "masks differ",
+            "error a",
+            "error b",
+            "a from b",
+            "norm a",
+            "norm b",
+            "pattern distance",
+        ]
+    ]
     for index, name in enumerate(found.shared):
         patterns = found.pattern_distance[index]
-        rows.append([name, float(found.difference[index]), int(found.masks_differ[index]),
-                     *(f"{e:.1e}" for e in found.error[index]), float(found.distance[index]),
-                     *(float(v) for v in found.norm[index]),
-                     "" if np.isnan(patterns) else f"{patterns:.2f}"])  # fmt: skip
+        rows.append(
+            [
+                name,
+                float(found.difference[index]),
+                int(found.masks_differ[index]),
+                *(f"{e:.1e}" for e in found.error[index]),
+                float(found.distance[index]),
+                *(float(v) for v in found.norm[index]),
+                "" if np.isnan(patterns) else f"{patterns:.2f}",
+            ]
+        )
     same = min(len(names) for names in found.same_matrices)
     return Measurement(
-        value=nearest, low=nearest, high=nearest, exact=True, n=len(found.shared), unit="choices of matrix",
+        value=nearest,
+        low=nearest,
+        high=nearest,
+        exact=True,
+        n=len(found.shared),
+        unit="choices of matrix",
         numbers={
             "largest difference of a shared matrix": float(found.difference.max()),
             "entries kept in one mask only": int(found.masks_differ.sum()),
@@ -160,7 +217,7 @@ def measure_shared(evidence: Evidence, *, group: str) -> Measurement:
         charts=[found.plot()],
         note="The least distance over all choices is not a mean, so it has no interval. Most matrices are the same in "
         "both networks, whichever is shared: masks that only copy inputs do not depend on the target.",
-    )  # fmt: skip
+    )
 
 
 def _block_claim(name: str, what: str, error: Callable[[int, int], float], source: str) -> Claim:

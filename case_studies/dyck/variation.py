@@ -73,7 +73,11 @@ def measure_last_layer(evidence: Evidence, *, group: str, prefixes: str = "probe
     flat, own = (_base(result, name)[-1] for name in (RANDOM, SHUFFLED))
     value, low, high = (part[-1] for part in (result.variation, result.low, result.high))
     return Measurement(
-        value=value / flat, low=low / flat, high=high / flat, n=result.n, unit="seeds",
+        value=value / flat,
+        low=low / flat,
+        high=high / flat,
+        n=result.n,
+        unit="seeds",
         numbers={
             KEPT: one.learned,
             "variation": value,
@@ -87,7 +91,7 @@ def measure_last_layer(evidence: Evidence, *, group: str, prefixes: str = "probe
         "possible: two sharp rows on different keys are further apart than two random rows. Shuffling the keys of a "
         "model's own rows keeps their sharpness; variation below that baseline means that the seeds share some "
         "structure.",
-    )  # fmt: skip
+    )
 
 
 def measure_uniformity(evidence: Evidence, *, group: str) -> Measurement:
@@ -96,8 +100,11 @@ def measure_uniformity(evidence: Evidence, *, group: str) -> Measurement:
     result = attention_variation(one.models, task, seed=evidence.seed)
     by_model = result.relative_of_model[:, 0]
     return Measurement(
-        value=result.relative_entropy[0], low=result.relative_low[0], high=result.relative_high[0],
-        n=result.n, unit="seeds",
+        value=result.relative_entropy[0],
+        low=result.relative_low[0],
+        high=result.relative_high[0],
+        n=result.n,
+        unit="seeds",
         numbers={
             KEPT: one.learned,
             "lowest of a model": by_model.min(),
@@ -106,7 +113,7 @@ def measure_uniformity(evidence: Evidence, *, group: str) -> Measurement:
         },
         tables=[_table(result), *excluded_models(evidence, [group])],
         charts=[_maps(evidence, group, one, 0, task.staircase())],
-    )  # fmt: skip
+    )
 
 
 def measure_minimal(evidence: Evidence, *, groups: tuple[str, ...]) -> Measurement:
@@ -115,8 +122,15 @@ def measure_minimal(evidence: Evidence, *, groups: tuple[str, ...]) -> Measureme
     standard = attention_variation(first.models, task_of(evidence, "gpt"), seed=evidence.seed)
     base = standard.variation[-1]
     rows: list[list] = [["models", "variation", "95 %", "seeds that learned", "seeds excluded"]]
-    rows.append(["standard, last layer", f"{base:.3g}", _ends(standard.low[-1], standard.high[-1]),
-                 first.learned, len(evidence.specs("gpt")) - first.learned])  # fmt: skip
+    rows.append(
+        [
+            "standard, last layer",
+            f"{base:.3g}",
+            _ends(standard.low[-1], standard.high[-1]),
+            first.learned,
+            len(evidence.specs("gpt")) - first.learned,
+        ]
+    )
     found = {}
     for group in groups:
         one = chosen(evidence, group)
@@ -129,8 +143,11 @@ def measure_minimal(evidence: Evidence, *, groups: tuple[str, ...]) -> Measureme
     judged = [r for r, kept in found.values() if kept >= FEWEST]
     worst = max(judged or [r for r, _ in found.values()], key=lambda r: r.variation[0])
     return Measurement(
-        value=worst.variation[0] / base, low=worst.low[0] / standard.high[-1], high=worst.high[0] / standard.low[-1],
-        n=worst.n, unit="seeds",
+        value=worst.variation[0] / base,
+        low=worst.low[0] / standard.high[-1],
+        high=worst.high[0] / standard.low[-1],
+        n=worst.n,
+        unit="seeds",
         numbers={
             KEPT: min(first.learned, max(kept for _, kept in found.values())),
             "random baseline": _base(worst)[0],
@@ -140,15 +157,24 @@ def measure_minimal(evidence: Evidence, *, groups: tuple[str, ...]) -> Measureme
         tables=[("Variation on the probe prefix", rows), *excluded_models(evidence, ["gpt", *groups])],
         charts=[_maps(evidence, groups[0], chosen(evidence, groups[0]), 0, task_of(evidence, groups[0]).staircase())],
         note="The ratio of variations, the largest over the settings; its interval combines the worst ends of both.",
-    )  # fmt: skip
+    )
 
 
 def measure_grid(evidence: Evidence) -> Measurement:
     """Table 1: the last layer's variation divided by that of random rows, in the cell that is furthest from 1."""
     rows: list[list] = [
-        ["types", "depth", "layers", "layer", "variation / random", "95 %", f"/ {SHUFFLED}", "seeds that learned",
-         "excluded"]
-    ]  # fmt: skip
+        [
+            "types",
+            "depth",
+            "layers",
+            "layer",
+            "variation / random",
+            "95 %",
+            f"/ {SHUFFLED}",
+            "seeds that learned",
+            "excluded",
+        ]
+    ]
     last, fewest = [], SEEDS[evidence.size]["grid"]
     for types, depth, layers in GRID:
         group = grid_name(types, depth, layers)
@@ -167,7 +193,11 @@ def measure_grid(evidence: Evidence) -> Measurement:
     value, low, high, _, n = max(last, key=lambda cell: abs(np.log(cell[0])))
     ratios = [cell[0] for cell in last]
     return Measurement(
-        value=value, low=low, high=high, n=n, unit="seeds",
+        value=value,
+        low=low,
+        high=high,
+        n=n,
+        unit="seeds",
         numbers={
             KEPT: fewest,
             "cells": len(GRID),
@@ -175,10 +205,12 @@ def measure_grid(evidence: Evidence) -> Measurement:
             "highest ratio of a cell": max(ratios),
             f"ratios to {SHUFFLED}": [cell[3] for cell in last],
         },
-        tables=[("Variation divided by that of random causal rows, every cell and layer", rows),
-                *excluded_models(evidence, [grid_name(*cell) for cell in GRID])],
+        tables=[
+            ("Variation divided by that of random causal rows, every cell and layer", rows),
+            *excluded_models(evidence, [grid_name(*cell) for cell in GRID]),
+        ],
         note="The cell whose last layer is furthest from the random baseline, by ratio.",
-    )  # fmt: skip
+    )
 
 
 LONGER_SOURCE = "Section 4.1, on the longer prefix of Figure 8; here three short ones in a row"

@@ -36,33 +36,42 @@ def measure_diagonals(evidence: Evidence, *, family: str, matrix: int) -> Measur
     mean, low, high = t_interval(np.array(gain), resolution=1 / heads)
     assert first is not None
     return Measurement(
-        value=mean, low=low, high=high, n=len(gain), unit="seeds",
+        value=mean,
+        low=low,
+        high=high,
+        n=len(gain),
+        unit="seeds",
         numbers={
             "share of heads that are strong": float(np.mean([share for share, _ in shares])),
             "the same untrained": float(np.mean([share for _, share in shares])),
-            "heads": len(rows) - 1, "null sd of the cosine": first.null_sd,
+            "heads": len(rows) - 1,
+            "null sd of the cosine": first.null_sd,
             "largest cosine of that rank": first.largest,
         },
-        tables=[("Every head", rows)], charts=[first.plot()],
+        tables=[("Every head", rows)],
+        charts=[first.plot()],
         note="Strong: the cosine's upper tail among random matrices with the same singular values, Holm over heads and "
         "matrices, at 0.01. The chart is of seed 0. The paper shows matrices of OpenAI's GPT-2 and prints no number.",
-    )  # fmt: skip
+    )
 
 
 def _claim(family: str, name: str) -> Claim:
     matrix, written = MATRICES[name]
     source = "template paper, Figure 7, on a small GPT-2" if family == "gpt2" else "ours: Figure 7 for BERT"
     return Claim(
-        id=f"diagonals.{name}.{family}", source=source,
+        id=f"diagonals.{name}.{family}",
+        source=source,
         statement=f"Pretraining makes the diagonal of {written} strong in heads of {family}.",
         method="Share of heads with a strong positive diagonal (interp.diagonals), minus that of the model before "
         "training, t interval over seeds",
-        rule=Above(0), preregistration=with_six_seeds(SEEN[name]) if family == "gpt2" else COMMITTED,
+        rule=Above(0),
+        preregistration=with_six_seeds(SEEN[name]) if family == "gpt2" else COMMITTED,
         remedy=ALSO_NEEDED[family],
-        quantity="share of heads, over untrained", value_range=DIFFERENCE,
+        quantity="share of heads, over untrained",
+        value_range=DIFFERENCE,
         measure=partial(measure_diagonals, family=family, matrix=matrix),
         needs=(group(family, PLAIN),),
-    )  # fmt: skip
+    )
 
 
 CLAIMS = tuple(_claim(family, name) for family in FAMILIES for name in MATRICES)

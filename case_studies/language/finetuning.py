@@ -77,25 +77,33 @@ def measure_finetuning(evidence: Evidence) -> Measurement:
             rows.append([n, spec.seed, *(f"{value:.3f}" for value in accuracy), f"{gains[n][-1]:+.3f}"])
     mean, low, high = t_interval(np.array(gains[JUDGED]), resolution=1 / HELD_OUT)
     return Measurement(
-        value=mean, low=low, high=high, n=len(gains[JUDGED]), unit="seeds",
+        value=mean,
+        low=low,
+        high=high,
+        n=len(gains[JUDGED]),
+        unit="seeds",
         numbers={f"difference at {n} strings": float(np.mean(found)) for n, found in gains.items()},
         tables=[("aba against abb, unseen symbols", rows)],
         note=f"Judged at {JUDGED} strings, where the paper's pretrained GPT-2 has a loss of 0.03; one from scratch "
         f"needs 8192 for 0.22. Chance is 0.5; {HELD_OUT} held-out strings per model.",
-    )  # fmt: skip
+    )
 
 
 CLAIMS = (
     Claim(
-        id="finetuning", source="template paper, appendix: GPT-2 on aba against abb, here a small one",
+        id="finetuning",
+        source="template paper, appendix: GPT-2 on aba against abb, here a small one",
         paper="test loss below 0.1 at 256 strings pretrained, at none up to 8192 from scratch",
         statement="Fine-tuned on few strings of a template task, a pretrained GPT-2 is more accurate on unseen symbols "
         "than one trained from scratch.",
         method=f"Accuracy on unseen symbols after fine-tuning on {JUDGED} strings, minus that of the same model "
-               f"trained "
+        f"trained "
         "from scratch, paired by seed, t interval",
-        rule=Above(0), preregistration=with_six_seeds("0.21 [0.10, 0.32]"),
-        quantity="difference in accuracy", value_range=DIFFERENCE, measure=measure_finetuning,
+        rule=Above(0),
+        preregistration=with_six_seeds("0.21 [0.10, 0.32]"),
+        quantity="difference in accuracy",
+        value_range=DIFFERENCE,
+        measure=measure_finetuning,
         needs=(group("gpt2", PLAIN),),
     ),
-)  # fmt: skip
+)

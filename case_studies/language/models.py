@@ -60,18 +60,36 @@ class Scale:
 THREE = dict.fromkeys(FAMILIES, 3)
 SCALES: dict[Size, Scale] = {
     "quick": Scale(
-        sizes={"d_model": 64, "n_heads": 4, "n_layers": 2}, vocab_size=512, n_ctx=64, steps=150, tokens_per_step=1024,
-        learning_rate=3e-3, seeds=THREE, windows=200,
+        sizes={"d_model": 64, "n_heads": 4, "n_layers": 2},
+        vocab_size=512,
+        n_ctx=64,
+        steps=150,
+        tokens_per_step=1024,
+        learning_rate=3e-3,
+        seeds=THREE,
+        windows=200,
     ),
     "standard": Scale(
-        sizes={"d_model": 128, "n_heads": 4, "n_layers": 4}, vocab_size=2048, n_ctx=128, steps=1000,
-        tokens_per_step=2048, learning_rate=1e-3, seeds={"gpt2": 6, "bert": 3}, windows=500,
+        sizes={"d_model": 128, "n_heads": 4, "n_layers": 4},
+        vocab_size=2048,
+        n_ctx=128,
+        steps=1000,
+        tokens_per_step=2048,
+        learning_rate=1e-3,
+        seeds={"gpt2": 6, "bert": 3},
+        windows=500,
     ),
     "paper": Scale(
-        sizes={"d_model": 768, "n_heads": 12, "n_layers": 12}, vocab_size=8192, n_ctx=512, steps=5000,
-        tokens_per_step=16384, learning_rate=3e-4, seeds=THREE, windows=1000,
+        sizes={"d_model": 768, "n_heads": 12, "n_layers": 12},
+        vocab_size=8192,
+        n_ctx=512,
+        steps=5000,
+        tokens_per_step=16384,
+        learning_rate=3e-4,
+        seeds=THREE,
+        windows=1000,
     ),
-}  # fmt: skip
+}
 
 
 def group(family: str, variant: str) -> str:

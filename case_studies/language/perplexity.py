@@ -32,7 +32,11 @@ def measure_perplexity(evidence: Evidence, *, family: str) -> Measurement:
     table = [["seed", "a, mean", "a, least", "a, most", "b, mean", "b, least", "b, most"]]
     table += [[seed, *(f"{value:+.3f}" for value in found)] for seed, found in enumerate(scalars)]
     return Measurement(
-        value=mean, low=low, high=high, n=len(gain), unit="seeds",
+        value=mean,
+        low=low,
+        high=high,
+        n=len(gain),
+        unit="seeds",
         numbers={
             "windows per model": loss[PLAIN].shape[1],
             **{f"perplexity, {variant}": float(np.exp(loss[variant].mean())) for variant in VARIANTS},
@@ -41,7 +45,7 @@ def measure_perplexity(evidence: Evidence, *, family: str) -> Measurement:
         charts=[_curves(evidence, family)],
         note="Perplexity is the exponential of the mean loss per scored token, on files that no model was trained on. "
         "Both variants have the same text, steps, learning rates and seeds. The text is Python's standard library.",
-    )  # fmt: skip
+    )
 
 
 def _losses(evidence: Evidence, name: str) -> Float[np.ndarray, "seed window"]:
@@ -87,23 +91,30 @@ def _claim(
     family: str, source: str, model: str, paper: str | None, preregistration: Preregistration = COMMITTED
 ) -> Claim:
     return Claim(
-        id=f"perplexity.{family}", source=source, paper=paper,
+        id=f"perplexity.{family}",
+        source=source,
+        paper=paper,
         statement=f"With a I on W_Q W_K^T and b I on W_V W_O, {model} reaches a lower perplexity in the same number "
         "of steps.",
         method="Loss per token of the plain model minus that of the other, on the same held-out text, paired by "
-               "seed, t "
+        "seed, t "
         "interval",
-        rule=Above(0), preregistration=preregistration, remedy=ALSO_NEEDED[family],
-        quantity="gain in nats per token", measure=partial(measure_perplexity, family=family),
+        rule=Above(0),
+        preregistration=preregistration,
+        remedy=ALSO_NEEDED[family],
+        quantity="gain in nats per token",
+        measure=partial(measure_perplexity, family=family),
         needs=tuple(group(family, variant) for variant in VARIANTS),
-    )  # fmt: skip
+    )
 
 
 CLAIMS = (
     _claim(
-        "gpt2", "template paper, Figure 6, on a small GPT-2 and other text", "GPT-2",
+        "gpt2",
+        "template paper, Figure 6, on a small GPT-2 and other text",
+        "GPT-2",
         "64.00 to 60.46 on Wikitext2 (0.057 nats), 16.83 to 16.40 on Wikitext103 (0.026)",
         with_six_seeds("0.017 [-0.015, 0.049], each of the three above 0,"),
     ),
     _claim("bert", "ours: Figure 6 for masked tokens", "BERT", None),
-)  # fmt: skip
+)

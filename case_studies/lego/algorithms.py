@@ -28,14 +28,21 @@ TRAINED = "trained on the first variables of chains of"
 
 def _loop(name: str, what: str, group: str, source: str) -> Claim:
     return Claim(
-        id=f"algorithm.loop.{name}", source=source, statement=f"Most {what} compute the loop along the chain.",
+        id=f"algorithm.loop.{name}",
+        source=source,
+        statement=f"Most {what} compute the loop along the chain.",
         method="Share of the models that have learned their task which `interp.implements` finds to implement the "
-               "loop, "
+        "loop, "
         "against counting signs and reading the nearest clause; exact interval over models",
-        rule=Above(0.5), preregistration=SEEN, quantity="share of models", value_range=SHARE, sizes=LARGE_SIZES,
+        rule=Above(0.5),
+        preregistration=SEEN,
+        quantity="share of models",
+        value_range=SHARE,
+        sizes=LARGE_SIZES,
         sizes_reason=WHY_NOT,
-        measure=partial(measure_algorithm_share, groups=(group,), algorithm=chain_loop, rivals=RIVALS), needs=(group,),
-    )  # fmt: skip
+        measure=partial(measure_algorithm_share, groups=(group,), algorithm=chain_loop, rivals=RIVALS),
+        needs=(group,),
+    )
 
 
 SIGNS = ("classical-tied", "classical-untied", "start-random", "start-mimic", "start-query-key")
@@ -83,9 +90,15 @@ CLAIMS = (
     _loop("long-untied", f"untied models {TRAINED} up to eight", "long-untied", "ours, after LEGO, Section 4.1"),
     *(
         Claim(
-            id=f"algorithm.loop.{name}", source=LOOP, statement=f"Most {what} compute the loop.",
+            id=f"algorithm.loop.{name}",
+            source=LOOP,
+            statement=f"Most {what} compute the loop.",
             method=f"{HOW} implement the loop, against counting signs and reading the nearest clause; {EITHER}",
-            rule=Above(0.5), preregistration=seen, quantity="share of models", value_range=SHARE, sizes=LARGE_SIZES,
+            rule=Above(0.5),
+            preregistration=seen,
+            quantity="share of models",
+            value_range=SHARE,
+            sizes=LARGE_SIZES,
             sizes_reason=WHY_NOT,
             measure=partial(measure_decided_algorithm_share, groups=groups, algorithm=chain_loop, rivals=RIVALS),
             needs=groups,
@@ -97,22 +110,36 @@ CLAIMS = (
         )
     ),
     Claim(
-        id="algorithm.loop.groups", source=LOOP, statement="Most models of chains over S3 and Z5 compute the loop.",
+        id="algorithm.loop.groups",
+        source=LOOP,
+        statement="Most models of chains over S3 and Z5 compute the loop.",
         method=f"{HOW} implement the loop, against reading the nearest clause; {EITHER}",
-        rule=Above(0.5), preregistration=MORE_SEEN, quantity="share of models", value_range=SHARE, sizes=LARGE_SIZES,
+        rule=Above(0.5),
+        preregistration=MORE_SEEN,
+        quantity="share of models",
+        value_range=SHARE,
+        sizes=LARGE_SIZES,
         sizes_reason=WHY_NOT,
         measure=partial(
-            measure_decided_algorithm_share, groups=("group-s3", "group-z5"), algorithm=chain_loop,
-            rivals=(nearest_clause,)
+            measure_decided_algorithm_share,
+            groups=("group-s3", "group-z5"),
+            algorithm=chain_loop,
+            rivals=(nearest_clause,),
         ),
         needs=("group-s3", "group-z5"),
     ),
     Claim(
-        id="algorithm.count", source=COUNTING,
+        id="algorithm.count",
+        source=COUNTING,
         statement="Most models that learn the last variable without those before it count signs.",
         method=f"{HOW} implement counting of signs, against the loop and reading the nearest clause; {EITHER}",
-        rule=Above(0.5), preregistration=COUNT_SEEN, quantity="share of models", value_range=SHARE, sizes=LARGE_SIZES,
+        rule=Above(0.5),
+        preregistration=COUNT_SEEN,
+        quantity="share of models",
+        value_range=SHARE,
+        sizes=LARGE_SIZES,
         sizes_reason=WHY_NOT,
-        measure=measure_count, needs=LAST,
+        measure=measure_count,
+        needs=LAST,
     ),
-)  # fmt: skip
+)

@@ -105,8 +105,18 @@ def counted(part: Part) -> dict[str, Operations]:
 def measure_flops(evidence: Evidence) -> Measurement:
     """Forward operations of Hardcode and Hybrid over BERT's, the larger of the two."""
     layers, heads = counted("layers"), counted("head")
-    rows = [["model", "forward", "from the sizes", "with backward", "with backward, by torch's own rule",
-             "forward, masked-LM head too", "from the sizes", "with backward, masked-LM head too"]]  # fmt: skip
+    rows = [
+        [
+            "model",
+            "forward",
+            "from the sizes",
+            "with backward",
+            "with backward, by torch's own rule",
+            "forward, masked-LM head too",
+            "from the sizes",
+            "with backward, masked-LM head too",
+        ]
+    ]
     parts = [["model", *multiplications(OURS["BERT"](), LENGTH), "additions not counted"]]
     numbers: dict[str, float] = {}
     for name, config in OURS.items():
@@ -115,8 +125,15 @@ def measure_flops(evidence: Evidence) -> Measurement:
         expected = 2 * BATCH * LENGTH * cfg.n_layers * sum(per_token.values())
         expected_headed = expected + 2 * BATCH * LENGTH * head_multiplications(cfg)
         both, trained = one.forward + head.forward, one.forward + one.backward
-        tera = [one.forward, expected, trained, one.forward + one.backward_by_torch,
-                both, expected_headed, trained + head.forward + head.backward]  # fmt: skip
+        tera = [
+            one.forward,
+            expected,
+            trained,
+            one.forward + one.backward_by_torch,
+            both,
+            expected_headed,
+            trained + head.forward + head.backward,
+        ]
         rows.append([name, *(f"{count / 1e12:.3f}" for count in tera)])
         parts.append([name, *map(str, per_token.values()), str(unseen_additions(cfg))])
         numbers |= {f"{name}, TFLOP": one.forward / 1e12, f"{name}, TFLOP from the sizes": expected / 1e12}
@@ -128,13 +145,19 @@ def measure_flops(evidence: Evidence) -> Measurement:
     bars = {name: one.forward / 1e12 for name, one in layers.items()}
     title = f"encoder, {BATCH} x {LENGTH} tokens, forward"
     return Measurement(
-        value=value, low=value, high=value, n=2, unit="models", exact=True, numbers=numbers,
+        value=value,
+        low=value,
+        high=value,
+        n=2,
+        unit="models",
+        exact=True,
+        numbers=numbers,
         tables=[(f"TFLOP on {BATCH} x {LENGTH} tokens", rows), ("Multiplications per token and layer", parts)],
         charts=[_bars(bars, "TFLOP", title)],
         note="Counted, not timed, with unfused attention. Lookups, norms, softmax and activations do not count; of the "
         "fixed maps only convolutions do. Torch's rule for the gradient of a convolution's kernel ignores groups, as "
         "if a depthwise kernel were dense; both counts are given.",
-    )  # fmt: skip
+    )
 
 
 def measure_parameters(evidence: Evidence) -> Measurement:
@@ -145,12 +168,17 @@ def measure_parameters(evidence: Evidence) -> Measurement:
     ratios = {f"{name} over BERT": found[name] / found["BERT"] for name in ("Hardcode", "Hybrid")}
     value = max(ratios.values())
     return Measurement(
-        value=value, low=value, high=value, n=len(ratios), unit="models", exact=True,
+        value=value,
+        low=value,
+        high=value,
+        n=len(ratios),
+        unit="models",
+        exact=True,
         numbers={**{f"{name}, millions": n / 1e6 for name, n in found.items()}, **ratios},
         tables=[("Parameters of base models, token embedding and masked-LM head included", rows)],
         charts=[_bars({name: n / 1e6 for name, n in found.items()}, "millions of parameters", "base models")],
         note="Counted. The token embedding is in all three, tied to the masked-LM head.",
-    )  # fmt: skip
+    )
 
 
 def measure_linear(evidence: Evidence) -> Measurement:
@@ -162,13 +190,17 @@ def measure_linear(evidence: Evidence) -> Measurement:
     ratios = {name: found[name, long].over(found[name, short]) for name in names}
     kept = {f"{name}, kept bytes": found[name, long].kept / found[name, short].kept for name in names}
     return _measured(
-        [ratios[name] for name in LINEAR], effort.rounds,
-        numbers={**{name: float(np.median(ratio)) for name, ratio in ratios.items()}, **kept,
-                 "tokens, times": long / short},
+        [ratios[name] for name in LINEAR],
+        effort.rounds,
+        numbers={
+            **{name: float(np.median(ratio)) for name, ratio in ratios.items()},
+            **kept,
+            "tokens, times": long / short,
+        },
         table=("One head, forward and backward, batch of one sequence", _rows(found)),
         charts=_charts(found, title=f"one head, forward and backward, n = {effort.rounds} rounds"),
         note="Heads that need token maps compute them in every call.",
-    )  # fmt: skip
+    )
 
 
 def measure_head(evidence: Evidence) -> Measurement:
@@ -180,13 +212,14 @@ def measure_head(evidence: Evidence) -> Measurement:
     medians = {name: float(np.median(ratio)) for name, ratio in ratios.items()}
     bars = {name: medians[name] for name in ("learned", *FIXED)}
     return _measured(
-        [ratios[name] for name in FIXED], rounds,
+        [ratios[name] for name in FIXED],
+        rounds,
         numbers={f"{name} over learned": median for name, median in medians.items()},
         table=(f"One head, forward and backward, {HEAD_BATCH} x {SHORT} tokens", _rows(found)),
         charts=[_bars(bars, "time over a learned head's", f"one head, {SHORT} tokens, n = {rounds} rounds")],
         note="Every fixed head computes its own token maps, which a model computes once for all layers; they are also "
         "timed separately. The learned head needs none and stores no scores, as in training.",
-    )  # fmt: skip
+    )
 
 
 def measure_time(evidence: Evidence) -> Measurement:
@@ -202,25 +235,37 @@ def measure_time(evidence: Evidence) -> Measurement:
             numbers[f"{ours} over {theirs}, kept bytes"] = one.kept / other.kept
     title = f"{LAYERS} layers, forward and backward, {effort.tokens} tokens, n = {effort.model_rounds} rounds"
     return _measured(
-        [found[name, SHORT].over(found[PUBLISHED, SHORT]) for name in ("Hardcode", "Hybrid")], effort.model_rounds,
+        [found[name, SHORT].over(found[PUBLISHED, SHORT]) for name in ("Hardcode", "Hybrid")],
+        effort.model_rounds,
         numbers=numbers,
         table=(f"{LAYERS} layers of base width, forward and backward of {effort.tokens} tokens", _rows(found)),
         charts=_charts(found, title=title),
         note="No dropout, a vocabulary of 512, logits at every position; equal numbers of tokens at all lengths.",
-    )  # fmt: skip
+    )
 
 
 def _measured(
-    ratios: Sequence[Sequence[float]], rounds: int, *, numbers: Mapping[str, float], table: Any,
-    charts: list[alt.TopLevelMixin], note: str,
-) -> Measurement:  # fmt: skip
+    ratios: Sequence[Sequence[float]],
+    rounds: int,
+    *,
+    numbers: Mapping[str, float],
+    table: Any,
+    charts: list[alt.TopLevelMixin],
+    note: str,
+) -> Measurement:
     """The measurement of the largest of ratios, given one by one for every round."""
     value, low, high = largest_median(ratios)
     return Measurement(
-        value=value, low=low, high=high, n=rounds, unit="rounds",
-        numbers={**numbers, "threads": torch.get_num_threads()}, tables=[table], charts=charts,
+        value=value,
+        low=low,
+        high=high,
+        n=rounds,
+        unit="rounds",
+        numbers={**numbers, "threads": torch.get_num_threads()},
+        tables=[table],
+        charts=charts,
         note=f"{IN_TURN} {note}",
-    )  # fmt: skip
+    )
 
 
 def largest_median(ratios: Sequence[Sequence[float]]) -> tuple[float, float, float]:
@@ -267,50 +312,76 @@ def _charts(found: Mapping[tuple[str, int], Cost], *, title: str) -> list[alt.To
 
 def _bars(values: Mapping[str, float], unit: str, title: str) -> alt.TopLevelMixin:
     rows = [{"what": name, "value": value} for name, value in values.items()]
-    chart = alt.Chart(alt.InlineData(values=rows)).mark_bar(color=COLOURS[0]).encode(
-        alt.X("what:N", sort=list(values), title=None, axis=alt.Axis(labelAngle=0)),
-        alt.Y("value:Q", title=unit, scale=alt.Scale(zero=True)),
-        tooltip=["what:N", alt.Tooltip("value:Q", title=unit, format=".4g")],
-    )  # fmt: skip
+    chart = (
+        alt.Chart(alt.InlineData(values=rows))
+        .mark_bar(color=COLOURS[0])
+        .encode(
+            alt.X("what:N", sort=list(values), title=None, axis=alt.Axis(labelAngle=0)),
+            alt.Y("value:Q", title=unit, scale=alt.Scale(zero=True)),
+            tooltip=["what:N", alt.Tooltip("value:Q", title=unit, format=".4g")],
+        )
+    )
     return chart.properties(title=title, width=WIDTH, height=HEIGHT)
 
 
 CLAIMS = (
     Claim(
-        id="hardcoded.flops", source=SOURCE,
+        id="hardcoded.flops",
+        source=SOURCE,
         statement="Models with hard-coded attention need fewer operations than BERT.",
         method="The larger of Hardcode's and Hybrid's forward operations over BERT's, base sizes, encoder alone, "
         f"{BATCH} sequences of {LENGTH} tokens, counted",
-        rule=Value(Below(1)), preregistration=BEFORE_ANY_MODEL, by_construction=True, quantity="operations over BERT's",
+        rule=Value(Below(1)),
+        preregistration=BEFORE_ANY_MODEL,
+        by_construction=True,
+        quantity="operations over BERT's",
         measure=measure_flops,
     ),
     Claim(
-        id="hardcoded.parameters", source=OURS_AFTER,
+        id="hardcoded.parameters",
+        source=OURS_AFTER,
         statement="Models with hard-coded attention have fewer parameters than BERT.",
         method="The larger of Hardcode's and Hybrid's parameters over BERT's, whole models of base size, counted",
-        rule=Value(Below(1)), preregistration=BEFORE_ANY_MODEL, by_construction=True, quantity="parameters over BERT's",
+        rule=Value(Below(1)),
+        preregistration=BEFORE_ANY_MODEL,
+        by_construction=True,
+        quantity="parameters over BERT's",
         measure=measure_parameters,
     ),
     Claim(
-        id="hardcoded.linear", source=OURS_AFTER, repeatable=False,
+        id="hardcoded.linear",
+        source=OURS_AFTER,
+        repeatable=False,
         statement="The time of association and broadcast heads is linear in the sequence length.",
         method=f"The larger of association's and broadcast's time, forward and backward, at {LONG} tokens over "
         f"{SHORT}, {MEDIAN}",
-        rule=AtMost(LINEAR_BAR), preregistration=INTERVALS, quantity=f"time at {LONG} tokens over {SHORT}",
+        rule=AtMost(LINEAR_BAR),
+        preregistration=INTERVALS,
+        quantity=f"time at {LONG} tokens over {SHORT}",
         measure=measure_linear,
     ),
     Claim(
-        id="hardcoded.head", source=OURS_AFTER, repeatable=False,
+        id="hardcoded.head",
+        source=OURS_AFTER,
+        repeatable=False,
         statement="A hard-coded head takes at most half the time of a learned one.",
         method="The largest time of one association, [CLS], [SEP] or convolution head over one learned head as in "
         f"training, forward and backward, {SHORT} tokens, {MEDIAN}",
-        rule=AtMost(HEAD_BAR), preregistration=INTERVALS, quantity="time over a learned head's", measure=measure_head,
+        rule=AtMost(HEAD_BAR),
+        preregistration=INTERVALS,
+        quantity="time over a learned head's",
+        measure=measure_head,
     ),
     Claim(
-        id="hardcoded.time", source=OURS_AFTER, repeatable=False,
+        id="hardcoded.time",
+        source=OURS_AFTER,
+        repeatable=False,
         statement="Models with hard-coded attention train faster than BERT.",
         method="The larger of Hybrid's and Hardcode's time over that of Hugging Face's BERT (sdpa), forward and "
         f"backward of {LAYERS} layers of base width, {SHORT} tokens, {MEDIAN}",
-        rule=Below(1), preregistration=INTERVALS, quantity="time over Hugging Face's BERT", measure=measure_time,
+        rule=Below(1),
+        preregistration=INTERVALS,
+        quantity="time over Hugging Face's BERT",
+        measure=measure_time,
     ),
-)  # fmt: skip
+)

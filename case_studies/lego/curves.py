@@ -69,12 +69,17 @@ def accuracy_rows(evidence: Evidence, group: str) -> list[list]:
 def depth_chart(curves: Sequence[ExtrapolationResult], title: str) -> alt.TopLevelMixin:
     """Accuracy by depth, a line per variable, a panel per model; bands are 95 % over sentences."""
     rows = [
-        {"layers applied": depth, "variable": _name(i, known), "dashed": not known, "seed": f"seed {seed}",
-         **curve.accuracy[d, i].columns("accuracy")}
+        {
+            "layers applied": depth,
+            "variable": _name(i, known),
+            "dashed": not known,
+            "seed": f"seed {seed}",
+            **curve.accuracy[d, i].columns("accuracy"),
+        }
         for seed, curve in enumerate(curves)
         for d, depth in enumerate(curve.depths)
         for i, known in enumerate(curves[0].supervised)
-    ]  # fmt: skip
+    ]
     return _panels(rows, "layers applied", f"{title}; n = {curves[0].n} sentences per point, bands 95 %")
 
 
@@ -87,10 +92,17 @@ def learning_chart(evidence: Evidence, group: str) -> alt.TopLevelMixin:
         for record in evidence.history(spec):
             low, high = proportion_interval(np.rint(np.array(record["accuracy"]) * n).astype(int), n)
             rows += [
-                {"steps": record["steps_done"], "variable": _name(i, i in supervised), "dashed": i not in supervised,
-                 "seed": f"seed {spec.seed}", "accuracy": value, "low": float(low[i]), "high": float(high[i])}
+                {
+                    "steps": record["steps_done"],
+                    "variable": _name(i, i in supervised),
+                    "dashed": i not in supervised,
+                    "seed": f"seed {spec.seed}",
+                    "accuracy": value,
+                    "low": float(low[i]),
+                    "high": float(high[i]),
+                }
                 for i, value in enumerate(record["accuracy"])
-            ]  # fmt: skip
+            ]
     return _panels(rows, "steps", f"{group}: accuracy over training; n = {n} sentences, bands 95 %")
 
 

@@ -39,13 +39,21 @@ def measure_solved(evidence: Evidence, *, group: str) -> Measurement:
     hits, n = round(last[seed, variable] * found[0].n), found[0].n
     low, high = proportion_interval(np.array([hits]), n, confidence=1 - 0.05 / last.size)
     return Measurement(
-        value=float(last[seed, variable]), low=float(low[0]), high=float(high[0]), n=len(found), unit="seeds",
-        numbers={"sentences per model": n, "worst seed": int(seed), "worst variable": f"#{variable}",
-                 "seeds that solve every variable": int((last >= SOLVED).all(1).sum())},
+        value=float(last[seed, variable]),
+        low=float(low[0]),
+        high=float(high[0]),
+        n=len(found),
+        unit="seeds",
+        numbers={
+            "sentences per model": n,
+            "worst seed": int(seed),
+            "worst variable": f"#{variable}",
+            "seeds that solve every variable": int((last >= SOLVED).all(1).sum()),
+        },
         tables=[("Accuracy of every variable", accuracy_rows(evidence, group))],
         charts=[depth_chart(found, "accuracy by number of layers applied")],
         note="Exact interval over sentences for the worst of all variables and seeds (Bonferroni).",
-    )  # fmt: skip
+    )
 
 
 def plain_depth(evidence: Evidence, group: str) -> int:
@@ -79,13 +87,20 @@ def measure_contrast(
             seeds = ", ".join(f"{value:.3f}" for value in accuracy)
             rows.append([name, str(depth), place, seeds, f"{accuracy.mean():.3f}"])
     return Measurement(
-        value=mean, low=low, high=high, n=min(len(a), len(b)), unit="seeds an arm",
-        numbers={f"{name}, {depth} layers": float(values.mean())
-                 for name, depth, values in zip(names, depths, (a, b), strict=True)},
-        tables=[("Untrained variables one by one, every seed", rows), *tables], charts=charts,
+        value=mean,
+        low=low,
+        high=high,
+        n=min(len(a), len(b)),
+        unit="seeds an arm",
+        numbers={
+            f"{name}, {depth} layers": float(values.mean())
+            for name, depth, values in zip(names, depths, (a, b), strict=True)
+        },
+        tables=[("Untrained variables one by one, every seed", rows), *tables],
+        charts=charts,
         note=f"{'Paired by seed, t interval' if paired else 'Welch t interval over seeds'}; chance is 0.5. Sign "
         "counting can predict the last variable of a chain without following it, and no other.",
-    )  # fmt: skip
+    )
 
 
 def measure_robust(evidence: Evidence, *, ours: str, other: str) -> Measurement:
@@ -103,43 +118,62 @@ def measure_robust(evidence: Evidence, *, ours: str, other: str) -> Measurement:
     rows: list[list] = [["arm", "lowest accuracy on a trained variable, by seed"]]
     rows += [[name, ", ".join(f"{value:.3f}" for value in values)] for name, values in ((ours, a), (other, b))]
     return Measurement(
-        value=mean, low=low, high=high, n=min(len(a), len(b)), unit="seeds an arm",
+        value=mean,
+        low=low,
+        high=high,
+        n=min(len(a), len(b)),
+        unit="seeds an arm",
         numbers={ours: float(a.mean()), other: float(b.mean())},
         tables=[("Trained variables, at every depth from the plain depth to twice that", rows)],
         note="Welch t interval over seeds.",
-    )  # fmt: skip
+    )
 
 
 def _solved(group: str, what: str, source: str, **more: Any) -> Claim:
     fields: dict[str, Any] = {"preregistration": FIRST_MODELS, **more}
     return Claim(
-        id=f"solved.{group.removeprefix('classical-')}", source=source,
+        id=f"solved.{group.removeprefix('classical-')}",
+        source=source,
         statement=f"{what} learns every variable of its chains.",
         method="Accuracy on held-out sentences of the worst variable of the worst seed, exact interval (Bonferroni "
-               "over "
+        "over "
         "variables and seeds)",
-        rule=AtLeast(SOLVED), quantity="lowest accuracy", value_range=SHARE, measure=partial(measure_solved,
-        group=group),
-        needs=(group,), **fields,
-    )  # fmt: skip
+        rule=AtLeast(SOLVED),
+        quantity="lowest accuracy",
+        value_range=SHARE,
+        measure=partial(measure_solved, group=group),
+        needs=(group,),
+        **fields,
+    )
 
 
 def _contrast(
-    name: str, statement: str, ours: tuple[str, float], other: tuple[str, float], *, source: str,
-    variable: Variable = "worst", **more: Any,
-) -> Claim:  # fmt: skip
+    name: str,
+    statement: str,
+    ours: tuple[str, float],
+    other: tuple[str, float],
+    *,
+    source: str,
+    variable: Variable = "worst",
+    **more: Any,
+) -> Claim:
     def words(arm: tuple[str, float]) -> str:
         return f"{arm[0]} at {arm[1]:g} times the plain depth" if arm[1] != 1 else f"{arm[0]} at the plain depth"
 
     fields: dict[str, Any] = {"sizes": LARGE_SIZES, "sizes_reason": TOO_SHORT, "preregistration": ONE_COUNTED, **more}
     return Claim(
-        id=name, source=source, statement=statement,
+        id=name,
+        source=source,
+        statement=statement,
         method=f"Accuracy of the {variable} untrained variable, {words(ours)} minus {words(other)}, t interval over "
-               f"seeds",
-        rule=Above(0), quantity="difference in accuracy", value_range=DIFFERENCE,
+        f"seeds",
+        rule=Above(0),
+        quantity="difference in accuracy",
+        value_range=DIFFERENCE,
         measure=partial(measure_contrast, ours=ours, other=other, variable=variable),
-        needs=tuple(dict.fromkeys((ours[0], other[0]))), **fields,
-    )  # fmt: skip
+        needs=tuple(dict.fromkeys((ours[0], other[0]))),
+        **fields,
+    )
 
 
 def _one_by_one(place: Variable) -> Claim:
@@ -150,11 +184,17 @@ def _one_by_one(place: Variable) -> Claim:
             "sizes_reason": "Chains of six, four of them trained, have two untrained variables.",
         }
     return _contrast(
-        f"beyond.tied.{place}", "Trained on the first variables of chains of one length, a tied model predicts the "
+        f"beyond.tied.{place}",
+        "Trained on the first variables of chains of one length, a tied model predicts the "
         f"{place} untrained variable better than an untied one.",
-        ("spare-tied", 1), ("spare-untied", 1), source=FIGURE_3B, paper=IN_WORDS[place], variable=place,
-        preregistration=WORST_SEEN, **sizes,
-    )  # fmt: skip
+        ("spare-tied", 1),
+        ("spare-untied", 1),
+        source=FIGURE_3B,
+        paper=IN_WORDS[place],
+        variable=place,
+        preregistration=WORST_SEEN,
+        **sizes,
+    )
 
 
 FIGURE_3B = "LEGO, Section 4.1 and Figure 3b"
@@ -177,62 +217,100 @@ LONG = ("long-stochastic", "long-tied")
 CLAIMS = (
     _solved("classical-untied", "An untied model", "LEGO, Section 3 and Figure 3a: BERT"),
     _solved(
-        "classical-tied", "A tied model", "LEGO, Section 3 and Figure 3a: ALBERT", sizes=LARGE_SIZES,
+        "classical-tied",
+        "A tied model",
+        "LEGO, Section 3 and Figure 3a: ALBERT",
+        sizes=LARGE_SIZES,
         sizes_reason=TIED_LONGER,
         preregistration=later(FIRST_MODELS, "Steps were doubled after a result: one seed of three was at 0.864."),
     ),
     *(_one_by_one(place) for place in ORDER),
     _contrast(
-        "beyond.tied-diverse", "Trained on diverse lengths (a curriculum), a tied model extrapolates further than an "
-        "untied one.",
-        ("long-tied", 1), ("long-untied", 1), source="ours, after Figure 3b",
+        "beyond.tied-diverse",
+        "Trained on diverse lengths (a curriculum), a tied model extrapolates further than an untied one.",
+        ("long-tied", 1),
+        ("long-untied", 1),
+        source="ours, after Figure 3b",
     ),
     _contrast(
-        "beyond.diverse", "An untied model trained on diverse lengths (a curriculum) predicts the first untrained "
+        "beyond.diverse",
+        "An untied model trained on diverse lengths (a curriculum) predicts the first untrained "
         "variable better than one trained on one length.",
-        ("long-untied", 1), ("plain-untied", 1), source=TAKEAWAY_2, variable="first",
+        ("long-untied", 1),
+        ("plain-untied", 1),
+        source=TAKEAWAY_2,
+        variable="first",
         preregistration=DIVERSE_SEEN,
     ),
     _contrast(
-        "beyond.turns", "A tied model extrapolates further when run at twice its trained depth.",
-        ("long-tied", 2), ("long-tied", 1), source=LOOP,
+        "beyond.turns",
+        "A tied model extrapolates further when run at twice its trained depth.",
+        ("long-tied", 2),
+        ("long-tied", 1),
+        source=LOOP,
     ),
     _contrast(
-        "beyond.turns-plain", "A tied model trained on one chain length extrapolates further when run at twice "
-        "its trained depth.",
-        ("plain-tied", 2), ("plain-tied", 1), source=LOOP, preregistration=later(ONE_COUNTED, MORE_SEEDS),
-    ),
-    _contrast(
-        "beyond.loop-plain", "Trained on one chain length, a tied model run at twice its trained depth extrapolates "
-        "further than an untied one.",
-        ("plain-tied", 2), ("plain-untied", 1), source="ours, after Figure 3b", preregistration=later(ONE_COUNTED,
-        MORE_SEEDS),
-    ),
-    _contrast(
-        "beyond.loop", "A tied model trained with stochastic depth and run at a greater depth extrapolates further "
-        "than an untied one.",
-        ("long-stochastic", 2), ("long-untied", 1), source="ours, after Figures 3b and 5",
+        "beyond.turns-plain",
+        "A tied model trained on one chain length extrapolates further when run at twice its trained depth.",
+        ("plain-tied", 2),
+        ("plain-tied", 1),
+        source=LOOP,
         preregistration=later(ONE_COUNTED, MORE_SEEDS),
     ),
     _contrast(
-        "depth.stochastic", "Stochastic depth in training makes a tied model extrapolate further.",
-        ("long-stochastic", 1.25), ("long-tied", 1.25), source=FIGURE_5, preregistration=later(ONE_COUNTED, MORE_SEEDS),
+        "beyond.loop-plain",
+        "Trained on one chain length, a tied model run at twice its trained depth extrapolates "
+        "further than an untied one.",
+        ("plain-tied", 2),
+        ("plain-untied", 1),
+        source="ours, after Figure 3b",
+        preregistration=later(ONE_COUNTED, MORE_SEEDS),
+    ),
+    _contrast(
+        "beyond.loop",
+        "A tied model trained with stochastic depth and run at a greater depth extrapolates further "
+        "than an untied one.",
+        ("long-stochastic", 2),
+        ("long-untied", 1),
+        source="ours, after Figures 3b and 5",
+        preregistration=later(ONE_COUNTED, MORE_SEEDS),
+    ),
+    _contrast(
+        "depth.stochastic",
+        "Stochastic depth in training makes a tied model extrapolate further.",
+        ("long-stochastic", 1.25),
+        ("long-tied", 1.25),
+        source=FIGURE_5,
+        preregistration=later(ONE_COUNTED, MORE_SEEDS),
     ),
     Claim(
-        id="depth.robust", source="ours, after Figure 5", sizes=LARGE_SIZES, sizes_reason=TOO_SHORT,
+        id="depth.robust",
+        source="ours, after Figure 5",
+        sizes=LARGE_SIZES,
+        sizes_reason=TOO_SHORT,
         statement="With stochastic depth, what was learned is kept at every test depth.",
         method="Lowest accuracy on any trained variable at any depth from the plain depth to twice that, stochastic "
         "minus fixed depth, t interval over seeds",
-        rule=Above(0), preregistration=later(FIRST_MODELS, MORE_SEEDS), quantity="difference in accuracy",
+        rule=Above(0),
+        preregistration=later(FIRST_MODELS, MORE_SEEDS),
+        quantity="difference in accuracy",
         value_range=DIFFERENCE,
-        measure=partial(measure_robust, ours=LONG[0], other=LONG[1]), needs=LONG,
+        measure=partial(measure_robust, ours=LONG[0], other=LONG[1]),
+        needs=LONG,
     ),
     _solved(
-        "group-s3", "A model of Task 2, permutations of three letters,", TASK_2, sizes=LARGE_SIZES, sizes_reason=LONGER,
+        "group-s3",
+        "A model of Task 2, permutations of three letters,",
+        TASK_2,
+        sizes=LARGE_SIZES,
+        sizes_reason=LONGER,
         preregistration=later(FIRST_MODELS, "Steps were doubled after a result: the worst seed was at 0.981."),
     ),
     _solved(
-        "group-z5", "A model of addition modulo five", "ours: a group that the paper did not use", sizes=LARGE_SIZES,
+        "group-z5",
+        "A model of addition modulo five",
+        "ours: a group that the paper did not use",
+        sizes=LARGE_SIZES,
         sizes_reason=LONGER,
     ),
-)  # fmt: skip
+)

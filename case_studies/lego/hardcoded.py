@@ -53,13 +53,21 @@ def measure_loss(evidence: Evidence, *, ours: str, other: str) -> Measurement:
     rows = [["model", *(f"seed {spec.seed}" for spec in evidence.specs(f"text-{ours}"))]]
     rows += [[NAMES[name], *(f"{loss:.3f}" for loss in losses)] for name, losses in ((ours, a), (other, b))]
     return Measurement(
-        value=mean, low=low, high=high, n=len(a), unit="seeds",
-        numbers={f"{NAMES[ours]}, nats": float(a.mean()), f"{NAMES[other]}, nats": float(b.mean()),
-                 "windows per model": WINDOWS[evidence.size], **numbers_of_plateau(evidence, (ours, other))},
+        value=mean,
+        low=low,
+        high=high,
+        n=len(a),
+        unit="seeds",
+        numbers={
+            f"{NAMES[ours]}, nats": float(a.mean()),
+            f"{NAMES[other]}, nats": float(b.mean()),
+            "windows per model": WINDOWS[evidence.size],
+            **numbers_of_plateau(evidence, (ours, other)),
+        },
         tables=[("Validation loss after pretraining, nats per masked token", rows)],
         charts=[loss_chart(evidence)],
         note="Paired by seed (the same windows of text in the same order), t interval.",
-    )  # fmt: skip
+    )
 
 
 def measure_steps(evidence: Evidence, *, ours: str, other: str) -> Measurement:
@@ -75,12 +83,17 @@ def measure_steps(evidence: Evidence, *, ours: str, other: str) -> Measurement:
     settings = evidence.specs(f"text-{ours}")[0].settings
     mean, low, high = t_interval(np.array(shares), resolution=settings.eval_every / settings.steps)
     return Measurement(
-        value=mean, low=low, high=high, n=len(shares), unit="seeds",
+        value=mean,
+        low=low,
+        high=high,
+        n=len(shares),
+        unit="seeds",
         numbers=numbers_of_plateau(evidence, (ours, other)),
-        tables=[(f"Steps to {NAMES[other]}'s final loss", rows)], charts=[loss_chart(evidence)],
+        tables=[(f"Steps to {NAMES[other]}'s final loss", rows)],
+        charts=[loss_chart(evidence)],
         note=f"Losses on the {settings.n_eval} validation windows of training, every {settings.eval_every} steps; "
         "equal shares have the interval of a rounding error.",
-    )  # fmt: skip
+    )
 
 
 def loss_chart(evidence: Evidence) -> alt.TopLevelMixin:
@@ -92,8 +105,16 @@ def loss_chart(evidence: Evidence) -> alt.TopLevelMixin:
             for kind in ("validation", "training"):
                 losses = [one["validation_loss"][0] if kind == "validation" else one["loss"] for one in records]
                 mean, low, high = t_interval(np.array(losses))
-                rows.append({"step": records[0]["steps_done"], LOSS: mean, "low": low, "high": high,
-                             "model": NAMES[name], "kind": kind})  # fmt: skip
+                rows.append(
+                    {
+                        "step": records[0]["steps_done"],
+                        LOSS: mean,
+                        "low": low,
+                        "high": high,
+                        "model": NAMES[name],
+                        "kind": kind,
+                    }
+                )
     specs = evidence.specs(f"text-{names[0]}")
     (first, raised), (last, _) = specs[0].settings.curriculum[0], specs[0].settings.curriculum[-1]
     table = pd.DataFrame(rows)
@@ -120,13 +141,20 @@ def measure_chains(evidence: Evidence, *, ours: str, other: str) -> Measurement:
         for name in (ours, other)
     ]
     return Measurement(
-        value=mean, low=low, high=high, n=len(a), unit="seeds",
-        numbers={NAMES[ours]: float(a.mean()), NAMES[other]: float(b.mean()),
-                 **numbers_of_plateau(evidence, (ours, other))},
+        value=mean,
+        low=low,
+        high=high,
+        n=len(a),
+        unit="seeds",
+        numbers={
+            NAMES[ours]: float(a.mean()),
+            NAMES[other]: float(b.mean()),
+            **numbers_of_plateau(evidence, (ours, other)),
+        },
         tables=tables,
         charts=[learning_chart(evidence, f"chains-{name}") for name in (ours, other)],
         note="Paired by seed, t interval; chance is 0.5. No mimicking.",
-    )  # fmt: skip
+    )
 
 
 def measure_further(evidence: Evidence, *, group: str) -> Measurement:
@@ -137,12 +165,19 @@ def measure_further(evidence: Evidence, *, group: str) -> Measurement:
         np.array([accuracy[0] for accuracy in every] or [0.0]), resolution=1 / SENTENCES[evidence.size]
     )
     return Measurement(
-        value=mean, low=low, high=high, n=max(1, len(every)), unit="models",
+        value=mean,
+        low=low,
+        high=high,
+        n=max(1, len(every)),
+        unit="models",
         numbers={"models": len(every), "untrained variables, one by one": np.mean(every, axis=0) if every else []},
-        tables=[("Accuracy of every variable (* not trained)", accuracy_rows(evidence, group)),
-                *excluded_models(evidence, [group])],
-        charts=[learning_chart(evidence, group)], note=f"t interval over models; chance is 0.5. {EXCLUDED}",
-    )  # fmt: skip
+        tables=[
+            ("Accuracy of every variable (* not trained)", accuracy_rows(evidence, group)),
+            *excluded_models(evidence, [group]),
+        ],
+        charts=[learning_chart(evidence, group)],
+        note=f"t interval over models; chance is 0.5. {EXCLUDED}",
+    )
 
 
 def measure_written(evidence: Evidence, *, group: str) -> Measurement:
@@ -166,83 +201,140 @@ def measure_written(evidence: Evidence, *, group: str) -> Measurement:
     kinds = list(dict.fromkeys(name for name, _ in counts))
     rows = [["kind of head", *VERDICTS], *([kind, *(counts[kind, v] for v in VERDICTS)] for kind in kinds)]
     return Measurement(
-        value=value, low=low, high=high, n=max(1, len(found)), unit="models",
+        value=value,
+        low=low,
+        high=high,
+        n=max(1, len(found)),
+        unit="models",
         numbers={"heads": sum(of), "models left out": len(evidence.specs(group)) - len(found)},
         tables=[("Verdicts on heads, by kind in the configuration", rows), *excluded_models(evidence, [group])],
         note="Half of the heads of each layer are hard-coded. Mean over seeds of each model's share, t interval. "
         f"{EXCLUDED}",
-    )  # fmt: skip
+    )
 
 
 def _loss(name: str, statement: str, ours: str, other: str, *, lower: bool, paper: str) -> Claim:
     return Claim(
-        id=f"hardcoded.loss-{name}", source=FIGURE_9, paper=paper, statement=statement, sizes=LARGE_SIZES,
+        id=f"hardcoded.loss-{name}",
+        source=FIGURE_9,
+        paper=paper,
+        statement=statement,
+        sizes=LARGE_SIZES,
         sizes_reason=TOO_FEW_STEPS,
         method=f"Validation loss after the same number of pretraining steps, {NAMES[ours]} minus {NAMES[other]}, "
-               f"paired "
+        f"paired "
         "by seed, t interval",
-        rule=Conditional(OFF_PLATEAU, Below(0) if lower else Above(0)), preregistration=PLATEAU_SEEN,
+        rule=Conditional(OFF_PLATEAU, Below(0) if lower else Above(0)),
+        preregistration=PLATEAU_SEEN,
         remedy=LONGER_TEXT,
         quantity="difference in loss, nats",
-        measure=partial(measure_loss, ours=ours, other=other), needs=TEXTS,
-    )  # fmt: skip
+        measure=partial(measure_loss, ours=ours, other=other),
+        needs=TEXTS,
+    )
 
 
 def _chains(ours: str) -> Claim:
     return Claim(
-        id=f"hardcoded.chains-{ours}", source=OURS, sizes=LARGE_SIZES, sizes_reason=TOO_FEW_STEPS,
+        id=f"hardcoded.chains-{ours}",
+        source=OURS,
+        sizes=LARGE_SIZES,
+        sizes_reason=TOO_FEW_STEPS,
         statement=f"After the same pretraining and fine-tuning, {NAMES[ours]} learns chains better than BERT.",
         method=f"Mean accuracy over trained variables but the root, {NAMES[ours]} minus BERT, paired by seed, t "
-               f"interval",
-        rule=Conditional(OFF_PLATEAU, Above(0)), preregistration=PLATEAU_SEEN, quantity="difference in "
-            "accuracy", value_range=DIFFERENCE,
+        f"interval",
+        rule=Conditional(OFF_PLATEAU, Above(0)),
+        preregistration=PLATEAU_SEEN,
+        quantity="difference in accuracy",
+        value_range=DIFFERENCE,
         remedy=LONGER_TEXT,
         measure=partial(measure_chains, ours=ours, other="bert"),
         needs=(f"chains-{ours}", "chains-bert", f"text-{ours}", "text-bert"),
-    )  # fmt: skip
+    )
 
 
 def _further(ours: str) -> Claim:
     return Claim(
-        id=f"hardcoded.further-{ours}", source=OURS, sizes=LARGE_SIZES, sizes_reason=TOO_DEEP,
+        id=f"hardcoded.further-{ours}",
+        source=OURS,
+        sizes=LARGE_SIZES,
+        sizes_reason=TOO_DEEP,
         statement=f"{NAMES[ours]}, deep enough for every variable and fine-tuned on the first ones, predicts the next.",
         method="Accuracy of the first untrained variable, t interval over models that have learned the trained ones",
-        rule=Above(FURTHER), preregistration=FURTHER_SEEN, quantity="accuracy", value_range=SHARE,
-        measure=partial(measure_further, group=f"deep-{ours}"), needs=(f"deep-{ours}",),
-    )  # fmt: skip
+        rule=Above(FURTHER),
+        preregistration=FURTHER_SEEN,
+        quantity="accuracy",
+        value_range=SHARE,
+        measure=partial(measure_further, group=f"deep-{ours}"),
+        needs=(f"deep-{ours}",),
+    )
 
 
 CLAIMS = (
-    _loss("hybrid", "Hybrid reaches a lower final loss than BERT.", "hybrid", "bert", lower=True,
-          paper="1.47 against 1.49"),
-    _loss("hardcode", "Without learned attention the final loss is higher than BERT's.", "hardcode", "bert",
-          lower=False, paper="1.66 against 1.49"),
-    _loss("learned", "Adding learned heads to hard-coded ones lowers the loss.", "hybrid", "hardcode", lower=True,
-          paper="1.47 against 1.66"),
+    _loss(
+        "hybrid",
+        "Hybrid reaches a lower final loss than BERT.",
+        "hybrid",
+        "bert",
+        lower=True,
+        paper="1.47 against 1.49",
+    ),
+    _loss(
+        "hardcode",
+        "Without learned attention the final loss is higher than BERT's.",
+        "hardcode",
+        "bert",
+        lower=False,
+        paper="1.66 against 1.49",
+    ),
+    _loss(
+        "learned",
+        "Adding learned heads to hard-coded ones lowers the loss.",
+        "hybrid",
+        "hardcode",
+        lower=True,
+        paper="1.47 against 1.66",
+    ),
     Claim(
-        id="hardcoded.steps", source="ours, after Figure 9", sizes=LARGE_SIZES, sizes_reason=TOO_FEW_STEPS,
+        id="hardcoded.steps",
+        source="ours, after Figure 9",
+        sizes=LARGE_SIZES,
+        sizes_reason=TOO_FEW_STEPS,
         statement="Hybrid reaches BERT's final loss in fewer steps.",
         method="Share of the steps after which Hybrid's validation loss is at most BERT's final one, 1 if it never "
-               "is, t "
+        "is, t "
         "interval over seeds",
-        rule=Conditional(OFF_PLATEAU, Below(1)), preregistration=PLATEAU_SEEN, quantity="share of the steps",
+        rule=Conditional(OFF_PLATEAU, Below(1)),
+        preregistration=PLATEAU_SEEN,
+        quantity="share of the steps",
         remedy=LONGER_TEXT,
-        measure=partial(measure_steps, ours="hybrid", other="bert"), needs=TEXTS,
+        measure=partial(measure_steps, ours="hybrid", other="bert"),
+        needs=TEXTS,
     ),
     *(claim(name) for claim in (_chains, _further) for name in ("hybrid", "hardcode")),
     Claim(
-        id="hardcoded.written", source=OURS, sizes=LARGE_SIZES, sizes_reason=LONGER,
+        id="hardcoded.written",
+        source=OURS,
+        sizes=LARGE_SIZES,
+        sizes_reason=LONGER,
         statement="In Hybrid, fine-tuned on chains, the needed heads are the hard-coded ones.",
         method="Share of hard-coded heads among those that the audit finds needed, mean over seeds, t interval; half "
-               "of "
+        "of "
         "all heads are hard-coded",
-        rule=Conditional(Number("heads", AtLeast(FEWEST_HEADS)), Above(0.5)), preregistration=WRITTEN_SEEN,
-        quantity="share of needed heads", value_range=SHARE,
-        measure=partial(measure_written, group="chains-hybrid"), needs=("chains-hybrid",),
+        rule=Conditional(Number("heads", AtLeast(FEWEST_HEADS)), Above(0.5)),
+        preregistration=WRITTEN_SEEN,
+        quantity="share of needed heads",
+        value_range=SHARE,
+        measure=partial(measure_written, group="chains-hybrid"),
+        needs=("chains-hybrid",),
     ),
     head_share_claim(
-        "hardcoded.readable", source="ours, after LEGO, Sections 4 and 5", sizes=LARGE_SIZES, sizes_reason=LONGER,
+        "hardcoded.readable",
+        source="ours, after LEGO, Sections 4 and 5",
+        sizes=LARGE_SIZES,
+        sizes_reason=LONGER,
         statement="In BERT, Hardcode and Hybrid, fine-tuned on chains, readable heads act through their pattern.",
-        groups=EVERY, among="readable", above=True,
+        groups=EVERY,
+        among="readable",
+        above=True,
     ),
-)  # fmt: skip
+)

@@ -42,27 +42,39 @@ LONGER = Preregistration(
 
 def _claim(name: str, statement: str, groups: tuple[str, ...], *, among: str, **more) -> Claim:
     return head_share_claim(
-        f"heads.{name}", source="ours, after LEGO, Section 4: association and manipulation heads", statement=statement,
-        groups=groups, among=among, above=among == "readable", **more,
-    )  # fmt: skip
+        f"heads.{name}",
+        source="ours, after LEGO, Section 4: association and manipulation heads",
+        statement=statement,
+        groups=groups,
+        among=among,
+        above=among == "readable",
+        **more,
+    )
 
 
 WITHOUT = {"sizes": LARGE_SIZES, "sizes_reason": NONE_LEARNED, "preregistration": UNTAUGHT_FIXED}
 TAUGHT = "In models most of which were taught by mimicking where to look,"
 CLAIMS = (
     _claim(
-        "readable", f"{TAUGHT} heads that look like association or manipulation heads act as such.", EVERY,
+        "readable",
+        f"{TAUGHT} heads that look like association or manipulation heads act as such.",
+        EVERY,
         among="readable",
     ),
     _claim("needed", f"{TAUGHT} the heads that are needed can be read.", WHOLE, among="needed"),
     _claim(
-        "untaught", "Without mimicking, heads that look like association or manipulation heads act as such.",
+        "untaught",
+        "Without mimicking, heads that look like association or manipulation heads act as such.",
         NO_MIMICKING,
-        among="readable", **WITHOUT,
+        among="readable",
+        **WITHOUT,
     ),
     _claim(
-        "needed-untaught", "Without mimicking, the heads that are needed can be read.", NO_MIMICKING, among="needed",
-        measure=partial(measure_head_share_longer, groups=NO_MIMICKING, among="needed"), **{**WITHOUT,
-        "preregistration": LONGER},
+        "needed-untaught",
+        "Without mimicking, the heads that are needed can be read.",
+        NO_MIMICKING,
+        among="needed",
+        measure=partial(measure_head_share_longer, groups=NO_MIMICKING, among="needed"),
+        **{**WITHOUT, "preregistration": LONGER},
     ),
-)  # fmt: skip
+)

@@ -50,34 +50,56 @@ def measure_lengths(evidence: Evidence, *, ours: str, other: str) -> Measurement
         for spec in evidence.specs(group):
             found = by_length(evidence, spec)
             values.append(np.mean([one.mean() for one in found.values()]))
-            rows += [[group, spec.seed, length, ", ".join(f"{value:.3f}" for value in one)]
-                     for length, one in found.items()]  # fmt: skip
+            rows += [
+                [group, spec.seed, length, ", ".join(f"{value:.3f}" for value in one)] for length, one in found.items()
+            ]
         means[group] = np.array(values)
     mean, low, high = t_interval(means[ours] - means[other], resolution=1 / SENTENCES[evidence.size])
     return Measurement(
-        value=mean, low=low, high=high, n=len(means[ours]), unit="seeds",
+        value=mean,
+        low=low,
+        high=high,
+        n=len(means[ours]),
+        unit="seeds",
         numbers={f"mean accuracy, {group}": float(value.mean()) for group, value in means.items()},
         tables=[("Accuracy on chains of lengths that were not trained", rows)],
         note="Paired by seed, t interval. Every length counts the same, the root is not counted; chance is 0.5.",
-    )  # fmt: skip
+    )
 
 
 def _lengths(name: str, ours: str, start: str, source: str = FIGURE, **more: Any) -> Claim:
     return Claim(
-        id=f"start.lengths-{name}", source=source,
+        id=f"start.lengths-{name}",
+        source=source,
         statement=f"{start} predicts variables of chains of untrained lengths better than from a random start.",
         method="Mean accuracy over all variables but the root on chains shorter than those trained, mean over lengths, "
         "this start minus the random one, paired by seed, t interval",
-        rule=Above(0), preregistration=TRAINED_LENGTH, quantity="difference in accuracy", value_range=DIFFERENCE,
-        measure=partial(measure_lengths, ours=ours, other="start-random"), needs=(ours, "start-random"), **more,
-    )  # fmt: skip
+        rule=Above(0),
+        preregistration=TRAINED_LENGTH,
+        quantity="difference in accuracy",
+        value_range=DIFFERENCE,
+        measure=partial(measure_lengths, ours=ours, other="start-random"),
+        needs=(ours, "start-random"),
+        **more,
+    )
 
 
 CLAIMS = (
     _lengths("mimic", "start-mimic", "A model whose heads first mimic hard-coded attention"),
-    _lengths("copy", "start-query-key", "A model that starts with W_K = W_Q, a bias to equal tokens,",
-    sizes=LARGE_SIZES,
-             sizes_reason="Two seeds, the number that fits this size, are too few."),
-    _lengths("pretrained", "start-pretrained", "A model that was pretrained on text", FIGURE + SMALL, sizes=LARGE_SIZES,
-             sizes_reason=NO_TIME, remedy=TEXT_PLATEAU),
-)  # fmt: skip
+    _lengths(
+        "copy",
+        "start-query-key",
+        "A model that starts with W_K = W_Q, a bias to equal tokens,",
+        sizes=LARGE_SIZES,
+        sizes_reason="Two seeds, the number that fits this size, are too few.",
+    ),
+    _lengths(
+        "pretrained",
+        "start-pretrained",
+        "A model that was pretrained on text",
+        FIGURE + SMALL,
+        sizes=LARGE_SIZES,
+        sizes_reason=NO_TIME,
+        remedy=TEXT_PLATEAU,
+    ),
+)

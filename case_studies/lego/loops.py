@@ -101,26 +101,42 @@ def measure_why(evidence: Evidence, *, name: str) -> Measurement:
     centred = table[[words, FAR]] - table.groupby("arm")[[words, FAR]].transform("mean")
     value, low, high = correlation(np.asarray(centred[words]), np.asarray(centred[FAR]), seed=evidence.seed)
     return Measurement(
-        value=value, low=low, high=high, n=max(1, len(far)), unit="models",
+        value=value,
+        low=low,
+        high=high,
+        n=max(1, len(far)),
+        unit="models",
         tables=[("Every tied model that has learned its task", rows), *excluded_models(evidence, groups)],
-        charts=[scatter(table, x=words, y=FAR, series="arm",
-                        title=f"tied models at {TIMES} times the plain depth, n = {len(far)}")],
+        charts=[
+            scatter(
+                table,
+                x=words,
+                y=FAR,
+                series="arm",
+                title=f"tied models at {TIMES} times the plain depth, n = {len(far)}",
+            )
+        ],
         note=f"Spearman's rank correlation after subtracting each arm's mean; bootstrap over models. {EXCLUDED}",
-    )  # fmt: skip
+    )
 
 
 def _claim(name: str) -> Claim:
     _, words, meaning = PROPERTIES[name]
     return Claim(
-        id=f"loop.{name}", source="ours: properties of models that extrapolate further", sizes=LARGE_SIZES,
+        id=f"loop.{name}",
+        source="ours: properties of models that extrapolate further",
+        sizes=LARGE_SIZES,
         sizes_reason=TOO_SHORT,
         statement=f"Tied models extrapolate further the more {meaning}.",
         method=f"Rank correlation over tied models, within arms, of {words} with accuracy on the worst untrained "
         f"variable at {TIMES} times the plain depth, bootstrap over models",
-        rule=Above(0), preregistration=FIXED.get(name, later(EXCLUDED_LATER, f"{MORE_SEEDS}{FEWER.get(name, '')}")),
-        quantity="rank correlation", value_range=DIFFERENCE,
-        measure=partial(measure_why, name=name), needs=ARMS.get(name, TIED),
-    )  # fmt: skip
+        rule=Above(0),
+        preregistration=FIXED.get(name, later(EXCLUDED_LATER, f"{MORE_SEEDS}{FEWER.get(name, '')}")),
+        quantity="rank correlation",
+        value_range=DIFFERENCE,
+        measure=partial(measure_why, name=name),
+        needs=ARMS.get(name, TIED),
+    )
 
 
 CLAIMS = tuple(map(_claim, PROPERTIES))

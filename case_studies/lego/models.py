@@ -153,9 +153,15 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
 
 
 def _specs(
-    size: Size, name: str, *, tied: bool = False, association: Association = "none", group: str = "Z2",
-    pretrained: bool = False, symbols: tuple[tuple[str, str], ...] = (),
-) -> list[ModelSpec]:  # fmt: skip
+    size: Size,
+    name: str,
+    *,
+    tied: bool = False,
+    association: Association = "none",
+    group: str = "Z2",
+    pretrained: bool = False,
+    symbols: tuple[tuple[str, str], ...] = (),
+) -> list[ModelSpec]:
     """The models of an arm, one per seed; empty if the size does not have it. Size `quick` pretrains none."""
     arm = ARMS[size].get(name)
     if arm is None or (pretrained and size == "quick"):
@@ -166,11 +172,15 @@ def _specs(
         source = os.environ.get(BERT_VARIABLE, BERT_ON_HUB) if size == "paper" else text_models(arm.layers, 1)[0]
     return [
         ModelSpec(
-            task=task, config=_config(size, task, arm, tied), settings=_settings(size, arm, association, tied),
-            seed=seed, pretrained=source, symbols=tuple(pair for pair in symbols if pair[0] in task.vocab.ids),
+            task=task,
+            config=_config(size, task, arm, tied),
+            settings=_settings(size, arm, association, tied),
+            seed=seed,
+            pretrained=source,
+            symbols=tuple(pair for pair in symbols if pair[0] in task.vocab.ids),
         )
         for seed in range(arm.seeds)
-    ]  # fmt: skip
+    ]
 
 
 def _config(size: Size, task: Lego, arm: Arm, tied: bool) -> Config:
@@ -188,11 +198,21 @@ def _settings(size: Size, arm: Arm, association: Association, tied: bool) -> Tra
         return TrainSettings(eval_every=100, **steps)
     preregistration = {} if arm.curriculum else {"n_train": 120_000}
     return TrainSettings(
-        batch_size=1000, learning_rate=5e-5, warmup_steps=0, decay_share=1.0, decay="cosine", precision="bfloat16",
-        betas=(0.9, 0.999), weight_decay=0.0, eval_every=500, n_eval=2000, checkpoint_every=1000,
-        mimicking=Mimicking(steps=5000 if tied else 1000, batch_size=200, learning_rate=5e-5), **preregistration,
+        batch_size=1000,
+        learning_rate=5e-5,
+        warmup_steps=0,
+        decay_share=1.0,
+        decay="cosine",
+        precision="bfloat16",
+        betas=(0.9, 0.999),
+        weight_decay=0.0,
+        eval_every=500,
+        n_eval=2000,
+        checkpoint_every=1000,
+        mimicking=Mimicking(steps=5000 if tied else 1000, batch_size=200, learning_rate=5e-5),
+        **preregistration,
         **steps,
-    )  # fmt: skip
+    )
 
 
 def _pretrained(size: Size, fine_tuned: Sequence[ModelSpec]) -> list[ModelSpec]:

@@ -46,22 +46,48 @@ class Scale:
 
 SCALES: dict[Size, Scale] = {
     "standard": Scale(
-        sizes={"d_model": 96, "n_layers": 6, "block": "pre_ln"}, vocab_size=512, lengths=((64, 1700), (128, 700)),
+        sizes={"d_model": 96, "n_layers": 6, "block": "pre_ln"},
+        vocab_size=512,
+        lengths=((64, 1700), (128, 700)),
         pretraining={"tokens_per_step": 2048, "learning_rate": 3e-3, "eval_every": 100},
-        chains=Lego(n_vars=6, supervised=(0, 1, 2, 3)), fine_tuning={"steps": 1000, "learning_rate": 1e-3}, seeds=3,
+        chains=Lego(n_vars=6, supervised=(0, 1, 2, 3)),
+        fine_tuning={"steps": 1000, "learning_rate": 1e-3},
+        seeds=3,
         deep={"sizes": {"d_model": 96, "n_layers": 10, "block": "pre_ln"}, "lengths": ((64, 850), (128, 350))},
     ),
     "paper": Scale(
-        sizes={"n_layers": 12}, vocab_size=8192, lengths=((128, 7000), (512, 3000)),
-        pretraining={"tokens_per_step": 131_072, "learning_rate": 1e-4, "warmup_steps": 1000, "decay_share": 0.9,
-                     "betas": (0.9, 0.999), "precision": "bfloat16", "eval_every": 250, "checkpoint_every": 500},
+        sizes={"n_layers": 12},
+        vocab_size=8192,
+        lengths=((128, 7000), (512, 3000)),
+        pretraining={
+            "tokens_per_step": 131_072,
+            "learning_rate": 1e-4,
+            "warmup_steps": 1000,
+            "decay_share": 0.9,
+            "betas": (0.9, 0.999),
+            "precision": "bfloat16",
+            "eval_every": 250,
+            "checkpoint_every": 500,
+        },
         chains=Lego(n_vars=12, supervised=(0, 1, 2, 3, 4, 5)),
-        fine_tuning={"steps": 24_000, "n_train": 120_000, "batch_size": 1000, "learning_rate": 5e-5, "warmup_steps": 0,
-                     "decay_share": 1.0, "decay": "cosine", "betas": (0.9, 0.999), "weight_decay": 0.0,
-                     "precision": "bfloat16", "eval_every": 500, "n_eval": 2000, "checkpoint_every": 1000},
+        fine_tuning={
+            "steps": 24_000,
+            "n_train": 120_000,
+            "batch_size": 1000,
+            "learning_rate": 5e-5,
+            "warmup_steps": 0,
+            "decay_share": 1.0,
+            "decay": "cosine",
+            "betas": (0.9, 0.999),
+            "weight_decay": 0.0,
+            "precision": "bfloat16",
+            "eval_every": 500,
+            "n_eval": 2000,
+            "checkpoint_every": 1000,
+        },
         seeds=3,
     ),
-}  # fmt: skip
+}
 
 
 def pathway_groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
@@ -97,9 +123,12 @@ def _fine_tuned(scale: Scale, name: str, source: ModelSpec) -> ModelSpec:
     """A pretrained model fine-tuned on chains, with only the first variables supervised."""
     sizes = {"n_heads": 12, "head": "linear", **scale.sizes}
     return ModelSpec(
-        task=scale.chains, config=config_for(scale.chains, FAMILIES[name], **sizes), pretrained=source,
-        settings=TrainSettings(**{"eval_every": 100, **scale.fine_tuning}), seed=source.seed,
-    )  # fmt: skip
+        task=scale.chains,
+        config=config_for(scale.chains, FAMILIES[name], **sizes),
+        pretrained=source,
+        settings=TrainSettings(**{"eval_every": 100, **scale.fine_tuning}),
+        seed=source.seed,
+    )
 
 
 def _corpus(size: Size) -> Corpus | str:

@@ -72,16 +72,22 @@ def measure_percolation(evidence: Evidence, *, tied: str, untied: str) -> Measur
     a, b = (np.array(straight[group] or [0.0]) for group in (tied, untied))
     mean, low, high = difference_interval(a, b, resolution=R2_STEP)
     return Measurement(
-        value=mean, low=low, high=high, n=min(len(a), len(b)), unit="seeds an arm",
+        value=mean,
+        low=low,
+        high=high,
+        n=min(len(a), len(b)),
+        unit="seeds an arm",
         numbers={f"models, {group}": len(values) for group, values in straight.items()}
         | {f"r2, {tied}": float(a.mean()), f"r2, {untied}": float(b.mean())},
-        tables=[("Layer from which each variable's value is decoded", rows), *excluded_models(evidence, (tied,
-        untied))],
+        tables=[
+            ("Layer from which each variable's value is decoded", rows),
+            *excluded_models(evidence, (tied, untied)),
+        ],
         charts=[_map(evidence, group) for group in (tied, untied)],
         note=f"Decoded: probe accuracy of {RESOLVED} or more from that layer to the last. Variables that never reach "
         "it are excluded from the correlation, and so is the root. Welch t interval over seeds. The maps are of "
         f"seed 0. {EXCLUDED}",
-    )  # fmt: skip
+    )
 
 
 def layers_in_words(layers: Float[np.ndarray, " variable"]) -> str:
@@ -111,34 +117,50 @@ def measure_loop(evidence: Evidence, *, group: str) -> Measurement:
         rows.append([spec.seed, layers_in_words(layers), f"{r2:.3f}", f"{slope:.2f}"])
     mean, low, high = t_interval(np.array(values or [0.0]), resolution=R2_STEP)
     return Measurement(
-        value=mean, low=low, high=min(1.0, high), n=max(1, len(values)), unit="seeds",
+        value=mean,
+        low=low,
+        high=min(1.0, high),
+        n=max(1, len(values)),
+        unit="seeds",
         numbers={"layers a variable": float(np.mean(slopes or [0.0])), "models": len(values)},
         tables=[("Depth that resolves each variable", rows), *excluded_models(evidence, [group])],
         note=f"Resolved: accuracy of {RESOLVED} or more from that depth to three times the trained depth, for trained "
         "and untrained variables. Variables that never reach it are excluded from the correlation, and so is the "
         f"root. A model that resolves fewer than {FEWEST} counts as 0. {EXCLUDED}",
-    )  # fmt: skip
+    )
 
 
 FOR_LOOPS = "LEGO, Section 4.1: for-loops; here with the stochastic depth of Figure 5; the bar is ours"
 CLAIMS = (
     Claim(
-        id="percolation.linear", source="LEGO, Section 4.1 and Figure 4", sizes=LARGE_SIZES, sizes_reason=TOO_SHORT,
+        id="percolation.linear",
+        source="LEGO, Section 4.1 and Figure 4",
+        sizes=LARGE_SIZES,
+        sizes_reason=TOO_SHORT,
         statement="In a tied model values percolate along the chain at a steady pace, more so than in an untied one.",
         method="Squared correlation of a variable's position in the chain with the layer from which a linear probe "
         f"decodes its value (accuracy {RESOLVED}), tied minus untied, same depth, t interval over seeds",
-        rule=Above(0), preregistration=later(EXCLUDED_LATER, MORE_SEEDS), quantity="difference in r2",
+        rule=Above(0),
+        preregistration=later(EXCLUDED_LATER, MORE_SEEDS),
+        quantity="difference in r2",
         value_range=DIFFERENCE,
         measure=partial(measure_percolation, tied="long-tied", untied="long-untied"),
         needs=("long-tied", "long-untied"),
     ),
     Claim(
-        id="percolation.loop", source=FOR_LOOPS, sizes=LARGE_SIZES, sizes_reason=TOO_SHORT,
+        id="percolation.loop",
+        source=FOR_LOOPS,
+        sizes=LARGE_SIZES,
+        sizes_reason=TOO_SHORT,
         statement="A tied model trained with stochastic depth resolves one more variable per fixed number of layers, "
         "like a loop.",
         method="Squared correlation of a variable's position in the chain with the depth from which it is resolved, "
         "mean over seeds, t interval",
-        rule=AtLeast(STRAIGHT), preregistration=later(EXCLUDED_LATER, MORE_SEEDS), quantity="r2", value_range=SHARE,
-        measure=partial(measure_loop, group="long-stochastic"), needs=("long-stochastic",),
+        rule=AtLeast(STRAIGHT),
+        preregistration=later(EXCLUDED_LATER, MORE_SEEDS),
+        quantity="r2",
+        value_range=SHARE,
+        measure=partial(measure_loop, group="long-stochastic"),
+        needs=("long-stochastic",),
     ),
-)  # fmt: skip
+)

@@ -64,19 +64,30 @@ def measure_lead(evidence: Evidence, *, group: str) -> Measurement:
     last, before = (np.array([accuracy[place] for accuracy in over_training]) for place in (-1, -2))
     mean, low, high = t_interval(last - before, resolution=1 / specs[0].settings.n_eval)
     return Measurement(
-        value=mean, low=low, high=high, n=len(specs), unit="seeds",
+        value=mean,
+        low=low,
+        high=high,
+        n=len(specs),
+        unit="seeds",
         numbers={"last variable": float(last.mean()), "the one before it": float(before.mean())},
         tables=[("Accuracy of every variable at the end of training", accuracy_rows(evidence, group))],
         charts=[learning_chart(evidence, group)],
         note=f"Evaluated every {specs[0].settings.eval_every} steps on {specs[0].settings.n_eval} sentences; chance is "
         "0.5. Along the chain, no variable can be known before the one that it refers to.",
-    )  # fmt: skip
+    )
 
 
 def measure_parity(evidence: Evidence, *, group: str) -> Measurement:
     """Share of the accuracy above chance on the last variable that remains when the chain is broken."""
-    rows: list[list] = [["seed", "accuracy, last variable", "answer is the parity of signs, chain broken",
-                         "changes with one sign flipped", "changes with two"]]  # fmt: skip
+    rows: list[list] = [
+        [
+            "seed",
+            "accuracy, last variable",
+            "answer is the parity of signs, chain broken",
+            "changes with one sign flipped",
+            "changes with two",
+        ]
+    ]
     shares = []
     for spec, curve in zip(evidence.specs(group), depth_curves(evidence, group), strict=True):
         whole = float(curve.accuracy.value[-1][-1])
@@ -89,13 +100,17 @@ def measure_parity(evidence: Evidence, *, group: str) -> Measurement:
             shares.append((broken - 0.5) / (whole - 0.5))
     mean, low, high = t_interval(np.array(shares or [0.0]), resolution=2 / BROKEN)
     return Measurement(
-        value=mean, low=low, high=high, n=max(1, len(shares)), unit="seeds",
+        value=mean,
+        low=low,
+        high=high,
+        n=max(1, len(shares)),
+        unit="seeds",
         numbers={KNOWING: len(shares), "seeds": len(evidence.specs(group))},
         tables=[("Sign counting on the last variable, every seed", rows)],
         note="In a broken chain one clause names a letter that is not defined: no path leads from the root to the "
         "last variable, but the signs can still be counted. 1: all accuracy above chance comes from counting; 0: "
         f"none. Seeds with accuracy below {0.5 + LEAST:.0%} are excluded.",
-    )  # fmt: skip
+    )
 
 
 def measure_control(evidence: Evidence, *, ours: str, other: str) -> Measurement:
@@ -108,13 +123,22 @@ def measure_control(evidence: Evidence, *, ours: str, other: str) -> Measurement
     )
     mean, low, high = difference_interval(a.mean(1), b.mean(1), resolution=1 / SENTENCES[evidence.size])
     return Measurement(
-        value=mean, low=low, high=high, n=min(len(a), len(b)), unit="seeds an arm",
-        numbers={"variables": [f"#{place}" for place in between], "mean accuracy, last trained": float(a.mean()),
-                 CONTROL: float(b.mean())},
-        tables=[(f"Accuracy of every variable, {name} (* not trained)", accuracy_rows(evidence, name))
-                for name in curves],
-        charts=[learning_chart(evidence, name) for name in curves], note="Welch t interval over seeds; chance is 0.5.",
-    )  # fmt: skip
+        value=mean,
+        low=low,
+        high=high,
+        n=min(len(a), len(b)),
+        unit="seeds an arm",
+        numbers={
+            "variables": [f"#{place}" for place in between],
+            "mean accuracy, last trained": float(a.mean()),
+            CONTROL: float(b.mean()),
+        },
+        tables=[
+            (f"Accuracy of every variable, {name} (* not trained)", accuracy_rows(evidence, name)) for name in curves
+        ],
+        charts=[learning_chart(evidence, name) for name in curves],
+        note="Welch t interval over seeds; chance is 0.5.",
+    )
 
 
 def measure_middle(evidence: Evidence, *, ours: str, other: str) -> Measurement:
@@ -124,15 +148,21 @@ def measure_middle(evidence: Evidence, *, ours: str, other: str) -> Measurement:
     for group in (ours, other):
         lasts, accuracy = _last_and_middle(evidence, group)
         values[group] = accuracy.mean(1)
-        rows += [[group, spec.seed, f"{middle:.3f}", f"{last:.3f}"] for spec, middle, last in zip(
-            evidence.specs(group), values[group], lasts, strict=True)]  # fmt: skip
+        rows += [
+            [group, spec.seed, f"{middle:.3f}", f"{last:.3f}"]
+            for spec, middle, last in zip(evidence.specs(group), values[group], lasts, strict=True)
+        ]
     mean, low, high = difference_interval(values[ours], values[other], resolution=1 / SENTENCES[evidence.size])
     return Measurement(
-        value=mean, low=low, high=high, n=min(map(len, values.values())), unit="seeds an arm",
+        value=mean,
+        low=low,
+        high=high,
+        n=min(map(len, values.values())),
+        unit="seeds an arm",
         tables=[("Variables between the trained first ones and the last", rows)],
         charts=[learning_chart(evidence, group) for group in (ours, other)],
         note="Welch t interval over seeds; the middle variables are never trained on.",
-    )  # fmt: skip
+    )
 
 
 def _middle(
@@ -140,61 +170,103 @@ def _middle(
 ) -> Claim:
     start = {"mimic": "mimicking"}.get(name, name)
     return Claim(
-        id=f"shortcut.{name}", source=source, statement=statement,
+        id=f"shortcut.{name}",
+        source=source,
+        statement=statement,
         method=f"Mean accuracy of the middle variables, {start} start minus random start, t interval over seeds",
-        rule=Above(MARGIN), preregistration=later(FIRST_MODELS, SAME_SENTENCES), quantity="difference in accuracy",
-        value_range=DIFFERENCE, measure=partial(measure_middle, ours=ours, other=other), needs=(ours, other), **more,
-    )  # fmt: skip
+        rule=Above(MARGIN),
+        preregistration=later(FIRST_MODELS, SAME_SENTENCES),
+        quantity="difference in accuracy",
+        value_range=DIFFERENCE,
+        measure=partial(measure_middle, ours=ours, other=other),
+        needs=(ours, other),
+        **more,
+    )
 
 
 CLAIMS = (
     Claim(
-        id="shortcut.last-first", source=f"{SECTION}; there before all those in the middle",
+        id="shortcut.last-first",
+        source=f"{SECTION}; there before all those in the middle",
         statement="From a random start the last variable is learned before the one that precedes it, although all are "
         "trained.",
         method="Accuracy of the last variable minus that of the one before it, mean over the evaluations of "
-               "training, t "
+        "training, t "
         "interval over seeds",
-        rule=Above(0), preregistration=ALL_TRAINED, quantity="lead of the last variable",
-        measure=partial(measure_lead, group="start-random"), needs=("start-random",),
+        rule=Above(0),
+        preregistration=ALL_TRAINED,
+        quantity="lead of the last variable",
+        measure=partial(measure_lead, group="start-random"),
+        needs=("start-random",),
     ),
     Claim(
-        id="shortcut.parity", source=SECTION + ": the parity of minus signs is the mechanism",
+        id="shortcut.parity",
+        source=SECTION + ": the parity of minus signs is the mechanism",
         statement="From a random start the last variable is predicted from the parity of all signs, not along the "
         "chain.",
-        method=REMAINS, rule=COUNTED, preregistration=FIRST_MODELS, quantity="share of accuracy above chance",
-        measure=partial(measure_parity, group="shortcut-random"), needs=("shortcut-random",),
+        method=REMAINS,
+        rule=COUNTED,
+        preregistration=FIRST_MODELS,
+        quantity="share of accuracy above chance",
+        measure=partial(measure_parity, group="shortcut-random"),
+        needs=("shortcut-random",),
     ),
-    _middle("mimic", more_seeds("shortcut-mimic"), "After mimicking, a model trained on the first variables and the "
-            "last predicts those between better than from a random start.", other=more_seeds("shortcut-random")),
+    _middle(
+        "mimic",
+        more_seeds("shortcut-mimic"),
+        "After mimicking, a model trained on the first variables and the "
+        "last predicts those between better than from a random start.",
+        other=more_seeds("shortcut-random"),
+    ),
     Claim(
-        id="shortcut.mimic-parity", source="ours, after LEGO, Section 4.3: chains of five, two of them and the last "
-        "trained",
+        id="shortcut.mimic-parity",
+        source="ours, after LEGO, Section 4.3: chains of five, two of them and the last trained",
         statement="On short chains mimicking does not prevent counting: the last variable is still predicted from the "
         "parity.",
-        method=REMAINS, rule=COUNTED, preregistration=FIRST_MODELS, quantity="share of accuracy above chance",
-        measure=partial(measure_parity, group="shortcut-mimic"), needs=("shortcut-mimic",),
-    ),
-    _middle("pretrained", "shortcut-pretrained", "From a pretrained start, a model trained on the first variables "
-            "and the last predicts those between better than from a random start.", source=PREVENTS + SMALL,
-            sizes=LARGE_SIZES, sizes_reason=NO_TIME, remedy=TEXT_PLATEAU),
-    Claim(
-        id="shortcut.prevented", source=SECTION, sizes=LARGE_SIZES, sizes_reason=SHORTER,
-        statement="After mimicking, a model trained on the first five variables and the last does not count signs.",
-        method=REMAINS, rule=Conditional(KNOWN, Below(0.5)), preregistration=CONTROL_SEEN,
+        method=REMAINS,
+        rule=COUNTED,
+        preregistration=FIRST_MODELS,
         quantity="share of accuracy above chance",
-        measure=partial(measure_parity, group="mimic-last"), needs=("mimic-last",),
+        measure=partial(measure_parity, group="shortcut-mimic"),
+        needs=("shortcut-mimic",),
+    ),
+    _middle(
+        "pretrained",
+        "shortcut-pretrained",
+        "From a pretrained start, a model trained on the first variables "
+        "and the last predicts those between better than from a random start.",
+        source=PREVENTS + SMALL,
+        sizes=LARGE_SIZES,
+        sizes_reason=NO_TIME,
+        remedy=TEXT_PLATEAU,
     ),
     Claim(
-        id="shortcut.control", source=f"{SECTION}; there this control is for the random start", sizes=LARGE_SIZES,
+        id="shortcut.prevented",
+        source=SECTION,
+        sizes=LARGE_SIZES,
+        sizes_reason=SHORTER,
+        statement="After mimicking, a model trained on the first five variables and the last does not count signs.",
+        method=REMAINS,
+        rule=Conditional(KNOWN, Below(0.5)),
+        preregistration=CONTROL_SEEN,
+        quantity="share of accuracy above chance",
+        measure=partial(measure_parity, group="mimic-last"),
+        needs=("mimic-last",),
+    ),
+    Claim(
+        id="shortcut.control",
+        source=f"{SECTION}; there this control is for the random start",
+        sizes=LARGE_SIZES,
         sizes_reason=SHORTER,
         statement="After mimicking, training the last variable in place of the sixth does not harm the variables "
         "between: there is no shortcut to learn in their place.",
         method="Mean accuracy of the variables that neither arm trains, without the last one, first five and last "
         "trained minus first six trained, t interval over seeds",
-        rule=Conditional(Number(CONTROL, AtLeast(0.5 + LEAST)), AtLeast(-MARGIN)), preregistration=CONTROL_SEEN,
-        quantity="difference in accuracy", value_range=DIFFERENCE,
+        rule=Conditional(Number(CONTROL, AtLeast(0.5 + LEAST)), AtLeast(-MARGIN)),
+        preregistration=CONTROL_SEEN,
+        quantity="difference in accuracy",
+        value_range=DIFFERENCE,
         measure=partial(measure_control, ours="mimic-last", other="mimic-first"),
         needs=("mimic-last", "mimic-first"),
     ),
-)  # fmt: skip
+)

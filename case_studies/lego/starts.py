@@ -61,13 +61,20 @@ def measure_start(evidence: Evidence, *, ours: str, other: str) -> Measurement:
     mean, low, high = t_interval(a - b, resolution=1 / SENTENCES[evidence.size])
     groups = (ours, other)
     return Measurement(
-        value=mean, low=low, high=high, n=len(a), unit="seeds",
-        numbers={_mean(ours): float(a.mean()), _mean(other): float(b.mean()),
-                 **{f"first step above 95 % everywhere, {name}": _first_step(evidence, name) for name in groups}},
+        value=mean,
+        low=low,
+        high=high,
+        n=len(a),
+        unit="seeds",
+        numbers={
+            _mean(ours): float(a.mean()),
+            _mean(other): float(b.mean()),
+            **{f"first step above 95 % everywhere, {name}": _first_step(evidence, name) for name in groups},
+        },
         tables=[(f"Accuracy of every variable, {name}", accuracy_rows(evidence, name)) for name in groups],
         charts=[learning_chart(evidence, name) for name in groups],
         note="Paired by seed, t interval. Steps of mimicking and pretraining are in addition to those on the task.",
-    )  # fmt: skip
+    )
 
 
 def measure_speed(evidence: Evidence, *, ours: str, other: str) -> Measurement:
@@ -79,13 +86,19 @@ def measure_speed(evidence: Evidence, *, ours: str, other: str) -> Measurement:
     resolution = 1 / evidence.specs(ours)[0].settings.n_eval
     mean, low, high = t_interval(means[ours] - means[other], resolution=resolution)
     return Measurement(
-        value=mean, low=low, high=high, n=len(means[ours]), unit="seeds",
-        numbers={**{f"{_mean(name)}, over training": float(part.mean()) for name, part in means.items()},
-                 **{f"first step above 95 % everywhere, {name}": _first_step(evidence, name) for name in means}},
+        value=mean,
+        low=low,
+        high=high,
+        n=len(means[ours]),
+        unit="seeds",
+        numbers={
+            **{f"{_mean(name)}, over training": float(part.mean()) for name, part in means.items()},
+            **{f"first step above 95 % everywhere, {name}": _first_step(evidence, name) for name in means},
+        },
         charts=[learning_chart(evidence, name) for name in means],
         note="Paired by seed, t interval; the root is not counted. Where one start has learned and the other has not, "
         "the difference also depends on how long both train.",
-    )  # fmt: skip
+    )
 
 
 def _first_step(evidence: Evidence, group: str) -> str:
@@ -122,19 +135,29 @@ def measure_emergence(evidence: Evidence, *, group: str) -> Measurement:
         gains.append(float(after.max() - first.max()))
         labels.update(label for row in found.label for label in row)
         rows += [
-            [spec.seed, f"{layer}.{head}", found.label[layer][head], f"{after[layer, head]:.2f}",
-             f"{first[layer, head]:.2f}"]
+            [
+                spec.seed,
+                f"{layer}.{head}",
+                found.label[layer][head],
+                f"{after[layer, head]:.2f}",
+                f"{first[layer, head]:.2f}",
+            ]
             for layer, head in np.ndindex(after.shape)
-        ]  # fmt: skip
+        ]
         charts = charts or [gallery(model, task, found, seed=evidence.seed)]
     mean, low, high = t_interval(np.array(gains))
     return Measurement(
-        value=mean, low=low, high=high, n=len(gains), unit="models",
+        value=mean,
+        low=low,
+        high=high,
+        n=len(gains),
+        unit="models",
         numbers={"difference, every model": gains, **{f"heads labelled {name}": labels[name] for name in labels}},
-        tables=[("Every head of the pretrained models on LEGO sentences", rows)], charts=charts,
+        tables=[("Every head of the pretrained models on LEGO sentences", rows)],
+        charts=charts,
         note="t interval over pretrained models. Score: attention to other occurrences of the query token, 0 at "
         f"chance, 1 for all of it; a labelled head has at least {MIN_SCORE}. The gallery is of the first model.",
-    )  # fmt: skip
+    )
 
 
 def gallery(model: TransformerStack, task: Lego, found: HeadPatterns, *, seed: int) -> alt.TopLevelMixin:
@@ -152,12 +175,19 @@ def gallery(model: TransformerStack, task: Lego, found: HeadPatterns, *, seed: i
 
 def _start(name: str, ours: str, statement: str, source: str = FIGURE, **more) -> Claim:
     return Claim(
-        id=f"start.{name}", source=source, statement=statement,
+        id=f"start.{name}",
+        source=source,
+        statement=statement,
         method="Mean accuracy over all variables but the root after the same number of steps on the task, this start "
         "minus the random one, paired by seed, t interval",
-        rule=Above(0), preregistration=FIRST_MODELS, quantity="difference in accuracy", value_range=DIFFERENCE,
-        measure=partial(measure_start, ours=ours, other="start-random"), needs=(ours, "start-random"), **more,
-    )  # fmt: skip
+        rule=Above(0),
+        preregistration=FIRST_MODELS,
+        quantity="difference in accuracy",
+        value_range=DIFFERENCE,
+        measure=partial(measure_start, ours=ours, other="start-random"),
+        needs=(ours, "start-random"),
+        **more,
+    )
 
 
 TEXT_PLATEAU = (
@@ -168,34 +198,52 @@ PRETRAINED = {"sizes": LARGE_SIZES, "sizes_reason": NO_TIME, "remedy": TEXT_PLAT
 CLAIMS = (
     _start("mimic", "start-mimic", "A model whose heads first mimic hard-coded attention learns faster."),
     Claim(
-        id="start.copy", source="ours, after LEGO, Section 4.2",
+        id="start.copy",
+        source="ours, after LEGO, Section 4.2",
         statement="A model that starts with W_K = W_Q, a bias to equal tokens, learns faster.",
         method="Mean accuracy over all variables but the root and all evaluations of training, this start minus the "
         "random one, paired by seed, t interval",
-        rule=Above(0), preregistration=NEITHER_LEARNED, quantity="difference in accuracy over training",
+        rule=Above(0),
+        preregistration=NEITHER_LEARNED,
+        quantity="difference in accuracy over training",
         value_range=DIFFERENCE,
-        measure=partial(measure_speed, ours=COPIED, other="untaught-random"), needs=(COPIED, "untaught-random"),
+        measure=partial(measure_speed, ours=COPIED, other="untaught-random"),
+        needs=(COPIED, "untaught-random"),
         sizes=LARGE_SIZES,
         sizes_reason="Without mimicking no model learns its chains in the time of this size.",
     ),
-    _start("pretrained", "start-pretrained", "A model that was pretrained on text learns faster.",
-           FIGURE + SMALL, **PRETRAINED),
+    _start(
+        "pretrained",
+        "start-pretrained",
+        "A model that was pretrained on text learns faster.",
+        FIGURE + SMALL,
+        **PRETRAINED,
+    ),
     Claim(
-        id="start.association", source="LEGO, Section 4.2, Figure 7 and Appendix F" + SMALL, **PRETRAINED,
+        id="start.association",
+        source="LEGO, Section 4.2, Figure 7 and Appendix F" + SMALL,
+        **PRETRAINED,
         statement="Pretraining on text unrelated to LEGO produces heads that attend to equal tokens.",
         method="Association score of the best head on LEGO sentences before fine-tuning, minus the best of the same "
         f"model before pretraining, t interval over models; a head of this kind scores at least {MIN_SCORE}",
-        rule=Above(MIN_SCORE), preregistration=ONE_PRETRAINED, quantity="difference in score",
-        measure=partial(measure_emergence, group="pretrained"), needs=("pretrained",),
+        rule=Above(MIN_SCORE),
+        preregistration=ONE_PRETRAINED,
+        quantity="difference in score",
+        measure=partial(measure_emergence, group="pretrained"),
+        needs=("pretrained",),
     ),
     Claim(
-        id="start.symbols", source="LEGO, Section 4.2: tokens can be swapped" + SMALL, **PRETRAINED,
+        id="start.symbols",
+        source="LEGO, Section 4.2: tokens can be swapped" + SMALL,
+        **PRETRAINED,
         statement="For a pretrained model, arbitrary tokens in place of =, + and - make no difference.",
         method="Mean accuracy over all variables but the root, pretrained start with arbitrary tokens minus the same "
         "with the usual ones, paired by seed, t interval",
-        rule=Conditional(Number(_mean("start-pretrained"), AtLeast(LEARNED)), Within(SAME)), preregistration=UNLEARNED,
-        quantity="difference in accuracy", value_range=DIFFERENCE,
+        rule=Conditional(Number(_mean("start-pretrained"), AtLeast(LEARNED)), Within(SAME)),
+        preregistration=UNLEARNED,
+        quantity="difference in accuracy",
+        value_range=DIFFERENCE,
         measure=partial(measure_start, ours="start-symbols", other="start-pretrained"),
         needs=("start-symbols", "start-pretrained"),
     ),
-)  # fmt: skip
+)

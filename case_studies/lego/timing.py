@@ -151,9 +151,12 @@ def one_head(pathway: str, *, batch: int, length: int, seed: int, written_out: b
     made = make() if pathway == "learned" else None  # which it does not read
     weights = tuple(attention.parameters())
     return Candidate(
-        name=f"{pathway}, written out" if written_out else pathway, length=length,
-        forward=lambda: attention(x, made or make()), weights=(x, *weights), apart=weights,
-    )  # fmt: skip
+        name=f"{pathway}, written out" if written_out else pathway,
+        length=length,
+        forward=lambda: attention(x, made or make()),
+        weights=(x, *weights),
+        apart=weights,
+    )
 
 
 def maps_alone(*, batch: int, length: int, seed: int) -> Candidate:
@@ -161,9 +164,11 @@ def maps_alone(*, batch: int, length: int, seed: int) -> Candidate:
     tokens = random_tokens(batch, length, seed=seed)
     pathways = Pathways(association=HEAD, cls=HEAD, sep=HEAD, cls_token=CLS, sep_token=SEP)
     return Candidate(
-        name="token maps", length=length, weights=(),
+        name="token maps",
+        length=length,
+        weights=(),
         forward=functools.partial(token_maps, tokens, heads=pathways, d_vocab=VOCAB),
-    )  # fmt: skip
+    )
 
 
 def heads_of_each_kind(*, seed: int) -> list[Candidate]:
@@ -225,11 +230,16 @@ def _theirs(name: str, sizes: Mapping[str, int], seed: int) -> tuple[Callable[[T
 
     described: Any = transformers.BertConfig
     config = described(
-        vocab_size=VOCAB, hidden_size=sizes["d_model"], num_hidden_layers=sizes["n_layers"],
-        num_attention_heads=sizes["n_heads"], intermediate_size=4 * sizes["d_model"],
-        max_position_embeddings=sizes["n_ctx"], hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        vocab_size=VOCAB,
+        hidden_size=sizes["d_model"],
+        num_hidden_layers=sizes["n_layers"],
+        num_attention_heads=sizes["n_heads"],
+        intermediate_size=4 * sizes["d_model"],
+        max_position_embeddings=sizes["n_ctx"],
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
         attn_implementation=HUGGINGFACE[name],
-    )  # fmt: skip
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed(seed, "model"))
         model: Any = transformers.BertForMaskedLM(config)

@@ -24,23 +24,32 @@ def _claim(name: str, what: str, groups: tuple[str, ...], rivals: tuple[Algorith
         source="ours, after template paper, Section 2: which symbols are equal decides the template",
         statement=f"Most models that have learned {what} compute the equality test.",
         method="Share of the models that have learned their task, on unseen symbols, which `interp.implements` finds "
-               "to "
+        "to "
         f"compute which symbols are equal, against {against}; exact interval over models, where undecided ones may be "
         "either",
-        rule=Above(0.5), preregistration=SEEN, quantity="share of models", value_range=SHARE, needs=groups,
-        measure=partial(measure_decided_algorithm_share, groups=groups, algorithm=equality, rivals=rivals), **WHERE,
-    )  # fmt: skip
+        rule=Above(0.5),
+        preregistration=SEEN,
+        quantity="share of models",
+        value_range=SHARE,
+        needs=groups,
+        measure=partial(measure_decided_algorithm_share, groups=groups, algorithm=equality, rivals=rivals),
+        **WHERE,
+    )
 
 
 SHORTCUTS = (first_symbol, majority)
 WHICH = "seeing only where the first symbol is again, and only how often symbols occur"
 CLAIMS = (
     _claim(
-        "aba-abb", "aba against abb", tuple(GROUPS.values()), (majority,),
+        "aba-abb",
+        "aba against abb",
+        tuple(GROUPS.values()),
+        (majority,),
         "seeing only how often symbols occur (where the first symbol is again decides aba against abb too, and so is "
         "no rival)",
     ),
-    _claim("psychometric", "psychometric tasks", tuple(f"psychometric {name}" for name in PSYCHOMETRIC), SHORTCUTS,
-           WHICH),
+    _claim(
+        "psychometric", "psychometric tasks", tuple(f"psychometric {name}" for name in PSYCHOMETRIC), SHORTCUTS, WHICH
+    ),
     _claim("programs", "which symbol a program prints", (f"symbolic programs {A_AND_B}",), SHORTCUTS, WHICH),
-)  # fmt: skip
+)

@@ -49,10 +49,13 @@ def _shown(groups: dict[str, list[Scored]], *, title: str, figure: str = "") -> 
             numbers = [f"{x:.4f}" for x in (row.loss, row.validation)]
             rows.append([name, row.n, row.seed, f"{row.accuracy:.3f}", exact_interval(row), *numbers])
     chart = scaling_curves(
-        pd.DataFrame(_error_rows(groups)), x="n", y="error", series="series",
+        pd.DataFrame(_error_rows(groups)),
+        x="n",
+        y="error",
+        series="series",
         behind=paper_curves(figure, x="n", y="error", series=list(groups)),
         title=f"{title}: error on unseen symbols, mean over models, 95 %" + ("; dashed: the paper's" if figure else ""),
-    )  # fmt: skip
+    )
     return {"tables": [("Accuracy on unseen symbols", rows)], "charts": [chart]}
 
 
@@ -64,11 +67,19 @@ def measure_accuracy(
     at = by_n(models[judged])[n]
     value, low, high = mean_accuracy(at)
     return Measurement(
-        value=value, low=low, high=high, n=len(at), unit="models",
-        numbers={"n": n, "lowest accuracy": min(row.accuracy for row in at),
-                 "highest accuracy": max(row.accuracy for row in at), "strings per model": at[0].total},
+        value=value,
+        low=low,
+        high=high,
+        n=len(at),
+        unit="models",
+        numbers={
+            "n": n,
+            "lowest accuracy": min(row.accuracy for row in at),
+            "highest accuracy": max(row.accuracy for row in at),
+            "strings per model": at[0].total,
+        },
         **_shown(models, title=title, figure=figure),
-    )  # fmt: skip
+    )
 
 
 def measure_gain(evidence: Evidence) -> Measurement:
@@ -78,56 +89,98 @@ def measure_gain(evidence: Evidence) -> Measurement:
     gains = np.array([ours.accuracy - theirs.accuracy for ours, theirs in zip(both, plain, strict=True)])
     value, low, high = t_interval(gains, resolution=1 / plain[0].total)
     return Measurement(
-        value=value, low=low, high=high, n=len(gains), unit="seeds",
-        numbers={"n": SYMBOLIC_N, "accuracy without": float(np.mean([row.accuracy for row in plain])),
-                 "accuracy with": float(np.mean([row.accuracy for row in both]))},
+        value=value,
+        low=low,
+        high=high,
+        n=len(gains),
+        unit="seeds",
+        numbers={
+            "n": SYMBOLIC_N,
+            "accuracy without": float(np.mean([row.accuracy for row in plain])),
+            "accuracy with": float(np.mean([row.accuracy for row in both])),
+        },
         **_shown(models, **DRAWN),
-    )  # fmt: skip
+    )
 
 
 def _programs(name: str, *, judged: str, statement: str, paper: str, rule: AtLeast | Between) -> Claim:
     measure = partial(measure_accuracy, judged=judged, n=SYMBOLIC_N, groups=SYMBOLIC, **DRAWN)
     return Claim(
-        id=f"symbolic.{name}", source="template paper, Figure 2", statement=statement, paper=paper,
+        id=f"symbolic.{name}",
+        source="template paper, Figure 2",
+        statement=statement,
+        paper=paper,
         method=f"Mean accuracy on unseen symbols at n = {SYMBOLIC_N}, t interval over models (seeds)",
-        rule=rule, preregistration=PROGRAMS_SEEN, quantity="accuracy", value_range=SHARE, measure=measure,
-        needs=tuple(SYMBOLIC.values()), **WHERE,
-    )  # fmt: skip
+        rule=rule,
+        preregistration=PROGRAMS_SEEN,
+        quantity="accuracy",
+        value_range=SHARE,
+        measure=measure,
+        needs=tuple(SYMBOLIC.values()),
+        **WHERE,
+    )
 
 
 def _psychometric(name: str, words: str, seen: str) -> Claim:
     group, n = f"psychometric {name}", PSYCHOMETRIC[name]
     return Claim(
-        id=f"psychometric.{name}", source="ours, on a task of the template paper's Appendix",
+        id=f"psychometric.{name}",
+        source="ours, on a task of the template paper's Appendix",
         statement=f"With a I and b I a transformer solves {words} for unseen symbols, from {n} samples.",
         method=f"Mean accuracy on unseen symbols at n = {n}, t interval over models (seeds)",
-        rule=AtLeast(SOLVED), preregistration=Preregistration("after first models", f"{seen}; of another seed, none "
-            f"of which is judged."),
-        quantity="accuracy", value_range=SHARE,
+        rule=AtLeast(SOLVED),
+        preregistration=Preregistration("after first models", f"{seen}; of another seed, none of which is judged."),
+        quantity="accuracy",
+        value_range=SHARE,
         measure=partial(measure_accuracy, judged=A_AND_B, n=n, groups={A_AND_B: group}, title=words),
-        needs=(group,), **WHERE,
-    )  # fmt: skip
+        needs=(group,),
+        **WHERE,
+    )
 
 
 CLAIMS = (
     Claim(
-        id="symbolic.identity", source="template paper, Figure 2",
+        id="symbolic.identity",
+        source="template paper, Figure 2",
         statement="With a I and b I a transformer learns from fewer samples which of two symbols a program prints.",
         paper=f"n = {SYMBOLIC_N}: error 0.500 without, 0.002 with",
         method=f"Accuracy with minus accuracy without at n = {SYMBOLIC_N}, t interval over seeds",
-        rule=Above(0), preregistration=PROGRAMS_SEEN, quantity="difference of accuracies", value_range=DIFFERENCE,
-        measure=measure_gain, needs=tuple(SYMBOLIC.values()), **WHERE,
+        rule=Above(0),
+        preregistration=PROGRAMS_SEEN,
+        quantity="difference of accuracies",
+        value_range=DIFFERENCE,
+        measure=measure_gain,
+        needs=tuple(SYMBOLIC.values()),
+        **WHERE,
     ),
-    _programs("solved", judged=A_AND_B, paper=f"n = {SYMBOLIC_N}: error 0.002", rule=AtLeast(SOLVED),
-              statement=f"With a I and b I {SYMBOLIC_N} samples suffice to learn which of two symbols a program "
-              "prints."),
-    _programs("one-half", judged=PLAIN, paper=f"n = {SYMBOLIC_N}: error 0.500", rule=Between(*PLATEAU),
-              statement=f"Without a I and b I the error is still one half at {SYMBOLIC_N} samples, on programs that "
-              "print one of two symbols."),
-    _psychometric("distribution-of-three", "distribution of three",
-                  "three models: accuracy 0.26 without, 0.63 with at n = 4096, 0.9995 with at n = 16384"),
-    _psychometric("match-to-sample", "relational match to sample",
-                  "three models: accuracy 0.50 without and with at n = 4096, 0.54 without at n = 16384"),
-    _psychometric("matrix-reasoning", "matrix reasoning",
-                  "a model without a I and b I at n = 1024 and half the steps: accuracy 0.03"),
-)  # fmt: skip
+    _programs(
+        "solved",
+        judged=A_AND_B,
+        paper=f"n = {SYMBOLIC_N}: error 0.002",
+        rule=AtLeast(SOLVED),
+        statement=f"With a I and b I {SYMBOLIC_N} samples suffice to learn which of two symbols a program prints.",
+    ),
+    _programs(
+        "one-half",
+        judged=PLAIN,
+        paper=f"n = {SYMBOLIC_N}: error 0.500",
+        rule=Between(*PLATEAU),
+        statement=f"Without a I and b I the error is still one half at {SYMBOLIC_N} samples, on programs that "
+        "print one of two symbols.",
+    ),
+    _psychometric(
+        "distribution-of-three",
+        "distribution of three",
+        "three models: accuracy 0.26 without, 0.63 with at n = 4096, 0.9995 with at n = 16384",
+    ),
+    _psychometric(
+        "match-to-sample",
+        "relational match to sample",
+        "three models: accuracy 0.50 without and with at n = 4096, 0.54 without at n = 16384",
+    ),
+    _psychometric(
+        "matrix-reasoning",
+        "matrix reasoning",
+        "a model without a I and b I at n = 1024 and half the steps: accuracy 0.03",
+    ),
+)

@@ -64,15 +64,30 @@ def measure_copying(evidence: Evidence, *, judged: str, at: str) -> Measurement:
     }
     symbols = widths[width][0].total
     return Measurement(
-        value=value, low=low, high=high, n=len(widths[width]), unit="models",
-        numbers={"width": width, "training symbols": first, "symbols per model": symbols,
-                 "sum of b, by width and seed": sums},
+        value=value,
+        low=low,
+        high=high,
+        n=len(widths[width]),
+        unit="models",
+        numbers={
+            "width": width,
+            "training symbols": first,
+            "symbols per model": symbols,
+            "sum of b, by width and seed": sums,
+        },
         tables=[("Accuracy on unseen symbols, mean over models", means), ("Every model", rows)],
-        charts=[dots(pd.DataFrame(points), x="width and seed", y="accuracy", series="series",
-                     title=f"copying unseen symbols, {first} training symbols; a model per point, n = {symbols}")],
+        charts=[
+            dots(
+                pd.DataFrame(points),
+                x="width and seed",
+                y="accuracy",
+                series="series",
+                title=f"copying unseen symbols, {first} training symbols; a model per point, n = {symbols}",
+            )
+        ],
         note=f"Every test symbol is tested once per model. The learning rate of b is {COPY_RATE:g} times that of the "
         "other parameters; in the control 'same rate' it is equal.",
-    )  # fmt: skip
+    )
 
 
 def _width(row: Scored) -> int:
@@ -99,13 +114,24 @@ def measure_width(evidence: Evidence) -> Measurement:
         rows.append([width, ", ".join(str(n) for n, _ in part), sum(not reached for _, reached in part)])
     points = [_errors(n, at, f"width {width}") for width, part in models.items() for n, at in by_n(part).items()]
     return Measurement(
-        value=mean, low=low, high=high, n=len(slopes), unit="seeds",
+        value=mean,
+        low=low,
+        high=high,
+        n=len(slopes),
+        unit="seeds",
         tables=[("Training symbols needed for an error below a tenth (twice the largest n if never reached)", rows)],
-        charts=[scaling_curves(pd.DataFrame(points), x="n", y="error", series="series", rule=ERROR,
-                               behind=paper_curves("copy", x="n", y="error", series=[f"width {w}" for w in models]),
-                               title="copying without b I: error on unseen symbols, mean over models; dashed: the "
-                               "paper's")],
-    )  # fmt: skip
+        charts=[
+            scaling_curves(
+                pd.DataFrame(points),
+                x="n",
+                y="error",
+                series="series",
+                rule=ERROR,
+                behind=paper_curves("copy", x="n", y="error", series=[f"width {w}" for w in models]),
+                title="copying without b I: error on unseen symbols, mean over models; dashed: the paper's",
+            )
+        ],
+    )
 
 
 def _errors(n: int, models: Sequence[Scored], series: str) -> dict:
@@ -118,43 +144,60 @@ NEEDS = (f"copy {PLAIN}", f"copy {B}", f"copy {SAME}")
 
 CLAIMS = (
     Claim(
-        id="copying.identity", source="template paper, the figure on copying with b I",
+        id="copying.identity",
+        source="template paper, the figure on copying with b I",
         statement="With b I on W_V W_O the attention-only model copies unseen symbols, at every width.",
         paper="error below 0.1 from 8 symbols on, from 16 at width 4096",
         method=f"Mean accuracy on unseen symbols at the width where it is lowest, {HOW}",
-        rule=AtLeast(COPIED), preregistration=PAPERS_BAR,
-        quantity="accuracy, worst width", value_range=SHARE, measure=partial(measure_copying, judged=B, at="worst"),
+        rule=AtLeast(COPIED),
+        preregistration=PAPERS_BAR,
+        quantity="accuracy, worst width",
+        value_range=SHARE,
+        measure=partial(measure_copying, judged=B, at="worst"),
         needs=NEEDS,
     ),
     Claim(
-        id="copying.fails", source="template paper, the figure on copying without b I",
+        id="copying.fails",
+        source="template paper, the figure on copying without b I",
         statement="Without b I, wide models learn few training symbols and do not generalise to unseen ones.",
         paper="128 symbols: error 0.73 at width 512, 1.0 at 1024",
         method=f"Mean accuracy on unseen symbols of the widest models, {HOW}",
-        rule=Below(0.5), preregistration=over_models("300 symbols of three seeds, none of which was copied"),
-        quantity="accuracy, widest", value_range=SHARE, measure=partial(measure_copying, judged=PLAIN, at="widest"),
+        rule=Below(0.5),
+        preregistration=over_models("300 symbols of three seeds, none of which was copied"),
+        quantity="accuracy, widest",
+        value_range=SHARE,
+        measure=partial(measure_copying, judged=PLAIN, at="widest"),
         needs=NEEDS,
     ),
     Claim(
-        id="copying.same-rate", source="ours: in Theorem 5.2 only b learns",
+        id="copying.same-rate",
+        source="ours: in Theorem 5.2 only b learns",
         statement="b I is not sufficient: if b learns no faster than the rest, unseen symbols are not copied.",
         method=f"Mean accuracy on unseen symbols of the widest models, {HOW}",
-        rule=Below(0.5), preregistration=over_models("300 symbols of three seeds, one of which was copied"),
-        quantity="accuracy", value_range=SHARE, measure=partial(measure_copying, judged=SAME, at="widest"),
+        rule=Below(0.5),
+        preregistration=over_models("300 symbols of three seeds, one of which was copied"),
+        quantity="accuracy",
+        value_range=SHARE,
+        measure=partial(measure_copying, judged=SAME, at="widest"),
         needs=NEEDS,
     ),
     Claim(
-        id="copying.wider-is-worse", source="template paper, the figure on copying without b I",
+        id="copying.wider-is-worse",
+        source="template paper, the figure on copying without b I",
         statement="Without b I wider models need more samples to copy.",
         paper="64 at width 64, 2048 at 4096",
         method="Slope of log2 of the samples needed for an error below a tenth over log2 of the width, for each "
-               "seed, t "
+        "seed, t "
         "interval",
-        rule=Above(0), preregistration=extended("0.37 [0.22, 0.51] over three seeds", "a fourth and a fifth seed, "
-            "and after "
-        "0.24 [-0.02, 0.50] over five three more"),
-        quantity="doublings of n per doubling of width", measure=measure_width,
-        needs=(WIDTHS,), sizes=LARGE_SIZES,
+        rule=Above(0),
+        preregistration=extended(
+            "0.37 [0.22, 0.51] over three seeds",
+            "a fourth and a fifth seed, and after 0.24 [-0.02, 0.50] over five three more",
+        ),
+        quantity="doublings of n per doubling of width",
+        measure=measure_width,
+        needs=(WIDTHS,),
+        sizes=LARGE_SIZES,
         sizes_reason="It takes a grid of widths and samples, which is trained at size standard and above.",
     ),
-)  # fmt: skip
+)

@@ -33,12 +33,16 @@ def measure_loss(evidence: Evidence, *, group: str, series: str, figure: str, n:
     at = by_n(models)[n]
     value, low, high = geometric_interval(np.log(losses(at)))
     return Measurement(
-        value=value, low=low, high=high, n=len(at), unit="models",
+        value=value,
+        low=low,
+        high=high,
+        n=len(at),
+        unit="models",
         numbers={"n": n, "lowest loss": min(row.loss for row in at), "highest loss": max(row.loss for row in at)},
         tables=[("Loss and accuracy on unseen symbols", _table({series: models}))],
         charts=[loss_chart({series: models}, figure=figure, title=f"{series}, {figure.replace('-', ' ')}")],
         note="A constant prediction has loss 1.",
-    )  # fmt: skip
+    )
 
 
 def measure_against_transformer(evidence: Evidence, *, cell: str) -> Measurement:
@@ -47,23 +51,35 @@ def measure_against_transformer(evidence: Evidence, *, cell: str) -> Measurement
     ours, theirs = (by_n(part)[FEW] for part in models.values())
     value, low, high = ratio(ours, theirs)
     return Measurement(
-        value=value, low=low, high=high, n=len(ours), unit="seeds", numbers={"n": FEW},
+        value=value,
+        low=low,
+        high=high,
+        n=len(ours),
+        unit="seeds",
+        numbers={"n": FEW},
         tables=[("Loss and accuracy on unseen symbols", _table(models))],
         charts=[loss_chart(models, figure="aba-abb", title="aba against abb")],
         note=f"At size standard recurrent networks have {RECURRENT_STEPS} steps, more than transformers.",
-    )  # fmt: skip
+    )
 
 
 def _claim(name: str, *, statement: str, paper: str, n: int, rule: Rule, **where: str) -> Claim:
     figure = where["figure"]
     source = "figure of architectures on aba against abb" if figure == "aba-abb" else "Figure 16"
     return Claim(
-        id=f"curves.{name}", source=f"template paper, {source}", statement=statement, paper=paper,
+        id=f"curves.{name}",
+        source=f"template paper, {source}",
+        statement=statement,
+        paper=paper,
         method=f"Test loss at n = {n}, geometric mean with its t interval over models (seeds)",
-        rule=rule, preregistration=BEFORE_ANY_MODEL, quantity="loss on unseen symbols", measure=partial(measure_loss,
-        n=n, **where),
-        needs=(where["group"],), sizes=LARGE_SIZES, sizes_reason=WHY_NOT,
-    )  # fmt: skip
+        rule=rule,
+        preregistration=BEFORE_ANY_MODEL,
+        quantity="loss on unseen symbols",
+        measure=partial(measure_loss, n=n, **where),
+        needs=(where["group"],),
+        sizes=LARGE_SIZES,
+        sizes_reason=WHY_NOT,
+    )
 
 
 def _ends(
@@ -71,11 +87,23 @@ def _ends(
 ) -> Sequence[Claim]:
     """The two ends of a curve: one half is not reached from few samples, and is from many; with the paper's losses."""
     return (
-        _claim(f"{name}.many", statement=f"From {many[0]} samples {who} has a loss below one half on {task}.",
-               paper=f"n = {many[0]}: {many[1]}", n=many[0], rule=Below(HALF), **where),
-        _claim(f"{name}.few", statement=f"From {few[0]} samples {who} has no loss below one half on {task}.",
-               paper=f"n = {few[0]}: {few[1]}", n=few[0], rule=AtLeast(HALF), **where),
-    )  # fmt: skip
+        _claim(
+            f"{name}.many",
+            statement=f"From {many[0]} samples {who} has a loss below one half on {task}.",
+            paper=f"n = {many[0]}: {many[1]}",
+            n=many[0],
+            rule=Below(HALF),
+            **where,
+        ),
+        _claim(
+            f"{name}.few",
+            statement=f"From {few[0]} samples {who} has no loss below one half on {task}.",
+            paper=f"n = {few[0]}: {few[1]}",
+            n=few[0],
+            rule=AtLeast(HALF),
+            **where,
+        ),
+    )
 
 
 def _against(cell: str, paper: str) -> Claim:
@@ -85,10 +113,14 @@ def _against(cell: str, paper: str) -> Claim:
         statement=f"At {FEW} samples an {cell} has a higher loss on aba against abb than a transformer.",
         paper=f"n = {FEW}: {paper}, 0.125 transformer",
         method=f"Ratio of test losses at n = {FEW}, geometric mean with its t interval over seeds",
-        rule=Above(1), preregistration=BEFORE_ANY_MODEL, quantity=f"loss {cell} / loss transformer",
+        rule=Above(1),
+        preregistration=BEFORE_ANY_MODEL,
+        quantity=f"loss {cell} / loss transformer",
         measure=partial(measure_against_transformer, cell=cell),
-        needs=(f"recurrent {cell}", f"aba-abb {PLAIN}"), sizes=LARGE_SIZES, sizes_reason=WHY_NOT,
-    )  # fmt: skip
+        needs=(f"recurrent {cell}", f"aba-abb {PLAIN}"),
+        sizes=LARGE_SIZES,
+        sizes_reason=WHY_NOT,
+    )
 
 
 PAPERS = {"RNN": ("1.07", "0.165"), "LSTM": ("0.978", "0.291")}
@@ -99,11 +131,27 @@ CLAIMS = (
         claim
         for cell in RECURRENT
         for claim in (
-            *_ends(cell.lower(), f"an {cell}", "aba against abb", few=(FEW, PAPERS[cell][0]),
-                   many=(MANY, PAPERS[cell][1]), group=f"recurrent {cell}", series=cell, figure="aba-abb"),
+            *_ends(
+                cell.lower(),
+                f"an {cell}",
+                "aba against abb",
+                few=(FEW, PAPERS[cell][0]),
+                many=(MANY, PAPERS[cell][1]),
+                group=f"recurrent {cell}",
+                series=cell,
+                figure="aba-abb",
+            ),
             _against(cell, f"{PAPERS[cell][0]} {cell}"),
         )
     ),
-    *_ends("aabb-abab", "a transformer", "aabb against abab", few=(PAIRS_FEW, "1.08"), many=(PAIRS_MANY, "0.0511"),
-           group=PAIRS, series=PLAIN, figure="aabb-abab"),
-)  # fmt: skip
+    *_ends(
+        "aabb-abab",
+        "a transformer",
+        "aabb against abab",
+        few=(PAIRS_FEW, "1.08"),
+        many=(PAIRS_MANY, "0.0511"),
+        group=PAIRS,
+        series=PLAIN,
+        figure="aabb-abab",
+    ),
+)

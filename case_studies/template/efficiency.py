@@ -63,12 +63,16 @@ def measure_ratio(evidence: Evidence, *, task: str, variant: str, other_rates: b
     best = min(found, key=lambda n: found[n][2])
     value, low, high = found[best]
     return Measurement(
-        value=value, low=low, high=high, n=len(modified[best]), unit="seeds",
+        value=value,
+        low=low,
+        high=high,
+        n=len(modified[best]),
+        unit="seeds",
         numbers={"n": best, "all intervals above a quarter": all(low > QUARTER for _, low, _ in found.values())},
         tables=[("Loss and accuracy on unseen symbols", rows)],
         charts=[loss_chart(shown, figure="mimetic" if variant == MIMETIC else task, title=task.replace("-", " "))],
         note=note,
-    )  # fmt: skip
+    )
 
 
 def measure_threshold(evidence: Evidence, *, level: float, fewer: str, more: str) -> Measurement:
@@ -87,13 +91,21 @@ def measure_threshold(evidence: Evidence, *, level: float, fewer: str, more: str
     note = f"A seed whose loss never stays below {level} counts as twice the largest n: {sum(never.values())} of "
     note += f"{2 * len(ns[more])}. The interval is over seeds. {same_budget(evidence)}"
     return Measurement(
-        value=saved, low=low, high=high, n=len(ns[more]), unit="seeds",
+        value=saved,
+        low=low,
+        high=high,
+        n=len(ns[more]),
+        unit="seeds",
         numbers={f"median n, {name}": float(np.median(part)) for name, part in ns.items()}
-        | {"doublings between neighbouring n at the thresholds, at most": round(resolution, 3),
-           "seeds that never get there": never, "seeds where neither does": neither},
+        | {
+            "doublings between neighbouring n at the thresholds, at most": round(resolution, 3),
+            "seeds that never get there": never,
+            "seeds where neither does": neither,
+        },
         tables=[(f"Smallest n from which the loss stays below {level}", rows)],
-        charts=[loss_chart(groups, figure="aba-abb", title="aba against abb")], note=note,
-    )  # fmt: skip
+        charts=[loss_chart(groups, figure="aba-abb", title="aba against abb")],
+        note=note,
+    )
 
 
 def _on_all_n(evidence: Evidence, variant: str) -> list[Scored]:
@@ -133,11 +145,16 @@ def measure_majority(evidence: Evidence) -> Measurement:
         per_length.append(min(found.values(), key=lambda one: one[2]))
     value, low, high = (float(np.log10(end)) for end in max(per_length, key=lambda one: one[2]))
     return Measurement(
-        value=value, low=low, high=high, n=_n_seeds(plain), unit="seeds",
-        tables=[("Majority on unseen symbols", rows)], charts=[_majority_chart(plain, modified)],
+        value=value,
+        low=low,
+        high=high,
+        n=_n_seeds(plain),
+        unit="seeds",
+        tables=[("Majority on unseen symbols", rows)],
+        charts=[_majority_chart(plain, modified)],
         note="The ratio at the length where it is least favourable, at its best n; intervals are Bonferroni-corrected. "
         f"{same_budget(evidence)}",
-    )  # fmt: skip
+    )
 
 
 def measure_harder(evidence: Evidence) -> Measurement:
@@ -147,10 +164,14 @@ def measure_harder(evidence: Evidence) -> Measurement:
     by_length = {length: np.array([row.loss for row in by_n(part)[largest]]) for length, part in plain.items()}
     mean, low, high = t_interval(by_length[max(by_length)] - by_length[min(by_length)])
     return Measurement(
-        value=mean, low=low, high=high, n=_n_seeds(plain), unit="seeds",
+        value=mean,
+        low=low,
+        high=high,
+        n=_n_seeds(plain),
+        unit="seeds",
         numbers={"n": largest, "mean loss by length": {str(k): float(v.mean()) for k, v in by_length.items()}},
         charts=[_majority_chart(plain, modified)],
-    )  # fmt: skip
+    )
 
 
 def _n_seeds(groups: dict[int, list[Scored]]) -> int:
@@ -164,103 +185,156 @@ def _majority_chart(plain: dict[int, list[Scored]], modified: dict[int, list[Sco
             at = {length: [row for row in part if row.n == n] for length, part in groups.items()}
             rows += over_seeds(at, x="length", series=f"{name}, n = {n}")
     return scaling_curves(
-        pd.DataFrame(rows), x="length", y="loss", series="series", rule=1.0, log_y=True,
+        pd.DataFrame(rows),
+        x="length",
+        y="loss",
+        series="series",
+        rule=1.0,
+        log_y=True,
         title=f"majority: test loss by length; {min(row['seeds'] for row in rows)} seeds, 95 %",
-    )  # fmt: skip
+    )
 
 
 def _ratio_claim(
-    name: str, source: str, statement: str, paper: str, *, task: str, variant: str, rates: bool = False,
+    name: str,
+    source: str,
+    statement: str,
+    paper: str,
+    *,
+    task: str,
+    variant: str,
+    rates: bool = False,
     preregistration: Preregistration = FIRST_MODELS,
-) -> Claim:  # fmt: skip
+) -> Claim:
     control = "; the plain model is given the best of several learning rates at each n" if rates else ""
     return Claim(
-        id=name, source=f"template paper, {source}", statement=statement, paper=paper,
+        id=name,
+        source=f"template paper, {source}",
+        statement=statement,
+        paper=paper,
         method="Ratio of test losses, geometric mean over seeds, at the n of the grid where its interval, Bonferroni "
-               "over "
+        "over "
         f"n, ends lowest{control}",
         rule=Split(AtMost(QUARTER), Number("all intervals above a quarter", Equal(True))),
         preregistration=preregistration,
         quantity=f"loss {variant} / loss {PLAIN}, best n",
         measure=partial(measure_ratio, task=task, variant=variant, other_rates=rates),
         needs=(f"{task} {PLAIN}", f"{task} {variant}", *([OTHER_RATES] if rates else [])),
-    )  # fmt: skip
+    )
 
 
 def _threshold_claim(
-    name: str, statement: str, paper: str, *, level: float, bar: Rule, preregistration: Preregistration = SAMPLES,
+    name: str,
+    statement: str,
+    paper: str,
+    *,
+    level: float,
+    bar: Rule,
+    preregistration: Preregistration = SAMPLES,
     fewer: str = A,
-    more: str = PLAIN, **where,
-) -> Claim:  # fmt: skip
+    more: str = PLAIN,
+    **where,
+) -> Claim:
     return Claim(
-        id=name, source="template paper, figure of architectures on aba against abb", statement=statement,
+        id=name,
+        source="template paper, figure of architectures on aba against abb",
+        statement=statement,
         paper=paper,
         method=f"Doublings of n saved until the loss stays below {level}, t interval over seeds, with the error of the "
         "grid of n",
-        rule=Conditional(Number("seeds where neither does", Equal(0)), bar), preregistration=preregistration,
-        quantity="doublings of n saved", measure=partial(measure_threshold, level=level, fewer=fewer, more=more),
-        needs=(f"aba-abb {more}", f"aba-abb {fewer}", between(more), between(fewer)), **where,
-    )  # fmt: skip
+        rule=Conditional(Number("seeds where neither does", Equal(0)), bar),
+        preregistration=preregistration,
+        quantity="doublings of n saved",
+        measure=partial(measure_threshold, level=level, fewer=fewer, more=more),
+        needs=(f"aba-abb {more}", f"aba-abb {fewer}", between(more), between(fewer)),
+        **where,
+    )
 
 
 CLAIMS = (
     _ratio_claim(
-        "identity.aba-abb", "figure of architectures on aba against abb",
+        "identity.aba-abb",
+        "figure of architectures on aba against abb",
         "With a I on W_Q W_K^T a transformer learns aba against abb from fewer samples.",
         "n = 512: 0.654 without, 0.0016 with",
-        task="aba-abb", variant=A, rates=True,
+        task="aba-abb",
+        variant=A,
+        rates=True,
     ),
     *(
-        _threshold_claim(f"identity.{name}.{words}", f"a I saves {what}samples, for a loss of {loss}.", paper,
-                         level=level, bar=bar)
+        _threshold_claim(
+            f"identity.{name}.{words}", f"a I saves {what}samples, for a loss of {loss}.", paper, level=level, bar=bar
+        )
         for words, loss, level, paper in (
-            ("half", "one half", 0.5, "1024 without, 32 with"), ("tenth", "a tenth", 0.1, "2048 without, 32 with"),
+            ("half", "one half", 0.5, "1024 without, 32 with"),
+            ("tenth", "a tenth", 0.1, "2048 without, 32 with"),
         )
         for name, what, bar in (
-            ("saves", "", Above(0)), ("samples", "an order of magnitude of ", AtLeast(MAGNITUDE)),
+            ("saves", "", Above(0)),
+            ("samples", "an order of magnitude of ", AtLeast(MAGNITUDE)),
         )
     ),
     _threshold_claim(
-        "identity.b-saves-less", "a I saves more samples than b I does.",
-        "512 with b I, 32 with a I", level=0.5, bar=Above(0), more=B,
-        preregistration=extended("0.33 [-2.5, 3.2] over three seeds on doublings of n", "two seeds and half-steps of "
-            "n"),
+        "identity.b-saves-less",
+        "a I saves more samples than b I does.",
+        "512 with b I, 32 with a I",
+        level=0.5,
+        bar=Above(0),
+        more=B,
+        preregistration=extended(
+            "0.33 [-2.5, 3.2] over three seeds on doublings of n", "two seeds and half-steps of n"
+        ),
         sizes=LARGE_SIZES,
         sizes_reason="Transformers with b I are trained over the whole grid at size standard and above.",
     ),
     _ratio_claim(
-        "identity.same-different", "figure on same against different",
+        "identity.same-different",
+        "figure on same against different",
         "With a I a transformer learns same against different from fewer samples.",
-        "loss below 0.5 from 512 without, 32 with", task="same-different", variant=A,
+        "loss below 0.5 from 512 without, 32 with",
+        task="same-different",
+        variant=A,
         preregistration=extended("0.14 [0.06, 0.35] on a grid that ended at 512", "n = 1024"),
     ),
     _ratio_claim(
-        "identity.programs", "Figure 1",
+        "identity.programs",
+        "Figure 1",
         "With a I a transformer learns from fewer samples which of two variables a program prints.",
-        "loss below 0.5 from 1024 without, 32 with", task="programs", variant=A,
+        "loss below 0.5 from 1024 without, 32 with",
+        task="programs",
+        variant=A,
     ),
     _ratio_claim(
-        "identity.mimetic-start", "Appendix (mimetic initialisation)",
+        "identity.mimetic-start",
+        "Appendix (mimetic initialisation)",
         "Initialising W_Q W_K^T near a multiple of the identity saves samples.",
-        "loss below 0.5 from 1024 without, 32 with", task="aba-abb", variant=MIMETIC,
+        "loss below 0.5 from 1024 without, 32 with",
+        task="aba-abb",
+        variant=MIMETIC,
     ),
     Claim(
-        id="majority.identity", source="template paper, figure of majority",
+        id="majority.identity",
+        source="template paper, figure of majority",
         statement="With a I and b I majority takes fewer samples at every length.",
         paper="length 4: loss below 0.5 from 8192 without, 512 with",
         method="Logarithm of the ratio of test losses at the length where it is least favourable, at its best n, "
         "Bonferroni over all",
-        rule=Below(0), preregistration=extended("-2.0 [-8.6, 4.7] over three seeds", "three seeds"),
-        quantity="log10 of loss with / without, worst length", measure=measure_majority,
+        rule=Below(0),
+        preregistration=extended("-2.0 [-8.6, 4.7] over three seeds", "three seeds"),
+        quantity="log10 of loss with / without, worst length",
+        measure=measure_majority,
         needs=(f"majority {PLAIN}", f"majority {A_AND_B}"),
     ),
     Claim(
-        id="majority.longer-is-harder", source="template paper, figure of majority",
+        id="majority.longer-is-harder",
+        source="template paper, figure of majority",
         statement="Majority over longer strings has a higher loss at the same number of samples.",
         paper="n = 2048: 0.00 at length 2, 0.85 at 4",
         method="Loss at the longest minus loss at the shortest, plain model, largest n, t interval over seeds",
-        rule=Above(0), preregistration=extended("0.94 [0.70, 1.17] over three seeds", "three seeds"),
-        quantity="difference of losses", measure=measure_harder,
+        rule=Above(0),
+        preregistration=extended("0.94 [0.70, 1.17] over three seeds", "three seeds"),
+        quantity="difference of losses",
+        measure=measure_harder,
         needs=(f"majority {PLAIN}", f"majority {A_AND_B}"),
     ),
-)  # fmt: skip
+)

@@ -84,14 +84,25 @@ def _measurement(speed: Float[np.ndarray, "draw width"], widths: Sequence[int]) 
         rows.append([width, f"{value:.3g}", f"[{least:.3g}, {most:.3g}]", f"{column.min():.3g}", f"{column.max():.3g}"])
         points.append({"width": str(width), "relative speed": value, "low": least, "high": most})
     return Measurement(
-        value=mean, low=low, high=high, n=len(speed), unit="draws of the initial weights",
+        value=mean,
+        low=low,
+        high=high,
+        n=len(speed),
+        unit="draws of the initial weights",
         numbers={"training symbols": SYMBOLS, "unseen symbols": SYMBOLS},
         tables=[("Relative speed at the start", rows)],
-        charts=[dots(pd.DataFrame(points), x="width", y="relative speed", rule=0.0,
-                     title=f"fall of the loss on unseen symbols over that on training symbols, {len(speed)} draws")],
+        charts=[
+            dots(
+                pd.DataFrame(points),
+                x="width",
+                y="relative speed",
+                rule=0.0,
+                title=f"fall of the loss on unseen symbols over that on training symbols, {len(speed)} draws",
+            )
+        ],
         note="Relative speed: the inner product of the gradients on unseen and training symbols over the squared norm "
         "of the latter, that is dL_test/dt over dL_train/dt in gradient flow at t = 0.",
-    )  # fmt: skip
+    )
 
 
 HOW = (
@@ -104,17 +115,27 @@ CLAIMS = (
         id="copying.gradient",
         source="ours, after Theorem 5.1 of the template paper; here the softmax also lowers unseen symbols' logits",
         statement="Without b I, the loss on unseen symbols does not fall at the start of training in wide models.",
-        paper="no movement in the limit of infinite width", method=HOW, rule=Below(0),
-        preregistration=Preregistration("after a result", "speeds of 0.23, 0.06, -0.03, -0.11, -0.13 and -0.15 at "
+        paper="no movement in the limit of infinite width",
+        method=HOW,
+        rule=Below(0),
+        preregistration=Preregistration(
+            "after a result",
+            "speeds of 0.23, 0.06, -0.03, -0.11, -0.13 and -0.15 at "
             "widths 64 to 2048. The "
-                    "rule before required a falling logarithm of the absolute speed, 0.09 [0.02, 0.15], which means "
-                    "nothing where the speed changes its sign."),
-        quantity="relative speed, widest", measure=measure_plain,
+            "rule before required a falling logarithm of the absolute speed, 0.09 [0.02, 0.15], which means "
+            "nothing where the speed changes its sign.",
+        ),
+        quantity="relative speed, widest",
+        measure=measure_plain,
     ),
     Claim(
-        id="copying.gradient-b", source="template paper, Theorem 5.2",
+        id="copying.gradient-b",
+        source="template paper, Theorem 5.2",
         statement="With b I, and only b trained, the loss on unseen symbols falls at the start of training.",
-        method=HOW, rule=Above(0), preregistration=BEFORE_ANY_MODEL,
-        quantity="relative speed, widest", measure=measure_b,
+        method=HOW,
+        rule=Above(0),
+        preregistration=BEFORE_ANY_MODEL,
+        quantity="relative speed, widest",
+        measure=measure_b,
     ),
-)  # fmt: skip
+)

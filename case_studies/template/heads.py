@@ -115,8 +115,14 @@ def measure_same_symbol(evidence: Evidence, *, variant: str) -> Measurement:
             numbers = [f"{more:+.3f}", f"{one.half[layer, head]:.3f}", f"{one.untrained:.3f}"]
             shown = [kinds.label[layer][head], None if a is None else f"{a:+.3f}"]
             rows.append([n_train(spec), spec.seed, f"{layer}.{head}", *numbers, *shown])
-            points.append({"layer": f"layer {layer}", DEPENDENCE: float(more), "a": a or 0.0,
-                           "row entropy, 0 to 1": float(kinds.entropy[layer, head])})  # fmt: skip
+            points.append(
+                {
+                    "layer": f"layer {layer}",
+                    DEPENDENCE: float(more),
+                    "a": a or 0.0,
+                    "row entropy, 0 to 1": float(kinds.entropy[layer, head]),
+                }
+            )
         if len(maps) < 4:
             for head in range(2):
                 name = f"n {n_train(spec)}, seed {spec.seed}, head 0.{head}"
@@ -124,15 +130,26 @@ def measure_same_symbol(evidence: Evidence, *, variant: str) -> Measurement:
     signs = np.stack(found)
     value, low, high = proportion(int(signs.any((1, 2)).sum()), len(signs))
     return Measurement(
-        value=value, low=low, high=high, n=len(signs), unit="solved models",
+        value=value,
+        low=low,
+        high=high,
+        n=len(signs),
+        unit="solved models",
         numbers={"solved models": count, "models with a head labelled association": labelled, **_counts(signs, points)},
         tables=[("Every head", rows)],
-        charts=[scatter(pd.DataFrame(points), x="a" if variant == A else "row entropy, 0 to 1", y=DEPENDENCE,
-                        series="layer", title=f"{variant}: every head, n = {len(signs)} models"),
-                pattern_maps(maps, tokens=["x", "y", "x", "C"], title="first layer on an unseen x y x (C: [CLS])")],
+        charts=[
+            scatter(
+                pd.DataFrame(points),
+                x="a" if variant == A else "row entropy, 0 to 1",
+                y=DEPENDENCE,
+                series="layer",
+                title=f"{variant}: every head, n = {len(signs)} models",
+            ),
+            pattern_maps(maps, tokens=["x", "y", "x", "C"], title="first layer on an unseen x y x (C: [CLS])"),
+        ],
         note=f"“{DEPENDENCE}” is attention from one position to another if their symbols are equal, minus that between "
         "the same positions if they differ; it is 0 for a head that reads positions alone.",
-    )  # fmt: skip
+    )
 
 
 def _counts(signs: Float[np.ndarray, "model layer head"], points: list[dict]) -> dict[str, Any]:
@@ -170,15 +187,29 @@ def measure_agreement(evidence: Evidence, *, variant: str) -> Measurement:
     judged = [one for one in value_range if one is not None]
     value, low, high = t_interval(np.array(judged), resolution=RESOLUTION) if judged else (0.0, -1.0, 1.0)
     return Measurement(
-        value=value, low=low, high=high, n=max(1, len(judged)), unit="solved models",
-        numbers={"solved models": count, "models with a correlation": len(judged),
-                 "models in which all heads cost the same": len(value_range) - len(judged)},
+        value=value,
+        low=low,
+        high=high,
+        n=max(1, len(judged)),
+        unit="solved models",
+        numbers={
+            "solved models": count,
+            "models with a correlation": len(judged),
+            "models in which all heads cost the same": len(value_range) - len(judged),
+        },
         tables=[("Rank correlation over the heads of each model", rows)],
-        charts=[scatter(pd.DataFrame(points), x=DISTANCE, y="accuracy lost", series="models",
-                        title=f"mean ablation of each head, {len(models)} models")],
+        charts=[
+            scatter(
+                pd.DataFrame(points),
+                x=DISTANCE,
+                y="accuracy lost",
+                series="models",
+                title=f"mean ablation of each head, {len(models)} models",
+            )
+        ],
         note="Only correlations within a model are judged: pooled over models and over both kinds of models, the "
         "correlation can have another sign than in each.",
-    )  # fmt: skip
+    )
 
 
 def rank_correlation(x: Float[np.ndarray, "*head"], y: Float[np.ndarray, "*head"]) -> float | None:
@@ -190,38 +221,49 @@ def rank_correlation(x: Float[np.ndarray, "*head"], y: Float[np.ndarray, "*head"
 
 def _looking_claim(name: str, variant: str, models: str, seen: str) -> Claim:
     return Claim(
-        id=f"heads.same-symbol.{name}", source="ours, after the paper's account of why a I helps",
+        id=f"heads.same-symbol.{name}",
+        source="ours, after the paper's account of why a I helps",
         statement=f"Solved models {models} have heads that attend to the same symbol elsewhere more, or less, than "
         "to a different symbol.",
         method="Share of solved models with a head whose attention differs between equal and different symbols at the "
         f"same positions by more than in any head of {N_UNTRAINED} untrained models, exact interval",
         rule=Conditional(Number("solved models", AtLeast(FEWEST)), Above(0.5)),
-        preregistration=Preregistration("after a result", f"no head of 12 models labelled association, {seen}. Only "
-            f"attention to the same "
-                    "symbol counted then."),
-        quantity="share of solved models", value_range=SHARE, measure=partial(measure_same_symbol, variant=variant),
+        preregistration=Preregistration(
+            "after a result",
+            f"no head of 12 models labelled association, {seen}. Only attention to the same symbol counted then.",
+        ),
+        quantity="share of solved models",
+        value_range=SHARE,
+        measure=partial(measure_same_symbol, variant=variant),
         needs=(GROUPS[variant],),
-    )  # fmt: skip
+    )
 
 
 def _agreement_claim(name: str, variant: str, models: str, seen: str) -> Claim:
     return Claim(
-        id=f"heads.ablation-agrees.{name}", source="ours",
+        id=f"heads.ablation-agrees.{name}",
+        source="ours",
         statement="The heads whose attention depends most on equality are those that the model needs most: solved "
         f"models {models}.",
         method="Spearman correlation over the heads of each solved model, of the absolute difference in attention "
-               "between "
+        "between "
         "equal and different symbols with the accuracy lost when the head is set to its mean; mean over models with t "
         "interval",
-        rule=Conditional(Number("solved models", AtLeast(FEWEST)),
-                   Conditional(Number("models with a correlation", AtLeast(FEWEST)), Above(0))),
-        preregistration=Preregistration("after a result", "-0.30 [-0.38, -0.21] over heads of both kinds of models "
+        rule=Conditional(
+            Number("solved models", AtLeast(FEWEST)),
+            Conditional(Number("models with a correlation", AtLeast(FEWEST)), Above(0)),
+        ),
+        preregistration=Preregistration(
+            "after a result",
+            "-0.30 [-0.38, -0.21] over heads of both kinds of models "
             "together, "
-                    f"{seen} within this kind, for the score of association. Units were heads then."),
-        quantity="rank correlation within models", value_range=DIFFERENCE,
+            f"{seen} within this kind, for the score of association. Units were heads then.",
+        ),
+        quantity="rank correlation within models",
+        value_range=DIFFERENCE,
         measure=partial(measure_agreement, variant=variant),
         needs=(GROUPS[variant],),
-    )  # fmt: skip
+    )
 
 
 CLAIMS = (

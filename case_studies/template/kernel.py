@@ -40,9 +40,19 @@ def measure_regression(evidence: Evidence, *, name: str, mlp: bool = False) -> M
     accuracy = np.array([one.accuracy[one.chosen] for one in found])
     mean, low, high = t_interval(accuracy, resolution=1 / found[0].n)
     rows: list[list] = [
-        ["draw", "chosen", "kernel", "lambda", "validation loss", "test loss", "95 %", "accuracy", "95 % over strings",
-         "spread of predictions"]
-    ]  # fmt: skip
+        [
+            "draw",
+            "chosen",
+            "kernel",
+            "lambda",
+            "validation loss",
+            "test loss",
+            "95 %",
+            "accuracy",
+            "95 % over strings",
+            "spread of predictions",
+        ]
+    ]
     points: list[dict] = []
     for draw, one in enumerate(found):
         for i, kernel in enumerate(one.kernels):
@@ -50,21 +60,37 @@ def measure_regression(evidence: Evidence, *, name: str, mlp: bool = False) -> M
             share = f"[{one.low[i]:.3f}, {one.high[i]:.3f}]"
             numbers = [f"{part[i]:.3f}" for part in (one.validation_mse, one.mse, one.accuracy, one.spread)]
             chosen = "yes" if i == one.chosen else None
-            rows.append([draw, chosen, kernel, f"{one.regularisation[i]:g}", *numbers[:2], loss, numbers[2], share,
-                         numbers[3]])  # fmt: skip
+            rows.append(
+                [draw, chosen, kernel, f"{one.regularisation[i]:g}", *numbers[:2], loss, numbers[2], share, numbers[3]]
+            )
         ends = {"low": one.low[one.chosen], "high": one.high[one.chosen]}
         points.append({"draw": str(draw), "accuracy": accuracy[draw], **ends})
     return Measurement(
-        value=mean, low=max(low, 0.0), high=min(high, 1.0), n=len(found), unit="draws of strings and kernel",
-        numbers={"test loss": np.mean([one.mse[one.chosen] for one in found]), "training strings": found[0].n_train,
-                 "chosen": [one.kernels[one.chosen] for one in found],
-                 "lowest accuracy of any setting": min(one.accuracy.min() for one in found)},
+        value=mean,
+        low=max(low, 0.0),
+        high=min(high, 1.0),
+        n=len(found),
+        unit="draws of strings and kernel",
+        numbers={
+            "test loss": np.mean([one.mse[one.chosen] for one in found]),
+            "training strings": found[0].n_train,
+            "chosen": [one.kernels[one.chosen] for one in found],
+            "lowest accuracy of any setting": min(one.accuracy.min() for one in found),
+        },
         tables=[("Every draw and setting", rows)],
-        charts=[dots(pd.DataFrame(points), x="draw", y="accuracy", rule=0.5,
-                     title=f"kernel regression, {found[0].n} unseen strings per draw"), found[0].plot()],
+        charts=[
+            dots(
+                pd.DataFrame(points),
+                x="draw",
+                y="accuracy",
+                rule=0.5,
+                title=f"kernel regression, {found[0].n} unseen strings per draw",
+            ),
+            found[0].plot(),
+        ],
         note="Kernel and lambda are chosen on validation symbols, which are in neither the training nor the test set. "
         "The lower chart is of the first draw.",
-    )  # fmt: skip
+    )
 
 
 def _regressions(name: str, evidence: Evidence, *, mlp: bool) -> list[KernelResult]:
@@ -89,14 +115,20 @@ def measure_matrix(evidence: Evidence, *, mlp: bool) -> Measurement:
         rows.append([name, one.kernel, f"{one.smallest:.4g}", ends, largest, verdicts[name], one.n])
     worst = min(found.values(), key=lambda one: one.low)
     return Measurement(
-        value=worst.smallest, low=worst.low, high=worst.high, n=worst.repeats,
+        value=worst.smallest,
+        low=worst.low,
+        high=worst.high,
+        n=worst.repeats,
         unit="kernel, exact" if mlp else "sets of draws",
         exact=mlp,
-        numbers={f"tasks with a {verdict} N": list(verdicts.values()).count(verdict)
-                 for verdict in ("singular", "nonsingular")},
-        tables=[("N of each task", rows)], charts=[one.plot() for one in found.values()],
+        numbers={
+            f"tasks with a {verdict} N": list(verdicts.values()).count(verdict)
+            for verdict in ("singular", "nonsingular")
+        },
+        tables=[("N of each task", rows)],
+        charts=[one.plot() for one in found.values()],
         note="An entry of N is the kernel of two strings, one of each template, that share no symbol.",
-    )  # fmt: skip
+    )
 
 
 def singularity(found: TemplateMatrix) -> str:
@@ -130,37 +162,55 @@ HOW += "strings and the kernel"
 CLAIMS = (
     *(
         Claim(
-            id=f"kernel.{name}", source="template paper, Theorem 4.4 and Eq. 3",
+            id=f"kernel.{name}",
+            source="template paper, Theorem 4.4 and Eq. 3",
             statement=f"The transformer's random-features kernel generalises to unseen symbols: {name}.",
-            method=HOW, rule=AtLeast(SOLVED), preregistration=_over_draws("1.0 of the strings of one draw"),
-            quantity="accuracy", value_range=SHARE, measure=partial(measure_regression, name=name),
+            method=HOW,
+            rule=AtLeast(SOLVED),
+            preregistration=_over_draws("1.0 of the strings of one draw"),
+            quantity="accuracy",
+            value_range=SHARE,
+            measure=partial(measure_regression, name=name),
         )
         for name in TASKS
     ),
     Claim(
-        id="kernel.mlp", source="template paper, after Theorem 4.1: the kernel of the network",
+        id="kernel.mlp",
+        source="template paper, after Theorem 4.1: the kernel of the network",
         statement="The kernel of a fully connected net does not generalise to unseen symbols.",
-        method=f"{HOW}, aba against abb", rule=Below(BARELY),
+        method=f"{HOW}, aba against abb",
+        rule=Below(BARELY),
         preregistration=_over_draws("0.48 of the strings of one draw"),
-        quantity="accuracy", value_range=SHARE, measure=partial(measure_regression, name="aba-abb", mlp=True),
+        quantity="accuracy",
+        value_range=SHARE,
+        measure=partial(measure_regression, name="aba-abb", mlp=True),
     ),
     Claim(
-        id="kernel.matrix", source="template paper, the condition of Theorem 4.4",
+        id="kernel.matrix",
+        source="template paper, the condition of Theorem 4.4",
         statement="The matrix N of the templates is nonsingular for the transformer's kernel.",
         method="Smallest eigenvalue of N, for each of the two tasks; nonsingular if its interval over draws is above "
-               "0, "
+        "0, "
         f"singular if it includes 0 and is below {NEGLIGIBLE:g} of the largest eigenvalue",
         rule=_all_tasks("nonsingular", "singular"),
-        preregistration=Preregistration("after a result", "0.0051 [0.0049, 0.0053], nonsingular. The definition of "
+        preregistration=Preregistration(
+            "after a result",
+            "0.0051 [0.0049, 0.0053], nonsingular. The definition of "
             "singular was added: "
-                    "before, no result could have refuted the claim."),
-        quantity="smallest eigenvalue of N", measure=partial(measure_matrix, mlp=False),
+            "before, no result could have refuted the claim.",
+        ),
+        quantity="smallest eigenvalue of N",
+        measure=partial(measure_matrix, mlp=False),
     ),
     Claim(
-        id="kernel.matrix-mlp", source="template paper, the argument of Theorem 4.1",
+        id="kernel.matrix-mlp",
+        source="template paper, the argument of Theorem 4.1",
         statement="The matrix N is singular for the kernel of a fully connected net.",
         method="Smallest eigenvalue of N, for each of the two tasks; singular if it is zero to rounding",
-        rule=_all_tasks("singular", "nonsingular"), preregistration=BEFORE_ANY_MODEL, by_construction=True,
-        quantity="smallest eigenvalue of N", measure=partial(measure_matrix, mlp=True),
+        rule=_all_tasks("singular", "nonsingular"),
+        preregistration=BEFORE_ANY_MODEL,
+        by_construction=True,
+        quantity="smallest eigenvalue of N",
+        measure=partial(measure_matrix, mlp=True),
     ),
-)  # fmt: skip
+)

@@ -41,11 +41,15 @@ def measure_error(evidence: Evidence, *, grid: str) -> Measurement:
     else:
         tasks = [Template(templates="aba_abb", train=symbols) for symbols in SYMBOLS[evidence.size]]
         x, ns = [task.diversity() for task in tasks], [FIXED_N[evidence.size]] * len(tasks)
-    error = np.array([
-        [_error(task, n, derived_seed(evidence.seed, f"error against {grid}", draw))
-         for task, n in zip(tasks, ns, strict=True)]
-        for draw in draws
-    ])  # fmt: skip
+    error = np.array(
+        [
+            [
+                _error(task, n, derived_seed(evidence.seed, f"error against {grid}", draw))
+                for task, n in zip(tasks, ns, strict=True)
+            ]
+            for draw in draws
+        ]
+    )
     return _slopes(error, x, grid, "squared error", "draws of strings and kernel")
 
 
@@ -59,11 +63,15 @@ def measure_blocks(evidence: Evidence) -> Measurement:
     task = Template(templates="aba_abb", train=ALPHABET)
     generator = derived_generator(evidence.seed, "strings of the blocks")
     strings = task.sample(STRINGS, generator=generator).tokens.numpy()
-    spread = np.array([
-        [spread_within(TransformerKernel(activation="relu", n_draws=count, seed=seed), strings)
-         for count in FEATURES[evidence.size]]
-        for seed in (derived_seed(evidence.seed, "blocks", draw) for draw in range(REGRESSIONS[evidence.size]))
-    ])  # fmt: skip
+    spread = np.array(
+        [
+            [
+                spread_within(TransformerKernel(activation="relu", n_draws=count, seed=seed), strings)
+                for count in FEATURES[evidence.size]
+            ]
+            for seed in (derived_seed(evidence.seed, "blocks", draw) for draw in range(REGRESSIONS[evidence.size]))
+        ]
+    )
     return _slopes(spread, list(FEATURES[evidence.size]), "draws", "spread", "draws of the kernel")
 
 
@@ -93,38 +101,52 @@ def _slopes(values: Float[np.ndarray, "draw x"], x: Sequence[float], name: str, 
         rows.append([at, f"{value:.3g}", f"[{least:.3g}, {most:.3g}]"])
         points.append({name: at, what: value, "low": max(least, 0.0), "high": most, "series": "mean over draws"})
     return Measurement(
-        value=mean, low=low, high=high, n=len(slopes), unit=unit,
+        value=mean,
+        low=low,
+        high=high,
+        n=len(slopes),
+        unit=unit,
         tables=[(f"{what} by {name}", rows)],
         charts=[scaling_curves(pd.DataFrame(points), x=name, y=what, series="series", title=f"{what} by {name}")],
-    )  # fmt: skip
+    )
 
 
 HOW = "t interval over draws of the strings and the kernel (ReLU, beta 4, gamma 1, fixed lambda), aba against abb"
 
 CLAIMS = (
     Claim(
-        id="kernel.error-n", source="ours, after Theorem 4.4 of the template paper, whose bound on the error falls",
+        id="kernel.error-n",
+        source="ours, after Theorem 4.4 of the template paper, whose bound on the error falls",
         statement="The error of kernel regression on unseen symbols falls with the number of samples n.",
         method=f"Slope of log2 of the squared error on unseen symbols over log2 of n, {FIXED_SYMBOLS} training "
-               f"symbols, "
+        f"symbols, "
         f"for each draw, {HOW}",
-        rule=Below(0), preregistration=BEFORE_ANY_MODEL,
-        quantity="log2 of squared error per doubling of n", measure=partial(measure_error, grid="n"),
+        rule=Below(0),
+        preregistration=BEFORE_ANY_MODEL,
+        quantity="log2 of squared error per doubling of n",
+        measure=partial(measure_error, grid="n"),
     ),
     Claim(
-        id="kernel.error-rho", source="ours, after Theorem 4.4 of the template paper, whose bound on the error falls",
+        id="kernel.error-rho",
+        source="ours, after Theorem 4.4 of the template paper, whose bound on the error falls",
         statement="The error of kernel regression on unseen symbols falls with the diversity rho of substitutions.",
         method=f"Slope of log2 of the squared error on unseen symbols over log2 of rho, n fixed, for each draw, {HOW}",
-        rule=Below(0), preregistration=BEFORE_ANY_MODEL,
-        quantity="log2 of squared error per doubling of rho", measure=partial(measure_error, grid="rho"),
+        rule=Below(0),
+        preregistration=BEFORE_ANY_MODEL,
+        quantity="log2 of squared error per doubling of rho",
+        measure=partial(measure_error, grid="rho"),
     ),
     Claim(
-        id="kernel.blocks", source="template paper, Eq. 3 and the matrix N of Theorem 4.4",
+        id="kernel.blocks",
+        source="template paper, Eq. 3 and the matrix N of Theorem 4.4",
         statement="The transformer's kernel of two strings depends only on which of their tokens are equal.",
         method="Slope of log2 of the kernel's spread over pairs of strings with the same pattern of equal tokens over "
         "log2 of its draws, which is -1/2 if only the draws cause it and nearer 0 if anything else does, for each "
         "set of draws, t interval",
-        rule=Between(-0.6, -0.4), preregistration=BEFORE_ANY_MODEL, by_construction=True,
-        quantity="log2 of spread per doubling of draws", measure=measure_blocks,
+        rule=Between(-0.6, -0.4),
+        preregistration=BEFORE_ANY_MODEL,
+        by_construction=True,
+        quantity="log2 of spread per doubling of draws",
+        measure=measure_blocks,
     ),
-)  # fmt: skip
+)

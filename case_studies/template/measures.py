@@ -91,11 +91,18 @@ def scores(evidence: Evidence, group: str, *, each_symbol: bool = False) -> list
         score = score_batch(run.model, task, strings)
         found.append(
             Scored(
-                n=n_train(spec), seed=spec.seed, rate=spec.settings.learning_rate, config=spec.config, task=task,
-                loss=float(score.loss.mean()), right=int(score.right.sum()), total=len(strings),
-                validation=float(np.mean(best_record(run.history)["validation_loss"])), model=run.model,
+                n=n_train(spec),
+                seed=spec.seed,
+                rate=spec.settings.learning_rate,
+                config=spec.config,
+                task=task,
+                loss=float(score.loss.mean()),
+                right=int(score.right.sum()),
+                total=len(strings),
+                validation=float(np.mean(best_record(run.history)["validation_loss"])),
+                model=run.model,
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -213,10 +220,15 @@ def loss_chart(groups: dict[str, list[Scored]], *, figure: str, title: str) -> A
     """Test loss against n, one line per group of models, with the paper's curves dashed in the background."""
     rows = [row for name, part in groups.items() for row in over_seeds(by_n(part), x=N_LABEL, series=name)]
     return scaling_curves(
-        pd.DataFrame(rows).rename(columns={"loss": "test loss"}), x=N_LABEL, y="test loss", series="series",
-        behind=paper_curves(figure, x=N_LABEL, y="test loss", series=list(groups)), rule=1.0, log_y=True,
+        pd.DataFrame(rows).rename(columns={"loss": "test loss"}),
+        x=N_LABEL,
+        y="test loss",
+        series="series",
+        behind=paper_curves(figure, x=N_LABEL, y="test loss", series=list(groups)),
+        rule=1.0,
+        log_y=True,
         title=[f"{title}: {min(row['seeds'] for row in rows)} seeds, geometric means, 95 %", "dashed: the paper's"],
-    )  # fmt: skip
+    )
 
 
 def same_budget(evidence: Evidence) -> str:

@@ -109,10 +109,11 @@ def _copying(size: Size) -> dict[str, list[ModelSpec]]:
     return {
         f"copy {PLAIN}": plain,
         more_seeds(f"copy {PLAIN}"): with_seeds(plain, FURTHER_COPIES, size),
-        f"copy {B}": specs(scale.copy_widths, scale.copy_grid if size == "paper" else first, with_b=True,
-                           times=COPY_RATE),
+        f"copy {B}": specs(
+            scale.copy_widths, scale.copy_grid if size == "paper" else first, with_b=True, times=COPY_RATE
+        ),
         f"copy {B}, same rate": specs(scale.copy_widths[1:2], first, with_b=True, times=1.0),
-    }  # fmt: skip
+    }
 
 
 def _networks(size: Size) -> dict[str, list[ModelSpec]]:

@@ -33,43 +33,64 @@ def measure_network(evidence: Evidence, *, inputs: str) -> Measurement:
     last = groups[max(groups)]
     value, low, high = mean_accuracy(last)
     return Measurement(
-        value=value, low=low, high=high, n=len(last), unit="models",
-        numbers={"n": max(groups), "lowest accuracy": min(one.accuracy for one in last),
-                 "highest accuracy": max(one.accuracy for one in last), "strings per model": last[0].total},
+        value=value,
+        low=low,
+        high=high,
+        n=len(last),
+        unit="models",
+        numbers={
+            "n": max(groups),
+            "lowest accuracy": min(one.accuracy for one in last),
+            "highest accuracy": max(one.accuracy for one in last),
+            "strings per model": last[0].total,
+        },
         tables=[("aba against abb on unseen symbols", rows)],
         charts=[loss_chart(models, figure="aba-abb", title="fully connected networks, aba against abb")],
         note="A constant prediction has loss 1.",
-    )  # fmt: skip
+    )
 
 
 NEEDS = tuple(f"network {name}" for name in NETWORKS)
 
 CLAIMS = (
     Claim(
-        id="networks.one-hot", source="template paper, Theorem 4.1",
+        id="networks.one-hot",
+        source="template paper, Theorem 4.1",
         statement="A fully connected network on one-hot inputs does not generalise to unseen symbols.",
         paper="loss 1.0 at every n",
-        method=HOW, rule=Below(BARELY), preregistration=over_models("0.51 [0.49, 0.53], 2,000 strings of the best of "
-            "three seeds"),
-        quantity="accuracy", value_range=SHARE, measure=partial(measure_network, inputs="one-hot"),
+        method=HOW,
+        rule=Below(BARELY),
+        preregistration=over_models("0.51 [0.49, 0.53], 2,000 strings of the best of three seeds"),
+        quantity="accuracy",
+        value_range=SHARE,
+        measure=partial(measure_network, inputs="one-hot"),
         needs=NEEDS,
     ),
     Claim(
-        id="networks.equality", source="template paper, Appendix: network with X X^T",
+        id="networks.equality",
+        source="template paper, Appendix: network with X X^T",
         statement="A fully connected network does generalise if its inputs also encode which positions are equal "
         "(X X^T).",
         paper="n = 256: loss 0.14",
-        method=HOW, rule=AtLeast(SOLVED), preregistration=over_models("1.0, 2,000 strings of the worst of three seeds"),
-        quantity="accuracy", value_range=SHARE, measure=partial(measure_network, inputs="one-hot and equality"),
+        method=HOW,
+        rule=AtLeast(SOLVED),
+        preregistration=over_models("1.0, 2,000 strings of the worst of three seeds"),
+        quantity="accuracy",
+        value_range=SHARE,
+        measure=partial(measure_network, inputs="one-hot and equality"),
         needs=NEEDS,
     ),
     Claim(
-        id="networks.shared-embedding", source="ours, the control of Theorem 4.1",
+        id="networks.shared-embedding",
+        source="ours, the control of Theorem 4.1",
         statement="With one embedding per token, shared by all positions, a fully connected network does generalise: "
         "that it fails on one-hot inputs is due to their columns.",
         method=f"{HOW}; the theorem needs a separate column for each token and position",
-        rule=Above(BARELY), preregistration=over_models("1.0, 2,000 strings of the worst of three seeds"),
-        quantity="accuracy", value_range=SHARE, measure=partial(measure_network, inputs="shared embedding"),
+        rule=Above(BARELY),
+        preregistration=over_models("1.0, 2,000 strings of the worst of three seeds"),
+        quantity="accuracy",
+        value_range=SHARE,
+        measure=partial(measure_network, inputs="shared embedding"),
         needs=NEEDS,
     ),
-)  # fmt: skip
+)

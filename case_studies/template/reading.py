@@ -51,11 +51,24 @@ def measure_identity_used(evidence: Evidence) -> Measurement:
         ]
     mean, low, high = t_interval(np.array(lost), resolution=1 / n)
     return Measurement(
-        value=mean, low=low, high=high, n=len(lost), unit="solved models", numbers={"solved models": count},
+        value=mean,
+        low=low,
+        high=high,
+        n=len(lost),
+        unit="solved models",
+        numbers={"solved models": count},
         tables=[("Accuracy on unseen symbols", rows)],
-        charts=[dots(pd.DataFrame(points), x="model", y="accuracy", series="with", rule=0.5,
-                     title=f"{n} unseen strings per point")],
-    )  # fmt: skip
+        charts=[
+            dots(
+                pd.DataFrame(points),
+                x="model",
+                y="accuracy",
+                series="with",
+                rule=0.5,
+                title=f"{n} unseen strings per point",
+            )
+        ],
+    )
 
 
 def measure_where_readable(evidence: Evidence, *, variant: str) -> Measurement:
@@ -69,23 +82,47 @@ def measure_where_readable(evidence: Evidence, *, variant: str) -> Measurement:
     for index, (spec, model) in enumerate(models, start=1):
         result = probe(model, template_task(spec), label="label", n_train=600, n_test=600, seed=evidence.seed)
         cells = result.accuracy[:, 0]
-        rows.append([index, n_train(spec), spec.seed, *(f"{cells[i]:.3f}" for i in where.values()),
-                     f"{result.untrained[-1, 0]:.3f}"])  # fmt: skip
+        rows.append(
+            [
+                index,
+                n_train(spec),
+                spec.seed,
+                *(f"{cells[i]:.3f}" for i in where.values()),
+                f"{result.untrained[-1, 0]:.3f}",
+            ]
+        )
         first.append(float(cells[1]))
         last.append(float(cells[-1]))
         points += [
-            {"model": str(index), "probe accuracy": cells[i], "low": result.low[i, 0], "high": result.high[i, 0],
-             "where": name}
+            {
+                "model": str(index),
+                "probe accuracy": cells[i],
+                "low": result.low[i, 0],
+                "high": result.high[i, 0],
+                "where": name,
+            }
             for name, i in where.items()
-        ]  # fmt: skip
+        ]
     mean, low, high = t_interval(np.array(first), resolution=1 / 600)
     return Measurement(
-        value=mean, low=low, high=high, n=len(first), unit="solved models",
+        value=mean,
+        low=low,
+        high=high,
+        n=len(first),
+        unit="solved models",
         numbers={"solved models": count, "mean after the last layer": float(np.mean(last))},
         tables=[("Probes at [CLS], fitted on validation symbols, scored on test symbols", rows)],
-        charts=[dots(pd.DataFrame(points), x="model", y="probe accuracy", series="where", rule=0.5,
-                     title="probes for the template at [CLS], unseen symbols; 600 strings per point")],
-    )  # fmt: skip
+        charts=[
+            dots(
+                pd.DataFrame(points),
+                x="model",
+                y="probe accuracy",
+                series="where",
+                rule=0.5,
+                title="probes for the template at [CLS], unseen symbols; 600 strings per point",
+            )
+        ],
+    )
 
 
 def measure_diagonals(evidence: Evidence, *, group: str, matrix: int, accuracy: float = SOLVED) -> Measurement:
@@ -106,13 +143,22 @@ def measure_diagonals(evidence: Evidence, *, group: str, matrix: int, accuracy: 
             rows.append([n_train(spec), spec.config.d_model, spec.seed, f"{layer}.{head}", *numbers])
     value, low, high = proportion(sum(strong), len(strong))
     return Measurement(
-        value=value, low=low, high=high, n=len(strong), unit="solved models",
-        numbers={"solved models": count, "the same share before training": float(np.mean(untrained_strong)),
-                 "null sd of the cosine": results[0].null_sd, "largest cosine of that rank": results[0].largest},
-        tables=[("Every head", rows)], charts=[results[0].plot()],
+        value=value,
+        low=low,
+        high=high,
+        n=len(strong),
+        unit="solved models",
+        numbers={
+            "solved models": count,
+            "the same share before training": float(np.mean(untrained_strong)),
+            "null sd of the cosine": results[0].null_sd,
+            "largest cosine of that rank": results[0].largest,
+        },
+        tables=[("Every head", rows)],
+        charts=[results[0].plot()],
         note="Strong: the cosine is in the upper tail among random matrices with the same singular values, Holm over "
         "heads and matrices, at 0.01. The chart shows the first model of the table.",
-    )  # fmt: skip
+    )
 
 
 def _claim(name: str, group: str, rule: Rule, *, preregistration: Preregistration = FIRST_MODELS, **fields) -> Claim:
@@ -123,14 +169,17 @@ def _claim(name: str, group: str, rule: Rule, *, preregistration: Preregistratio
 
 def _readable_claim(name: str, variant: str, models: str) -> Claim:
     return _claim(
-        name, GROUPS[variant], Conditional(Number("mean after the last layer", AtLeast(SOLVED)), Below(0.75)),
+        name,
+        GROUPS[variant],
+        Conditional(Number("mean after the last layer", AtLeast(SOLVED)), Below(0.75)),
         source="ours",
         statement="Equality is computed between the symbols first and read by [CLS] later: in solved models "
         f"{models} the template cannot be read at [CLS] after the first layer.",
         method="Mean probe accuracy at [CLS] after the first layer, t interval over models",
-        quantity="probe accuracy after layer 1", value_range=SHARE, measure=partial(measure_where_readable,
-        variant=variant),
-    )  # fmt: skip
+        quantity="probe accuracy after layer 1",
+        value_range=SHARE,
+        measure=partial(measure_where_readable, variant=variant),
+    )
 
 
 FIGURE_7 = "ours, after Figure 7, which is about a pretrained GPT-2"
@@ -138,39 +187,54 @@ FIGURE_7 = "ours, after Figure 7, which is about a pretrained GPT-2"
 
 def _diagonal_claim(name: str, variant: str, models: str) -> Claim:
     return _claim(
-        name, GROUPS[variant], Above(0.5), source=FIGURE_7,
+        name,
+        GROUPS[variant],
+        Above(0.5),
+        source=FIGURE_7,
         statement=f"Training makes the diagonal of W_Q W_K^T strong in some head: solved models {models}.",
         method="Share of solved models with a head whose diagonal is strong (interp.diagonals), exact interval",
-        quantity="share of solved models", value_range=SHARE,
+        quantity="share of solved models",
+        value_range=SHARE,
         measure=partial(measure_diagonals, group=GROUPS[variant], matrix=0),
-    )  # fmt: skip
+    )
 
 
 CLAIMS = (
     _claim(
-        "heads.identity-used", GROUPS[A], Above(BAR),
+        "heads.identity-used",
+        GROUPS[A],
+        Above(BAR),
         source="ours, the causal half of the paper's account of why a I helps",
         statement="Solved models with a I depend on it.",
         method="Accuracy on unseen symbols lost when every a is set to 0, t interval over models",
-        quantity="accuracy lost", value_range=DIFFERENCE, measure=measure_identity_used,
+        quantity="accuracy lost",
+        value_range=DIFFERENCE,
+        measure=measure_identity_used,
     ),
     _readable_claim("probes.identity", A, "with a I"),
     _readable_claim("probes.plain", PLAIN, "without a I"),
     _diagonal_claim("diagonals.query-key", PLAIN, "without a I"),
     _diagonal_claim("diagonals.query-key.identity", A, "with a I, which is added to it"),
     _claim(
-        "diagonals.value-output.copying", f"copy {PLAIN}", Above(0.5),
+        "diagonals.value-output.copying",
+        f"copy {PLAIN}",
+        Above(0.5),
         source=f"{FIGURE_7}; here one attention layer without b I, trained to copy a symbol",
-        preregistration=Preregistration("after a result", "no strong diagonal in 12 models of aba against abb, where "
+        preregistration=Preregistration(
+            "after a result",
+            "no strong diagonal in 12 models of aba against abb, where "
             "there is nothing to "
-                    "copy. No copying model had been looked at."),
+            "copy. No copying model had been looked at.",
+        ),
         statement="Training makes the diagonal of W_V W_O strong in some head of models that have learned to copy "
         "unseen symbols.",
         method=f"Share of copying models with an accuracy of at least {COPIED} on unseen symbols that have a head "
-               f"whose "
+        f"whose "
         "diagonal is strong (interp.diagonals), exact interval",
-        quantity="share of copying models", value_range=SHARE,
+        quantity="share of copying models",
+        value_range=SHARE,
         measure=partial(measure_diagonals, group=f"copy {PLAIN}", matrix=1, accuracy=COPIED),
-        sizes=LARGE_SIZES, sizes_reason="At size quick no model copies unseen symbols without b I.",
+        sizes=LARGE_SIZES,
+        sizes_reason="At size quick no model copies unseen symbols without b I.",
     ),
-)  # fmt: skip
+)

@@ -40,9 +40,15 @@ VARIED: dict[str, Callable[[Scored], int]] = {
 
 def _curves(rows: list[dict], *, what: str, title: str):
     return scaling_curves(
-        pd.DataFrame(rows), x=what, y="loss", series="series", rule=1.0, log_y=True,
-        behind=paper_curves(what, x=what, y="loss"), title=f"n = {SWEEP_N}{title}; dashed: the paper's",
-    )  # fmt: skip
+        pd.DataFrame(rows),
+        x=what,
+        y="loss",
+        series="series",
+        rule=1.0,
+        log_y=True,
+        behind=paper_curves(what, x=what, y="loss"),
+        title=f"n = {SWEEP_N}{title}; dashed: the paper's",
+    )
 
 
 def measure_slope(evidence: Evidence, *, what: str, group: str) -> Measurement:
@@ -59,12 +65,16 @@ def measure_slope(evidence: Evidence, *, what: str, group: str) -> Measurement:
     rows: list[list] = [[what, "loss", "95 %", "models"]]
     rows += [[one[what], f"{one['loss']:.4f}", f"[{one['low']:.3g}, {one['high']:.3g}]", one["seeds"]] for one in means]
     return Measurement(
-        value=mean, low=low, high=high, n=len(slopes), unit="draws of templates" if draws else "seeds",
+        value=mean,
+        low=low,
+        high=high,
+        n=len(slopes),
+        unit="draws of templates" if draws else "seeds",
         numbers={"n": SWEEP_N, "rates chosen": sorted({row.rate for row in models})},
         tables=[(f"Test loss by {what}, n = {SWEEP_N}", rows)],
         charts=[_curves(means, what=what, title=f"; {len(slopes)} models per point, 95 %")],
         note="The slope of the natural logarithm of the loss over log2 of the size.",
-    )  # fmt: skip
+    )
 
 
 def measure_rates(evidence: Evidence) -> Measurement:
@@ -74,18 +84,28 @@ def measure_rates(evidence: Evidence) -> Measurement:
     mean, low, high = geometric_interval(logs.max(0) - logs.min(0))
     means = over_seeds(groups, x="learning rate", series="transformer")
     return Measurement(
-        value=mean, low=low, high=high, n=logs.shape[1], unit="seeds", numbers={"n": SWEEP_N},
+        value=mean,
+        low=low,
+        high=high,
+        n=logs.shape[1],
+        unit="seeds",
+        numbers={"n": SWEEP_N},
         charts=[_curves(means, what="learning rate", title=", loss by learning rate, 95 %")],
-    )  # fmt: skip
+    )
 
 
 def _claim(name: str, statement: str, paper: str, *, group: str, **fields) -> Claim:
     fields.setdefault("preregistration", FIRST_MODELS)
     return Claim(
-        id=f"sweeps.{name}", source="template paper, Appendix (hyperparameters)", statement=statement, paper=paper,
-        needs=(group,), sizes=LARGE_SIZES,
-        sizes_reason="Sweeps are trained at size standard and above.", **fields,
-    )  # fmt: skip
+        id=f"sweeps.{name}",
+        source="template paper, Appendix (hyperparameters)",
+        statement=statement,
+        paper=paper,
+        needs=(group,),
+        sizes=LARGE_SIZES,
+        sizes_reason="Sweeps are trained at size standard and above.",
+        **fields,
+    )
 
 
 def _slope_claim(name: str, statement: str, paper: str, *, what: str, rises: bool = False, **fields) -> Claim:
@@ -93,31 +113,50 @@ def _slope_claim(name: str, statement: str, paper: str, *, what: str, rises: boo
     group = what if draws else f"sweep {what}"
     units = "draws of templates" if draws else "seeds, each size with the best of two rates on validation symbols"
     return _claim(
-        name, statement, paper, group=group,
+        name,
+        statement,
+        paper,
+        group=group,
         method=f"Slope of log loss per doubling at n = {SWEEP_N}, t interval over {units}",
         rule=Above(0) if rises else Below(0),
-        quantity="change of log loss per doubling", measure=partial(measure_slope, what=what, group=group),
+        quantity="change of log loss per doubling",
+        measure=partial(measure_slope, what=what, group=group),
         **fields,
-    )  # fmt: skip
+    )
 
 
 AT_N = f"loss at {SWEEP_N} samples."
 
 CLAIMS = (
     _slope_claim("depth", f"Deeper transformers have a lower {AT_N}", "0.272 at depth 1, 0.075 at 4", what="depth"),
-    _slope_claim("heads", f"Transformers with more heads have a lower {AT_N}", "0.422 with 1 head, 0.103 with 16",
-                 what="heads"),
-    _slope_claim("width", f"Transformers with wider embeddings have a higher {AT_N}",
-                 "0.072 at width 32, 0.241 at 512", what="width", rises=True),
-    _slope_claim("templates", f"Tasks of more templates have a higher {AT_N}",
-                 "0.231 for 2, 0.667 for 4, 1.10 for 15", what="random templates", rises=True,
-                 preregistration=extended("0.42 [-0.02, 0.86] over three draws", "seven draws")),
-    _claim(
-        "rate", f"The {AT_N[:-1]} does not depend on the learning rate within an order of magnitude.",
-        "similar from 3e-4 to 3e-3", group="sweep learning rate",
-        method="Loss at the worst rate from 3e-4 to 3e-3 over that at the best of them, n = 1024, t interval over "
-               "seeds",
-        rule=Below(2), preregistration=RATES,
-        quantity="loss, worst / best rate", measure=measure_rates,
+    _slope_claim(
+        "heads", f"Transformers with more heads have a lower {AT_N}", "0.422 with 1 head, 0.103 with 16", what="heads"
     ),
-)  # fmt: skip
+    _slope_claim(
+        "width",
+        f"Transformers with wider embeddings have a higher {AT_N}",
+        "0.072 at width 32, 0.241 at 512",
+        what="width",
+        rises=True,
+    ),
+    _slope_claim(
+        "templates",
+        f"Tasks of more templates have a higher {AT_N}",
+        "0.231 for 2, 0.667 for 4, 1.10 for 15",
+        what="random templates",
+        rises=True,
+        preregistration=extended("0.42 [-0.02, 0.86] over three draws", "seven draws"),
+    ),
+    _claim(
+        "rate",
+        f"The {AT_N[:-1]} does not depend on the learning rate within an order of magnitude.",
+        "similar from 3e-4 to 3e-3",
+        group="sweep learning rate",
+        method="Loss at the worst rate from 3e-4 to 3e-3 over that at the best of them, n = 1024, t interval over "
+        "seeds",
+        rule=Below(2),
+        preregistration=RATES,
+        quantity="loss, worst / best rate",
+        measure=measure_rates,
+    ),
+)
