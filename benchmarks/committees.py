@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from hooks import Transformer, TransformerConfig
-from hooks.model.stack import TransformerStack
+from hooks.model.transformer import TransformerStack
 from interp.auditing.experiments import HeadExperiments
 from interp.auditing.sets import HeadSets, find_sets
 from interp.core.randomness import derived_generator

@@ -25,5 +25,5 @@ from .model.hardcoded.token_maps import TokenMaps as TokenMaps
 from .model.hardcoded.token_maps import token_maps as token_maps
 from .model.recurrent import Recurrent as Recurrent
 from .model.recurrent import RecurrentConfig as RecurrentConfig
-from .model.stack import TransformerStack as TransformerStack
 from .model.transformer import Transformer as Transformer
+from .model.transformer import TransformerStack as TransformerStack

@@ -13,7 +13,7 @@ from torch import Tensor
 from case_studies.approximations.removal import Answers, Part
 from hooks.interventions.ablation_engine import head_output_point, projected_values
 from hooks.interventions.replacements import HeadReplacement
-from hooks.model.storing import storing
+from hooks.model.checked_hooks import storing_hooks
 from interp.tasks.base import logits_at_targets
 
 MASS, NORM, DIRECT = "attention mass", "value-weighted attention", "direct logit attribution"
@@ -88,7 +88,9 @@ def _differentiate(model: Any, part: Part, mean: HeadReplacement) -> dict[str, T
     seen: dict[str, Tensor] = {}
     start = [(name, _with_gradient) for name in ("blocks.0.hook_resid_pre", *patterns)]
     inputs: dict[str, Any] = part.batch.model_inputs()
-    logits = model.run_with_hooks(part.batch.tokens, **inputs, fwd_hooks=[*start, *storing(outputs + patterns, seen)])
+    logits = model.run_with_hooks(
+        part.batch.tokens, **inputs, fwd_hooks=[*start, *storing_hooks(outputs + patterns, seen)]
+    )
     at_targets, points = logits_at_targets(logits, part.batch), [seen[name] for name in outputs + patterns]
     options: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
     of_loss = torch.autograd.grad(part.loss(at_targets), points, retain_graph=True, **options)
@@ -134,7 +136,7 @@ def _direct(model: Any, part: Part, mean: HeadReplacement) -> Float[Tensor, "lay
         (f"blocks.{layer}.hook_attn_out", start_here) for layer in layers
     ]
     inputs: dict[str, Any] = part.batch.model_inputs()
-    logits = model.run_with_hooks(part.batch.tokens, **inputs, fwd_hooks=[*edits, *storing(outputs, seen)])
+    logits = model.run_with_hooks(part.batch.tokens, **inputs, fwd_hooks=[*edits, *storing_hooks(outputs, seen)])
     slopes = torch.autograd.grad(
         part.margin(logits_at_targets(logits, part.batch)), leaves, allow_unused=True, materialize_grads=True
     )

@@ -21,9 +21,9 @@ from torch import Tensor
 from hooks.adapters.bridge import BridgeModel
 from hooks.interventions.replacements import HeadInputs, Replacement
 from hooks.interventions.set_tree import SetTree
+from hooks.model.checked_hooks import storing_hooks
 from hooks.model.layers import has_activation_hooks, has_hooks, take
-from hooks.model.stack import TransformerStack
-from hooks.model.storing import storing
+from hooks.model.transformer import TransformerStack
 
 TOKENS_PER_PASS = 1024
 """Several heads are replaced per pass, in copies of the batch, up to this number of tokens: more is slower on CPU."""
@@ -244,7 +244,7 @@ class AblationEngine:
         names = [name for name in self.cache.cache_dict for after in later if name.startswith(f"blocks.{after}.")]
         # a replacement needs all positions, of which the last layer has only those that are read
         read_at = None if self.model.cfg.n_layers - 1 in later else self.read_at
-        with self.model.hooks(storing(names, kept)) if names else nullcontext():
+        with self.model.hooks(storing_hooks(names, kept)) if names else nullcontext():
             logits = self._resume(resid, layer, attn_out.flatten(0, 1), read_at).unflatten(0, (edits, -1))
         if read_at is None and self.read_at is not None:
             logits = torch.stack([take(one, self.read_at) for one in logits])
@@ -298,7 +298,7 @@ class AblationEngine:
             return edited
 
         for layer in by_layer:
-            yield from storing([f"blocks.{layer}.{name}" for name in self._inputs_at], seen)
+            yield from storing_hooks([f"blocks.{layer}.{name}" for name in self._inputs_at], seen)
             yield f"blocks.{layer}.{self._output}", edit
 
 

@@ -21,21 +21,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks.checks import checks_types
+from hooks.model.hook_names import HEAD_AXIS
 
 Hook = Callable[..., Tensor]
-
-_HEAD_AXIS = {
-    "hook_q_input": 2,
-    "hook_k_input": 2,
-    "hook_v_input": 2,
-    "hook_q": 2,
-    "hook_k": 2,
-    "hook_v": 2,
-    "hook_z": 2,
-    "hook_result": 2,
-    "hook_attn_scores": 1,
-    "hook_pattern": 1,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,9 +185,9 @@ def _hook(replace: Callable[[Tensor, int | None], Tensor], head: int | None) -> 
 
 
 def _head_axis(name: str, activation: Tensor, head: int) -> int:
-    axis = _HEAD_AXIS.get(name.rpartition(".")[2])
+    axis = HEAD_AXIS.get(name.rpartition(".")[2])
     if axis is None:
-        raise ValueError(f"head is {head}, but {name} has no heads; leave head out or choose {', '.join(_HEAD_AXIS)}.")
+        raise ValueError(f"head is {head}, but {name} has no heads; leave head out or choose {', '.join(HEAD_AXIS)}.")
     if not 0 <= head < activation.shape[axis]:
         raise ValueError(f"head is {head}; {name} has heads 0 to {activation.shape[axis] - 1}.")
     return axis

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from hooks.checks import checks_types
 from hooks.model.layers import hook_tables
-from hooks.model.stack import TransformerStack
+from hooks.model.transformer import TransformerStack
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,7 @@ from hooks.model.config import TransformerConfig
 from hooks.model.encoder import Encoder, EncoderConfig
 from hooks.model.fully_connected import FullyConnected, FullyConnectedConfig
 from hooks.model.recurrent import Recurrent, RecurrentConfig
-from hooks.model.stack import TransformerStack
-from hooks.model.transformer import Transformer
+from hooks.model.transformer import Transformer, TransformerStack
 
 Config = TransformerConfig | FullyConnectedConfig | RecurrentConfig
 Model = TransformerStack | Baseline

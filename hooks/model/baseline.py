@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from hooks.model.hook_names import CheckedHooks
+from hooks.model.checked_hooks import CheckedHooks
 from hooks.model.layers import Module
 
 

@@ -14,7 +14,6 @@ from torch import Tensor
 from hooks.model.attention import Attention, Context
 from hooks.model.hardcoded.head_patterns import HeadPattern, has_learned
 from hooks.model.hardcoded.lego_attention import HardcodedAttention
-from hooks.model.layer_config import LayerConfig
 from hooks.model.layers import LayerNorm, Linear, Module
 from hooks.model.sites import LayerSites, MLPSites
 
@@ -22,11 +21,11 @@ from hooks.model.sites import LayerSites, MLPSites
 class MLP(Module):
     """out = act(x W_in + b_in) W_out + b_out."""
 
-    def __init__(self, cfg: LayerConfig):
+    def __init__(self, cfg: Any):
         super().__init__()
         self.activation = cfg.activation
-        self.w_in = Linear(cfg.d_model, cfg.d_mlp or 0, bias=cfg.mlp_bias)
-        self.w_out = Linear(cfg.d_mlp or 0, cfg.d_model, bias=cfg.mlp_bias)
+        self.w_in = Linear(cfg.d_model, cfg.d_mlp, bias=cfg.mlp_bias)
+        self.w_out = Linear(cfg.d_mlp, cfg.d_model, bias=cfg.mlp_bias)
 
     def forward(self, x: Float[Tensor, "batch pos d_model"], at: MLPSites) -> Float[Tensor, "batch pos d_model"]:
         """The output of the MLP."""
@@ -41,9 +40,9 @@ class MLP(Module):
 class DeepMLP(Module):
     """out = W_out relu(W_3 relu(W_2 relu(W_in x))), with hook points at the first hidden layer; no biases."""
 
-    def __init__(self, cfg: LayerConfig):
+    def __init__(self, cfg: Any):
         super().__init__()
-        width = cfg.d_mlp or 0
+        width = cfg.d_mlp
         self.w_in = Linear(cfg.d_model, width, bias=False)
         self.w_2 = Linear(width, width, bias=False)
         self.w_3 = Linear(width, width, bias=False)
@@ -70,7 +69,7 @@ class Block(Module):
     attention: Any
     """`Attention`, or `HardcodedAttention` if a head is hard-coded."""
 
-    def __init__(self, cfg: LayerConfig, rows: Sequence[tuple[HeadPattern, ...]] = ((),)):
+    def __init__(self, cfg: Any, rows: Sequence[tuple[HeadPattern, ...]] = ((),)):
         super().__init__()
         self.attention = (
             HardcodedAttention(cfg, cfg.pathways, learned=any(map(has_learned, rows)))
@@ -241,7 +240,7 @@ class ExtendedBlock(DyckBlock):
     residual: Linear
     mlp: DeepMLP | None
 
-    def __init__(self, cfg: LayerConfig, rows: Sequence[tuple[HeadPattern, ...]] = ((),)):
+    def __init__(self, cfg: Any, rows: Sequence[tuple[HeadPattern, ...]] = ((),)):
         super().__init__(cfg, rows)
         self.residual = Linear(cfg.d_model, cfg.d_model, bias=False)
 

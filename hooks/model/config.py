@@ -8,16 +8,16 @@ from hooks.checks import check_choice, check_field_types, check_fields
 from hooks.model.blocks import find_block
 from hooks.model.embeddings import BracketStates
 from hooks.model.hardcoded.head_patterns import HeadPattern, Pathways, check_patterns
-from hooks.model.lens import LensConfig
+from hooks.model.transformer_lens_names import TransformerLensSettings
 
 BlockName = Literal["pre_ln", "post_ln", "dyck", "minimal", "bare", "extended", "no_norm"]
-Attention = Literal["causal", "bidirectional"]
+AttentionDirection = Literal["causal", "bidirectional"]
 Positions = Literal["learned", "linear", "sinusoidal", "none"]
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 Initialisation = Literal["fan_in", "normal", "gpt2", "template", "mimetic", "uniform"]
 
 _CHOICES = {
-    "attention": Attention,
+    "attention": AttentionDirection,
     "positions": Positions,
     "activation": Activation,
     "init": Initialisation,
@@ -25,7 +25,7 @@ _CHOICES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformerConfig(LensConfig):
+class TransformerConfig(TransformerLensSettings):
     """Settings of a `hooks.Transformer`. Every field but the first three has a default.
 
     Raises:
@@ -51,7 +51,7 @@ class TransformerConfig(LensConfig):
     """Hidden width of the MLP; None means `4 * d_model`, 0 means no MLP at all."""
     block: BlockName | str = "pre_ln"
     """How a layer is wired; see `hooks.model.blocks` for the seven equations, and `register_block` for others."""
-    attention: Attention = "bidirectional"
+    attention: AttentionDirection = "bidirectional"
     """Whether a query sees later positions."""
     tied_embedding: bool = False
     """The read-out is the transpose of the token embedding (logits = x W_E^T), without a bias."""
@@ -122,6 +122,21 @@ class TransformerConfig(LensConfig):
             ValueError: no block has this name.
         """
         return find_block(self.block)
+
+    @property
+    def attn_only(self) -> bool:
+        """True when layers have no MLP."""
+        return self.d_mlp == 0
+
+    @property
+    def normalization_type(self) -> str | None:
+        """`LN` if there is a final LayerNorm before the read-out, else None; a name of TransformerLens."""
+        return "LN" if self.block_class.final_norm else None
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the embeddings."""
+        return self.d_model
 
     @property
     def pathways(self) -> Pathways | None:

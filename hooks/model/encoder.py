@@ -6,16 +6,16 @@ from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from hooks.checks import check_choice
 from hooks.model.config import BlockName, Initialisation, TransformerConfig
 from hooks.model.embeddings import TokenEmbedding
 from hooks.model.layers import HookPoint, Identity, LayerNorm, Linear, Module, NormSites
-from hooks.model.stack import TransformerStack
+from hooks.model.transformer import Mask, TransformerStack
 
-Head = Literal["masked_lm", "linear", "none"]
+EncoderHead = Literal["masked_lm", "linear", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class EncoderConfig(TransformerConfig):
     Linear."""
     embedding_norm: bool = True
     """A LayerNorm on the sum of the embeddings."""
-    head: Head = "masked_lm"
+    head: EncoderHead = "masked_lm"
     """`masked_lm`: dense, activation, LayerNorm, then one row per token and a bias. `linear`: one Linear. `none`: the
     logits are the last hidden states."""
     tied_embedding: bool | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -44,7 +44,7 @@ class EncoderConfig(TransformerConfig):
     """Has the weights of `Encoder.pool`."""
 
     def __post_init__(self):
-        check_choice("head", self.head, Head)
+        check_choice("head", self.head, EncoderHead)
         if min(self.n_token_types, self.d_embedding) < 0:
             raise ValueError("n_token_types and d_embedding must not be negative.")
         if self.embedding is not None:
@@ -53,13 +53,13 @@ class EncoderConfig(TransformerConfig):
             raise ValueError(
                 f"tied_embedding is on, but head is {self.head!r}; only masked_lm reads out with an embedding."
             )
-        wanted = {"masked_lm": self.d_vocab, "none": self.d_model}.get(self.head, self.d_vocab_out)
-        if self.d_vocab_out not in (0, wanted):
+        required = {"masked_lm": self.d_vocab, "none": self.d_model}.get(self.head, self.d_vocab_out)
+        if self.d_vocab_out not in (0, required):
             name = "d_vocab" if self.head == "masked_lm" else "d_model"
             raise ValueError(
-                f"d_vocab_out is {self.d_vocab_out}; with head {self.head!r} it is {name}, {wanted}. Remove it."
+                f"d_vocab_out is {self.d_vocab_out}; with head {self.head!r} it is {name}, {required}. Remove it."
             )
-        object.__setattr__(self, "d_vocab_out", wanted)
+        object.__setattr__(self, "d_vocab_out", required)
         if self.tied_embedding is None:
             object.__setattr__(self, "tied_embedding", self.head == "masked_lm")
         super().__post_init__()
@@ -138,35 +138,11 @@ class Encoder(TransformerStack):
     """
 
     cfg: EncoderConfig
-    _shared = (*TransformerStack._shared, "token_types", "norm_embed", "embed_up", "pooler")
-
-    def _build(self, cfg: EncoderConfig) -> None:
-        width = cfg.embedding_width
-        self.embed = TokenEmbedding(cfg.d_vocab, width)
-        self._build_layers(cfg)
-        if cfg.head == "masked_lm":
-            self.unembed = MaskedLMHead(cfg, self.embed)
-        else:
-            self.unembed = Linear(cfg.d_model, cfg.d_vocab_out) if cfg.head == "linear" else Identity(cfg.d_model)
-        self._build_positions(cfg, width)
-        self.token_types = None
-        if cfg.n_token_types:
-            self.token_types = TokenEmbedding(cfg.n_token_types, width, ids="token_type_ids", limit="n_token_types")
-        self.norm_embed = LayerNorm(width, cfg.layer_norm_eps) if cfg.embedding_norm else None
-        self.embed_up = Linear(width, cfg.d_model) if cfg.d_embedding else None
-        self.pooler = Linear(cfg.d_model, cfg.d_model) if cfg.pooler else None
-
-    def _add_input_sites(self) -> None:
-        super()._add_input_sites()
-        if self.token_types is not None:
-            self.hook_token_type_embed = HookPoint()
-        self.ln_embed = None if self.norm_embed is None else NormSites(self.norm_embed)
-        self.ln_head = NormSites(self.unembed.norm) if self.cfg.head == "masked_lm" else None
 
     def forward(
         self,
         tokens: Int[Tensor, "batch pos"] | str | Sequence[str],
-        attention_mask: Bool[Tensor, "batch pos"] | Int[Tensor, "batch pos"] | None = None,
+        attention_mask: Mask | None = None,
         *,
         position_ids: Int[Tensor, "#batch pos"] | None = None,
         token_type_ids: Int[Tensor, "batch pos"] | None = None,
@@ -183,17 +159,22 @@ class Encoder(TransformerStack):
         """
         if not isinstance(tokens, Tensor):
             tokens = self.to_tokens(tokens)
-        self._check_input(tokens, attention_mask, depth)
-        context = self._context(tokens, attention_mask)
-        return self._run(self._embed(tokens, position_ids, token_type_ids), context, depth)
+        inputs = {"position_ids": position_ids, "token_type_ids": token_type_ids}
+        return self._compute_logits(tokens, attention_mask, depth, **inputs)
 
-    def _embed(self, tokens: Tensor, position_ids: Tensor | None, token_type_ids: Tensor | None = None) -> Tensor:
-        resid = super()._embed(tokens, position_ids)
+    def _embed_tokens(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        position_ids: Int[Tensor, "#batch pos"] | None = None,
+        token_type_ids: Int[Tensor, "batch pos"] | None = None,
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """The sum of all embeddings, normalised, and projected to d_model if they are narrower."""
+        resid = super()._embed_tokens(tokens, position_ids)
         if self.token_types is not None:
-            kinds = torch.zeros_like(tokens) if token_type_ids is None else token_type_ids
-            if kinds.shape != tokens.shape:
-                raise ValueError(f"token_type_ids is {tuple(kinds.shape)}; tokens is {tuple(tokens.shape)}.")
-            resid = resid + self.hook_token_type_embed(self.token_types(kinds))
+            type_ids = torch.zeros_like(tokens) if token_type_ids is None else token_type_ids
+            if type_ids.shape != tokens.shape:
+                raise ValueError(f"token_type_ids is {tuple(type_ids.shape)}; tokens is {tuple(tokens.shape)}.")
+            resid = resid + self.hook_token_type_embed(self.token_types(type_ids))
         elif token_type_ids is not None:
             raise ValueError("token_type_ids is given, but n_token_types of this model is 0; remove it.")
         if self.norm_embed is not None:
@@ -214,6 +195,31 @@ class Encoder(TransformerStack):
         if self.pooler is None:
             raise ValueError("this model has no pooler; make it with pooler=True, or load one that has it.")
         return self.pooler(hidden[:, 0]).tanh()
+
+    def _make_weights(self, cfg: EncoderConfig) -> None:
+        super()._make_weights(cfg)
+        width = cfg.embedding_width
+        self.token_types = None
+        if cfg.n_token_types:
+            self.token_types = TokenEmbedding(cfg.n_token_types, width, ids="token_type_ids", limit="n_token_types")
+        self.norm_embed = LayerNorm(width, cfg.layer_norm_eps) if cfg.embedding_norm else None
+        self.embed_up = Linear(width, cfg.d_model) if cfg.d_embedding else None
+        self.pooler = Linear(cfg.d_model, cfg.d_model) if cfg.pooler else None
+
+    def _make_embedding(self, cfg: EncoderConfig) -> nn.Module:
+        return TokenEmbedding(cfg.d_vocab, cfg.embedding_width)
+
+    def _make_read_out(self, cfg: EncoderConfig) -> nn.Module:
+        if cfg.head == "masked_lm":
+            return MaskedLMHead(cfg, self.embed)
+        return Linear(cfg.d_model, cfg.d_vocab_out) if cfg.head == "linear" else Identity(cfg.d_model)
+
+    def _make_input_sites(self) -> None:
+        super()._make_input_sites()
+        if self.token_types is not None:
+            self.hook_token_type_embed = HookPoint()
+        self.ln_embed = None if self.norm_embed is None else NormSites(self.norm_embed)
+        self.ln_head = NormSites(self.unembed.norm) if self.cfg.head == "masked_lm" else None
 
     @property
     def W_U(self) -> Float[Tensor, "d_model d_vocab_out"]:  # pyright: ignore[reportIncompatibleVariableOverride]

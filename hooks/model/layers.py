@@ -75,6 +75,12 @@ class Sites(NeverCalled, Module):
     def instead(self) -> str:
         return ", ".join(point.name or name for name, point in self.named_children() if isinstance(point, HookPoint))
 
+    def set_optional(self, names: tuple[str, ...], on: bool) -> None:
+        """Add hook points, unless they exist, or remove them with their hooks."""
+        for name in names:
+            if (getattr(self, name) is not None) != on:
+                setattr(self, name, HookPoint() if on else None)
+
 
 class Linear(nn.Module):
     """y = x W^T + b, with W (output, input)."""
@@ -218,3 +224,17 @@ def check_ids(ids: Int[Tensor, "*batch pos"], size: int, name: str, limit: str) 
             f"{name} holds ids from {int(ids.min())} to {int(ids.max())}; {limit} of this model is {size}. "
             f"Was the model made for another task?"
         )
+
+
+def check_tokens(tokens: Tensor, attention_mask: Tensor | None, *, n_ctx: int | None = None) -> None:
+    """Check the shapes of token ids and their mask.
+
+    Raises:
+        ValueError: no batch axis, more than `n_ctx` positions, or a mask of another shape.
+    """
+    if tokens.ndim != 2:
+        raise ValueError(f"tokens is {tuple(tokens.shape)}; it must be (batch, pos). One text? Pass tokens[None].")
+    if n_ctx is not None and tokens.shape[1] > n_ctx:
+        raise ValueError(f"tokens has {tokens.shape[1]} positions; n_ctx of this model is {n_ctx}.")
+    if attention_mask is not None and attention_mask.shape != tokens.shape:
+        raise ValueError(f"attention_mask is {tuple(attention_mask.shape)}; tokens is {tuple(tokens.shape)}.")

@@ -7,6 +7,13 @@ from torch import Tensor, nn
 from hooks.model.layers import look_up
 
 
+def make_positions(kind: str, n_ctx: int, width: int) -> nn.Module | None:
+    """Position embeddings of this kind, or None."""
+    if kind == "none":
+        return None
+    return LearnedPositions(n_ctx, width) if kind == "learned" else FixedPositions(kind, n_ctx, width)
+
+
 class LearnedPositions(nn.Module):
     """One learned vector per position."""
 

@@ -11,7 +11,7 @@ from hooks.checks import check_choice, check_field_types, check_fields
 from hooks.model.baseline import Baseline, BaselineConfig
 from hooks.model.layers import HookPoint, Linear, check_ids
 
-Cell = Literal["rnn", "lstm"]
+CellKind = Literal["rnn", "lstm"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class RecurrentConfig(BaselineConfig):
         ValueError: a size below one, or an unknown cell.
     """
 
-    cell: Cell = "rnn"
+    cell: CellKind = "rnn"
     """`rnn`: an Elman network with ReLU. `lstm`: long short-term memory."""
     width: int = 128
     """Hidden units."""
@@ -39,7 +39,7 @@ class RecurrentConfig(BaselineConfig):
     def __post_init__(self):
         check_field_types(self)
         check_fields(self, "d_vocab", "n_ctx", "d_vocab_out", "width", "d_embed", whole=True, low=1)
-        check_choice("cell", self.cell, Cell)
+        check_choice("cell", self.cell, CellKind)
 
     @property
     def d_model(self) -> int:

@@ -13,12 +13,10 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from hooks.model.hardcoded.head_patterns import HeadPattern, has_learned
-from hooks.model.layer_config import LayerConfig
 from hooks.model.layers import HookPoint, NormSites, Sites
-from hooks.model.optional_points import OptionalSites
 
 
-class AttentionSites(Sites, OptionalSites):
+class AttentionSites(Sites):
     """Hook points inside attention, and the pattern of each head; queries and keys exist only if a head is learned."""
 
     hook_q_input: HookPoint | None = None  # (batch, pos, head, d_model); see `set_use_split_qkv_input`
@@ -26,7 +24,7 @@ class AttentionSites(Sites, OptionalSites):
     hook_v_input: HookPoint | None = None
     hook_result: HookPoint | None = None  # (batch, pos, head, d_model); see `set_use_attn_result`
 
-    def __init__(self, cfg: LayerConfig, attention: Any, patterns: tuple[HeadPattern, ...]):
+    def __init__(self, cfg: Any, attention: Any, patterns: tuple[HeadPattern, ...]):
         super().__init__()
         self._attention: tuple[Any] = (attention,)
         self._heads = cfg.n_heads
@@ -85,14 +83,14 @@ class MLPSites(Sites):
     b_out = property(lambda self: self._mlp[0].w_out.bias_or_zero)
 
 
-class LayerSites(Sites, OptionalSites):
+class LayerSites(Sites):
     """All hook points of one applied layer, (batch, pos, d_model) unless noted."""
 
     hook_out_is_single_residual_stream = True  # TransformerLens's logit lens reads this
     hook_mlp_in: HookPoint | None = None  # see `set_use_hook_mlp_in`
     _unhooked: tuple["LayerSites", ...] = ()
 
-    def __init__(self, cfg: LayerConfig, block: Any, patterns: tuple[HeadPattern, ...]):
+    def __init__(self, cfg: Any, block: Any, patterns: tuple[HeadPattern, ...]):
         super().__init__()
         self.hook_resid_pre = HookPoint()
         if block.n_norms:
@@ -110,7 +108,7 @@ class LayerSites(Sites, OptionalSites):
             self.submodules = {"attn": None, "norm": None}
             self.hook_aliases = {"hook_attn_out": "norm"}
 
-    def keep_unhooked(self, cfg: LayerConfig, block: Any, on: bool) -> None:
+    def keep_unhooked(self, cfg: Any, block: Any, on: bool) -> None:
         """Keep sites of the same layer that no hook can be attached to, or drop them."""
         self._unhooked = (LayerSites(cfg, block, ()),) if on else ()  # in a tuple: no part of the model
 

@@ -1,15 +1,208 @@
-"""A small transformer with hook points: embedding, blocks, linear read-out."""
+"""The transformer: embedding, applied layers and read-out, in the order in which they run.
+
+    resid = W_E[tokens] + W_pos                                     hook_embed, hook_pos_embed
+    resid = block(resid)          for every applied layer           blocks.0.hook_resid_pre ... hook_resid_post
+    logits = LN(resid) W_U + b_U                                    ln_final.hook_normalized
+
+`TransformerStack` has this pass; `Transformer` adds an embedding, a linear read-out and the loss of the next token,
+`hooks.Encoder` (encoder.py) the inputs and heads of BERT. Inside a layer, blocks.py has one class per equation and
+attention.py the heads; hook_names.py has the names of all hook points.
+"""
 
 from collections.abc import Sequence
+from typing import Any, cast
 
+import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
+from hooks.model.attention import Context, allowed_keys
+from hooks.model.blocks import Block
+from hooks.model.checked_hooks import CheckedHooks
 from hooks.model.config import TransformerConfig
 from hooks.model.embeddings import BracketEmbedding, TokenEmbedding
-from hooks.model.layers import Linear, TiedReadOut
+from hooks.model.hardcoded.token_maps import token_maps
+from hooks.model.initialise import initialise
+from hooks.model.layers import HookPoint, LayerNorm, Linear, Module, NormSites, Sites, TiedReadOut, check_tokens, take
+from hooks.model.locks import one_thread
 from hooks.model.next_token_loss import ReturnType, check_return_type, next_token_loss
-from hooks.model.stack import TransformerStack
+from hooks.model.positions import make_positions
+from hooks.model.sites import LayerSites
+from hooks.model.transformer_lens_names import TransformerLensNames
+
+Mask = Bool[Tensor, "batch pos"] | Int[Tensor, "batch pos"]
+"""True or 1 for real tokens, False or 0 for padding."""
+
+
+class TransformerStack(TransformerLensNames, Module, CheckedHooks):
+    """The forward pass that `Transformer` and `Encoder` share.
+
+    Args:
+        cfg: Architecture and sizes.
+        seed: Decides the initial weights, without torch's global generator.
+    """
+
+    cfg: Any
+    embed: Any
+    unembed: Any
+
+    def __init__(self, cfg: TransformerConfig, *, seed: int = 0):
+        super().__init__()
+        self.cfg = cfg
+        self.tokenizer = None
+        self._make_weights(cfg)
+        self._make_sites()
+        initialise(self, cfg, seed)
+
+    # The forward pass
+
+    def _compute_logits(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        attention_mask: Mask | None,
+        depth: int | None,
+        **embedding_inputs: Tensor | None,
+    ) -> Float[Tensor, "batch pos d_vocab_out"]:
+        """Embedding, layers and read-out; arguments as in `Transformer.forward`."""
+        self._check_input(tokens, attention_mask, depth)
+        context = make_context(self.cfg, tokens, attention_mask, tokens.shape[1], tokens.device)
+        resid = self._embed_tokens(tokens, **embedding_inputs)
+        for layer in range(self.cfg.n_layers if depth is None else depth):
+            resid = self._apply_layer(layer, resid, context)
+        return self.read_out(resid)
+
+    def _embed_tokens(
+        self, tokens: Int[Tensor, "batch pos"], position_ids: Int[Tensor, "#batch pos"] | None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """The sum of token and position embeddings; positions are 0, 1, 2 ... if None."""
+        resid = self.hook_embed(self.embed(tokens))
+        if self.positions is None:
+            return resid
+        if position_ids is None:
+            position_ids = torch.arange(tokens.shape[1], device=tokens.device)[None]
+        return resid + self.hook_pos_embed(self.positions(position_ids).expand_as(resid))
+
+    def _apply_layer(self, layer: int, resid: Tensor, context: Context, attn_out: Tensor | None = None) -> Tensor:
+        block, sites = self.block(layer), self.blocks[layer]
+        return block(sites.hook_resid_pre(resid), sites, context, attn_out)
+
+    def read_out(self, resid: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_vocab_out"]:
+        """Logits from the last residual stream."""
+        return self.unembed(resid if self.norm_final is None else self.norm_final(resid, self.ln_final))
+
+    @one_thread
+    def resume(
+        self,
+        resid: Float[Tensor, "batch pos d_model"],
+        layer: int,
+        *,
+        attn_out: Float[Tensor, "batch pos d_model"] | None = None,
+        tokens: Int[Tensor, "batch pos"] | None = None,
+        attention_mask: Mask | None = None,
+        read_at: Int[Tensor, "batch read"] | None = None,
+    ) -> Float[Tensor, "batch read d_vocab_out"]:
+        """Logits, computed from a residual stream instead of from tokens.
+
+        Args:
+            resid: The input of `layer` (`hook_resid_pre`); with `layer == n_layers`, the input of the read-out.
+            layer: First layer to apply.
+            attn_out: Output of attention in `layer`; if None, it is computed from `resid`.
+            tokens: Token ids; only models with hard-coded heads need them.
+            attention_mask: As in `forward`.
+            read_at: Positions to read out; default: all. They are the only query positions of the last layer, and the
+                only ones that its hook points see.
+
+        Raises:
+            ValueError: a layer outside 0 to n_layers, or hard-coded heads without tokens.
+        """
+        n_layers = self.cfg.n_layers
+        check_resumed_layer(layer, n_layers, with_attention=attn_out is not None)
+        context = make_context(self.cfg, tokens, attention_mask, resid.shape[1], resid.device)
+        for index in range(layer, n_layers):
+            # No later layer needs other positions of the last one
+            if index == n_layers - 1 and read_at is not None:
+                context = context.at_queries(read_at)
+            resid = self._apply_layer(index, resid, context, attn_out if index == layer else None)
+        if layer == n_layers and read_at is not None:
+            resid = take(resid, read_at)
+        return self.read_out(resid)
+
+    def _check_input(self, tokens: Tensor, attention_mask: Tensor | None, depth: int | None) -> None:
+        check_tokens(tokens, attention_mask, n_ctx=self.cfg.n_ctx)
+        if depth is not None and not 1 <= depth <= self.cfg.n_layers:
+            raise ValueError(
+                f"depth is {depth}; this model has hook points for 1 to {self.cfg.n_layers} layers. "
+                f"A tied model runs longer as model.at_depth({depth})."
+            )
+
+    # Weights and hook points
+
+    def _make_weights(self, cfg: Any) -> None:
+        """Make every module with weights; the order decides which random numbers each one gets."""
+        self.embed = self._make_embedding(cfg)
+        # `weights` has the stored blocks: one if tied, else one per layer. Their hook points are in `blocks`, one entry
+        # per applied layer, since TransformerLens's hook names start with `blocks.0`.
+        n_blocks = 1 if cfg.tied else cfg.n_layers
+        self.weights = nn.ModuleList(
+            cfg.block_class(cfg, [cfg.patterns_of(layer) for layer in range(index, cfg.n_layers, n_blocks)])
+            for index in range(n_blocks)
+        )
+        self.norm_final = LayerNorm(cfg.d_model, cfg.layer_norm_eps) if cfg.normalization_type else None
+        self.unembed = self._make_read_out(cfg)
+        self.positions = make_positions(cfg.positions, cfg.n_ctx, cfg.embedding_width)
+
+    def _make_embedding(self, cfg: Any) -> nn.Module:
+        raise NotImplementedError
+
+    def _make_read_out(self, cfg: Any) -> nn.Module:
+        raise NotImplementedError
+
+    def _make_sites(self) -> None:
+        """Make every hook point, and name it."""
+        self._make_input_sites()
+        self.blocks = nn.ModuleList(
+            LayerSites(self.cfg, self.block(layer), self.cfg.patterns_of(layer)) for layer in range(self.cfg.n_layers)
+        )
+        self.ln_final = None if self.norm_final is None else NormSites(self.norm_final)
+        self.setup()
+
+    def _make_input_sites(self) -> None:
+        self.hook_embed = HookPoint()
+        if self.positions is not None:
+            self.hook_pos_embed = HookPoint()
+
+    @property
+    def stored_blocks(self) -> list[Block]:
+        """The blocks that hold weights: one if tied, else one per layer."""
+        return [cast(Block, block) for block in self.weights]
+
+    def block(self, layer: int) -> Block:
+        """The stored block that an applied layer uses."""
+        return cast(Block, self.weights[layer % len(self.weights)])
+
+    def identity_scalars(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+        """The scalars of a I and those of b I, one vector (head,) for each stored block that has them."""
+        layers = [block.attention for block in self.stored_blocks]
+        a = [attention.a for attention in layers if attention.a is not None]
+        b = [attention.b for attention in layers if attention.b is not None]
+        return a, b
+
+    def at_depth(self, n_layers: int) -> "TransformerStack":
+        """A model with the same weights (shared, not copied) and another number of layers, with separate hook points.
+
+        Raises:
+            ValueError: more layers than an untied model has.
+        """
+        if not self.cfg.tied and n_layers > self.cfg.n_layers:
+            raise ValueError(f"n_layers is {n_layers}; an untied model has only its own {self.cfg.n_layers} layers.")
+        model = type(self)(self.cfg.with_depth(n_layers))
+        for name, module in self.named_children():
+            if name not in ("weights", "blocks") and not isinstance(module, HookPoint | Sites):
+                setattr(model, name, module)
+        model.weights = nn.ModuleList(self.weights[: len(model.weights)])
+        model.tokenizer = self.tokenizer
+        model._make_sites()
+        return model.train(self.training)
 
 
 class Transformer(TransformerStack):
@@ -18,6 +211,13 @@ class Transformer(TransformerStack):
     `model(tokens)` gives logits (batch, pos, d_vocab_out). Hook points have TransformerLens's canonical names for
     every applied layer, also if layers share weights. Results do not depend on the other sequences of a batch.
 
+    >>> import torch
+    >>> from hooks import Transformer, TransformerConfig
+    >>> model = Transformer(TransformerConfig(d_vocab=5, d_model=8, n_heads=2), seed=0)
+    >>> logits, cache = model.run_with_cache(torch.tensor([[1, 2, 3]]))
+    >>> tuple(logits.shape), tuple(cache["blocks.1.attn.hook_pattern"].shape)
+    ((1, 3, 5), (1, 2, 3, 3))
+
     Args:
         cfg: Architecture and sizes.
         seed: Decides the initial weights, without torch's global generator.
@@ -25,20 +225,10 @@ class Transformer(TransformerStack):
 
     cfg: TransformerConfig
 
-    def _build(self, cfg: TransformerConfig) -> None:
-        self.embed = (
-            TokenEmbedding(cfg.d_vocab, cfg.d_model)
-            if cfg.embedding is None
-            else BracketEmbedding(cfg.embedding, cfg.d_model)
-        )
-        self._build_layers(cfg)
-        self.unembed = TiedReadOut(self.embed) if cfg.tied_embedding else Linear(cfg.d_model, cfg.d_vocab_out)
-        self._build_positions(cfg, cfg.d_model)
-
     def forward(
         self,
         tokens: Int[Tensor, "batch pos"] | str | Sequence[str],
-        attention_mask: Bool[Tensor, "batch pos"] | Int[Tensor, "batch pos"] | None = None,
+        attention_mask: Mask | None = None,
         *,
         position_ids: Int[Tensor, "#batch pos"] | None = None,
         depth: int | None = None,
@@ -64,14 +254,52 @@ class Transformer(TransformerStack):
         """
         if not isinstance(tokens, Tensor):
             tokens = self.to_tokens(tokens)
-        self._check_input(tokens, attention_mask, depth)
         if return_type != "logits" or loss_per_token:
             check_return_type(self.cfg, return_type, loss_per_token)
-        context = self._context(tokens, attention_mask)
-        logits = self._run(self._embed(tokens, position_ids), context, depth)
-        if return_type == "logits" or return_type is None:
-            return logits if return_type else None
+        logits = self._compute_logits(tokens, attention_mask, depth, position_ids=position_ids)
+        if return_type is None:
+            return None
+        if return_type == "logits":
+            return logits
         loss = next_token_loss(logits, tokens, attention_mask, per_token=loss_per_token)
-        return (logits, loss) if return_type == "both" else loss
+        return loss if return_type == "loss" else (logits, loss)
 
-    W_U = property(lambda self: self.unembed.weight.T)
+    def _make_embedding(self, cfg: TransformerConfig) -> nn.Module:
+        if cfg.embedding is not None:
+            return BracketEmbedding(cfg.embedding, cfg.d_model)
+        return TokenEmbedding(cfg.d_vocab, cfg.d_model)
+
+    def _make_read_out(self, cfg: TransformerConfig) -> nn.Module:
+        return TiedReadOut(self.embed) if cfg.tied_embedding else Linear(cfg.d_model, cfg.d_vocab_out)
+
+
+def make_context(
+    cfg: TransformerConfig,
+    tokens: Int[Tensor, "batch pos"] | None,
+    attention_mask: Mask | None,
+    pos: int,
+    device: torch.device,
+) -> Context:
+    """Causality, padding, and the maps of hard-coded heads, for one batch.
+
+    Raises:
+        ValueError: hard-coded heads without token ids; ids or markers that `token_maps` refuses.
+    """
+    if cfg.pathways is None and not any(cfg.patterns_of(layer) for layer in range(cfg.n_layers)):
+        real = None if attention_mask is None else attention_mask.bool()
+        allowed = allowed_keys(cfg.attention, real, pos, device)
+        return Context(allowed=allowed, causal=cfg.attention == "causal" and attention_mask is None)
+    if tokens is None:
+        raise ValueError("this model has hard-coded heads, which look at token ids: pass tokens as well.")
+    return token_maps(tokens, attention_mask, heads=cfg.pathways or (), d_vocab=cfg.d_vocab, attention=cfg.attention)
+
+
+def check_resumed_layer(layer: int, n_layers: int, *, with_attention: bool) -> None:
+    """Check the layer that a pass resumes at; with an output of attention it must be one of the layers.
+
+    Raises:
+        ValueError: a layer outside the range.
+    """
+    last = n_layers - 1 if with_attention else n_layers
+    if not 0 <= layer <= last:
+        raise ValueError(f"layer is {layer}; this model can resume at 0 to {last}.")

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.model.storing import storing
+from hooks.model.checked_hooks import storing_hooks
 from interp.core.devices import device_of
 from interp.tasks.base import Batch, logits_at_targets
 
@@ -43,7 +43,7 @@ def at_targets(model: Any, batch: Batch, names: Sequence[str], **inputs: Any) ->
         at = at.float() if at.dtype in (torch.float16, torch.bfloat16) else at  # which torch cannot factorise
         return at if batch.target_mask is None else at.masked_fill(~batch.target_mask[..., None], 0)
 
-    stored = storing(names, found, read=read)
+    stored = storing_hooks(names, found, transform=read)
     inputs |= batch.model_inputs()
     model.run_with_hooks(batch.tokens, **inputs, fwd_hooks=stored)
     return [found[name] for name in names]

@@ -7,7 +7,7 @@ from transformer_lens import TransformerBridge
 from transformer_lens.HookedRootModule import HookedRootModule
 
 from hooks.adapters.bridge.sites import CANDIDATES
-from hooks.model.hook_names import CheckedHooks
+from hooks.model.checked_hooks import CheckedHooks
 
 Foreign = TransformerBridge | HookedRootModule
 """Models that `from_bridge` accepts."""

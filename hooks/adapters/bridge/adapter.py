@@ -14,10 +14,10 @@ from hooks.adapters.bridge.points import LayerPoints, add_points, bridge_hooks, 
 from hooks.adapters.bridge.sites import Cell
 from hooks.adapters.bridge.untrained import untrained_bridge
 from hooks.adapters.bridge.weights import HeadWeights, head_width
-from hooks.model.hook_names import CheckedHooks
+from hooks.model.checked_hooks import CheckedHooks
 from hooks.model.layers import take
-from hooks.model.lens import ReadsText
 from hooks.model.locks import ModelLock, holding, lock_of, one_thread
+from hooks.model.transformer_lens_names import ReadsText
 
 Mask = Bool[Tensor, "batch pos"] | Int[Tensor, "batch pos"]
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.model.storing import storing
+from hooks.model.checked_hooks import storing_hooks
 
 CANDIDATES = {
     "hook_embed": ("hook_embed", "embed.hook_out"),
@@ -95,7 +95,7 @@ def run(
     """
     seen: dict[str, Tensor] = {}
     hooks = [(name, _put(value)) for name, value in (edits or {}).items()]
-    hooks += storing(record, seen, read=lambda activation: activation.detach().clone())
+    hooks += storing_hooks(record, seen, transform=lambda activation: activation.detach().clone())
     with _hooked(bridge, hooks):
         logits = bridge(tokens, **inputs)
     return logits.detach(), seen
@@ -119,7 +119,7 @@ def reaches(
     seen: dict[str, Tensor] = {}
     hooks: list[tuple[str, Callable]] = [(name, _put(value)) for name, value in {**edits, point: source}.items()]
     if out is not None:
-        hooks += storing([out], seen)
+        hooks += storing_hooks([out], seen)
     with torch.enable_grad(), _hooked(bridge, hooks):
         logits = bridge(tokens)
         result = logits if out is None else seen[out]

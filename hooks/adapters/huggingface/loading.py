@@ -28,7 +28,7 @@ from hooks.adapters.huggingface.weights import Row, rows, to_ours
 from hooks.checks import checks_types
 from hooks.files import reading, shortened
 from hooks.model.architectures import make_model
-from hooks.model.stack import TransformerStack
+from hooks.model.transformer import TransformerStack
 
 HARMLESS = re.compile(
     r"(^|\.)pooler\.|seq_relationship\.|sop_classifier\.|\.attn\.(masked_)?bias$|position_ids$|predictions\.bias$"

@@ -13,7 +13,7 @@ from torch import Tensor
 from hooks.adapters.huggingface.configs import Architecture
 from hooks.model.config import TransformerConfig
 from hooks.model.encoder import Encoder, EncoderConfig
-from hooks.model.stack import TransformerStack
+from hooks.model.transformer import TransformerStack
 
 TOLERANCE = 1e-4
 """Largest difference of a logit that passes, in units of the largest logit where that is above one."""

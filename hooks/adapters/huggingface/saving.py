@@ -15,7 +15,7 @@ from hooks.adapters.huggingface.parity import TOLERANCE, compare
 from hooks.adapters.huggingface.weights import rows, to_theirs
 from hooks.checks import checks_types
 from hooks.model.encoder import EncoderConfig
-from hooks.model.stack import TransformerStack
+from hooks.model.transformer import TransformerStack
 
 
 @checks_types

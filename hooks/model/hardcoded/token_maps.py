@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hooks.model.attention import Context, allowed_keys
 from hooks.model.hardcoded.head_patterns import HeadPattern, Pathways
-from hooks.model.layers import check_ids
+from hooks.model.layers import check_ids, check_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,10 +161,7 @@ def token_maps(
     Source: LEGO (arXiv:2206.04301) Section 5: A_asso = 1[u_i = u_j], A_cls = 1[u_j = CLS], A_sep = 1[u_j = SEP], each
     row divided by its sum. Differs: for `Pathways` by one sort of all ids, not as matrices.
     """
-    if tokens.ndim != 2:
-        raise ValueError(f"tokens is {tuple(tokens.shape)}; it must be (batch, pos). One text? Pass tokens[None].")
-    if attention_mask is not None and attention_mask.shape != tokens.shape:
-        raise ValueError(f"attention_mask is {tuple(attention_mask.shape)}; tokens is {tuple(tokens.shape)}.")
+    check_tokens(tokens, attention_mask)
     check_ids(tokens, d_vocab, "tokens", "d_vocab")
     real = None if attention_mask is None else attention_mask.bool()
     if not isinstance(heads, Pathways):

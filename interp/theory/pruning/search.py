@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks import Transformer
-from hooks.model.storing import storing
+from hooks.model.checked_hooks import storing_hooks
 from interp.core.randomness import derived_generator
 from interp.theory.pruning.network import widened
 
@@ -157,6 +157,6 @@ def _resume(
 ) -> dict[str, Tensor]:
     """Activations at these hook points when the model resumes from a residual stream."""
     activations: dict[str, Tensor] = {}
-    with model.hooks(storing(points, activations)):
+    with model.hooks(storing_hooks(points, activations)):
         model.resume(stream, layer)
     return activations

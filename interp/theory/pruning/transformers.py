@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks import Transformer
-from hooks.model.stack import make_context
+from hooks.model.transformer import make_context
 from interp.core.randomness import derived_generator
 from interp.tasks.base import Task
 from interp.theory.pruning.layers import (

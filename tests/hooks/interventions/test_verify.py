@@ -126,9 +126,9 @@ def test_notices_a_hook_point_that_is_called_twice(make, monkeypatch):
 
 def test_notices_hook_points_that_tied_layers_share(make):
     model = make(tied=True, n_layers=2)
-    original = Transformer._layer
+    original = Transformer._apply_layer
     model.__class__ = type(
-        "Shared", (Transformer,), {"_layer": lambda self, layer, *rest: original(self, 0, *rest)}
+        "Shared", (Transformer,), {"_apply_layer": lambda self, layer, *rest: original(self, 0, *rest)}
     )  # the mistake: sites looked up by where the weights live
     failures = verify(model).failures
     assert "blocks.0.attn.hook_z fired 2 times in one pass" in failures

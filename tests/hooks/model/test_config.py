@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hooks import HeadPattern, TransformerConfig
-from hooks.model.config import Activation, Attention, BlockName, Initialisation, Positions
+from hooks.model.config import Activation, AttentionDirection, BlockName, Initialisation, Positions
 
 SMALL = {"d_vocab": 7, "d_model": 12, "n_heads": 3}
 LEARNED, UNIFORM = HeadPattern(), HeadPattern(kind="uniform")
@@ -29,11 +29,19 @@ ROWS = st.sampled_from([(), (SEVERAL,), ((LEARNED, UNIFORM, LEARNED), (LEARNED,)
 
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(
-    block=one_of(BlockName), attention=one_of(Attention), positions=one_of(Positions), activation=one_of(Activation),
-    init=one_of(Initialisation), tied=st.booleans(), qk_identity=st.booleans(), d_mlp=st.sampled_from([None, 0, 5]),
+    block=one_of(BlockName),
+    attention=one_of(AttentionDirection),
+    positions=one_of(Positions),
+    activation=one_of(Activation),
+    init=one_of(Initialisation),
+    tied=st.booleans(),
+    qk_identity=st.booleans(),
+    d_mlp=st.sampled_from([None, 0, 5]),
     mlp_bias=st.booleans(),
-    attn_scale=st.floats(0, 10), layer_norm_eps=st.floats(1e-12, 1), head_patterns=ROWS,
-)  # fmt: skip
+    attn_scale=st.floats(0, 10),
+    layer_norm_eps=st.floats(1e-12, 1),
+    head_patterns=ROWS,
+)
 def test_json_round_trip(**values):
     cfg = TransformerConfig(**SMALL, n_layers=4, **values)
     assert TransformerConfig.from_json(cfg.to_json()) == cfg

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import hooks.model.stack
+import hooks.model.transformer
 from hooks import (
     EncoderConfig,
     HeadPattern,
@@ -102,13 +102,13 @@ def test_only_learned_heads_compute_quadratic_maps(train, padded):
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_maps_are_computed_once_per_batch(monkeypatch, tied):
-    calls, original = [], hooks.model.stack.token_maps
+    calls, original = [], hooks.model.transformer.token_maps
 
     def counted(*args, **kwargs):
         calls.append(original(*args, **kwargs))
         return calls[-1]
 
-    monkeypatch.setattr(hooks.model.stack, "token_maps", counted)
+    monkeypatch.setattr(hooks.model.transformer, "token_maps", counted)
     model = model_of(head_patterns=HYBRID, tied=tied)
     seen = []
     for block in model.stored_blocks:

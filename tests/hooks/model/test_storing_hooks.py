@@ -2,7 +2,7 @@
 
 import torch
 
-from hooks.model.storing import storing
+from hooks.model.checked_hooks import storing_hooks
 
 NAMES = ("hook_embed", "blocks.1.attn.hook_z")
 
@@ -11,7 +11,7 @@ def test_the_named_activations_are_stored_and_keep_their_gradient(make, generato
     model, seen = make(), {}
     tokens = torch.randint(11, (2, 5), generator=generator)
     _, cache = model.run_with_cache(tokens)
-    model.run_with_hooks(tokens, fwd_hooks=storing(NAMES, seen))
+    model.run_with_hooks(tokens, fwd_hooks=storing_hooks(NAMES, seen))
     assert tuple(seen) == NAMES
     assert all(torch.equal(seen[name], cache[name]) for name in NAMES)
     (slope,) = torch.autograd.grad(seen[NAMES[1]].sum(), model.embed.weight)
@@ -20,7 +20,7 @@ def test_the_named_activations_are_stored_and_keep_their_gradient(make, generato
 
 def test_a_part_is_stored_and_a_later_pass_overwrites_it(make, generator):
     model, seen = make(), {}
-    hooks = storing(NAMES, seen, read=lambda activation: activation[:, 0])
+    hooks = storing_hooks(NAMES, seen, transform=lambda activation: activation[:, 0])
     for n in (2, 3):
         tokens = torch.randint(11, (n, 5), generator=generator)
         model.run_with_hooks(tokens, fwd_hooks=hooks)
@@ -32,5 +32,5 @@ def test_a_hook_stores_before_the_pass_goes_on(make, generator):
     model, seen, early = make(), {}, []
     tokens = torch.randint(11, (2, 5), generator=generator)
     later = ("blocks.0.hook_resid_post", lambda activation, hook: early.extend(seen))
-    model.run_with_hooks(tokens, fwd_hooks=[*storing(NAMES, seen), later])
+    model.run_with_hooks(tokens, fwd_hooks=[*storing_hooks(NAMES, seen), later])
     assert early == ["hook_embed"]

@@ -1,6 +1,9 @@
-"""Names of models and configs that TransformerLens's tools read: `ActivationCache`, `patching`, `head_detector`,
-`SVDInterpreter` and `tools.analysis`."""
+"""TransformerLens's names: what its tools read and call of a model and its config.
 
+The tools are `ActivationCache`, `patching`, `head_detector`, `SVDInterpreter`, `path_patching` and `tools.analysis`.
+"""
+
+import copy
 from typing import Any
 
 import numpy as np
@@ -11,13 +14,8 @@ from torch import Tensor
 _WEIGHTS = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O", "W_in", "W_out", "b_in", "b_out", "w", "b")
 
 
-class LensConfig:
-    """The config fields that TransformerLens's tools read beyond our own."""
-
-    n_layers: int
-    n_heads: int
-    d_mlp: Any
-    block_class: Any
+class TransformerLensSettings:
+    """Config fields that TransformerLens's tools read; constants, since our models have no such choices."""
 
     device = None
     """Wherever the model's weights are: `tensor.to(None)` leaves a tensor where it is."""
@@ -27,16 +25,6 @@ class LensConfig:
     use_split_qkv_input = False
     use_attn_result = False
     use_hook_mlp_in = False
-
-    @property
-    def attn_only(self) -> bool:
-        """True when layers have no MLP."""
-        return self.d_mlp == 0
-
-    @property
-    def normalization_type(self) -> str | None:
-        """`LN` if there is a final LayerNorm before the read-out, else None."""
-        return "LN" if self.block_class.final_norm else None
 
 
 class ReadsText:
@@ -142,16 +130,26 @@ def _is_huggingface(tokenizer: Any) -> bool:
     return hasattr(tokenizer, "all_special_ids")
 
 
-class LensModel(ReadsText):
-    """Model methods that TransformerLens's tools call: token ids, and directions in the residual stream."""
+class TransformerLensNames(ReadsText):
+    """Weights, directions in the residual stream, texts, and hook points on demand, under TransformerLens's names."""
 
     cfg: Any
-    W_E: Any
-    W_U: Any
-    b_U: Any
+    embed: Any
+    unembed: Any
     ln_final: Any
     blocks: Any
+    block: Any
     named_modules: Any
+    setup: Any
+    training: bool
+
+    W_E = property(lambda self: self.embed.weight)
+    b_U = property(lambda self: self.unembed.bias_or_zero)
+
+    @property
+    def W_U(self) -> Float[Tensor, "d_model d_vocab_out"]:
+        """The read-out."""
+        return self.unembed.weight.T
 
     @property
     def _device(self) -> Any:
@@ -175,9 +173,9 @@ class LensModel(ReadsText):
             ValueError: a head that is not linear.
         """
         weights = {"embed.W_E": self.W_E, "unembed.W_U": self.W_U, "unembed.b_U": self.b_U}
-        for path, sites in self.named_modules():
+        for path, module in self.named_modules():
             if path.startswith(("blocks.", "ln_final")):
-                weights |= {f"{path}.{name}": getattr(sites, name) for name in _WEIGHTS if hasattr(sites, name)}
+                weights |= {f"{path}.{name}": getattr(module, name) for name in _WEIGHTS if hasattr(module, name)}
         return weights
 
     def accumulated_bias(
@@ -197,3 +195,70 @@ class LensModel(ReadsText):
             if include_mlp_biases and index < layer and not self.cfg.attn_only:
                 total = total + block.mlp.b_out
         return total
+
+    # Hook points on demand: setters add them to every layer and remove them; they change results by rounding at most.
+
+    def set_use_split_qkv_input(self, use_split_qkv_input: bool) -> None:
+        """Add or remove `attn.hook_q_input`, `hook_k_input` and `hook_v_input` (batch, pos, head, d_model).
+
+        Each is a copy, for every head, of the residual stream before `ln1`: an edit reaches the queries, keys or values
+        of one head and nothing else. Hook points of `ln1` see the stream itself, and an edit there reaches all copies.
+        A layer then takes more time and 3 n_heads times the memory of its input.
+
+        Raises:
+            ValueError: a model with hard-coded heads, which have no queries and keys.
+        """
+        self._refuse_hardcoded("set_use_split_qkv_input", use_split_qkv_input)
+        self._set_flag("use_split_qkv_input", use_split_qkv_input)
+        for layer, sites in enumerate(self.blocks):
+            sites.attn.set_optional(("hook_q_input", "hook_k_input", "hook_v_input"), use_split_qkv_input)
+            sites.keep_unhooked(self.cfg, self.block(layer), use_split_qkv_input)
+        self._name_new_points()
+
+    def set_use_attn_result(self, use_attn_result: bool) -> None:
+        """Add or remove `attn.hook_result` (batch, pos, head, d_model), what each head writes. Models with b I always
+        have it.
+
+        Raises:
+            ValueError: a model with hard-coded heads.
+        """
+        self._refuse_hardcoded("set_use_attn_result", use_attn_result)
+        self._set_flag("use_attn_result", use_attn_result)
+        if not self.cfg.vo_identity:
+            for sites in self.blocks:
+                sites.attn.set_optional(("hook_result",), use_attn_result)
+        self._name_new_points()
+
+    def set_use_hook_mlp_in(self, use_hook_mlp_in: bool) -> None:
+        """Add or remove `hook_mlp_in` (batch, pos, d_model), the residual stream before `ln2`, if there is one; only
+        the MLP reads it.
+
+        Raises:
+            ValueError: blocks other than `pre_ln` and `no_norm`, or a model without MLPs.
+        """
+        if use_hook_mlp_in and (self.cfg.block not in ("pre_ln", "no_norm") or self.cfg.attn_only):
+            raise ValueError(
+                f"set_use_hook_mlp_in needs pre_ln or no_norm blocks with an MLP; block is {self.cfg.block!r} and "
+                f"d_mlp {self.cfg.d_mlp}. Use hook_resid_mid, or mlp.hook_pre."
+            )
+        self._set_flag("use_hook_mlp_in", use_hook_mlp_in)
+        for sites in self.blocks:
+            sites.set_optional(("hook_mlp_in",), use_hook_mlp_in)
+        self._name_new_points()
+
+    def _refuse_hardcoded(self, method: str, on: bool) -> None:
+        if on and any(self.cfg.patterns_of(layer) for layer in range(self.cfg.n_layers)):
+            raise ValueError(
+                f"{method} needs heads that are all learned, but head_patterns hard-codes some. Use hook_v or hook_z."
+            )
+
+    def _set_flag(self, name: str, on: bool) -> None:
+        """Set what TransformerLens's tools read of the config; in a copy, since models may share one."""
+        self.cfg = copy.copy(self.cfg)
+        object.__setattr__(self.cfg, name, on)
+
+    def _name_new_points(self) -> None:
+        """Name the new hook points; they are in the model's mode."""
+        for sites in self.blocks:
+            sites.train(self.training)
+        self.setup()

@@ -1,0 +1,132 @@
+"""Hook methods of a model that check names and edits before anything runs."""
+
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager
+from difflib import get_close_matches
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+from transformer_lens import ActivationCache
+from transformer_lens.HookedRootModule import HookedRootModule
+
+from hooks.model.hook_names import SETTERS
+from hooks.model.layers import HookPoint
+from hooks.model.locks import ModelLock, one_thread
+
+Name = str | Callable[[str], bool]
+"""A hook name, or a condition on hook names."""
+
+
+class CheckedHooks(HookedRootModule):
+    """TransformerLens's `hooks`, `add_hook` and `run_with_cache`; unknown names and ignored edits raise ValueError.
+
+    One thread at a time runs a model: others wait while it computes, and while hooks are attached by `hooks`.
+    """
+
+    cfg: Any
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._lock = ModelLock()
+
+    @property
+    def lock(self) -> ModelLock:
+        """The lock that forward passes and verbs hold; re-entrant."""
+        return self._lock
+
+    @one_thread
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the forward pass, when no other thread uses the model."""
+        return super().__call__(*args, **kwargs)
+
+    @contextmanager
+    def hooks(self, fwd_hooks: Iterable = (), bwd_hooks: Iterable = (), *args: Any, **kwargs: Any):
+        """TransformerLens's `hooks`; no other thread runs the model within the block.
+
+        Raises:
+            ValueError: an unknown hook name (with the nearest ones), or an edit this model would ignore.
+            RuntimeError: another thread has used the model for ten minutes.
+        """
+        fwd_hooks, bwd_hooks = list(fwd_hooks), list(bwd_hooks)
+        for name, hook in fwd_hooks + bwd_hooks:
+            self._check_hook(name, hook)
+        with self.lock, super().hooks(fwd_hooks, bwd_hooks, *args, **kwargs) as model:
+            yield model
+
+    def add_hook(self, name: Name, hook: Callable, *args: Any, **kwargs: Any) -> None:
+        """TransformerLens's `add_hook`, with the checks of `hooks`."""
+        self._check_hook(name, hook)
+        super().add_hook(name, hook, *args, **kwargs)
+
+    @one_thread
+    def run_with_cache(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, *args: Any, names_filter: Any = None, remove_batch_dim: bool = False, **kwargs: Any
+    ):
+        """Logits and an `ActivationCache` of the hook points selected by `names_filter`.
+
+        Raises:
+            ValueError: an unknown name, or a condition that no name meets.
+        """
+        for name in names_filter if isinstance(names_filter, list | tuple) else [names_filter]:
+            if name is not None:
+                self._names(name)
+        logits, cache = super().run_with_cache(
+            *args, names_filter=names_filter, remove_batch_dim=remove_batch_dim, **kwargs
+        )
+        return logits, ActivationCache(cache, self, has_batch_dim=not remove_batch_dim)
+
+    def hook_point(self, name: str) -> HookPoint:
+        """The hook point of that name.
+
+        Raises:
+            ValueError: an unknown name (with the nearest ones).
+        """
+        self._check_name(name)
+        return self.hook_dict[name]  # pyright: ignore[reportReturnType]
+
+    def _check_name(self, name: str) -> None:
+        if name not in self.hook_dict:
+            nearest = get_close_matches(name, self.hook_dict, n=3, cutoff=0.4)
+            hint = f" Nearest: {', '.join(nearest)}." if nearest else " See model.hook_dict for all of them."
+            setter = SETTERS.get(name.rsplit(".", 1)[-1], "")
+            if hasattr(self, setter):
+                hint = f" model.{setter}(True) adds this kind of hook point."
+            raise ValueError(f"hook name {name!r} does not exist in this model.{hint}")
+
+    def _names(self, name: Name) -> list[str]:
+        if isinstance(name, str):
+            self._check_name(name)
+            return [name]
+        names = [known for known in self.hook_dict if name(known)]
+        if not names:
+            raise ValueError("no hook name of this model meets the condition given; see model.hook_dict for them.")
+        return names
+
+    def _check_hook(self, name: Name, hook: Callable) -> None:
+        head = getattr(hook, "head", None)
+        for known in self._names(name):
+            if head is not None and known.endswith(("attn.hook_q", "attn.hook_k")):
+                patterns = self.cfg.patterns_of(int(known.split(".")[1]))
+                if head in range(len(patterns)) and not patterns[head].learned:
+                    raise ValueError(
+                        f"an edit of {known} for head {head} would do nothing: that head's pattern is hard-coded "
+                        f"({patterns[head].kind}). Edit hook_pattern, hook_v or hook_z instead."
+                    )
+
+
+def storing_hooks(
+    names: Iterable[str], activations: dict[str, Tensor], *, transform: Callable[[Tensor], Tensor] | None = None
+) -> list[tuple[str, Callable]]:
+    """Hooks for `run_with_hooks` that store the activation of each hook point when it is computed, not detached.
+
+    Args:
+        names: Hook points.
+        activations: Where to store, by name; a later pass overwrites it.
+        transform: What to store of an activation; if None, the activation itself.
+    """
+
+    def store(name: str, activation: Tensor, hook: Any) -> None:
+        activations[name] = activation if transform is None else transform(activation)
+
+    return [(name, partial(store, name)) for name in names]
