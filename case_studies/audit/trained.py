@@ -78,8 +78,7 @@ def measure_misleading(evidence: Evidence) -> Measurement:
         tables=[("Misleading heads, audited again", rows[: 1 + 40]), *excluded_models(evidence, AUDITED_GROUPS)],
         charts=[_maps(evidence, shown)] if shown else [],
         note=f"Each model is audited on up to {MOST_SEQUENCES[evidence.size]} sequences, and one with a misleading "
-        f"head again "
-        f"on others. {EXCLUDED}",
+        f"head again on others. {EXCLUDED}",
     )
 
 
@@ -230,8 +229,7 @@ SHARES = (
         statement=f"{UNTAUGHT_MODELS} the heads that are needed are readable.",
         preregistration=Preregistration(
             "after a result",
-            f"{UNTAUGHT_FIXED.prior_knowledge} Then 0.16 "
-            f"[0.02, 0.59] over twelve models of "
+            f"{UNTAUGHT_FIXED.prior_knowledge} Then 0.16 [0.02, 0.59] over twelve models of "
             "this claim; eight more, and four times the sequences, were fixed after that.",
         ),
     ),

@@ -144,8 +144,7 @@ CLAIMS = (
             preregistration=FIXED[name],
             statement=f"In {what} heads look like something before they matter.",
             method="Share of heads that look before they matter minus share that matter first, of those that do both "
-            "at "
-            "the end; t interval over models",
+            "at the end; t interval over models",
             rule=Above(0),
             quantity="difference of shares",
             value_range=DIFFERENCE,

@@ -175,8 +175,7 @@ def _correlation_claim(
         source=f"bounded Dyck, {source}",
         statement=statement,
         method="Spearman's correlation of mean S / P with accuracy at length 450, with its 95 % bootstrap interval "
-        "over "
-        "models",
+        "over models",
         rule=if_learned(rule),
         preregistration=Preregistration("after a result", seen + SYMMETRIC),
         quantity="Spearman's correlation",

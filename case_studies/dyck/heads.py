@@ -218,8 +218,7 @@ def _stack_claim(name: str, groups: tuple[str, ...], source: str, statement: str
         source=f"bounded Dyck, {source}",
         statement=statement,
         method="Share of models whose last head is nearer to its own rows with keys shuffled than to stack-like "
-        "attention "
-        "by its attention to open or matching brackets, with its exact 95 % interval",
+        "attention by its attention to open or matching brackets, with its exact 95 % interval",
         rule=if_learned(Above(0.5)),
         preregistration=Preregistration(
             "after a result", f"{seen} By the earlier rule a head with a label, a score of 0.3, counted."
@@ -251,9 +250,8 @@ CLAIMS = (
         source="ours: bounded Dyck, Appendix B.2, leaves it open",
         statement="Replacing the pattern of a stack-like head costs no more accuracy than replacing that of a head "
         "that is not stack-like.",
-        method="Hard accuracy lost when the last layer's pattern is replaced by uniform attention, stack-like half "
-        "of the "
-        "models minus the other half, with Welch's 95 % t interval over models",
+        method="Hard accuracy lost when the last layer's pattern is replaced by uniform attention, stack-like half of "
+        "the models minus the other half, with Welch's 95 % t interval over models",
         rule=if_learned(Below(MARGIN)),
         preregistration=Preregistration(
             "after a result", "-0.010 [-0.023, 0.004], 60 models; the bar is older, the scores are new."

@@ -227,8 +227,8 @@ def _block_claim(name: str, what: str, error: Callable[[int, int], float], sourc
         statement=f"A random network can be pruned to any {what}; the number of candidates needed for each weight is "
         "logarithmic in one over the error.",
         method=f"Slope per candidate of log2 of the largest error found over inputs of length 1, {DRAWS} draws at "
-        f"each of "
-        f"{len(CANDIDATES)} numbers of candidates from {CANDIDATES[0]} to {CANDIDATES[-1]}, with its 95 % t interval "
+        f"each of {len(CANDIDATES)} numbers of candidates from {CANDIDATES[0]} to {CANDIDATES[-1]}, with its 95 % t "
+        f"interval "
         "over draws",
         rule=Below(HALVING),
         preregistration=BEFORE_ANY_MODEL,
@@ -245,8 +245,7 @@ def _transformer_claims(name: str, depth: str) -> tuple[Claim, Claim]:
             source="bounded Dyck, Theorem 3",
             statement=f"A random transformer of four times the depth can be pruned to a trained one of {depth}.",
             method="Largest error of a logit of two targets of width 8, over sequences half of which are random "
-            "tokens, "
-            "then optimised to increase it; order of all classes at the positions of the sequences sampled",
+            "tokens, then optimised to increase it; order of all classes at the positions of the sequences sampled",
             rule=AllOf(Value(AtMost(WITHIN)), Number("least share of positions in order", AtLeast(ORDER))),
             preregistration=BEFORE_ANY_MODEL,
             quantity="largest error of a logit",

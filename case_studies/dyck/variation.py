@@ -264,8 +264,7 @@ def _standard_claims(name: str, group: str, models: str, seen: str, seen_first: 
             source="bounded Dyck, Appendix D.3",
             statement=f"Attention of the first layer is nearly uniform: {models}.",
             method="Row entropy of the first layer on the probe prefix as a fraction of its maximum (1 is uniform), "
-            "with "
-            "its 95 % interval over seeds",
+            "with its 95 % interval over seeds",
             rule=if_learned(AtLeast(UNIFORM)),
             preregistration=Preregistration(
                 "after a result", f"{seen_first} The bar is that of interp.classify_heads for uniform heads."
@@ -301,8 +300,7 @@ CLAIMS = (
         source="bounded Dyck, Section 4.1 (Eq. 19)",
         statement="With a minimal first layer the patterns above it vary less across seeds.",
         method="Variation divided by that of the standard models' last layer, in the setting of Figure 3 (complete "
-        "words, "
-        "loss on closers, linear head); its interval combines the worst ends of both 95 % intervals over seeds",
+        "words, loss on closers, linear head); its interval combines the worst ends of both 95 % intervals over seeds",
         rule=if_learned(Below(1)),
         preregistration=MINIMAL_VARIES,
         quantity="variation / standard models'",

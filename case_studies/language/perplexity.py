@@ -96,9 +96,8 @@ def _claim(
         paper=paper,
         statement=f"With a I on W_Q W_K^T and b I on W_V W_O, {model} reaches a lower perplexity in the same number "
         "of steps.",
-        method="Loss per token of the plain model minus that of the other, on the same held-out text, paired by "
-        "seed, t "
-        "interval",
+        method="Loss per token of the plain model minus that of the other, on the same held-out text, paired by seed, "
+        "t interval",
         rule=Above(0),
         preregistration=preregistration,
         remedy=ALSO_NEEDED[family],

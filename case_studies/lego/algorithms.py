@@ -32,8 +32,7 @@ def _loop(name: str, what: str, group: str, source: str) -> Claim:
         source=source,
         statement=f"Most {what} compute the loop along the chain.",
         method="Share of the models that have learned their task which `interp.implements` finds to implement the "
-        "loop, "
-        "against counting signs and reading the nearest clause; exact interval over models",
+        "loop, against counting signs and reading the nearest clause; exact interval over models",
         rule=Above(0.5),
         preregistration=SEEN,
         quantity="share of models",

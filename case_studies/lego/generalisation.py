@@ -136,8 +136,7 @@ def _solved(group: str, what: str, source: str, **more: Any) -> Claim:
         source=source,
         statement=f"{what} learns every variable of its chains.",
         method="Accuracy on held-out sentences of the worst variable of the worst seed, exact interval (Bonferroni "
-        "over "
-        "variables and seeds)",
+        "over variables and seeds)",
         rule=AtLeast(SOLVED),
         quantity="lowest accuracy",
         value_range=SHARE,
@@ -234,8 +233,8 @@ CLAIMS = (
     ),
     _contrast(
         "beyond.diverse",
-        "An untied model trained on diverse lengths (a curriculum) predicts the first untrained "
-        "variable better than one trained on one length.",
+        "An untied model trained on diverse lengths (a curriculum) predicts the first untrained variable better than "
+        "one trained on one length.",
         ("long-untied", 1),
         ("plain-untied", 1),
         source=TAKEAWAY_2,
@@ -259,8 +258,8 @@ CLAIMS = (
     ),
     _contrast(
         "beyond.loop-plain",
-        "Trained on one chain length, a tied model run at twice its trained depth extrapolates "
-        "further than an untied one.",
+        "Trained on one chain length, a tied model run at twice its trained depth extrapolates further than an untied "
+        "one.",
         ("plain-tied", 2),
         ("plain-untied", 1),
         source="ours, after Figure 3b",

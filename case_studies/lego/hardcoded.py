@@ -301,8 +301,7 @@ CLAIMS = (
         sizes_reason=TOO_FEW_STEPS,
         statement="Hybrid reaches BERT's final loss in fewer steps.",
         method="Share of the steps after which Hybrid's validation loss is at most BERT's final one, 1 if it never "
-        "is, t "
-        "interval over seeds",
+        "is, t interval over seeds",
         rule=Conditional(OFF_PLATEAU, Below(1)),
         preregistration=PLATEAU_SEEN,
         quantity="share of the steps",
@@ -318,8 +317,7 @@ CLAIMS = (
         sizes_reason=LONGER,
         statement="In Hybrid, fine-tuned on chains, the needed heads are the hard-coded ones.",
         method="Share of hard-coded heads among those that the audit finds needed, mean over seeds, t interval; half "
-        "of "
-        "all heads are hard-coded",
+        "of all heads are hard-coded",
         rule=Conditional(Number("heads", AtLeast(FEWEST_HEADS)), Above(0.5)),
         preregistration=WRITTEN_SEEN,
         quantity="share of needed heads",

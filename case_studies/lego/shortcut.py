@@ -190,9 +190,8 @@ CLAIMS = (
         source=f"{SECTION}; there before all those in the middle",
         statement="From a random start the last variable is learned before the one that precedes it, although all are "
         "trained.",
-        method="Accuracy of the last variable minus that of the one before it, mean over the evaluations of "
-        "training, t "
-        "interval over seeds",
+        method="Accuracy of the last variable minus that of the one before it, mean over the evaluations of training, "
+        "t interval over seeds",
         rule=Above(0),
         preregistration=ALL_TRAINED,
         quantity="lead of the last variable",
@@ -214,8 +213,8 @@ CLAIMS = (
     _middle(
         "mimic",
         more_seeds("shortcut-mimic"),
-        "After mimicking, a model trained on the first variables and the "
-        "last predicts those between better than from a random start.",
+        "After mimicking, a model trained on the first variables and the last predicts those between better than from "
+        "a random start.",
         other=more_seeds("shortcut-random"),
     ),
     Claim(
@@ -233,8 +232,8 @@ CLAIMS = (
     _middle(
         "pretrained",
         "shortcut-pretrained",
-        "From a pretrained start, a model trained on the first variables "
-        "and the last predicts those between better than from a random start.",
+        "From a pretrained start, a model trained on the first variables and the last predicts those between better "
+        "than from a random start.",
         source=PREVENTS + SMALL,
         sizes=LARGE_SIZES,
         sizes_reason=NO_TIME,

@@ -186,9 +186,8 @@ CLAIMS = (
         source="template paper, the figure on copying without b I",
         statement="Without b I wider models need more samples to copy.",
         paper="64 at width 64, 2048 at 4096",
-        method="Slope of log2 of the samples needed for an error below a tenth over log2 of the width, for each "
-        "seed, t "
-        "interval",
+        method="Slope of log2 of the samples needed for an error below a tenth over log2 of the width, for each seed, "
+        "t interval",
         rule=Above(0),
         preregistration=extended(
             "0.37 [0.22, 0.51] over three seeds",

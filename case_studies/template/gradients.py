@@ -120,10 +120,9 @@ CLAIMS = (
         rule=Below(0),
         preregistration=Preregistration(
             "after a result",
-            "speeds of 0.23, 0.06, -0.03, -0.11, -0.13 and -0.15 at "
-            "widths 64 to 2048. The "
-            "rule before required a falling logarithm of the absolute speed, 0.09 [0.02, 0.15], which means "
-            "nothing where the speed changes its sign.",
+            "speeds of 0.23, 0.06, -0.03, -0.11, -0.13 and -0.15 at widths 64 to 2048. The rule before required a "
+            "falling logarithm of the absolute speed, 0.09 [0.02, 0.15], which means nothing where the speed changes "
+            "its sign.",
         ),
         quantity="relative speed, widest",
         measure=measure_plain,

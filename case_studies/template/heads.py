@@ -246,17 +246,15 @@ def _agreement_claim(name: str, variant: str, models: str, seen: str) -> Claim:
         statement="The heads whose attention depends most on equality are those that the model needs most: solved "
         f"models {models}.",
         method="Spearman correlation over the heads of each solved model, of the absolute difference in attention "
-        "between "
-        "equal and different symbols with the accuracy lost when the head is set to its mean; mean over models with t "
-        "interval",
+        "between equal and different symbols with the accuracy lost when the head is set to its mean; mean over "
+        "models with t interval",
         rule=Conditional(
             Number("solved models", AtLeast(FEWEST)),
             Conditional(Number("models with a correlation", AtLeast(FEWEST)), Above(0)),
         ),
         preregistration=Preregistration(
             "after a result",
-            "-0.30 [-0.38, -0.21] over heads of both kinds of models "
-            "together, "
+            "-0.30 [-0.38, -0.21] over heads of both kinds of models together, "
             f"{seen} within this kind, for the score of association. Units were heads then.",
         ),
         quantity="rank correlation within models",

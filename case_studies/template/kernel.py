@@ -195,9 +195,8 @@ CLAIMS = (
         rule=_all_tasks("nonsingular", "singular"),
         preregistration=Preregistration(
             "after a result",
-            "0.0051 [0.0049, 0.0053], nonsingular. The definition of "
-            "singular was added: "
-            "before, no result could have refuted the claim.",
+            "0.0051 [0.0049, 0.0053], nonsingular. The definition of singular was added: before, no result could have "
+            "refuted the claim.",
         ),
         quantity="smallest eigenvalue of N",
         measure=partial(measure_matrix, mlp=False),

@@ -119,8 +119,7 @@ CLAIMS = (
         source="ours, after Theorem 4.4 of the template paper, whose bound on the error falls",
         statement="The error of kernel regression on unseen symbols falls with the number of samples n.",
         method=f"Slope of log2 of the squared error on unseen symbols over log2 of n, {FIXED_SYMBOLS} training "
-        f"symbols, "
-        f"for each draw, {HOW}",
+        f"symbols, for each draw, {HOW}",
         rule=Below(0),
         preregistration=BEFORE_ANY_MODEL,
         quantity="log2 of squared error per doubling of n",

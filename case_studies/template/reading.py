@@ -222,9 +222,8 @@ CLAIMS = (
         source=f"{FIGURE_7}; here one attention layer without b I, trained to copy a symbol",
         preregistration=Preregistration(
             "after a result",
-            "no strong diagonal in 12 models of aba against abb, where "
-            "there is nothing to "
-            "copy. No copying model had been looked at.",
+            "no strong diagonal in 12 models of aba against abb, where there is nothing to copy. No copying model had "
+            "been looked at.",
         ),
         statement="Training makes the diagonal of W_V W_O strong in some head of models that have learned to copy "
         "unseen symbols.",
