@@ -1,7 +1,7 @@
 """Known answers: a model with hand-written weights, its task, and the truth about every head."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -11,6 +11,8 @@ from hooks.interventions.ablation_engine import Head, every_head
 from interp.tasks.base import Task
 
 Truth = Literal["faithful", "misleading", "hidden", "idle", "redundant"]
+ZERO_ONLY = {"zero": True, "mean": False, "resample": False}
+"""`HeadTruth.needed` of a head that writes the same vector at every position: only zero is different."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +37,7 @@ class KnownAnswer:
     """A model whose algorithm is known, to compare an analysis with."""
 
     name: str
-    """Algorithm, additions, and sizes."""
+    """Name in the suite and seed, or the algorithm."""
     model: Transformer
     task: Task
     heads: Mapping[Head, HeadTruth]
@@ -45,20 +47,34 @@ class KnownAnswer:
     Layer 0 is the embedding's output, layer l + 1 the output of layer l, as in `ProbeResult`."""
 
 
-def all_heads(model: Transformer, known: Mapping[Head, HeadTruth]) -> dict[Head, HeadTruth]:
-    """The truth about every head of a model; heads that are not given are idle."""
+def all_heads(model: Transformer, truths: Mapping[Head, HeadTruth]) -> dict[Head, HeadTruth]:
+    """The truth about every head of a model; heads without one are idle."""
     idle = HeadTruth(truth="idle")
-    return {head: known.get(head, idle) for head in every_head(model)}
+    return {head: truths.get(head, idle) for head in every_head(model)}
 
 
-def group_truth(
-    truth: Literal["misleading", "idle", "redundant"], looks: str | None, heads: Sequence[int], *, layer: int = 0
+def needed_head(looks: str | None, *, layer: int = 0, head: int = 0) -> dict[Head, HeadTruth]:
+    """The truth about a head that works: faithful if its pattern has a kind, else hidden."""
+    return {(layer, head): HeadTruth(truth="faithful" if looks else "hidden", looks=looks)}
+
+
+def unneeded_heads(
+    looks: str | None, heads: Sequence[int], *, layer: int = 0, needed: Mapping[str, bool] | None = None
 ) -> dict[Head, HeadTruth]:
-    """The same truth about several heads of a layer, each other's partners."""
+    """The truth about heads that do not act through their pattern: misleading if it has a kind, else idle."""
+    return _partners(HeadTruth(truth="misleading" if looks else "idle", looks=looks, needed=needed), heads, layer)
+
+
+def redundant_heads(looks: str | None, heads: Sequence[int], *, layer: int = 0) -> dict[Head, HeadTruth]:
+    """The truth about heads that do the same work."""
+    return _partners(HeadTruth(truth="redundant", looks=looks), heads, layer)
+
+
+def _partners(truth: HeadTruth, heads: Sequence[int], layer: int) -> dict[Head, HeadTruth]:
+    """The same truth about several heads of a layer, which are partners."""
     places = [(layer, head) for head in heads]
     return {
-        place: HeadTruth(truth=truth, looks=looks, partners=tuple(other for other in places if other != place))
-        for place in places
+        place: replace(truth, partners=tuple(partner for partner in places if partner != place)) for place in places
     }
 
 

@@ -12,6 +12,11 @@ COSTS = 0.1
 UNREADABLE = {"uniform", "unclassified"}
 
 
+def names_of(answers, *functions):
+    """Names of the answers that one of the functions builds, perhaps with options."""
+    return [name for name, build in answers.items() if getattr(build, "func", build) in functions]
+
+
 def lost(answer, sets, method, *, n=96):
     """Largest loss of accuracy on any outcome, for each set of heads."""
     if not sets:

@@ -1,14 +1,14 @@
-"""Hand-written heads whose writes sum to zero: factors for two or three of them, and noise that nothing reads."""
+"""Heads whose writes sum to zero: factors for two or three of them, and noise that nothing reads."""
 
-from typing import Literal, cast
+from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from hooks.model.blocks import Block
-from hooks.model.layers import Linear
-from interp.known_answers.craft.weights import head_rows
+from interp.known_answers.craft.weights import head_rows, write_map
 
 NoiseOf = Literal["none", "one", "all"]
 """Which of the heads that cancel also write noise."""
@@ -21,7 +21,7 @@ MOST_EVEN, LEAST_EVEN = 0.5, 0.65
 
 
 def cancelling_factors(generator: torch.Generator, n_heads: int) -> Float[Tensor, " head"]:
-    """Factors of two or three heads that write the same vector: their sum is zero, that of any part of them is not.
+    """Factors of two or three heads that write the same vector: their sum is zero, that of fewer of them is not.
 
     Two heads: 1 and -1. Three heads: 1, -a and a - 1, with a random a. The sign of all of them is random.
     """
@@ -30,37 +30,45 @@ def cancelling_factors(generator: torch.Generator, n_heads: int) -> Float[Tensor
     sign = 1.0 if torch.rand((), generator=generator) < 0.5 else -1.0
     if n_heads == 2:
         return sign * torch.tensor([1.0, -1.0], dtype=torch.float64)
-    more = MOST_EVEN + (LEAST_EVEN - MOST_EVEN) * float(torch.rand((), generator=generator))
-    return sign * torch.tensor([1.0, -more, more - 1], dtype=torch.float64)
-
-
-@torch.no_grad()
-def write_map(
-    block: Block, head: int, matrix: Float[Tensor, "into source"], *, reads: slice, writes: slice, first: int = 0
-) -> None:
-    """Let a head write `matrix` times what it reads, through its dimensions from `first` on."""
-    rows = head_rows(block, head)
-    used = slice(first, first + len(matrix))
-    block.attention.v.weight[rows][used, reads] = matrix
-    cast(Linear, block.attention.o).weight[writes, rows][:, used] = torch.eye(len(matrix), dtype=torch.float64)
+    larger_share = MOST_EVEN + (LEAST_EVEN - MOST_EVEN) * float(torch.rand((), generator=generator))
+    return sign * torch.tensor([1.0, -larger_share, larger_share - 1], dtype=torch.float64)
 
 
 @torch.no_grad()
 def write_noise(
-    block: Block, head: int, *, reads: slice, writes: slice, first: int, generator: torch.Generator
+    block: Block,
+    heads: Sequence[int],
+    noise: NoiseOf,
+    *,
+    reads: slice,
+    spare: int,
+    used: int,
+    generator: torch.Generator,
 ) -> None:
-    """Let a head also write random vectors, of mean zero, to coordinates that nothing reads.
+    """Let some of the heads also write random vectors, of mean zero, to coordinates that nothing reads.
 
-    The noise of each coordinate of `reads` is proportional to the value that the head has for it in its dimensions
-    before `first`, which are the ones that it uses; the noise uses the next ones.
+    The noise of each coordinate of `reads` is proportional to the value that the head has for it.
+
+    Args:
+        block: Block of the heads.
+        heads: Heads that cancel.
+        noise: Which of them write noise.
+        reads: Coordinates that they read.
+        spare: First of the coordinates that nothing reads, `NOISE_SIZE` for each head with noise.
+        used: Number of dimensions of each head that are in use; the noise uses the next ones.
+        generator: Determines the noise.
     """
-    value, size = block.attention.v.weight[head_rows(block, head)], writes.stop - writes.start
-    used = value[:first, reads].norm(dim=0)
-    noise = torch.randn(size, len(used), generator=generator, dtype=torch.float64)
-    noise = noise - noise.mean(0)
-    write_map(block, head, NOISE * used * noise / noise.norm(dim=0), reads=reads, writes=writes, first=first)
-
-
-def noisy_heads(heads: list[int], noise: NoiseOf) -> list[int]:
-    """The heads that write noise."""
-    return {"none": [], "one": heads[:1], "all": heads}[noise]
+    noisy = {"none": heads[:0], "one": heads[:1], "all": heads}[noise]
+    for index, head in enumerate(noisy):
+        value_norms = block.attention.v.weight[head_rows(block, head)][:used, reads].norm(dim=0)
+        vectors = torch.randn(NOISE_SIZE, len(value_norms), generator=generator, dtype=torch.float64)
+        vectors = vectors - vectors.mean(0)
+        start = spare + index * NOISE_SIZE
+        write_map(
+            block,
+            head,
+            NOISE * value_norms * vectors / vectors.norm(dim=0),
+            reads=reads,
+            writes=slice(start, start + NOISE_SIZE),
+            first=used,
+        )

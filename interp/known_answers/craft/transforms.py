@@ -4,110 +4,25 @@ import math
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from hooks import Transformer, TransformerStack
 from hooks.interventions.ablation_engine import every_head
-from hooks.model.blocks import MLP, Block
 from hooks.model.layers import Identity, Linear
 from interp.known_answers.answers import KnownAnswer
 from interp.known_answers.craft.weights import (
     LINEAR_EPS,
-    clear,
     head_rows,
     mean_preserving_rotation,
-    set_identity_norms,
 )
 from interp.known_answers.craft.weights import rotate as rotate_stream
 
 SMALLEST, LARGEST = 0.3, 3.0
 """Range of the random factors of `rescale`."""
-
-
-@torch.no_grad()
-def enlarge(
-    model: Transformer, *, heads: int = 0, registers: int = 0, units: int = 0, layers: int = 0, untie: bool = False
-) -> Transformer:
-    """Copy a model and add heads, coordinates, hidden units and layers of zero weights; the function is unchanged.
-
-    Args:
-        model: Model of pre_ln blocks with identity norms (`set_identity_norms`).
-        heads: Number of heads to add to each block, after the existing ones.
-        registers: Number of coordinates to add to the stream, just before the last one, which balances the mean.
-        units: Number of hidden units to add to each MLP, after the existing ones.
-        layers: Number of layers to add at the end.
-        untie: Give each layer of a tied model a separate block.
-
-    Returns:
-        The copy, of the model's dtype, in evaluation mode.
-
-    Raises:
-        ValueError: a negative number, another kind of block, fixed positions or embeddings, hard-coded heads, or
-            additional layers for a model that stays tied.
-    """
-    old = model.cfg
-    if min(heads, registers, units, layers) < 0:
-        raise ValueError(
-            f"heads, registers, units and layers are {heads}, {registers}, {units} and {layers}; none may be negative."
-        )
-    if old.block != "pre_ln" or old.positions not in ("learned", "none") or old.embedding is not None:
-        raise ValueError(
-            f"the model has block={old.block!r} and positions={old.positions!r}; only pre_ln models whose positions "
-            f"and embeddings are weights can be enlarged."
-        )
-    if old.head_patterns:
-        raise ValueError("the model has hard-coded heads, which cannot be enlarged; write them as queries and keys.")
-    if layers and old.tied and not untie:
-        raise ValueError(f"layers is {layers}, but the model is tied: all of its layers are one block. Set untie=True.")
-    cfg = replace(
-        old,
-        n_heads=old.n_heads + heads,
-        d_model=old.d_model + registers,
-        d_mlp=(old.d_mlp or 0) + units,
-        n_layers=old.n_layers + layers,
-        tied=old.tied and not untie,
-    )
-    larger = Transformer(cfg).to(model.embed.weight.dtype)
-    clear(larger)
-    kept = torch.arange(old.d_model)
-    kept[-1] += registers
-    larger.embed.weight[:, kept] = model.embed.weight
-    if model.positions is not None and larger.positions is not None:
-        cast(Tensor, larger.positions.weight)[:, kept] = cast(Tensor, model.positions.weight)
-    if not cfg.tied_embedding:
-        _copy(larger.unembed, model.unembed, columns=kept)
-    for layer in range(old.n_layers):  # in a tied model this writes the same block several times
-        _copy_block(larger.block(layer), model.block(layer), kept)
-    set_identity_norms(larger)
-    return larger.eval()
-
-
-def _copy_block(new: Block, old: Block, kept: Int[Tensor, " old_d_model"]) -> None:
-    for name in "qkv":
-        _copy(getattr(new.attention, name), getattr(old.attention, name), columns=kept)
-    _copy(new.attention.o, old.attention.o, rows=kept)
-    for name in "ab":
-        into, source = getattr(new.attention, name), getattr(old.attention, name)
-        if source is not None:
-            into[: len(source)] = source
-    if isinstance(new.mlp, MLP) and isinstance(old.mlp, MLP):
-        _copy(new.mlp.w_in, old.mlp.w_in, columns=kept)
-        _copy(new.mlp.w_out, old.mlp.w_out, rows=kept)
-
-
-def _copy(
-    new: Any, old: Any, *, rows: Int[Tensor, " row"] | None = None, columns: Int[Tensor, " column"] | None = None
-) -> None:
-    """Copy a linear map into a larger one, to these rows and columns; default: the first ones."""
-    rows = torch.arange(old.weight.shape[0]) if rows is None else rows
-    columns = torch.arange(old.weight.shape[1]) if columns is None else columns
-    new.weight[rows[:, None], columns] = old.weight
-    if new.bias is not None and old.bias is not None:
-        new.bias[rows] = old.bias
 
 
 @torch.no_grad()

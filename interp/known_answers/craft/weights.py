@@ -132,6 +132,31 @@ def mlp_of(block: Block) -> MLP:
 
 
 @torch.no_grad()
+def copy_head(block: Block, source: int, head: int, maps: str = "qk") -> None:
+    """Copy maps of one head of a block to another: some of `q`, `k`, `v` and `o`, with their biases."""
+    rows, source_rows = head_rows(block, head), head_rows(block, source)
+    for name in maps:
+        linear = getattr(block.attention, name)
+        if name == "o":
+            linear.weight[:, rows] = linear.weight[:, source_rows]
+            continue
+        linear.weight[rows] = linear.weight[source_rows]
+        if linear.bias is not None:
+            linear.bias[rows] = linear.bias[source_rows]
+
+
+@torch.no_grad()
+def write_map(
+    block: Block, head: int, matrix: Float[Tensor, "into source"], *, reads: slice, writes: slice, first: int = 0
+) -> None:
+    """Let a head write `matrix` times what it reads, through its dimensions from `first` on."""
+    rows = head_rows(block, head)
+    dimensions = slice(first, first + len(matrix))
+    block.attention.v.weight[rows][dimensions, reads] = matrix
+    cast(Linear, block.attention.o).weight[writes, rows][:, dimensions] = torch.eye(len(matrix), dtype=torch.float64)
+
+
+@torch.no_grad()
 def write_idle_head(
     block: Block, head: int, *, reads: slice, writes: slice, generator: torch.Generator, strength: float = 1.0
 ) -> None:

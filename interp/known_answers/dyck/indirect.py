@@ -1,8 +1,12 @@
-"""Dyck models whose heads are not simply added up: magnitudes, masked redundancy, and work in two steps."""
+"""Dyck models whose heads are not simply added up: magnitudes, masked redundancy, and work in two steps.
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Literal
+The residual stream has e(bracket, depth), the type of the innermost open bracket, and the answer; without norms. Each
+function takes a generator, which determines whatever the other arguments do not.
+
+Axes: `state` is a coordinate of e(bracket, depth).
+"""
+
+from typing import Literal, cast
 
 import torch
 from jaxtyping import Float
@@ -10,27 +14,34 @@ from torch import Tensor
 
 from hooks import BracketStates, Transformer
 from hooks.checks import check_choice
-from interp.known_answers.answers import HeadTruth, KnownAnswer, draw, group_truth
-from interp.known_answers.craft.cancelling import write_map
-from interp.known_answers.craft.weights import bias_of, mlp_of
-from interp.known_answers.dyck.one_hot import bracket_states, pair_coordinates
-from interp.known_answers.dyck.residual import (
-    attend_to_self,
-    balanced_map,
-    empty_residual,
-    read_out,
-    residual_registers,
-    type_map,
-    write_register,
+from hooks.model.layers import Linear
+from interp.known_answers.answers import (
+    ZERO_ONLY,
+    KnownAnswer,
+    draw,
+    needed_head,
+    redundant_heads,
+    unneeded_heads,
 )
+from interp.known_answers.craft.weights import (
+    SHARP,
+    Registers,
+    bias_of,
+    head_rows,
+    mlp_of,
+    write_idle_head,
+    write_map,
+)
+from interp.known_answers.dyck.balanced import GROWTH
+from interp.known_answers.dyck.one_hot import SHARPNESS, bracket_states, empty_minimal, pair_coordinates
 from interp.known_answers.dyck.stack import attend_to_top
-from interp.known_answers.dyck.start import dyck_answer, random_dyck
+from interp.known_answers.dyck.variants import MOST_IDLE, SCRAP, dyck_answer, random_dyck
 from interp.tasks import Dyck
-from interp.tasks.dyck.brackets import START
+from interp.tasks.dyck.brackets import START, closer
 
 Step = Literal["stack", "self", "uniform"]
-LOOKS = {"stack": "stack_top", "self": "self", "uniform": None}
-"""Kind of each step's pattern."""
+LOOKS: dict[Step, str | None] = {"stack": "stack_top", "self": "self", "uniform": None}
+"""Label of each step's pattern."""
 OPEN = 0.7
 """Magnitude above which the answer passes; that of a mean over types is at most 2/3."""
 AGAINST = 0.3
@@ -39,58 +50,37 @@ SPOILT, STRENGTH = 0.15, 50.0
 """Amount of a wrong type above which it is in the answer, and the factor by which it is then."""
 
 
-def dyck_magnitude(generator: torch.Generator, *, pattern: Literal["stack", "self"] = "stack") -> KnownAnswer:
+def dyck_gated(generator: torch.Generator, *, brings: Literal["sign", "one"], pattern: Step = "stack") -> KnownAnswer:
     """One head reads the stack; the answer passes only if the magnitude of what another head brings is near 1.
 
-    That head brings +1 or -1, depending on the token that it attends to. All tokens have one or the other, so it makes
-    no difference which of them it attends to, but its mean, zero, and the mean over several tokens are too small.
-
     Args:
         generator: Determines everything else.
-        pattern: What the head attends to: the top of the stack, or each token to itself.
+        brings: `sign`: +1 or -1, depending on the token that it attends to. All tokens have one or the other, so it
+            makes no difference which of them it attends to, but its mean, zero, and the mean over several tokens are
+            too small. `one`: 1 from every token, so that the head is needed under zero, but not under other removals.
+        pattern: What the head attends to: the top of the stack, each token to itself, or all tokens, which is no
+            pattern that brings a sign.
 
     Raises:
-        ValueError: an unknown pattern.
+        ValueError: unknown options, or a uniform pattern that must bring a sign.
     """
-    check_choice("pattern", pattern, Literal["stack", "self"])
-    truth = HeadTruth(truth="misleading", looks=LOOKS[pattern])
-    return _gated(generator, f"magnitude of {pattern}", pattern, truth, constant=False)
-
-
-def dyck_constant(generator: torch.Generator, *, pattern: Literal["stack", "uniform"] = "stack") -> KnownAnswer:
-    """The same with a head that brings 1 from every token: it is needed under zero, but not under other removals.
-
-    Args:
-        generator: Determines everything else.
-        pattern: What the head attends to: the top of the stack, or all tokens.
-
-    Raises:
-        ValueError: an unknown pattern.
-    """
-    check_choice("pattern", pattern, Literal["stack", "uniform"])
-    needed = {"zero": True, "mean": False, "resample": False}
-    truth = HeadTruth(truth="misleading" if LOOKS[pattern] else "idle", looks=LOOKS[pattern], needed=needed)
-    return _gated(generator, f"constant of {pattern}", pattern, truth, constant=True)
-
-
-def _gated(generator: torch.Generator, name: str, pattern: Step, truth: HeadTruth, *, constant: bool) -> KnownAnswer:
-    """Head 0.0 reads the stack, and its answer passes by the magnitude of what head 0.1 brings: 1, or 1 or -1."""
+    check_choice("brings", brings, Literal["sign", "one"])
+    check_choice("pattern", pattern, Literal["stack", "self"] if brings == "sign" else Step)
     task = random_dyck(generator)
-    states = bracket_states(task)
-    at = residual_registers(states)
-    model = empty_residual(task, generator, n_heads=2, n_units=2 * task.n_types)
+    model, states, stream = _empty_model(task, generator, n_heads=2, n_units=2 * task.n_types)
     attend_to_top(model, states)
-    write_register(model, states, type_map(states), "type")
+    write_map(model.block(0), 0, _type_map(states), reads=stream["states"], writes=stream["type"])
     _attend(model, states, pattern, head=1)
-    brings = torch.ones(1, states.width).double() if constant else _signs(states, generator)
-    gate = slice(at["more"].start, at["more"].start + 1)
-    write_map(model.block(0), 1, brings, reads=at["states"], writes=gate)
-    _pass_by_magnitude(model, states)
-    truths = {(0, 0): HeadTruth(truth="faithful", looks="stack_top"), (0, 1): truth}
-    return dyck_answer(f"stack head, {name}", read_out(model, states, direct=-AGAINST), task, truths)
+    values = _random_signs(states, generator) if brings == "sign" else torch.ones(1, states.width).double()
+    gate = slice(stream["spare"].start, stream["spare"].start + 1)
+    write_map(model.block(0), 1, values, reads=stream["states"], writes=gate)
+    _pass_by_magnitude(model, stream, gate)
+    _read_out(model, states, type_weight=-AGAINST)
+    needed = ZERO_ONLY if brings == "one" else None
+    return dyck_answer(model, task, needed_head("stack_top") | unneeded_heads(LOOKS[pattern], [1], needed=needed))
 
 
-def _signs(states: BracketStates, generator: torch.Generator) -> Float[Tensor, "one state"]:
+def _random_signs(states: BracketStates, generator: torch.Generator) -> Float[Tensor, "one state"]:
     """+1 or -1 for [START] and every state; the types of one bracket and level have both signs."""
     signs = torch.zeros(1, states.width, dtype=torch.float64)
     signs[0, START] = draw(generator, 0, 1) * 2 - 1
@@ -102,15 +92,15 @@ def _signs(states: BracketStates, generator: torch.Generator) -> Float[Tensor, "
 
 
 @torch.no_grad()
-def _pass_by_magnitude(model: Transformer, states: BracketStates) -> None:
+def _pass_by_magnitude(model: Transformer, stream: Registers, gate: slice) -> None:
     """MLP: two units for each type, one for each sign, which pass the type if the magnitude is near 1."""
-    at, mlp = residual_registers(states), mlp_of(model.block(0))
-    for unit in range(2 * states.n_types):
+    mlp = mlp_of(model.block(0))
+    for unit in range(len(mlp.w_in.weight)):
         kind, sign = unit // 2, (-1.0) ** unit
-        mlp.w_in.weight[unit, at["type"].start + kind] = 1
-        mlp.w_in.weight[unit, at["more"].start] = sign
+        mlp.w_in.weight[unit, stream["type"].start + kind] = 1
+        mlp.w_in.weight[unit, gate] = sign
         bias_of(mlp.w_in)[unit] = -1 - OPEN
-        mlp.w_out.weight[at["answer"].start + kind, unit] = 1 / (1 - OPEN)
+        mlp.w_out.weight[stream["answer"].start + kind, unit] = 1 / (1 - OPEN)
 
 
 def dyck_masked(generator: torch.Generator) -> KnownAnswer:
@@ -119,31 +109,28 @@ def dyck_masked(generator: torch.Generator) -> KnownAnswer:
     The two are redundant, since one of them is enough. Without both the answer is wrong, unless the head that adds the
     wrong type is removed too. On some levels, drawn at random, nothing is added.
     """
-    drawn = random_dyck(generator)
+    language = random_dyck(generator)
     # with three types the means of the two heads remove two thirds of the wrong type: less than all of it
-    task = Dyck(n_types=3, max_depth=drawn.max_depth, length=drawn.length)
-    states = bracket_states(task)
-    model = empty_residual(task, generator, n_heads=4, n_units=task.n_types)
+    task = Dyck(n_types=3, max_depth=language.max_depth, length=language.length)
+    model, states, stream = _empty_model(task, generator, n_heads=4, n_units=task.n_types)
     levels = torch.ones(states.max_depth, dtype=torch.float64)
     levels[draw(generator, 2, states.max_depth - 1)] = draw(generator, 0, 1)
-    wrong = type_map(states, levels).roll(1, 0)
-    attend_to_top(model, states)
-    write_register(model, states, type_map(states), "type")
+    wrong = _type_map(states, levels).roll(1, 0)
     # the head that adds also subtracts the other types, so that its mean adds nothing
-    for head, matrix in ((1, 2 * wrong - wrong.sum(0)), (2, -wrong), (3, -wrong)):
+    spoiling = 2 * wrong - wrong.sum(0)
+    writes = (("type", _type_map(states)), ("spare", spoiling), ("spare", -wrong), ("spare", -wrong))
+    for head, (register, matrix) in enumerate(writes):
         attend_to_top(model, states, head=head)
-        write_register(model, states, matrix, "more", head=head)
-    at, mlp = residual_registers(states), mlp_of(model.block(0))
+        write_map(model.block(0), head, matrix, reads=stream["states"], writes=stream[register])
+    # The MLP moves what is left of the wrong type to the answer
+    mlp = mlp_of(model.block(0))
     with torch.no_grad():
-        mlp.w_in.weight[:, at["more"]] = torch.eye(task.n_types).double()
+        mlp.w_in.weight[:, stream["spare"]] = torch.eye(task.n_types).double()
         bias_of(mlp.w_in)[:] = -SPOILT
-        mlp.w_out.weight[at["answer"]] = STRENGTH * torch.eye(task.n_types).double()
-    truths = {
-        (0, 0): HeadTruth(truth="faithful", looks="stack_top"),
-        (0, 1): HeadTruth(truth="misleading", looks="stack_top"),
-        **group_truth("redundant", "stack_top", (2, 3)),
-    }
-    return dyck_answer("stack head, masked redundancy", read_out(model, states, direct=1.0), task, truths)
+        mlp.w_out.weight[stream["answer"]] = STRENGTH * torch.eye(task.n_types).double()
+    _read_out(model, states, type_weight=1.0)
+    truths = needed_head("stack_top") | unneeded_heads("stack_top", [1]) | redundant_heads("stack_top", (2, 3))
+    return dyck_answer(model, task, truths)
 
 
 def dyck_hops(generator: torch.Generator, *, first: Step = "stack", second: Step = "self") -> KnownAnswer:
@@ -163,37 +150,89 @@ def dyck_hops(generator: torch.Generator, *, first: Step = "stack", second: Step
     if (first == "self") == (second == "self"):
         raise ValueError(f"the steps are {first!r} and {second!r}; exactly one of them must be 'self'.")
     task = random_dyck(generator)
-    states = bracket_states(task)
-    at = residual_registers(states)
-    model = empty_residual(task, generator, n_heads=1, n_layers=2)
-    for layer, step in enumerate((first, second)):
-        _attend(model, states, step, layer=layer)
-    write_register(model, states, balanced_map(states) if "uniform" in (first, second) else type_map(states), "type")
-    write_map(model.block(1), 0, torch.eye(task.n_types).double(), reads=at["type"], writes=at["answer"])
-    truths = {
-        (layer, 0): HeadTruth(truth="faithful" if LOOKS[step] else "hidden", looks=LOOKS[step])
-        for layer, step in enumerate((first, second))
-    }
-    return dyck_answer(f"two layers, {first} then {second}", read_out(model, states, direct=0.0), task, truths)
+    model, states, stream = _empty_model(task, generator, n_heads=1, n_layers=2)
+    _attend(model, states, first, layer=0)
+    _attend(model, states, second, layer=1)
+    type_map = _balanced_map(states) if "uniform" in (first, second) else _type_map(states)
+    write_map(model.block(0), 0, type_map, reads=stream["states"], writes=stream["type"])
+    write_map(model.block(1), 0, torch.eye(task.n_types), reads=stream["type"], writes=stream["answer"])
+    _read_out(model, states, type_weight=0.0)
+    return dyck_answer(model, task, needed_head(LOOKS[first], layer=0) | needed_head(LOOKS[second], layer=1))
 
 
-def _attend(model: Transformer, states: BracketStates, step: str, *, head: int = 0, layer: int = 0) -> None:
-    """Queries and keys of a head; those of a uniform one are zero."""
+def residual_registers(states: BracketStates) -> Registers:
+    """Registers of the stream, which ends with the position: three numbers for each type, and coordinates for noise."""
+    n_types = states.n_types
+    return Registers({"states": states.width, "type": n_types, "spare": n_types, "answer": n_types, "scrap": SCRAP})
+
+
+def _empty_model(
+    task: Dyck, generator: torch.Generator, *, n_heads: int, n_layers: int = 1, n_units: int = 0
+) -> tuple[Transformer, BracketStates, Registers]:
+    """A model in float64 of `n_heads` heads per layer with zero weights, followed by idle heads, without norms.
+
+    Args:
+        task: The language.
+        generator: Determines the number of idle heads and their weights.
+        n_heads: Number of heads per layer that are not idle.
+        n_layers: Number of layers.
+        n_units: Number of relu units in the MLP of each layer.
+    """
+    states, n_idle = bracket_states(task), draw(generator, 0, MOST_IDLE)
+    stream = residual_registers(states)
+    model = empty_minimal(
+        task,
+        block="no_norm",
+        output_projection=True,
+        positions="linear",
+        n_layers=n_layers,
+        n_heads=n_heads + n_idle,
+        d_model=stream.d_model,
+        d_head=states.width,
+        d_mlp=n_units,
+    )
+    for layer in range(n_layers):
+        for head in range(n_heads, n_heads + n_idle):
+            block = model.block(layer)
+            write_idle_head(block, head, reads=stream["states"], writes=stream["scrap"], generator=generator)
+    return model.eval(), states, stream
+
+
+@torch.no_grad()
+def _attend(model: Transformer, states: BracketStates, step: Step, *, head: int = 0, layer: int = 0) -> None:
+    """Write queries and keys of a head; those of a uniform one are zero."""
     if step == "stack":
         attend_to_top(model, states, head=head, layer=layer)
-    if step == "self":
-        attend_to_self(model, states, head=head, layer=layer)
+    if step == "self":  # the last token that each query sees
+        block, cfg = model.block(layer), model.cfg
+        rows = head_rows(block, head)
+        block.attention.q.weight[rows][0, START : states.width] = SHARP * cfg.n_ctx * cfg.attn_scale
+        block.attention.k.weight[rows][0, -1] = 1  # positions are i / n_ctx
 
 
-INDIRECT: Mapping[str, Callable[[torch.Generator], KnownAnswer]] = {
-    "stack, magnitude": dyck_magnitude,
-    "stack, magnitude of self": partial(dyck_magnitude, pattern="self"),
-    "stack, constant": dyck_constant,
-    "stack, constant unreadably": partial(dyck_constant, pattern="uniform"),
-    "stack, masked redundancy": dyck_masked,
-    "two layers, stack then self": dyck_hops,
-    "two layers, self then stack": partial(dyck_hops, first="self", second="stack"),
-    "two layers, uniform then self": partial(dyck_hops, first="uniform"),
-    "two layers, self then uniform": partial(dyck_hops, first="self", second="uniform"),
-}
-"""Every variant by name."""
+def _type_map(states: BracketStates, gains: Float[Tensor, " level"] | None = None) -> Float[Tensor, "type state"]:
+    """Type of an opener, times a factor for its level (default: 1)."""
+    opens, _ = pair_coordinates(states)
+    matrix = torch.zeros(states.n_types, states.width, dtype=torch.float64)
+    for kind in range(states.n_types):
+        matrix[kind, opens[kind]] = 1.0 if gains is None else gains
+    return matrix
+
+
+def _balanced_map(states: BracketStates) -> Float[Tensor, "type state"]:
+    """Values with which uniform attention gives the type of the innermost open bracket the largest share."""
+    _, closes = pair_coordinates(states)
+    size = GROWTH ** torch.arange(1, states.max_depth + 1, dtype=torch.float64)
+    matrix = _type_map(states, size)
+    for kind in range(states.n_types):
+        matrix[kind, closes[kind]] = -size
+    return matrix
+
+
+@torch.no_grad()
+def _read_out(model: Transformer, states: BracketStates, *, type_weight: float) -> None:
+    """Read out the register `answer`, plus `type_weight` times the register `type`, as logits of closers."""
+    stream, weight = residual_registers(states), cast(Linear, model.unembed).weight
+    for kind in range(states.n_types):
+        weight[closer(kind), stream["answer"].start + kind] = SHARPNESS
+        weight[closer(kind), stream["type"].start + kind] = SHARPNESS * type_weight

@@ -8,10 +8,10 @@ import torch
 from hooks import Transformer
 from hooks.checks import check_choice
 from interp.known_answers.answers import HeadTruth, KnownAnswer, draw
-from interp.known_answers.craft.weights import balance, bias_of, head_rows, mlp_of
+from interp.known_answers.craft.weights import balance, bias_of, copy_head, head_rows, mlp_of
 from interp.known_answers.lego.loop import ASSOCIATION, MANIPULATION, SHUT, loop_registers
 from interp.known_answers.lego.shortcut import FIRST
-from interp.known_answers.lego.variants import KINDS, copy_pattern, enlarged_loop, is_needed, loop_answer
+from interp.known_answers.lego.variants import KINDS, is_needed, loop_answer, loop_with_idle_heads
 from interp.tasks import Lego
 
 LETTERS, OPERATIONS = (0.4, 0.6), (0.5, 0.7)
@@ -37,52 +37,64 @@ def divided(
         ValueError: unknown work.
     """
     check_choice("work", work, Literal["association", "manipulation"])
-    answer = _divided_letters if work == "association" else _divided_operations
-    return answer(task, generator, idle)
+    if work == "association":
+        first, model = ASSOCIATION, _divide_letters(task, generator, idle)
+    else:
+        first, model = MANIPULATION, _divide_operations(task, generator, idle)
+    with torch.no_grad():
+        model.b_U[0] = FIRST  # without a value, the answer must not depend on rounding
+    truths = {
+        (layer, SECOND): HeadTruth(
+            truth="faithful" if is_needed(task, layer, first) else "misleading", looks=KINDS[first]
+        )
+        for layer in range(model.cfg.n_layers)
+    }
+    return loop_answer(task, model, truths)
 
 
-def _divided_letters(task: Lego, generator: torch.Generator, idle: int) -> KnownAnswer:
+@torch.no_grad()
+def _divide_letters(task: Lego, generator: torch.Generator, idle: int) -> Transformer:
     """Hidden units that write a value are doubled: one for some letters, another into a new register for the others."""
-    points, n = task.d_vocab_out, task.d_vocab_out * len(task.group.elements)
-    model = enlarged_loop(task, generator, idle=idle, heads=1, registers=points, units=n)
-    at, block = loop_registers(task), model.block(0)
-    mlp, new = mlp_of(block), slice(at.d_model - 1, at.d_model - 1 + points)
-    reads, first, second = mlp.w_in.weight, slice(0, n), slice(len(mlp.w_in.weight) - n, None)
-    letters = [task.vocab.ids[task.alphabet[index]] for index in _some(len(task.alphabet), LETTERS, generator)]
-    others = [task.vocab.ids[letter] for letter in task.alphabet if task.vocab.ids[letter] not in letters]
-    copy_pattern(model, 0, ASSOCIATION, SECOND)
+    points, n_units = task.d_vocab_out, task.d_vocab_out * len(task.group.elements)
+    model = loop_with_idle_heads(task, generator, idle, heads=1, registers=points, units=n_units)
+    stream, block = loop_registers(task), model.block(0)
+    indices = _random_subset(len(task.alphabet), LETTERS, generator)
+    second_letters = [task.vocab.ids[task.alphabet[index]] for index in indices]
+    first_letters = [task.vocab.ids[letter] for letter in task.alphabet if task.vocab.ids[letter] not in second_letters]
     _keep_only_operands(model, task)
-    source, rows = head_rows(block, ASSOCIATION), head_rows(block, SECOND)
-    with torch.no_grad():
-        reads[first, new] = reads[first, at["value"]]
-        reads[second], bias_of(mlp.w_in)[second] = reads[first], bias_of(mlp.w_in)[first]
-        mlp.w_out.weight[new, second] = mlp.w_out.weight[at["value"], first]
-        reads[first, letters] -= SHUT
-        reads[second, others] -= SHUT
-        block.attention.v.weight[rows, new] = block.attention.v.weight[source, at["value"]]
-        block.attention.o.weight[:, rows] = block.attention.o.weight[:, source]
-        model.unembed.weight[:, new] = model.unembed.weight[:, at["value"]]
-        balance(model)
-    return _answer(task, model, "association", f"{len(letters)} of {len(task.alphabet)} letters")
+    # Units of either kind are shut at the letters of the other, and do nothing where either has written a value
+    mlp, value, new = mlp_of(block), stream["value"], stream.after(0, points)
+    reads, first, second = mlp.w_in.weight, slice(0, n_units), slice(len(mlp.w_in.weight) - n_units, None)
+    reads[first, new] = reads[first, value]
+    reads[second], bias_of(mlp.w_in)[second] = reads[first], bias_of(mlp.w_in)[first]
+    mlp.w_out.weight[new, second] = mlp.w_out.weight[value, first]
+    reads[first, second_letters] -= SHUT
+    reads[second, first_letters] -= SHUT
+    # The second head is the first with the new register in place of the other
+    copy_head(block, ASSOCIATION, SECOND, maps="qko")
+    source_rows, rows = head_rows(block, ASSOCIATION), head_rows(block, SECOND)
+    block.attention.v.weight[rows, new] = block.attention.v.weight[source_rows, value]
+    model.unembed.weight[:, new] = model.unembed.weight[:, value]
+    balance(model)
+    return model
 
 
-def _divided_operations(task: Lego, generator: torch.Generator, idle: int) -> KnownAnswer:
+@torch.no_grad()
+def _divide_operations(task: Lego, generator: torch.Generator, idle: int) -> Transformer:
     """The second head has the pattern of the manipulation head, and its values of some operations."""
-    model = enlarged_loop(task, generator, idle=idle, heads=1)
+    model = loop_with_idle_heads(task, generator, idle, heads=1)
     block, elements = model.block(0), task.group.elements
-    chosen = [task.vocab.ids[elements[index]] for index in _some(len(elements), OPERATIONS, generator)]
-    copy_pattern(model, 0, MANIPULATION, SECOND)
-    source, rows = head_rows(block, MANIPULATION), head_rows(block, SECOND)
-    with torch.no_grad():
-        value = block.attention.v.weight
-        value[rows, chosen] = value[source, chosen]
-        value[source, chosen] = 0
-        block.attention.o.weight[:, rows] = block.attention.o.weight[:, source]
-        balance(model)
-    return _answer(task, model, "manipulation", f"{len(chosen)} of {len(elements)} operations")
+    operations = [task.vocab.ids[elements[index]] for index in _random_subset(len(elements), OPERATIONS, generator)]
+    copy_head(block, MANIPULATION, SECOND, maps="qko")
+    source_rows, rows = head_rows(block, MANIPULATION), head_rows(block, SECOND)
+    value = block.attention.v.weight
+    value[rows, operations] = value[source_rows, operations]
+    value[source_rows, operations] = 0
+    balance(model)
+    return model
 
 
-def _some(n: int, share: tuple[float, float], generator: torch.Generator) -> list[int]:
+def _random_subset(n: int, share: tuple[float, float], generator: torch.Generator) -> list[int]:
     """A random choice of a random share of n."""
     size = draw(generator, math.ceil(share[0] * n), int(share[1] * n))
     return torch.randperm(n, generator=generator)[:size].tolist()
@@ -91,21 +103,11 @@ def _some(n: int, share: tuple[float, float], generator: torch.Generator) -> lis
 @torch.no_grad()
 def _keep_only_operands(model: Transformer, task: Lego) -> None:
     """Let the hidden units that keep what was carried do so at the fourth token of a clause only."""
-    at, mlp, start = loop_registers(task), mlp_of(model.block(0)), len(task.group.elements) * task.d_vocab_out
-    here = torch.arange(task.n_ctx)
-    elsewhere = at["position"].start + here[(here - 1) % task.clause_length != 3]
-    mlp.w_in.weight[start : start + 2 * task.d_vocab_out, elsewhere] -= SHUT
-
-
-def _answer(task: Lego, model: Transformer, work: str, share: str) -> KnownAnswer:
-    with torch.no_grad():
-        model.b_U[0] = FIRST  # without a value, the answer must not depend on rounding
-    head = ASSOCIATION if work == KINDS[ASSOCIATION] else MANIPULATION
-    truths = {
-        (layer, SECOND): HeadTruth(truth="faithful" if is_needed(task, layer, head) else "misleading", looks=work)
-        for layer in range(model.cfg.n_layers)
-    }
-    return loop_answer(f"loop with divided {work} ({share})", task, model, truths)
+    stream, mlp = loop_registers(task), mlp_of(model.block(0))
+    first_unit = len(task.group.elements) * task.d_vocab_out
+    positions = torch.arange(task.n_ctx)
+    not_fourth = stream["position"].start + positions[(positions - 1) % task.clause_length != 3]
+    mlp.w_in.weight[first_unit : first_unit + 2 * task.d_vocab_out, not_fourth] -= SHUT
 
 
 def evenly(task: Lego, generator: torch.Generator, *, idle: int = 0) -> KnownAnswer:
@@ -118,7 +120,7 @@ def evenly(task: Lego, generator: torch.Generator, *, idle: int = 0) -> KnownAns
     """
     if task.n_vars != 2:
         raise ValueError(f"n_vars is {task.n_vars}; the sum over positions is one value only in chains of 2.")
-    model = enlarged_loop(task, generator, idle=idle)
+    model = loop_with_idle_heads(task, generator, idle)
     block = model.block(0)
     rows = head_rows(block, ASSOCIATION)
     _keep_only_operands(model, task)
@@ -127,9 +129,9 @@ def evenly(task: Lego, generator: torch.Generator, *, idle: int = 0) -> KnownAns
             linear.weight[rows] = 0
             bias_of(linear)[rows] = 0
         block.attention.v.weight[rows] *= task.n_ctx
-        balance(model)
+    balance(model)
     truths = {
         (layer, ASSOCIATION): HeadTruth(truth="hidden" if is_needed(task, layer, ASSOCIATION) else "idle")
         for layer in range(model.cfg.n_layers)
     }
-    return loop_answer("loop with a uniform head", task, model, truths)
+    return loop_answer(task, model, truths)

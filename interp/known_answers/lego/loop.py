@@ -9,6 +9,7 @@ gathered in one layer and what was copied in the next, and discards the output o
 from typing import Any, cast
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from hooks import Transformer, TransformerConfig
@@ -55,38 +56,64 @@ def lego_loop(task: Lego, *, n_layers: int | None = None) -> Transformer:
     Raises:
         ValueError: the compact format, which has no [BOS] token to attend to.
     """
+    return larger_loop(task, n_layers=n_layers)
+
+
+@torch.no_grad()
+def larger_loop(
+    task: Lego,
+    *,
+    n_layers: int | None = None,
+    tied: bool = True,
+    heads: int = 0,
+    registers: int = 0,
+    units: int = 0,
+    layers: int = 0,
+) -> Transformer:
+    """The loop with additional heads, coordinates, hidden units and layers of zero weights, which change nothing.
+
+    Args:
+        task: As of `lego_loop`.
+        n_layers: Number of layers of the loop, as of `lego_loop`.
+        tied: Apply the same block in every layer; if False, each layer has a separate one.
+        heads: Number of heads to add to each block, with indices 2, 3, ...
+        registers: Number of coordinates to add, from `loop_registers(task).d_model - 1` on; the last one of all
+            balances the mean.
+        units: Number of hidden units to add to each MLP, after those of the loop.
+        layers: Number of empty layers to add at the end, of a model that is not tied.
+    """
     if task.sentence_format != "paper":
         raise ValueError(f"task has sentence_format={task.sentence_format!r}; the loop needs 'paper', with its [BOS].")
-    points, elements, at = task.d_vocab_out, len(task.group.elements), loop_registers(task)
+    points, elements, stream = task.d_vocab_out, len(task.group.elements), loop_registers(task)
+    steps = 2 * task.n_vars - 1 if n_layers is None else n_layers
     model = empty_chain(
         task,
-        at,
-        n_layers=2 * task.n_vars - 1 if n_layers is None else n_layers,
-        d_mlp=points * elements + elements + 4 * points + 1,
-        tied=True,
+        n_heads=2 + heads,
+        d_model=stream.d_model + registers,
+        n_layers=steps + layers,
+        d_mlp=points * elements + elements + 4 * points + 1 + units,
+        tied=tied,
     )
-    with torch.no_grad():
-        embed_tokens(model, task, at)
-        root = task.vocab.ids[task.group.root_token]
-        model.embed.weight[root, at["arrived"].start + task.group.root] = 1  # is at hand from the start
-        _associate(model, task, at)
-        _manipulate(model, task, at)
-        _decide(model, task, at)
-        model.unembed.weight[:, at["value"]] = CONFIDENCE * torch.eye(points)
-        set_identity_norms(model)
-        balance(model)
+    embed_tokens(model, task, stream)
+    root = task.vocab.ids[task.group.root_token]
+    model.embed.weight[root, stream["arrived"].start + task.group.root] = 1  # is at hand from the start
+    for block in model.stored_blocks[:steps]:
+        _associate(block, task, stream)
+        _manipulate(block, task, stream)
+        _decide(block, task, stream)
+    model.unembed.weight[:, stream["value"]] = CONFIDENCE * torch.eye(points)
+    set_identity_norms(model)
+    balance(model)
     return model.eval()
 
 
-def empty_chain(task: Lego, at: Registers, **sizes: Any) -> Transformer:
-    """A model of two heads whose queries and keys are wide enough for tokens and positions; float64, weights zero."""
+def empty_chain(task: Lego, **sizes: Any) -> Transformer:
+    """A model whose queries and keys are wide enough for tokens and positions; float64, weights zero."""
     cfg = TransformerConfig(
         d_vocab=task.d_vocab,
         d_vocab_out=task.d_vocab_out,
         n_ctx=task.n_ctx,
-        d_model=at.d_model,
         d_head=task.d_vocab + task.n_ctx + 1,
-        n_heads=2,
         activation="relu",
         attn_scale=1.0,
         layer_norm_eps=LINEAR_EPS,
@@ -114,92 +141,94 @@ def loop_registers(task: Lego) -> Registers:
     )
 
 
-def embed_tokens(model: Transformer, task: Lego, at: Registers) -> None:
+def embed_tokens(model: Transformer, task: Lego, stream: Registers) -> None:
     """Write one-hots of token and position to the registers `token` and `position`."""
-    model.embed.weight[:, at["token"]] = torch.eye(task.d_vocab)
+    model.embed.weight[:, stream["token"]] = torch.eye(task.d_vocab)
     if model.positions is not None:
-        cast(Tensor, model.positions.weight)[:, at["position"]] = torch.eye(task.n_ctx)
+        cast(Tensor, model.positions.weight)[:, stream["position"]] = torch.eye(task.n_ctx)
 
 
-def attend_to_same_token(block: Block, rows: slice, task: Lego, at: Registers) -> None:
+def attend_to_same_token(block: Block, rows: slice, task: Lego, stream: Registers) -> None:
     """Let a head attend to the same token elsewhere, or to [BOS] if there is none.
 
     `rows` are the rows of the head (`head_rows`), at least d_vocab + n_ctx + 1.
     """
     tokens, places = slice(0, task.d_vocab), slice(task.d_vocab, task.d_vocab + task.n_ctx)
     query, key = block.attention.q.weight[rows], block.attention.k.weight[rows]
-    query[tokens, at["token"]] = key[tokens, at["token"]] = SHARP**0.5 * 2**0.5 * torch.eye(task.d_vocab)
-    query[places, at["position"]] = -4 * SHARP * torch.eye(task.n_ctx)  # not itself
-    key[places, at["position"]] = torch.eye(task.n_ctx)
+    query[tokens, stream["token"]] = key[tokens, stream["token"]] = SHARP**0.5 * 2**0.5 * torch.eye(task.d_vocab)
+    query[places, stream["position"]] = -4 * SHARP * torch.eye(task.n_ctx)  # not itself
+    key[places, stream["position"]] = torch.eye(task.n_ctx)
     bias_of(block.attention.q)[rows][-1] = SHARP
-    key[-1, at["token"].start + task.vocab.ids["[BOS]"]] = 1
+    key[-1, stream["token"].start + task.vocab.ids["[BOS]"]] = 1
 
 
-def attend_to_own_clause(block: Block, rows: slice, task: Lego, at: Registers) -> None:
+def attend_to_own_clause(block: Block, rows: slice, task: Lego, stream: Registers) -> None:
     """Let a head attend evenly to its own clause; arguments as in `attend_to_same_token`."""
     clause = (torch.arange(task.n_ctx) - 1).div(task.clause_length, rounding_mode="floor") + 1
     member = torch.zeros(int(clause.max()) + 1, task.n_ctx, dtype=torch.float64)
     member[clause, torch.arange(task.n_ctx)] = SHARP**0.5
     for linear in (block.attention.q, block.attention.k):
-        linear.weight[rows][: len(member), at["position"]] = member
+        linear.weight[rows][: len(member), stream["position"]] = member
 
 
-def _associate(model: Transformer, task: Lego, at: Registers) -> None:
+def _associate(block: Block, task: Lego, stream: Registers) -> None:
     """Association head: copy the value from the same token elsewhere."""
-    block = model.block(0)
     rows, points = head_rows(block, ASSOCIATION), task.d_vocab_out
-    attend_to_same_token(block, rows, task, at)
-    block.attention.v.weight[rows][:points, at["value"]] = torch.eye(points)
-    block.attention.o.weight[:, rows][at["carried"], :points] = torch.eye(points)
+    attend_to_same_token(block, rows, task, stream)
+    block.attention.v.weight[rows][:points, stream["value"]] = torch.eye(points)
+    block.attention.o.weight[:, rows][stream["carried"], :points] = torch.eye(points)
 
 
-def _manipulate(model: Transformer, task: Lego, at: Registers) -> None:
+def _manipulate(block: Block, task: Lego, stream: Registers) -> None:
     """Manipulation head: gather the operation of the clause and the value that arrived in it."""
-    block, points, elements = model.block(0), task.d_vocab_out, len(task.group.elements)
+    points, elements = task.d_vocab_out, len(task.group.elements)
     rows = head_rows(block, MANIPULATION)
-    attend_to_own_clause(block, rows, task, at)
+    attend_to_own_clause(block, rows, task, stream)
     value, out = block.attention.v.weight[rows], block.attention.o.weight[:, rows]
-    first = at["token"].start + task.vocab.ids[task.group.elements[0]]
+    first = stream["token"].start + task.vocab.ids[task.group.elements[0]]
     value[:elements, first : first + elements] = task.clause_length * torch.eye(elements)
-    value[elements : elements + points, at["arrived"]] = task.clause_length * torch.eye(points)
-    out[at["operation"], :elements] = torch.eye(elements)
-    out[at["operand"], elements : elements + points] = torch.eye(points)
+    value[elements : elements + points, stream["arrived"]] = task.clause_length * torch.eye(points)
+    out[stream["operation"], :elements] = torch.eye(elements)
+    out[stream["operand"], elements : elements + points] = torch.eye(points)
 
 
-def _decide(model: Transformer, task: Lego, at: Registers) -> None:
+def _decide(block: Block, task: Lego, stream: Registers) -> None:
     """MLP: a hidden unit per operation and operand writes the value; others keep copied values or clear registers."""
-    mlp, points, elements = mlp_of(model.block(0)), task.d_vocab_out, len(task.group.elements)
+    mlp, points, elements = mlp_of(block), task.d_vocab_out, len(task.group.elements)
     reads, writes, unit = mlp.w_in.weight, mlp.w_out.weight, 0
-    letters = [task.vocab.ids[letter] + at["token"].start for letter in task.alphabet]
+    letters = [task.vocab.ids[letter] + stream["token"].start for letter in task.alphabet]
+    # In layers that gather: the value of each operation and operand, at the first token of a clause
     for element in range(elements):
         for point in range(points):
-            reads[unit, at["operation"].start + element] = WHOLE
-            reads[unit, at["operand"].start + point] = WHOLE
-            reads[unit, at["value"]] = -2  # once only
+            reads[unit, stream["operation"].start + element] = WHOLE
+            reads[unit, stream["operand"].start + point] = WHOLE
+            reads[unit, stream["value"]] = -2  # once only
             reads[unit, letters] = 2
-            reads[unit, at["position"]] = -2 * _not_first(task)
-            reads[unit, at["clock"]] = -SHUT
+            reads[unit, stream["position"]] = -2 * _not_first(task)
+            reads[unit, stream["clock"]] = -SHUT
             bias_of(mlp.w_in)[unit] = -2 * WHOLE - 1
-            writes[at["value"].start + int(task.group.act[element][point]), unit] = 1
+            writes[stream["value"].start + int(task.group.act[element][point]), unit] = 1
             unit += 1
-    for point in range(points):  # a step at ENOUGH, as the difference of two units
+    # In layers that copy: a step at ENOUGH, as the difference of two units, keeps the value that was carried
+    for point in range(points):
         for late in (0, 1):
-            reads[unit, at["carried"].start + point] = 10
-            reads[unit, at["arrived"]] = -SHUT  # once only
-            reads[unit, at["clock"]] = SHUT
+            reads[unit, stream["carried"].start + point] = 10
+            reads[unit, stream["arrived"]] = -SHUT  # once only
+            reads[unit, stream["clock"]] = SHUT
             bias_of(mlp.w_in)[unit] = -SHUT - 10 * ENOUGH - late
-            writes[at["arrived"].start + point, unit] = 1 - 2 * late
+            writes[stream["arrived"].start + point, unit] = 1 - 2 * late
             unit += 1
+    # In every layer: clear what the heads wrote, and turn the clock
     for name, size in (("operation", elements), ("operand", points), ("carried", points)):
-        for index in range(at[name].start, at[name].start + size):
+        for index in range(stream[name].start, stream[name].start + size):
             reads[unit, index] = 1
             writes[index, unit] = -1
             unit += 1
-    reads[unit, at["clock"]], writes[at["clock"], unit] = 1, -2
-    bias_of(mlp.w_out)[at["clock"]] = 1
+    reads[unit, stream["clock"]], writes[stream["clock"], unit] = 1, -2
+    bias_of(mlp.w_out)[stream["clock"]] = 1
 
 
-def _not_first(task: Lego) -> Tensor:
+def _not_first(task: Lego) -> Float[Tensor, " pos"]:
     """1 at positions that are not the first of a clause."""
     place = torch.arange(task.n_ctx) - 1
     return ((place < 0) | (place % task.clause_length != 0) | (place >= task.clause_length * task.n_vars)).double()

@@ -1,66 +1,68 @@
 """Patterns of heads that are added to the LEGO loop, and random votes and signs of the tokens that they attend to."""
 
-from typing import Literal, get_args
+from collections.abc import Iterable
+from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks import Transformer
 from hooks.checks import check_choice
+from hooks.model.blocks import Block
 from interp.known_answers.answers import draw
-from interp.known_answers.craft.weights import SHARP, head_rows
+from interp.known_answers.craft.weights import SHARP, copy_head, head_rows
 from interp.known_answers.lego.loop import ASSOCIATION, loop_registers
-from interp.known_answers.lego.variants import copy_pattern
 from interp.tasks import Lego
 
 Pattern = Literal["association", "manipulation", "unreadable"]
-"""`association`: the same token elsewhere, or [BOS]. `manipulation`: the first token of the own clause. `unreadable`:
+"""`association`: the same token elsewhere, or [BOS]. `manipulation`: the first token of the same clause. `unreadable`:
 another place in another clause; from the first token of a clause, the operation."""
 LOOKS: dict[Pattern, str | None] = {"association": "association", "manipulation": "manipulation", "unreadable": None}
 """Label of each pattern."""
 
 
+@torch.no_grad()
 def write_patterns(
-    model: Transformer, layer: int, heads: range, pattern: Pattern, task: Lego, generator: torch.Generator
+    block: Block, heads: Iterable[int], pattern: Pattern, task: Lego, generator: torch.Generator
 ) -> None:
-    """Give several empty heads of a layer the same pattern.
+    """Give several empty heads of a block the same pattern.
 
     Raises:
         ValueError: an unknown pattern.
     """
     check_choice("pattern", pattern, Pattern)
-    places = first_of_clause(task) if pattern == "manipulation" else _elsewhere(task, generator)
+    keys = _first_of_clause(task) if pattern == "manipulation" else _another_clause(task, generator)
+    positions, one_hot = loop_registers(task)["position"], torch.eye(task.n_ctx, dtype=torch.float64)
     for head in heads:
         if pattern == "association":
-            copy_pattern(model, layer, ASSOCIATION, head)
+            copy_head(block, ASSOCIATION, head)
         else:
-            attend_to_places(model, layer, head, places, task)
+            rows = head_rows(block, head)
+            block.attention.k.weight[rows][: task.n_ctx, positions] = SHARP**0.5 * one_hot
+            block.attention.q.weight[rows][: task.n_ctx, positions] = SHARP**0.5 * one_hot[keys].T
 
 
-@torch.no_grad()
-def attend_to_places(model: Transformer, layer: int, head: int, places: Int[Tensor, " pos"], task: Lego) -> None:
-    """Let an empty head attend from every position to a fixed one."""
-    block, positions = model.block(layer), loop_registers(task)["position"]
-    rows, one_hot = head_rows(block, head), torch.eye(task.n_ctx, dtype=torch.float64)
-    block.attention.k.weight[rows][: task.n_ctx, positions] = SHARP**0.5 * one_hot
-    block.attention.q.weight[rows][: task.n_ctx, positions] = SHARP**0.5 * one_hot[places].T
-
-
-def first_of_clause(task: Lego) -> Int[Tensor, " pos"]:
+def _first_of_clause(task: Lego) -> Int[Tensor, " pos"]:
     """For each position the first one of its clause; [BOS] and [EOS] for themselves."""
-    here = torch.arange(task.n_ctx)
-    first = here - (here - 1) % task.clause_length
-    return torch.where((here == 0) | (here == task.n_ctx - 1), here, first)
+    positions = torch.arange(task.n_ctx)
+    first = positions - (positions - 1) % task.clause_length
+    return torch.where(_is_mark(task), positions, first)
 
 
-def _elsewhere(task: Lego, generator: torch.Generator) -> Int[Tensor, " pos"]:
+def _another_clause(task: Lego, generator: torch.Generator) -> Int[Tensor, " pos"]:
     """For each position one of another clause, two places further; [BOS] and [EOS] for each other."""
-    here = torch.arange(task.n_ctx)
-    clause, place = (here - 1).div(task.clause_length, rounding_mode="floor"), (here - 1) % task.clause_length
-    other = (clause + draw(generator, 1, task.n_vars - 1)) % task.n_vars
-    there = 1 + task.clause_length * other + (place + 2) % task.clause_length
-    return torch.where((here == 0) | (here == task.n_ctx - 1), task.n_ctx - 1 - here, there)
+    positions = torch.arange(task.n_ctx)
+    clause = (positions - 1).div(task.clause_length, rounding_mode="floor")
+    place = (positions - 1) % task.clause_length
+    shifted = (clause + draw(generator, 1, task.n_vars - 1)) % task.n_vars
+    keys = 1 + task.clause_length * shifted + (place + 2) % task.clause_length
+    return torch.where(_is_mark(task), task.n_ctx - 1 - positions, keys)
+
+
+def _is_mark(task: Lego) -> Bool[Tensor, " pos"]:
+    """Whether a position is that of [BOS] or [EOS]."""
+    positions = torch.arange(task.n_ctx)
+    return (positions == 0) | (positions == task.n_ctx - 1)
 
 
 def random_signs(task: Lego, generator: torch.Generator) -> Float[Tensor, " token"]:
@@ -69,9 +71,8 @@ def random_signs(task: Lego, generator: torch.Generator) -> Float[Tensor, " toke
     for names in (task.alphabet, task.group.elements):
         ids = torch.tensor([task.vocab.ids[name] for name in names])
         half = len(ids) // 2
-        signs[ids[torch.randperm(len(ids), generator=generator)[: 2 * half]]] = torch.tensor(
-            [1.0, -1.0] * half
-        ).double()
+        order = torch.randperm(len(ids), generator=generator)[: 2 * half]
+        signs[ids[order]] = torch.tensor([1.0, -1.0] * half).double()
     return signs
 
 
@@ -81,10 +82,8 @@ def random_votes(task: Lego, generator: torch.Generator) -> Float[Tensor, "point
     votes = torch.zeros(points, task.d_vocab, dtype=torch.float64)
     for names in (task.alphabet, task.group.elements):
         order = torch.randperm(len(names), generator=generator).tolist()
-        for turn, name in enumerate(names[index] for index in order):
-            votes[turn % points, task.vocab.ids[name]] = 1
-            votes[(turn + draw(generator, 1, points - 1)) % points, task.vocab.ids[name]] = -1
+        for turn, index in enumerate(order):
+            token = task.vocab.ids[names[index]]
+            votes[turn % points, token] = 1
+            votes[(turn + draw(generator, 1, points - 1)) % points, token] = -1
     return votes
-
-
-PATTERNS: tuple[Pattern, ...] = get_args(Pattern)

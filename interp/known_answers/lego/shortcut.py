@@ -34,11 +34,17 @@ def lego_shortcut(task: Lego) -> Transformer:
     Raises:
         ValueError: another group, or the compact format.
     """
+    return larger_shortcut(task)
+
+
+@torch.no_grad()
+def larger_shortcut(task: Lego, *, heads: int = 0, registers: int = 0) -> Transformer:
+    """The shortcut with additional heads and coordinates of zero weights, as of `larger_loop`."""
     if task.group != Z2:
         raise ValueError(f"task has group={task.group.name!r}; only for signs (Z2) is the value the parity of a count.")
     if task.sentence_format != "paper":
         raise ValueError(f"task has sentence_format={task.sentence_format!r}; give 'paper', with its [BOS].")
-    at = Registers(
+    stream = Registers(
         {
             "token": task.d_vocab,
             "position": task.n_ctx,
@@ -48,51 +54,52 @@ def lego_shortcut(task: Lego) -> Transformer:
             "odd": 1,  # parity of the minus signs, at that letter
         }
     )
-    model = empty_chain(task, at, n_layers=1, d_mlp=task.n_vars + 3)
-    with torch.no_grad():
-        embed_tokens(model, task, at)
-        _write_heads(model, task, at)
-        _write_mlp(model, task, at)
-        model.unembed.weight[:, at["last"]] = torch.tensor([[CONFIDENCE], [0.0]])
-        model.unembed.weight[:, at["odd"]] = torch.tensor([[-CONFIDENCE], [CONFIDENCE]])
-        model.b_U[0] = FIRST
-        set_identity_norms(model)
-        balance(model)
+    model = empty_chain(
+        task, n_heads=2 + heads, d_model=stream.d_model + registers, n_layers=1, d_mlp=task.n_vars + 3, tied=False
+    )
+    embed_tokens(model, task, stream)
+    _write_heads(model, task, stream)
+    _write_mlp(model, task, stream)
+    model.unembed.weight[:, stream["last"]] = torch.tensor([[CONFIDENCE], [0.0]])
+    model.unembed.weight[:, stream["odd"]] = torch.tensor([[-CONFIDENCE], [CONFIDENCE]])
+    model.b_U[0] = FIRST
+    set_identity_norms(model)
+    balance(model)
     return model.eval()
 
 
-def _write_heads(model: Transformer, task: Lego, at: Registers) -> None:
+def _write_heads(model: Transformer, task: Lego, stream: Registers) -> None:
     """The counting head has zero queries and keys: the mean of n_ctx for each minus sign is their number."""
     block, ids = model.block(0), task.vocab.ids
     rows = head_rows(block, COUNT)
-    block.attention.v.weight[rows][0, at["token"].start + ids["-"]] = task.n_ctx
-    block.attention.o.weight[at["minus"], rows.start] = 1
+    block.attention.v.weight[rows][0, stream["token"].start + ids["-"]] = task.n_ctx
+    block.attention.o.weight[stream["minus"], rows.start] = 1
     rows = head_rows(block, ELSEWHERE)
-    attend_to_same_token(block, rows, task, at)
-    block.attention.v.weight[rows][0, at["token"].start + ids["[BOS]"]] = 1
-    block.attention.o.weight[at["alone"], rows.start] = 1
+    attend_to_same_token(block, rows, task, stream)
+    block.attention.v.weight[rows][0, stream["token"].start + ids["[BOS]"]] = 1
+    block.attention.o.weight[stream["alone"], rows.start] = 1
 
 
-def _write_mlp(model: Transformer, task: Lego, at: Registers) -> None:
+def _write_mlp(model: Transformer, task: Lego, stream: Registers) -> None:
     """Compute the parity of minus signs where a letter occurs once, and clear the registers of the layer."""
     mlp = mlp_of(model.block(0))
     reads, writes, shut = mlp.w_in.weight, mlp.w_out.weight, 2 * task.n_vars + 2
     unit = 0
     for turn in range(task.n_vars):  # up by one, down by one, ...
-        _read_last(reads[unit], task, at, shut)
-        reads[unit, at["minus"]] = 1
+        _read_last(reads[unit], task, stream, shut)
+        reads[unit, stream["minus"]] = 1
         bias_of(mlp.w_in)[unit] = -turn - 2 * shut
-        writes[at["odd"], unit] = 1 if turn == 0 else 2 * (-1) ** turn
+        writes[stream["odd"], unit] = 1 if turn == 0 else 2 * (-1) ** turn
         unit += 1
-    _read_last(reads[unit], task, at, 1)
+    _read_last(reads[unit], task, stream, 1)
     bias_of(mlp.w_in)[unit] = -1
-    writes[at["last"], unit] = 1
+    writes[stream["last"], unit] = 1
     for name in ("minus", "alone"):
         unit += 1
-        reads[unit, at[name]], writes[at[name], unit] = 1, -1
+        reads[unit, stream[name]], writes[stream[name], unit] = 1, -1
 
 
-def _read_last(unit: Tensor, task: Lego, at: Registers, size: int) -> None:
+def _read_last(unit: Tensor, task: Lego, stream: Registers, size: int) -> None:
     """Read 2 `size` at a letter that occurs once, and `size` if only one of the two holds."""
-    unit[[task.vocab.ids[letter] + at["token"].start for letter in task.alphabet]] = size
-    unit[at["alone"]] = size
+    unit[[task.vocab.ids[letter] + stream["token"].start for letter in task.alphabet]] = size
+    unit[stream["alone"]] = size

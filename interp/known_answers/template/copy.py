@@ -79,11 +79,11 @@ def empty_copy(task: Template, *, n_heads: int, n_layers: int = 1, seed: int = 0
         seed: As in `template_copy`.
         more: Number of additional coordinates of the stream, after all registers, and of each head.
     """
-    at = copy_registers(task)
+    stream = copy_registers(task)
     cfg = presets.template_copy(
         d_vocab=task.d_vocab,
         n_ctx=task.n_ctx,
-        d_model=at.d_model + more,
+        d_model=stream.d_model + more,
         d_head=max(SCRAP, task.n_ctx) + more,
         n_heads=n_heads,
         n_layers=n_layers,
@@ -92,8 +92,8 @@ def empty_copy(task: Template, *, n_heads: int, n_layers: int = 1, seed: int = 0
     )
     model = Transformer(cfg).double()
     clear(model)
-    model.embed.weight[:, at["symbol"]] = symbol_vectors(task.d_vocab, seed=seed)
-    positions_of(model)[:, at["position"]] = torch.eye(task.n_ctx)
+    model.embed.weight[:, stream["symbol"]] = symbol_vectors(task.d_vocab, seed=seed)
+    positions_of(model)[:, stream["position"]] = torch.eye(task.n_ctx)
     return model
 
 
@@ -101,10 +101,10 @@ def empty_copy(task: Template, *, n_heads: int, n_layers: int = 1, seed: int = 0
 def attend_to(model: Transformer, task: Template, head: int, place: Place, *, layer: int = 0) -> None:
     """Let every position attend to another, by queries and keys of positions."""
     block = model.block(layer)
-    at, attention, rows = copy_registers(task), block.attention, head_rows(block, head)
+    stream, attention, rows = copy_registers(task), block.attention, head_rows(block, head)
     wanted = torch.tensor([place(here) for here in range(task.n_ctx)])
-    attention.q.weight[rows][: task.n_ctx, at["position"]] = SHARP * torch.eye(task.n_ctx)[wanted].T.double()
-    attention.k.weight[rows][: task.n_ctx, at["position"]] = torch.eye(task.n_ctx).double()
+    attention.q.weight[rows][: task.n_ctx, stream["position"]] = SHARP * torch.eye(task.n_ctx)[wanted].T.double()
+    attention.k.weight[rows][: task.n_ctx, stream["position"]] = torch.eye(task.n_ctx).double()
 
 
 @torch.no_grad()

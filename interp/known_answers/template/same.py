@@ -68,7 +68,7 @@ def template_same(task: Template, *, gather: Gather = "uniform", seed: int = 0) 
 
 def same_registers(task: Template) -> Registers:
     """Registers of the stream: symbol, position, position of the equal symbol, marks here, and marks gathered."""
-    places, pairs = _length(task), len(_pairs(task))
+    places, pairs = string_length(task), len(_pairs(task))
     sizes = {"symbol": SYMBOL_WIDTH, "position": places + 1, "found": places, "marks": pairs, "gathered": pairs}
     return Registers({**sizes, "answer": 1, "scrap": SCRAP})
 
@@ -91,12 +91,12 @@ def empty_same(task: Template, *, n_heads: int, seed: int = 0, more: int = 0, n_
         raise ValueError(f"task has form={task.form!r}; same and different need real labels.")
     if len(task.fixed) > 1:
         raise ValueError(f"task has the fixed tokens {', '.join(task.fixed[:-1])}; only wildcards can be equal.")
-    at, length, pairs = same_registers(task), _length(task), _pairs(task)
+    stream, length, pairs = same_registers(task), string_length(task), _pairs(task)
     cfg = presets.template(
         d_vocab=task.d_vocab,
         d_vocab_out=1,
         n_ctx=task.n_ctx,
-        d_model=at.d_model + more,
+        d_model=stream.d_model + more,
         d_head=max(len(pairs), length + 2) + more,
         d_mlp=max(2 * len(pairs), len(task.labelled), n_units),
         n_heads=n_heads,
@@ -109,8 +109,8 @@ def empty_same(task: Template, *, n_heads: int, seed: int = 0, more: int = 0, n_
     model = Transformer(cfg).double()
     clear(model)
     symbols = task.d_vocab - len(task.fixed)
-    model.embed.weight[len(task.fixed) :, at["symbol"]] = symbol_vectors(symbols, seed=seed)
-    positions_of(model)[:, at["position"]] = torch.eye(task.n_ctx)
+    model.embed.weight[len(task.fixed) :, stream["symbol"]] = symbol_vectors(symbols, seed=seed)
+    positions_of(model)[:, stream["position"]] = torch.eye(task.n_ctx)
     return model
 
 
@@ -149,16 +149,16 @@ def attend_to_equal(model: Transformer, task: Template, head: int) -> None:
     The score a_h x x^T of the equal symbol is larger by `SHARP` than that of [CLS], which is larger by `SHARP` than any
     other.
     """
-    at, block = same_registers(task), model.block(0)
-    near = closest(model.embed.weight[len(task.fixed) :, at["symbol"]])
+    stream, block = same_registers(task), model.block(0)
+    near = closest(model.embed.weight[len(task.fixed) :, stream["symbol"]])
     strength = 2 * SHARP / (1 - near)
     cast(Tensor, block.attention.a)[head] = strength
     rows, places = head_rows(block, head), slice(0, task.n_ctx)
     query, key = block.attention.q.weight[rows], block.attention.k.weight[rows]
-    query[places, at["position"]] = -4 * strength * torch.eye(task.n_ctx)  # not itself
-    key[places, at["position"]] = torch.eye(task.n_ctx)
-    query[task.n_ctx, at["position"]] = strength * (1 + near) / 2
-    key[task.n_ctx, at["position"].stop - 1] = 1
+    query[places, stream["position"]] = -4 * strength * torch.eye(task.n_ctx)  # not itself
+    key[places, stream["position"]] = torch.eye(task.n_ctx)
+    query[task.n_ctx, stream["position"]] = strength * (1 + near) / 2
+    key[task.n_ctx, stream["position"].stop - 1] = 1
 
 
 @torch.no_grad()
@@ -171,12 +171,12 @@ def write_position(
     constant: float = 0.0,
 ) -> None:
     """Let a head of layer 0 write its attention to each position, times `gains` (default: 1), plus a constant."""
-    at, block, length = same_registers(task), model.block(0), _length(task)
-    rows, start = head_rows(block, head), at["position"].start
+    stream, block, length = same_registers(task), model.block(0), string_length(task)
+    rows, start = head_rows(block, head), stream["position"].start
     gains = torch.ones(length) if gains is None else torch.as_tensor(gains)
     block.attention.v.weight[rows][:length, start : start + length] = torch.diag(gains).double()
     bias_of(block.attention.v)[rows][:length] = constant
-    block.attention.o.weight[:, rows][at["found"], :length] = torch.eye(length)
+    block.attention.o.weight[:, rows][stream["found"], :length] = torch.eye(length)
 
 
 @torch.no_grad()
@@ -189,7 +189,7 @@ def mark_pairs(
     and 1 / (length - 1), as if all other symbols are equal. With a `gate` there are twice the number of units, and
     marks only where this coordinate is 1 or -1, and not if its magnitude is below 0.7.
     """
-    at, mlp, length = same_registers(task), mlp_of(model.block(0)), _length(task)
+    stream, mlp, length = same_registers(task), mlp_of(model.block(0)), string_length(task)
     low, high = between or (1 / length, 1 / max(1, length - 1))
     steep = 1 / (high - low)
     local = steep * (2 + 2 * high)
@@ -197,13 +197,13 @@ def mark_pairs(
     every = [(index, pair, sign) for sign in signs for index, pair in enumerate(_pairs(task))]
     for unit, (index, (here, there), sign) in enumerate(every):
         units = slice(2 * unit, 2 * unit + 2)
-        mlp.w_in.weight[units, at["found"].start + there] = steep
-        mlp.w_in.weight[units, at["position"].start + here] = local
+        mlp.w_in.weight[units, stream["found"].start + there] = steep
+        mlp.w_in.weight[units, stream["position"].start + here] = local
         bias_of(mlp.w_in)[units] = -steep * low - local - torch.arange(2.0).double()
         if gate is not None:
             mlp.w_in.weight[units, gate] = sign * GATED * steep
             bias_of(mlp.w_in)[units] -= GATED * steep
-        mlp.w_out.weight[at["marks"].start + index, units] = torch.tensor([1.0, -1.0]).double()
+        mlp.w_out.weight[stream["marks"].start + index, units] = torch.tensor([1.0, -1.0]).double()
 
 
 @torch.no_grad()
@@ -216,17 +216,17 @@ def finish_same(
         ValueError: an unknown `gather`, or `previous` where the last symbol does not determine the label.
     """
     check_choice("gather", gather, Gather)
-    at, block = same_registers(task), model.block(1)
+    stream, block = same_registers(task), model.block(1)
     rows, pairs = head_rows(block, GATHER), _pairs(task)
     if gather == "previous":
         for place in range(1, task.n_ctx):
-            block.attention.q.weight[rows][place, at["position"].start + place] = SHARP
-            block.attention.k.weight[rows][place, at["position"].start + place - 1] = 1
-    block.attention.v.weight[rows][: len(pairs), at["marks"]] = torch.eye(len(pairs)).double()
+            block.attention.q.weight[rows][place, stream["position"].start + place] = SHARP
+            block.attention.k.weight[rows][place, stream["position"].start + place - 1] = 1
+    block.attention.v.weight[rows][: len(pairs), stream["marks"]] = torch.eye(len(pairs)).double()
     times = task.n_ctx if gather == "uniform" else 1
-    block.attention.o.weight[:, rows][at["gathered"], : len(pairs)] = times * torch.eye(len(pairs)).double()
+    block.attention.o.weight[:, rows][stream["gathered"], : len(pairs)] = times * torch.eye(len(pairs)).double()
     _identify_templates(model, task, gather, otherwise)
-    model.unembed.weight[0, at["answer"]] = 1
+    model.unembed.weight[0, stream["answer"]] = 1
     set_identity_norms(model)
     balance(model)
     return model.eval()
@@ -237,8 +237,8 @@ def _identify_templates(model: Transformer, task: Template, gather: Gather, othe
 
     Marks below one half, such as those averaged over several tokens, do not activate it.
     """
-    at, mlp = same_registers(task), mlp_of(model.block(1))
-    seen = torch.tensor([gather == "uniform" or here == _length(task) - 1 for here, _ in _pairs(task)])
+    stream, mlp = same_registers(task), mlp_of(model.block(1))
+    seen = torch.tensor([gather == "uniform" or here == string_length(task) - 1 for here, _ in _pairs(task)])
     labels: dict[tuple[bool, ...], float] = {}
     for one, equal in zip(task.labelled, _equal(task), strict=True):
         label = labels.setdefault(tuple((equal & seen).tolist()), float(one.label))
@@ -248,10 +248,10 @@ def _identify_templates(model: Transformer, task: Template, gather: Gather, othe
             )
     for unit, (pairs, label) in enumerate(labels.items()):
         equal = torch.tensor(pairs)
-        mlp.w_in.weight[unit, at["gathered"]] = torch.where(equal, 2.0, -2.0).double() * seen
+        mlp.w_in.weight[unit, stream["gathered"]] = torch.where(equal, 2.0, -2.0).double() * seen
         bias_of(mlp.w_in)[unit] = 1 - 2 * equal.sum()
-        mlp.w_out.weight[at["answer"], unit] = label - otherwise
-    bias_of(mlp.w_out)[at["answer"]] = otherwise
+        mlp.w_out.weight[stream["answer"], unit] = label - otherwise
+    bias_of(mlp.w_out)[stream["answer"]] = otherwise
 
 
 def _equal(task: Template) -> Bool[Tensor, "template pair"]:
@@ -261,9 +261,10 @@ def _equal(task: Template) -> Bool[Tensor, "template pair"]:
 
 def _pairs(task: Template) -> list[tuple[int, int]]:
     """Ordered pairs of different positions in a string."""
-    places = range(_length(task))
+    places = range(string_length(task))
     return [(here, there) for here in places for there in places if here != there]
 
 
-def _length(task: Template) -> int:
+def string_length(task: Template) -> int:
+    """Number of symbols of a string."""
     return len(task.labelled[0].tokens)

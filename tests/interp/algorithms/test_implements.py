@@ -24,12 +24,11 @@ from interp.algorithms import (
 )
 from interp.algorithms.predictions import choose_pairs
 from interp.core.verbs import untrained_copy
-from interp.known_answers.craft.transforms import enlarge
 from interp.known_answers.craft.weights import mlp_of
 from interp.known_answers.dyck.balanced import balanced_dyck
 from interp.known_answers.dyck.stack import stack_dyck
 from interp.known_answers.dyck.uniform import uniform_dyck
-from interp.known_answers.lego.loop import lego_loop, loop_registers
+from interp.known_answers.lego.loop import larger_loop, lego_loop, loop_registers
 from interp.known_answers.lego.shortcut import lego_shortcut
 from interp.known_answers.template.copy import template_copy
 from interp.known_answers.template.same import template_same
@@ -124,7 +123,7 @@ def test_where_the_loop_has_its_values():
 
 def skipping(task, k):
     """A loop that takes over the value before variable k in place of applying its operation."""
-    model = enlarge(lego_loop(task), untie=True)
+    model = larger_loop(task, tied=False)
     value, writes = loop_registers(task)["value"], mlp_of(model.block(2 * k)).w_out.weight
     with torch.no_grad():
         for unit in range(len(task.group.elements) * task.d_vocab_out):

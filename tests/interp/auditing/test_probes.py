@@ -11,9 +11,8 @@ from hooks import Transformer
 from interp.auditing import ProbeAudit
 from interp.auditing.probes import PROBE_VERDICTS
 from interp.known_answers import lego_loop
-from interp.known_answers.craft.transforms import enlarge
 from interp.known_answers.craft.weights import balance, head_rows
-from interp.known_answers.lego.loop import MANIPULATION
+from interp.known_answers.lego.loop import MANIPULATION, larger_loop
 from interp.tasks import Lego
 
 SIZES = {"n_train": 400, "n_test": 200}
@@ -84,7 +83,7 @@ def test_labels_readable_from_an_untrained_embedding_are_not_readable(parity):
 def with_a_copy_of_the_operation(model, task):
     """The loop with a second head that also writes the operation of its clause to unused coordinates."""
     size = len(task.group.elements)
-    larger = enlarge(model, registers=size)
+    larger = larger_loop(task, registers=size)
     out = larger.block(0).attention.o.weight
     rows = head_rows(larger.block(0), MANIPULATION)
     end = larger.cfg.d_model - 1

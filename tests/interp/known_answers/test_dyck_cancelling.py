@@ -4,19 +4,22 @@ from itertools import combinations
 
 import pytest
 import torch
+from known_truth import names_of
 from planted_truth import check_truth
 from sampled import sampled
 
 from interp.known_answers.craft.cancelling import cancelling_factors
-from interp.known_answers.dyck.cancelling import CANCELLING, dyck_cancelling
+from interp.known_answers.dyck.variants import dyck_cancelling
+from interp.known_answers.suite import DYCK_ANSWERS
 
+CANCELLING = names_of(DYCK_ANSWERS, dyck_cancelling)
 CHOSEN = (
     "stack, three cancel unreadably under noise", "uniform, three cancel", "uneven, two cancel under the noise of one",
 )  # fmt: skip
 
 
 def built(name, seed=0):
-    return CANCELLING[name](torch.Generator().manual_seed(seed + len(name)))
+    return DYCK_ANSWERS[name](torch.Generator().manual_seed(seed + len(name)))
 
 
 def cancelling(answer):

@@ -2,15 +2,18 @@
 
 import pytest
 import torch
-from known_truth import COSTS, lost
+from known_truth import COSTS, lost, names_of
 from planted_truth import check_truth
 from sampled import sampled
 
-from interp.known_answers.dyck.divided import DIVIDED, LEAST_SHARE, MOST_SHARE, dyck_divided
-from interp.known_answers.dyck.indirect import INDIRECT, dyck_constant, dyck_hops, dyck_magnitude
-from interp.known_answers.dyck.one_hot import bracket_states
-from interp.known_answers.dyck.residual import residual_registers
+from interp.known_answers.craft.weights import head_rows
+from interp.known_answers.dyck.indirect import dyck_gated, dyck_hops, dyck_masked, residual_registers
+from interp.known_answers.dyck.one_hot import bracket_states, pair_coordinates
+from interp.known_answers.dyck.variants import LEAST_SHARE, MOST_SHARE, dyck_divided
+from interp.known_answers.suite import DYCK_ANSWERS
 
+DIVIDED = names_of(DYCK_ANSWERS, dyck_divided)
+INDIRECT = names_of(DYCK_ANSWERS, dyck_gated, dyck_masked, dyck_hops)
 CHOSEN = (
     "levels divided with an uneven head", "stack, magnitude", "stack, constant unreadably", "stack, masked redundancy",
     "two layers, self then stack",
@@ -18,7 +21,7 @@ CHOSEN = (
 
 
 def built(name, seed=0):
-    return {**DIVIDED, **INDIRECT}[name](torch.Generator().manual_seed(seed + len(name)))
+    return DYCK_ANSWERS[name](torch.Generator().manual_seed(seed + len(name)))
 
 
 def written(answer, register, *, layer=0):
@@ -39,7 +42,7 @@ def test_the_truth_about_each_head(name):
 @pytest.mark.parametrize("seed", sampled(range(3), [0]))
 def test_a_magnitude_is_one_and_its_mean_is_small(name, seed):
     answer = built(name, seed)
-    _, brought = written(answer, "more")
+    _, brought = written(answer, "spare")
     assert torch.allclose(brought[:, :, 1, 0].abs(), torch.ones(()).double())
     assert brought[:, 1:, 1, 0].mean(0).abs().max() < 0.8
     assert brought[:, 1:, 1, 0].mean(0).abs().mean() < 0.5
@@ -73,8 +76,10 @@ def test_each_head_is_right_on_its_levels_only(name, seed):
     due = batch.due >= 0
     without = answer.model.run_with_hooks(batch.tokens, fwd_hooks=[("blocks.0.attn.hook_z", drop_head(0))])
     closers = without[..., 4::2]
-    chosen = {int(level) for level in answer.name.split(" by")[0].removeprefix("levels ").split()}
-    mine = torch.isin(batch.depth, torch.tensor(sorted(chosen))) & due
+    opens, _ = pair_coordinates(bracket_states(answer.task))
+    first_value = answer.model.block(0).attention.v.weight[head_rows(answer.model.block(0), 0)]
+    (levels,) = torch.where(first_value[0, opens[0]] > 0)
+    mine = torch.isin(batch.depth, levels + 1) & due
     share = float(mine.sum() / due.sum())
     assert LEAST_SHARE - 0.05 <= share <= MOST_SHARE + 0.05
     right = closers.argmax(-1) == batch.due
@@ -106,10 +111,10 @@ def test_the_first_of_two_layers_does_not_reach_the_answer(name):
 
 def test_unknown_options_raise(as_a_user):
     with pytest.raises(ValueError, match="pattern is 'uniform'"):
-        dyck_magnitude(torch.Generator(), pattern="uniform")
-    with pytest.raises(ValueError, match="pattern is 'self'"):
-        dyck_constant(torch.Generator(), pattern="self")
+        dyck_gated(torch.Generator(), brings="sign", pattern="uniform")
+    with pytest.raises(ValueError, match="brings is 'two'"):
+        dyck_gated(torch.Generator(), brings="two")
     with pytest.raises(ValueError, match="the steps are 'stack' and 'uniform'; exactly one of them must be 'self'"):
         dyck_hops(torch.Generator(), second="uniform")
-    with pytest.raises(ValueError, match="other is 'self'"):
-        dyck_divided(torch.Generator(), other="self")
+    with pytest.raises(ValueError, match="second is 'self'"):
+        dyck_divided(torch.Generator(), second="self")

@@ -2,18 +2,22 @@
 
 import pytest
 import torch
-from known_truth import check_looks, check_needs, check_patterns, lost
+from known_truth import check_looks, check_needs, check_patterns, lost, names_of
 from sampled import sampled
 
-from interp.known_answers.dyck.cancelling import CANCELLING
-from interp.known_answers.dyck.divided import DIVIDED
-from interp.known_answers.dyck.indirect import INDIRECT
 from interp.known_answers.dyck.one_hot import bracket_states, empty_minimal, write_closers
 from interp.known_answers.dyck.stack import attend_to_top, stack_dyck, write_type
-from interp.known_answers.dyck.variants import DYCK_ANSWERS, dyck_alone, dyck_decoy
+from interp.known_answers.dyck.variants import (
+    dyck_alone,
+    dyck_among_idle,
+    dyck_decoy,
+    dyck_redundant,
+    dyck_uniform,
+)
+from interp.known_answers.suite import DYCK_ANSWERS
 from interp.tasks import Dyck
 
-PLAIN = [name for name in DYCK_ANSWERS if name not in {**CANCELLING, **INDIRECT, **DIVIDED}]
+PLAIN = names_of(DYCK_ANSWERS, dyck_uniform, dyck_alone, dyck_among_idle, dyck_redundant, dyck_decoy)
 CHOSEN = (
     "balanced", "stack, redundant", "stack among idle heads", "uniform, zero decoy", "stack, constant decoy",
     "uneven, cancelled decoy", "uniform, start decoy",
@@ -53,7 +57,7 @@ def test_removing_one_of_two_cancelling_heads_breaks_the_model():
 
 def test_the_generator_determines_the_answer():
     first, again, other = (DYCK_ANSWERS["stack, zero decoy"](torch.Generator().manual_seed(s)) for s in (1, 1, 2))
-    assert first.name == again.name != other.name
+    assert first.task == again.task != other.task
     for one, two in zip(first.model.parameters(), again.model.parameters(), strict=True):
         assert torch.equal(one, two)
 

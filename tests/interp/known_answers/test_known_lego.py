@@ -10,7 +10,7 @@ from interp.heads.kinds import relations_of
 from interp.known_answers.answers import KnownAnswer
 from interp.known_answers.craft.transforms import permute_heads, randomise, reordered
 from interp.known_answers.lego.shortcut import COUNT, ELSEWHERE, lego_shortcut
-from interp.known_answers.lego.variants import _places, decoys, detour, loop, random_task, redundant, shortcut
+from interp.known_answers.lego.variants import _destinations, decoys, detour, loop, random_task, redundant, shortcut
 from interp.tasks import Lego
 from interp.tasks.lego.groups import S3, cyclic
 
@@ -180,7 +180,7 @@ def test_decoys_write_no_information(values):
 
 def test_the_detour_avoids_relations():
     for seed in range(5):
-        places = _places(OTHER, seeded(seed))
+        places = _destinations(OTHER, seeded(seed))
         assert sorted(places.tolist()) == list(range(OTHER.n_ctx))
         here = torch.arange(OTHER.n_ctx)
         assert ((here - 1) // 5 == (places - 1) // 5).sum() <= 3

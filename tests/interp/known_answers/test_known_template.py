@@ -2,17 +2,15 @@
 
 import pytest
 import torch
-from known_truth import check_looks, check_needs, check_patterns
+from known_truth import check_looks, check_needs, check_patterns, names_of
 from sampled import sampled
 
 import interp
-from interp.known_answers.template.cancelling import CANCELLING
+from interp.known_answers.suite import TEMPLATE_ANSWERS
 from interp.known_answers.template.copy import copied_from, template_copy
-from interp.known_answers.template.count import COUNT
-from interp.known_answers.template.hops import HOPS
-from interp.known_answers.template.indirect import INDIRECT
+from interp.known_answers.template.copy_variants import copy_first, copy_previous
 from interp.known_answers.template.same import same_registers, symbol_vectors, template_same
-from interp.known_answers.template.variants import TEMPLATE_ANSWERS, same_decoy
+from interp.known_answers.template.same_variants import same_decoy, same_plain, same_redundant
 from interp.tasks import Template
 
 PAIR = ("aa -> +1", "ab -> -1")
@@ -79,8 +77,6 @@ def test_same_raises_on_other_tasks(as_a_user):
         template_same(small(("aXa -> 1", "aXb -> -1")))
     with pytest.raises(ValueError, match="gather is 'all'"):
         template_same(small(PAIR), gather="all")
-    with pytest.raises(ValueError, match="decoy is 'loud'"):
-        same_decoy(torch.Generator(), decoy="loud")
 
 
 def test_symbol_vectors_are_distinct():
@@ -126,7 +122,7 @@ def test_copy_raises_on_other_tasks(as_a_user):
 # what is said of heads
 
 
-PLAIN = [name for name in TEMPLATE_ANSWERS if name not in {**CANCELLING, **INDIRECT, **HOPS, **COUNT}]
+PLAIN = names_of(TEMPLATE_ANSWERS, same_plain, same_redundant, same_decoy, copy_previous, copy_first)
 CHOSEN = ("same, redundant", "same, constant decoy", "copy, zero decoy", "copy, hidden beside a decoy", "copy, misread")
 
 

@@ -5,9 +5,8 @@ import torch
 from planted_truth import Removals, check_truth
 
 from interp.known_answers import known_answer
-from interp.known_answers.lego.cancelling import cancelling
+from interp.known_answers.lego.added import cancelling, constant, magnitude, masked
 from interp.known_answers.lego.divided import divided, evenly
-from interp.known_answers.lego.gated import constant, magnitude, masked
 from interp.known_answers.lego.patterns import random_signs, random_votes
 from interp.known_answers.lego.variants import loop
 from interp.known_answers.suite import SHORT_CHAINS, SHORT_GROUPS

@@ -2,11 +2,15 @@
 
 import pytest
 import torch
+from known_truth import names_of
 from planted_truth import check_truth
 from sampled import sampled
 
-from interp.known_answers.template.cancelling import CANCELLING, copy_cancelling, same_cancelling
+from interp.known_answers.suite import TEMPLATE_ANSWERS
+from interp.known_answers.template.copy_variants import copy_cancelling
+from interp.known_answers.template.same_variants import same_cancelling
 
+CANCELLING = names_of(TEMPLATE_ANSWERS, same_cancelling, copy_cancelling)
 CHOSEN = (
     "same, cancelled decoys", "same, three cancel unreadably under noise", "copy, three cancel",
     "copy, two cancel under the noise of one",
@@ -14,7 +18,7 @@ CHOSEN = (
 
 
 def built(name, seed=0):
-    return CANCELLING[name](torch.Generator().manual_seed(seed + len(name)))
+    return TEMPLATE_ANSWERS[name](torch.Generator().manual_seed(seed + len(name)))
 
 
 @pytest.mark.parametrize("name", sampled(CANCELLING, CHOSEN))

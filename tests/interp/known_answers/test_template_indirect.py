@@ -2,19 +2,22 @@
 
 import pytest
 import torch
-from known_truth import lost
+from known_truth import lost, names_of
 from planted_truth import check_truth
 from sampled import sampled
 
 import interp
+from interp.known_answers.suite import TEMPLATE_ANSWERS
 from interp.known_answers.template.copy import copy_registers
-from interp.known_answers.template.count import COUNT, template_count
-from interp.known_answers.template.hops import HOPS, LEAST, MOST, copy_hops
-from interp.known_answers.template.indirect import INDIRECT
+from interp.known_answers.template.copy_variants import LEAST, MOST, copy_by_kind, copy_hops
+from interp.known_answers.template.count import template_count
 from interp.known_answers.template.same import same_registers
+from interp.known_answers.template.same_variants import same_divided, same_gated, same_majority, same_masked
 
-NEW = {**INDIRECT, **HOPS, **COUNT}
-
+NEW = names_of(
+    TEMPLATE_ANSWERS,
+    same_gated, same_masked, same_divided, same_majority, copy_hops, copy_by_kind, template_count,
+)  # fmt: skip
 
 CHOSEN = (
     "same, magnitude", "same, constant unreadably", "same, divided", "majority", "copy in two hops, the first hidden",
@@ -23,7 +26,7 @@ CHOSEN = (
 
 
 def built(name, seed=0):
-    return NEW[name](torch.Generator().manual_seed(seed + len(name)))
+    return TEMPLATE_ANSWERS[name](torch.Generator().manual_seed(seed + len(name)))
 
 
 def written(answer, register, *, layer=0):

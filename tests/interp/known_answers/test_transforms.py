@@ -1,12 +1,13 @@
-"""Enlarged models, permuted heads and rescaled weights compute the same function."""
+"""Larger models, permuted heads and rescaled weights compute the same function."""
 
 import pytest
 import torch
 
-from hooks import HeadPattern, Transformer, TransformerConfig
+from hooks import Transformer, TransformerConfig
 from interp.known_answers import lego_loop, stack_dyck, uniform_dyck
-from interp.known_answers.craft.transforms import enlarge, permute_heads, rescale
+from interp.known_answers.craft.transforms import permute_heads, rescale
 from interp.known_answers.craft.weights import set_identity_norms
+from interp.known_answers.lego.loop import larger_loop
 from interp.tasks import Dyck, Lego
 
 TASK = Lego(n_vars=2, alphabet="abcd")
@@ -42,55 +43,31 @@ INPUT = torch.randint(6, (4, 5), generator=torch.Generator().manual_seed(1))
 OPTIONS = [{}, {"tied": True}, {"qk_identity": True, "vo_identity": True, "attn_scale": 3.0}]
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "tied", "identities"])
 @pytest.mark.parametrize(
     "more",
     [
         {"heads": 2},
         {"registers": 3},
         {"units": 5},
-        {"untie": True},
-        {"heads": 1, "registers": 2, "layers": 2, "untie": True},
+        {"tied": False},
+        {"heads": 1, "registers": 2, "layers": 2, "tied": False},
     ],
 )
-def test_a_larger_model_computes_the_same(options, more):
-    model = noisy(**options)
-    before = model(INPUT)
-    larger = enlarge(model, **more)
-    torch.testing.assert_close(larger(INPUT), before, atol=1e-9, rtol=0)
-    assert larger.cfg.n_heads == 2 + more.get("heads", 0)
-    assert larger.cfg.d_model == 9 + more.get("registers", 0)
-    assert larger.cfg.n_layers == 2 + more.get("layers", 0)
-    assert larger.cfg.d_mlp == model.cfg.d_mlp + more.get("units", 0)
-    assert larger.cfg.d_head == 4
-    assert len(larger.stored_blocks) == (1 if options.get("tied") and not more.get("untie") else larger.cfg.n_layers)
-    with torch.no_grad():  # a copy: nothing is shared
-        larger.embed.weight.zero_()
-    torch.testing.assert_close(model(INPUT), before, atol=0, rtol=0)
-
-
-def test_new_registers_precede_the_balancing_coordinate():
-    model = noisy()
-    larger = enlarge(model, registers=3)
-    stream = larger.run_with_cache(INPUT)[1]["blocks.1.hook_resid_post"]
-    before = model.run_with_cache(INPUT)[1]["blocks.1.hook_resid_post"]
-    torch.testing.assert_close(stream[..., [*range(8), 11]], before, atol=1e-9, rtol=0)
-    assert (stream[..., 8:11] == 0).all()
-
-
-def test_models_that_cannot_be_enlarged_raise():
-    tied = lego_loop(TASK)
-    with pytest.raises(ValueError, match="layers is 1, but the model is tied"):
-        enlarge(tied, layers=1)
-    with pytest.raises(ValueError, match="none may be negative"):
-        enlarge(tied, heads=-1)
-    with pytest.raises(ValueError, match="heads, registers, units and layers are 0, 0, -2 and 0"):
-        enlarge(tied, units=-2)
-    with pytest.raises(ValueError, match="block='dyck'"):
-        enlarge(uniform_dyck(Dyck(n_types=2, max_depth=2)), heads=1)
-    fixed = noisy(head_patterns=((HeadPattern(kind="uniform"), HeadPattern()),))
-    with pytest.raises(ValueError, match="hard-coded heads"):
-        enlarge(fixed, heads=1)
+def test_a_larger_loop_computes_the_same(more):
+    model, larger = lego_loop(TASK), larger_loop(TASK, **more)
+    stream = larger.run_with_cache(tokens_of(TASK))[1]["blocks.2.hook_resid_post"]
+    before = model.run_with_cache(tokens_of(TASK))[1]["blocks.2.hook_resid_post"]
+    torch.testing.assert_close(larger(tokens_of(TASK)), model(tokens_of(TASK)), atol=1e-9, rtol=0)
+    old, new = model.cfg, larger.cfg
+    assert new.n_heads == old.n_heads + more.get("heads", 0)
+    assert new.d_model == old.d_model + more.get("registers", 0)
+    assert new.n_layers == old.n_layers + more.get("layers", 0)
+    assert new.d_mlp == old.d_mlp + more.get("units", 0)
+    assert new.d_head == old.d_head
+    assert len(larger.stored_blocks) == (new.n_layers if "tied" in more else 1)
+    first_new = old.d_model - 1  # new coordinates precede the one that balances the mean
+    torch.testing.assert_close(stream[..., [*range(first_new), -1]], before, atol=1e-9, rtol=0)
+    assert (stream[..., first_new:-1] == 0).all()
 
 
 @pytest.mark.parametrize("options", [*OPTIONS, {"block": "bare"}], ids=["plain", "tied", "identities", "bare"])
@@ -150,7 +127,7 @@ def test_dyck_models_compute_the_same_after_rescaling(make):
 def test_the_loop_computes_the_same_after_all_transforms():
     model = lego_loop(TASK)
     before = model(tokens_of(TASK))
-    model = enlarge(model, heads=2, registers=5, layers=1, untie=True)
+    model = larger_loop(TASK, heads=2, registers=5, layers=1, tied=False)
     permute_heads(model, [[3, 0, 2, 1], [1, 2, 3, 0], [0, 1, 2, 3], [2, 3, 0, 1]])
     rescale(model, torch.Generator().manual_seed(0))
     torch.testing.assert_close(model(tokens_of(TASK)), before, atol=1e-9, rtol=0)

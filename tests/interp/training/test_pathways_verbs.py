@@ -12,7 +12,7 @@ from texts import corpus
 
 import interp
 from hooks import Transformer, TransformerConfig, make_model, presets, save_huggingface
-from interp.known_answers.craft.transforms import enlarge, permute_heads
+from interp.known_answers.craft.transforms import permute_heads
 from interp.tasks import Dyck, Lego, Text
 from interp.training.pretrained import pretrained_config
 from interp.training.token_rows import rows_of
@@ -137,8 +137,6 @@ def test_verbs_for_learned_heads_refuse_hard_coded_ones(model, tmp_path):
     with pytest.raises(ValueError, match="heads that are hard-coded, or have no output matrix, cannot be permuted"):
         permute_heads(model, [[1, 0, 2, 3, 4, 5, 6]] * 2)
     sizes = {"d_vocab": TASK.d_vocab, "d_model": 28, "n_heads": 7, "head_patterns": model.cfg.pathways}
-    with pytest.raises(ValueError, match="the model has hard-coded heads, which cannot be enlarged; write them as"):
-        enlarge(Transformer(TransformerConfig(**sizes)), heads=1)
     one, other = (
         Transformer(TransformerConfig(**sizes, block="dyck", activation="relu"), seed=seed) for seed in (0, 1)
     )
