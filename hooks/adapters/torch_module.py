@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformer_lens.HookedRootModule import HookedRootModule
 
 from hooks.adapters.bridge import BridgeModel, from_bridge
-from hooks.adapters.bridge.accepted import Foreign
+from hooks.adapters.bridge.adapter import Foreign
 from hooks.adapters.torch_attention import LinearAttention, MultiheadAttention
 from hooks.checks import checks_types
 from hooks.model.layers import HookPoint

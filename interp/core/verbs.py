@@ -9,7 +9,7 @@ from torch import Tensor
 from transformer_lens.HookedRootModule import HookedRootModule
 
 from hooks import BridgeModel, TransformerStack, from_bridge, make_model
-from hooks.adapters.bridge.accepted import Foreign
+from hooks.adapters.bridge.adapter import Foreign
 from hooks.adapters.bridge.capabilities import Use
 from hooks.interventions.ablation_engine import Net
 from hooks.model import attention

@@ -261,7 +261,7 @@ def test_bad_inputs_are_refused(tokens, as_a_user):
     for bad, text in (
         (tokens[0], r"tokens is \(7,\); it must be \(batch, pos\)"),
         (torch.zeros(1, 41, dtype=torch.long), "tokens has 41 positions; n_ctx of this model is 40"),
-        (tokens + 20, "tokens go from 2. to 3.; d_vocab is 13"),
+        (tokens + 20, "tokens holds ids from 2. to 3.; d_vocab of this model is 13"),
     ):
         with pytest.raises(ValueError, match=text):
             model(bad)

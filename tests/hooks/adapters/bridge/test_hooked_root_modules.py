@@ -248,7 +248,7 @@ def test_sizes_and_hook_points_that_are_missing(as_a_user):
     ):
         hooks.from_bridge(own)
     for name, bad, text in (
-        ("n_heads", "2", "OwnModel.cfg.n_heads is '2'; it must be a whole number of at least 1"),
+        ("n_heads", "2", "OwnModel.cfg.n_heads is '2'; it must be an integer"),
         ("n_layers", 0, "OwnModel.cfg.n_layers is 0; it must be"),
         ("n_layers", 3, "OwnModel.cfg.n_layers is 3, but OwnModel.blocks has 2 layers"),
         ("d_head", None, "has d_model 16 and n_heads 3, and no d_head: d_model is no multiple of n_heads"),
