@@ -26,12 +26,12 @@ def rank_correlations(models: Sequence[ModelScores], method: str) -> Float[np.nd
 
     It is 0 where all heads of a model have the same score.
     """
-    found = []
-    for one in models:
-        score, effect = one.scores[method], one.scores[EXACT]
+    correlations = []
+    for model in models:
+        score, effect = model.scores[method], model.scores[EXACT]
         if len(effect) >= FEWEST and np.ptp(effect):
-            found.append(_spearman(score, effect) if np.ptp(score) else 0.0)
-    return np.array(found)
+            correlations.append(_spearman(score, effect) if np.ptp(score) else 0.0)
+    return np.array(correlations)
 
 
 def _spearman(x: np.ndarray, y: np.ndarray) -> float:
@@ -40,11 +40,11 @@ def _spearman(x: np.ndarray, y: np.ndarray) -> float:
 
 def correlation(models: Sequence[ModelScores], method: str, *, seed: int) -> Estimate:
     """Mean of `rank_correlations` with its bootstrap interval over models; 0 [-1, 1] without models."""
-    found = rank_correlations(models, method)
-    if not len(found):
+    correlations = rank_correlations(models, method)
+    if not len(correlations):
         return 0.0, -1.0, 1.0, 0
-    value, low, high = bootstrap_interval(found, seed=seed, resolution=RESOLUTION)
-    return value, max(low, -1.0), min(high, 1.0), len(found)
+    value, low, high = bootstrap_interval(correlations, seed=seed, resolution=RESOLUTION)
+    return value, max(low, -1.0), min(high, 1.0), len(correlations)
 
 
 def pairs_in_order(
@@ -55,10 +55,10 @@ def pairs_in_order(
     A tie counts one half. Heads of which it is not known whether they are needed are in no pair.
     """
     right, total = [], []
-    for one in models:
-        score = one.scores[method]
-        needed, others = score[one.needed & one.decided], score[~one.needed & one.decided]
-        difference = needed[:, None] - others[None]
+    for model in models:
+        score = model.scores[method]
+        needed, not_needed = score[model.needed & model.decided], score[~model.needed & model.decided]
+        difference = needed[:, None] - not_needed[None]
         right.append(float((difference > 0).sum() + (difference == 0).sum() / 2))
         total.append(float(difference.size))
     return np.array(right), np.array(total)
@@ -85,7 +85,7 @@ def auroc_difference(models: Sequence[ModelScores], a: str, b: str, *, seed: int
 
 def bar(models: Sequence[ModelScores], method: str) -> float:
     """Share of the largest score of a model above which a head is found, from the idle heads of these models."""
-    idle = [share for one in models for share in one.shares[method][one.idle]]
+    idle = [share for model in models for share in model.shares[method][model.idle]]
     return float(np.percentile(idle, PERCENTILE)) if idle else 0.0
 
 
@@ -97,15 +97,16 @@ def wrong_heads(
     Wrong is a needed head that is not found, or for `FOUND_CAUSES` one that is not needed and is found.
     """
     least = bar(models, method)
-    found = [one.shares[method] > least for one in models]
-    concerned = [one.causes.get(cause, np.zeros(len(one.needed), dtype=bool)) for one in models]
-    wrong = [mask & (hit == (cause in FOUND_CAUSES)) for hit, mask in zip(found, concerned, strict=True)]
-    return np.array([one.sum() for one in wrong], dtype=float), np.array([one.sum() for one in concerned], dtype=float)
+    hits = [model.shares[method] > least for model in models]
+    concerned = [model.causes.get(cause, np.zeros(len(model.needed), dtype=bool)) for model in models]
+    wrong = [mask & (hit == (cause in FOUND_CAUSES)) for hit, mask in zip(hits, concerned, strict=True)]
+    n_wrong, n_concerned = (np.array([mask.sum() for mask in masks], dtype=float) for masks in (wrong, concerned))
+    return n_wrong, n_concerned
 
 
 def wrong_share(models: Sequence[ModelScores], method: str, cause: str) -> Estimate:
     """Share of the heads that a cause concerns on which a score is wrong, with its exact interval; n counts heads."""
-    wrong, of = (int(one.sum()) for one in wrong_heads(models, method, cause))
+    wrong, of = (int(counts.sum()) for counts in wrong_heads(models, method, cause))
     return (*proportion(wrong, of), of) if of else (0.0, 0.0, 1.0, 0)
 
 
@@ -117,9 +118,9 @@ def wrong_difference(models: Sequence[ModelScores], a: str, b: str, cause: str, 
 
 def _ratio(values: np.ndarray, weight: np.ndarray, *, seed: int) -> Estimate:
     """Ratio of sums over models with a bootstrap interval, at least one unit of weight wide on either side."""
-    kept = weight > 0
-    if not kept.any():
+    weighted = weight > 0
+    if not weighted.any():
         return 0.0, -1.0, 1.0, 0
-    value, low, high = (float(end) for end in bootstrap_mean(values[kept], seed=seed, weight=weight[kept]))
+    value, low, high = (float(end) for end in bootstrap_mean(values[weighted], seed=seed, weight=weight[weighted]))
     least = 1 / float(weight.sum())
-    return value, max(min(low, value - least), -1.0), min(max(high, value + least), 1.0), int(kept.sum())
+    return value, max(min(low, value - least), -1.0), min(max(high, value + least), 1.0), int(weighted.sum())

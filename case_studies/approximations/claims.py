@@ -51,10 +51,10 @@ def models_of(evidence: Evidence, packs: Packs, family: str) -> list[ModelScores
     return known_scores(evidence.size, evidence.seed) if family == KNOWN else trained_scores(evidence)
 
 
-def measured(estimate: Estimate, *, unit: str, **more: object) -> Measurement:
+def measured(estimate: Estimate, *, unit: str, **options: object) -> Measurement:
     """A measurement from an estimate; unbounded within its range if there is nothing to measure."""
     value, low, high, n = estimate
-    return Measurement(value=value, low=low, high=high, n=max(1, n), unit=unit, **more)  # type: ignore[arg-type]
+    return Measurement(value=value, low=low, high=high, n=max(1, n), unit=unit, **options)  # type: ignore[arg-type]
 
 
 def measure_auroc(evidence: Evidence, *, packs: Packs, family: str, method: str) -> Measurement:
@@ -82,16 +82,16 @@ def measure_saturation(evidence: Evidence, *, packs: Packs, family: str) -> Meas
     models = models_of(evidence, packs, family)
     numbers = {name: wrong_share(models, name, SATURATED)[0] for name in (LOSS, LOGIT)}
     numbers["heads"] = wrong_share(models, LOSS, SATURATED)[3]
-    found = wrong_difference(models, LOSS, LOGIT, SATURATED, seed=evidence.seed)
-    return measured(found, unit="models", numbers=numbers)
+    difference = wrong_difference(models, LOSS, LOGIT, SATURATED, seed=evidence.seed)
+    return measured(difference, unit="models", numbers=numbers)
 
 
 def measure_order(evidence: Evidence, *, packs: Packs) -> Measurement:
     """Mean rank correlation of attribution patching with the exact effect, over the models of all families."""
-    found = table.families(evidence, packs)
-    apart = [models for name, models in found.items() if name != table.ALL_TRAINED]
-    models = [one for family in apart for one in family]
-    pooled = {name: models for name, models in found.items() if not name.startswith("trained: ")}
+    families = table.families(evidence, packs)
+    families_alone = [models for name, models in families.items() if name != table.ALL_TRAINED]
+    models = [model for family in families_alone for model in family]
+    pooled = {name: models for name, models in families.items() if not name.startswith("trained: ")}
     estimate = correlation(models, LOSS, seed=evidence.seed)
     numbers = {name: correlation(models, name, seed=evidence.seed)[0] for name in table.METHODS if name != EXACT}
     return measured(
@@ -100,7 +100,7 @@ def measure_order(evidence: Evidence, *, packs: Packs) -> Measurement:
         numbers=numbers,
         note=table.READING,
         tables=[
-            table.main_table(found, seed=evidence.seed),
+            table.main_table(families, seed=evidence.seed),
             table.cause_table(pooled),
             table.bar_table(pooled),
             ("Causes", table.cause_note()),
@@ -112,18 +112,23 @@ def measure_order(evidence: Evidence, *, packs: Packs) -> Measurement:
 def claims(packs: Packs) -> tuple[Claim, ...]:
     """The claims, with compiled programs from these packs."""
 
-    def one(
-        name: str, statement: str, method: str, rule: Rule, measure: Callable[..., Measurement], **more: object
+    def study_claim(
+        name: str, statement: str, method: str, rule: Rule, measure: Callable[..., Measurement], **options: object
     ) -> Claim:
         needs: Sequence[str] = AUDITED_GROUPS if name.endswith("trained") or name == "order" else ()
         reads_packs = name.endswith("compiled") or name == "order"
         # The number of a claim that reads no packs is the same with any packs.
         bound = partial(measure, packs=packs if reads_packs else Packs())
-        fields = {"preregistration": BEFORE_ANY_MODEL, "needs": needs, "packs": packs if reads_packs else None, **more}
+        fields = {
+            "preregistration": BEFORE_ANY_MODEL,
+            "needs": needs,
+            "packs": packs if reads_packs else None,
+            **options,
+        }
         return Claim(id=name, statement=statement, method=method, rule=rule, measure=bound, **fields)  # type: ignore[arg-type]
 
     def need(name: str, method: str, family: str, rule: Rule, statement: str, source: str) -> Claim:
-        return one(
+        return study_claim(
             name,
             statement,
             f"{method}, {family}: {AUROC}",
@@ -135,7 +140,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
         )
 
     def gain(name: str, better: str, worse: str, family: str, statement: str, source: str) -> Claim:
-        return one(
+        return study_claim(
             name,
             statement,
             f"{better} minus {worse}, {family}: difference of AUROCs, bootstrap interval over models",
@@ -147,7 +152,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
         )
 
     def wrong(name: str, method: str, cause: str, statement: str, source: str) -> Claim:
-        return one(
+        return study_claim(
             name,
             statement,
             f"{method}, {KNOWN}: share of the heads on which it is wrong ({table.CAUSES[cause]}); a "
@@ -161,7 +166,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
         )
 
     def saturated(name: str, family: str) -> Claim:
-        return one(
+        return study_claim(
             name,
             "Where the loss is saturated, its gradient misses needed heads that the logit difference's finds.",
             f"Share of the {table.CAUSES[SATURATED]} that {LOSS} misses minus the share that {LOGIT} misses, {family}, "
@@ -174,7 +179,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
         )
 
     return (
-        one(
+        study_claim(
             "order",
             "Attribution patching orders the heads of a model nearly as their removal does.",
             f"{LOSS}: Spearman's correlation of its size with the rise of the loss, mean over models of all families, "

@@ -10,7 +10,7 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
-from case_studies.approximations.removal import Answers, Part
+from case_studies.approximations.removal import Answers, ScoredSequences
 from hooks.interventions.ablation_engine import head_output_point, projected_values
 from hooks.interventions.replacements import HeadReplacement
 from hooks.model.checked_hooks import storing_hooks
@@ -49,9 +49,13 @@ def estimate_heads(model: Any, answers: Answers, mean: HeadReplacement) -> Mappi
     (arXiv:2310.10348), with the mean in place of another prompt's activations.
     """
     sums: dict[str, Tensor | float] = defaultdict(float)
-    for _, part in answers.parts(SEQUENCES):
-        found = {**_read(model, part), **_differentiate(model, part, mean), DIRECT: _direct(model, part, mean)}
-        for name, value in found.items():
+    for _, sequences in answers.parts(SEQUENCES):
+        estimates = {
+            **_attention_sums(model, sequences),
+            **_differentiate(model, sequences, mean),
+            DIRECT: _direct(model, sequences, mean),
+        }
+        for name, value in estimates.items():
             sums[name] = sums[name] + value.detach().double()
     queries = sums.pop("queries")
     for name in (MASS, NORM):
@@ -60,9 +64,9 @@ def estimate_heads(model: Any, answers: Answers, mean: HeadReplacement) -> Mappi
 
 
 @torch.no_grad()
-def _read(model: Any, part: Part) -> dict[str, Tensor]:
+def _attention_sums(model: Any, sequences: ScoredSequences) -> dict[str, Tensor]:
     """Sums over real queries of the largest weight and of the value-weighted attention, and the number of queries."""
-    batch, layers = part.batch, range(model.cfg.n_layers)
+    batch, layers = sequences.batch, range(model.cfg.n_layers)
     inputs: dict[str, Any] = batch.model_inputs()
     names = ("hook_pattern", "hook_v", "hook_resid_pre")
     _, cache = model.run_with_cache(batch.tokens, **inputs, names_filter=lambda name: name.endswith(names))
@@ -80,25 +84,29 @@ def _read(model: Any, part: Part) -> dict[str, Tensor]:
 
 
 @torch.enable_grad()
-def _differentiate(model: Any, part: Part, mean: HeadReplacement) -> dict[str, Tensor]:
+def _differentiate(model: Any, sequences: ScoredSequences, mean: HeadReplacement) -> dict[str, Tensor]:
     """The approximations from a gradient at each head's output and pattern."""
     layers = range(model.cfg.n_layers)
     outputs = [f"blocks.{layer}.{head_output_point(model.cfg)}" for layer in layers]
     patterns = [f"blocks.{layer}.attn.hook_pattern" for layer in layers]
-    seen: dict[str, Tensor] = {}
+    activations: dict[str, Tensor] = {}
     start = [(name, _with_gradient) for name in ("blocks.0.hook_resid_pre", *patterns)]
-    inputs: dict[str, Any] = part.batch.model_inputs()
+    inputs: dict[str, Any] = sequences.batch.model_inputs()
     logits = model.run_with_hooks(
-        part.batch.tokens, **inputs, fwd_hooks=[*start, *storing_hooks(outputs + patterns, seen)]
+        sequences.batch.tokens, **inputs, fwd_hooks=[*start, *storing_hooks(outputs + patterns, activations)]
     )
-    at_targets, points = logits_at_targets(logits, part.batch), [seen[name] for name in outputs + patterns]
+    at_targets, points = logits_at_targets(logits, sequences.batch), [activations[name] for name in outputs + patterns]
     options: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
-    of_loss = torch.autograd.grad(part.loss(at_targets), points, retain_graph=True, **options)
-    of_margin = torch.autograd.grad(part.margin(at_targets), points[: len(outputs)], **options)
-    change = [mean.replace(seen[outputs[layer]], layer).detach() - seen[outputs[layer]] for layer in layers]
-    terms = torch.stack([(one * slope).sum(-1) for one, slope in zip(change, of_loss, strict=False)])
-    falls = torch.stack([-(one * slope).sum((0, 1, 3)) for one, slope in zip(change, of_margin, strict=True)])
-    weights = zip((seen[name] for name in patterns), of_loss[len(outputs) :], strict=True)
+    of_loss = torch.autograd.grad(sequences.loss(at_targets), points, retain_graph=True, **options)
+    of_margin = torch.autograd.grad(sequences.margin(at_targets), points[: len(outputs)], **options)
+    change = [
+        mean.replace(activations[outputs[layer]], layer).detach() - activations[outputs[layer]] for layer in layers
+    ]
+    terms = torch.stack([(difference * slope).sum(-1) for difference, slope in zip(change, of_loss, strict=False)])
+    falls = torch.stack(
+        [-(difference * slope).sum((0, 1, 3)) for difference, slope in zip(change, of_margin, strict=True)]
+    )
+    weights = zip((activations[name] for name in patterns), of_loss[len(outputs) :], strict=True)
     return {
         LOSS: terms.sum((1, 2)),
         TERMS: terms.abs().sum((1, 2)),
@@ -113,7 +121,7 @@ def _with_gradient(activation: Tensor, hook: Any) -> Tensor:
 
 
 @torch.enable_grad()
-def _direct(model: Any, part: Part, mean: HeadReplacement) -> Float[Tensor, "layer head"]:
+def _direct(model: Any, sequences: ScoredSequences, mean: HeadReplacement) -> Float[Tensor, "layer head"]:
     """Contribution of each head's output minus its mean to the margin, along the direct path.
 
     The outputs of later heads and MLPs and the scales of norms are constants, so that the gradient at the output of a
@@ -121,7 +129,7 @@ def _direct(model: Any, part: Part, mean: HeadReplacement) -> Float[Tensor, "lay
     """
     layers = range(model.cfg.n_layers)
     outputs = [f"blocks.{layer}.{head_output_point(model.cfg)}" for layer in layers]
-    seen: dict[str, Tensor] = {}
+    activations: dict[str, Tensor] = {}
     leaves: list[Tensor] = []
 
     def start_here(activation: Tensor, hook: Any) -> Tensor:
@@ -135,17 +143,19 @@ def _direct(model: Any, part: Part, mean: HeadReplacement) -> Float[Tensor, "lay
     edits = [(name, constant) for name in constants] + [
         (f"blocks.{layer}.hook_attn_out", start_here) for layer in layers
     ]
-    inputs: dict[str, Any] = part.batch.model_inputs()
-    logits = model.run_with_hooks(part.batch.tokens, **inputs, fwd_hooks=[*edits, *storing_hooks(outputs, seen)])
-    slopes = torch.autograd.grad(
-        part.margin(logits_at_targets(logits, part.batch)), leaves, allow_unused=True, materialize_grads=True
+    inputs: dict[str, Any] = sequences.batch.model_inputs()
+    logits = model.run_with_hooks(
+        sequences.batch.tokens, **inputs, fwd_hooks=[*edits, *storing_hooks(outputs, activations)]
     )
-    found = []
+    slopes = torch.autograd.grad(
+        sequences.margin(logits_at_targets(logits, sequences.batch)), leaves, allow_unused=True, materialize_grads=True
+    )
+    contributions = []
     for layer, slope in zip(layers, slopes, strict=True):
-        change = seen[outputs[layer]] - mean.replace(seen[outputs[layer]], layer).detach()
+        change = activations[outputs[layer]] - mean.replace(activations[outputs[layer]], layer).detach()
         if not model.cfg.vo_identity:
             slope = einsum(slope, model.blocks[layer].attn.W_O, "b p d, h e d -> b p h e")
         else:
             slope = slope[:, :, None]
-        found.append((change * slope).sum((0, 1, 3)))
-    return torch.stack(found)
+        contributions.append((change * slope).sum((0, 1, 3)))
+    return torch.stack(contributions)

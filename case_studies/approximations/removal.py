@@ -59,12 +59,12 @@ class Answers:
         at_zero, at_one = self._descent(0.0), self._descent(1.0)
         return self._descent(float(at_zero.sum() / (at_zero - at_one).sum()))
 
-    def parts(self, size: int) -> Iterator[tuple[slice, "Part"]]:
+    def parts(self, size: int) -> Iterator[tuple[slice, "ScoredSequences"]]:
         """Rows, and the sequences of these rows with the weights and directions of the whole."""
         start = 0
         for batch in chunks(self.batch, size):
             rows = slice(start, start + len(batch))
-            yield rows, Part(self.task, batch, self.weight, self.direction[rows])
+            yield rows, ScoredSequences(self.task, batch, self.weight, self.direction[rows])
             start += len(batch)
 
     def _constant(self, value: float) -> Float[Tensor, "batch target d_vocab_out"]:
@@ -79,7 +79,7 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Part:
+class ScoredSequences:
     """Some of the sequences."""
 
     task: Task
@@ -157,16 +157,16 @@ def remove_heads(
     every = tuple((head,) for head in every_head(model)) if sets is None else tuple(sets)
     effect, lost, total, clean = torch.zeros(len(every), 2, dtype=torch.double), [], [], []
     loss = 0.0
-    for _, part in answers.parts(size):
-        inputs: dict[str, Any] = part.batch.model_inputs()
-        engine = AblationEngine(model, part.batch.tokens, read_at=part.batch.target_positions, **inputs)
-        before = task.score(engine.logits, part.batch)
-        loss_before, margin_before = part.loss(engine.logits), part.margin(engine.logits)
-        fallen = torch.zeros(len(part.batch), len(every), len(task.outcomes), dtype=torch.double)
+    for _, sequences in answers.parts(size):
+        inputs: dict[str, Any] = sequences.batch.model_inputs()
+        engine = AblationEngine(model, sequences.batch.tokens, read_at=sequences.batch.target_positions, **inputs)
+        before = task.score(engine.logits, sequences.batch)
+        loss_before, margin_before = sequences.loss(engine.logits), sequences.margin(engine.logits)
+        fallen = torch.zeros(len(sequences.batch), len(every), len(task.outcomes), dtype=torch.double)
         for row, logits in _removed(engine, every, replace):
-            effect[row, 0] += part.loss(logits) - loss_before
-            effect[row, 1] += margin_before - part.margin(logits)
-            fallen[:, row] = (before.right - task.score(logits, part.batch).right).double()
+            effect[row, 0] += sequences.loss(logits) - loss_before
+            effect[row, 1] += margin_before - sequences.margin(logits)
+            fallen[:, row] = (before.right - task.score(logits, sequences.batch).right).double()
         loss += float(loss_before)
         lost.append(fallen)
         clean.append(before.right.double())
@@ -184,24 +184,30 @@ def _removed(
     engine: AblationEngine, sets: Sequence[tuple[Head, ...]], replace: Replacement
 ) -> Iterator[tuple[int, Float[Tensor, "batch read d_vocab_out"]]]:
     """Index of each set and the logits without its heads."""
-    if all(len(one) == 1 for one in sets):
-        found = (((head,), logits) for head, logits in engine.each_head(replace, {one[0] for one in sets}))
+    if all(len(heads) == 1 for heads in sets):
+        answers_without = (
+            ((head,), logits) for head, logits in engine.each_head(replace, {heads[0] for heads in sets})
+        )
     else:
-        found = engine.each_set(sets, replace)
-    row = {heads: at for at, heads in enumerate(sets)}
-    yield from ((row[heads], logits) for heads, logits in found)
+        answers_without = engine.each_set(sets, replace)
+    row = {heads: row for row, heads in enumerate(sets)}
+    yield from ((row[heads], logits) for heads, logits in answers_without)
 
 
 def _falls(answers: Answers, lost: Tensor, clean: Tensor, total: Tensor) -> dict[str, np.ndarray]:
     """Falls of the accuracy with intervals, and the threshold, on the audited outcomes."""
     task, inputs = answers.task, distinct_inputs(answers.batch)
-    kept = [at for at, name in enumerate(task.outcomes) if name in task.audited_outcomes and total[:, at].sum() > 0]
-    of = sum_by_input(total[:, kept].numpy(), inputs)
+    audited = [
+        outcome
+        for outcome, name in enumerate(task.outcomes)
+        if name in task.audited_outcomes and total[:, outcome].sum() > 0
+    ]
+    of = sum_by_input(total[:, audited].numpy(), inputs)
     drop, low, high = drop_interval(
-        sum_by_input(lost[:, :, kept].numpy(), inputs), of[:, None].repeat(lost.shape[1], 1)
+        sum_by_input(lost[:, :, audited].numpy(), inputs), of[:, None].repeat(lost.shape[1], 1)
     )
-    accuracy = (clean[:, kept].sum(0) / total[:, kept].sum(0)).numpy()
-    threshold = SHARE * (accuracy - np.array(task.chances)[kept])
+    accuracy = (clean[:, audited].sum(0) / total[:, audited].sum(0)).numpy()
+    threshold = SHARE * (accuracy - np.array(task.chances)[audited])
     return {"drop": drop, "low": low, "high": high, "threshold": threshold}
 
 
@@ -209,10 +215,10 @@ def fatal_pairs(
     model: Any, answers: Answers, replace: Replacement, spare: Bool[np.ndarray, " head"]
 ) -> Bool[np.ndarray, " head"]:
     """Which heads that are not needed alone are needed in a pair of two such heads."""
-    heads = [head for head, one in zip(every_head(model), spare, strict=True) if one]
+    heads = [head for head, not_needed in zip(every_head(model), spare, strict=True) if not_needed]
     pairs = list(combinations(heads, 2))
     if not pairs:
         return np.zeros(len(spare), dtype=bool)
     needed = remove_heads(model, answers, replace, sets=pairs).needed
-    found = {head for pair, one in zip(pairs, needed, strict=True) if one for head in pair}
-    return np.array([head in found for head in every_head(model)])
+    needed_in_pairs = {head for pair, is_needed in zip(pairs, needed, strict=True) if is_needed for head in pair}
+    return np.array([head in needed_in_pairs for head in every_head(model)])

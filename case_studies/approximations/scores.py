@@ -68,7 +68,7 @@ class ModelScores:
     @property
     def shares(self) -> Mapping[str, Float[np.ndarray, " head"]]:
         """Scores as a share of the largest of the model; 0 if none is positive."""
-        return {name: one.clip(0) / max(one.max(), 1e-300) for name, one in self.scores.items()}
+        return {name: score.clip(0) / max(score.max(), 1e-300) for name, score in self.scores.items()}
 
 
 def quiet(values: Float[np.ndarray, " head"], *, least: float = 0.0) -> Float[np.ndarray, " head"]:
@@ -89,19 +89,19 @@ def scores_of(model: Any, task: Task, *, n: int, seed: int) -> tuple[ModelScores
     model.eval()
     answers, mean = answers_of(model, task, n=n, seed=seed)
     removal = remove_heads(model, answers, mean)
-    found = estimate_heads(model, answers, mean)
-    scores = {name: quiet(np.abs(found[name])) for name in APPROXIMATIONS}
+    estimates = estimate_heads(model, answers, mean)
+    scores = {name: quiet(np.abs(estimates[name])) for name in APPROXIMATIONS}
     scores[EXACT] = quiet(removal.rise, least=LEAST)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.abs(found[LOGIT]) / np.abs(removal.fall)
+        ratio = np.abs(estimates[LOGIT]) / np.abs(removal.fall)
     saturated = task.d_vocab_out > 1 and removal.loss < CERTAIN
     causes = {
         SATURATED: np.full(len(ratio), saturated),
         FLAT: ratio < LEVEL,
         RANGE: (ratio >= LEVEL) & ~((ratio >= 1 / FACTOR) & (ratio <= FACTOR)),
-        TERM_CAUSE: np.abs(found[LOSS]) < SMALL_SUM * found[TERMS],
+        TERM_CAUSE: np.abs(estimates[LOSS]) < SMALL_SUM * estimates[TERMS],
     }
-    alone = ModelScores(
+    unnamed = ModelScores(
         family="",
         name="",
         scores=scores,
@@ -110,10 +110,10 @@ def scores_of(model: Any, task: Task, *, n: int, seed: int) -> tuple[ModelScores
         idle=removal.spare,
         causes=causes,
     )
-    return alone, removal
+    return unnamed, removal
 
 
-def with_truth(scores: ModelScores, removal: Removal, known: KnownAnswer, *, family: str) -> ModelScores:
+def with_truth(scores: ModelScores, removal: Removal, answer: KnownAnswer, *, family: str) -> ModelScores:
     """Scores with the truth of a known answer.
 
     A head is needed if it is faithful, hidden or redundant, or if brute force has found it to be needed under the mean.
@@ -124,20 +124,20 @@ def with_truth(scores: ModelScores, removal: Removal, known: KnownAnswer, *, fam
     for the wrong range those that the mean breaks and another sequence's output does not. Of compiled programs, the
     wrong range is that of the linear estimate.
     """
-    truth = [known.heads[head] for head in removal.heads]
-    by_removal = np.array([one.truth == "misleading" and one.needed is None and not one.partners for one in truth])
-    needed = np.array([_needed(one) for one in truth])
+    truth = [answer.heads[head] for head in removal.heads]
+    by_removal = np.array([head.truth == "misleading" and head.needed is None and not head.partners for head in truth])
+    needed = np.array([_needed(head) for head in truth])
     needed = np.where(by_removal, scores.needed, needed)
     decided = ~by_removal | scores.decided
-    partners = np.array([bool(one.partners) for one in truth])
-    redundant = np.array([one.truth == "redundant" for one in truth])
-    readable = np.array([one.looks is not None for one in truth])
+    partners = np.array([bool(head.partners) for head in truth])
+    redundant = np.array([head.truth == "redundant" for head in truth])
+    readable = np.array([head.looks is not None for head in truth])
     causes = {name: of & needed & ~redundant for name, of in scores.causes.items()}
     causes |= {REDUNDANT: redundant, CANCELLED: partners & ~redundant, DECOY: readable & ~needed & ~partners & decided}
     if family == KNOWN:
-        causes[RANGE] = np.array([_only_under_the_mean(one) for one in truth])
-    idle = np.array([one.truth == "idle" for one in truth]) & ~needed & ~partners
-    return replace(scores, family=family, name=known.name, needed=needed, decided=decided, idle=idle, causes=causes)
+        causes[RANGE] = np.array([_only_under_the_mean(head) for head in truth])
+    idle = np.array([head.truth == "idle" for head in truth]) & ~needed & ~partners
+    return replace(scores, family=family, name=answer.name, needed=needed, decided=decided, idle=idle, causes=causes)
 
 
 def _needed(truth: HeadTruth) -> bool:
@@ -166,9 +166,9 @@ def compiled_scores(packs: Packs, size: Size, seed: int) -> list[ModelScores]:
     return [_of_known(read_compiled(path), COMPILED, size, seed) for path in packs.paths[:: EVERY[size]]]
 
 
-def _of_known(known: KnownAnswer, family: str, size: Size, seed: int) -> ModelScores:
-    scores, removal = scores_of(known.model, known.task, n=SEQUENCES[size], seed=seed)
-    return with_truth(scores, removal, known, family=family)
+def _of_known(answer: KnownAnswer, family: str, size: Size, seed: int) -> ModelScores:
+    scores, removal = scores_of(answer.model, answer.task, n=SEQUENCES[size], seed=seed)
+    return with_truth(scores, removal, answer, family=family)
 
 
 def trained_scores(evidence: Evidence, families: Sequence[str] = tuple(TRAINED)) -> list[ModelScores]:

@@ -14,8 +14,8 @@ from interp.sweeps.spec import ModelSpec
 
 def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     """The models of the audit; at the size quick only the smallest."""
-    found = audited(size)
-    return {name: found[name] if size != "quick" or name in (*TEMPLATE, *DYCK) else [] for name in AUDITED_GROUPS}
+    groups = audited(size)
+    return {name: groups[name] if size != "quick" or name in (*TEMPLATE, *DYCK) else [] for name in AUDITED_GROUPS}
 
 
 def study(folder: Path | None = None) -> Study:

@@ -62,21 +62,21 @@ READING = (
 
 def families(evidence: Evidence, packs: Packs) -> dict[str, list[ModelScores]]:
     """The models of every family; without compiled programs if there are no packs, without families that have none."""
-    found = {"known answers": known_scores(evidence.size, evidence.seed)}
+    families = {"known answers": known_scores(evidence.size, evidence.seed)}
     if packs.digest:
-        found[COMPILED] = compiled_scores(packs, evidence.size, evidence.seed)
-    found |= {f"trained: {name}": trained_scores(evidence, [name]) for name in TRAINED}
-    found[ALL_TRAINED] = trained_scores(evidence)
-    return {name: models for name, models in found.items() if models}
+        families[COMPILED] = compiled_scores(packs, evidence.size, evidence.seed)
+    families |= {f"trained: {name}": trained_scores(evidence, [name]) for name in TRAINED}
+    families[ALL_TRAINED] = trained_scores(evidence)
+    return {name: models for name, models in families.items() if models}
 
 
-def main_table(found: Mapping[str, Sequence[ModelScores]], *, seed: int) -> tuple[str, list[list[Any]]]:
+def main_table(families: Mapping[str, Sequence[ModelScores]], *, seed: int) -> tuple[str, list[list[Any]]]:
     """A row for each approximation, a column for each family."""
-    rows: list[list[Any]] = [["", *found]]
-    rows.append(["models; heads (needed, not needed)", *(_counts(models) for models in found.values())])
+    rows: list[list[Any]] = [["", *families]]
+    rows.append(["models; heads (needed, not needed)", *(_counts(models) for models in families.values())])
     for method in METHODS:
         cells = []
-        for models in found.values():
+        for models in families.values():
             of_rank, of_need = correlation(models, method, seed=seed), auroc(models, method)
             cells.append(f"{with_ends(of_rank)}; {with_ends(of_need)}")
         rows.append([method, *cells])
@@ -85,31 +85,31 @@ def main_table(found: Mapping[str, Sequence[ModelScores]], *, seed: int) -> tupl
             "models behind each (rank correlation; AUROC)",
             *(
                 f"{len(rank_correlations(models, METHODS[0]))}; {auroc(models, METHODS[0])[3]}"
-                for models in found.values()
+                for models in families.values()
             ),
         ]
     )
     return "Rank correlation with the exact effect; AUROC for “the head is needed”", rows
 
 
-def cause_table(found: Mapping[str, Sequence[ModelScores]]) -> tuple[str, list[list[Any]]]:
+def cause_table(families: Mapping[str, Sequence[ModelScores]]) -> tuple[str, list[list[Any]]]:
     """A row for each cause and family that it concerns, a column for each approximation."""
     rows: list[list[Any]] = [["cause", "models", "heads", "wrong if", *METHODS]]
     for cause in (*MISSED_CAUSES, *FOUND_CAUSES):
-        for name, models in found.items():
+        for name, models in families.items():
             shares = [wrong_share(models, method, cause) for method in METHODS]
             if shares[0][3]:
                 wrong_if = "found" if cause in FOUND_CAUSES else "missed"
-                cells = [f"{round(one[0] * one[3])} ({one[1]:.2f} to {one[2]:.2f})" for one in shares]
+                cells = [f"{round(share[0] * share[3])} ({share[1]:.2f} to {share[2]:.2f})" for share in shares]
                 rows.append([cause, name, shares[0][3], wrong_if, *cells])
     return "Heads on which an approximation is wrong, by cause (95 % interval of their share)", rows
 
 
-def bar_table(found: Mapping[str, Sequence[ModelScores]]) -> tuple[str, list[list[Any]]]:
+def bar_table(families: Mapping[str, Sequence[ModelScores]]) -> tuple[str, list[list[Any]]]:
     """The bars above which a head is found."""
     rows: list[list[Any]] = [["models", "idle heads", *METHODS]]
-    for name, models in found.items():
-        n = sum(int(one.idle.sum()) for one in models)
+    for name, models in families.items():
+        n = sum(int(model.idle.sum()) for model in models)
         rows.append([name, n, *(f"{bar(models, method):.2g}" for method in METHODS)])
     return f"Share of a model's largest score that {PERCENTILE:g} % of the idle heads do not exceed", rows
 
@@ -126,7 +126,7 @@ def with_ends(estimate: Estimate) -> str:
 
 
 def _counts(models: Sequence[ModelScores]) -> str:
-    needed = sum(int((one.needed & one.decided).sum()) for one in models)
-    decided = sum(int(one.decided.sum()) for one in models)
-    heads = int(np.sum([len(one.needed) for one in models]))
+    needed = sum(int((model.needed & model.decided).sum()) for model in models)
+    decided = sum(int(model.decided.sum()) for model in models)
+    heads = int(np.sum([len(model.needed) for model in models]))
     return f"{len(models)}; {heads} ({needed}, {decided - needed})"

@@ -54,7 +54,7 @@ def measure_known(evidence: Evidence, *, family: str) -> Measurement:
     value, low, high = proportion(sum(right), len(right))
     truths = sorted({truth for truth, _ in counts})
     verdicts = sorted({verdict for _, verdict in counts})
-    crossed = [["truth", *verdicts], *([truth, *(counts[truth, one] for one in verdicts)] for truth in truths)]
+    crossed = [["truth", *verdicts], *([truth, *(counts[truth, verdict] for verdict in verdicts)] for truth in truths)]
     return Measurement(
         value=value,
         low=low,
@@ -83,8 +83,8 @@ def misjudged(answer: KnownAnswer, result: AuditResult) -> set[tuple[int, int]]:
     """Heads whose verdict is not the truth, and redundant heads with other partners than the planted ones."""
     wrong = set()
     for head in result.heads:
-        known = answer.heads[head.place]
-        if head.verdict != known.truth or (head.verdict == "redundant" and set(head.partners) != set(known.partners)):
+        truth = answer.heads[head.place]
+        if head.verdict != truth.truth or (head.verdict == "redundant" and set(head.partners) != set(truth.partners)):
             wrong.add(head.place)
     return wrong
 
@@ -108,11 +108,11 @@ def measure_silent(evidence: Evidence, *, shuffled: bool) -> Measurement:
     for group in AUDITED_GROUPS:
         for spec in evidence.specs(group)[: PER_GROUP[evidence.size]]:
             result = _audit(evidence, spec, shuffled=shuffled)
-            found = result.of("faithful")
-            alarms.append(bool(found))
+            faithful = result.of("faithful")
+            alarms.append(bool(faithful))
             verdicts.update(head.verdict for head in result.heads)
-            if found:
-                rows.append([group, spec.seed, " ".join(f"{layer}.{head}" for layer, head in found)])
+            if faithful:
+                rows.append([group, spec.seed, " ".join(f"{layer}.{head}" for layer, head in faithful)])
     n, hits = len(alarms), sum(alarms)
     value, low, high = proportion(hits, n)
     return Measurement(

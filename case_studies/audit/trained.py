@@ -42,36 +42,36 @@ BY_LAYER = Preregistration(
 
 def measure_misleading(evidence: Evidence) -> Measurement:
     """Share of models with a readable head that is misleading, and again on other sequences."""
-    found = list(audit_models(evidence, AUDITED_GROUPS))
-    looked = [int(readable_heads(one.result).sum()) for one in found]
+    audits = list(audit_models(evidence, AUDITED_GROUPS))
+    looked = [int(readable_heads(audited.result).sum()) for audited in audits]
     rows: list[list] = [["models", "seed", "head", "verdict on other sequences", "finding"]]
-    confirmed, shown = [0] * len(found), []
-    for index, one in enumerate(found):
-        misleading = one.result.of("misleading")
+    confirmed, shown = [0] * len(audits), []
+    for index, audited in enumerate(audits):
+        misleading = audited.result.of("misleading")
         if not misleading:
             continue
-        again = _again(evidence, one)
+        again = _again(evidence, audited)
         for second, sentence in zip(again.heads, again.sentences(), strict=True):
             if second.place not in misleading:
                 continue
             confirmed[index] += second.verdict == "misleading"
-            rows.append([one.group, one.spec.seed, f"{second.layer}.{second.head}", second.verdict, sentence])
+            rows.append([audited.group, audited.spec.seed, f"{second.layer}.{second.head}", second.verdict, sentence])
             if second.verdict == "misleading":
-                shown.append((second.score, one, second.place))
+                shown.append((second.score, audited, second.place))
     hits = int(np.count_nonzero(confirmed))
-    value, low, high = proportion(hits, len(found)) if found else (0.0, 0.0, 1.0)
+    value, low, high = proportion(hits, len(audits)) if audits else (0.0, 0.0, 1.0)
     of_heads = head_share(confirmed, looked)
     return Measurement(
         value=value,
         low=low,
         high=high,
-        n=max(1, len(found)),
+        n=max(1, len(audits)),
         unit="models",
         numbers={
             "confirmed": sum(confirmed),
             "models with one": hits,
             "readable heads": sum(looked),
-            "models": len(found),
+            "models": len(audits),
             "share of readable heads": of_heads[0],
             "its interval": list(of_heads[1:]),
         },
@@ -82,21 +82,21 @@ def measure_misleading(evidence: Evidence) -> Measurement:
     )
 
 
-def _again(evidence: Evidence, one: AuditedModel) -> AuditResult:
+def _again(evidence: Evidence, audited: AuditedModel) -> AuditResult:
     """The audit of a model on other sequences."""
-    limit, outcomes = MOST_SEQUENCES[evidence.size], one.spec.task.audited_outcomes
+    limit, outcomes = MOST_SEQUENCES[evidence.size], audited.spec.task.audited_outcomes
     options = {"limit": limit, "outcomes": outcomes, "seed": evidence.seed + 1}
-    return audit(evidence.run(one.spec).model, one.spec.task, n="enough", **options)
+    return audit(evidence.run(audited.spec).model, audited.spec.task, n="enough", **options)
 
 
 def _maps(evidence: Evidence, shown: Sequence[tuple[float, AuditedModel, tuple[int, int]]]):
     """The patterns of the misleading heads with the highest scores, on one example each."""
     maps = {}
-    for score, one, (layer, head) in sorted(shown, key=lambda entry: -entry[0])[:SHOWN]:
-        batch = one.spec.task.sample(1, generator=derived_generator(evidence.seed, "shown"), split="test")
-        pattern = patterns_on([evidence.run(one.spec).model], batch)[layer, 0, 0, head]
-        (label,) = (other.label for other in one.result.heads if other.place == (layer, head))
-        name = f"{one.group} {one.spec.seed}, head {layer}.{head}: {label} {score:.2f}"
+    for score, audited, (layer, head) in sorted(shown, key=lambda entry: -entry[0])[:SHOWN]:
+        batch = audited.spec.task.sample(1, generator=derived_generator(evidence.seed, "shown"), split="test")
+        pattern = patterns_on([evidence.run(audited.spec).model], batch)[layer, 0, 0, head]
+        (label,) = (verdict.label for verdict in audited.result.heads if verdict.place == (layer, head))
+        name = f"{audited.group} {audited.spec.seed}, head {layer}.{head}: {label} {score:.2f}"
         maps[name] = pattern.numpy()
     widest = max(len(pattern) for pattern in maps.values())
     return pattern_maps(
@@ -113,21 +113,24 @@ def measure_agreement(evidence: Evidence) -> Measurement:
     ]
     hits, of = [], []
     for group in LEGO:
-        results = [one.result for one in audit_models(evidence, [group])]
+        results = [audited.result for audited in audit_models(evidence, [group])]
         if len(results) < 2:
             continue
         heads = [[(head.layer, head.label, head.verdict) for head in result.heads] for result in results]
-        whole, looks, total = 0.0, 0.0, 0
+        agreements, looks, total = 0.0, 0.0, 0
         for index, result in enumerate(results):
-            others = [set(found) for place, found in enumerate(heads) if place != index]
+            heads_of_others = [set(heads_of_model) for place, heads_of_model in enumerate(heads) if place != index]
             chosen = readable_heads(result) & needed_heads(result)
-            mine = [head for head, taken in zip(heads[index], chosen, strict=True) if taken]
-            agree = sum(np.mean([one in other for other in others]) for one in mine)
-            looks += sum(np.mean([one[:2] in {entry[:2] for entry in other} for other in others]) for one in mine)
+            mine = [head for head, is_chosen in zip(heads[index], chosen, strict=True) if is_chosen]
+            agree = sum(np.mean([head in heads_of_other for heads_of_other in heads_of_others]) for head in mine)
+            looks += sum(
+                np.mean([head[:2] in {entry[:2] for entry in heads_of_other} for heads_of_other in heads_of_others])
+                for head in mine
+            )
             hits.append(float(agree))
             of.append(len(mine))
-            whole, total = whole + agree, total + len(mine)
-        rows.append([group, total, f"{whole / max(1, total):.2f}", f"{looks / max(1, total):.2f}"])
+            agreements, total = agreements + agree, total + len(mine)
+        rows.append([group, total, f"{agreements / max(1, total):.2f}", f"{looks / max(1, total):.2f}"])
     value, low, high = head_share(hits, of)  # type: ignore[arg-type]  # sums of shares, not counts
     return Measurement(
         value=value,
@@ -150,14 +153,17 @@ def measure_no_single_head(evidence: Evidence) -> Measurement:
     rows: list[list] = [["group", "models", "no head needed alone", "with redundant heads", "smallest fatal set"]]
     none: list[int] = []
     for group in TEMPLATE:
-        results = [one.result for one in audit_models(evidence, [group])]
-        alone = [int(not needed_heads(result).any()) for result in results]
+        results = [audited.result for audited in audit_models(evidence, [group])]
+        without_needed = [int(not needed_heads(result).any()) for result in results]
         sizes = [
-            len(one.heads) for result in results for one in result.sets if set(one.heads) <= set(result.of("redundant"))
+            len(head_set.heads)
+            for result in results
+            for head_set in result.sets
+            if set(head_set.heads) <= set(result.of("redundant"))
         ]
         redundant = sum(bool(result.of("redundant")) for result in results)
-        rows.append([group, len(results), sum(alone), redundant, f"{np.median(sizes):.0f}" if sizes else ""])
-        none += alone if group.endswith("identity") else []
+        rows.append([group, len(results), sum(without_needed), redundant, f"{np.median(sizes):.0f}" if sizes else ""])
+        none += without_needed if group.endswith("identity") else []
     value, low, high = head_share(none, [1] * len(none))
     return Measurement(
         value=value,

@@ -29,46 +29,48 @@ SEEN = Preregistration(
 
 def rewired(graph: Algorithm) -> Iterator[Algorithm]:
     """The graph with each edge in turn from another variable: the first one that the reader does not read, if any."""
-    names = [one.name for one in graph.variables]
-    for one in graph.variables:
-        earlier = names[: names.index(one.name)]
-        for of in one.of:
-            others = sorted((name for name in earlier if name != of), key=lambda name: name in one.of)
-            if others:
-                yield graph.without_edge(one.name, of, others[0])
+    names = [variable.name for variable in graph.variables]
+    for variable in graph.variables:
+        earlier = names[: names.index(variable.name)]
+        for of in variable.of:
+            alternatives = sorted((name for name in earlier if name != of), key=lambda name: name in variable.of)
+            if alternatives:
+                yield graph.without_edge(variable.name, of, alternatives[0])
 
 
-def most_wrong(known: KnownAnswer, graph: Algorithm) -> tuple[Algorithm, float]:
+def most_wrong(answer: KnownAnswer, graph: Algorithm) -> tuple[Algorithm, float]:
     """The rewired graph that gives most answers otherwise than the program, and their share, on all examples."""
-    task: Any = known.task
+    task: Any = answer.task
     batch = task.examples(torch.arange(len(task.program.examples)))
-    own = graph.run(batch).answers
+    correct = graph.run(batch).answers
 
-    def share(one: Algorithm) -> float:
-        said = one.run(batch).answers
-        return float(((said != own) & (said >= 0) & batch.present).sum() / batch.present.sum())
+    def share(rewired_graph: Algorithm) -> float:
+        answers = rewired_graph.run(batch).answers
+        return float(((answers != correct) & (answers >= 0) & batch.present).sum() / batch.present.sum())
 
-    shares = [(share(one), one) for one in rewired(graph)]
-    best = max(shares, key=lambda one: one[0])
+    shares = [(share(rewired_graph), rewired_graph) for rewired_graph in rewired(graph)]
+    best = max(shares, key=lambda share_and_graph: share_and_graph[0])
     return best[1], best[0]
 
 
-def tested(known: KnownAnswer, graph: Algorithm, rival: Algorithm, seed: int) -> ImplementsResult:
+def tested(answer: KnownAnswer, graph: Algorithm, rival: Algorithm, seed: int) -> ImplementsResult:
     """The test of a graph at the coordinates of its variables."""
-    sites = compiled_sites(known.task)
-    return implements(known.model, known.task, graph, rivals=[rival], sites=sites, n=N, seed=seed)
+    sites = compiled_sites(answer.task)
+    return implements(answer.model, answer.task, graph, rivals=[rival], sites=sites, n=N, seed=seed)
 
 
-def measure_graphs(evidence: Evidence, *, packs: Packs, own: bool) -> Measurement:
+def measure_graphs(evidence: Evidence, *, packs: Packs, accepts_correct: bool) -> Measurement:
     """Share of the programs whose own graph is accepted; or whose graph with one edge rewired is refused."""
     hits = []
     rows: list[list[Any]] = [["program", "rewired", "answers that differ", "verdict", "reason"]]
-    for known in programs(packs):
-        graph = compiled_program(known.task)
-        wrong, share = most_wrong(known, graph)
-        found = tested(known, *((graph, wrong) if own else (wrong, graph)), evidence.seed)
-        hits.append(found.verdict == "implements" if own else found.verdict in ("implements a rival", "neither"))
-        rows.append([known.name, wrong.name.split(", ", 1)[1], f"{share:.2f}", found.verdict, found.reason])
+    for answer in programs(packs):
+        graph = compiled_program(answer.task)
+        wrong, share = most_wrong(answer, graph)
+        result = tested(answer, *((graph, wrong) if accepts_correct else (wrong, graph)), evidence.seed)
+        hits.append(
+            result.verdict == "implements" if accepts_correct else result.verdict in ("implements a rival", "neither")
+        )
+        rows.append([answer.name, wrong.name.split(", ", 1)[1], f"{share:.2f}", result.verdict, result.reason])
     value, low, high = proportion(sum(hits), len(hits))
     return Measurement(value=value, low=low, high=high, n=len(hits), unit="programs", tables=[("Every program", rows)])
 
@@ -93,7 +95,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             value_range=SHARE,
             quantity="share of programs",
             preregistration=SEEN,
-            measure=partial(measure_graphs, packs=packs, own=name == "own"),
+            measure=partial(measure_graphs, packs=packs, accepts_correct=name == "own"),
             sizes=LARGE_SIZES,
             sizes_reason="Every variable of every program takes ten minutes.",
         )

@@ -30,16 +30,16 @@ def measure_agreement(evidence: Evidence, *, packs: Packs) -> Measurement:
     """Share of the answers of all programs that our transformers give, at every position of every example."""
     rows: list[list[Any]] = [["program", "what it computes", "output", "answers", "right"]]
     right = total = 0
-    for known in programs(packs):
-        task: Any = known.task
+    for answer in programs(packs):
+        task: Any = answer.task
         batch = task.examples(torch.arange(len(task.program.examples)))
         inputs: dict[str, Any] = batch.model_inputs()
         with torch.no_grad():
-            score = task.score(logits_at_targets(known.model(batch.tokens, **inputs), batch), batch)
-        found, scored = int(score.right[:, 0].sum()), int(score.total[:, 0].sum())
+            score = task.score(logits_at_targets(answer.model(batch.tokens, **inputs), batch), batch)
+        correct, scored = int(score.right[:, 0].sum()), int(score.total[:, 0].sum())
         kind = "number" if task.program.numerical else f"one of {len(task.answer_names)}"
-        rows.append([task.program.name, task.program.description, kind, scored, found])
-        right, total = right + found, total + scored
+        rows.append([task.program.name, task.program.description, kind, scored, correct])
+        right, total = right + correct, total + scored
     return Measurement(
         value=right / total,
         low=right / total,
@@ -54,9 +54,9 @@ def measure_agreement(evidence: Evidence, *, packs: Packs) -> Measurement:
 
 def heads_of(evidence: Evidence, packs: Packs) -> Iterator[tuple[KnownAnswer, HeadTruth, HeadVerdict, str]]:
     """Every head of every program: its program, truth, verdict and sentence."""
-    for known, result in audited(packs, evidence.size, evidence.seed):
+    for answer, result in audited(packs, evidence.size, evidence.seed):
         for head, sentence in zip(result.heads, result.sentences(), strict=True):
-            yield known, known.heads[head.place], head, sentence
+            yield answer, answer.heads[head.place], head, sentence
 
 
 def measure_wrong(evidence: Evidence, *, packs: Packs, verdict: str) -> Measurement:
@@ -64,25 +64,30 @@ def measure_wrong(evidence: Evidence, *, packs: Packs, verdict: str) -> Measurem
     counts: Counter = Counter()
     rows: list[list[Any]] = [["program", "head", "truth", "needed by brute force", "verdict", "finding"]]
     heads = list(heads_of(evidence, packs))
-    for known, truth, head, sentence in heads:
+    for answer, truth, head, sentence in heads:
         counts[truth.truth, head.verdict] += 1
         if truth.truth != head.verdict:
-            needed = ", ".join(name for name, one in (truth.needed or {}).items() if one) or "no"
-            rows.append([known.name, f"{head.layer}.{head.head}", truth.truth, needed, head.verdict, sentence])
+            needed = ", ".join(name for name, is_needed in (truth.needed or {}).items() if is_needed) or "no"
+            rows.append([answer.name, f"{head.layer}.{head.head}", truth.truth, needed, head.verdict, sentence])
     called = [truth for _, truth, head, _ in heads if head.verdict == verdict]
     excluded = ("faithful", "hidden", "redundant") if verdict == "idle" else ()
-    wrong = sum(one.truth in excluded if verdict == "idle" else one.truth != verdict for one in called)
+    wrong = sum(truth.truth in excluded if verdict == "idle" else truth.truth != verdict for truth in called)
     value, low, high = proportion(wrong, len(called))
-    verdicts = sorted({one for _, one in counts})
+    # Rows are truths, columns are verdicts.
+    truths = sorted({true_verdict for true_verdict, _ in counts})
+    verdicts = sorted({given_verdict for _, given_verdict in counts})
     crossed = [["truth", *verdicts]]
-    crossed += [[truth, *(counts[truth, one] for one in verdicts)] for truth in sorted({one for one, _ in counts})]
+    crossed += [[truth, *(counts[truth, verdict] for verdict in verdicts)] for truth in truths]
     return Measurement(
         value=value,
         low=low,
         high=high,
         n=len(called),
         unit="heads",
-        numbers={"heads": len(heads), "heads with their true verdict": sum(counts[one, one] for one, _ in counts)},
+        numbers={
+            "heads": len(heads),
+            "heads with their true verdict": sum(counts[verdict, verdict] for verdict, _ in counts),
+        },
         tables=[("Truth (rows) and verdict", crossed), ("Heads with another verdict than the truth", rows)],
     )
 
@@ -91,16 +96,16 @@ def measure_needed(evidence: Evidence, *, packs: Packs, removal: str) -> Measure
     """Share of the heads on which the audit decides otherwise than brute force whether they are needed."""
     decided, undecided, needed = [], 0, 0
     rows: list[list[Any]] = [["program", "head", "needed by brute force", "needed by the audit"]]
-    for known, truth, head, _ in heads_of(evidence, packs):
-        wanted, found = (truth.needed or {})[removal], head.needed[removal]
-        needed += wanted
-        if found is None:
+    for answer, truth, head, _ in heads_of(evidence, packs):
+        is_needed, judged_needed = (truth.needed or {})[removal], head.needed[removal]
+        needed += is_needed
+        if judged_needed is None:
             undecided += 1
         else:
-            decided.append(wanted != found)
-        if wanted != found:
-            words = "undecided" if found is None else "yes" if found else "no"
-            rows.append([known.name, f"{head.layer}.{head.head}", "yes" if wanted else "no", words])
+            decided.append(is_needed != judged_needed)
+        if is_needed != judged_needed:
+            words = "undecided" if judged_needed is None else "yes" if judged_needed else "no"
+            rows.append([answer.name, f"{head.layer}.{head.head}", "yes" if is_needed else "no", words])
     value, low, high = proportion(sum(decided), len(decided))
     return Measurement(
         value=value,
@@ -117,15 +122,18 @@ def measure_labels(evidence: Evidence, *, packs: Packs, idle: bool) -> Measureme
     """Share of the heads with a selector that have its label; or of the idle heads that have the label of one."""
     hits = []
     rows: list[list[Any]] = [["program", "head", "selects", "label"]]
-    for known in programs(packs):
-        kinds, task = selector_kinds(known), known.task
+    for answer in programs(packs):
+        task: Any = answer.task
+        kinds = selector_kinds(answer)
         if not kinds:
             continue
         with with_kinds(kinds):
-            labels = classify_heads(known.model, task, n=N, kinds=tuple(kinds), seed=evidence.seed).label
-        same = equal_selectors(known)
-        words = {f"selector_{at}": one.selects for at, one in enumerate(task.program.selectors, start=1)}  # type: ignore[attr-defined]
-        for (layer, head), truth in known.heads.items():
+            labels = classify_heads(answer.model, task, n=N, kinds=tuple(kinds), seed=evidence.seed).label
+        same = equal_selectors(answer)
+        words = {
+            f"selector_{number}": selector.selects for number, selector in enumerate(task.program.selectors, start=1)
+        }
+        for (layer, head), truth in answer.heads.items():
             label = labels[layer][head]
             if idle and truth.looks is None:
                 hits.append(label in kinds)
@@ -134,7 +142,7 @@ def measure_labels(evidence: Evidence, *, packs: Packs, idle: bool) -> Measureme
             else:
                 continue
             if hits[-1] == idle:
-                rows.append([known.name, f"{layer}.{head}", words.get(truth.looks or "", "nothing"), label])
+                rows.append([answer.name, f"{layer}.{head}", words.get(truth.looks or "", "nothing"), label])
     value, low, high = proportion(sum(hits), len(hits))
     return Measurement(
         value=value,
@@ -146,11 +154,14 @@ def measure_labels(evidence: Evidence, *, packs: Packs, idle: bool) -> Measureme
     )
 
 
-def equal_selectors(known: KnownAnswer) -> dict[str, set[str]]:
+def equal_selectors(answer: KnownAnswer) -> dict[str, set[str]]:
     """For each selector, those of its program that select the same keys on all examples, itself included."""
-    task: Any = known.task
-    found = task.relations(task.examples(torch.arange(task.program.relations.shape[1])))
-    return {name: {other for other, keys in found.items() if torch.equal(own, keys)} for name, own in found.items()}
+    task: Any = answer.task
+    relations = task.relations(task.examples(torch.arange(task.program.relations.shape[1])))
+    return {
+        name: {selector for selector, keys in relations.items() if torch.equal(keys_of_name, keys)}
+        for name, keys_of_name in relations.items()
+    }
 
 
 def claims(packs: Packs) -> tuple[Claim, ...]:

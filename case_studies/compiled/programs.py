@@ -17,9 +17,9 @@ def selected_by(task: Task, batch: Batch, *, name: str) -> object:
     return task.relations(batch).get(name)
 
 
-def selector_kinds(known: KnownAnswer) -> Mapping[str, Relation]:
+def selector_kinds(answer: KnownAnswer) -> Mapping[str, Relation]:
     """A kind of head for each selector of a program that is a relation."""
-    names = [one.looks for one in known.heads.values() if one.looks]
+    names = [truth.looks for truth in answer.heads.values() if truth.looks]
     return {name: partial(selected_by, name=name) for name in names}  # type: ignore[misc]
 
 
@@ -32,8 +32,8 @@ def programs(packs: Packs) -> list[KnownAnswer]:
 @cache
 def audited(packs: Packs, size: str, seed: int) -> list[tuple[KnownAnswer, AuditResult]]:
     """Every program with its audit, in which each selector that is a relation is a kind of head."""
-    found = []
-    for known in programs(packs):
-        with with_kinds(selector_kinds(known)):
-            found.append((known, audit(known.model, known.task, n="enough", limit=MOST_SEQUENCES[size], seed=seed)))
-    return found
+    audits = []
+    for answer in programs(packs):
+        with with_kinds(selector_kinds(answer)):
+            audits.append((answer, audit(answer.model, answer.task, n="enough", limit=MOST_SEQUENCES[size], seed=seed)))
+    return audits

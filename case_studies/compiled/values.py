@@ -44,16 +44,19 @@ class Streams:
 
 
 @torch.no_grad()
-def streams(known: KnownAnswer) -> Streams:
+def streams(answer: KnownAnswer) -> Streams:
     """The streams of all examples of a program."""
-    task: Any = known.task
+    task: Any = answer.task
     batch = task.examples(torch.arange(len(task.program.examples)))
-    names = ["blocks.0.hook_resid_pre", *(f"blocks.{at}.hook_resid_post" for at in range(known.model.cfg.n_layers))]
+    names = [
+        "blocks.0.hook_resid_pre",
+        *(f"blocks.{layer}.hook_resid_post" for layer in range(answer.model.cfg.n_layers)),
+    ]
     inputs: dict[str, Any] = batch.model_inputs()
-    _, cache = known.model.run_with_cache(batch.tokens, **inputs, names_filter=names)
+    _, cache = answer.model.run_with_cache(batch.tokens, **inputs, names_filter=names)
     rows, targets = batch.present.nonzero(as_tuple=True)
     places = batch.target_positions[rows, targets]
-    labels = {name: one[rows, targets].numpy() for name, one in task.probe_labels(batch).items() if name != "label"}
+    labels = {name: label[rows, targets].numpy() for name, label in task.probe_labels(batch).items() if name != "label"}
     training = torch.isin(rows, task.pools["train"]).numpy()
     resid = torch.stack([cache[name][rows, places] for name in names]).double().numpy()
     variables = task.program.variables
@@ -61,30 +64,30 @@ def streams(known: KnownAnswer) -> Streams:
     return Streams(resid, training, labels, numbers)
 
 
-def first_read(seen: Streams, name: str) -> int | None:
+def first_read(streams_read: Streams, name: str) -> int | None:
     """The first layer at which a linear probe reads a value; it is fitted on training examples and tested on others."""
-    label, fit = seen.labels[name], seen.training
-    numbers = seen.numbers.get(name)
-    for layer, x in enumerate(seen.resid):
+    label, fit = streams_read.labels[name], streams_read.training
+    numbers = streams_read.numbers.get(name)
+    for layer, x in enumerate(streams_read.resid):
         if numbers is not None:
             score = Ridge(alpha=PENALTY).fit(x[fit], numbers[fit]).score(x[~fit], numbers[~fit])
         else:
-            found = RidgeClassifier(alpha=PENALTY, class_weight="balanced").fit(x[fit], label[fit]).predict(x[~fit])
-            there = np.unique(label[~fit])
-            score = recall_score(label[~fit], found, labels=there, average="macro")
+            predicted = RidgeClassifier(alpha=PENALTY, class_weight="balanced").fit(x[fit], label[fit]).predict(x[~fit])
+            classes = np.unique(label[~fit])
+            score = recall_score(label[~fit], predicted, labels=classes, average="macro")
         if score >= READ:
             return layer
     return None
 
 
-def follows_from(seen: Streams, name: str, others: Mapping[str, int]) -> dict[str, int]:
+def follows_from(streams_read: Streams, name: str, layers: Mapping[str, int]) -> dict[str, int]:
     """The variables of which this one is a function, with the layers from which on they are there."""
-    own, found = seen.labels[name], {}
-    for other, layer in others.items():
-        pairs = np.unique(np.stack([seen.labels[other], own]), axis=1)
-        if other != name and len(np.unique(pairs[0])) == pairs.shape[1]:
-            found[other] = layer
-    return found
+    labels, sources = streams_read.labels[name], {}
+    for source, layer in layers.items():
+        pairs = np.unique(np.stack([streams_read.labels[source], labels]), axis=1)
+        if source != name and len(np.unique(pairs[0])) == pairs.shape[1]:
+            sources[source] = layer
+    return sources
 
 
 def measure_read(evidence: Evidence, *, packs: Packs) -> Measurement:
@@ -95,25 +98,33 @@ def measure_read(evidence: Evidence, *, packs: Packs) -> Measurement:
     """
     hits, explained = [], 0
     rows: list[list[Any]] = [["program", "value", "written at", "read at", "follows from"]]
-    for known in programs(packs):
-        task: Any = known.task
-        seen, written = streams(known), written_at(task.program)
+    for answer in programs(packs):
+        task: Any = answer.task
+        streams_read, written = streams(answer), written_at(task.program)
         one_hot = {
             name: written[name]
             for name, places in task.program.variables.items()
-            if name in seen.labels and len(places) > 1
+            if name in streams_read.labels and len(places) > 1
         }
-        for name, label in seen.labels.items():
-            if len(np.unique(label[~seen.training])) < 2 or len(np.unique(label[seen.training])) < 2:
+        for name, label in streams_read.labels.items():
+            if len(np.unique(label[~streams_read.training])) < 2 or len(np.unique(label[streams_read.training])) < 2:
                 continue
-            read, earlier = first_read(seen, name), follows_from(seen, name, one_hot)
-            earlier = {other: layer for other, layer in earlier.items() if layer < written[name]}
+            first_layer, earlier = first_read(streams_read, name), follows_from(streams_read, name, one_hot)
+            earlier = {source: layer for source, layer in earlier.items() if layer < written[name]}
             expected = min([written[name], *earlier.values()])
-            hits.append(read == expected)
-            explained += read == expected != written[name]
-            if read != written[name]:
-                words = ", ".join(f"{other} ({layer})" for other, layer in earlier.items() if layer == expected)
-                rows.append([known.name, name, written[name], "never" if read is None else read, words or "nothing"])
+            hits.append(first_layer == expected)
+            explained += first_layer == expected != written[name]
+            if first_layer != written[name]:
+                words = ", ".join(f"{source} ({layer})" for source, layer in earlier.items() if layer == expected)
+                rows.append(
+                    [
+                        answer.name,
+                        name,
+                        written[name],
+                        "never" if first_layer is None else first_layer,
+                        words or "nothing",
+                    ]
+                )
     value, low, high = proportion(sum(hits), len(hits))
     return Measurement(
         value=value,
@@ -126,25 +137,25 @@ def measure_read(evidence: Evidence, *, packs: Packs) -> Measurement:
     )
 
 
-def readers(known: KnownAnswer, name: str) -> list[str]:
+def readers(answer: KnownAnswer, name: str) -> list[str]:
     """The parts of a transformer with weights that read a variable after it is written."""
-    program = known.task.program  # type: ignore[attr-defined]
-    weights, at = program.weights, list(program.variables[name])
-    by_attention = bool((weights["W_O"][:, :, :, at] != 0).any())
+    program = answer.task.program  # type: ignore[attr-defined]
+    weights, coordinates = program.weights, list(program.variables[name])
+    by_attention = bool((weights["W_O"][:, :, :, coordinates] != 0).any())
     start = written_at(program)[name]
-    found = []
+    names = []
     for layer in range(len(weights["W_Q"])):
         if layer >= start:
             kinds = "Q", "K", "V"
-            found += [f"{layer} {kind}" for kind in kinds if (weights[f"W_{kind}"][layer][:, at] != 0).any()]
-        if layer >= start - by_attention and (weights["W_in"][layer][at] != 0).any():
-            found.append(f"{layer} MLP")
-    return [*found, *(["output"] if (weights["W_U"][at] != 0).any() else [])]
+            names += [f"{layer} {kind}" for kind in kinds if (weights[f"W_{kind}"][layer][:, coordinates] != 0).any()]
+        if layer >= start - by_attention and (weights["W_in"][layer][coordinates] != 0).any():
+            names.append(f"{layer} MLP")
+    return [*names, *(["output"] if (weights["W_U"][coordinates] != 0).any() else [])]
 
 
-def site(known: KnownAnswer, name: str) -> str:
+def site(answer: KnownAnswer, name: str) -> str:
     """The hook point just after a variable is written."""
-    program = known.task.program  # type: ignore[attr-defined]
+    program = answer.task.program  # type: ignore[attr-defined]
     start = written_at(program)[name]
     if start == 0:
         return "blocks.0.hook_resid_pre"
@@ -153,13 +164,13 @@ def site(known: KnownAnswer, name: str) -> str:
 
 
 @torch.no_grad()
-def changed_by(known: KnownAnswer, name: str, seed: int) -> tuple[int, int]:
+def changed_by(answer: KnownAnswer, name: str, seed: int) -> tuple[int, int]:
     """Examples of which an answer changes if a variable has the values of another example of the same length.
 
     Returns:
         Their number, and the number of examples whose values differ.
     """
-    task: Any = known.task
+    task: Any = answer.task
     batch = task.examples(torch.arange(len(task.program.examples)))
     inputs: dict[str, Any] = batch.model_inputs()
     order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(seed))
@@ -177,27 +188,27 @@ def changed_by(known: KnownAnswer, name: str, seed: int) -> tuple[int, int]:
         differ.copy_(((new - resid).abs() > 1e-4).any(2).logical_and(inputs["attention_mask"]).any(1))
         return new
 
-    clean = logits_at_targets(known.model(batch.tokens, **inputs), batch)
-    edited = known.model.run_with_hooks(batch.tokens, **inputs, fwd_hooks=[(site(known, name), interchange)])
+    clean = logits_at_targets(answer.model(batch.tokens, **inputs), batch)
+    edited = answer.model.run_with_hooks(batch.tokens, **inputs, fwd_hooks=[(site(answer, name), interchange)])
     edited = logits_at_targets(edited, batch)
     moved = (clean - edited).abs()[..., 0] > TOLERANCE
-    other = moved if task.program.numerical else clean.argmax(-1) != edited.argmax(-1)
-    return int((other & batch.present).any(1).sum()), int(differ.sum())
+    changed = moved if task.program.numerical else clean.argmax(-1) != edited.argmax(-1)
+    return int((changed & batch.present).any(1).sum()), int(differ.sum())
 
 
 def measure_used(evidence: Evidence, *, packs: Packs) -> Measurement:
     """Share of the values on which an interchange agrees with the weights: answers change if some part reads them."""
     hits: list[bool] = []
     rows: list[list[Any]] = [["program", "value", "read by", "examples whose values differ", "whose answers change"]]
-    for known in programs(packs):
-        task: Any = known.task
+    for answer in programs(packs):
+        task: Any = answer.task
         for name in (name for name in task.probe_labels(task.examples(torch.arange(2))) if name != "label"):
-            read_by, (changed, differ) = readers(known, name), changed_by(known, name, evidence.seed)
+            read_by, (changed, differ) = readers(answer, name), changed_by(answer, name, evidence.seed)
             if not differ:
                 continue
             hits.append(bool(read_by) == (changed > 0))
             if not hits[-1] or not read_by:
-                rows.append([known.name, name, ", ".join(read_by) or "nothing", differ, changed])
+                rows.append([answer.name, name, ", ".join(read_by) or "nothing", differ, changed])
     value, low, high = proportion(sum(hits), len(hits))
     return Measurement(
         value=value,

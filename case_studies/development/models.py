@@ -42,9 +42,9 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     """Every group of models, with snapshots."""
     seeds = SEEDS[size]
     shortcut = TrainSettings(steps=1000, eval_every=100)
-    alone = TrainSettings(steps=2000 if size != "quick" else 400, eval_every=100)
-    chains = seeded(ALONE, config_for(ALONE, "lego", n_layers=4), alone, seeds)
-    found = {
+    chain_settings = TrainSettings(steps=2000 if size != "quick" else 400, eval_every=100)
+    chains = seeded(ALONE, config_for(ALONE, "lego", n_layers=4), chain_settings, seeds)
+    groups = {
         CHAINS[0]: chain_models(seeds, tied=False, association="mimic"),
         CHAINS[1]: chains,
         FURTHER: with_seeds(chains, FURTHER_SEEDS, size),
@@ -52,7 +52,7 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
         "template": template_models(size, "aba_abb", (STRINGS,), A, seeds=seeds),
         "dyck": two_layer_models(size, seeds),
     }
-    return {name: [with_snapshots(spec, size) for spec in specs] for name, specs in found.items()}
+    return {name: [with_snapshots(spec, size) for spec in specs] for name, specs in groups.items()}
 
 
 def with_snapshots(spec: ModelSpec, size: Size) -> ModelSpec:

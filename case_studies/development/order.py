@@ -36,18 +36,20 @@ ASSOCIATION, MANIPULATION = "association", "manipulation"
 def look_onsets(evidence: Evidence, spec: ModelSpec) -> Onset:
     """For each head with a label at the end of training, the onset of the score of this kind above untrained models."""
     over = looks(evidence, spec)
-    found = over.onsets()
-    onsets = {label: float(step) for label, step in zip(found.labels, found.onset[:, 0], strict=True)}
+    onsets_of_looks = over.onsets()
+    onsets = {
+        label: float(step) for label, step in zip(onsets_of_looks.labels, onsets_of_looks.onset[:, 0], strict=True)
+    }
     last: Any = over.rows(step=over.steps[-1])
     labels = {(row.layer, row.head): row.label for row in last.itertuples()}
-    return {(*at,): onsets[*at, label] for at, label in labels.items() if (*at, label) in onsets}
+    return {(*head,): onsets[*head, label] for head, label in labels.items() if (*head, label) in onsets}
 
 
 @once_per_model
 def cost_onsets(evidence: Evidence, spec: ModelSpec) -> Onset:
     """For each head, the first step from which its removal costs accuracy on some outcome, until the end."""
-    found: Onsets = costs(evidence, spec).onsets()
-    return {_head(name): float(step) for (name,), step in zip(found.labels, found.onset[:, 0], strict=True)}
+    onsets: Onsets = costs(evidence, spec).onsets()
+    return {_head(name): float(step) for (name,), step in zip(onsets.labels, onsets.onset[:, 0], strict=True)}
 
 
 def _head(name: str) -> tuple[int, int]:
@@ -64,14 +66,16 @@ def measure_order(evidence: Evidence, *, groups: tuple[str, ...]) -> Measurement
             if not has_learned(evidence, spec):
                 continue
             look, cost = look_onsets(evidence, spec), cost_onsets(evidence, spec)
-            both = [at for at, step in look.items() if np.isfinite(step) and np.isfinite(cost.get(at, np.inf))]
+            heads_with_both = [
+                head for head, step in look.items() if np.isfinite(step) and np.isfinite(cost.get(head, np.inf))
+            ]
             rows += [
                 [group, spec.seed, f"{layer}.{head}", f"{look[layer, head]:.0f}", f"{cost[layer, head]:.0f}"]
-                for layer, head in both
+                for layer, head in heads_with_both
             ]
-            heads += len(both)
-            if both:
-                values.append(np.mean([np.sign(cost[at] - look[at]) for at in both]))
+            heads += len(heads_with_both)
+            if heads_with_both:
+                values.append(np.mean([np.sign(cost[head] - look[head]) for head in heads_with_both]))
     tables = [("Heads that look like something and matter at the end", rows), *excluded_models(evidence, groups)]
     if not values:
         return Measurement(
@@ -105,10 +109,14 @@ def measure_association(evidence: Evidence, *, group: str) -> Measurement:
     for spec in evidence.specs(group):
         if not has_learned(evidence, spec):
             continue
-        found = looks(evidence, spec).onsets()
+        onsets = looks(evidence, spec).onsets()
         steps = {
             kind: min(
-                (float(step) for (*_, name), step in zip(found.labels, found.onset[:, 0], strict=True) if name == kind),
+                (
+                    float(step)
+                    for (*_, name), step in zip(onsets.labels, onsets.onset[:, 0], strict=True)
+                    if name == kind
+                ),
                 default=np.inf,
             )
             for kind in (ASSOCIATION, MANIPULATION)
@@ -142,7 +150,7 @@ CLAIMS = (
             id=f"order.{name}",
             source="ours",
             preregistration=FIXED[name],
-            statement=f"In {what} heads look like something before they matter.",
+            statement=f"In {models} heads look like something before they matter.",
             method="Share of heads that look before they matter minus share that matter first, of those that do both "
             "at the end; t interval over models",
             rule=Above(0),
@@ -151,7 +159,7 @@ CLAIMS = (
             measure=partial(measure_order, groups=ARMS[name]),
             needs=ARMS[name],
         )
-        for name, what in (
+        for name, models in (
             ("lego", "LEGO models without mimicking"),
             ("template", "template models"),
             ("dyck", "Dyck models"),

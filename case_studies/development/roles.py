@@ -47,9 +47,11 @@ def measure_changes(evidence: Evidence) -> Measurement:
             if table is None or (table["step"] >= since).sum() == 0:
                 continue
             late = table[table["step"] >= since].drop_duplicates(["step", "layer", "head"])
-            labels = [part.sort_values("step")["label"].tolist() for _, part in late.groupby(["layer", "head"])]
-            changed = [len(set(one)) > 1 for one in labels]
-            kinds = [len(set(one) - {NONE}) > 1 for one in labels]
+            labels = [
+                head_rows.sort_values("step")["label"].tolist() for _, head_rows in late.groupby(["layer", "head"])
+            ]
+            changed = [len(set(head_labels)) > 1 for head_labels in labels]
+            kinds = [len(set(head_labels) - {NONE}) > 1 for head_labels in labels]
             heads = len(labels)
             shares.append(np.mean(changed))
             rows.append([group, spec.seed, since, late["step"].nunique(), sum(changed), sum(kinds), heads])

@@ -40,13 +40,13 @@ def knows_last(evidence: Evidence, spec: ModelSpec) -> bool:
 
 
 def _onset(over: OverTraining, measure: str, target: str) -> float:
-    found = over.onsets("share", by=(), null=CHANCE, where={"measure": measure, "target": target})
-    return float(found.onset[0, 0])
+    onsets = over.onsets("share", by=(), null=CHANCE, where={"measure": measure, "target": target})
+    return float(onsets.onset[0, 0])
 
 
 def _rows(evidence: Evidence) -> list[dict[str, Any]]:
     """For each model with some knowledge of the last variable: onsets of count and chain, what is left of it."""
-    found = []
+    rows = []
     for spec in evidence.specs(GROUP):
         if not knows_last(evidence, spec):
             continue
@@ -54,7 +54,7 @@ def _rows(evidence: Evidence) -> list[dict[str, Any]]:
         names = spec.task.targets
         middle = [name for name in names if name not in spec.task.audited_outcomes]
         by_step: Any = over.rows(measure="broken", target=names[-1]).sort_values("step")["share"].to_numpy() - CHANCE
-        found.append(
+        rows.append(
             {
                 "seed": spec.seed,
                 "count": _onset(over, "broken", names[-1]),
@@ -63,19 +63,19 @@ def _rows(evidence: Evidence) -> list[dict[str, Any]]:
                 "last": float(by_step[-1]),
             }
         )
-    return found
+    return rows
 
 
 def _table(rows: list[dict[str, Any]]) -> tuple[str, list[list[Any]]]:
     header = ["seed", "counts from step", "middle variables from step", "parity above chance, most", "at the end"]
     cells = [
         [
-            one["seed"],
-            *(f"{one[name]:.0f}" if np.isfinite(one[name]) else "not by the end" for name in ("count", "chain")),
-            f"{one['most']:.3f}",
-            f"{one['last']:.3f}",
+            row["seed"],
+            *(f"{row[name]:.0f}" if np.isfinite(row[name]) else "not by the end" for name in ("count", "chain")),
+            f"{row['most']:.3f}",
+            f"{row['last']:.3f}",
         ]
-        for one in rows
+        for row in rows
     ]
     return "Answers to broken chains, and to variables that are not supervised", [header, *cells]
 
@@ -94,7 +94,7 @@ def measure_first(evidence: Evidence) -> Measurement:
             tables=tables,
             note=f"No model reaches {KNOWN} on the last variable.",
         )
-    value, low, high = proportion(sum(one["count"] < one["chain"] for one in rows), len(rows))
+    value, low, high = proportion(sum(row["count"] < row["chain"] for row in rows), len(rows))
     return Measurement(
         value=value,
         low=low,
@@ -112,7 +112,7 @@ def measure_first(evidence: Evidence) -> Measurement:
 def measure_kept(evidence: Evidence) -> Measurement:
     """What is left of the count at the end of training, as a share of the most that it was."""
     rows = _rows(evidence)
-    counted = [one for one in rows if one["most"] > 0 and np.isfinite(one["count"])]
+    counted = [row for row in rows if row["most"] > 0 and np.isfinite(row["count"])]
     tables = [_table(rows)]
     if not counted:
         return Measurement(
@@ -124,13 +124,13 @@ def measure_kept(evidence: Evidence) -> Measurement:
             tables=tables,
             note="No model counts at the end of training.",
         )
-    left = np.array([one["last"] / one["most"] for one in counted])
-    value, low, high = t_interval(left, resolution=1 / SEQUENCES[evidence.size])
+    shares_left = np.array([row["last"] / row["most"] for row in counted])
+    value, low, high = t_interval(shares_left, resolution=1 / SEQUENCES[evidence.size])
     return Measurement(
         value=value,
         low=low,
         high=high,
-        n=len(left),
+        n=len(shares_left),
         unit="models",
         tables=tables,
         numbers={"models that count at the end": len(counted), "models": len(evidence.specs(GROUP))},

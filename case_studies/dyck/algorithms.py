@@ -28,14 +28,14 @@ SOURCES = {
 
 
 def _claim(name: str, kind: str, groups: tuple[str, ...]) -> Claim:
-    own, rival, what = ALGORITHMS[name]
+    algorithm, rival, description = ALGORITHMS[name]
     large = kind == "two-layer"
     either = ", where undecided ones may be either" if large else ""
     measure = measure_decided_algorithm_share if large else measure_algorithm_share
     return Claim(
         id=f"algorithm.{name}.{kind}",
         source=SOURCES[name],
-        statement=f"Fewer than half of the {kind} models {what}.",
+        statement=f"Fewer than half of the {kind} models {description}.",
         method="Share of the models that have learned their task which `interp.implements` finds to do so, with the "
         "other "
         f"of the two algorithms as rival; exact interval over models{either}",
@@ -43,7 +43,7 @@ def _claim(name: str, kind: str, groups: tuple[str, ...]) -> Claim:
         preregistration=LATER if large else SEEN,
         quantity="share of models",
         value_range=SHARE,
-        measure=partial(measure, groups=groups, algorithm=own, rivals=(rival,)),
+        measure=partial(measure, groups=groups, algorithm=algorithm, rivals=(rival,)),
         needs=groups,
         sizes=LARGE_SIZES if large else SIZES,
         sizes_reason=WHY_NOT if large else "",

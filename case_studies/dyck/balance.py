@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from case_studies.dyck.fixed import CONTRASTIVE
 from case_studies.dyck.measures import KEPT, LONG, N_SEQUENCES, Chosen, accuracies, chosen, if_learned, task_of
+from case_studies.dyck.preregistration import CONTRASTIVE
 from case_studies.frame.claims import DIFFERENCE, Claim, Preregistration
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
@@ -37,21 +37,21 @@ SETTINGS = {
 """Group without the contrastive loss, training data, and source. The group with it has the suffix -contrastive."""
 
 
-def _readings(evidence: Evidence, group: str, one: Chosen) -> pd.DataFrame:
+def _readings(evidence: Evidence, group: str, models_used: Chosen) -> pd.DataFrame:
     """Per model: each form of the violation, and accuracy on long prefixes."""
-    task, models = task_of(evidence, group), one.models
-    found = [balance_violation(model, task) for model in models]
+    task, models = task_of(evidence, group), models_used.models
+    balances = [balance_violation(model, task) for model in models]
     long, near = accuracies(models, task, evidence, length=LONG), accuracies(models, task, evidence)
     released = [balance_violation(model, task, pairing="released") for model in models]
     return pd.DataFrame(
         {
-            "seed": [spec.seed for spec in one.specs],
-            "violation": [one.violation for one in found],
-            "released average": [one.released for one in found],
-            "released pairing": [one.released for one in released],
-            "bounded": [float(one.bounded.mean()) for one in found],
+            "seed": [spec.seed for spec in models_used.specs],
+            "violation": [balance.violation for balance in balances],
+            "released average": [balance.released for balance in balances],
+            "released pairing": [balance.released for balance in released],
+            "bounded": [float(balance.bounded.mean()) for balance in balances],
             "share of a decision": [
-                float(one.decision.mean()) if one.decision is not None else np.nan for one in found
+                float(balance.decision.mean()) if balance.decision is not None else np.nan for balance in balances
             ],
             "accuracy at 450": long[PAPER_CRITERION],
             "hard accuracy at 450": long["hard"],
@@ -63,17 +63,19 @@ def _readings(evidence: Evidence, group: str, one: Chosen) -> pd.DataFrame:
 def measure_correlation(evidence: Evidence, *, groups: tuple[str, ...]) -> Measurement:
     """Rank correlation of violation and accuracy on long prefixes, over the models of all groups together."""
     labels = {group: "with contrastive loss" if group.endswith("contrastive") else "without" for group in groups}
-    used = {group: chosen(evidence, group) for group in groups}
-    readings = [_readings(evidence, group, used[group]).assign(models=label) for group, label in labels.items()]
+    models_by_group = {group: chosen(evidence, group) for group in groups}
+    readings = [
+        _readings(evidence, group, models_by_group[group]).assign(models=label) for group, label in labels.items()
+    ]
     table = pd.concat(readings, ignore_index=True)
-    found = {
+    correlations = {
         (form, accuracy): correlation(table[form].to_numpy(), table[accuracy].to_numpy(), seed=evidence.seed)
         for form in FORMS
         for accuracy in LONG_ACCURACY
     }
-    value, low, high = found["violation", "accuracy at 450"]
+    value, low, high = correlations["violation", "accuracy at 450"]
     rows: list[list] = [["form of the violation", "accuracy measured", "Spearman", "95 %"]]
-    rows += [[*key, f"{rho:+.2f}", f"[{a:+.2f}, {b:+.2f}]"] for key, (rho, a, b) in found.items()]
+    rows += [[*key, f"{rho:+.2f}", f"[{a:+.2f}, {b:+.2f}]"] for key, (rho, a, b) in correlations.items()]
     return Measurement(
         value=value,
         low=low,
@@ -81,7 +83,7 @@ def measure_correlation(evidence: Evidence, *, groups: tuple[str, ...]) -> Measu
         n=len(table),
         unit="models",
         numbers={
-            KEPT: min(one.learned for one in used.values()),
+            KEPT: min(models.learned for models in models_by_group.values()),
             "lowest hard accuracy in distribution": table["hard accuracy"].min(),
         },
         tables=[
@@ -102,20 +104,20 @@ def measure_correlation(evidence: Evidence, *, groups: tuple[str, ...]) -> Measu
     )
 
 
-def measure_contrastive(evidence: Evidence, *, group: str, what: str) -> Measurement:
+def measure_contrastive(evidence: Evidence, *, group: str, column: str) -> Measurement:
     """Change of the violation or of long accuracy caused by the contrastive loss, paired by seed."""
     arms = group, f"{group}-contrastive"
     pairs = chosen(evidence, *arms), chosen(evidence, *reversed(arms))
-    plain, treated = (_readings(evidence, arm, one) for arm, one in zip(arms, pairs, strict=True))
-    change = (treated[what] - plain[what]).to_numpy()
+    plain, treated = (_readings(evidence, arm, models) for arm, models in zip(arms, pairs, strict=True))
+    change = (treated[column] - plain[column]).to_numpy()
     mean, low, high = bootstrap_interval(change, seed=evidence.seed, resolution=1 / N_SEQUENCES[evidence.size])
-    both = pd.concat([plain.assign(loss="without"), treated.assign(loss="with")], ignore_index=True)
+    arms_together = pd.concat([plain.assign(loss="without"), treated.assign(loss="with")], ignore_index=True)
     shown = ["violation", *LONG_ACCURACY]
-    long = both.melt(id_vars=["seed", "loss"], value_vars=shown, var_name="measured", value_name="value")
+    long = arms_together.melt(id_vars=["seed", "loss"], value_vars=shown, var_name="measured", value_name="value")
     long["seed"] = long["seed"].astype(str)
     rows: list[list] = [["seed", *(f"{name}, {loss}" for name in shown for loss in ("without", "with"))]]
     for index, seed in enumerate(plain["seed"]):
-        rows.append([int(seed), *(f"{part[name][index]:.3f}" for name in shown for part in (plain, treated))])
+        rows.append([int(seed), *(f"{readings[name][index]:.3f}" for name in shown for readings in (plain, treated))])
     return Measurement(
         value=mean,
         low=low,
@@ -124,9 +126,9 @@ def measure_contrastive(evidence: Evidence, *, group: str, what: str) -> Measure
         unit="seeds",
         numbers={
             KEPT: pairs[0].learned,
-            "mean without": plain[what].mean(),
-            "mean with": treated[what].mean(),
-            "seeds that improve": int((change < 0).sum() if what == "violation" else (change > 0).sum()),
+            "mean without": plain[column].mean(),
+            "mean with": treated[column].mean(),
+            "seeds that improve": int((change < 0).sum() if column == "violation" else (change > 0).sum()),
             "lowest hard accuracy in distribution": min(plain["hard accuracy"].min(), treated["hard accuracy"].min()),
         },
         tables=[("Violation and accuracy of each seed", rows), *excluded_models(evidence, arms)],
@@ -162,13 +164,13 @@ def _contrastive_claim(name: str, *, of: str) -> Claim:
         rule=if_learned(rule),
         preregistration=CONTRASTIVE,
         quantity=f"change of {column}",
-        measure=partial(measure_contrastive, group=group, what=column),
+        measure=partial(measure_contrastive, group=group, column=column),
         needs=(group, f"{group}-contrastive"),
     )
 
 
 def _correlation_claim(
-    name: str, groups: tuple[str, ...], *, source: str, statement: str, rule: Rule, seen: str
+    name: str, groups: tuple[str, ...], *, source: str, statement: str, rule: Rule, prior_knowledge: str
 ) -> Claim:
     return Claim(
         id=name,
@@ -177,7 +179,7 @@ def _correlation_claim(
         method="Spearman's correlation of mean S / P with accuracy at length 450, with its 95 % bootstrap interval "
         "over models",
         rule=if_learned(rule),
-        preregistration=Preregistration("after a result", seen + SYMMETRIC),
+        preregistration=Preregistration("after a result", prior_knowledge + SYMMETRIC),
         quantity="Spearman's correlation",
         value_range=DIFFERENCE,
         measure=partial(measure_correlation, groups=groups),
@@ -193,7 +195,7 @@ CLAIMS = (
         statement="Among models of one setting, those with a lower balance violation generalise better to longer "
         "words.",
         rule=Below(0),
-        seen="-0.32 [-0.58, 0.004], 40 models; there are 120 now.",
+        prior_knowledge="-0.32 [-0.58, 0.004], 40 models; there are 120 now.",
     ),
     _correlation_claim(
         "balance.length.across",
@@ -202,7 +204,7 @@ CLAIMS = (
         statement="Over models with and without the contrastive loss together, a lower violation correlates with "
         "better length generalisation.",
         rule=Below(0),
-        seen="-0.85 [-0.89, -0.77], 80 models.",
+        prior_knowledge="-0.85 [-0.89, -0.77], 80 models.",
     ),
     *(_contrastive_claim(name, of=of) for name in SETTINGS for of in ("violation", "length")),
     _correlation_claim(
@@ -211,6 +213,6 @@ CLAIMS = (
         source="Appendix D.2",
         statement="In models trained on prefixes, violation and length generalisation are not negatively correlated.",
         rule=AtLeast(0),
-        seen="0.59 [0.33, 0.77], 40 models.",
+        prior_knowledge="0.59 [0.33, 0.77], 40 models.",
     ),
 )

@@ -38,10 +38,10 @@ def measure_uniform_exact(evidence: Evidence) -> Measurement:
         batch = task.sample(N_SEQUENCES[evidence.size], generator=generator, split="test")
         predicted, exact = uniform_dyck(task)(batch.tokens).softmax(-1), task.next_token_probabilities(batch)
         for length in LENGTHS[evidence.size]:
-            part = (predicted - exact)[:, : length + 1].abs().max()
+            error = (predicted - exact)[:, : length + 1].abs().max()
             forbidden = (predicted * (exact == 0))[:, : length + 1].sum(-1).max()
-            rows.append([types, depth, length, f"{float(part):.1e}", f"{float(forbidden):.1e}"])
-            points.append((float(length), math.log10(float(part)), f"{types} types, depth {depth}"))
+            rows.append([types, depth, length, f"{float(error):.1e}", f"{float(forbidden):.1e}"])
+            points.append((float(length), math.log10(float(error)), f"{types} types, depth {depth}"))
         worst, positions = max(worst, float((predicted - exact).abs().max())), positions + batch.tokens.numel()
     return Measurement(
         value=worst,

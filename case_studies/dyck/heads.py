@@ -55,7 +55,9 @@ def stack_scores(model: Transformer, task: Dyck, *, n: int, seed: int) -> tuple[
     if pattern.shape[1] != 1:
         raise ValueError(f"the last layer has {pattern.shape[1]} heads; stack_scores reads layers with one.")
     shuffled = shuffle_keys(pattern, allowed, generator=derived_generator(seed, "shuffle"))
-    scores = [mean_over_sequences(rows.score(part).double().numpy()[:, None]).max() for part in (pattern, shuffled)]
+    scores = [
+        mean_over_sequences(rows.score(rows_of).double().numpy()[:, None]).max() for rows_of in (pattern, shuffled)
+    ]
     return float(scores[0]), float(scores[1])
 
 
@@ -73,10 +75,10 @@ def _positions(evidence: Evidence, groups: tuple[str, ...]) -> pd.DataFrame:
     """Group, seed, score, score of the shuffled rows, and position between these and 1, of every model used."""
     rows = []
     for group in groups:
-        one, task = chosen(evidence, group), task_of(evidence, group)
-        for spec, model in zip(one.specs, one.models, strict=True):
-            own, shuffled = stack_scores(model, task, n=N_CLASSIFY[evidence.size], seed=evidence.seed)
-            rows.append((group, spec.seed, own, shuffled, (own - shuffled) / (1 - shuffled)))
+        models_used, task = chosen(evidence, group), task_of(evidence, group)
+        for spec, model in zip(models_used.specs, models_used.models, strict=True):
+            score, shuffled = stack_scores(model, task, n=N_CLASSIFY[evidence.size], seed=evidence.seed)
+            rows.append((group, spec.seed, score, shuffled, (score - shuffled) / (1 - shuffled)))
     return pd.DataFrame(rows, columns=["models", "seed", "score", "keys shuffled", "position"])
 
 
@@ -99,10 +101,12 @@ def measure_stack_like(evidence: Evidence, *, groups: tuple[str, ...] = GROUPS) 
     models = curve[curve["attention"] == "models"]
     most, few = models[models["low"] > 0.5]["threshold"], models[models["high"] < 0.5]["threshold"]
     rows: list[list] = [["threshold", "share of models below", "95 %"]]
-    for one in models.itertuples(index=False):
-        rows.append([f"{one[0]:.2f}", f"{one[1]:.2f}", f"[{one[2]:.2f}, {one[3]:.2f}]"])
+    for row in models.itertuples(index=False):
+        rows.append([f"{row[0]:.2f}", f"{row[1]:.2f}", f"[{row[2]:.2f}, {row[3]:.2f}]"])
     every: list[list] = [["models", "seed", "stack-like score", "its rows, keys shuffled", "position"]]
-    every += [[group, seed, *(f"{number:.3f}" for number in rest)] for group, seed, *rest in table.values.tolist()]
+    every += [
+        [group, seed, *(f"{number:.3f}" for number in numbers)] for group, seed, *numbers in table.values.tolist()
+    ]
     return Measurement(
         value=value,
         low=low,
@@ -161,9 +165,9 @@ def measure_pattern_matters(evidence: Evidence) -> Measurement:
     rows: list[list] = [["pattern becomes", "lost, stack-like half", "lost, other half", "difference", "95 %"]]
     differences = {}
     for method, values in lost.items():
-        found = differences[method] = difference_interval(values[like], values[unlike], resolution=resolution)
-        means = [f"{values[part].mean():.3f}" for part in (like, unlike)]
-        rows.append([method, *means, f"{found[0]:+.3f}", f"[{found[1]:+.3f}, {found[2]:+.3f}]"])
+        interval = differences[method] = difference_interval(values[like], values[unlike], resolution=resolution)
+        means = [f"{values[half_of_models].mean():.3f}" for half_of_models in (like, unlike)]
+        rows.append([method, *means, f"{interval[0]:+.3f}", f"[{interval[1]:+.3f}, {interval[2]:+.3f}]"])
     value, low, high = differences["uniform"]
     points = pd.DataFrame(
         {"position": table["position"], "hard accuracy lost": lost["uniform"], "models": table["models"]}
@@ -212,7 +216,7 @@ def _losses(evidence: Evidence) -> dict[str, np.ndarray]:
     return {method: np.array(values) for method, values in lost.items()}
 
 
-def _stack_claim(name: str, groups: tuple[str, ...], source: str, statement: str, seen: str) -> Claim:
+def _stack_claim(name: str, groups: tuple[str, ...], source: str, statement: str, prior_knowledge: str) -> Claim:
     return Claim(
         id=name,
         source=f"bounded Dyck, {source}",
@@ -221,7 +225,7 @@ def _stack_claim(name: str, groups: tuple[str, ...], source: str, statement: str
         "attention by its attention to open or matching brackets, with its exact 95 % interval",
         rule=if_learned(Above(0.5)),
         preregistration=Preregistration(
-            "after a result", f"{seen} By the earlier rule a head with a label, a score of 0.3, counted."
+            "after a result", f"{prior_knowledge} By the earlier rule a head with a label, a score of 0.3, counted."
         ),
         quantity="share not stack-like",
         value_range=SHARE,

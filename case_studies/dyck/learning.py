@@ -27,19 +27,19 @@ ACCURATE = 0.97
 def measure_learned(evidence: Evidence, *, group: str) -> Measurement:
     """Mean accuracy over seeds on hard positions, in distribution."""
     task, n, specs = task_of(evidence, group), N_HELD_OUT[evidence.size], evidence.specs(group)
-    found = [evaluate(model, task, n=n, seed=evidence.seed) for model in evidence.models(group)]
-    hard = np.array([result.accuracy.value[0] for result in found])
+    results = [evaluate(model, task, n=n, seed=evidence.seed) for model in evidence.models(group)]
+    hard = np.array([result.accuracy.value[0] for result in results])
     mean, low, high = bootstrap_interval(hard, seed=evidence.seed, resolution=1 / n)
     rows: list[list] = [["seed", *task.outcomes]]
     points = []
-    for spec, r in zip(specs, found, strict=True):
+    for spec, r in zip(specs, results, strict=True):
         rows.append([spec.seed, *(f"{value:.4f}" for value in r.accuracy.value)])
         points.append({"seed": str(spec.seed), **r.accuracy[0].columns("hard accuracy")})
     return Measurement(
         value=mean,
         low=low,
         high=high,
-        n=len(found),
+        n=len(results),
         unit="seeds",
         numbers={
             "worst seed": hard.min(),
@@ -66,14 +66,14 @@ def measure_learned(evidence: Evidence, *, group: str) -> Measurement:
 def measure_uniform(evidence: Evidence) -> Measurement:
     """Mean accuracy of trained models with uniform attention."""
     task, models = task_of(evidence, "uniform"), evidence.models("uniform")
-    found = accuracies(models, task, evidence)
+    short = accuracies(models, task, evidence)
     long = accuracies(models, task, evidence, length=LONG)
     resolution = 1 / N_HELD_OUT[evidence.size]
-    mean, low, high = bootstrap_interval(found["hard"], seed=evidence.seed, resolution=resolution)
+    mean, low, high = bootstrap_interval(short["hard"], seed=evidence.seed, resolution=resolution)
     rows = [
-        {"where": where, "accuracy": float(value), "low": float(value), "high": float(value), "seed": str(seed)}
-        for where, part in (("training length", found), ("length 450", long))
-        for seed, value in enumerate(part["hard"])
+        {"where": lengths, "accuracy": float(value), "low": float(value), "high": float(value), "seed": str(seed)}
+        for lengths, accuracy in (("training length", short), ("length 450", long))
+        for seed, value in enumerate(accuracy["hard"])
     ]
     return Measurement(
         value=mean,
@@ -119,9 +119,9 @@ CLAIMS = (
             f"learned.{name}",
             group,
             f"two-layer transformers {models}",
-            Preregistration("after a result", f"{seen} {EARLIER}"),
+            Preregistration("after a result", f"{prior_knowledge} {EARLIER}"),
         )
-        for name, group, models, seen in (
+        for name, group, models, prior_knowledge in (
             ("no-positions", "gpt", "without positional encoding", "29 seeds above 0.995 and one at 0.949."),
             ("linear-positions", "gpt-linear", "with linear positional encoding", "All 30 seeds above 0.995."),
             ("prefixes", "gpt-prefixes", "trained on prefixes", "All 30 seeds above 0.999."),

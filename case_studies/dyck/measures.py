@@ -43,10 +43,10 @@ def chosen(evidence: Evidence, group: str, *also: str) -> Chosen:
     """The models of a group that have learned; with further groups, those whose seed has learned in each."""
     specs = evidence.specs(group)
     failed = {spec.seed for name in (group, *also) for spec in evidence.specs(name) if not has_learned(evidence, spec)}
-    kept = [index for index, spec in enumerate(specs) if spec.seed not in failed]
-    used = kept if len(kept) >= FEWEST else range(len(specs))
+    learned = [index for index, spec in enumerate(specs) if spec.seed not in failed]
+    indices = learned if len(learned) >= FEWEST else range(len(specs))
     models = evidence.models(group)
-    return Chosen(tuple(specs[index] for index in used), [models[index] for index in used], len(kept))
+    return Chosen(tuple(specs[index] for index in indices), [models[index] for index in indices], len(learned))
 
 
 def if_learned(rule: Rule) -> Conditional:

@@ -45,7 +45,7 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     n = SEEDS[size]
     prefixes = PREFIXES if size == "paper" else GPT_PREFIXES
     uniform = two_layer_settings("paper" if size == "paper" else "quick", prefixes)  # the same steps at quick, standard
-    found = {
+    groups = {
         "gpt": two_layer_models(size, n["gpt"]),
         "gpt-linear": two_layer_models(size, n["gpt"], positions="linear"),
         "gpt-prefixes": _specs(n["prefixes"], prefixes, "dyck_gpt", two_layer_settings(size, prefixes)),
@@ -56,22 +56,22 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
         plain = _minimal(size, task, epochs=10, steps=600, batch_size=32 if size == "quick" else 48)
         for name, weight in (("", 0.0), ("-contrastive", CONTRASTIVE)):
             settings = replace(plain, contrastive=weight)
-            found[f"minimal-{language}-{loss_on}{name}"] = _specs(n["minimal"], task, "dyck_minimal", settings)
-    words = found["minimal-words-closers"][0]
-    found["minimal-words-closers-many"] = _specs(n["many"], WORDS, "dyck_minimal", words.settings)
+            groups[f"minimal-{language}-{loss_on}{name}"] = _specs(n["minimal"], task, "dyck_minimal", settings)
+    words = groups["minimal-words-closers"][0]
+    groups["minimal-words-closers-many"] = _specs(n["many"], WORDS, "dyck_minimal", words.settings)
     for types, depth, layers in GRID:
         task = replace(WORDS, n_types=types, max_depth=depth)
         settings = paper_settings(task, 40, 3e-3) if size == "paper" else dyck_settings(1400, 48, 6e-3)
-        found[grid_name(types, depth, layers)] = _specs(n["grid"], task, "dyck_gpt", settings, n_layers=layers)
+        groups[grid_name(types, depth, layers)] = _specs(n["grid"], task, "dyck_gpt", settings, n_layers=layers)
     for encoding in ENCODINGS:
         for head in ("linear", "mlp"):
             settings = _minimal(size, WORDS, epochs=EPOCHS[encoding], steps=1500)
             sizes = {"encoding": encoding, "mlp_head": head == "mlp"}
-            found[f"encoding-{encoding}-{head}"] = _specs(n["encodings"], WORDS, "dyck_minimal", settings, **sizes)
+            groups[f"encoding-{encoding}-{head}"] = _specs(n["encodings"], WORDS, "dyck_minimal", settings, **sizes)
     for name, layers in (("one", 1), ("two", 2)):
         sizes = {"n_layers": layers, "d_model": 8, "d_mlp": 16}
-        found[f"narrow-{name}"] = _specs(2, GPT_PREFIXES, "dyck_eq6", dyck_settings(1000, 24, 6e-3), **sizes)
-    return found
+        groups[f"narrow-{name}"] = _specs(2, GPT_PREFIXES, "dyck_eq6", dyck_settings(1000, 24, 6e-3), **sizes)
+    return groups
 
 
 def grid_name(types: int, depth: int, layers: int) -> str:

@@ -21,25 +21,25 @@ CURRENT, FIRST = "models on the current token", "models on the first token"
 
 def measure_modes(evidence: Evidence) -> Measurement:
     """Share of models whose last layer has more than half of its attention on the current, or on the first token."""
-    task, one = task_of(evidence, GROUP), chosen(evidence, GROUP)
-    patterns = patterns_on(one.models, task.read(task.staircase()))[-1, :, 0, 0].double().numpy()
+    task, models_used = task_of(evidence, GROUP), chosen(evidence, GROUP)
+    patterns = patterns_on(models_used.models, task.read(task.staircase()))[-1, :, 0, 0].double().numpy()
     rows = np.arange(2, patterns.shape[-1])  # from the second bracket on there are other keys
     current, first = patterns[:, rows, rows].mean(1), patterns[:, rows, 0].mean(1)
     in_mode = np.array([(current > CONCENTRATED).sum(), (first > CONCENTRATED).sum()])
-    value, low, high = proportion(int(in_mode.sum()), len(one.models))
+    value, low, high = proportion(int(in_mode.sum()), len(models_used.models))
     points = [
         {"seed": str(spec.seed), "share of attention": share, "low": share, "high": share, "on": name}
         for name, shares in (("the current token", current), ("the first token", first))
-        for spec, share in zip(one.specs, shares, strict=True)
+        for spec, share in zip(models_used.specs, shares, strict=True)
     ]
     return Measurement(
         value=value,
         low=low,
         high=high,
-        n=len(one.models),
+        n=len(models_used.models),
         unit="seeds",
         numbers={
-            KEPT: one.learned,
+            KEPT: models_used.learned,
             CURRENT: in_mode[0],
             FIRST: in_mode[1],
             "mean share on the current token": current.mean(),
@@ -54,7 +54,7 @@ def measure_modes(evidence: Evidence) -> Measurement:
                 y="share of attention",
                 series="on",
                 rule=CONCENTRATED,
-                title=f"last layer's attention on the probe prefix, n = {len(one.models)} seeds",
+                title=f"last layer's attention on the probe prefix, n = {len(models_used.models)} seeds",
             )
         ],
     )

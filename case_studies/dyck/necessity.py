@@ -72,10 +72,10 @@ def repeated_nests(task: Dyck, kind: int, length: int) -> str:
     It repeats a nest of this type to the maximal depth, and after it, for every two types, a pair of the second inside
     a pair of the first: the closer of the first must be predicted after a closer.
     """
-    left, right = task.pair(kind)
-    pairs = [task.pair(other) for other in range(task.n_types)]
+    opener, closer = task.pair(kind)
+    pairs = [task.pair(bracket) for bracket in range(task.n_types)]
     tests = "".join(outer[0] + "".join(inner) + outer[1] for outer in pairs for inner in pairs)
-    block = left * task.max_depth + right * task.max_depth + tests
+    block = opener * task.max_depth + closer * task.max_depth + tests
     return block * (length // len(block))
 
 
@@ -86,14 +86,14 @@ def first_error(model: Transformer, task: Dyck) -> int | None:
     It is the least over the types of the nests; None if no word of up to 4000 brackets has an error.
     """
     for length in LENGTHS:
-        found = []
+        positions = []
         for kind in range(task.n_types):
             batch = task.read(repeated_nests(task, kind, length))
             likeliest = model(batch.tokens)[..., closer(0) :: 2].argmax(-1)
             wrong = (likeliest != batch.due) & (batch.due >= 0) & batch.after_closer
-            found += wrong.nonzero()[:1, 1].tolist()
-        if found:
-            return min(found)
+            positions += wrong.nonzero()[:1, 1].tolist()
+        if positions:
+            return min(positions)
     return None
 
 
@@ -116,8 +116,8 @@ def _broken(evidence: Evidence) -> pd.DataFrame:
 def _shown(table: pd.DataFrame) -> dict[str, Any]:
     """The table and the chart of both claims."""
     rows: list[list] = [["types", "fault", "amount", "violation", "first error, brackets", "violation x brackets"]]
-    for one in table.itertuples(index=False):
-        types, fault, amount, violation, error = one
+    for row in table.itertuples(index=False):
+        types, fault, amount, violation, error = row
         rows.append([types, fault, amount, f"{violation:.4f}", f"{error:.0f}", f"{violation * error:.2f}"])
     points = table.dropna()
     points = pd.DataFrame(
@@ -137,7 +137,9 @@ def measure_failing(evidence: Evidence) -> Measurement:
     table = _broken(evidence)
     value, low, high = proportion(int(table["first error"].notna().to_numpy().sum()), len(table))
     tasks = [Dyck(n_types=types, max_depth=depth) for types, depth in LANGUAGES]
-    whole = [first_error(balanced_dyck(task, attention=kind), task) for task in tasks for kind in ("uniform", "uneven")]
+    unbroken = [
+        first_error(balanced_dyck(task, attention=kind), task) for task in tasks for kind in ("uniform", "uneven")
+    ]
     return Measurement(
         value=value,
         low=low,
@@ -145,8 +147,8 @@ def measure_failing(evidence: Evidence) -> Measurement:
         n=len(table),
         unit="hand-written models",
         numbers={
-            BALANCED: sum(error is not None for error in whole),
-            "balanced models": len(whole),
+            BALANCED: sum(error is not None for error in unbroken),
+            "balanced models": len(unbroken),
             "longest length without an error, brackets": table["first error"].max(),
             "least violation": table["violation"].min(),
         },

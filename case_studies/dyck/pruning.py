@@ -78,16 +78,18 @@ def attention_error(candidates: int, seed: int) -> float:
     return prune_to_attention(target, candidates=candidates, seed=seed).error
 
 
-def measure_block(evidence: Evidence, *, what: str, error: Callable[[int, int], float]) -> Measurement:
+def measure_block(evidence: Evidence, *, description: str, error: Callable[[int, int], float]) -> Measurement:
     """Slope of log2 of the largest error over candidates per weight."""
     rows = [
-        (n, error(n, derived_seed(evidence.seed, what, n, draw)), what) for n in CANDIDATES for draw in range(DRAWS)
+        (n, error(n, derived_seed(evidence.seed, description, n, draw)), description)
+        for n in CANDIDATES
+        for draw in range(DRAWS)
     ]
     table = pd.DataFrame(rows, columns=["candidates per weight", "largest error found", "map"])
     x, y = table["candidates per weight"].to_numpy(float), np.log2(table["largest error found"].to_numpy(float))
-    fit, other = cast(Any, stats.linregress(x, y)), cast(Any, stats.linregress(np.log(x), y))
+    fit, log_fit = cast(Any, stats.linregress(x, y)), cast(Any, stats.linregress(np.log(x), y))
     half = float(stats.t.ppf(0.975, len(x) - 2) * fit.stderr)
-    straight = {"in candidates": float(fit.rvalue**2), "in log candidates": float(other.rvalue**2)}
+    straight = {"in candidates": float(fit.rvalue**2), "in log candidates": float(log_fit.rvalue**2)}
     quartiles: list[list] = [["candidates", "lower quartile", "median", "upper quartile"]]
     for n in CANDIDATES:
         quartiles.append([n, *(f"{value:.2e}" for value in np.quantile(2.0 ** y[x == n], [0.25, 0.5, 0.75]))])
@@ -105,7 +107,7 @@ def measure_block(evidence: Evidence, *, what: str, error: Callable[[int, int], 
                 x="candidates per weight",
                 y="largest error found",
                 series="map",
-                title=f"{what}: median and quartiles of {DRAWS} draws",
+                title=f"{description}: median and quartiles of {DRAWS} draws",
             )
         ],
         note="Inputs of length at most 1 are sampled, then improved by gradient ascent: the error found is a lower "
@@ -116,17 +118,17 @@ def measure_block(evidence: Evidence, *, what: str, error: Callable[[int, int], 
 def measure_transformer(evidence: Evidence, *, group: str) -> Measurement:
     """Largest error of any logit over the group's models, each pruned from its own random network."""
     task, n = task_of(evidence, group), N_SEQUENCES[evidence.size]
-    found = [
+    prunings = [
         prune_to_transformer(
             model, task, candidates=PER_WEIGHT, rescale=True, n=n, seed=derived_seed(evidence.seed, group, index)
         )
         for index, model in enumerate(evidence.models(group))
     ]
-    worst = max(found, key=lambda result: result.error)
+    worst = max(prunings, key=lambda result: result.error)
     rows: list[list] = [
         ["seed", "norm of the target", "weights kept", "error sampled", "error found", "order kept", "n"]
     ]
-    for spec, r in zip(evidence.specs(group), found, strict=True):
+    for spec, r in zip(evidence.specs(group), prunings, strict=True):
         rows.append(
             [
                 spec.seed,
@@ -147,10 +149,10 @@ def measure_transformer(evidence: Evidence, *, group: str) -> Measurement:
         low=worst.error,
         high=worst.error,
         exact=True,
-        n=sum(result.n for result in found),
+        n=sum(result.n for result in prunings),
         unit="inputs",
         numbers={
-            "least share of positions in order": min(result.order_kept or 0.0 for result in found),
+            "least share of positions in order": min(result.order_kept or 0.0 for result in prunings),
             "bound after the last layer": float(worst.bound[-1]),
             "candidates per weight": worst.candidates,
         },
@@ -169,8 +171,10 @@ def measure_shared(evidence: Evidence, *, group: str) -> Measurement:
     """Least distance of two networks that share a matrix, over every choice of the matrix."""
     task, n = task_of(evidence, group), N_SEQUENCES[evidence.size]
     a, b = evidence.models(group)[:2]
-    found = indistinguishable(a, b, task, shared="every", candidates=PER_WEIGHT, rescale=True, n=n, seed=evidence.seed)
-    nearest = float(found.distance.min())
+    comparison = indistinguishable(
+        a, b, task, shared="every", candidates=PER_WEIGHT, rescale=True, n=n, seed=evidence.seed
+    )
+    nearest = float(comparison.distance.min())
     rows: list[list] = [
         [
             "matrix",
@@ -184,48 +188,48 @@ def measure_shared(evidence: Evidence, *, group: str) -> Measurement:
             "pattern distance",
         ]
     ]
-    for index, name in enumerate(found.shared):
-        patterns = found.pattern_distance[index]
+    for index, name in enumerate(comparison.shared):
+        patterns = comparison.pattern_distance[index]
         rows.append(
             [
                 name,
-                float(found.difference[index]),
-                int(found.masks_differ[index]),
-                *(f"{e:.1e}" for e in found.error[index]),
-                float(found.distance[index]),
-                *(float(v) for v in found.norm[index]),
+                float(comparison.difference[index]),
+                int(comparison.masks_differ[index]),
+                *(f"{e:.1e}" for e in comparison.error[index]),
+                float(comparison.distance[index]),
+                *(float(v) for v in comparison.norm[index]),
                 "" if np.isnan(patterns) else f"{patterns:.2f}",
             ]
         )
-    same = min(len(names) for names in found.same_matrices)
+    same = min(len(names) for names in comparison.same_matrices)
     return Measurement(
         value=nearest,
         low=nearest,
         high=nearest,
         exact=True,
-        n=len(found.shared),
+        n=len(comparison.shared),
         unit="choices of matrix",
         numbers={
-            "largest difference of a shared matrix": float(found.difference.max()),
-            "entries kept in one mask only": int(found.masks_differ.sum()),
-            "largest error against the own target": float(found.error.max()),
+            "largest difference of a shared matrix": float(comparison.difference.max()),
+            "entries kept in one mask only": int(comparison.masks_differ.sum()),
+            "largest error against the own target": float(comparison.error.max()),
             "sequences": n,
-            "positions whose likeliest class differs": float(found.disagree.min()),
-            "fewest matrices the same in both": f"{same} of {found.n_matrices}",
+            "positions whose likeliest class differs": float(comparison.disagree.min()),
+            "fewest matrices the same in both": f"{same} of {comparison.n_matrices}",
         },
         tables=[("Every choice of the shared matrix", rows)],
-        charts=[found.plot()],
+        charts=[comparison.plot()],
         note="The least distance over all choices is not a mean, so it has no interval. Most matrices are the same in "
         "both networks, whichever is shared: masks that only copy inputs do not depend on the target.",
     )
 
 
-def _block_claim(name: str, what: str, error: Callable[[int, int], float], source: str) -> Claim:
+def _block_claim(name: str, description: str, error: Callable[[int, int], float], source: str) -> Claim:
     return Claim(
         id=f"pruning.{name}",
         source=source,
-        statement=f"A random network can be pruned to any {what}; the number of candidates needed for each weight is "
-        "logarithmic in one over the error.",
+        statement=f"A random network can be pruned to any {description}; the number of candidates needed for each "
+        "weight is logarithmic in one over the error.",
         method=f"Slope per candidate of log2 of the largest error found over inputs of length 1, {DRAWS} draws at "
         f"each of {len(CANDIDATES)} numbers of candidates from {CANDIDATES[0]} to {CANDIDATES[-1]}, with its 95 % t "
         f"interval "
@@ -233,7 +237,7 @@ def _block_claim(name: str, what: str, error: Callable[[int, int], float], sourc
         rule=Below(HALVING),
         preregistration=BEFORE_ANY_MODEL,
         quantity="log2 of the error per candidate",
-        measure=partial(measure_block, what=what, error=error),
+        measure=partial(measure_block, description=description, error=error),
     )
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from case_studies.dyck.fixed import MINIMAL_VARIES
 from case_studies.dyck.measures import FEWEST, KEPT, Chosen, chosen, if_learned, task_of
 from case_studies.dyck.models import ENCODINGS, GRID, SEEDS, grid_name
+from case_studies.dyck.preregistration import MINIMAL_VARIES
 from case_studies.frame.claims import Claim, Preregistration
 from case_studies.frame.evidence import LARGE_SIZES, Evidence
 from case_studies.frame.measurement import Measurement
@@ -46,13 +46,13 @@ def _table(result: VariationResult) -> tuple[str, list[list]]:
     return "Variation and entropy by layer, with random patterns as baselines", rows
 
 
-def _maps(evidence: Evidence, group: str, one: Chosen, layer: int, text: str):
+def _maps(evidence: Evidence, group: str, models_used: Chosen, layer: int, text: str):
     """The patterns of a layer on a prefix, one map per seed."""
-    patterns = patterns_on(one.models[:SHOWN], task_of(evidence, group).read(text))[layer, :, 0, 0]
-    depth = one.specs[0].config.n_layers
+    patterns = patterns_on(models_used.models[:SHOWN], task_of(evidence, group).read(text))[layer, :, 0, 0]
+    depth = models_used.specs[0].config.n_layers
     title = f"layer {layer % depth}, first {len(patterns)} seeds (S: start; rows are queries, columns are keys)"
     return pattern_maps(
-        {f"seed {spec.seed}": pattern.numpy() for spec, pattern in zip(one.specs, patterns, strict=False)},
+        {f"seed {spec.seed}": pattern.numpy() for spec, pattern in zip(models_used.specs, patterns, strict=False)},
         tokens=["S", *text],
         title=title,
     )
@@ -66,12 +66,12 @@ def measure_last_layer(evidence: Evidence, *, group: str, prefixes: str = "probe
         group: Their group.
         prefixes: `probe`, `longer` (several probe prefixes in a row), or `sampled` (held-out words).
     """
-    task, one = task_of(evidence, group), chosen(evidence, group)
+    task, models_used = task_of(evidence, group), chosen(evidence, group)
     text = task.staircase(repeat=REPEATED if prefixes == "longer" else 1)
-    where: dict[str, Any] = {"n_sampled": SAMPLED} if prefixes == "sampled" else {"prefixes": text}
-    result = attention_variation(one.models, task, seed=evidence.seed, **where)
-    flat, own = (_base(result, name)[-1] for name in (RANDOM, SHUFFLED))
-    value, low, high = (part[-1] for part in (result.variation, result.low, result.high))
+    prefix_options: dict[str, Any] = {"n_sampled": SAMPLED} if prefixes == "sampled" else {"prefixes": text}
+    result = attention_variation(models_used.models, task, seed=evidence.seed, **prefix_options)
+    flat, shuffled = (_base(result, name)[-1] for name in (RANDOM, SHUFFLED))
+    value, low, high = (ends[-1] for ends in (result.variation, result.low, result.high))
     return Measurement(
         value=value / flat,
         low=low / flat,
@@ -79,14 +79,14 @@ def measure_last_layer(evidence: Evidence, *, group: str, prefixes: str = "probe
         n=result.n,
         unit="seeds",
         numbers={
-            KEPT: one.learned,
+            KEPT: models_used.learned,
             "variation": value,
             "random baseline": flat,
-            f"variation over that of {SHUFFLED}": value / own,
-            "its interval": [low / own, high / own],
+            f"variation over that of {SHUFFLED}": value / shuffled,
+            "its interval": [low / shuffled, high / shuffled],
         },
         tables=[_table(result), *excluded_models(evidence, [group])],
-        charts=[result.plot(), _maps(evidence, group, one, -1, text)],
+        charts=[result.plot(), _maps(evidence, group, models_used, -1, text)],
         note="Variation divided by that of random causal rows, the paper's baseline, which decides. Values above 1 are "
         "possible: two sharp rows on different keys are further apart than two random rows. Shuffling the keys of a "
         "model's own rows keeps their sharpness; variation below that baseline means that the seeds share some "
@@ -96,8 +96,8 @@ def measure_last_layer(evidence: Evidence, *, group: str, prefixes: str = "probe
 
 def measure_uniformity(evidence: Evidence, *, group: str) -> Measurement:
     """Row entropy of the first layer on the probe prefix, as a fraction of its maximum: 1 is uniform attention."""
-    task, one = task_of(evidence, group), chosen(evidence, group)
-    result = attention_variation(one.models, task, seed=evidence.seed)
+    task, models_used = task_of(evidence, group), chosen(evidence, group)
+    result = attention_variation(models_used.models, task, seed=evidence.seed)
     by_model = result.relative_of_model[:, 0]
     return Measurement(
         value=result.relative_entropy[0],
@@ -106,13 +106,13 @@ def measure_uniformity(evidence: Evidence, *, group: str) -> Measurement:
         n=result.n,
         unit="seeds",
         numbers={
-            KEPT: one.learned,
+            KEPT: models_used.learned,
             "lowest of a model": by_model.min(),
             "last layer": result.relative_entropy[-1],
             "variation over random": result.ratio_to(RANDOM)[0],
         },
         tables=[_table(result), *excluded_models(evidence, [group])],
-        charts=[_maps(evidence, group, one, 0, task.staircase())],
+        charts=[_maps(evidence, group, models_used, 0, task.staircase())],
     )
 
 
@@ -131,17 +131,17 @@ def measure_minimal(evidence: Evidence, *, groups: tuple[str, ...]) -> Measureme
             len(evidence.specs("gpt")) - first.learned,
         ]
     )
-    found = {}
+    variations = {}
     for group in groups:
-        one = chosen(evidence, group)
-        found[group] = r, kept = (
-            attention_variation(one.models, task_of(evidence, group), seed=evidence.seed),
-            one.learned,
+        models_used = chosen(evidence, group)
+        variations[group] = r, learned = (
+            attention_variation(models_used.models, task_of(evidence, group), seed=evidence.seed),
+            models_used.learned,
         )
-        failed = len(evidence.specs(group)) - kept
-        rows.append([group, f"{r.variation[0]:.3g}", _ends(r.low[-1], r.high[-1]), kept, failed])
-    judged = [r for r, kept in found.values() if kept >= FEWEST]
-    worst = max(judged or [r for r, _ in found.values()], key=lambda r: r.variation[0])
+        failed = len(evidence.specs(group)) - learned
+        rows.append([group, f"{r.variation[0]:.3g}", _ends(r.low[-1], r.high[-1]), learned, failed])
+    judged = [r for r, learned in variations.values() if learned >= FEWEST]
+    worst = max(judged or [r for r, _ in variations.values()], key=lambda r: r.variation[0])
     return Measurement(
         value=worst.variation[0] / base,
         low=worst.low[0] / standard.high[-1],
@@ -149,9 +149,11 @@ def measure_minimal(evidence: Evidence, *, groups: tuple[str, ...]) -> Measureme
         n=worst.n,
         unit="seeds",
         numbers={
-            KEPT: min(first.learned, max(kept for _, kept in found.values())),
+            KEPT: min(first.learned, max(learned for _, learned in variations.values())),
             "random baseline": _base(worst)[0],
-            "settings that too few seeds learned": [group for group, (_, kept) in found.items() if kept < FEWEST],
+            "settings that too few seeds learned": [
+                group for group, (_, learned) in variations.items() if learned < FEWEST
+            ],
             "settings judged": len(judged),
         },
         tables=[("Variation on the probe prefix", rows), *excluded_models(evidence, ["gpt", *groups])],
@@ -178,17 +180,17 @@ def measure_grid(evidence: Evidence) -> Measurement:
     last, fewest = [], SEEDS[evidence.size]["grid"]
     for types, depth, layers in GRID:
         group = grid_name(types, depth, layers)
-        one = chosen(evidence, group)
-        result = attention_variation(one.models, task_of(evidence, group), seed=evidence.seed)
-        failed = len(evidence.specs(group)) - one.learned
-        fewest = min(fewest, one.learned)
-        ratio, low, high = (part / _base(result) for part in (result.variation, result.low, result.high))
-        own = result.ratio_to(SHUFFLED)
+        models_used = chosen(evidence, group)
+        result = attention_variation(models_used.models, task_of(evidence, group), seed=evidence.seed)
+        failed = len(evidence.specs(group)) - models_used.learned
+        fewest = min(fewest, models_used.learned)
+        ratio, low, high = (ends / _base(result) for ends in (result.variation, result.low, result.high))
+        ratio_to_shuffled = result.ratio_to(SHUFFLED)
         for layer in range(layers):
             ends = f"[{low[layer]:.2f}, {high[layer]:.2f}]"
-            shown = [f"{ratio[layer]:.2f}", ends, f"{own[layer]:.2f}"]
-            rows.append([types, depth, layers, layer, *shown, one.learned, failed])
-        last.append((ratio[-1], low[-1], high[-1], own[-1], result.n))
+            shown = [f"{ratio[layer]:.2f}", ends, f"{ratio_to_shuffled[layer]:.2f}"]
+            rows.append([types, depth, layers, layer, *shown, models_used.learned, failed])
+        last.append((ratio[-1], low[-1], high[-1], ratio_to_shuffled[-1], result.n))
         evidence.forget()
     value, low, high, _, n = max(last, key=lambda cell: abs(np.log(cell[0])))
     ratios = [cell[0] for cell in last]
@@ -232,12 +234,12 @@ STANDARD = (
 """Name, group, description, and what had been seen of the last layer's variation and the first layer's entropy."""
 
 
-def _standard_claims(name: str, group: str, models: str, seen: str, seen_first: str) -> tuple[Claim, ...]:
+def _standard_claims(name: str, group: str, models: str, prior_knowledge: str, seen_first: str) -> tuple[Claim, ...]:
     """Claims about the two-layer models with one positional encoding."""
 
-    def last(which: str, source: str, on: str, prefixes: str, preregistration: Preregistration) -> Claim:
+    def last(layer_name: str, source: str, on: str, prefixes: str, preregistration: Preregistration) -> Claim:
         return Claim(
-            id=f"variation.{name}.{which}",
+            id=f"variation.{name}.{layer_name}",
             source=f"bounded Dyck, {source}",
             statement=f"Patterns of the last layer vary across seeds about as much as random ones, on {on}: {models}.",
             method=OVER_RANDOM.format(on),
@@ -248,17 +250,17 @@ def _standard_claims(name: str, group: str, models: str, seen: str, seen_first: 
             needs=(group,),
         )
 
-    other = Preregistration("after a result", f"that on the probe prefix, {seen}")
+    after_probe_prefix = Preregistration("after a result", f"that on the probe prefix, {prior_knowledge}")
     return (
         last(
             "last-layer",
             "Section 4.1, Figure 1",
             "the probe prefix",
             "probe",
-            Preregistration("after a result", seen + MIRRORED),
+            Preregistration("after a result", prior_knowledge + MIRRORED),
         ),
-        last("longer-prefix", LONGER_SOURCE, f"{REPEATED} probe prefixes in a row", "longer", other),
-        last("other-prefixes", "Appendix D.3", f"{SAMPLED} sampled words", "sampled", other),
+        last("longer-prefix", LONGER_SOURCE, f"{REPEATED} probe prefixes in a row", "longer", after_probe_prefix),
+        last("other-prefixes", "Appendix D.3", f"{SAMPLED} sampled words", "sampled", after_probe_prefix),
         Claim(
             id=f"uniformity.{name}.first-layer",
             source="bounded Dyck, Appendix D.3",

@@ -23,16 +23,16 @@ def measure_diagonals(evidence: Evidence, *, family: str, matrix: int) -> Measur
     rows: list[list] = [["seed", "head", "cosine with I", "z", "p, Holm", "untrained cosine"]]
     gain, shares, first, heads = [], [], None, 1
     for spec in evidence.specs(group(family, PLAIN)):
-        found = diagonals(evidence.run(spec).model, seed=evidence.seed)
+        learned = diagonals(evidence.run(spec).model, seed=evidence.seed)
         untrained = diagonals(make_model(spec.config, seed=spec.seed), seed=evidence.seed)
-        first = first or found
+        first = first or learned
         heads = spec.config.n_layers * spec.config.n_heads
-        shares.append((len(found.heads(matrix)) / heads, len(untrained.heads(matrix)) / heads))
+        shares.append((len(learned.heads(matrix)) / heads, len(untrained.heads(matrix)) / heads))
         gain.append(shares[-1][0] - shares[-1][1])
-        for layer, head in np.ndindex(found.cosine.shape[:2]):
-            at = (layer, head, matrix)
-            numbers = [f"{found.cosine[at]:+.3f}", f"{found.z[at]:+.1f}", f"{found.p_holm[at]:.3g}"]
-            rows.append([spec.seed, f"{layer}.{head}", *numbers, f"{untrained.cosine[at]:+.3f}"])
+        for layer, head in np.ndindex(learned.cosine.shape[:2]):
+            cell = (layer, head, matrix)
+            numbers = [f"{learned.cosine[cell]:+.3f}", f"{learned.z[cell]:+.1f}", f"{learned.p_holm[cell]:.3g}"]
+            rows.append([spec.seed, f"{layer}.{head}", *numbers, f"{untrained.cosine[cell]:+.3f}"])
     mean, low, high = t_interval(np.array(gain), resolution=1 / heads)
     assert first is not None
     return Measurement(

@@ -46,13 +46,13 @@ def pretrained_for(task: Template, pretrained: Transformer, *, words: Text, seed
         seed: Determines the tokens and the unembedding.
     """
     model = untrained_for(task, pretrained, seed=seed)
-    theirs = pretrained.state_dict()
-    ours = {name: value for name, value in theirs.items() if name.startswith(KEPT)}
-    ours["positions.weight"] = theirs["positions.weight"][: task.n_ctx]
+    pretrained_weights = pretrained.state_dict()
+    weights = {name: value for name, value in pretrained_weights.items() if name.startswith(KEPT)}
+    weights["positions.weight"] = pretrained_weights["positions.weight"][: task.n_ctx]
     ordinary = words.vocab.ordinary
-    drawn = torch.randperm(len(ordinary), generator=derived_generator(seed, "symbols"))[: task.d_vocab]
-    ours["embed.weight"] = theirs["embed.weight"][ordinary[drawn]]
-    model.load_state_dict(model.state_dict() | ours)
+    chosen_rows = torch.randperm(len(ordinary), generator=derived_generator(seed, "symbols"))[: task.d_vocab]
+    weights["embed.weight"] = pretrained_weights["embed.weight"][ordinary[chosen_rows]]
+    model.load_state_dict(model.state_dict() | weights)
     return model
 
 
@@ -82,7 +82,7 @@ def measure_finetuning(evidence: Evidence) -> Measurement:
         high=high,
         n=len(gains[JUDGED]),
         unit="seeds",
-        numbers={f"difference at {n} strings": float(np.mean(found)) for n, found in gains.items()},
+        numbers={f"difference at {n} strings": float(np.mean(gain)) for n, gain in gains.items()},
         tables=[("aba against abb, unseen symbols", rows)],
         note=f"Judged at {JUDGED} strings, where the paper's pretrained GPT-2 has a loss of 0.03; one from scratch "
         f"needs 8192 for 0.22. Chance is 0.5; {HELD_OUT} held-out strings per model.",

@@ -33,10 +33,10 @@ ALSO_NEEDED = {
 """What would decide claims about each family apart from more seeds."""
 
 
-def with_six_seeds(seen: str) -> Preregistration:
+def with_six_seeds(prior_knowledge: str) -> Preregistration:
     """The rule of `COMMITTED`, with more seeds of GPT-2 since a result was seen."""
     return Preregistration(
-        "after a result", f"{seen} over three seeds. The rule is older; three seeds were added after that."
+        "after a result", f"{prior_knowledge} over three seeds. The rule is older; three seeds were added after that."
     )
 
 

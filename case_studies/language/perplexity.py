@@ -26,11 +26,11 @@ def measure_perplexity(evidence: Evidence, *, family: str) -> Measurement:
     gain = loss[PLAIN].mean(1) - loss[BOTH].mean(1)
     mean, low, high = t_interval(gain)
     rows: list[list] = [["seed", *(f"perplexity, {variant} [95 % over windows]" for variant in VARIANTS), "gain, nats"]]
-    for seed, one in enumerate(gain):
-        rows.append([seed, *(_perplexity(loss[variant][seed]) for variant in VARIANTS), f"{one:+.4f}"])
+    for seed, difference in enumerate(gain):
+        rows.append([seed, *(_perplexity(loss[variant][seed]) for variant in VARIANTS), f"{difference:+.4f}"])
     scalars = [_scalars(evidence, spec) for spec in evidence.specs(group(family, BOTH))]
     table = [["seed", "a, mean", "a, least", "a, most", "b, mean", "b, least", "b, most"]]
-    table += [[seed, *(f"{value:+.3f}" for value in found)] for seed, found in enumerate(scalars)]
+    table += [[seed, *(f"{value:+.3f}" for value in scalars_of_model)] for seed, scalars_of_model in enumerate(scalars)]
     return Measurement(
         value=mean,
         low=low,
@@ -50,12 +50,12 @@ def measure_perplexity(evidence: Evidence, *, family: str) -> Measurement:
 
 def _losses(evidence: Evidence, name: str) -> Float[np.ndarray, "seed window"]:
     """Mean loss per token of each window; the same windows for every model."""
-    windows, found = SCALES[evidence.size].windows, []
+    windows, losses = SCALES[evidence.size].windows, []
     for spec in evidence.specs(name):
         batch = spec.task.sample(windows, generator=derived_generator(evidence.seed, "perplexity"), split="test")
         score = score_batch(evidence.run(spec).model, spec.task, batch)
-        found.append((score.loss[:, 0] / score.total[:, 0]).double().numpy())
-    return np.stack(found)
+        losses.append((score.loss[:, 0] / score.total[:, 0]).double().numpy())
+    return np.stack(losses)
 
 
 def _perplexity(loss: Float[np.ndarray, " window"]) -> str:
@@ -66,11 +66,11 @@ def _perplexity(loss: Float[np.ndarray, " window"]) -> str:
 
 def _scalars(evidence: Evidence, spec: ModelSpec) -> list[float]:
     state = evidence.run(spec).model.state_dict()
-    found = []
+    numbers = []
     for name in ("a", "b"):
         values = np.concatenate([value.numpy() for key, value in state.items() if key.endswith(f"attention.{name}")])
-        found += [values.mean(), values.min(), values.max()]
-    return [float(value) for value in found]
+        numbers += [values.mean(), values.min(), values.max()]
+    return [float(value) for value in numbers]
 
 
 def _curves(evidence: Evidence, family: str) -> alt.TopLevelMixin:

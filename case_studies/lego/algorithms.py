@@ -26,11 +26,11 @@ WHY_NOT = "Chains of four leave no variable that is neither an input nor an answ
 TRAINED = "trained on the first variables of chains of"
 
 
-def _loop(name: str, what: str, group: str, source: str) -> Claim:
+def _loop(name: str, models: str, group: str, source: str) -> Claim:
     return Claim(
         id=f"algorithm.loop.{name}",
         source=source,
-        statement=f"Most {what} compute the loop along the chain.",
+        statement=f"Most {models} compute the loop along the chain.",
         method="Share of the models that have learned their task which `interp.implements` finds to implement the "
         "loop, against counting signs and reading the nearest clause; exact interval over models",
         rule=Above(0.5),
@@ -75,11 +75,11 @@ def measure_count(evidence: Evidence) -> Measurement:
                 verdict = implements_test(evidence, spec, *COUNTED).verdict
                 broken = sign_counting(evidence.run(spec).model, spec.task, n=BROKEN, seed=evidence.seed)
                 row = broken.measures.index("broken")
-                share, low, high = (float(part[row, -1]) for part in (broken.share, broken.low, broken.high))
+                share, low, high = (float(values[row, -1]) for values in (broken.share, broken.low, broken.high))
                 rows.append([group, spec.seed, verdict, f"{share:.3f} [{low:.3f}, {high:.3f}]"])
-    found = measure_decided_algorithm_share(evidence, groups=LAST, algorithm=sign_count, rivals=COUNTED[1:])
+    measurement = measure_decided_algorithm_share(evidence, groups=LAST, algorithm=sign_count, rivals=COUNTED[1:])
     title = "The last variable of broken chains, where only a count has an answer; chance is 0.5"
-    return replace(found, tables=[*found.tables, (title, rows)])
+    return replace(measurement, tables=[*measurement.tables, (title, rows)])
 
 
 CLAIMS = (
@@ -91,10 +91,10 @@ CLAIMS = (
         Claim(
             id=f"algorithm.loop.{name}",
             source=LOOP,
-            statement=f"Most {what} compute the loop.",
+            statement=f"Most {models} compute the loop.",
             method=f"{HOW} implement the loop, against counting signs and reading the nearest clause; {EITHER}",
             rule=Above(0.5),
-            preregistration=seen,
+            preregistration=prior_knowledge,
             quantity="share of models",
             value_range=SHARE,
             sizes=LARGE_SIZES,
@@ -102,7 +102,7 @@ CLAIMS = (
             measure=partial(measure_decided_algorithm_share, groups=groups, algorithm=chain_loop, rivals=RIVALS),
             needs=groups,
         )
-        for name, what, groups, seen in (
+        for name, models, groups, prior_knowledge in (
             ("signs", "models that are trained on every variable, or begin in different ways,", SIGNS, MORE_SEEN),
             ("further", "models with spare layers, or without mimicking,", FURTHER, MORE_SEEN),
             ("stochastic", "tied models trained with stochastic depth", ("long-stochastic",), STOCHASTIC_SEEN),

@@ -17,8 +17,8 @@ from case_studies.frame.evidence import Evidence, Size
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import AtMost, Below, Value
 from case_studies.lego.counting import (
+    CountedLayers,
     Operations,
-    Part,
     count_operations,
     count_parameters,
     head_multiplications,
@@ -90,16 +90,16 @@ EFFORT: dict[Size, Effort] = {
 }
 
 
-def counted(part: Part) -> dict[str, Operations]:
+def counted(counted_layers: CountedLayers) -> dict[str, Operations]:
     """Operations of a part of each base model on a batch of the paper's size."""
-    found = {}
+    operations = {}
     for name, config in OURS.items():
         cfg = config()
         generator = derived_generator(0, "counted")
         tokens = torch.randint(cfg.d_vocab, (BATCH, LENGTH), generator=generator)
         framed = tokens if cfg.pathways is None else cfg.pathways.framed(tokens)
-        found[name] = count_operations(cfg, framed, part=part)
-    return found
+        operations[name] = count_operations(cfg, framed, counted_layers=counted_layers)
+    return operations
 
 
 def measure_flops(evidence: Evidence) -> Measurement:
@@ -117,32 +117,32 @@ def measure_flops(evidence: Evidence) -> Measurement:
             "with backward, masked-LM head too",
         ]
     ]
-    parts = [["model", *multiplications(OURS["BERT"](), LENGTH), "additions not counted"]]
+    multiplication_rows = [["model", *multiplications(OURS["BERT"](), LENGTH), "additions not counted"]]
     numbers: dict[str, float] = {}
     for name, config in OURS.items():
-        cfg, one, head = config(), layers[name], heads[name]
+        cfg, layer_operations, head = config(), layers[name], heads[name]
         per_token = multiplications(cfg, LENGTH)
         expected = 2 * BATCH * LENGTH * cfg.n_layers * sum(per_token.values())
         expected_headed = expected + 2 * BATCH * LENGTH * head_multiplications(cfg)
-        both, trained = one.forward + head.forward, one.forward + one.backward
+        forward, trained = layer_operations.forward + head.forward, layer_operations.forward + layer_operations.backward
         tera = [
-            one.forward,
+            layer_operations.forward,
             expected,
             trained,
-            one.forward + one.backward_by_torch,
-            both,
+            layer_operations.forward + layer_operations.backward_by_torch,
+            forward,
             expected_headed,
             trained + head.forward + head.backward,
         ]
         rows.append([name, *(f"{count / 1e12:.3f}" for count in tera)])
-        parts.append([name, *map(str, per_token.values()), str(unseen_additions(cfg))])
-        numbers |= {f"{name}, TFLOP": one.forward / 1e12, f"{name}, TFLOP from the sizes": expected / 1e12}
+        multiplication_rows.append([name, *map(str, per_token.values()), str(unseen_additions(cfg))])
+        numbers |= {f"{name}, TFLOP": layer_operations.forward / 1e12, f"{name}, TFLOP from the sizes": expected / 1e12}
         if name != "BERT":
-            numbers[f"{name} over BERT"] = one.forward / layers["BERT"].forward
+            numbers[f"{name} over BERT"] = layer_operations.forward / layers["BERT"].forward
             bert = layers["BERT"].forward + heads["BERT"].forward
-            numbers[f"{name} over BERT, masked-LM head too"] = both / bert
+            numbers[f"{name} over BERT, masked-LM head too"] = forward / bert
     value = max(numbers[f"{name} over BERT"] for name in ("Hardcode", "Hybrid"))
-    bars = {name: one.forward / 1e12 for name, one in layers.items()}
+    bars = {name: layer_operations.forward / 1e12 for name, layer_operations in layers.items()}
     title = f"encoder, {BATCH} x {LENGTH} tokens, forward"
     return Measurement(
         value=value,
@@ -152,7 +152,10 @@ def measure_flops(evidence: Evidence) -> Measurement:
         unit="models",
         exact=True,
         numbers=numbers,
-        tables=[(f"TFLOP on {BATCH} x {LENGTH} tokens", rows), ("Multiplications per token and layer", parts)],
+        tables=[
+            (f"TFLOP on {BATCH} x {LENGTH} tokens", rows),
+            ("Multiplications per token and layer", multiplication_rows),
+        ],
         charts=[_bars(bars, "TFLOP", title)],
         note="Counted, not timed, with unfused attention. Lookups, norms, softmax and activations do not count; of the "
         "fixed maps only convolutions do. Torch's rule for the gradient of a convolution's kernel ignores groups, as "
@@ -162,10 +165,10 @@ def measure_flops(evidence: Evidence) -> Measurement:
 
 def measure_parameters(evidence: Evidence) -> Measurement:
     """Parameters of Hardcode and Hybrid over BERT's, the larger of the two."""
-    found = {name: count_parameters(config()) for name, config in OURS.items()}
+    parameters = {name: count_parameters(config()) for name, config in OURS.items()}
     rows = [["model", "parameters", "from the sizes"]]
-    rows += [[name, f"{n:,}", f"{parameters_from_sizes(OURS[name]()):,}"] for name, n in found.items()]
-    ratios = {f"{name} over BERT": found[name] / found["BERT"] for name in ("Hardcode", "Hybrid")}
+    rows += [[name, f"{n:,}", f"{parameters_from_sizes(OURS[name]()):,}"] for name, n in parameters.items()]
+    ratios = {f"{name} over BERT": parameters[name] / parameters["BERT"] for name in ("Hardcode", "Hybrid")}
     value = max(ratios.values())
     return Measurement(
         value=value,
@@ -174,9 +177,9 @@ def measure_parameters(evidence: Evidence) -> Measurement:
         n=len(ratios),
         unit="models",
         exact=True,
-        numbers={**{f"{name}, millions": n / 1e6 for name, n in found.items()}, **ratios},
+        numbers={**{f"{name}, millions": n / 1e6 for name, n in parameters.items()}, **ratios},
         tables=[("Parameters of base models, token embedding and masked-LM head included", rows)],
-        charts=[_bars({name: n / 1e6 for name, n in found.items()}, "millions of parameters", "base models")],
+        charts=[_bars({name: n / 1e6 for name, n in parameters.items()}, "millions of parameters", "base models")],
         note="Counted. The token embedding is in all three, tied to the masked-LM head.",
     )
 
@@ -185,20 +188,22 @@ def measure_linear(evidence: Evidence) -> Measurement:
     """Time of association and broadcast at the longest length over the shortest, the larger of the two."""
     effort = EFFORT[evidence.size]
     short, long = effort.lengths[0], effort.lengths[-1]
-    found = take_turns(heads_at_lengths(effort.lengths, seed=evidence.seed), rounds=effort.rounds)
-    names = list(dict.fromkeys(name for name, _ in found))
-    ratios = {name: found[name, long].over(found[name, short]) for name in names}
-    kept = {f"{name}, kept bytes": found[name, long].kept / found[name, short].kept for name in names}
+    costs = take_turns(heads_at_lengths(effort.lengths, seed=evidence.seed), rounds=effort.rounds)
+    names = list(dict.fromkeys(name for name, _ in costs))
+    ratios = {name: costs[name, long].over(costs[name, short]) for name in names}
+    stored_bytes = {
+        f"{name}, kept bytes": costs[name, long].stored_bytes / costs[name, short].stored_bytes for name in names
+    }
     return _measured(
         [ratios[name] for name in LINEAR],
         effort.rounds,
         numbers={
             **{name: float(np.median(ratio)) for name, ratio in ratios.items()},
-            **kept,
+            **stored_bytes,
             "tokens, times": long / short,
         },
-        table=("One head, forward and backward, batch of one sequence", _rows(found)),
-        charts=_charts(found, title=f"one head, forward and backward, n = {effort.rounds} rounds"),
+        table=("One head, forward and backward, batch of one sequence", _rows(costs)),
+        charts=_charts(costs, title=f"one head, forward and backward, n = {effort.rounds} rounds"),
         note="Heads that need token maps compute them in every call.",
     )
 
@@ -206,16 +211,16 @@ def measure_linear(evidence: Evidence) -> Measurement:
 def measure_head(evidence: Evidence) -> Measurement:
     """Time of one head of each fixed kind over a learned one, the largest."""
     rounds = EFFORT[evidence.size].rounds
-    found = take_turns(heads_of_each_kind(seed=evidence.seed), rounds=rounds)
-    learned = found["learned", SHORT]
-    ratios = {name: one.over(learned) for (name, _), one in found.items()}
+    costs = take_turns(heads_of_each_kind(seed=evidence.seed), rounds=rounds)
+    learned = costs["learned", SHORT]
+    ratios = {name: cost.over(learned) for (name, _), cost in costs.items()}
     medians = {name: float(np.median(ratio)) for name, ratio in ratios.items()}
     bars = {name: medians[name] for name in ("learned", *FIXED)}
     return _measured(
         [ratios[name] for name in FIXED],
         rounds,
         numbers={f"{name} over learned": median for name, median in medians.items()},
-        table=(f"One head, forward and backward, {HEAD_BATCH} x {SHORT} tokens", _rows(found)),
+        table=(f"One head, forward and backward, {HEAD_BATCH} x {SHORT} tokens", _rows(costs)),
         charts=[_bars(bars, "time over a learned head's", f"one head, {SHORT} tokens, n = {rounds} rounds")],
         note="Every fixed head computes its own token maps, which a model computes once for all layers; they are also "
         "timed separately. The learned head needs none and stores no scores, as in training.",
@@ -226,20 +231,20 @@ def measure_time(evidence: Evidence) -> Measurement:
     """Time of Hardcode and Hybrid over Hugging Face's BERT, the larger of the two."""
     effort = EFFORT[evidence.size]
     models = whole_models(effort.models, lengths=effort.model_lengths, tokens=effort.tokens, seed=evidence.seed)
-    found = take_turns(models, rounds=effort.model_rounds)
+    costs = take_turns(models, rounds=effort.model_rounds)
     numbers: dict[str, float] = {}
-    for theirs in (name for name in effort.models if name in (*HUGGINGFACE, "BERT")):
-        for ours in ("Hardcode", "Hybrid"):
-            one, other = found[ours, SHORT], found[theirs, SHORT]
-            numbers[f"{ours} over {theirs}"] = float(np.median(one.over(other)))
-            numbers[f"{ours} over {theirs}, kept bytes"] = one.kept / other.kept
+    for peer in (name for name in effort.models if name in (*HUGGINGFACE, "BERT")):
+        for family in ("Hardcode", "Hybrid"):
+            cost, peer_cost = costs[family, SHORT], costs[peer, SHORT]
+            numbers[f"{family} over {peer}"] = float(np.median(cost.over(peer_cost)))
+            numbers[f"{family} over {peer}, kept bytes"] = cost.stored_bytes / peer_cost.stored_bytes
     title = f"{LAYERS} layers, forward and backward, {effort.tokens} tokens, n = {effort.model_rounds} rounds"
     return _measured(
-        [found[name, SHORT].over(found[PUBLISHED, SHORT]) for name in ("Hardcode", "Hybrid")],
+        [costs[name, SHORT].over(costs[PUBLISHED, SHORT]) for name in ("Hardcode", "Hybrid")],
         effort.model_rounds,
         numbers=numbers,
-        table=(f"{LAYERS} layers of base width, forward and backward of {effort.tokens} tokens", _rows(found)),
-        charts=_charts(found, title=title),
+        table=(f"{LAYERS} layers of base width, forward and backward of {effort.tokens} tokens", _rows(costs)),
+        charts=_charts(costs, title=title),
         note="No dropout, a vocabulary of 512, logits at every position; equal numbers of tokens at all lengths.",
     )
 
@@ -287,24 +292,26 @@ def median_interval(values: Float[np.ndarray, " round"], *, confidence: float = 
     return (median, float(ordered[cut - 1]), float(ordered[-cut])) if cut else (median, -math.inf, math.inf)
 
 
-def _rows(found: Mapping[tuple[str, int], Cost]) -> list[list[str]]:
+def _rows(costs: Mapping[tuple[str, int], Cost]) -> list[list[str]]:
     rows = [["candidate", "tokens in a sequence", "ms", "quartiles", "stored for backward, MB"]]
-    for cost in found.values():
+    for cost in costs.values():
         median, low, high = (1e3 * seconds for seconds in cost.quartiles)
         rows.append(
-            [cost.name, str(cost.length), f"{median:.2f}", f"{low:.2f} to {high:.2f}", f"{cost.kept / 1e6:.2f}"]
+            [cost.name, str(cost.length), f"{median:.2f}", f"{low:.2f} to {high:.2f}", f"{cost.stored_bytes / 1e6:.2f}"]
         )
     return rows
 
 
-def _charts(found: Mapping[tuple[str, int], Cost], *, title: str) -> list[alt.TopLevelMixin]:
+def _charts(costs: Mapping[tuple[str, int], Cost], *, title: str) -> list[alt.TopLevelMixin]:
     """Time and memory by length, a chart each."""
     length = "tokens in a sequence"
     charts = []
     for name in ("ms", "MB stored for backward"):
         rows = []
-        for cost in found.values():
-            value, low, high = (1e3 * seconds for seconds in cost.quartiles) if name == "ms" else (cost.kept / 1e6,) * 3
+        for cost in costs.values():
+            value, low, high = (
+                (1e3 * seconds for seconds in cost.quartiles) if name == "ms" else (cost.stored_bytes / 1e6,) * 3
+            )
             rows.append({length: cost.length, name: value, "low": low, "high": high, "what": cost.name})
         charts.append(scaling_curves(pd.DataFrame(rows), x=length, y=name, series="what", title=title, log_y=True))
     return charts

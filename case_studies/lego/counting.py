@@ -13,7 +13,7 @@ from hooks.checks import check_choice
 from hooks.model.attention import Context
 from hooks.model.hardcoded.token_maps import PathwayMaps, Segments
 
-Part = Literal["layers", "head"]
+CountedLayers = Literal["layers", "head"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ def count_operations(
     cfg: EncoderConfig,
     tokens: Int[Tensor, "batch pos"],
     *,
-    part: Part = "layers",
+    counted_layers: CountedLayers = "layers",
     device: str = "meta",
 ) -> Operations:
     """Count the operations of a model's layers, or of its head at every position; embeddings have none.
@@ -54,29 +54,31 @@ def count_operations(
     Source: `torch.utils.flop_counter`. Differs: the gradient of a grouped convolution's weights, where torch's rule
     ignores groups.
     """
-    check_choice("part", part, Part)
+    check_choice("counted_layers", counted_layers, CountedLayers)
     if tokens.shape[1] > cfg.n_ctx:
         raise ValueError(f"tokens has {tokens.shape[1]} positions; n_ctx of this model is {cfg.n_ctx}.")
     with torch.device(device):
         model = Encoder(cfg).eval()
         resid = torch.ones(*tokens.shape, cfg.d_model, requires_grad=True)
     context = Context()
-    if cfg.pathways is not None and part == "layers":
+    if cfg.pathways is not None and counted_layers == "layers":
         maps = token_maps(tokens, heads=cfg.pathways, d_vocab=cfg.d_vocab)
         context = _moved(cast(PathwayMaps, maps), device)
     forward = FlopCounterMode(display=False)
     with forward:
-        for layer in range(cfg.n_layers if part == "layers" else 0):
+        for layer in range(cfg.n_layers if counted_layers == "layers" else 0):
             resid = model.block(layer)(resid, cast(Any, model.blocks[layer]), context)
-        out = model.read_out(resid) if part == "head" else resid
-    theirs = FlopCounterMode(display=False)
-    ours = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward})
-    with theirs, ours:
+        out = model.read_out(resid) if counted_layers == "head" else resid
+    backward_counter = FlopCounterMode(display=False)
+    convolution_counter = FlopCounterMode(
+        display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward}
+    )
+    with backward_counter, convolution_counter:
         out.backward(torch.ones_like(out))
     return Operations(
         forward=forward.get_total_flops(),
-        backward=ours.get_total_flops(),
-        backward_by_torch=theirs.get_total_flops(),
+        backward=convolution_counter.get_total_flops(),
+        backward_by_torch=backward_counter.get_total_flops(),
     )
 
 
@@ -138,20 +140,20 @@ def _sizes(cfg: EncoderConfig) -> tuple[int, dict[str, int]]:
 def _moved(maps: PathwayMaps, device: str) -> PathwayMaps:
     """Copy of the maps on another device."""
 
-    def segments(one: Segments) -> Segments:
-        return Segments(one.rows.to(device), one.starts.to(device))
+    def segments(moved: Segments) -> Segments:
+        return Segments(moved.rows.to(device), moved.starts.to(device))
 
     return replace(
         maps,
         tokens=maps.tokens.to(device),
         key_classes=maps.key_classes.to(device),
         members=segments(maps.members),
-        markers={token: segments(one) for token, one in maps.markers.items()},
+        markers={token: segments(marker_segments) for token, marker_segments in maps.markers.items()},
     )
 
 
-def _convolution_backward(grad: Any, x: Any, weight: Any, *rest: Any, **named: Any) -> int:
+def _convolution_backward(grad: Any, x: Any, weight: Any, *arguments: Any, **options: Any) -> int:
     """Operations of the gradients: each has those of the forward pass, one per output and kernel weight."""
     once = 2 * torch.Size(grad).numel() * torch.Size(weight[1:]).numel()
-    output_mask = rest[-1]
+    output_mask = arguments[-1]
     return once * sum(output_mask[:2])

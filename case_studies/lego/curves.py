@@ -71,14 +71,14 @@ def depth_chart(curves: Sequence[ExtrapolationResult], title: str) -> alt.TopLev
     rows = [
         {
             "layers applied": depth,
-            "variable": _name(i, known),
-            "dashed": not known,
+            "variable": _name(i, is_supervised),
+            "dashed": not is_supervised,
             "seed": f"seed {seed}",
             **curve.accuracy[d, i].columns("accuracy"),
         }
         for seed, curve in enumerate(curves)
         for d, depth in enumerate(curve.depths)
-        for i, known in enumerate(curves[0].supervised)
+        for i, is_supervised in enumerate(curves[0].supervised)
     ]
     return _panels(rows, "layers applied", f"{title}; n = {curves[0].n} sentences per point, bands 95 %")
 

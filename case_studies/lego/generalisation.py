@@ -33,16 +33,16 @@ TOO_SHORT = "Chains of four leave one variable to extrapolate to, which luck can
 
 def measure_solved(evidence: Evidence, *, group: str) -> Measurement:
     """Accuracy of the worst variable of the worst seed, at the trained depth."""
-    found = depth_curves(evidence, group)
-    last = np.array([accuracy_at(curve, curve.trained_depth) for curve in found])
+    curves = depth_curves(evidence, group)
+    last = np.array([accuracy_at(curve, curve.trained_depth) for curve in curves])
     seed, variable = np.unravel_index(last.argmin(), last.shape)
-    hits, n = round(last[seed, variable] * found[0].n), found[0].n
+    hits, n = round(last[seed, variable] * curves[0].n), curves[0].n
     low, high = proportion_interval(np.array([hits]), n, confidence=1 - 0.05 / last.size)
     return Measurement(
         value=float(last[seed, variable]),
         low=float(low[0]),
         high=float(high[0]),
-        n=len(found),
+        n=len(curves),
         unit="seeds",
         numbers={
             "sentences per model": n,
@@ -51,7 +51,7 @@ def measure_solved(evidence: Evidence, *, group: str) -> Measurement:
             "seeds that solve every variable": int((last >= SOLVED).all(1).sum()),
         },
         tables=[("Accuracy of every variable", accuracy_rows(evidence, group))],
-        charts=[depth_chart(found, "accuracy by number of layers applied")],
+        charts=[depth_chart(curves, "accuracy by number of layers applied")],
         note="Exact interval over sentences for the worst of all variables and seeds (Bonferroni).",
     )
 
@@ -68,13 +68,13 @@ def beyond(evidence: Evidence, group: str, times: float) -> Float[np.ndarray, "s
 
 
 def measure_contrast(
-    evidence: Evidence, *, ours: tuple[str, float], other: tuple[str, float], variable: Variable = "worst"
+    evidence: Evidence, *, arm: tuple[str, float], reference: tuple[str, float], variable: Variable = "worst"
 ) -> Measurement:
     """Accuracy of an untrained variable of one arm minus another's, each at its own test depth."""
-    names = (ours[0], other[0])
-    depths = [round(plain_depth(evidence, name) * times) for name, times in (ours, other)]
-    every = [beyond(evidence, *arm) for arm in (ours, other)]
-    a, b = (one.min(1) if variable == "worst" else one[:, ORDER.index(variable)] for one in every)
+    names = (arm[0], reference[0])
+    depths = [round(plain_depth(evidence, name) * times) for name, times in (arm, reference)]
+    every = [beyond(evidence, *arm) for arm in (arm, reference)]
+    a, b = (accuracies.min(1) if variable == "worst" else accuracies[:, ORDER.index(variable)] for accuracies in every)
     paired, step = names[0] == names[1], 1 / SENTENCES[evidence.size]
     mean, low, high = t_interval(a - b, resolution=step) if paired else difference_interval(a, b, resolution=step)
     charts, tables = [], []
@@ -103,7 +103,7 @@ def measure_contrast(
     )
 
 
-def measure_robust(evidence: Evidence, *, ours: str, other: str) -> Measurement:
+def measure_robust(evidence: Evidence, *, arm: str, reference: str) -> Measurement:
     """Lowest accuracy on trained variables, from the plain depth to twice that: one arm minus another."""
 
     def least(group: str) -> Float[np.ndarray, " seed"]:
@@ -113,28 +113,28 @@ def measure_robust(evidence: Evidence, *, ours: str, other: str) -> Measurement:
             values.append(curve.accuracy.value[chosen][:, np.array(curve.supervised)].min())
         return np.array(values)
 
-    a, b = least(ours), least(other)
+    a, b = least(arm), least(reference)
     mean, low, high = difference_interval(a, b, resolution=1 / SENTENCES[evidence.size])
     rows: list[list] = [["arm", "lowest accuracy on a trained variable, by seed"]]
-    rows += [[name, ", ".join(f"{value:.3f}" for value in values)] for name, values in ((ours, a), (other, b))]
+    rows += [[name, ", ".join(f"{value:.3f}" for value in values)] for name, values in ((arm, a), (reference, b))]
     return Measurement(
         value=mean,
         low=low,
         high=high,
         n=min(len(a), len(b)),
         unit="seeds an arm",
-        numbers={ours: float(a.mean()), other: float(b.mean())},
+        numbers={arm: float(a.mean()), reference: float(b.mean())},
         tables=[("Trained variables, at every depth from the plain depth to twice that", rows)],
         note="Welch t interval over seeds.",
     )
 
 
-def _solved(group: str, what: str, source: str, **more: Any) -> Claim:
-    fields: dict[str, Any] = {"preregistration": FIRST_MODELS, **more}
+def _solved(group: str, models: str, source: str, **options: Any) -> Claim:
+    fields: dict[str, Any] = {"preregistration": FIRST_MODELS, **options}
     return Claim(
         id=f"solved.{group.removeprefix('classical-')}",
         source=source,
-        statement=f"{what} learns every variable of its chains.",
+        statement=f"{models} learns every variable of its chains.",
         method="Accuracy on held-out sentences of the worst variable of the worst seed, exact interval (Bonferroni "
         "over variables and seeds)",
         rule=AtLeast(SOLVED),
@@ -149,28 +149,33 @@ def _solved(group: str, what: str, source: str, **more: Any) -> Claim:
 def _contrast(
     name: str,
     statement: str,
-    ours: tuple[str, float],
-    other: tuple[str, float],
+    arm: tuple[str, float],
+    reference: tuple[str, float],
     *,
     source: str,
     variable: Variable = "worst",
-    **more: Any,
+    **options: Any,
 ) -> Claim:
     def words(arm: tuple[str, float]) -> str:
         return f"{arm[0]} at {arm[1]:g} times the plain depth" if arm[1] != 1 else f"{arm[0]} at the plain depth"
 
-    fields: dict[str, Any] = {"sizes": LARGE_SIZES, "sizes_reason": TOO_SHORT, "preregistration": ONE_COUNTED, **more}
+    fields: dict[str, Any] = {
+        "sizes": LARGE_SIZES,
+        "sizes_reason": TOO_SHORT,
+        "preregistration": ONE_COUNTED,
+        **options,
+    }
     return Claim(
         id=name,
         source=source,
         statement=statement,
-        method=f"Accuracy of the {variable} untrained variable, {words(ours)} minus {words(other)}, t interval over "
+        method=f"Accuracy of the {variable} untrained variable, {words(arm)} minus {words(reference)}, t interval over "
         f"seeds",
         rule=Above(0),
         quantity="difference in accuracy",
         value_range=DIFFERENCE,
-        measure=partial(measure_contrast, ours=ours, other=other, variable=variable),
-        needs=tuple(dict.fromkeys((ours[0], other[0]))),
+        measure=partial(measure_contrast, arm=arm, reference=reference, variable=variable),
+        needs=tuple(dict.fromkeys((arm[0], reference[0]))),
         **fields,
     )
 
@@ -294,7 +299,7 @@ CLAIMS = (
         preregistration=later(FIRST_MODELS, MORE_SEEDS),
         quantity="difference in accuracy",
         value_range=DIFFERENCE,
-        measure=partial(measure_robust, ours=LONG[0], other=LONG[1]),
+        measure=partial(measure_robust, arm=LONG[0], reference=LONG[1]),
         needs=LONG,
     ),
     _solved(

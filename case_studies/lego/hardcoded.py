@@ -46,12 +46,12 @@ TEXTS = tuple(f"text-{name}" for name in NAMES)
 EVERY = tuple(f"chains-{name}" for name in NAMES)
 
 
-def measure_loss(evidence: Evidence, *, ours: str, other: str) -> Measurement:
+def measure_loss(evidence: Evidence, *, family: str, reference: str) -> Measurement:
     """Final validation loss of one model family minus another's, paired by seed."""
-    a, b = final_losses(evidence, ours), final_losses(evidence, other)
+    a, b = final_losses(evidence, family), final_losses(evidence, reference)
     mean, low, high = t_interval(a - b)
-    rows = [["model", *(f"seed {spec.seed}" for spec in evidence.specs(f"text-{ours}"))]]
-    rows += [[NAMES[name], *(f"{loss:.3f}" for loss in losses)] for name, losses in ((ours, a), (other, b))]
+    rows = [["model", *(f"seed {spec.seed}" for spec in evidence.specs(f"text-{family}"))]]
+    rows += [[NAMES[name], *(f"{loss:.3f}" for loss in losses)] for name, losses in ((family, a), (reference, b))]
     return Measurement(
         value=mean,
         low=low,
@@ -59,10 +59,10 @@ def measure_loss(evidence: Evidence, *, ours: str, other: str) -> Measurement:
         n=len(a),
         unit="seeds",
         numbers={
-            f"{NAMES[ours]}, nats": float(a.mean()),
-            f"{NAMES[other]}, nats": float(b.mean()),
+            f"{NAMES[family]}, nats": float(a.mean()),
+            f"{NAMES[reference]}, nats": float(b.mean()),
             "windows per model": WINDOWS[evidence.size],
-            **numbers_of_plateau(evidence, (ours, other)),
+            **numbers_of_plateau(evidence, (family, reference)),
         },
         tables=[("Validation loss after pretraining, nats per masked token", rows)],
         charts=[loss_chart(evidence)],
@@ -70,17 +70,17 @@ def measure_loss(evidence: Evidence, *, ours: str, other: str) -> Measurement:
     )
 
 
-def measure_steps(evidence: Evidence, *, ours: str, other: str) -> Measurement:
+def measure_steps(evidence: Evidence, *, family: str, reference: str) -> Measurement:
     """Share of the steps after which one family reaches the other's final loss; 1 if it never does."""
-    shares, rows = [], [["seed", f"{NAMES[other]}'s final loss", f"{NAMES[ours]} reaches it at step", "of"]]
-    pairs = zip(evidence.specs(f"text-{ours}"), evidence.specs(f"text-{other}"), strict=True)
+    shares, rows = [], [["seed", f"{NAMES[reference]}'s final loss", f"{NAMES[family]} reaches it at step", "of"]]
+    pairs = zip(evidence.specs(f"text-{family}"), evidence.specs(f"text-{reference}"), strict=True)
     for spec, spec_b in pairs:
         history, total = evidence.history(spec), spec.settings.steps
         goal = evidence.history(spec_b)[-1]["validation_loss"][0]
         reached = [record["steps_done"] for record in history if record["validation_loss"][0] <= goal]
         shares.append(min(reached, default=total) / total)
         rows.append([str(spec.seed), f"{goal:.3f}", str(reached[0]) if reached else "–", str(total)])
-    settings = evidence.specs(f"text-{ours}")[0].settings
+    settings = evidence.specs(f"text-{family}")[0].settings
     mean, low, high = t_interval(np.array(shares), resolution=settings.eval_every / settings.steps)
     return Measurement(
         value=mean,
@@ -88,8 +88,8 @@ def measure_steps(evidence: Evidence, *, ours: str, other: str) -> Measurement:
         high=high,
         n=len(shares),
         unit="seeds",
-        numbers=numbers_of_plateau(evidence, (ours, other)),
-        tables=[(f"Steps to {NAMES[other]}'s final loss", rows)],
+        numbers=numbers_of_plateau(evidence, (family, reference)),
+        tables=[(f"Steps to {NAMES[reference]}'s final loss", rows)],
         charts=[loss_chart(evidence)],
         note=f"Losses on the {settings.n_eval} validation windows of training, every {settings.eval_every} steps; "
         "equal shares have the interval of a rounding error.",
@@ -103,7 +103,9 @@ def loss_chart(evidence: Evidence) -> alt.TopLevelMixin:
         histories = [evidence.history(spec) for spec in evidence.specs(f"text-{name}")]
         for records in zip(*histories, strict=True):
             for kind in ("validation", "training"):
-                losses = [one["validation_loss"][0] if kind == "validation" else one["loss"] for one in records]
+                losses = [
+                    record["validation_loss"][0] if kind == "validation" else record["loss"] for record in records
+                ]
                 mean, low, high = t_interval(np.array(losses))
                 rows.append(
                     {
@@ -127,18 +129,18 @@ def loss_chart(evidence: Evidence) -> alt.TopLevelMixin:
     return curves(table, x="step", y=LOSS, series="model", panel="kind", title=title, domain=(bottom, top))
 
 
-def measure_chains(evidence: Evidence, *, ours: str, other: str) -> Measurement:
+def measure_chains(evidence: Evidence, *, family: str, reference: str) -> Measurement:
     """Accuracy on trained variables after fine-tuning on chains, of one family minus another, paired by seed."""
     a, b = (
         np.array(
             [curve.accuracy.value[-1][np.array(curve.supervised)][1:].mean() for curve in depth_curves(evidence, group)]
         )
-        for group in (f"chains-{ours}", f"chains-{other}")
+        for group in (f"chains-{family}", f"chains-{reference}")
     )
     mean, low, high = t_interval(a - b, resolution=1 / SENTENCES[evidence.size])
     tables = [
         (f"Accuracy of every variable, {NAMES[name]} (* not trained)", accuracy_rows(evidence, f"chains-{name}"))
-        for name in (ours, other)
+        for name in (family, reference)
     ]
     return Measurement(
         value=mean,
@@ -147,12 +149,12 @@ def measure_chains(evidence: Evidence, *, ours: str, other: str) -> Measurement:
         n=len(a),
         unit="seeds",
         numbers={
-            NAMES[ours]: float(a.mean()),
-            NAMES[other]: float(b.mean()),
-            **numbers_of_plateau(evidence, (ours, other)),
+            NAMES[family]: float(a.mean()),
+            NAMES[reference]: float(b.mean()),
+            **numbers_of_plateau(evidence, (family, reference)),
         },
         tables=tables,
-        charts=[learning_chart(evidence, f"chains-{name}") for name in (ours, other)],
+        charts=[learning_chart(evidence, f"chains-{name}") for name in (family, reference)],
         note="Paired by seed, t interval; chance is 0.5. No mimicking.",
     )
 
@@ -182,17 +184,17 @@ def measure_further(evidence: Evidence, *, group: str) -> Measurement:
 
 def measure_written(evidence: Evidence, *, group: str) -> Measurement:
     """Share of hard-coded heads among needed heads."""
-    found = list(audit_models(evidence, [group]))
+    audits = list(audit_models(evidence, [group]))
     hits, of, counts = [], [], Counter()
-    for one in found:
-        patterns = one.spec.config.patterns_of(0)  # type: ignore[union-attr]  # these models have heads
-        mask = needed_heads(one.result)
-        preregistration = np.array([not patterns[head.head].learned for head in one.result.heads])
+    for audited in audits:
+        patterns = audited.spec.config.patterns_of(0)  # type: ignore[union-attr]  # these models have heads
+        mask = needed_heads(audited.result)
+        preregistration = np.array([not patterns[head.head].learned for head in audited.result.heads])
         hits.append(int((mask & preregistration).sum()))
         of.append(int(mask.sum()))
-        for head in one.result.heads:
+        for head in audited.result.heads:
             pattern = patterns[head.head]
-            marker = "" if pattern.token is None else f" of {one.spec.task.vocab.names[pattern.token]}"
+            marker = "" if pattern.token is None else f" of {audited.spec.task.vocab.names[pattern.token]}"
             name = pattern.kind + marker
             counts[name, head.verdict] += 1
     shares = np.array([hit / of_one for hit, of_one in zip(hits, of, strict=True) if of_one])
@@ -204,16 +206,16 @@ def measure_written(evidence: Evidence, *, group: str) -> Measurement:
         value=value,
         low=low,
         high=high,
-        n=max(1, len(found)),
+        n=max(1, len(audits)),
         unit="models",
-        numbers={"heads": sum(of), "models left out": len(evidence.specs(group)) - len(found)},
+        numbers={"heads": sum(of), "models left out": len(evidence.specs(group)) - len(audits)},
         tables=[("Verdicts on heads, by kind in the configuration", rows), *excluded_models(evidence, [group])],
         note="Half of the heads of each layer are hard-coded. Mean over seeds of each model's share, t interval. "
         f"{EXCLUDED}",
     )
 
 
-def _loss(name: str, statement: str, ours: str, other: str, *, lower: bool, paper: str) -> Claim:
+def _loss(name: str, statement: str, family: str, reference: str, *, lower: bool, paper: str) -> Claim:
     return Claim(
         id=f"hardcoded.loss-{name}",
         source=FIGURE_9,
@@ -221,51 +223,52 @@ def _loss(name: str, statement: str, ours: str, other: str, *, lower: bool, pape
         statement=statement,
         sizes=LARGE_SIZES,
         sizes_reason=TOO_FEW_STEPS,
-        method=f"Validation loss after the same number of pretraining steps, {NAMES[ours]} minus {NAMES[other]}, "
+        method=f"Validation loss after the same number of pretraining steps, {NAMES[family]} minus {NAMES[reference]}, "
         f"paired "
         "by seed, t interval",
         rule=Conditional(OFF_PLATEAU, Below(0) if lower else Above(0)),
         preregistration=PLATEAU_SEEN,
         remedy=LONGER_TEXT,
         quantity="difference in loss, nats",
-        measure=partial(measure_loss, ours=ours, other=other),
+        measure=partial(measure_loss, family=family, reference=reference),
         needs=TEXTS,
     )
 
 
-def _chains(ours: str) -> Claim:
+def _chains(family: str) -> Claim:
     return Claim(
-        id=f"hardcoded.chains-{ours}",
+        id=f"hardcoded.chains-{family}",
         source=OURS,
         sizes=LARGE_SIZES,
         sizes_reason=TOO_FEW_STEPS,
-        statement=f"After the same pretraining and fine-tuning, {NAMES[ours]} learns chains better than BERT.",
-        method=f"Mean accuracy over trained variables but the root, {NAMES[ours]} minus BERT, paired by seed, t "
+        statement=f"After the same pretraining and fine-tuning, {NAMES[family]} learns chains better than BERT.",
+        method=f"Mean accuracy over trained variables but the root, {NAMES[family]} minus BERT, paired by seed, t "
         f"interval",
         rule=Conditional(OFF_PLATEAU, Above(0)),
         preregistration=PLATEAU_SEEN,
         quantity="difference in accuracy",
         value_range=DIFFERENCE,
         remedy=LONGER_TEXT,
-        measure=partial(measure_chains, ours=ours, other="bert"),
-        needs=(f"chains-{ours}", "chains-bert", f"text-{ours}", "text-bert"),
+        measure=partial(measure_chains, family=family, reference="bert"),
+        needs=(f"chains-{family}", "chains-bert", f"text-{family}", "text-bert"),
     )
 
 
-def _further(ours: str) -> Claim:
+def _further(family: str) -> Claim:
     return Claim(
-        id=f"hardcoded.further-{ours}",
+        id=f"hardcoded.further-{family}",
         source=OURS,
         sizes=LARGE_SIZES,
         sizes_reason=TOO_DEEP,
-        statement=f"{NAMES[ours]}, deep enough for every variable and fine-tuned on the first ones, predicts the next.",
+        statement=f"{NAMES[family]}, deep enough for every variable and fine-tuned on the first ones, predicts the "
+        "next.",
         method="Accuracy of the first untrained variable, t interval over models that have learned the trained ones",
         rule=Above(FURTHER),
         preregistration=FURTHER_SEEN,
         quantity="accuracy",
         value_range=SHARE,
-        measure=partial(measure_further, group=f"deep-{ours}"),
-        needs=(f"deep-{ours}",),
+        measure=partial(measure_further, group=f"deep-{family}"),
+        needs=(f"deep-{family}",),
     )
 
 
@@ -306,7 +309,7 @@ CLAIMS = (
         preregistration=PLATEAU_SEEN,
         quantity="share of the steps",
         remedy=LONGER_TEXT,
-        measure=partial(measure_steps, ours="hybrid", other="bert"),
+        measure=partial(measure_steps, family="hybrid", reference="bert"),
         needs=TEXTS,
     ),
     *(claim(name) for claim in (_chains, _further) for name in ("hybrid", "hardcode")),

@@ -40,7 +40,7 @@ LONGER = Preregistration(
 )
 
 
-def _claim(name: str, statement: str, groups: tuple[str, ...], *, among: str, **more) -> Claim:
+def _claim(name: str, statement: str, groups: tuple[str, ...], *, among: str, **options) -> Claim:
     return head_share_claim(
         f"heads.{name}",
         source="ours, after LEGO, Section 4: association and manipulation heads",
@@ -48,7 +48,7 @@ def _claim(name: str, statement: str, groups: tuple[str, ...], *, among: str, **
         groups=groups,
         among=among,
         above=among == "readable",
-        **more,
+        **options,
     )
 
 

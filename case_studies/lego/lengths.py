@@ -33,33 +33,36 @@ TRAINED_LENGTH = Preregistration(
 def by_length(evidence: Evidence, spec: ModelSpec) -> dict[int, Float[np.ndarray, " target"]]:
     """Accuracy of every variable but the root on held-out chains of each shorter length, from 2 on."""
     model, n, lego = evidence.run(spec).model, SENTENCES[evidence.size], cast(Lego, spec.task)
-    found = {}
+    accuracies = {}
     for length in range(2, len(lego.targets)):
         task = replace(lego, n_vars=length, supervised=None)
         batch = task.sample(n, generator=derived_generator(evidence.seed, "shorter chains", length), split="test")
-        found[length] = accuracy_by_depth(model, task, batch, [model.cfg.n_layers], split="test").accuracy.value[0, 1:]
-    return found
+        accuracies[length] = accuracy_by_depth(model, task, batch, [model.cfg.n_layers], split="test").accuracy.value[
+            0, 1:
+        ]
+    return accuracies
 
 
-def measure_lengths(evidence: Evidence, *, ours: str, other: str) -> Measurement:
+def measure_lengths(evidence: Evidence, *, start: str, reference: str) -> Measurement:
     """Mean accuracy over lengths that were not trained, of one start minus another, paired by seed."""
     means: dict[str, Float[np.ndarray, " seed"]] = {}
     rows: list[list] = [["start", "seed", "variables in the chain", "accuracy of #1, #2, ..."]]
-    for group in (ours, other):
+    for group in (start, reference):
         values = []
         for spec in evidence.specs(group):
-            found = by_length(evidence, spec)
-            values.append(np.mean([one.mean() for one in found.values()]))
+            accuracies = by_length(evidence, spec)
+            values.append(np.mean([accuracy.mean() for accuracy in accuracies.values()]))
             rows += [
-                [group, spec.seed, length, ", ".join(f"{value:.3f}" for value in one)] for length, one in found.items()
+                [group, spec.seed, length, ", ".join(f"{value:.3f}" for value in accuracy)]
+                for length, accuracy in accuracies.items()
             ]
         means[group] = np.array(values)
-    mean, low, high = t_interval(means[ours] - means[other], resolution=1 / SENTENCES[evidence.size])
+    mean, low, high = t_interval(means[start] - means[reference], resolution=1 / SENTENCES[evidence.size])
     return Measurement(
         value=mean,
         low=low,
         high=high,
-        n=len(means[ours]),
+        n=len(means[start]),
         unit="seeds",
         numbers={f"mean accuracy, {group}": float(value.mean()) for group, value in means.items()},
         tables=[("Accuracy on chains of lengths that were not trained", rows)],
@@ -67,7 +70,7 @@ def measure_lengths(evidence: Evidence, *, ours: str, other: str) -> Measurement
     )
 
 
-def _lengths(name: str, ours: str, start: str, source: str = FIGURE, **more: Any) -> Claim:
+def _lengths(name: str, group: str, start: str, source: str = FIGURE, **options: Any) -> Claim:
     return Claim(
         id=f"start.lengths-{name}",
         source=source,
@@ -78,9 +81,9 @@ def _lengths(name: str, ours: str, start: str, source: str = FIGURE, **more: Any
         preregistration=TRAINED_LENGTH,
         quantity="difference in accuracy",
         value_range=DIFFERENCE,
-        measure=partial(measure_lengths, ours=ours, other="start-random"),
-        needs=(ours, "start-random"),
-        **more,
+        measure=partial(measure_lengths, start=group, reference="start-random"),
+        needs=(group, "start-random"),
+        **options,
     )
 
 

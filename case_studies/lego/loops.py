@@ -48,8 +48,8 @@ def straight(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
 def association(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
     """Highest association score of any head, mean over layers."""
     model = evidence.run(spec).model
-    found = classify_heads(model, spec.task, n=SENTENCES[evidence.size], seed=evidence.seed)
-    return float(found.score[:, :, found.kinds.index("association")].mean(0).max())
+    patterns = classify_heads(model, spec.task, n=SENTENCES[evidence.size], seed=evidence.seed)
+    return float(patterns.score[:, :, patterns.kinds.index("association")].mean(0).max())
 
 
 def following(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
@@ -60,8 +60,8 @@ def following(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
 
 def faithful(evidence: Evidence, spec: ModelSpec, depth: int) -> float:
     """Share of heads, over all applied layers, that the audit finds readable and needed."""
-    alone = Evidence(size=evidence.size, seed=evidence.seed, groups={"one": (spec,)}, folder=evidence.folder)
-    results = [one.result for one in audit_models(alone, ["one"])]
+    evidence_of_spec = Evidence(size=evidence.size, seed=evidence.seed, groups={"one": (spec,)}, folder=evidence.folder)
+    results = [audited.result for audited in audit_models(evidence_of_spec, ["one"])]
     return float(np.mean([readable_heads(result) & needed_heads(result) for result in results]))
 
 

@@ -33,9 +33,9 @@ EXCLUDED_LATER = Preregistration(
 MORE_SEEDS = "Seeds were added after a result."
 
 
-def later(preregistration: Preregistration, what: str) -> Preregistration:
+def later(preregistration: Preregistration, change: str) -> Preregistration:
     """The same rule, and what was changed about its models after a result."""
-    return Preregistration(preregistration.when, f"{preregistration.prior_knowledge} {what}")
+    return Preregistration(preregistration.when, f"{preregistration.prior_knowledge} {change}")
 
 
 GROUPS = ("S3", "Z5")
@@ -126,30 +126,30 @@ FURTHER: dict[str, int] = {
 def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     """Every group of models at a size; a group that a size does not train is empty."""
     plain: Association = "none" if size == "paper" else "mimic"
-    found: dict[str, list[ModelSpec]] = {}
+    groups: dict[str, list[ModelSpec]] = {}
     for name, tied in (("untied", False), ("tied", True)):
         for arm in ("classical", "plain", "spare", "long"):
             skipped = size == "quick" and tied
-            found[f"{arm}-{name}"] = [] if skipped else _specs(size, arm, tied=tied, association=plain)
-        found[f"untaught-{name}"] = chain_models(UNTAUGHT_SEEDS[size], tied=tied, association="query_key")
-    found["long-stochastic"] = _specs(size, "stochastic", tied=True, association=plain)
+            groups[f"{arm}-{name}"] = [] if skipped else _specs(size, arm, tied=tied, association=plain)
+        groups[f"untaught-{name}"] = chain_models(UNTAUGHT_SEEDS[size], tied=tied, association="query_key")
+    groups["long-stochastic"] = _specs(size, "stochastic", tied=True, association=plain)
     starts: dict[str, Association] = {"random": "none", "mimic": "mimic", "query-key": "query_key"}
     for name, association in starts.items():
         skipped = size == "quick" and name == "query-key"
-        found[f"start-{name}"] = [] if skipped else _specs(size, "start", association=association)
+        groups[f"start-{name}"] = [] if skipped else _specs(size, "start", association=association)
     for name in ("random", "mimic"):
-        found[f"shortcut-{name}"] = _specs(size, "shortcut", association=starts[name])
+        groups[f"shortcut-{name}"] = _specs(size, "shortcut", association=starts[name])
     for name in ("last", "first"):
-        found[f"mimic-{name}"] = _specs(size, name, association="mimic")
+        groups[f"mimic-{name}"] = _specs(size, name, association="mimic")
     for group in GROUPS:
-        found[f"group-{group.lower()}"] = _specs(size, group, association=plain, group=group)
-    found["start-pretrained"] = _specs(size, "start", pretrained=True)
-    found["pretrained"] = _pretrained(size, found["start-pretrained"])
-    found["start-symbols"] = _specs(size, "start", pretrained=True, symbols=SYMBOLS)
-    found["shortcut-pretrained"] = _specs(size, "shortcut", pretrained=True)
+        groups[f"group-{group.lower()}"] = _specs(size, group, association=plain, group=group)
+    groups["start-pretrained"] = _specs(size, "start", pretrained=True)
+    groups["pretrained"] = _pretrained(size, groups["start-pretrained"])
+    groups["start-symbols"] = _specs(size, "start", pretrained=True, symbols=SYMBOLS)
+    groups["shortcut-pretrained"] = _specs(size, "shortcut", pretrained=True)
     random = chain_models(UNTAUGHT_SEEDS[size], tied=False, association="none")
-    found["untaught-random"] = with_seeds(random, FURTHER["untaught-untied"], size)
-    return found | {more_seeds(name): with_seeds(found[name], seeds, size) for name, seeds in FURTHER.items()}
+    groups["untaught-random"] = with_seeds(random, FURTHER["untaught-untied"], size)
+    return groups | {more_seeds(name): with_seeds(groups[name], seeds, size) for name, seeds in FURTHER.items()}
 
 
 def _specs(

@@ -98,15 +98,17 @@ def pathway_groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     """
     if size not in SCALES:
         return {f"{stage}-{name}": [] for stage in ("text", "chains", "deep") for name in FAMILIES}
-    found: dict[str, list[ModelSpec]] = {}
+    groups: dict[str, list[ModelSpec]] = {}
     scale = SCALES[size]
     deeper = replace(scale, **scale.deep)
     for name in FAMILIES:
-        found[f"text-{name}"] = _pretrained(size, scale, name)
-        found[f"chains-{name}"] = [_fine_tuned(scale, name, source) for source in found[f"text-{name}"]]
+        groups[f"text-{name}"] = _pretrained(size, scale, name)
+        groups[f"chains-{name}"] = [_fine_tuned(scale, name, source) for source in groups[f"text-{name}"]]
         if name != "bert":
-            found[f"deep-{name}"] = [_fine_tuned(deeper, name, one) for one in _pretrained(size, deeper, name)]
-    return found
+            groups[f"deep-{name}"] = [
+                _fine_tuned(deeper, name, pretrained) for pretrained in _pretrained(size, deeper, name)
+            ]
+    return groups
 
 
 def _pretrained(size: Size, scale: Scale, name: str) -> list[ModelSpec]:
@@ -133,10 +135,10 @@ def _fine_tuned(scale: Scale, name: str, source: ModelSpec) -> ModelSpec:
 
 def _corpus(size: Size) -> Corpus | str:
     """Python's standard library; at size `paper` the text that the environment variable names, if it is set."""
-    named = os.environ.get(CORPUS_VARIABLE)
-    if size != "paper" or not named:
+    path = os.environ.get(CORPUS_VARIABLE)
+    if size != "paper" or not path:
         return "python"
-    if Path(named).expanduser().exists():
-        return Corpus.from_folder(named)
-    name, _, configuration = named.partition(":")
+    if Path(path).expanduser().exists():
+        return Corpus.from_folder(path)
+    name, _, configuration = path.partition(":")
     return Corpus.from_hub(name, config=configuration or None, most=ARTICLES)

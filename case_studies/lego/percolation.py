@@ -97,10 +97,10 @@ def layers_in_words(layers: Float[np.ndarray, " variable"]) -> str:
 
 def _map(evidence: Evidence, group: str):
     spec = evidence.specs(group)[0]
-    found = probed(evidence, spec)
-    panels = {"probe accuracy": found.accuracy, "control task": found.control, "untrained model": found.untrained}
-    title = f"{group}, seed {spec.seed}: n = {found.n_test} sentences per cell (95 % within ±{found.half_width:.3f})"
-    return heatmaps(panels, x=found.targets, x_title="variable", y_title="layer", title=title, value="fraction")
+    probes = probed(evidence, spec)
+    panels = {"probe accuracy": probes.accuracy, "control task": probes.control, "untrained model": probes.untrained}
+    title = f"{group}, seed {spec.seed}: n = {probes.n_test} sentences per cell (95 % within ±{probes.half_width:.3f})"
+    return heatmaps(panels, x=probes.targets, x_title="variable", y_title="layer", title=title, value="fraction")
 
 
 def measure_loop(evidence: Evidence, *, group: str) -> Measurement:

@@ -71,7 +71,7 @@ def token_entropy(task: Text, *, windows: int, seed: int) -> float:
     share = counts / counts.sum()
     shown, right = held_out.tokens.gather(1, held_out.target_positions), held_out.labels
     ordinary = task.vocab.ordinary
-    swapped, kept = (SWAPPED - HIDDEN) / len(ordinary), 1 - SWAPPED
-    likelihood = swapped + kept * (shown == right)
-    visible = share[right] * likelihood / (swapped + kept * share[shown])
+    swapped, unchanged = (SWAPPED - HIDDEN) / len(ordinary), 1 - SWAPPED
+    likelihood = swapped + unchanged * (shown == right)
+    visible = share[right] * likelihood / (swapped + unchanged * share[shown])
     return float(-torch.where(torch.isin(shown, ordinary), visible, share[right]).log().mean())

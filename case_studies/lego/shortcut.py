@@ -90,14 +90,14 @@ def measure_parity(evidence: Evidence, *, group: str) -> Measurement:
     ]
     shares = []
     for spec, curve in zip(evidence.specs(group), depth_curves(evidence, group), strict=True):
-        whole = float(curve.accuracy.value[-1][-1])
-        found = sign_counting(evidence.run(spec).model, spec.task, n=BROKEN, seed=evidence.seed)
-        row = found.measures.index("broken")
-        broken, low, high = (float(part[row, -1]) for part in (found.share, found.low, found.high))
-        flips = [f"{found.of(measure)[-1]:.3f}" for measure in ("one flip", "two flips")]
-        rows.append([spec.seed, f"{whole:.3f}", f"{broken:.3f} [{low:.3f}, {high:.3f}]", *flips])
-        if whole >= 0.5 + LEAST:
-            shares.append((broken - 0.5) / (whole - 0.5))
+        accuracy = float(curve.accuracy.value[-1][-1])
+        counting = sign_counting(evidence.run(spec).model, spec.task, n=BROKEN, seed=evidence.seed)
+        row = counting.measures.index("broken")
+        broken, low, high = (float(values[row, -1]) for values in (counting.share, counting.low, counting.high))
+        flips = [f"{counting.of(measure)[-1]:.3f}" for measure in ("one flip", "two flips")]
+        rows.append([spec.seed, f"{accuracy:.3f}", f"{broken:.3f} [{low:.3f}, {high:.3f}]", *flips])
+        if accuracy >= 0.5 + LEAST:
+            shares.append((broken - 0.5) / (accuracy - 0.5))
     mean, low, high = t_interval(np.array(shares or [0.0]), resolution=2 / BROKEN)
     return Measurement(
         value=mean,
@@ -113,13 +113,14 @@ def measure_parity(evidence: Evidence, *, group: str) -> Measurement:
     )
 
 
-def measure_control(evidence: Evidence, *, ours: str, other: str) -> Measurement:
+def measure_control(evidence: Evidence, *, arm: str, reference: str) -> Measurement:
     """Accuracy of the variables that neither arm trains, without the last one, of one arm minus another."""
-    curves = {group: depth_curves(evidence, group) for group in (ours, other)}
-    trained = np.any([found[0].supervised for found in curves.values()], axis=0)
+    curves = {group: depth_curves(evidence, group) for group in (arm, reference)}
+    trained = np.any([curves_of_group[0].supervised for curves_of_group in curves.values()], axis=0)
     between = np.flatnonzero(~trained[:-1])
     a, b = (
-        np.stack([accuracy_at(curve, curve.trained_depth)[between] for curve in found]) for found in curves.values()
+        np.stack([accuracy_at(curve, curve.trained_depth)[between] for curve in curves_of_group])
+        for curves_of_group in curves.values()
     )
     mean, low, high = difference_interval(a.mean(1), b.mean(1), resolution=1 / SENTENCES[evidence.size])
     return Measurement(
@@ -141,18 +142,18 @@ def measure_control(evidence: Evidence, *, ours: str, other: str) -> Measurement
     )
 
 
-def measure_middle(evidence: Evidence, *, ours: str, other: str) -> Measurement:
+def measure_middle(evidence: Evidence, *, start: str, reference: str) -> Measurement:
     """Accuracy on the middle variables, of one start minus another."""
     values = {}
     rows = [["start", "seed", "middle variables", "last variable"]]
-    for group in (ours, other):
+    for group in (start, reference):
         lasts, accuracy = _last_and_middle(evidence, group)
         values[group] = accuracy.mean(1)
         rows += [
             [group, spec.seed, f"{middle:.3f}", f"{last:.3f}"]
             for spec, middle, last in zip(evidence.specs(group), values[group], lasts, strict=True)
         ]
-    mean, low, high = difference_interval(values[ours], values[other], resolution=1 / SENTENCES[evidence.size])
+    mean, low, high = difference_interval(values[start], values[reference], resolution=1 / SENTENCES[evidence.size])
     return Measurement(
         value=mean,
         low=low,
@@ -160,27 +161,27 @@ def measure_middle(evidence: Evidence, *, ours: str, other: str) -> Measurement:
         n=min(map(len, values.values())),
         unit="seeds an arm",
         tables=[("Variables between the trained first ones and the last", rows)],
-        charts=[learning_chart(evidence, group) for group in (ours, other)],
+        charts=[learning_chart(evidence, group) for group in (start, reference)],
         note="Welch t interval over seeds; the middle variables are never trained on.",
     )
 
 
 def _middle(
-    name: str, ours: str, statement: str, *, other: str = "shortcut-random", source: str = PREVENTS, **more
+    name: str, start: str, statement: str, *, reference: str = "shortcut-random", source: str = PREVENTS, **options
 ) -> Claim:
-    start = {"mimic": "mimicking"}.get(name, name)
+    start_name = {"mimic": "mimicking"}.get(name, name)
     return Claim(
         id=f"shortcut.{name}",
         source=source,
         statement=statement,
-        method=f"Mean accuracy of the middle variables, {start} start minus random start, t interval over seeds",
+        method=f"Mean accuracy of the middle variables, {start_name} start minus random start, t interval over seeds",
         rule=Above(MARGIN),
         preregistration=later(FIRST_MODELS, SAME_SENTENCES),
         quantity="difference in accuracy",
         value_range=DIFFERENCE,
-        measure=partial(measure_middle, ours=ours, other=other),
-        needs=(ours, other),
-        **more,
+        measure=partial(measure_middle, start=start, reference=reference),
+        needs=(start, reference),
+        **options,
     )
 
 
@@ -215,7 +216,7 @@ CLAIMS = (
         more_seeds("shortcut-mimic"),
         "After mimicking, a model trained on the first variables and the last predicts those between better than from "
         "a random start.",
-        other=more_seeds("shortcut-random"),
+        reference=more_seeds("shortcut-random"),
     ),
     Claim(
         id="shortcut.mimic-parity",
@@ -265,7 +266,7 @@ CLAIMS = (
         preregistration=CONTROL_SEEN,
         quantity="difference in accuracy",
         value_range=DIFFERENCE,
-        measure=partial(measure_control, ours="mimic-last", other="mimic-first"),
+        measure=partial(measure_control, arm="mimic-last", reference="mimic-first"),
         needs=("mimic-last", "mimic-first"),
     ),
 )

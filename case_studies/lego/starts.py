@@ -55,11 +55,11 @@ def _mean(group: str) -> str:
     return f"mean accuracy, {group}"
 
 
-def measure_start(evidence: Evidence, *, ours: str, other: str) -> Measurement:
+def measure_start(evidence: Evidence, *, start: str, reference: str) -> Measurement:
     """Accuracy after the same number of steps on the task, of one start minus another, paired by seed."""
-    a, b = _means(evidence, ours), _means(evidence, other)
+    a, b = _means(evidence, start), _means(evidence, reference)
     mean, low, high = t_interval(a - b, resolution=1 / SENTENCES[evidence.size])
-    groups = (ours, other)
+    groups = (start, reference)
     return Measurement(
         value=mean,
         low=low,
@@ -67,8 +67,8 @@ def measure_start(evidence: Evidence, *, ours: str, other: str) -> Measurement:
         n=len(a),
         unit="seeds",
         numbers={
-            _mean(ours): float(a.mean()),
-            _mean(other): float(b.mean()),
+            _mean(start): float(a.mean()),
+            _mean(reference): float(b.mean()),
             **{f"first step above 95 % everywhere, {name}": _first_step(evidence, name) for name in groups},
         },
         tables=[(f"Accuracy of every variable, {name}", accuracy_rows(evidence, name)) for name in groups],
@@ -77,22 +77,22 @@ def measure_start(evidence: Evidence, *, ours: str, other: str) -> Measurement:
     )
 
 
-def measure_speed(evidence: Evidence, *, ours: str, other: str) -> Measurement:
+def measure_speed(evidence: Evidence, *, start: str, reference: str) -> Measurement:
     """Mean accuracy over the evaluations of training, of one start minus another, paired by seed."""
     means = {}
-    for group in (ours, other):
+    for group in (start, reference):
         curves = [[record["accuracy"][1:] for record in evidence.history(spec)] for spec in evidence.specs(group)]
         means[group] = np.array([np.mean(curve) for curve in curves])
-    resolution = 1 / evidence.specs(ours)[0].settings.n_eval
-    mean, low, high = t_interval(means[ours] - means[other], resolution=resolution)
+    resolution = 1 / evidence.specs(start)[0].settings.n_eval
+    mean, low, high = t_interval(means[start] - means[reference], resolution=resolution)
     return Measurement(
         value=mean,
         low=low,
         high=high,
-        n=len(means[ours]),
+        n=len(means[start]),
         unit="seeds",
         numbers={
-            **{f"{_mean(name)}, over training": float(part.mean()) for name, part in means.items()},
+            **{f"{_mean(name)}, over training": float(accuracy.mean()) for name, accuracy in means.items()},
             **{f"first step above 95 % everywhere, {name}": _first_step(evidence, name) for name in means},
         },
         charts=[learning_chart(evidence, name) for name in means],
@@ -119,9 +119,9 @@ def labels_of(evidence: Evidence, spec: ModelSpec, task: Lego) -> tuple[HeadPatt
     else:  # published weights
         model, untrained = pretrained(task, spec.pretrained, seed=spec.seed), make_model(spec.config, seed=spec.seed)
     n = {"quick": 64, "standard": 256, "paper": 256}[evidence.size]
-    found = classify_heads(model, task, n=n, seed=evidence.seed)
+    trained = classify_heads(model, task, n=n, seed=evidence.seed)
     before = classify_heads(untrained, task, n=n, seed=evidence.seed)
-    return found, before, model
+    return trained, before, model
 
 
 def measure_emergence(evidence: Evidence, *, group: str) -> Measurement:
@@ -130,21 +130,21 @@ def measure_emergence(evidence: Evidence, *, group: str) -> Measurement:
     gains, labels, charts = [], Counter(), []
     rows: list[list] = [["seed", "head", "label", "association", "association before pretraining"]]
     for spec in evidence.specs(group):
-        found, before, model = labels_of(evidence, spec, task)
-        after, first = (one.score[:, :, one.kinds.index("association")] for one in (found, before))
+        trained, before, model = labels_of(evidence, spec, task)
+        after, first = (patterns.score[:, :, patterns.kinds.index("association")] for patterns in (trained, before))
         gains.append(float(after.max() - first.max()))
-        labels.update(label for row in found.label for label in row)
+        labels.update(label for row in trained.label for label in row)
         rows += [
             [
                 spec.seed,
                 f"{layer}.{head}",
-                found.label[layer][head],
+                trained.label[layer][head],
                 f"{after[layer, head]:.2f}",
                 f"{first[layer, head]:.2f}",
             ]
             for layer, head in np.ndindex(after.shape)
         ]
-        charts = charts or [gallery(model, task, found, seed=evidence.seed)]
+        charts = charts or [gallery(model, task, trained, seed=evidence.seed)]
     mean, low, high = t_interval(np.array(gains))
     return Measurement(
         value=mean,
@@ -160,20 +160,20 @@ def measure_emergence(evidence: Evidence, *, group: str) -> Measurement:
     )
 
 
-def gallery(model: TransformerStack, task: Lego, found: HeadPatterns, *, seed: int) -> alt.TopLevelMixin:
+def gallery(model: TransformerStack, task: Lego, patterns: HeadPatterns, *, seed: int) -> alt.TopLevelMixin:
     """Attention patterns of every head on one sentence, with their labels: Figure 7."""
     batch = task.sample(1, generator=derived_generator(seed, "gallery"), split="test")
     words = task.vocab.words(batch.tokens[0])
-    patterns = patterns_on([model], batch)[:, 0, 0].numpy()
+    attention = patterns_on([model], batch)[:, 0, 0].numpy()
     maps = {
-        f"{layer}.{head} {found.label[layer][head]}": patterns[layer, head]
-        for layer, head in np.ndindex(patterns.shape[:2])
+        f"{layer}.{head} {patterns.label[layer][head]}": attention[layer, head]
+        for layer, head in np.ndindex(attention.shape[:2])
     }
     title = f"one sentence, n = 1; rows are queries, columns are keys: {' '.join(words)}"
     return pattern_maps(maps, tokens=words, columns=model.cfg.n_heads, title=title)
 
 
-def _start(name: str, ours: str, statement: str, source: str = FIGURE, **more) -> Claim:
+def _start(name: str, start: str, statement: str, source: str = FIGURE, **options) -> Claim:
     return Claim(
         id=f"start.{name}",
         source=source,
@@ -184,9 +184,9 @@ def _start(name: str, ours: str, statement: str, source: str = FIGURE, **more) -
         preregistration=FIRST_MODELS,
         quantity="difference in accuracy",
         value_range=DIFFERENCE,
-        measure=partial(measure_start, ours=ours, other="start-random"),
-        needs=(ours, "start-random"),
-        **more,
+        measure=partial(measure_start, start=start, reference="start-random"),
+        needs=(start, "start-random"),
+        **options,
     )
 
 
@@ -207,7 +207,7 @@ CLAIMS = (
         preregistration=NEITHER_LEARNED,
         quantity="difference in accuracy over training",
         value_range=DIFFERENCE,
-        measure=partial(measure_speed, ours=COPIED, other="untaught-random"),
+        measure=partial(measure_speed, start=COPIED, reference="untaught-random"),
         needs=(COPIED, "untaught-random"),
         sizes=LARGE_SIZES,
         sizes_reason="Without mimicking no model learns its chains in the time of this size.",
@@ -243,7 +243,7 @@ CLAIMS = (
         preregistration=UNLEARNED,
         quantity="difference in accuracy",
         value_range=DIFFERENCE,
-        measure=partial(measure_start, ours="start-symbols", other="start-pretrained"),
+        measure=partial(measure_start, start="start-symbols", reference="start-pretrained"),
         needs=("start-symbols", "start-pretrained"),
     ),
 )

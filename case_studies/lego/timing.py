@@ -43,7 +43,7 @@ class Candidate:
     """One forward pass."""
     weights: tuple[Tensor, ...]
     """Tensors to differentiate the output's mean square by; if empty, there is no backward pass."""
-    apart: tuple[Tensor, ...] = ()
+    parameters: tuple[Tensor, ...] = ()
     """Parameters, which are not counted as stored."""
 
     def __call__(self) -> None:
@@ -61,7 +61,7 @@ class Cost:
     length: int
     seconds: tuple[float, ...]
     """One per round; paired with those of candidates timed together."""
-    kept: int
+    stored_bytes: int
     """Bytes that the forward pass stores for the backward pass, including the input but not parameters; exact."""
 
     @property
@@ -69,9 +69,12 @@ class Cost:
         """Median, lower and upper quartile of its seconds."""
         return quartiles(self.seconds)
 
-    def over(self, other: "Cost") -> list[float]:
+    def over(self, reference: "Cost") -> list[float]:
         """Ratio to another's time in every round."""
-        return [ours / theirs for ours, theirs in zip(self.seconds, other.seconds, strict=True)]
+        return [
+            seconds / reference_seconds
+            for seconds, reference_seconds in zip(self.seconds, reference.seconds, strict=True)
+        ]
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
@@ -96,33 +99,33 @@ def take_turns(candidates: Sequence[Candidate], *, rounds: int) -> dict[tuple[st
     names = [(candidate.name, candidate.length) for candidate in candidates]
     if len(set(names)) < len(names):
         raise ValueError(f"candidates of the same name and length: {names}; give each its own name.")
-    kept = [kept_bytes(candidate, apart=candidate.apart) for candidate in candidates]
+    stored_bytes = [bytes_stored_for_backward(candidate, parameters=candidate.parameters) for candidate in candidates]
     seconds = time_in_turn(candidates, rounds=rounds)
     return {
-        name: Cost(name=name[0], length=name[1], seconds=taken, kept=held)
-        for name, taken, held in zip(names, seconds, kept, strict=True)
+        name: Cost(name=name[0], length=name[1], seconds=seconds_of_rounds, stored_bytes=bytes_of_candidate)
+        for name, seconds_of_rounds, bytes_of_candidate in zip(names, seconds, stored_bytes, strict=True)
     }
 
 
-def kept_bytes(run: Callable[[], object], *, apart: Iterable[Tensor] = ()) -> int:
+def bytes_stored_for_backward(run: Callable[[], object], *, parameters: Iterable[Tensor] = ()) -> int:
     """Bytes that forward passes store for their backward passes; every storage counts once, in full.
 
     Args:
         run: A computation with gradients.
-        apart: Tensors whose storages do not count, such as parameters.
+        parameters: Tensors whose storages do not count, such as parameters.
     """
-    own = {tensor.untyped_storage().data_ptr() for tensor in apart}
-    kept: dict[int, int] = {}
+    parameter_storages = {tensor.untyped_storage().data_ptr() for tensor in parameters}
+    storages: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
+        if storage.data_ptr() not in parameter_storages:
+            storages[storage.data_ptr()] = storage.nbytes()
         return tensor.detach()  # the tensor itself would keep its graph alive
 
     with saved_tensors_hooks(pack, lambda tensor: tensor):
         run()
-    return sum(kept.values())
+    return sum(storages.values())
 
 
 def one_head(pathway: str, *, batch: int, length: int, seed: int, written_out: bool = False) -> Candidate:
@@ -148,14 +151,14 @@ def one_head(pathway: str, *, batch: int, length: int, seed: int, written_out: b
     attention.train(not written_out)
     x = torch.randn(batch, length, BASE, generator=derived_generator(seed, "input"), requires_grad=True)
     make = functools.partial(token_maps, tokens, heads=pathways, d_vocab=VOCAB)
-    made = make() if pathway == "learned" else None  # which it does not read
+    maps = make() if pathway == "learned" else None  # which it does not read
     weights = tuple(attention.parameters())
     return Candidate(
         name=f"{pathway}, written out" if written_out else pathway,
         length=length,
-        forward=lambda: attention(x, made or make()),
+        forward=lambda: attention(x, maps or make()),
         weights=(x, *weights),
-        apart=weights,
+        parameters=weights,
     )
 
 
@@ -210,22 +213,26 @@ def whole_models(
     chosen = {"d_model": BASE, "n_heads": BASE // HEAD, "n_layers": LAYERS, "n_ctx": max(lengths), **(sizes or {})}
     candidates = []
     for name in names:
-        run, weights = (_theirs if name in HUGGINGFACE else _ours)(name, chosen, seed)
+        run, weights = (_peer_model if name in HUGGINGFACE else _our_model)(name, chosen, seed)
         candidates += [
-            Candidate(name=name, length=length, forward=functools.partial(run, batch), weights=weights, apart=weights)
+            Candidate(
+                name=name, length=length, forward=functools.partial(run, batch), weights=weights, parameters=weights
+            )
             for length, batch in batches.items()
         ]
     return candidates
 
 
-def _ours(name: str, sizes: Mapping[str, int], seed: int) -> tuple[Callable[[Tensor], Tensor], tuple[Tensor, ...]]:
+def _our_model(name: str, sizes: Mapping[str, int], seed: int) -> tuple[Callable[[Tensor], Tensor], tuple[Tensor, ...]]:
     markers = {} if name == "BERT" else {"cls_token": CLS, "sep_token": SEP}
     config: Any = OURS[name]
     model = Encoder(config(d_vocab=VOCAB, **sizes, **markers), seed=derived_seed(seed, "model")).train()
     return model, tuple(model.parameters())
 
 
-def _theirs(name: str, sizes: Mapping[str, int], seed: int) -> tuple[Callable[[Tensor], Tensor], tuple[Tensor, ...]]:
+def _peer_model(
+    name: str, sizes: Mapping[str, int], seed: int
+) -> tuple[Callable[[Tensor], Tensor], tuple[Tensor, ...]]:
     import transformers
 
     described: Any = transformers.BertConfig

@@ -18,11 +18,13 @@ SEEN = Preregistration(
 )
 
 
-def _claim(name: str, what: str, groups: tuple[str, ...], rivals: tuple[AlgorithmFor, ...], against: str) -> Claim:
+def _claim(
+    name: str, description: str, groups: tuple[str, ...], rivals: tuple[AlgorithmFor, ...], against: str
+) -> Claim:
     return Claim(
         id=f"algorithm.equality.{name}",
         source="ours, after template paper, Section 2: which symbols are equal decides the template",
-        statement=f"Most models that have learned {what} compute the equality test.",
+        statement=f"Most models that have learned {description} compute the equality test.",
         method="Share of the models that have learned their task, on unseen symbols, which `interp.implements` finds "
         "to "
         f"compute which symbols are equal, against {against}; exact interval over models, where undecided ones may be "

@@ -33,19 +33,19 @@ PROGRAMS_SEEN = Preregistration(
 
 def _error_rows(groups: dict[str, list[Scored]]) -> list[dict]:
     """Mean error by n of each group, for a chart."""
-    found = []
+    points = []
     for name, models in groups.items():
-        for n, part in by_n(models).items():
-            mean, low, high = mean_accuracy(part)
-            found.append({"n": n, "error": 1 - mean, "low": 1 - high, "high": 1 - low, "series": name})
-    return found
+        for n, seeds in by_n(models).items():
+            mean, low, high = mean_accuracy(seeds)
+            points.append({"n": n, "error": 1 - mean, "low": 1 - high, "high": 1 - low, "series": name})
+    return points
 
 
 def _shown(groups: dict[str, list[Scored]], *, title: str, figure: str = "") -> dict:
     """Table and chart of all models of some groups."""
     rows: list[list] = [["model", "n", "seed", "accuracy", "95 % over strings", "loss", "validation loss"]]
     for name, models in groups.items():
-        for row in (one for part in by_n(models).values() for one in part):
+        for row in (scored for seeds in by_n(models).values() for scored in seeds):
             numbers = [f"{x:.4f}" for x in (row.loss, row.validation)]
             rows.append([name, row.n, row.seed, f"{row.accuracy:.3f}", exact_interval(row), *numbers])
     chart = scaling_curves(
@@ -64,19 +64,19 @@ def measure_accuracy(
 ) -> Measurement:
     """Mean accuracy on unseen symbols of one group at one n, over models; all groups are shown."""
     models = {name: scores(evidence, group) for name, group in groups.items()}
-    at = by_n(models[judged])[n]
-    value, low, high = mean_accuracy(at)
+    seeds = by_n(models[judged])[n]
+    value, low, high = mean_accuracy(seeds)
     return Measurement(
         value=value,
         low=low,
         high=high,
-        n=len(at),
+        n=len(seeds),
         unit="models",
         numbers={
             "n": n,
-            "lowest accuracy": min(row.accuracy for row in at),
-            "highest accuracy": max(row.accuracy for row in at),
-            "strings per model": at[0].total,
+            "lowest accuracy": min(row.accuracy for row in seeds),
+            "highest accuracy": max(row.accuracy for row in seeds),
+            "strings per model": seeds[0].total,
         },
         **_shown(models, title=title, figure=figure),
     )
@@ -85,8 +85,10 @@ def measure_accuracy(
 def measure_gain(evidence: Evidence) -> Measurement:
     """Accuracy with a I and b I minus accuracy without, at `SYMBOLIC_N` samples, paired over seeds."""
     models = {variant: scores(evidence, group) for variant, group in SYMBOLIC.items()}
-    plain, both = (by_n(part)[SYMBOLIC_N] for part in models.values())
-    gains = np.array([ours.accuracy - theirs.accuracy for ours, theirs in zip(both, plain, strict=True)])
+    plain, with_both = (by_n(seeds)[SYMBOLIC_N] for seeds in models.values())
+    gains = np.array(
+        [modified.accuracy - unmodified.accuracy for modified, unmodified in zip(with_both, plain, strict=True)]
+    )
     value, low, high = t_interval(gains, resolution=1 / plain[0].total)
     return Measurement(
         value=value,
@@ -97,7 +99,7 @@ def measure_gain(evidence: Evidence) -> Measurement:
         numbers={
             "n": SYMBOLIC_N,
             "accuracy without": float(np.mean([row.accuracy for row in plain])),
-            "accuracy with": float(np.mean([row.accuracy for row in both])),
+            "accuracy with": float(np.mean([row.accuracy for row in with_both])),
         },
         **_shown(models, **DRAWN),
     )
@@ -121,7 +123,7 @@ def _programs(name: str, *, judged: str, statement: str, paper: str, rule: AtLea
     )
 
 
-def _psychometric(name: str, words: str, seen: str) -> Claim:
+def _psychometric(name: str, words: str, prior_knowledge: str) -> Claim:
     group, n = f"psychometric {name}", PSYCHOMETRIC[name]
     return Claim(
         id=f"psychometric.{name}",
@@ -129,7 +131,9 @@ def _psychometric(name: str, words: str, seen: str) -> Claim:
         statement=f"With a I and b I a transformer solves {words} for unseen symbols, from {n} samples.",
         method=f"Mean accuracy on unseen symbols at n = {n}, t interval over models (seeds)",
         rule=AtLeast(SOLVED),
-        preregistration=Preregistration("after first models", f"{seen}; of another seed, none of which is judged."),
+        preregistration=Preregistration(
+            "after first models", f"{prior_knowledge}; of another seed, none of which is judged."
+        ),
         quantity="accuracy",
         value_range=SHARE,
         measure=partial(measure_accuracy, judged=A_AND_B, n=n, groups={A_AND_B: group}, title=words),

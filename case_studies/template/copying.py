@@ -13,7 +13,6 @@ from case_studies.frame.rules import Above, AtLeast, Below
 from case_studies.recipes.intervals import proportion, t_interval
 from case_studies.recipes.seeds import more_seeds
 from case_studies.recipes.template_models import PLAIN, B
-from case_studies.template.fixed import extended, over_models
 from case_studies.template.measures import (
     Scored,
     by,
@@ -25,6 +24,7 @@ from case_studies.template.measures import (
     thresholds,
 )
 from case_studies.template.models import COPY_RATE
+from case_studies.template.preregistration import extended, over_models
 from interp.view.charts import dots, scaling_curves
 
 COPIED = 0.9
@@ -40,27 +40,29 @@ WIDTHS = more_seeds(f"copy {PLAIN}")
 HOW = "t interval over models (seeds)"
 
 
-def measure_copying(evidence: Evidence, *, judged: str, at: str) -> Measurement:
+def measure_copying(evidence: Evidence, *, judged: str, which_width: str) -> Measurement:
     """Mean accuracy of one variant on unseen symbols, at the `worst` of its widths or the `widest`; all are shown."""
     models = {name: scores(evidence, f"copy {name}", each_symbol=True) for name in (PLAIN, B, SAME)}
     first = min(row.n for row in models[B])
     models = {name: [row for row in rows if row.n == first] for name, rows in models.items()}
     widths = by(models[judged], _width)
-    found = {width: mean_accuracy(part) for width, part in widths.items()}
-    width = min(found, key=lambda one: found[one][0]) if at == "worst" else max(found)
-    value, low, high = found[width]
+    accuracies = {width: mean_accuracy(seeds) for width, seeds in widths.items()}
+    width = min(accuracies, key=lambda width: accuracies[width][0]) if which_width == "worst" else max(accuracies)
+    value, low, high = accuracies[width]
     means: list[list] = [["model", "width", "mean accuracy", "95 % over models", "models"]]
     rows: list[list] = [["model", "width", "seed", "accuracy", "95 % over symbols", "unseen symbols"]]
     points: list[dict] = []
-    for name, part in models.items():
-        for one, seeds in by(part, _width).items():
+    for name, seeds_of_model in models.items():
+        for width_of_seeds, seeds in by(seeds_of_model, _width).items():
             mean, least, most = mean_accuracy(seeds)
-            means.append([name, one, f"{mean:.3f}", f"[{least:.3f}, {most:.3f}]", len(seeds)])
-            rows += [[name, one, row.seed, f"{row.accuracy:.3f}", exact_interval(row), row.total] for row in seeds]
+            means.append([name, width_of_seeds, f"{mean:.3f}", f"[{least:.3f}, {most:.3f}]", len(seeds)])
+            rows += [
+                [name, width_of_seeds, row.seed, f"{row.accuracy:.3f}", exact_interval(row), row.total] for row in seeds
+            ]
             points += [_point(row, name) for row in seeds]
     sums = {
-        str(one): [round(row.model.block(0).attention.b.sum().item(), 2) for row in part]
-        for one, part in by(models[B], _width).items()
+        str(width_of_seeds): [round(row.model.block(0).attention.b.sum().item(), 2) for row in seeds]
+        for width_of_seeds, seeds in by(models[B], _width).items()
     }
     symbols = widths[width][0].total
     return Measurement(
@@ -97,22 +99,34 @@ def _width(row: Scored) -> int:
 def _point(row: Scored, name: str) -> dict:
     """One model with its exact interval over symbols."""
     value, low, high = proportion(row.right, row.total)
-    at = f"{_width(row)}, {row.seed}"
-    return {"width and seed": at, "accuracy": value, "low": low, "high": high, "series": name}
+    model_label = f"{_width(row)}, {row.seed}"
+    return {"width and seed": model_label, "accuracy": value, "low": low, "high": high, "series": name}
 
 
 def measure_width(evidence: Evidence) -> Measurement:
     """Slope of log2 of the samples needed for an error below a tenth, per doubling of width, over seeds."""
     models = by(scores(evidence, WIDTHS, each_symbol=True), _width)
     needed = {width: thresholds(rows, ERROR, lambda row: 1 - row.accuracy) for width, rows in models.items()}
-    per_seed = np.log2(np.array([[n for n, _ in part] for part in needed.values()], dtype=float)).T
+    per_seed = np.log2(
+        np.array([[n for n, _ in thresholds_of_width] for thresholds_of_width in needed.values()], dtype=float)
+    ).T
     widths = np.log2(np.array(list(needed), dtype=float))
     slopes = np.array([np.polyfit(widths, row, 1)[0] for row in per_seed])
     mean, low, high = t_interval(slopes, resolution=1 / max(1.0, float(np.ptp(widths))))
     rows: list[list] = [["width", "n needed, by seed", "seeds that need more than the grid has"]]
-    for width, part in needed.items():
-        rows.append([width, ", ".join(str(n) for n, _ in part), sum(not reached for _, reached in part)])
-    points = [_errors(n, at, f"width {width}") for width, part in models.items() for n, at in by_n(part).items()]
+    for width, thresholds_of_width in needed.items():
+        rows.append(
+            [
+                width,
+                ", ".join(str(n) for n, _ in thresholds_of_width),
+                sum(not reached for _, reached in thresholds_of_width),
+            ]
+        )
+    points = [
+        _errors(n, models_of_n, f"width {width}")
+        for width, models_of_width in models.items()
+        for n, models_of_n in by_n(models_of_width).items()
+    ]
     return Measurement(
         value=mean,
         low=low,
@@ -153,7 +167,7 @@ CLAIMS = (
         preregistration=PAPERS_BAR,
         quantity="accuracy, worst width",
         value_range=SHARE,
-        measure=partial(measure_copying, judged=B, at="worst"),
+        measure=partial(measure_copying, judged=B, which_width="worst"),
         needs=NEEDS,
     ),
     Claim(
@@ -166,7 +180,7 @@ CLAIMS = (
         preregistration=over_models("300 symbols of three seeds, none of which was copied"),
         quantity="accuracy, widest",
         value_range=SHARE,
-        measure=partial(measure_copying, judged=PLAIN, at="widest"),
+        measure=partial(measure_copying, judged=PLAIN, which_width="widest"),
         needs=NEEDS,
     ),
     Claim(
@@ -178,7 +192,7 @@ CLAIMS = (
         preregistration=over_models("300 symbols of three seeds, one of which was copied"),
         quantity="accuracy",
         value_range=SHARE,
-        measure=partial(measure_copying, judged=SAME, at="widest"),
+        measure=partial(measure_copying, judged=SAME, which_width="widest"),
         needs=NEEDS,
     ),
     Claim(

@@ -22,23 +22,23 @@ def _table(groups: dict[str, list[Scored]]) -> list[list]:
     """Loss and accuracy of every model."""
     rows: list[list] = [["model", "n", "seed", "loss", "accuracy"]]
     for name, models in groups.items():
-        for n, part in by_n(models).items():
-            rows += [[name, n, row.seed, f"{row.loss:.4f}", f"{row.accuracy:.3f}"] for row in part]
+        for n, seeds in by_n(models).items():
+            rows += [[name, n, row.seed, f"{row.loss:.4f}", f"{row.accuracy:.3f}"] for row in seeds]
     return rows
 
 
 def measure_loss(evidence: Evidence, *, group: str, series: str, figure: str, n: int) -> Measurement:
     """Test loss at one n, geometric mean over seeds."""
     models = scores(evidence, group)
-    at = by_n(models)[n]
-    value, low, high = geometric_interval(np.log(losses(at)))
+    seeds = by_n(models)[n]
+    value, low, high = geometric_interval(np.log(losses(seeds)))
     return Measurement(
         value=value,
         low=low,
         high=high,
-        n=len(at),
+        n=len(seeds),
         unit="models",
-        numbers={"n": n, "lowest loss": min(row.loss for row in at), "highest loss": max(row.loss for row in at)},
+        numbers={"n": n, "lowest loss": min(row.loss for row in seeds), "highest loss": max(row.loss for row in seeds)},
         tables=[("Loss and accuracy on unseen symbols", _table({series: models}))],
         charts=[loss_chart({series: models}, figure=figure, title=f"{series}, {figure.replace('-', ' ')}")],
         note="A constant prediction has loss 1.",
@@ -48,13 +48,13 @@ def measure_loss(evidence: Evidence, *, group: str, series: str, figure: str, n:
 def measure_against_transformer(evidence: Evidence, *, cell: str) -> Measurement:
     """Test loss of recurrent networks over that of transformers of the same seeds, at `FEW` samples."""
     models = {cell: scores(evidence, f"recurrent {cell}"), PLAIN: scores(evidence, f"aba-abb {PLAIN}")}
-    ours, theirs = (by_n(part)[FEW] for part in models.values())
-    value, low, high = ratio(ours, theirs)
+    of_cell, of_transformer = (by_n(seeds)[FEW] for seeds in models.values())
+    value, low, high = ratio(of_cell, of_transformer)
     return Measurement(
         value=value,
         low=low,
         high=high,
-        n=len(ours),
+        n=len(of_cell),
         unit="seeds",
         numbers={"n": FEW},
         tables=[("Loss and accuracy on unseen symbols", _table(models))],
@@ -63,8 +63,8 @@ def measure_against_transformer(evidence: Evidence, *, cell: str) -> Measurement
     )
 
 
-def _claim(name: str, *, statement: str, paper: str, n: int, rule: Rule, **where: str) -> Claim:
-    figure = where["figure"]
+def _claim(name: str, *, statement: str, paper: str, n: int, rule: Rule, **figure_options: str) -> Claim:
+    figure = figure_options["figure"]
     source = "figure of architectures on aba against abb" if figure == "aba-abb" else "Figure 16"
     return Claim(
         id=f"curves.{name}",
@@ -75,15 +75,15 @@ def _claim(name: str, *, statement: str, paper: str, n: int, rule: Rule, **where
         rule=rule,
         preregistration=BEFORE_ANY_MODEL,
         quantity="loss on unseen symbols",
-        measure=partial(measure_loss, n=n, **where),
-        needs=(where["group"],),
+        measure=partial(measure_loss, n=n, **figure_options),
+        needs=(figure_options["group"],),
         sizes=LARGE_SIZES,
         sizes_reason=WHY_NOT,
     )
 
 
 def _ends(
-    name: str, who: str, task: str, *, few: tuple[int, str], many: tuple[int, str], **where: str
+    name: str, who: str, task: str, *, few: tuple[int, str], many: tuple[int, str], **figure_options: str
 ) -> Sequence[Claim]:
     """The two ends of a curve: one half is not reached from few samples, and is from many; with the paper's losses."""
     return (
@@ -93,7 +93,7 @@ def _ends(
             paper=f"n = {many[0]}: {many[1]}",
             n=many[0],
             rule=Below(HALF),
-            **where,
+            **figure_options,
         ),
         _claim(
             f"{name}.few",
@@ -101,7 +101,7 @@ def _ends(
             paper=f"n = {few[0]}: {few[1]}",
             n=few[0],
             rule=AtLeast(HALF),
-            **where,
+            **figure_options,
         ),
     )
 

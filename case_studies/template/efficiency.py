@@ -12,7 +12,6 @@ from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, AtMost, Below, Conditional, Equal, Number, Rule, Split
 from case_studies.recipes.intervals import t_interval
 from case_studies.recipes.template_models import A_AND_B, MIMETIC, PLAIN, A, B
-from case_studies.template.fixed import FIRST_MODELS, SAMPLES, extended
 from case_studies.template.measures import (
     Scored,
     best_rate,
@@ -27,6 +26,7 @@ from case_studies.template.measures import (
     thresholds,
 )
 from case_studies.template.models import between
+from case_studies.template.preregistration import FIRST_MODELS, SAMPLES, extended
 from interp.view.charts import scaling_curves
 
 QUARTER = 0.25
@@ -39,64 +39,68 @@ OTHER_RATES = "aba-abb other rates"
 def measure_ratio(evidence: Evidence, *, task: str, variant: str, other_rates: bool = False) -> Measurement:
     """Ratio of test losses, modified over plain models, at the shared n where its upper end is lowest."""
     plain, modified = scores(evidence, f"{task} {PLAIN}"), by_n(scores(evidence, f"{task} {variant}"))
-    shown = {PLAIN: plain, variant: [row for part in modified.values() for row in part]}
+    shown = {PLAIN: plain, variant: [row for seeds in modified.values() for row in seeds]}
     note = "Intervals are Bonferroni-corrected over the n of the table; losses are geometric means over seeds. "
     note += same_budget(evidence)
     if other_rates:
-        others = scores(evidence, OTHER_RATES)
-        controlled = {row.n for row in others}
-        plain = best_rate([*others, *(row for row in plain if row.n in controlled)], lambda row: row.n)
+        at_other_rates = scores(evidence, OTHER_RATES)
+        controlled = {row.n for row in at_other_rates}
+        plain = best_rate([*at_other_rates, *(row for row in plain if row.n in controlled)], lambda row: row.n)
         shown[f"{PLAIN}, best rate"] = plain
         note += " The plain model uses, for each seed, the learning rate with the lowest loss on validation symbols; "
         note += "the modified model keeps the given rate."
-    theirs = by_n(plain)
-    shared = [n for n in modified if n in theirs]
+    unmodified = by_n(plain)
+    shared = [n for n in modified if n in unmodified]
     rows: list[list] = [
         ["n", f"loss, {PLAIN}", f"loss, {variant}", "accuracy", f"accuracy, {variant}", "ratio", "95 %"]
     ]
-    found = {n: ratio(modified[n], theirs[n], comparisons=len(shared)) for n in shared}
-    for n, (value, low, high) in found.items():
-        both = (theirs[n], modified[n])
-        means = [f"{geometric_mean(part):.4f}" for part in both]
-        accuracy = [f"{np.mean([row.accuracy for row in part]):.3f}" for part in both]
+    ratios = {n: ratio(modified[n], unmodified[n], comparisons=len(shared)) for n in shared}
+    for n, (value, low, high) in ratios.items():
+        variants = (unmodified[n], modified[n])
+        means = [f"{geometric_mean(seeds):.4f}" for seeds in variants]
+        accuracy = [f"{np.mean([row.accuracy for row in seeds]):.3f}" for seeds in variants]
         rows.append([n, *means, *accuracy, f"{value:.3g}", f"[{low:.3g}, {high:.3g}]"])
-    best = min(found, key=lambda n: found[n][2])
-    value, low, high = found[best]
+    best = min(ratios, key=lambda n: ratios[n][2])
+    value, low, high = ratios[best]
     return Measurement(
         value=value,
         low=low,
         high=high,
         n=len(modified[best]),
         unit="seeds",
-        numbers={"n": best, "all intervals above a quarter": all(low > QUARTER for _, low, _ in found.values())},
+        numbers={"n": best, "all intervals above a quarter": all(low > QUARTER for _, low, _ in ratios.values())},
         tables=[("Loss and accuracy on unseen symbols", rows)],
         charts=[loss_chart(shown, figure="mimetic" if variant == MIMETIC else task, title=task.replace("-", " "))],
         note=note,
     )
 
 
-def measure_threshold(evidence: Evidence, *, level: float, fewer: str, more: str) -> Measurement:
+def measure_threshold(evidence: Evidence, *, level: float, less_data: str, more_data: str) -> Measurement:
     """Doublings of n that the first variant saves over the second before the loss stays below a level."""
-    groups = {name: _on_all_n(evidence, name) for name in (more, fewer)}
+    groups = {name: _on_all_n(evidence, name) for name in (more_data, less_data)}
     shared = set.intersection(*({row.seed for row in rows} for rows in groups.values()))
     groups = {name: [row for row in rows if row.seed in shared] for name, rows in groups.items()}
     needed = {name: thresholds(rows, level, lambda row: row.loss) for name, rows in groups.items()}
-    ns = {name: np.array([n for n, _ in part], dtype=float) for name, part in needed.items()}
+    ns = {
+        name: np.array([n for n, _ in thresholds_of_seeds], dtype=float) for name, thresholds_of_seeds in needed.items()
+    }
     resolution = max(step_below(n, rows) for name, rows in groups.items() for n, _ in needed[name])
-    saved, low, high = t_interval(np.log2(ns[more] / ns[fewer]), resolution=resolution)
-    never = {name: sum(not reached for _, reached in part) for name, part in needed.items()}
-    neither = sum(not a[1] and not b[1] for a, b in zip(needed[more], needed[fewer], strict=True))
+    saved, low, high = t_interval(np.log2(ns[more_data] / ns[less_data]), resolution=resolution)
+    never = {
+        name: sum(not reached for _, reached in thresholds_of_seeds) for name, thresholds_of_seeds in needed.items()
+    }
+    neither = sum(not a[1] and not b[1] for a, b in zip(needed[more_data], needed[less_data], strict=True))
     rows: list[list] = [["seed", *(f"n, {name}" for name in groups)]]
-    rows += [[seed, *(int(part[seed]) for part in ns.values())] for seed in range(len(ns[more]))]
+    rows += [[seed, *(int(n_of_seeds[seed]) for n_of_seeds in ns.values())] for seed in range(len(ns[more_data]))]
     note = f"A seed whose loss never stays below {level} counts as twice the largest n: {sum(never.values())} of "
-    note += f"{2 * len(ns[more])}. The interval is over seeds. {same_budget(evidence)}"
+    note += f"{2 * len(ns[more_data])}. The interval is over seeds. {same_budget(evidence)}"
     return Measurement(
         value=saved,
         low=low,
         high=high,
-        n=len(ns[more]),
+        n=len(ns[more_data]),
         unit="seeds",
-        numbers={f"median n, {name}": float(np.median(part)) for name, part in ns.items()}
+        numbers={f"median n, {name}": float(np.median(n_of_seeds)) for name, n_of_seeds in ns.items()}
         | {
             "doublings between neighbouring n at the thresholds, at most": round(resolution, 3),
             "seeds that never get there": never,
@@ -133,17 +137,17 @@ def _majority_scores(evidence: Evidence) -> tuple[dict[int, list[Scored]], dict[
 def measure_majority(evidence: Evidence) -> Measurement:
     """log10 of the loss ratio with both scalars, at the best n of the length where it is least favourable."""
     plain, modified = _majority_scores(evidence)
-    comparisons = sum(len(by_n(part)) for part in plain.values())
+    comparisons = sum(len(by_n(models_of_length)) for models_of_length in plain.values())
     rows: list[list] = [["length", "n", f"loss, {PLAIN}", f"loss, {A_AND_B}", "ratio", "95 %"]]
     per_length = []
     for length in plain:
-        theirs, ours = by_n(plain[length]), by_n(modified[length])
-        found = {n: ratio(ours[n], theirs[n], comparisons=comparisons) for n in theirs}
-        for n, (value, low, high) in found.items():
-            means = [f"{geometric_mean(part[n]):.3f}" for part in (theirs, ours)]
+        unmodified_by_n, modified_by_n = by_n(plain[length]), by_n(modified[length])
+        ratios = {n: ratio(modified_by_n[n], unmodified_by_n[n], comparisons=comparisons) for n in unmodified_by_n}
+        for n, (value, low, high) in ratios.items():
+            means = [f"{geometric_mean(seeds_by_n[n]):.3f}" for seeds_by_n in (unmodified_by_n, modified_by_n)]
             rows.append([length, n, *means, f"{value:.3g}", f"[{low:.3g}, {high:.3g}]"])
-        per_length.append(min(found.values(), key=lambda one: one[2]))
-    value, low, high = (float(np.log10(end)) for end in max(per_length, key=lambda one: one[2]))
+        per_length.append(min(ratios.values(), key=lambda interval: interval[2]))
+    value, low, high = (float(np.log10(end)) for end in max(per_length, key=lambda interval: interval[2]))
     return Measurement(
         value=value,
         low=low,
@@ -160,8 +164,11 @@ def measure_majority(evidence: Evidence) -> Measurement:
 def measure_harder(evidence: Evidence) -> Measurement:
     """Loss of the plain model at the longest majority minus that at the shortest, at the largest n."""
     plain, modified = _majority_scores(evidence)
-    largest = max(row.n for part in plain.values() for row in part)
-    by_length = {length: np.array([row.loss for row in by_n(part)[largest]]) for length, part in plain.items()}
+    largest = max(row.n for models_of_length in plain.values() for row in models_of_length)
+    by_length = {
+        length: np.array([row.loss for row in by_n(models_of_length)[largest]])
+        for length, models_of_length in plain.items()
+    }
     mean, low, high = t_interval(by_length[max(by_length)] - by_length[min(by_length)])
     return Measurement(
         value=mean,
@@ -175,15 +182,17 @@ def measure_harder(evidence: Evidence) -> Measurement:
 
 
 def _n_seeds(groups: dict[int, list[Scored]]) -> int:
-    return len({row.seed for part in groups.values() for row in part})
+    return len({row.seed for models_of_length in groups.values() for row in models_of_length})
 
 
 def _majority_chart(plain: dict[int, list[Scored]], modified: dict[int, list[Scored]]):
     rows = []
     for name, groups in ((PLAIN, plain), (A_AND_B, modified)):
-        for n in sorted({row.n for part in groups.values() for row in part}):
-            at = {length: [row for row in part if row.n == n] for length, part in groups.items()}
-            rows += over_seeds(at, x="length", series=f"{name}, n = {n}")
+        for n in sorted({row.n for models_of_length in groups.values() for row in models_of_length}):
+            models_by_length = {
+                length: [row for row in models_of_length if row.n == n] for length, models_of_length in groups.items()
+            }
+            rows += over_seeds(models_by_length, x="length", series=f"{name}, n = {n}")
     return scaling_curves(
         pd.DataFrame(rows),
         x="length",
@@ -231,9 +240,9 @@ def _threshold_claim(
     level: float,
     bar: Rule,
     preregistration: Preregistration = SAMPLES,
-    fewer: str = A,
-    more: str = PLAIN,
-    **where,
+    less_data: str = A,
+    more_data: str = PLAIN,
+    **options,
 ) -> Claim:
     return Claim(
         id=name,
@@ -245,9 +254,9 @@ def _threshold_claim(
         rule=Conditional(Number("seeds where neither does", Equal(0)), bar),
         preregistration=preregistration,
         quantity="doublings of n saved",
-        measure=partial(measure_threshold, level=level, fewer=fewer, more=more),
-        needs=(f"aba-abb {more}", f"aba-abb {fewer}", between(more), between(fewer)),
-        **where,
+        measure=partial(measure_threshold, level=level, less_data=less_data, more_data=more_data),
+        needs=(f"aba-abb {more_data}", f"aba-abb {less_data}", between(more_data), between(less_data)),
+        **options,
     )
 
 
@@ -263,13 +272,13 @@ CLAIMS = (
     ),
     *(
         _threshold_claim(
-            f"identity.{name}.{words}", f"a I saves {what}samples, for a loss of {loss}.", paper, level=level, bar=bar
+            f"identity.{name}.{words}", f"a I saves {amount}samples, for a loss of {loss}.", paper, level=level, bar=bar
         )
         for words, loss, level, paper in (
             ("half", "one half", 0.5, "1024 without, 32 with"),
             ("tenth", "a tenth", 0.1, "2048 without, 32 with"),
         )
-        for name, what, bar in (
+        for name, amount, bar in (
             ("saves", "", Above(0)),
             ("samples", "an order of magnitude of ", AtLeast(MAGNITUDE)),
         )
@@ -280,7 +289,7 @@ CLAIMS = (
         "512 with b I, 32 with a I",
         level=0.5,
         bar=Above(0),
-        more=B,
+        more_data=B,
         preregistration=extended(
             "0.33 [-2.5, 3.2] over three seeds on doublings of n", "two seeds and half-steps of n"
         ),

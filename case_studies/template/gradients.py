@@ -57,21 +57,21 @@ def _gradient(
     symbols = torch.tensor([task.vocab.ids[name] for name in task.alphabet(split)])
     batch = task.fill(torch.zeros_like(symbols), symbols[:, None])
     gradients = torch.autograd.grad(task.loss(model(batch.tokens), batch), parameters, materialize_grads=True)
-    return torch.cat([one.flatten() for one in gradients]).double()
+    return torch.cat([gradient.flatten() for gradient in gradients]).double()
 
 
 def _speeds(evidence: Evidence, *, with_b: bool) -> Float[np.ndarray, "draw width"]:
     task = Template(templates="copy", train=SYMBOLS, test=SYMBOLS)
-    found = []
+    speeds = []
     for draw in range(DRAWS[evidence.size]):
         seed = derived_seed(evidence.seed, "copying gradients", draw)
-        found.append([_speed(task, width, seed=seed, with_b=with_b) for width in WIDTHS[evidence.size]])
-    return np.array(found)
+        speeds.append([_speed(task, width, seed=seed, with_b=with_b) for width in WIDTHS[evidence.size]])
+    return np.array(speeds)
 
 
 def _speed(task: Template, width: int, *, seed: int, with_b: bool) -> float:
     model = make_model(config_for(task, "template_copy", d_model=width, vo_identity=with_b), seed=seed)
-    trained = [part for name, part in model.named_parameters() if not with_b or name.split(".")[-1] == "b"]
+    trained = [parameter for name, parameter in model.named_parameters() if not with_b or name.split(".")[-1] == "b"]
     return relative_speed(model, task, trained)
 
 

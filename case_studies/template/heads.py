@@ -41,7 +41,7 @@ DISTANCE = f"{DEPENDENCE}, absolute"
 class Equality:
     """How much more attention each head of a model pays to a symbol if it equals the query's."""
 
-    more: Float[np.ndarray, "layer head"]
+    preference: Float[np.ndarray, "layer head"]
     """Attention between two positions if their symbols are equal, minus that if they differ, mean over positions."""
     half: Float[np.ndarray, "layer head"]
     """Half width of its 95 % interval over strings, Bonferroni over the heads of the model."""
@@ -51,7 +51,7 @@ class Equality:
     @property
     def signs(self) -> Float[np.ndarray, "layer head"]:
         """1 if a head attends more to equal symbols, -1 if less, beyond all untrained models; else 0."""
-        return np.where(np.abs(self.more) - self.half > self.untrained, np.sign(self.more), 0.0)
+        return np.where(np.abs(self.preference) - self.half > self.untrained, np.sign(self.preference), 0.0)
 
 
 def attention_if_equal(
@@ -71,12 +71,12 @@ def attention_if_equal(
     if not len(query):
         raise ValueError("no two positions hold equal symbols in some strings and different ones in others.")
     attention = patterns[..., query, key].double().movedim(1, -2)  # layer head string pair
-    at = equal[:, query, key].double()
-    share, other = at / at.sum(0), (1 - at) / (1 - at).sum(0)
-    means = [(attention * part).sum(-2, keepdim=True) for part in (share, other)]
-    residual = ((attention - means[0]) * share - (attention - means[1]) * other).mean(-1)
-    more = (means[0] - means[1]).mean((-2, -1))
-    return more.numpy(), residual.square().sum(-1).sqrt().numpy()
+    share_equal = equal[:, query, key].double()
+    share, share_different = share_equal / share_equal.sum(0), (1 - share_equal) / (1 - share_equal).sum(0)
+    means = [(attention * share_of_pairs).sum(-2, keepdim=True) for share_of_pairs in (share, share_different)]
+    residual = ((attention - means[0]) * share - (attention - means[1]) * share_different).mean(-1)
+    preference = (means[0] - means[1]).mean((-2, -1))
+    return preference.numpy(), residual.square().sum(-1).sqrt().numpy()
 
 
 def equality(evidence: Evidence, model: Transformer, task: Template) -> Equality:
@@ -84,41 +84,41 @@ def equality(evidence: Evidence, model: Transformer, task: Template) -> Equality
     strings = task.sample(N_READ[evidence.size], generator=derived_generator(evidence.seed, "equality"), split="test")
     seeds = [derived_seed(evidence.seed, "untrained", index) for index in range(N_UNTRAINED)]
     with torch.no_grad():
-        more, error = _on([model], strings)
+        preference, error = _on([model], strings)
         untrained, _ = _on([make_model(model.cfg, seed=seed) for seed in seeds], strings)
-    tail = 0.025 / more.size
+    tail = 0.025 / preference.size
     half = error[0] * float(stats.t.isf(tail, len(strings) - 2))
-    return Equality(more=more[0], half=half, untrained=float(np.abs(untrained).max()))
+    return Equality(preference=preference[0], half=half, untrained=float(np.abs(untrained).max()))
 
 
 def _on(models: Sequence[Transformer], strings: TemplateBatch) -> tuple[np.ndarray, np.ndarray]:
     """`attention_if_equal` of each model: (model, layer, head)."""
     patterns = patterns_on(models, strings)
-    found = [attention_if_equal(patterns[:, index], strings.tokens) for index in range(len(models))]
-    return np.stack([more for more, _ in found]), np.stack([error for _, error in found])
+    preferences = [attention_if_equal(patterns[:, index], strings.tokens) for index in range(len(models))]
+    return np.stack([preference for preference, _ in preferences]), np.stack([error for _, error in preferences])
 
 
 def measure_same_symbol(evidence: Evidence, *, variant: str) -> Measurement:
     """Share of solved models with a head whose attention depends on equality, in either direction."""
     rows: list[list] = [["n", "seed", "head", DEPENDENCE, "95 % ±", "untrained, at most", "label", "a"]]
-    points, found, maps, labelled = [], [], {}, 0
+    points, signs_by_model, maps, labelled = [], [], {}, 0
     models, count = solved(evidence, GROUPS[variant])
     for spec, model in models:
         task = template_task(spec)
-        one = equality(evidence, model, task)
+        reading = equality(evidence, model, task)
         kinds = classify_heads(model, task, n=N_READ[evidence.size], seed=evidence.seed)
         labelled += any("association" in labels for labels in kinds.label)
-        found.append(one.signs)
-        for (layer, head), more in np.ndenumerate(one.more):
+        signs_by_model.append(reading.signs)
+        for (layer, head), preference in np.ndenumerate(reading.preference):
             scalars = model.block(layer).attention.a
             a = None if scalars is None else scalars[head].item()
-            numbers = [f"{more:+.3f}", f"{one.half[layer, head]:.3f}", f"{one.untrained:.3f}"]
+            numbers = [f"{preference:+.3f}", f"{reading.half[layer, head]:.3f}", f"{reading.untrained:.3f}"]
             shown = [kinds.label[layer][head], None if a is None else f"{a:+.3f}"]
             rows.append([n_train(spec), spec.seed, f"{layer}.{head}", *numbers, *shown])
             points.append(
                 {
                     "layer": f"layer {layer}",
-                    DEPENDENCE: float(more),
+                    DEPENDENCE: float(preference),
                     "a": a or 0.0,
                     "row entropy, 0 to 1": float(kinds.entropy[layer, head]),
                 }
@@ -127,7 +127,7 @@ def measure_same_symbol(evidence: Evidence, *, variant: str) -> Measurement:
             for head in range(2):
                 name = f"n {n_train(spec)}, seed {spec.seed}, head 0.{head}"
                 maps[name] = patterns_on([model], _example(task))[0, 0, 0, head].numpy()
-    signs = np.stack(found)
+    signs = np.stack(signs_by_model)
     value, low, high = proportion(int(signs.any((1, 2)).sum()), len(signs))
     return Measurement(
         value=value,
@@ -155,10 +155,10 @@ def measure_same_symbol(evidence: Evidence, *, variant: str) -> Measurement:
 def _counts(signs: Float[np.ndarray, "model layer head"], points: list[dict]) -> dict[str, Any]:
     """Heads of each sign, in all layers and in the first."""
     counts: dict[str, Any] = {"heads": signs.size}
-    for where, part in (("", signs), ("first layer: ", signs[:, 0])):
-        counts[f"{where}heads that attend more to equal symbols"] = int((part > 0).sum())
-        counts[f"{where}heads that attend less to equal symbols"] = int((part < 0).sum())
-    first = [one["a"] for one in points if one["layer"] == "layer 0"]
+    for prefix, chosen_signs in (("", signs), ("first layer: ", signs[:, 0])):
+        counts[f"{prefix}heads that attend more to equal symbols"] = int((chosen_signs > 0).sum())
+        counts[f"{prefix}heads that attend less to equal symbols"] = int((chosen_signs < 0).sum())
+    first = [point["a"] for point in points if point["layer"] == "layer 0"]
     return counts | {"first layer: heads": len(first), "first layer: a below 0": sum(a < 0 for a in first)}
 
 
@@ -175,16 +175,25 @@ def measure_agreement(evidence: Evidence, *, variant: str) -> Measurement:
     models, count = solved(evidence, GROUPS[variant])
     for spec, model in models:
         task = template_task(spec)
-        size = np.abs(equality(evidence, model, task).more)
+        size = np.abs(equality(evidence, model, task).preference)
         lost = ablate_heads(model, task, method="mean", n=n, seed=evidence.seed).drop[:, 0].reshape(size.shape)
-        found = [rank_correlation(*parts) for parts in ((size, lost), (size[0], lost[0]), (size[-1], lost[-1]))]
-        value_range.append(found[0])
-        rows.append([n_train(spec), spec.seed, *(None if one is None else f"{one:+.3f}" for one in found)])
-        points += [
-            {DISTANCE: float(size[at]), "accuracy lost": float(lost[at]), "models": f"{variant}, layer {at[0]}"}
-            for at in np.ndindex(size.shape)
+        correlations = [
+            rank_correlation(*sizes_and_losses)
+            for sizes_and_losses in ((size, lost), (size[0], lost[0]), (size[-1], lost[-1]))
         ]
-    judged = [one for one in value_range if one is not None]
+        value_range.append(correlations[0])
+        rows.append(
+            [
+                n_train(spec),
+                spec.seed,
+                *(None if correlation is None else f"{correlation:+.3f}" for correlation in correlations),
+            ]
+        )
+        points += [
+            {DISTANCE: float(size[head]), "accuracy lost": float(lost[head]), "models": f"{variant}, layer {head[0]}"}
+            for head in np.ndindex(size.shape)
+        ]
+    judged = [correlation for correlation in value_range if correlation is not None]
     value, low, high = t_interval(np.array(judged), resolution=RESOLUTION) if judged else (0.0, -1.0, 1.0)
     return Measurement(
         value=value,
@@ -219,7 +228,7 @@ def rank_correlation(x: Float[np.ndarray, "*head"], y: Float[np.ndarray, "*head"
     return float(np.corrcoef(stats.rankdata(x.ravel()), stats.rankdata(y.ravel()))[0, 1])
 
 
-def _looking_claim(name: str, variant: str, models: str, seen: str) -> Claim:
+def _looking_claim(name: str, variant: str, models: str, prior_knowledge: str) -> Claim:
     return Claim(
         id=f"heads.same-symbol.{name}",
         source="ours, after the paper's account of why a I helps",
@@ -230,7 +239,8 @@ def _looking_claim(name: str, variant: str, models: str, seen: str) -> Claim:
         rule=Conditional(Number("solved models", AtLeast(FEWEST)), Above(0.5)),
         preregistration=Preregistration(
             "after a result",
-            f"no head of 12 models labelled association, {seen}. Only attention to the same symbol counted then.",
+            f"no head of 12 models labelled association, {prior_knowledge}. "
+            "Only attention to the same symbol counted then.",
         ),
         quantity="share of solved models",
         value_range=SHARE,
@@ -239,7 +249,7 @@ def _looking_claim(name: str, variant: str, models: str, seen: str) -> Claim:
     )
 
 
-def _agreement_claim(name: str, variant: str, models: str, seen: str) -> Claim:
+def _agreement_claim(name: str, variant: str, models: str, prior_knowledge: str) -> Claim:
     return Claim(
         id=f"heads.ablation-agrees.{name}",
         source="ours",
@@ -255,7 +265,7 @@ def _agreement_claim(name: str, variant: str, models: str, seen: str) -> Claim:
         preregistration=Preregistration(
             "after a result",
             "-0.30 [-0.38, -0.21] over heads of both kinds of models together, "
-            f"{seen} within this kind, for the score of association. Units were heads then.",
+            f"{prior_knowledge} within this kind, for the score of association. Units were heads then.",
         ),
         quantity="rank correlation within models",
         value_range=DIFFERENCE,

@@ -36,9 +36,9 @@ def measure_regression(evidence: Evidence, *, name: str, mlp: bool = False) -> M
 
     Kernel and lambda are chosen on validation symbols, for each draw.
     """
-    found = _regressions(name, evidence, mlp=mlp)
-    accuracy = np.array([one.accuracy[one.chosen] for one in found])
-    mean, low, high = t_interval(accuracy, resolution=1 / found[0].n)
+    regressions = _regressions(name, evidence, mlp=mlp)
+    accuracy = np.array([regression.accuracy[regression.chosen] for regression in regressions])
+    mean, low, high = t_interval(accuracy, resolution=1 / regressions[0].n)
     rows: list[list] = [
         [
             "draw",
@@ -54,28 +54,41 @@ def measure_regression(evidence: Evidence, *, name: str, mlp: bool = False) -> M
         ]
     ]
     points: list[dict] = []
-    for draw, one in enumerate(found):
-        for i, kernel in enumerate(one.kernels):
-            loss = f"[{one.mse_low[i]:.3f}, {one.mse_high[i]:.3f}]"
-            share = f"[{one.low[i]:.3f}, {one.high[i]:.3f}]"
-            numbers = [f"{part[i]:.3f}" for part in (one.validation_mse, one.mse, one.accuracy, one.spread)]
-            chosen = "yes" if i == one.chosen else None
+    for draw, regression in enumerate(regressions):
+        for i, kernel in enumerate(regression.kernels):
+            loss = f"[{regression.mse_low[i]:.3f}, {regression.mse_high[i]:.3f}]"
+            share = f"[{regression.low[i]:.3f}, {regression.high[i]:.3f}]"
+            numbers = [
+                f"{values[i]:.3f}"
+                for values in (regression.validation_mse, regression.mse, regression.accuracy, regression.spread)
+            ]
+            chosen = "yes" if i == regression.chosen else None
             rows.append(
-                [draw, chosen, kernel, f"{one.regularisation[i]:g}", *numbers[:2], loss, numbers[2], share, numbers[3]]
+                [
+                    draw,
+                    chosen,
+                    kernel,
+                    f"{regression.regularisation[i]:g}",
+                    *numbers[:2],
+                    loss,
+                    numbers[2],
+                    share,
+                    numbers[3],
+                ]
             )
-        ends = {"low": one.low[one.chosen], "high": one.high[one.chosen]}
+        ends = {"low": regression.low[regression.chosen], "high": regression.high[regression.chosen]}
         points.append({"draw": str(draw), "accuracy": accuracy[draw], **ends})
     return Measurement(
         value=mean,
         low=max(low, 0.0),
         high=min(high, 1.0),
-        n=len(found),
+        n=len(regressions),
         unit="draws of strings and kernel",
         numbers={
-            "test loss": np.mean([one.mse[one.chosen] for one in found]),
-            "training strings": found[0].n_train,
-            "chosen": [one.kernels[one.chosen] for one in found],
-            "lowest accuracy of any setting": min(one.accuracy.min() for one in found),
+            "test loss": np.mean([regression.mse[regression.chosen] for regression in regressions]),
+            "training strings": regressions[0].n_train,
+            "chosen": [regression.kernels[regression.chosen] for regression in regressions],
+            "lowest accuracy of any setting": min(regression.accuracy.min() for regression in regressions),
         },
         tables=[("Every draw and setting", rows)],
         charts=[
@@ -84,9 +97,9 @@ def measure_regression(evidence: Evidence, *, name: str, mlp: bool = False) -> M
                 x="draw",
                 y="accuracy",
                 rule=0.5,
-                title=f"kernel regression, {found[0].n} unseen strings per draw",
+                title=f"kernel regression, {regressions[0].n} unseen strings per draw",
             ),
-            found[0].plot(),
+            regressions[0].plot(),
         ],
         note="Kernel and lambda are chosen on validation symbols, which are in neither the training nor the test set. "
         "The lower chart is of the first draw.",
@@ -104,16 +117,16 @@ def _regressions(name: str, evidence: Evidence, *, mlp: bool) -> list[KernelResu
 def measure_matrix(evidence: Evidence, *, mlp: bool) -> Measurement:
     """The smallest eigenvalue of N, for the task where it is lowest."""
     kernel = MLPKernel() if mlp else TransformerKernel(beta=4.0, activation="relu")
-    found = {
+    matrices = {
         name: template_matrix(_task(name, evidence), kernel, repeats=REPEATS[evidence.size], seed=evidence.seed)
         for name in TASKS
     }
     rows: list[list] = [["task", "kernel", "smallest eigenvalue", "95 %", "largest", "verdict", "draws"]]
-    verdicts = {name: singularity(one) for name, one in found.items()}
-    for name, one in found.items():
-        ends, largest = f"[{one.low:.4g}, {one.high:.4g}]", f"{one.eigenvalues[-1]:.4g}"
-        rows.append([name, one.kernel, f"{one.smallest:.4g}", ends, largest, verdicts[name], one.n])
-    worst = min(found.values(), key=lambda one: one.low)
+    verdicts = {name: singularity(matrix) for name, matrix in matrices.items()}
+    for name, matrix in matrices.items():
+        ends, largest = f"[{matrix.low:.4g}, {matrix.high:.4g}]", f"{matrix.eigenvalues[-1]:.4g}"
+        rows.append([name, matrix.kernel, f"{matrix.smallest:.4g}", ends, largest, verdicts[name], matrix.n])
+    worst = min(matrices.values(), key=lambda matrix: matrix.low)
     return Measurement(
         value=worst.smallest,
         low=worst.low,
@@ -126,31 +139,31 @@ def measure_matrix(evidence: Evidence, *, mlp: bool) -> Measurement:
             for verdict in ("singular", "nonsingular")
         },
         tables=[("N of each task", rows)],
-        charts=[one.plot() for one in found.values()],
+        charts=[matrix.plot() for matrix in matrices.values()],
         note="An entry of N is the kernel of two strings, one of each template, that share no symbol.",
     )
 
 
-def singularity(found: TemplateMatrix) -> str:
+def singularity(matrix: TemplateMatrix) -> str:
     """`nonsingular`, `singular` or `undecided`; singular also if the interval is below `NEGLIGIBLE`.
 
     Draws cannot prove that an eigenvalue is zero, so `template_matrix` never calls N of a random kernel singular.
     """
-    if found.verdict == "undecided" and found.high < NEGLIGIBLE * found.eigenvalues[-1]:
+    if matrix.verdict == "undecided" and matrix.high < NEGLIGIBLE * matrix.eigenvalues[-1]:
         return "singular"
-    return found.verdict
+    return matrix.verdict
 
 
-def _all_tasks(expected: str, other: str) -> Split:
+def _all_tasks(expected: str, opposite: str) -> Split:
     """Reproduced if N of every task is as expected, not reproduced if one is the opposite."""
     return Split(
-        Number(f"tasks with a {expected} N", AtLeast(len(TASKS))), Number(f"tasks with a {other} N", AtLeast(1))
+        Number(f"tasks with a {expected} N", AtLeast(len(TASKS))), Number(f"tasks with a {opposite} N", AtLeast(1))
     )
 
 
-def _over_draws(seen: str) -> Preregistration:
+def _over_draws(prior_knowledge: str) -> Preregistration:
     return Preregistration(
-        "after a result", f"{seen}. The bar was fixed before any result; the units were strings then."
+        "after a result", f"{prior_knowledge}. The bar was fixed before any result; the units were strings then."
     )
 
 

@@ -81,8 +81,8 @@ def spread_within(kernel: Kernel, strings: Int[np.ndarray, "string pos"]) -> flo
     The pattern of a pair is which positions of the two strings have equal tokens, within and between them.
     """
     first, second = np.triu_indices(len(strings))
-    both = np.concatenate([strings[first], strings[second]], axis=1)
-    equal = (both[:, :, None] == both[:, None]).reshape(len(both), -1)
+    pairs_of_strings = np.concatenate([strings[first], strings[second]], axis=1)
+    equal = (pairs_of_strings[:, :, None] == pairs_of_strings[:, None]).reshape(len(pairs_of_strings), -1)
     _, group = np.unique(equal, axis=0, return_inverse=True)
     values, group = kernel.gram(strings)[first, second], group.ravel()
     sizes = np.bincount(group)
@@ -90,24 +90,24 @@ def spread_within(kernel: Kernel, strings: Int[np.ndarray, "string pos"]) -> flo
     return float(np.sqrt(np.square(inside).sum() / (sizes - 1).sum()))
 
 
-def _slopes(values: Float[np.ndarray, "draw x"], x: Sequence[float], name: str, what: str, unit: str) -> Measurement:
+def _slopes(values: Float[np.ndarray, "draw x"], x: Sequence[float], name: str, varied: str, unit: str) -> Measurement:
     """The log-log slope of every draw with its t interval; a table and a chart of all values."""
     slopes = np.polyfit(np.log2(x), np.log2(values).T, 1)[0]
     mean, low, high = t_interval(slopes)
-    rows: list[list] = [[name, f"{what}, mean", "95 % over draws"]]
+    rows: list[list] = [[name, f"{varied}, mean", "95 % over draws"]]
     points: list[dict] = []
-    for at, column in zip(x, values.T, strict=True):
+    for size, column in zip(x, values.T, strict=True):
         value, least, most = t_interval(column)
-        rows.append([at, f"{value:.3g}", f"[{least:.3g}, {most:.3g}]"])
-        points.append({name: at, what: value, "low": max(least, 0.0), "high": most, "series": "mean over draws"})
+        rows.append([size, f"{value:.3g}", f"[{least:.3g}, {most:.3g}]"])
+        points.append({name: size, varied: value, "low": max(least, 0.0), "high": most, "series": "mean over draws"})
     return Measurement(
         value=mean,
         low=low,
         high=high,
         n=len(slopes),
         unit=unit,
-        tables=[(f"{what} by {name}", rows)],
-        charts=[scaling_curves(pd.DataFrame(points), x=name, y=what, series="series", title=f"{what} by {name}")],
+        tables=[(f"{varied} by {name}", rows)],
+        charts=[scaling_curves(pd.DataFrame(points), x=name, y=varied, series="series", title=f"{varied} by {name}")],
     )
 
 

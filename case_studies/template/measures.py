@@ -79,7 +79,7 @@ def scores(evidence: Evidence, group: str, *, each_symbol: bool = False) -> list
         group: Name of the group.
         each_symbol: Test every test symbol once, on templates with one wildcard, instead of random strings.
     """
-    found = []
+    rows = []
     for spec in evidence.specs(group):
         run, task = evidence.run(spec), template_task(spec)
         if each_symbol:
@@ -89,7 +89,7 @@ def scores(evidence: Evidence, group: str, *, each_symbol: bool = False) -> list
             generator = derived_generator(evidence.seed, "test strings")
             strings = task.sample(N_TEST[evidence.size], generator=generator, split="test")
         score = score_batch(run.model, task, strings)
-        found.append(
+        rows.append(
             Scored(
                 n=n_train(spec),
                 seed=spec.seed,
@@ -103,15 +103,15 @@ def scores(evidence: Evidence, group: str, *, each_symbol: bool = False) -> list
                 model=run.model,
             )
         )
-    return found
+    return rows
 
 
 def by(rows: Iterable[Scored], key: Callable[[Scored], Key]) -> dict[Key, list[Scored]]:
     """Group models by a key, in ascending order; each group is in the order of seeds."""
-    found: dict[Key, list[Scored]] = {}
+    groups: dict[Key, list[Scored]] = {}
     for row in rows:
-        found.setdefault(key(row), []).append(row)
-    return {name: sorted(found[name], key=lambda row: row.seed) for name in sorted(found)}
+        groups.setdefault(key(row), []).append(row)
+    return {name: sorted(groups[name], key=lambda row: row.seed) for name in sorted(groups)}
 
 
 def by_n(rows: Iterable[Scored]) -> dict[int, list[Scored]]:
@@ -134,12 +134,12 @@ def exact_interval(row: Scored) -> str:
 
 def best_rate(rows: Iterable[Scored], key: Callable[[Scored], Key]) -> list[Scored]:
     """For each key and seed, the model whose learning rate has the lowest loss on validation symbols."""
-    found: dict[Any, Scored] = {}
+    best: dict[Any, Scored] = {}
     for row in rows:
-        at = (key(row), row.seed)
-        if at not in found or row.validation < found[at].validation:
-            found[at] = row
-    return list(found.values())
+        key_and_seed = (key(row), row.seed)
+        if key_and_seed not in best or row.validation < best[key_and_seed].validation:
+            best[key_and_seed] = row
+    return list(best.values())
 
 
 def losses(rows: Iterable[Scored]) -> Float[np.ndarray, " model"]:
@@ -182,15 +182,15 @@ def threshold(rows: Iterable[Scored], level: float, value: Callable[[Scored], fl
 
 def thresholds(rows: Iterable[Scored], level: float, value: Callable[[Scored], float]) -> list[tuple[int, bool]]:
     """The `threshold` of each seed."""
-    return [threshold(part, level, value) for part in by(rows, lambda row: row.seed).values()]
+    return [threshold(seed_rows, level, value) for seed_rows in by(rows, lambda row: row.seed).values()]
 
 
 def over_seeds(groups: Mapping[Key, Sequence[Scored]], *, x: str, series: str) -> list[dict[str, Any]]:
     """Geometric mean loss of each group with its t interval, as rows of a chart or table."""
     rows = []
-    for at, part in groups.items():
-        loss, low, high = geometric_interval(np.log(losses(part)))
-        rows.append({x: at, "loss": loss, "low": low, "high": high, "series": series, "seeds": len(part)})
+    for x_value, seeds in groups.items():
+        loss, low, high = geometric_interval(np.log(losses(seeds)))
+        rows.append({x: x_value, "loss": loss, "low": low, "high": high, "series": series, "seeds": len(seeds)})
     return rows
 
 
@@ -218,7 +218,7 @@ def _paper_rows() -> list[dict[str, str]]:
 
 def loss_chart(groups: dict[str, list[Scored]], *, figure: str, title: str) -> Any:
     """Test loss against n, one line per group of models, with the paper's curves dashed in the background."""
-    rows = [row for name, part in groups.items() for row in over_seeds(by_n(part), x=N_LABEL, series=name)]
+    rows = [row for name, models in groups.items() for row in over_seeds(by_n(models), x=N_LABEL, series=name)]
     return scaling_curves(
         pd.DataFrame(rows).rename(columns={"loss": "test loss"}),
         x=N_LABEL,

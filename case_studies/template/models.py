@@ -69,7 +69,7 @@ def between(variant: str) -> str:
 def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
     """Every group of models at a size; empty where the size does not train the group."""
     scale = SCALES[size]
-    found = {
+    groups = {
         f"aba-abb {PLAIN}": template_models(size, "aba_abb", scale.grid),
         f"aba-abb {A}": template_models(size, "aba_abb", scale.grid, A),
         f"aba-abb {B}": template_models(size, "aba_abb", scale.grid, B, seeds=scale.b_seeds),
@@ -77,17 +77,17 @@ def groups(size: Size) -> Mapping[str, Sequence[ModelSpec]]:
         "aba-abb other rates": template_models(size, "aba_abb", scale.controlled, rates=scale.rates),
     }
     for variant, seeds in ((PLAIN, scale.seeds), (A, scale.seeds), (B, scale.b_seeds)):
-        found[between(variant)] = template_models(size, "aba_abb", scale.between, variant, seeds=seeds)
+        groups[between(variant)] = template_models(size, "aba_abb", scale.between, variant, seeds=seeds)
     for variant in (PLAIN, A):
-        found[f"same-different {variant}"] = template_models(size, "same_different", scale.same_different, variant)
-        found[f"programs {variant}"] = template_models(size, "programs", scale.programs, variant)
+        groups[f"same-different {variant}"] = template_models(size, "same_different", scale.same_different, variant)
+        groups[f"programs {variant}"] = template_models(size, "programs", scale.programs, variant)
     for variant in (PLAIN, A_AND_B):
-        found[f"majority {variant}"] = [
+        groups[f"majority {variant}"] = [
             spec
             for length in LENGTHS[size]
             for spec in template_models(size, majority(length), scale.majority, variant, seeds=scale.majority_seeds)
         ]
-    return found | _copying(size) | _networks(size) | _sweeps(size) | _recurrent(size) | _further_tasks(size)
+    return groups | _copying(size) | _networks(size) | _sweeps(size) | _recurrent(size) | _further_tasks(size)
 
 
 def _copying(size: Size) -> dict[str, list[ModelSpec]]:
@@ -96,14 +96,14 @@ def _copying(size: Size) -> dict[str, list[ModelSpec]]:
     first = scale.copy_grid[:1]
 
     def specs(widths: Sequence[int], ns: Sequence[int], *, with_b: bool, times: float) -> list[ModelSpec]:
-        found = []
+        models = []
         for width in widths:
             for n in ns:
                 task = Template(templates="copy", train=n)
                 config = config_for(task, "template_copy", d_model=width, vo_identity=with_b)
                 settings = template_settings(size, n, learning_rate=1e-3, vo_identity_rate=times)
-                found += seeded(task, config, settings, scale.copy_seeds)
-        return found
+                models += seeded(task, config, settings, scale.copy_seeds)
+        return models
 
     plain = specs(scale.copy_widths, scale.copy_grid, with_b=False, times=1.0)
     return {
@@ -118,23 +118,25 @@ def _copying(size: Size) -> dict[str, list[ModelSpec]]:
 
 def _networks(size: Size) -> dict[str, list[ModelSpec]]:
     """Fully connected networks by their input encoding."""
-    found: dict[str, list[ModelSpec]] = {}
+    groups: dict[str, list[ModelSpec]] = {}
     for name, inputs in NETWORKS.items():
-        found[f"network {name}"] = []
+        groups[f"network {name}"] = []
         for n in SCALES[size].networks:
             task = Template(templates="aba_abb", train=n)
             config = config_for(task, "fully_connected", inputs=inputs)
             settings = template_settings(size, n, learning_rate=1e-3)
-            found[f"network {name}"] += seeded(task, config, settings, SCALES[size].network_seeds)
-    return found
+            groups[f"network {name}"] += seeded(task, config, settings, SCALES[size].network_seeds)
+    return groups
 
 
 def _sweeps(size: Size) -> dict[str, list[ModelSpec]]:
     """Sweeps of depth, heads and width at two learning rates each, of the learning rate, and of random templates."""
     if size == "quick":
-        return {name: [] for name in (*(f"sweep {what}" for what in SWEEPS), "sweep learning rate", "random templates")}
+        return {
+            name: [] for name in (*(f"sweep {swept}" for swept in SWEEPS), "sweep learning rate", "random templates")
+        }
     few = SCALES[size].fewer_seeds
-    found = {
+    groups = {
         f"sweep {name}": [
             spec
             for value in values
@@ -143,8 +145,8 @@ def _sweeps(size: Size) -> dict[str, list[ModelSpec]]:
         for name, (field, values) in SWEEPS.items()
     }
     rates = template_models(size, "aba_abb", [SWEEP_N], seeds=few, rates=RATE_SWEEP)
-    found["sweep learning rate"] = with_seeds(rates, FURTHER_RATES, size)
-    found["random templates"] = [
+    groups["sweep learning rate"] = with_seeds(rates, FURTHER_RATES, size)
+    groups["random templates"] = [
         spec
         for count in TEMPLATE_COUNTS
         for draw in range(TEMPLATE_DRAWS)
@@ -152,22 +154,22 @@ def _sweeps(size: Size) -> dict[str, list[ModelSpec]]:
             size, random_templates(count, length=5, n_wildcards=4, seed=draw), [SWEEP_N], seeds=1
         )
     ]
-    return found
+    return groups
 
 
 def _recurrent(size: Size) -> dict[str, list[ModelSpec]]:
     """Recurrent networks on aba against abb, by cell."""
-    found: dict[str, list[ModelSpec]] = {f"recurrent {cell}": [] for cell in RECURRENT}
+    groups: dict[str, list[ModelSpec]] = {f"recurrent {cell}": [] for cell in RECURRENT}
     if size == "quick":
-        return found
+        return groups
     for cell in RECURRENT:
         for n in SCALES[size].grid if size == "paper" else (FEW, MANY):
             task = Template(templates="aba_abb", train=n)
             steps = {} if size == "paper" else {"steps": RECURRENT_STEPS}
             settings = replace(template_settings(size, n, eval_every=100), **steps)
             config = config_for(task, cell.lower())
-            found[f"recurrent {cell}"] += seeded(task, config, settings, SCALES[size].network_seeds)
-    return found
+            groups[f"recurrent {cell}"] += seeded(task, config, settings, SCALES[size].network_seeds)
+    return groups
 
 
 def _further_tasks(size: Size) -> dict[str, list[ModelSpec]]:
@@ -178,13 +180,13 @@ def _further_tasks(size: Size) -> dict[str, list[ModelSpec]]:
         return {name: [] for name in (PAIRS, *symbolic.values(), *psychometric.values())}
     paper = size == "paper"
     pairs = SCALES[size].grid[:10] if paper else (PAIRS_FEW, PAIRS_MANY)
-    found = {PAIRS: template_models(size, "aabb_abab", pairs)}
+    groups = {PAIRS: template_models(size, "aabb_abab", pairs)}
     for variant, name in symbolic.items():
         ns = (512, 2048, SYMBOLIC_N, 32768) if paper else (SYMBOLIC_N,)
-        found[name] = template_models(size, "symbolic_programs", ns, variant, seeds=SCALES[size].fewer_seeds)
+        groups[name] = template_models(size, "symbolic_programs", ns, variant, seeds=SCALES[size].fewer_seeds)
     for name, group in psychometric.items():
         templates, ns = name.replace("-", "_"), [PSYCHOMETRIC[name]]
         specs = template_models(size, templates, ns, A_AND_B, seeds=SCALES[size].fewer_seeds)
         steps = {} if paper else {"steps": PSYCHOMETRIC_STEPS, "eval_every": 50}
-        found[group] = [replace(spec, settings=replace(spec.settings, **steps)) for spec in specs]
-    return found
+        groups[group] = [replace(spec, settings=replace(spec.settings, **steps)) for spec in specs]
+    return groups

@@ -6,7 +6,6 @@ from case_studies.frame.claims import SHARE, Claim
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, AtLeast, Below
-from case_studies.template.fixed import over_models
 from case_studies.template.measures import (
     BARELY,
     SOLVED,
@@ -17,6 +16,7 @@ from case_studies.template.measures import (
     scores,
 )
 from case_studies.template.models import NETWORKS
+from case_studies.template.preregistration import over_models
 
 HOW = "Mean accuracy at the largest n, t interval over models (seeds)"
 
@@ -25,10 +25,10 @@ def measure_network(evidence: Evidence, *, inputs: str) -> Measurement:
     """Mean accuracy on unseen symbols at the largest n, over models."""
     models = {name: scores(evidence, f"network {name}") for name in NETWORKS}
     rows: list[list] = [["inputs", "n", "seed", "accuracy", "95 % over strings", "test loss", "validation loss"]]
-    for name, part in models.items():
-        for one in part:
-            numbers = [f"{x:.3f}" for x in (one.loss, one.validation)]
-            rows.append([name, one.n, one.seed, f"{one.accuracy:.3f}", exact_interval(one), *numbers])
+    for name, models_of_inputs in models.items():
+        for scored in models_of_inputs:
+            numbers = [f"{x:.3f}" for x in (scored.loss, scored.validation)]
+            rows.append([name, scored.n, scored.seed, f"{scored.accuracy:.3f}", exact_interval(scored), *numbers])
     groups = by_n(models[inputs])
     last = groups[max(groups)]
     value, low, high = mean_accuracy(last)
@@ -40,8 +40,8 @@ def measure_network(evidence: Evidence, *, inputs: str) -> Measurement:
         unit="models",
         numbers={
             "n": max(groups),
-            "lowest accuracy": min(one.accuracy for one in last),
-            "highest accuracy": max(one.accuracy for one in last),
+            "lowest accuracy": min(scored.accuracy for scored in last),
+            "highest accuracy": max(scored.accuracy for scored in last),
             "strings per model": last[0].total,
         },
         tables=[("aba against abb on unseen symbols", rows)],

@@ -14,8 +14,8 @@ from case_studies.frame.rules import Above, AtLeast, Below, Conditional, Number,
 from case_studies.recipes.intervals import proportion, t_interval
 from case_studies.recipes.template_models import PLAIN, A
 from case_studies.template.copying import COPIED
-from case_studies.template.fixed import FIRST_MODELS
 from case_studies.template.measures import SOLVED, n_train, template_task
+from case_studies.template.preregistration import FIRST_MODELS
 from case_studies.template.solved import FEWEST, GROUPS, N_READ, solved
 from hooks import make_model
 from interp.evaluation.evaluate import evaluate
@@ -39,15 +39,16 @@ def measure_identity_used(evidence: Evidence) -> Measurement:
         with torch.no_grad():
             for a in scalars:
                 a.zero_()
-        found = {
-            name: evaluate(one, template_task(spec), n=n, seed=evidence.seed)
-            for name, one in (("a as learned", model), ("a = 0", without))
+        evaluations = {
+            name: evaluate(variant_model, template_task(spec), n=n, seed=evidence.seed)
+            for name, variant_model in (("a as learned", model), ("a = 0", without))
         }
-        before, after = (float(one.accuracy[0]) for one in found.values())
+        before, after = (float(evaluation.accuracy[0]) for evaluation in evaluations.values())
         rows.append([index, n_train(spec), spec.seed, f"{before:.3f}", f"{after:.3f}", f"{size:.3f}"])
         lost.append(before - after)
         points += [
-            {"model": str(index), **one.accuracy[0].columns("accuracy"), "with": name} for name, one in found.items()
+            {"model": str(index), **evaluation.accuracy[0].columns("accuracy"), "with": name}
+            for name, evaluation in evaluations.items()
         ]
     mean, low, high = t_interval(np.array(lost), resolution=1 / n)
     return Measurement(
@@ -76,7 +77,7 @@ def measure_where_readable(evidence: Evidence, *, variant: str) -> Measurement:
     rows: list[list] = [
         ["model", "n", "seed", "after embedding", "after layer 1", "after layer 2", "untrained, layer 2"]
     ]
-    where = {"embedding": 0, "after layer 1": 1, "after layer 2": -1}
+    readings = {"embedding": 0, "after layer 1": 1, "after layer 2": -1}
     points, first, last = [], [], []
     models, count = solved(evidence, GROUPS[variant])
     for index, (spec, model) in enumerate(models, start=1):
@@ -87,7 +88,7 @@ def measure_where_readable(evidence: Evidence, *, variant: str) -> Measurement:
                 index,
                 n_train(spec),
                 spec.seed,
-                *(f"{cells[i]:.3f}" for i in where.values()),
+                *(f"{cells[i]:.3f}" for i in readings.values()),
                 f"{result.untrained[-1, 0]:.3f}",
             ]
         )
@@ -101,7 +102,7 @@ def measure_where_readable(evidence: Evidence, *, variant: str) -> Measurement:
                 "high": result.high[i, 0],
                 "where": name,
             }
-            for name, i in where.items()
+            for name, i in readings.items()
         ]
     mean, low, high = t_interval(np.array(first), resolution=1 / 600)
     return Measurement(
@@ -131,15 +132,15 @@ def measure_diagonals(evidence: Evidence, *, group: str, matrix: int, accuracy: 
     models, count = solved(evidence, group, accuracy=accuracy)
     results, strong, untrained_strong = [], [], []
     for spec, model in models:
-        found = diagonals(model, seed=evidence.seed)
+        learned = diagonals(model, seed=evidence.seed)
         untrained = diagonals(make_model(spec.config, seed=spec.seed), seed=evidence.seed)
-        strong.append(bool(found.heads(matrix)))
+        strong.append(bool(learned.heads(matrix)))
         untrained_strong.append(bool(untrained.heads(matrix)))
-        results.append(found)
-        for layer, head in np.ndindex(found.cosine.shape[:2]):
-            at = (layer, head, matrix)
-            numbers = [f"{found.cosine[at]:+.3f}", f"{found.z[at]:+.1f}", f"{found.p_holm[at]:.3g}"]
-            numbers += [f"{found.scalar[at]:+.3f}", f"{untrained.cosine[at]:+.3f}"]
+        results.append(learned)
+        for layer, head in np.ndindex(learned.cosine.shape[:2]):
+            cell = (layer, head, matrix)
+            numbers = [f"{learned.cosine[cell]:+.3f}", f"{learned.z[cell]:+.1f}", f"{learned.p_holm[cell]:.3g}"]
+            numbers += [f"{learned.scalar[cell]:+.3f}", f"{untrained.cosine[cell]:+.3f}"]
             rows.append([n_train(spec), spec.config.d_model, spec.seed, f"{layer}.{head}", *numbers])
     value, low, high = proportion(sum(strong), len(strong))
     return Measurement(

@@ -22,17 +22,17 @@ def solved(
     At most `MOST_MODELS`. With fewer than two, the most accurate others are added, shown and not judged.
     """
     good: list[tuple[ModelSpec, Transformer]] = []
-    others: list[tuple[float, ModelSpec, Transformer]] = []
+    not_solved: list[tuple[float, ModelSpec, Transformer]] = []
     for spec in sorted(evidence.specs(group), key=lambda spec: (-n_train(spec), spec.seed)):
         model = evidence.run(spec).model
-        found = evaluate(model, template_task(spec), n=500, split="validation", seed=evidence.seed)
-        reached = float(found.accuracy[0])
+        evaluation = evaluate(model, template_task(spec), n=500, split="validation", seed=evidence.seed)
+        reached = float(evaluation.accuracy[0])
         if reached >= accuracy:
             good.append((spec, model))
         else:
-            others.append((reached, spec, model))
+            not_solved.append((reached, spec, model))
         if len(good) == MOST_MODELS:
             break
     missing = max(FEWEST - len(good), 0)
-    best = sorted(others, key=lambda one: -one[0])[:missing]
+    best = sorted(not_solved, key=lambda accuracy_and_model: -accuracy_and_model[0])[:missing]
     return [*good, *((spec, model) for _, spec, model in best)], len(good)

@@ -11,7 +11,6 @@ from case_studies.frame.evidence import LARGE_SIZES, Evidence
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Above, Below
 from case_studies.recipes.intervals import t_interval
-from case_studies.template.fixed import FIRST_MODELS, extended
 from case_studies.template.measures import (
     Scored,
     best_rate,
@@ -23,6 +22,7 @@ from case_studies.template.measures import (
     scores,
 )
 from case_studies.template.models import SWEEP_N
+from case_studies.template.preregistration import FIRST_MODELS, extended
 from interp.view.charts import scaling_curves
 
 RATES = Preregistration(
@@ -38,32 +38,35 @@ VARIED: dict[str, Callable[[Scored], int]] = {
 }
 
 
-def _curves(rows: list[dict], *, what: str, title: str):
+def _curves(rows: list[dict], *, varied_size: str, title: str):
     return scaling_curves(
         pd.DataFrame(rows),
-        x=what,
+        x=varied_size,
         y="loss",
         series="series",
         rule=1.0,
         log_y=True,
-        behind=paper_curves(what, x=what, y="loss"),
+        behind=paper_curves(varied_size, x=varied_size, y="loss"),
         title=f"n = {SWEEP_N}{title}; dashed: the paper's",
     )
 
 
-def measure_slope(evidence: Evidence, *, what: str, group: str) -> Measurement:
+def measure_slope(evidence: Evidence, *, varied_size: str, group: str) -> Measurement:
     """Slope of the log test loss per doubling, for each seed; each size has its best learning rate."""
-    varied, models, draws = VARIED[what], scores(evidence, group), what == "random templates"
+    varied, models, draws = VARIED[varied_size], scores(evidence, group), varied_size == "random templates"
     if not draws:  # random templates have one learning rate, and one draw per seed
         models = best_rate(models, varied)
     groups = by(models, varied)
     sizes = np.log2(np.array(list(groups), dtype=float))
-    logs = np.log(np.array([losses(part) for part in groups.values()]))
+    logs = np.log(np.array([losses(models_of_size) for models_of_size in groups.values()]))
     slopes = np.array([np.polyfit(sizes, column, 1)[0] for column in logs.T])
     mean, low, high = t_interval(slopes)
-    means = over_seeds(groups, x=what, series="transformer" if draws else "best rate")
-    rows: list[list] = [[what, "loss", "95 %", "models"]]
-    rows += [[one[what], f"{one['loss']:.4f}", f"[{one['low']:.3g}, {one['high']:.3g}]", one["seeds"]] for one in means]
+    means = over_seeds(groups, x=varied_size, series="transformer" if draws else "best rate")
+    rows: list[list] = [[varied_size, "loss", "95 %", "models"]]
+    rows += [
+        [mean[varied_size], f"{mean['loss']:.4f}", f"[{mean['low']:.3g}, {mean['high']:.3g}]", mean["seeds"]]
+        for mean in means
+    ]
     return Measurement(
         value=mean,
         low=low,
@@ -71,8 +74,8 @@ def measure_slope(evidence: Evidence, *, what: str, group: str) -> Measurement:
         n=len(slopes),
         unit="draws of templates" if draws else "seeds",
         numbers={"n": SWEEP_N, "rates chosen": sorted({row.rate for row in models})},
-        tables=[(f"Test loss by {what}, n = {SWEEP_N}", rows)],
-        charts=[_curves(means, what=what, title=f"; {len(slopes)} models per point, 95 %")],
+        tables=[(f"Test loss by {varied_size}, n = {SWEEP_N}", rows)],
+        charts=[_curves(means, varied_size=varied_size, title=f"; {len(slopes)} models per point, 95 %")],
         note="The slope of the natural logarithm of the loss over log2 of the size.",
     )
 
@@ -80,7 +83,7 @@ def measure_slope(evidence: Evidence, *, what: str, group: str) -> Measurement:
 def measure_rates(evidence: Evidence) -> Measurement:
     """Loss at the worst of the middle learning rates over that at the best of them, geometric mean over seeds."""
     groups = by(scores(evidence, "sweep learning rate"), lambda row: row.rate)
-    logs = np.log(np.array([losses(part) for rate, part in groups.items() if 3e-4 <= rate <= 3e-3]))
+    logs = np.log(np.array([losses(models_of_rate) for rate, models_of_rate in groups.items() if 3e-4 <= rate <= 3e-3]))
     mean, low, high = geometric_interval(logs.max(0) - logs.min(0))
     means = over_seeds(groups, x="learning rate", series="transformer")
     return Measurement(
@@ -90,7 +93,7 @@ def measure_rates(evidence: Evidence) -> Measurement:
         n=logs.shape[1],
         unit="seeds",
         numbers={"n": SWEEP_N},
-        charts=[_curves(means, what="learning rate", title=", loss by learning rate, 95 %")],
+        charts=[_curves(means, varied_size="learning rate", title=", loss by learning rate, 95 %")],
     )
 
 
@@ -108,9 +111,9 @@ def _claim(name: str, statement: str, paper: str, *, group: str, **fields) -> Cl
     )
 
 
-def _slope_claim(name: str, statement: str, paper: str, *, what: str, rises: bool = False, **fields) -> Claim:
-    draws = what == "random templates"
-    group = what if draws else f"sweep {what}"
+def _slope_claim(name: str, statement: str, paper: str, *, varied_size: str, rises: bool = False, **fields) -> Claim:
+    draws = varied_size == "random templates"
+    group = varied_size if draws else f"sweep {varied_size}"
     units = "draws of templates" if draws else "seeds, each size with the best of two rates on validation symbols"
     return _claim(
         name,
@@ -120,7 +123,7 @@ def _slope_claim(name: str, statement: str, paper: str, *, what: str, rises: boo
         method=f"Slope of log loss per doubling at n = {SWEEP_N}, t interval over {units}",
         rule=Above(0) if rises else Below(0),
         quantity="change of log loss per doubling",
-        measure=partial(measure_slope, what=what, group=group),
+        measure=partial(measure_slope, varied_size=varied_size, group=group),
         **fields,
     )
 
@@ -128,22 +131,27 @@ def _slope_claim(name: str, statement: str, paper: str, *, what: str, rises: boo
 AT_N = f"loss at {SWEEP_N} samples."
 
 CLAIMS = (
-    _slope_claim("depth", f"Deeper transformers have a lower {AT_N}", "0.272 at depth 1, 0.075 at 4", what="depth"),
     _slope_claim(
-        "heads", f"Transformers with more heads have a lower {AT_N}", "0.422 with 1 head, 0.103 with 16", what="heads"
+        "depth", f"Deeper transformers have a lower {AT_N}", "0.272 at depth 1, 0.075 at 4", varied_size="depth"
+    ),
+    _slope_claim(
+        "heads",
+        f"Transformers with more heads have a lower {AT_N}",
+        "0.422 with 1 head, 0.103 with 16",
+        varied_size="heads",
     ),
     _slope_claim(
         "width",
         f"Transformers with wider embeddings have a higher {AT_N}",
         "0.072 at width 32, 0.241 at 512",
-        what="width",
+        varied_size="width",
         rises=True,
     ),
     _slope_claim(
         "templates",
         f"Tasks of more templates have a higher {AT_N}",
         "0.231 for 2, 0.667 for 4, 1.10 for 15",
-        what="random templates",
+        varied_size="random templates",
         rises=True,
         preregistration=extended("0.42 [-0.02, 0.86] over three draws", "seven draws"),
     ),

@@ -129,10 +129,10 @@ def test_graphs_that_are_not_accepted_or_not_refused(folder, monkeypatch):
         return graph.without_edge(read, "tokens", "indices")
 
     monkeypatch.setattr(graphs, "compiled_program", wrong)
-    assert graphs.measure_graphs(EVIDENCE, packs=packs, own=True).value == 0
+    assert graphs.measure_graphs(EVIDENCE, packs=packs, accepts_correct=True).value == 0
     monkeypatch.setattr(graphs, "compiled_program", compiled_program)
     monkeypatch.setattr(graphs, "most_wrong", lambda known, graph: (replace(graph, name="same, as it is"), 0.0))
-    assert graphs.measure_graphs(EVIDENCE, packs=packs, own=False).value == 0
+    assert graphs.measure_graphs(EVIDENCE, packs=packs, accepts_correct=False).value == 0
 
 
 def test_packs_are_the_same_wherever_they_are(folder, tmp_path):

@@ -21,7 +21,7 @@ from case_studies.frame.measurement import Measurement
 from case_studies.lego import cost, timing
 from case_studies.lego.cost import CLAIMS, EFFORT
 from case_studies.lego.counting import (
-    Part,
+    CountedLayers,
     count_operations,
     count_parameters,
     head_multiplications,
@@ -38,9 +38,9 @@ from case_studies.lego.timing import (
     SHORT,
     Candidate,
     Cost,
+    bytes_stored_for_backward,
     heads_at_lengths,
     heads_of_each_kind,
-    kept_bytes,
     one_head,
     random_tokens,
     take_turns,
@@ -51,7 +51,7 @@ from hooks.model.hardcoded.head_patterns import ORDER
 
 SMALL = {"d_model": 16, "n_heads": 8, "n_layers": 2, "n_ctx": 40, "d_vocab": 30}
 NAMES = list(OURS)
-PARTS: tuple[Part, ...] = get_args(Part)
+PARTS: tuple[CountedLayers, ...] = get_args(CountedLayers)
 
 
 def small(name: str, **sizes) -> EncoderConfig:
@@ -79,12 +79,12 @@ def claim(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_counts_equal_arithmetic_and_real_passes(name):
     cfg, tokens = small(name), some_tokens()
-    layers, head = (count_operations(cfg, tokens, part=part) for part in PARTS)
+    layers, head = (count_operations(cfg, tokens, counted_layers=part) for part in PARTS)
     assert layers.forward == 2 * tokens.numel() * cfg.n_layers * sum(multiplications(cfg, 24).values())
     assert head.forward == 2 * tokens.numel() * head_multiplications(cfg)
     for part, found in zip(PARTS, (layers, head), strict=True):
         assert found.backward == 2 * found.forward
-        assert count_operations(cfg, tokens, part=part, device="cpu") == found
+        assert count_operations(cfg, tokens, counted_layers=part, device="cpu") == found
     for config, expected in ((cfg, layers.forward + head.forward), (small(name, head="none"), layers.forward)):
         counter = FlopCounterMode(display=False)
         with counter:
@@ -132,8 +132,8 @@ def test_parameters_equal_those_of_real_models(name):
 
 
 def test_unknown_parts_and_long_inputs_are_refused():
-    with pytest.raises(ValueError, match=r"part is 'tail'; choose one of layers, head\."):
-        count_operations(small("BERT"), some_tokens(), part="tail")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"counted_layers is 'tail'; choose one of layers, head\."):
+        count_operations(small("BERT"), some_tokens(), counted_layers="tail")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"tokens has 41 positions; n_ctx of this model is 40\."):
         count_operations(small("BERT"), some_tokens(1, 41))
 
@@ -174,14 +174,14 @@ def test_stored_bytes_count_every_storage_once_and_no_parameter():
     def run():
         ((x @ weight).exp() + (x[:5] @ weight).sum()).sum().backward()  # stores x, a view of it, and the output of exp
 
-    assert kept_bytes(run, apart=[weight]) == 4 * (10 * 4 + 10 * 3)
-    assert kept_bytes(run) == 4 * (10 * 4 + 10 * 3 + 4 * 3)
+    assert bytes_stored_for_backward(run, parameters=[weight]) == 4 * (10 * 4 + 10 * 3)
+    assert bytes_stored_for_backward(run) == 4 * (10 * 4 + 10 * 3 + 4 * 3)
     assert x.grad is not None
 
 
 def kept(name, length, batch=1, **more):
     candidate = one_head(name, batch=batch, length=length, seed=0, **more)
-    return kept_bytes(candidate, apart=candidate.apart)
+    return bytes_stored_for_backward(candidate, parameters=candidate.parameters)
 
 
 @pytest.mark.parametrize("name", [*ORDER])
@@ -196,12 +196,12 @@ def test_an_unfused_learned_head_stores_its_pattern():
 
 
 def test_a_timed_head_has_the_requested_pathway():
-    preregistration = one_head("association", batch=2, length=16, seed=0)
-    attention = held_by(preregistration.forward)
+    timed = one_head("association", batch=2, length=16, seed=0)
+    attention = held_by(timed.forward)
     assert attention.pathways.association == attention.pathways.sizes["association"] == timing.HEAD
-    assert (attention.n_heads, attention.training, preregistration.name) == (1, True, "association")
-    assert len(preregistration.weights) == len(preregistration.apart) + 1  # the input has a gradient too
-    assert preregistration.forward().shape == (2, 16, timing.BASE)
+    assert (attention.n_heads, attention.training, timed.name) == (1, True, "association")
+    assert len(timed.weights) == len(timed.parameters) + 1  # the input has a gradient too
+    assert timed.forward().shape == (2, 16, timing.BASE)
     fused, out = (one_head("learned", batch=2, length=80, seed=0, written_out=written) for written in (False, True))
     assert (fused.name, out.name) == ("learned", "learned, written out")
     torch.testing.assert_close(fused.forward(), out.forward(), atol=1e-5, rtol=1e-4)
@@ -211,9 +211,9 @@ def test_fixed_heads_compute_token_maps_in_every_call_and_a_learned_head_never(m
     calls = []
     make = timing.token_maps
     monkeypatch.setattr(timing, "token_maps", lambda *given, **more: calls.append(1) or make(*given, **more))
-    preregistration = one_head("cls", batch=1, length=8, seed=0)
+    timed = one_head("cls", batch=1, length=8, seed=0)
     for _ in range(3):
-        preregistration()
+        timed()
     assert len(calls) == 3
     calls.clear()
     learned = one_head("learned", batch=1, length=8, seed=0)
@@ -231,7 +231,7 @@ def test_candidates_take_turns():
     found = take_turns([candidate("a", 1), candidate("a", 2), candidate("b", 1)], rounds=2)
     assert order == [("a", 1), ("a", 2), ("b", 1)] * 3
     assert list(found) == [("a", 1), ("a", 2), ("b", 1)]
-    assert all(len(one.seconds) == 2 and one.kept == 0 for one in found.values())
+    assert all(len(one.seconds) == 2 and one.stored_bytes == 0 for one in found.values())
 
 
 def test_bad_requests_are_refused():
@@ -249,8 +249,8 @@ def test_bad_requests_are_refused():
 
 
 def test_ratios_are_paired_by_round():
-    ours = Cost(name="a", length=1, seconds=(1.0, 20.0, 6.0), kept=0)
-    theirs = Cost(name="b", length=1, seconds=(2.0, 10.0, 2.0), kept=0)
+    ours = Cost(name="a", length=1, seconds=(1.0, 20.0, 6.0), stored_bytes=0)
+    theirs = Cost(name="b", length=1, seconds=(2.0, 10.0, 2.0), stored_bytes=0)
     assert ours.over(theirs) == pytest.approx([0.5, 2, 3])
     assert ours.quartiles == pytest.approx((6, 3.5, 13))
 
@@ -288,7 +288,7 @@ def test_models_that_are_compared_have_the_same_sizes():
 def test_stored_bytes_of_models_depend_on_the_length_only_through_eager_scores():
     lengths = (16, 64, 128)
     candidates = whole_models(MODELS, lengths=lengths, tokens=128, seed=0, sizes=TINY)
-    held = {(one.name, one.length): kept_bytes(one, apart=one.apart) for one in candidates}
+    held = {(one.name, one.length): bytes_stored_for_backward(one, parameters=one.parameters) for one in candidates}
     for name in MODELS:
         growth = held[name, 128] - held[name, 64]
         patterns = 4 * 8 * 128 * (128 - 64)  # floats of 8 heads: 128 tokens with 64 more keys each

@@ -120,14 +120,14 @@ def made_up(monkeypatch, losses):
 
 def test_steps_to_the_others_loss(monkeypatch):
     evidence = made_up(monkeypatch, {"hybrid": [1.5, 1.0, 4.0], "bert": [2.0, 2.0, 2.0]})
-    said = hardcoded.measure_steps(evidence, ours="hybrid", other="bert")
+    said = hardcoded.measure_steps(evidence, family="hybrid", reference="bert")
     assert said.value == pytest.approx((2 / 3 + 1 / 3 + 1) / 3)
     assert [row[2] for row in said.tables[0][1][1:]] == ["200", "100", "–"]
 
 
 def test_equal_steps_have_the_interval_of_the_evaluations(monkeypatch):
     evidence = made_up(monkeypatch, {"hybrid": [1.5, 1.5, 1.5], "bert": [2.0, 2.0, 2.0]})
-    said = hardcoded.measure_steps(evidence, ours="hybrid", other="bert")
+    said = hardcoded.measure_steps(evidence, family="hybrid", reference="bert")
     half = stats.t.ppf(0.975, 2) * (100 / 300) / 12**0.5 / 3**0.5  # evaluated every 100 of 300 steps
     assert (said.value, said.low, said.high) == pytest.approx((2 / 3, 2 / 3 - half, 2 / 3 + half))
 
@@ -136,7 +136,7 @@ def test_loss_is_paired_by_seed(monkeypatch):
     evidence = made_up(monkeypatch, {"hybrid": [1.5, 1.0, 4.0], "bert": [2.0, 1.5, 4.5]})
     given = {"hybrid": np.array([1.5, 1.0, 4.0]), "bert": np.array([2.0, 1.5, 4.6])}
     monkeypatch.setattr(hardcoded, "final_losses", lambda evidence, name: given[name])
-    said = hardcoded.measure_loss(evidence, ours="hybrid", other="bert")
+    said = hardcoded.measure_loss(evidence, family="hybrid", reference="bert")
     half = stats.t.ppf(0.975, 2) * np.std([0.5, 0.5, 0.6], ddof=1) / 3**0.5
     assert (said.value, said.low, said.high) == pytest.approx((-1.6 / 3, -1.6 / 3 - half, -1.6 / 3 + half))
     claims = {claim.id: claim for claim in hardcoded.CLAIMS}
@@ -214,7 +214,7 @@ def test_chains_are_judged_by_trained_variables(monkeypatch):
     found = {f"chains-{name}": [curve([given], [1, 1, 1, 0, 0], depths=(6,))] * 2 for name, given in values.items()}
     evidence = evidence_of(monkeypatch, found, hardcoded)
     monkeypatch.setattr(hardcoded, "numbers_of_plateau", lambda evidence, names: {plateau.BELOW: 0.6})
-    trained = hardcoded.measure_chains(evidence, ours="hybrid", other="bert")
+    trained = hardcoded.measure_chains(evidence, family="hybrid", reference="bert")
     assert trained.value == pytest.approx(0.35)
     assert trained.low < 0.35 < trained.high
     stated = next(claim for claim in hardcoded.CLAIMS if claim.id == "hardcoded.chains-hybrid")

@@ -76,4 +76,4 @@ def test_claims_compare_each_start_with_the_random_one_and_are_ours():
     for one in CLAIMS.values():
         assert one.source.startswith("ours, after LEGO, Figure 6")
         assert one.preregistration.when == "after first models"
-        assert one.measure.keywords == {"ours": one.needs[0], "other": "start-random"}  # type: ignore[attr-defined]
+        assert one.measure.keywords == {"start": one.needs[0], "reference": "start-random"}  # type: ignore[attr-defined]

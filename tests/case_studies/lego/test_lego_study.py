@@ -201,14 +201,14 @@ def test_contrast_is_over_one_untrained_variable(monkeypatch, variable, differen
     }
     evidence = evidence_of(monkeypatch, found, generalisation)
     measure = partial(generalisation.measure_contrast, evidence, variable=variable)
-    said = measure(ours=("plain-tied", 2), other=("plain-untied", 1))
+    said = measure(arm=("plain-tied", 2), reference=("plain-untied", 1))
     assert said.value == pytest.approx(difference)
     assert said.low < said.value < said.high
     assert said.numbers["plain-tied, 16 layers"] == pytest.approx(0.5 + difference)
     assert [row[2:] for row in said.tables[0][1][1:3]] == [
         ["first", "0.900, 0.900, 0.900", "0.900"], ["second", "0.700, 0.700, 0.700", "0.700"],
     ]  # fmt: skip
-    assert measure(ours=("plain-tied", 1), other=("plain-untied", 1)).value == 0
+    assert measure(arm=("plain-tied", 1), reference=("plain-untied", 1)).value == 0
 
 
 def test_the_papers_extrapolation_is_judged_variable_by_variable():
@@ -237,7 +237,7 @@ def test_robust_is_the_minimum_over_depths(monkeypatch):
         "long-tied": [curve([[1, 0], [1, 0], [0.4, 0], [0.1, 0]], [1, 0], depths=depths)] * 2,
     }
     said = generalisation.measure_robust(
-        evidence_of(monkeypatch, found, generalisation), ours="long-stochastic", other="long-tied"
+        evidence_of(monkeypatch, found, generalisation), arm="long-stochastic", reference="long-tied"
     )
     assert said.value == pytest.approx(0.5)
 
@@ -265,7 +265,8 @@ def test_the_control_compares_variables_that_neither_arm_trains(monkeypatch):
         "mimic-last": [curve([ours], [1, 1, 1, 0, 0, 1], depths=(2,))] * 3,
         "mimic-first": [curve([other], [1, 1, 1, 1, 0, 0], depths=(2,))] * 2,
     }
-    said = shortcut.measure_control(evidence_of(monkeypatch, found, shortcut), ours="mimic-last", other="mimic-first")
+    evidence = evidence_of(monkeypatch, found, shortcut)
+    said = shortcut.measure_control(evidence, arm="mimic-last", reference="mimic-first")
     assert said.value == pytest.approx(-0.3)
     assert said.numbers["variables"] == ["#4"]
     stated = claim("shortcut.control")

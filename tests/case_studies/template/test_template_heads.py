@@ -68,7 +68,7 @@ def planted(a):
 def test_both_signs_of_a_are_found_and_nothing_in_an_untrained_model():
     found = heads.equality(EVIDENCE, planted([0.1, -0.1, 0.0, 0.0]), TASK)
     assert found.signs[0, :2].tolist() == [1, -1]
-    assert np.sign(found.more[0, :2]).tolist() == [1, -1]
+    assert np.sign(found.preference[0, :2]).tolist() == [1, -1]
     untrained = [make_model(config_for(TASK, "template", **SIZES), seed=seed) for seed in range(8)]
     assert sum(heads.equality(EVIDENCE, model, TASK).signs.any() for model in untrained) <= 2  # 1 of 20 by chance
 
@@ -116,7 +116,7 @@ def agreement(monkeypatch, sizes, drops):
     monkeypatch.setattr(heads, "solved", lambda evidence, group: (specs, len(specs)))
     more = [np.array(one, dtype=float).reshape(2, -1) for one in sizes]
     lost = [np.array(one, dtype=float)[:, None] for one in drops]
-    monkeypatch.setattr(heads, "equality", lambda evidence, model, task: SimpleNamespace(more=more[model]))
+    monkeypatch.setattr(heads, "equality", lambda evidence, model, task: SimpleNamespace(preference=more[model]))
     monkeypatch.setattr(heads, "ablate_heads", lambda model, *args, **options: SimpleNamespace(drop=lost[model]))
     return heads.measure_agreement(EVIDENCE, variant=PLAIN)
 

@@ -36,7 +36,7 @@ def savings(monkeypatch, plain, modified, *, between=None):
     """What `measure_threshold` finds for these models."""
     found = {f"aba-abb {PLAIN}": plain, f"aba-abb {A}": modified} | (between or {})
     monkeypatch.setattr(efficiency, "scores", lambda evidence, name: found.get(name, []))
-    return efficiency.measure_threshold(SimpleNamespace(size="quick"), level=0.5, fewer=A, more=PLAIN)
+    return efficiency.measure_threshold(SimpleNamespace(size="quick"), level=0.5, less_data=A, more_data=PLAIN)
 
 
 def test_equal_savings_have_the_interval_of_the_grid_at_the_threshold(monkeypatch):
@@ -95,14 +95,14 @@ def test_copying_has_models_as_units(monkeypatch):
     }
     rows = {name: [replace(row, model=model) for row in part] for name, part in rows.items()}
     monkeypatch.setattr(copying, "scores", lambda evidence, name, each_symbol: rows[name])
-    worst = copying.measure_copying(None, judged=B, at="worst")
+    worst = copying.measure_copying(None, judged=B, which_width="worst")
     assert (worst.value, worst.n, worst.unit) == (pytest.approx(0.95), 3, "models")
     assert worst.low == pytest.approx(0.95 - 4.303 * 0.05 / 3**0.5, abs=1e-3)
     assert worst.high == 1  # cut
     assert worst.numbers["width"] == 64
     every = dict(worst.tables)["Every model"]
     assert [f"{B}", "64", "0", "0.900", "[0.824, 0.951]", "100"] in [list(row) for row in every]
-    widest = copying.measure_copying(None, judged=PLAIN, at="widest")
+    widest = copying.measure_copying(None, judged=PLAIN, which_width="widest")
     assert (widest.value, widest.low, widest.numbers["width"]) == (0, 0, 128)
     assert 0 < widest.high < 0.02  # equal accuracies have the width of one symbol
 

@@ -15,13 +15,15 @@ SAMPLES = Preregistration(
 """Rules about how many samples a I saves."""
 
 
-def extended(seen: str, what: str) -> Preregistration:
+def extended(prior_knowledge: str, addition: str) -> Preregistration:
     """The rule of the first models, with more models since a result was seen."""
-    return Preregistration("after a result", f"{seen}. The rule is that of the first models. Added after that: {what}.")
+    return Preregistration(
+        "after a result", f"{prior_knowledge}. The rule is that of the first models. Added after that: {addition}."
+    )
 
 
-def over_models(seen: str) -> Preregistration:
+def over_models(prior_knowledge: str) -> Preregistration:
     """The bar of the first models, with models as units since a result was seen."""
     return Preregistration(
-        "after a result", f"{seen}. The bar is that of the first models; the units were not models then."
+        "after a result", f"{prior_knowledge}. The bar is that of the first models; the units were not models then."
     )
