@@ -1,13 +1,31 @@
-"""Compiled programs as known answers: from a pack on disk, or from an assembled model of tracr in memory."""
+"""Compiled programs as known answers: the truth about their heads by brute force, with plain hooks on all examples."""
 
+from collections.abc import Sequence
+from itertools import chain, combinations
 from pathlib import Path
+from typing import Any, Literal
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from hooks import Transformer
 from hooks.checks import checks_types
-from interp.known_answers.answers import KnownAnswer
+from hooks.interventions.ablation_engine import Head, every_head
+from interp.known_answers.answers import HeadTruth, KnownAnswer
 from interp.known_answers.compiled.network import network
 from interp.known_answers.compiled.program import Program, read_program
 from interp.known_answers.compiled.task import Compiled
-from interp.known_answers.compiled.truth import truth_of_heads
+from interp.tasks.base import logits_at_targets
+
+SHARE = 0.2
+"""Loss of accuracy that counts, as a fraction of the accuracy above chance; the audit's."""
+RELATION = 0.5
+"""A selector is a relation if at least this fraction of the queries that select keys leave others out."""
+MOST_HEADS = 12
+"""Number of heads that do something up to which every set of them is removed."""
+Method = Literal["zero", "mean", "resample"]
+METHODS: tuple[Method, ...] = ("zero", "mean", "resample")
 
 
 @checks_types
@@ -38,3 +56,119 @@ def known_answer_of(program: Program, path: str = "") -> KnownAnswer:
     """A program as a known answer; `path` is the pack it was read from, if any."""
     model, task = network(program), Compiled(program, path)
     return KnownAnswer(name=f"compiled {program.name}", model=model, task=task, heads=truth_of_heads(model, task))
+
+
+def truth_of_heads(model: Transformer, task: Compiled) -> dict[Head, HeadTruth]:
+    """The truth about every head.
+
+    A head whose weights are zero is idle. What a head of the program does is not in doubt, but whether the answers need
+    it depends on the distribution and on the removal: a count of tokens is the same in all sequences of one length, so
+    that its mean is as good. Hence each is removed, alone and with every set of others, and the accuracy that is lost
+    is compared with a fifth of the accuracy above chance, on all examples whose selected keys are known.
+
+    A head is needed if its mean loses that much. Then it is faithful if its selector is a relation, and hidden if it is
+    not (it selects all keys). A head that is not needed alone is redundant if it is in a smallest set that is needed
+    together; its partners are the others of these sets. Any other head is misleading if its selector is a relation, and
+    idle if it is not.
+    """
+    removal = Removal(model, task)
+    truths = {head: HeadTruth(truth="idle", needed=dict.fromkeys(METHODS, False)) for head in every_head(model)}
+    # Remove every head of the program alone, and sets of those that are not needed
+    heads = [(selector.layer, selector.head) for selector in task.program.selectors]
+    needed = {head: {method: removal.costs([head], method) for method in METHODS} for head in heads}
+    not_needed_alone = [head for head in heads if not needed[head]["mean"]]
+    redundant_sets = removal.minimal(not_needed_alone) if len(not_needed_alone) <= MOST_HEADS else []
+    for number, (head, is_relation) in enumerate(zip(heads, relations(task), strict=True), start=1):
+        partners = {
+            partner for heads_together in redundant_sets if head in heads_together for partner in heads_together
+        }
+        if needed[head]["mean"]:
+            truth = "faithful" if is_relation else "hidden"
+        elif partners:
+            truth = "redundant"
+        else:
+            truth = "misleading" if is_relation else "idle"
+        truths[head] = HeadTruth(
+            truth=truth,
+            looks=f"selector_{number}" if is_relation else None,
+            partners=tuple(sorted(partners - {head})),
+            needed=needed[head],
+        )
+    return truths
+
+
+def relations(task: Compiled) -> list[bool]:
+    """Whether each selector is a relation: whether enough queries select some keys and leave others out."""
+    batch = task.related_examples
+    real = batch.attention_mask
+    assert real is not None
+    are_relations = []
+    for keys in task.relations(batch).values():
+        selects = (keys & real[:, None]).any(-1) & real
+        leaves_out = (~keys & real[:, None]).any(-1) & real
+        are_relations.append(bool((selects & leaves_out).sum() >= RELATION * selects.sum()))
+    return are_relations
+
+
+class Removal:
+    """Accuracy without sets of heads, on every example with known relations.
+
+    Args:
+        model: The transformer of the program.
+        task: Its task.
+    """
+
+    def __init__(self, model: Transformer, task: Compiled):
+        self.model, self.task = model, task
+        self.batch = task.related_examples
+        self.inputs: dict[str, Any] = self.batch.model_inputs()
+        self.sites = [f"blocks.{layer}.attn.hook_z" for layer in range(model.cfg.n_layers)]
+        self.clean = self._accuracy([])
+        """Accuracy of the whole model."""
+        self.replacements = self._replacements()
+
+    def costs(self, heads: Sequence[Head], method: Method = "mean") -> bool:
+        """Whether accuracy falls by more than what counts, on some outcome."""
+        layers = sorted({layer for layer, _ in heads})
+        drop = self.clean - self._accuracy([self._hook(layer, heads, method) for layer in layers])
+        return bool((drop > SHARE * (self.clean - torch.tensor(self.task.chances))).any())
+
+    def minimal(self, heads: Sequence[Head]) -> list[frozenset[Head]]:
+        """Sets of heads that cost accuracy together, of which no smaller set does."""
+        minimal_sets: list[frozenset[Head]] = []
+        sizes = range(2, len(heads) + 1)
+        for candidate in chain.from_iterable(combinations(heads, size) for size in sizes):
+            has_smaller = any(smaller < set(candidate) for smaller in minimal_sets)
+            if not has_smaller and self.costs(candidate):
+                minimal_sets.append(frozenset(candidate))
+        return minimal_sets
+
+    @torch.no_grad()
+    def _accuracy(self, hooks: list) -> Float[Tensor, " outcome"]:
+        logits = self.model.run_with_hooks(self.batch.tokens, **self.inputs, fwd_hooks=hooks)
+        score = self.task.score(logits_at_targets(logits, self.batch), self.batch)
+        return score.right.sum(0) / score.total.sum(0).clamp_min(1)
+
+    def _hook(self, layer: int, heads: Sequence[Head], method: Method):
+        """Hook that replaces the output of those of the heads that are in a layer."""
+        in_layer = [head for head_layer, head in heads if head_layer == layer]
+
+        def replace(z: Tensor, hook) -> Tensor:
+            z = z.clone()
+            z[:, :, in_layer] = self.replacements[method][layer][:, :, in_layer]
+            return z
+
+        return self.sites[layer], replace
+
+    @torch.no_grad()
+    def _replacements(self) -> dict[Method, list[Tensor]]:
+        """What takes a head's place in each layer: nothing, its mean over real tokens, or another example's."""
+        _, cache = self.model.run_with_cache(self.batch.tokens, **self.inputs, names_filter=self.sites)
+        clean = [cache[site] for site in self.sites]
+        real = self.inputs["attention_mask"]
+        share = (real / real.sum(0).clamp_min(1))[..., None, None]
+        return {
+            "zero": [torch.zeros_like(z) for z in clean],
+            "mean": [(z * share).sum(0, keepdim=True).expand_as(z) for z in clean],
+            "resample": [z.roll(1, 0) for z in clean],
+        }

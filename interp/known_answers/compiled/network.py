@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks import Transformer, TransformerConfig
@@ -19,26 +19,37 @@ def network(program: Program) -> Transformer:
     Source: Lindner et al. 2023 (arXiv:2301.05062): attention and MLP add to the stream, without norms or biases, and
     scores are not scaled.
     """
-    weights = {name: torch.from_numpy(np.ascontiguousarray(one)).float() for name, one in program.weights.items()}
+    weights = {name: torch.from_numpy(np.ascontiguousarray(array)).float() for name, array in program.weights.items()}
     n_layers, n_heads, d_model, d_head = weights["W_Q"].shape
     cfg = TransformerConfig(
-        d_vocab=len(program.tokens), d_vocab_out=weights["W_U"].shape[1], d_model=d_model, n_heads=n_heads,
-        n_layers=n_layers, n_ctx=len(weights["W_pos"]), d_head=d_head, d_mlp=weights["W_in"].shape[2],
-        block="no_norm", attention="causal" if program.causal else "bidirectional", activation="relu", attn_scale=1.0,
-        attn_bias=False, mlp_bias=False,
-    )  # fmt: skip
-    found = {"embed.weight": weights["W_E"], "positions.weight": weights["W_pos"], "unembed.weight": weights["W_U"].T}
-    found["unembed.bias"] = torch.zeros(cfg.d_vocab_out)
-    for layer in range(n_layers):
-        at = f"weights.{layer}."
-        for ours, theirs in (("q", "W_Q"), ("k", "W_K"), ("v", "W_V")):
-            found[f"{at}attention.{ours}.weight"] = weights[theirs][layer].transpose(1, 2).reshape(-1, d_model)
-        found[f"{at}attention.o.weight"] = weights["W_O"][layer].reshape(-1, d_model).T
-        if cfg.d_mlp:
-            found[f"{at}mlp.w_in.weight"] = weights["W_in"][layer].T
-            found[f"{at}mlp.w_out.weight"] = weights["W_out"][layer].T
+        d_vocab=len(program.tokens),
+        d_vocab_out=weights["W_U"].shape[1],
+        d_model=d_model,
+        n_heads=n_heads,
+        n_layers=n_layers,
+        n_ctx=len(weights["W_pos"]),
+        d_head=d_head,
+        d_mlp=weights["W_in"].shape[2],
+        block="no_norm",
+        attention="causal" if program.causal else "bidirectional",
+        activation="relu",
+        attn_scale=1.0,
+        attn_bias=False,
+        mlp_bias=False,
+    )
     model = Transformer(cfg)
-    model.load_state_dict(found)
+    # The names and axes of a state dict
+    state = {"embed.weight": weights["W_E"], "positions.weight": weights["W_pos"], "unembed.weight": weights["W_U"].T}
+    state["unembed.bias"] = torch.zeros(cfg.d_vocab_out)
+    for layer in range(n_layers):
+        block = f"weights.{layer}"
+        for linear, name in (("q", "W_Q"), ("k", "W_K"), ("v", "W_V")):
+            state[f"{block}.attention.{linear}.weight"] = weights[name][layer].transpose(1, 2).reshape(-1, d_model)
+        state[f"{block}.attention.o.weight"] = weights["W_O"][layer].reshape(-1, d_model).T
+        if cfg.d_mlp:
+            state[f"{block}.mlp.w_in.weight"] = weights["W_in"][layer].T
+            state[f"{block}.mlp.w_out.weight"] = weights["W_out"][layer].T
+    model.load_state_dict(state)
     return model.eval()
 
 
@@ -51,21 +62,22 @@ def named_values(program: Program) -> dict[str, Int[Tensor, "example pos"]]:
     number, of which equal ones are a class.
     """
     tokens = torch.from_numpy(program.examples)
-    name = f"blocks.{len(program.weights['W_Q']) - 1}.hook_resid_post"
-    _, cache = network(program).run_with_cache(
-        tokens, attention_mask=tokens != program.tokens.index(program.pad), names_filter=name
+    real, site = (
+        tokens != program.tokens.index(program.pad),
+        f"blocks.{len(program.weights['W_Q']) - 1}.hook_resid_post",
     )
-    found = {}
-    for variable, places in program.variables.items():
-        stream = cache[name][..., list(places)]
-        if ":" in program.residual[places[0]]:
-            value = torch.where(stream.amax(-1) > 0.5, stream.argmax(-1), len(places))
+    _, cache = network(program).run_with_cache(tokens, attention_mask=real, names_filter=site)
+    classes_by_variable = {}
+    for variable, coordinates in program.variables.items():
+        stream = cache[site][..., list(coordinates)]
+        if ":" in program.residual[coordinates[0]]:
+            value = torch.where(stream.amax(-1) > 0.5, stream.argmax(-1), len(coordinates))
         else:
             value = stream[..., 0].mul(10**DECIMALS).round()
         classes = value[torch.from_numpy(program.scored)].unique()
         if len(classes) > 1:
-            found[variable] = torch.searchsorted(classes, value).clamp_max(len(classes) - 1)
-    return found
+            classes_by_variable[variable] = torch.searchsorted(classes, value).clamp_max(len(classes) - 1)
+    return classes_by_variable
 
 
 def written_at(program: Program) -> dict[str, int]:
@@ -74,9 +86,13 @@ def written_at(program: Program) -> dict[str, int]:
     Layer 0 is the embedding's output and layer l + 1 the output of layer l, as in `ProbeResult`.
     """
     weights = program.weights
-    writers = [[weights["W_E"], weights["W_pos"]]]
-    writers += [
-        [*out.reshape(1, -1, out.shape[-1]), mlp] for out, mlp in zip(weights["W_O"], weights["W_out"], strict=True)
-    ]
-    writes = np.stack([np.any([(np.abs(one) > 0).any(0) for one in some], axis=0) for some in writers])
-    return {name: int(writes[:, list(places)].any(1).argmax()) for name, places in program.variables.items()}
+    is_written = [_writes(weights["W_E"]) | _writes(weights["W_pos"])]
+    for heads, mlp in zip(weights["W_O"], weights["W_out"], strict=True):
+        is_written.append(_writes(heads.reshape(-1, heads.shape[-1])) | _writes(mlp))
+    table = np.stack(is_written)
+    return {name: int(table[:, list(places)].any(1).argmax()) for name, places in program.variables.items()}
+
+
+def _writes(matrix: Float[np.ndarray, "source d_model"]) -> Bool[np.ndarray, " d_model"]:
+    """Whether a matrix writes to each coordinate."""
+    return (matrix != 0).any(0)

@@ -5,18 +5,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from hooks.arrays import MOST_NUMBERS, read_arrays, read_headers
-from hooks.checks import check_number
+from hooks.arrays import read_arrays, read_headers
+from hooks.checks import check_choice, check_class, check_number
 from hooks.files import read_json, reading, shortened
 
 PACK = "a pack of a compiled program"
-MOST = 2**16
-"""Largest size of a pack: no compiled program is near it."""
+SIZES = ("n_layers", "n_heads", "d_head", "d_mlp", "d_model", "max_seq_len", "n_examples")
+"""Names of the sizes in the JSON file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,10 +79,10 @@ class Program:
     @property
     def variables(self) -> dict[str, tuple[int, ...]]:
         """Coordinates of each variable."""
-        found: dict[str, list[int]] = {}
-        for at, name in enumerate(self.residual):
-            found.setdefault(name.split(":", 1)[0], []).append(at)
-        return {name: tuple(places) for name, places in found.items()}
+        coordinates: dict[str, list[int]] = {}
+        for coordinate, label in enumerate(self.residual):
+            coordinates.setdefault(label.split(":", 1)[0], []).append(coordinate)
+        return {name: tuple(of_variable) for name, of_variable in coordinates.items()}
 
 
 def read_program(path: str | Path) -> Program:
@@ -97,54 +97,50 @@ def read_program(path: str | Path) -> Program:
     """
     stem = Path(path).expanduser()
     stem = stem.with_suffix("") if stem.suffix in (".json", ".npz") else stem
-    about, arrays = (stem.with_name(stem.name + ending) for ending in (".json", ".npz"))
-    for file in (about, arrays):
+    json_file, array_file = (stem.with_name(stem.name + ending) for ending in (".json", ".npz"))
+    for file in (json_file, array_file):
         if not file.is_file():
             raise FileNotFoundError(f"there is no {file}; {PACK} is a .json and a .npz file of one name.")
-    values = read_json(about, PACK)
-    with reading(about, PACK):
+    values = read_json(json_file, PACK)
+    with reading(json_file, PACK):
         sizes = _sizes(values)
-        words = _words(values)
-        selectors = tuple(_selector(one, sizes) for one in _list(values, "heads"))
-        shape = _list(values, "relations_shape")
-        pos = sizes["max_seq_len"]
-        if shape[:1] + shape[2:] != [len(selectors), pos, pos] or not 0 <= shape[1] <= sizes["n_examples"]:
-            raise ValueError(f"relations_shape is {shape}; it must be (head, some examples, {pos}, {pos}).")
-    with reading(arrays, PACK):
-        shapes = _shapes(sizes, words) | {"relations": (-(-math.prod(shape) // 8),)}
-        kinds = {"tokens": "iu", "relations": "u", "targets": "iu" if words["output_values"] else "f"}
-        found = _arrays(arrays, shapes, kinds)
+        names = _names_and_kind(values)
+        selectors = tuple(_selector(head, sizes) for head in _list(values, "heads"))
+        related_shape = _related_shape(values, sizes, len(selectors))
+    with reading(array_file, PACK):
+        # Headers are compared with the sizes before any array is read
+        shapes = _shapes(sizes, names) | {"relations": (-(-math.prod(related_shape) // 8),)}
+        _check_headers(array_file, shapes, {"targets": "iu" if names["output_values"] else "f"})
+        arrays = read_arrays(array_file, shapes)
+        bits = np.unpackbits(arrays.pop("relations"), count=math.prod(related_shape))
         program = Program(
-            **words,
+            **names,
             selectors=selectors,
-            relations=np.unpackbits(found.pop("relations"), count=math.prod(shape)).astype(bool).reshape(shape),
-            examples=found.pop("tokens").astype(np.int64),
-            targets=found.pop("targets"),
-            weights=found,
+            relations=bits.astype(bool).reshape(related_shape),
+            examples=arrays.pop("tokens").astype(np.int64),
+            targets=arrays.pop("targets"),
+            weights=arrays,
         )
         _check_values(program)
     return program
 
 
 def _sizes(values: Mapping[str, Any]) -> dict[str, int]:
-    found = {}
-    for name in ("n_layers", "n_heads", "d_head", "d_mlp", "d_model", "max_seq_len", "n_examples"):
-        check_number(name, values[name], whole=True, low=0 if name == "d_mlp" else 1, high=MOST)
-        found[name] = int(values[name])
+    for name in SIZES:
+        check_number(name, values[name], whole=True, low=0 if name == "d_mlp" else 1)
     if values["normalization"] is not None or values["activation"] != "relu" or values["attn_scale"] != 1:
         raise ValueError(
             f"normalization is {values['normalization']!r}, activation {values['activation']!r}, attn_scale "
             f"{values['attn_scale']!r}; compiled programs have None, 'relu' and 1."
         )
-    return found
+    return {name: int(values[name]) for name in SIZES}
 
 
-def _words(values: Mapping[str, Any]) -> dict[str, Any]:
-    tokens, kind = _names(values, "tokens"), values["output"]
-    if kind not in ("categorical", "numerical"):
-        raise ValueError(f"output is {shortened(repr(kind))}; it must be 'categorical' or 'numerical'.")
-    if not isinstance(values["causal"], bool):
-        raise ValueError(f"causal is {shortened(repr(values['causal']))}; it must be true or false.")
+def _names_and_kind(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a `Program` that are texts or lists of texts, and whether it is causal."""
+    tokens = _names(values, "tokens")
+    check_choice("output", values["output"], Literal["categorical", "numerical"])
+    check_class("causal", values["causal"], bool)
     for name in ("bos", "pad"):
         if values[name] not in tokens and not (name == "bos" and values[name] is None):
             raise ValueError(f"{name} is {shortened(repr(values[name]))}, which is none of the tokens.")
@@ -157,21 +153,20 @@ def _words(values: Mapping[str, Any]) -> dict[str, Any]:
         "pad": values["pad"],
         "causal": values["causal"],
         "residual": _names(values, "residual"),
-        "output_values": _names(values, "output_values") if kind == "categorical" else None,
+        "output_values": _names(values, "output_values") if values["output"] == "categorical" else None,
     }
 
 
 def _list(values: Mapping[str, Any], name: str) -> list[Any]:
-    if not isinstance(values[name], list):
-        raise ValueError(f"{name} is {shortened(repr(values[name]))}; it must be a list.")
+    check_class(name, values[name], list)
     return values[name]
 
 
 def _names(values: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    found = _list(values, name)
-    if not found or not all(isinstance(one, str) for one in found) or len(set(found)) < len(found):
-        raise ValueError(f"{name} is {shortened(repr(found))}; it must be a list of different names.")
-    return tuple(found)
+    names = _list(values, name)
+    if not names or not all(isinstance(text, str) for text in names) or len(set(names)) < len(names):
+        raise ValueError(f"{name} is {shortened(repr(names))}; it must be a list of different names.")
+    return tuple(names)
 
 
 def _selector(values: Mapping[str, Any], sizes: Mapping[str, int]) -> Selector:
@@ -189,31 +184,40 @@ def _selector(values: Mapping[str, Any], sizes: Mapping[str, int]) -> Selector:
     )
 
 
-def _shapes(sizes: Mapping[str, int], program: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def _related_shape(values: Mapping[str, Any], sizes: Mapping[str, int], n_selectors: int) -> list[int]:
+    """Shape of `Program.relations`, which are stored as bits."""
+    shape, pos = _list(values, "relations_shape"), sizes["max_seq_len"]
+    if shape[:1] + shape[2:] != [n_selectors, pos, pos] or not 0 <= shape[1] <= sizes["n_examples"]:
+        raise ValueError(f"relations_shape is {shape}; it must be (head, some examples, {pos}, {pos}).")
+    return shape
+
+
+def _shapes(sizes: Mapping[str, int], names: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """The shape that each array must have, by the sizes of the JSON file."""
-    n_layers, n_heads, d_head = sizes["n_layers"], sizes["n_heads"], sizes["d_head"]
-    d_model, d_mlp, n, pos = sizes["d_model"], sizes["d_mlp"], sizes["n_examples"], sizes["max_seq_len"]
-    reads, writes = (n_layers, n_heads, d_model, d_head), (n_layers, n_heads, d_head, d_model)
+    n_layers, n_heads, d_head, d_mlp, d_model, pos, n_examples = (sizes[name] for name in SIZES)
     return {
-        "W_E": (len(program["tokens"]), d_model),
+        "W_E": (len(names["tokens"]), d_model),
         "W_pos": (pos + 1, d_model),
-        "W_Q": reads, "W_K": reads, "W_V": reads, "W_O": writes,
-        "W_in": (n_layers, d_model, d_mlp), "W_out": (n_layers, d_mlp, d_model),
-        "W_U": (d_model, len(program["output_values"] or [""])),
-        "tokens": (n, pos), "targets": (n, pos),
-    }  # fmt: skip
+        "W_Q": (n_layers, n_heads, d_model, d_head),
+        "W_K": (n_layers, n_heads, d_model, d_head),
+        "W_V": (n_layers, n_heads, d_model, d_head),
+        "W_O": (n_layers, n_heads, d_head, d_model),
+        "W_in": (n_layers, d_model, d_mlp),
+        "W_out": (n_layers, d_mlp, d_model),
+        "W_U": (d_model, len(names["output_values"] or [""])),
+        "tokens": (n_examples, pos),
+        "targets": (n_examples, pos),
+    }
 
 
-def _arrays(path: Path, shapes: Mapping[str, tuple[int, ...]], kinds: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """The arrays of a pack, whose headers are compared with the shapes before anything is read."""
-    if (numbers := sum(map(math.prod, shapes.values()))) > MOST_NUMBERS:
-        raise ValueError(f"its sizes say {numbers:,} numbers; at most {MOST_NUMBERS:,} are read.")
+def _check_headers(path: Path, shapes: Mapping[str, tuple[int, ...]], kinds: Mapping[str, str]) -> None:
+    """Check shapes, and kinds of numbers as numpy's letters; weights are floats."""
+    kinds = {"tokens": "iu", "relations": "u", **kinds}
     headers = read_headers(path)
     for name, shape in shapes.items():
-        found, dtype = headers[name]
-        if found != shape or dtype.kind not in kinds.get(name, "f"):
-            raise ValueError(f"{name} has shape {found} and type {dtype}; by the sizes it must be {shape}.")
-    return read_arrays(path, shapes)
+        stored_shape, dtype = headers[name]
+        if stored_shape != shape or dtype.kind not in kinds.get(name, "f"):
+            raise ValueError(f"{name} has shape {stored_shape} and type {dtype}; by the sizes it must be {shape}.")
 
 
 def _check_values(program: Program) -> None:
@@ -233,6 +237,6 @@ def _check_values(program: Program) -> None:
         raise ValueError("targets has no answer.")
     if (program.scored & (ids == program.tokens.index(program.pad))).any():
         raise ValueError(f"targets has an answer at a {program.pad!r} token.")
-    places = [(one.layer, one.head) for one in program.selectors]
+    places = [(selector.layer, selector.head) for selector in program.selectors]
     if len(set(places)) < len(places):
         raise ValueError(f"heads is {shortened(repr(places))}; it names a head twice.")

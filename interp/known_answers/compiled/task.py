@@ -52,7 +52,7 @@ class Compiled(Task):
     @property
     def targets(self) -> tuple[str, ...]:
         """Every position at which some example has an answer."""
-        return tuple(f"position {at}" for at in self._positions.tolist())
+        return tuple(f"position {position}" for position in self._positions.tolist())
 
     @property
     def outcomes(self) -> tuple[str, ...]:
@@ -87,8 +87,9 @@ class Compiled(Task):
     @cached_property
     def values(self) -> tuple[float, ...]:
         """The numbers that are answers, in increasing order; empty for a categorical program."""
-        found = self.program.targets[self.program.scored] if self.program.numerical else np.empty(0)
-        return tuple(np.unique(found.round(4)).tolist())
+        if not self.program.numerical:
+            return ()
+        return tuple(np.unique(self.program.targets[self.program.scored].round(4)).tolist())
 
     @property
     def answer_names(self) -> tuple[str, ...]:
@@ -128,6 +129,11 @@ class Compiled(Task):
             example=rows,
         )
 
+    @property
+    def related_examples(self) -> CompiledBatch:
+        """Every example whose selected keys are known."""
+        return self.examples(torch.arange(self.program.relations.shape[1]))
+
     def loss(self, logits: Float[Tensor, "batch pos d_vocab_out"], batch: CompiledBatch) -> Float[Tensor, ""]:
         """Mean squared error of numbers, or cross entropy in nats of answers."""
         if not self.program.numerical:
@@ -143,12 +149,14 @@ class Compiled(Task):
         else:
             loss = F.cross_entropy(at_targets.transpose(1, 2), batch.labels, reduction="none")
             right = self.answers(at_targets) == batch.labels
-        counted = batch.present[..., None].to(loss)
+        counted = batch.present[..., None]
         if not self.program.numerical:
             rarer = batch.present & (batch.labels != self._most_frequent)
-            counted = torch.stack([batch.present, rarer], -1).to(loss)
-        sums = ((value[..., None] * counted).sum(1) for value in (right.to(loss), loss, torch.ones_like(loss)))
-        return Score(**dict(zip(("right", "loss", "total"), sums, strict=True)))
+            counted = torch.stack([batch.present, rarer], -1)
+        counted = counted.to(loss)
+        return Score(
+            right=(right[..., None] * counted).sum(1), loss=(loss[..., None] * counted).sum(1), total=counted.sum(1)
+        )
 
     def answers(self, at_targets: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:
         """The most likely answer, or the nearest number."""
@@ -158,8 +166,10 @@ class Compiled(Task):
 
     def probe_labels(self, batch: CompiledBatch) -> dict[str, Int[Tensor, "batch target"]]:
         """The answer, as `label`, and every variable of the program that has several values at the targets."""
-        found = {name: value[batch.example].gather(1, batch.target_positions) for name, value in self._named.items()}
-        return {"label": batch.labels} | {name: value * batch.present for name, value in found.items()}
+        labels = {"label": batch.labels}
+        for name, values in self._named_values.items():
+            labels[name] = values[batch.example].gather(1, batch.target_positions) * batch.present
+        return labels
 
     def relations(self, batch: CompiledBatch) -> dict[str, Bool[Tensor, "batch query key"]]:
         """Keys to which each head attends by the program: `selector_1`, ... in the order of `program.selectors`.
@@ -169,7 +179,7 @@ class Compiled(Task):
         """
         if (batch.example >= self._related.shape[1]).any():
             return {}
-        return {f"selector_{at}": keys[batch.example] for at, keys in enumerate(self._related, start=1)}
+        return {f"selector_{number}": keys[batch.example] for number, keys in enumerate(self._related, start=1)}
 
     def describe(self) -> dict[str, Any]:
         """Where the program was read from, and its name."""
@@ -222,20 +232,22 @@ class Compiled(Task):
 
     @cached_property
     def _related(self) -> Bool[Tensor, "selector some query key"]:
-        found = torch.from_numpy(self.program.relations).clone()
-        for keys, one in zip(found, self.program.selectors, strict=True):
-            keys[..., 0] |= one.counts
-        return found
+        related = torch.from_numpy(self.program.relations).clone()
+        for keys, selector in zip(related, self.program.selectors, strict=True):
+            keys[..., 0] |= selector.counts
+        return related
 
     @cached_property
-    def _named(self) -> dict[str, Int[Tensor, "example pos"]]:
+    def _named_values(self) -> dict[str, Int[Tensor, "example pos"]]:
         return named_values(self.program)
 
     @cached_property
     def pools(self) -> dict[Split, Int[Tensor, " example"]]:
         """Indices of the examples of each split."""
-        every, n_known = torch.arange(len(self._tokens)), self.program.relations.shape[1]
-        known, others = every[:n_known], every[n_known:]
-        validation = known[VALIDATION - 1 :: VALIDATION]
-        test = known[known % VALIDATION != VALIDATION - 1]
-        return {"train": others, "validation": validation, "test": test}
+        n_related = self.program.relations.shape[1]
+        related = torch.arange(n_related)
+        return {
+            "train": torch.arange(n_related, len(self._tokens)),
+            "validation": related[VALIDATION - 1 :: VALIDATION],
+            "test": related[related % VALIDATION != VALIDATION - 1],
+        }

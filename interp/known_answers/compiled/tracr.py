@@ -41,10 +41,11 @@ def from_tracr(assembled: Any, *, output: str | None = None, n: int = 2000, seed
     Source: tracr (google-deepmind/tracr). Differs: scores are not scaled, since W_Q has the factor; padding is masked.
     """
     check_number("n", n, whole=True, low=64)
+    # Read everything that may be missing from an object of another kind
     try:
         sizes, residual = assembled.model_config, tuple(map(str, assembled.residual_labels))
         inputs, outputs, params = assembled.input_encoder, assembled.output_encoder, assembled.params
-        ids = {str(value): int(at) for value, at in inputs.encoding_map.items()}
+        ids = {str(value): int(token) for value, token in inputs.encoding_map.items()}
         norm, causal = bool(sizes.layer_norm), bool(sizes.causal)
         shape = (int(sizes.num_layers), int(sizes.num_heads), len(residual), int(sizes.key_size))
         weights = _weights(params, shape)
@@ -56,17 +57,25 @@ def from_tracr(assembled: Any, *, output: str | None = None, n: int = 2000, seed
         ) from error
     if norm:
         raise ValueError("assembled has LayerNorm; only programs compiled without norms can be read.")
-    values = getattr(outputs, "encoding_map", None)
-    places, names = _output(residual, values, output)
-    weights["W_U"] = np.eye(len(residual), dtype=np.float32)[:, places]
+    coordinates, output_values = _output(residual, getattr(outputs, "encoding_map", None), output)
+    weights["W_U"] = np.eye(len(residual), dtype=np.float32)[:, coordinates]
     program = Program(
-        name="tracr program", description="compiled in this process", source="tracr",
-        tokens=tuple(sorted(ids, key=ids.__getitem__)), bos=None if bos is None else str(bos), pad=str(pad),
-        causal=causal, residual=residual, output_values=names, selectors=(), weights=weights,
-        examples=np.zeros((0, 1), dtype=np.int64), targets=np.zeros((0, 1)),
+        name="tracr program",
+        description="compiled in this process",
+        source="tracr",
+        tokens=tuple(sorted(ids, key=ids.__getitem__)),
+        bos=None if bos is None else str(bos),
+        pad=str(pad),
+        causal=causal,
+        residual=residual,
+        output_values=output_values,
+        selectors=(),
+        weights=weights,
+        examples=np.zeros((0, 1), dtype=np.int64),
+        targets=np.zeros((0, 1)),
         relations=np.zeros((0, 0, 1, 1), dtype=bool),
-    )  # fmt: skip
-    return known_answer_of(_with_examples(program, _inputs(program, n, seed)))
+    )
+    return known_answer_of(_with_examples(program, _random_inputs(program, n, seed)))
 
 
 def _weights(params: Mapping[str, Any], shape: Sequence[int]) -> dict[str, Float[np.ndarray, "..."]]:
@@ -77,11 +86,10 @@ def _weights(params: Mapping[str, Any], shape: Sequence[int]) -> dict[str, Float
         return np.asarray(params[module][name], dtype=np.float32)
 
     def of_layers(module: str) -> np.ndarray:
-        found = [array(f"transformer/layer_{layer}/{module}", "w") for layer in range(n_layers)]
         for layer in range(n_layers):
             if np.any(array(f"transformer/layer_{layer}/{module}", "b")):
                 raise ValueError(f"{module} of layer {layer} has a bias")
-        return np.stack(found)
+        return np.stack([array(f"transformer/layer_{layer}/{module}", "w") for layer in range(n_layers)])
 
     heads = (n_layers, d_model, n_heads, d_head)
     query, key, value = (of_layers(f"attn/{name}").reshape(heads).swapaxes(1, 2) for name in ("query", "key", "value"))
@@ -101,30 +109,32 @@ def _output(
     residual: Sequence[str], values: Mapping[Any, int] | None, output: str | None
 ) -> tuple[list[int], tuple[str, ...] | None]:
     """Coordinates of the output, in the order of its values, and the names of these."""
-    at = {name: index for index, name in enumerate(residual)}
     order = {} if values is None else {str(value): int(place) for value, place in values.items()}
-    ordered = sorted(order, key=order.__getitem__)
-    variables = dict.fromkeys(name.split(":", 1)[0] for name in residual)
-    labels = {name: [f"{name}:{value}" for value in ordered] or [name] for name in variables}
-    fitting = [name for name, wanted in labels.items() if all(one in at for one in wanted)]
+    output_values = tuple(sorted(order, key=order.__getitem__))
+    # A variable fits if it has a coordinate for each value of the output, or is a number if the output is one
+    variables = dict.fromkeys(label.split(":", 1)[0] for label in residual)
+    labels = {name: [f"{name}:{value}" for value in output_values] or [name] for name in variables}
+    fitting = [name for name in variables if set(labels[name]) <= set(residual)]
     likely = [name for name in fitting if name not in ("tokens", "indices", "one")]
-    chosen = output if output is not None else likely[0] if len(likely) == 1 else None
-    if chosen not in fitting:
-        found = f"output is {output!r}" if output is not None else f"{len(likely)} variables could be the output"
-        raise ValueError(f"{found}; choose output among {', '.join(likely or fitting) or 'none'}.")
-    return [at[one] for one in labels[chosen]], tuple(ordered) or None
+    if output is None and len(likely) == 1:
+        output = likely[0]
+    if output not in fitting:
+        problem = f"output is {output!r}" if output is not None else f"{len(likely)} variables could be the output"
+        raise ValueError(f"{problem}; choose output among {', '.join(likely or fitting) or 'none'}.")
+    return [residual.index(label) for label in labels[output]], output_values or None
 
 
-def _inputs(program: Program, n: int, seed: int) -> Int[np.ndarray, "example pos"]:
+def _random_inputs(program: Program, n: int, seed: int) -> Int[np.ndarray, "example pos"]:
     """Random inputs of different lengths, up to the longest: the first token, then any but the special ones."""
-    draw, pos = np.random.default_rng(derived_seed(seed, "tracr inputs")), len(program.weights["W_pos"])
-    plain = [at for at, name in enumerate(program.tokens) if name not in (program.bos, program.pad)]
-    found = draw.choice(plain, size=(n, pos))
+    rng, pos = np.random.default_rng(derived_seed(seed, "tracr inputs")), len(program.weights["W_pos"])
+    plain = [token for token, name in enumerate(program.tokens) if name not in (program.bos, program.pad)]
     first = 0 if program.bos is None else 1
-    found[np.arange(pos) >= draw.integers(first + 1, pos + 1, size=n)[:, None]] = program.tokens.index(program.pad)
+    inputs = rng.choice(plain, size=(n, pos))
+    lengths = rng.integers(first + 1, pos + 1, size=n)
+    inputs[np.arange(pos) >= lengths[:, None]] = program.tokens.index(program.pad)
     if program.bos is not None:
-        found[:, 0] = program.tokens.index(program.bos)
-    return found
+        inputs[:, 0] = program.tokens.index(program.bos)
+    return inputs
 
 
 @torch.no_grad()
@@ -140,6 +150,7 @@ def _with_examples(program: Program, examples: Int[np.ndarray, "example pos"]) -
         targets = torch.where(answered, logits[..., 0], torch.nan)
     else:
         targets = torch.where(answered & (logits.amax(-1) > LEAST), logits.argmax(-1), -1)
+    # A key is selected if its weight is above a share of the row's largest
     heads = np.argwhere((program.weights["W_O"] != 0).any((2, 3))).tolist()
     related = []
     for layer, head in heads:
@@ -150,5 +161,7 @@ def _with_examples(program: Program, examples: Int[np.ndarray, "example pos"]) -
         for layer, head in heads
     )
     keys = torch.stack(related).numpy() if related else np.zeros((0, len(tokens), *tokens.shape[1:] * 2), dtype=bool)
-    some = len(tokens) // 2  # the others are for training
-    return replace(program, selectors=selectors, examples=examples, targets=targets.numpy(), relations=keys[:, :some])
+    n_related = len(tokens) // 2  # the others are for training
+    return replace(
+        program, selectors=selectors, examples=examples, targets=targets.numpy(), relations=keys[:, :n_related]
+    )

@@ -13,7 +13,7 @@ from interp.heads.kinds import with_kinds
 from interp.known_answers import from_tracr, read_compiled
 from interp.known_answers.compiled.network import network, written_at
 from interp.known_answers.compiled.task import Compiled
-from interp.known_answers.compiled.truth import Removal
+from interp.known_answers.compiled.answers import Removal
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["categorical", "numerical"])
@@ -175,17 +175,17 @@ def replaced(name, value):
             {},
             r"W_Q has shape \(2, 2, 16, 7\) and type float32; by the sizes it must be \(3, 2,",
         ),
-        (replaced("n_layers", 10**9), {}, "letters.json is not a pack .*n_layers is 1000000000"),
+        (replaced("n_layers", 10**9), {}, r"W_Q has shape .* by the sizes it must be \(1000000000, 2,"),
         (
             lambda values: values.update(n_heads=60_000, d_head=60_000),
             {},
-            "its sizes say .* numbers; at most 268,435,456",
+            r"W_Q has shape .* by the sizes it must be \(2, 60000, 16, 60000\)",
         ),
         (replaced("attn_scale", 2.0), {}, "attn_scale 2.0; compiled programs have None, 'relu' and 1"),
-        (replaced("output", "both"), {}, "output is 'both'; it must be 'categorical' or 'numerical'"),
+        (replaced("output", "both"), {}, "output is 'both'; choose one of categorical, numerical"),
         (replaced("tokens", ["a", "a"]), {}, "tokens is .*; it must be a list of different names"),
         (replaced("pad", "zzz"), {}, "pad is 'zzz', which is none of the tokens"),
-        (replaced("causal", 1), {}, "causal is 1; it must be true or false"),
+        (replaced("causal", 1), {}, "causal is a int; it must be a bool"),
         (replaced("relations_shape", [1, 2, 6, 6]), {}, r"relations_shape is \[1, 2, 6, 6\]; it must be \(head, some"),
         (lambda values: values["heads"][0].update(layer=2), {}, "layer is 2; it must be at least 0 and at most 1"),
         (lambda values: values["heads"][1].update(layer=0, head=1), {}, "names a head twice"),
