@@ -11,9 +11,9 @@ from packs import AT, BOS, LETTERS, PAD, POS, RESIDUAL, TOKENS, answer, weights,
 import interp
 from interp.heads.kinds import with_kinds
 from interp.known_answers import from_tracr, read_compiled
+from interp.known_answers.compiled.answers import Removal
 from interp.known_answers.compiled.network import network, written_at
 from interp.known_answers.compiled.task import Compiled
-from interp.known_answers.compiled.answers import Removal
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["categorical", "numerical"])
