@@ -32,10 +32,11 @@ def rewired(graph: Algorithm) -> Iterator[Algorithm]:
     names = [variable.name for variable in graph.variables]
     for variable in graph.variables:
         earlier = names[: names.index(variable.name)]
-        for of in variable.of:
-            alternatives = sorted((name for name in earlier if name != of), key=lambda name: name in variable.of)
+        for parent in variable.parents:
+            alternatives = [name for name in earlier if name != parent]
+            alternatives.sort(key=lambda name: name in variable.parents)
             if alternatives:
-                yield graph.without_edge(variable.name, of, alternatives[0])
+                yield graph.without_edge(variable.name, parent, alternatives[0])
 
 
 def most_wrong(answer: KnownAnswer, graph: Algorithm) -> tuple[Algorithm, float]:

@@ -35,12 +35,13 @@ def weakest_variable(found: ImplementsResult) -> tuple[str, float, float, float]
 
     Of an algorithm without such a variable, that of all variables; NaN if none could be tested.
     """
-    own = [one for one in found.findings if one.algorithm == found.algorithm and one.found != "not tested"]
+    own = [one for one in found.findings if one.algorithm == found.algorithm and one.status != "not tested"]
     chosen = [one for one in own if one.internal] or own
     if not chosen:
         return "none", np.nan, np.nan, np.nan
-    least = min(chosen, key=lambda one: one.accuracy)
-    return least.variable, least.accuracy, least.low, least.high
+    least = min(chosen, key=lambda one: float(one.accuracy))
+    share = least.accuracy
+    return least.variable, float(share), float(share.low), float(share.high)
 
 
 def measure_algorithm_share(
@@ -58,10 +59,8 @@ def measure_algorithm_share(
             verdicts[verdict] += 1
             name, *share = weakest_variable(found)
             answers = next(one for one in found.answers if one.algorithm == found.algorithm)
-            shares = (f"{value:.3f} [{low:.3f}, {high:.3f}]" for value, low, high in (
-                (answers.accuracy, answers.low, answers.high), tuple(share)))  # fmt: skip
-            said, own = shares
-            rows.append([group, spec.seed, verdict, said, name, own, found.reason])
+            interval = "{:.3f} [{:.3f}, {:.3f}]".format(*share)
+            rows.append([group, spec.seed, verdict, answers.accuracy.text(), name, interval, found.reason])
     n = sum(verdicts.values())
     if not n:
         return Measurement(

@@ -11,10 +11,8 @@ from torch import Tensor
 from hooks.checks import check_class
 from interp.tasks.base import Batch, Task
 
-Values = Mapping[str, Int[Tensor, "batch *pos"]]
-"""Values of variables by name: one number for each example, or one for each position of it."""
-NOTHING = -1
-"""An answer of an algorithm that says nothing about a target."""
+NO_ANSWER = -1
+"""The answer of an algorithm that predicts nothing at a target."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,23 +21,24 @@ class Variable:
 
     name: str
     compute: Callable[..., Int[Tensor, "batch *pos"]]
-    """Its values, from a batch and the values of the variables in `of`, in this order."""
-    of: tuple[str, ...] = ()
-    """Names of the variables that it is a function of, all of them earlier ones."""
-    given: bool = False
-    """Whether it is an input: a token, or a part of one, that nothing has to compute."""
+    """Its values, from a batch and the values of its parents, in their order."""
+    parents: tuple[str, ...] = ()
+    """Names of the earlier variables that it is a function of."""
+    is_input: bool = False
+    """Whether it is a token, or a part of one, that nothing has to compute."""
     per_position: bool = False
-    """Whether it has a value at each position, (batch, pos), which belongs into the model's activations there. Others
-    have one value for each example, (batch,), which may be anywhere."""
+    """Whether it has a value at each position, (batch, pos), which must be in the model's activations at that position.
+    Other variables have one value for each example, (batch,), which may be at any place."""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Computation:
     """What an algorithm computes on a batch."""
 
-    values: Values
+    values: Mapping[str, Int[Tensor, "batch *pos"]]
+    """Values of the variables by name."""
     answers: Int[Tensor, "batch target"]
-    """Index of the answer at each target; `NOTHING` (-1) where the algorithm says nothing."""
+    """Index of the answer at each target; `NO_ANSWER` (-1) where the algorithm predicts nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,23 +50,23 @@ class Algorithm:
         Algorithm(
             name="two signs",
             variables=(
-                Variable(name="first", compute=lambda batch: batch.operations[:, 0], given=True),
-                Variable(name="both", compute=lambda batch, first: first ^ batch.operations[:, 1], of=("first",)),
+                Variable(name="first", compute=lambda batch: batch.operations[:, 0], is_input=True),
+                Variable(name="both", compute=lambda batch, first: first ^ batch.operations[:, 1], parents=("first",)),
             ),
             answers=lambda batch, first, both: torch.stack([first, both], 1),
         )
 
     Raises:
-        ValueError: no variable, two of one name, or one that depends on a variable that is not an earlier one.
+        ValueError: no variable, two of one name, or one with a parent that is not an earlier variable.
 
     Source: causal models and interventions on them, Geiger et al. 2021 (arXiv:2106.02997).
     """
 
     name: str
     variables: tuple[Variable, ...]
-    """In an order in which each comes after those that it depends on."""
+    """Each after its parents."""
     answers: Callable[..., Int[Tensor, "batch target"]]
-    """Answers at the task's targets, from a batch and the values of all variables, in order; -1 for nothing."""
+    """Answers at the task's targets, from a batch and the values of all variables, in order; -1 for none."""
     choices: Callable[[Float[Tensor, "batch target d_vocab_out"]], Float[Tensor, "batch target choice"]] | None = field(
         default=None, compare=False
     )
@@ -78,94 +77,99 @@ class Algorithm:
         object.__setattr__(self, "variables", tuple(self.variables))
         if not self.variables:
             raise ValueError(f"variables of {self.name!r} is empty; give at least one.")
-        known: list[str] = []
-        for one in self.variables:
-            check_class(f"a variable of {self.name!r}", one, Variable)
-            if one.name in known:
-                raise ValueError(f"variables of {self.name!r} has {one.name!r} twice; give each its own name.")
-            if missing := [name for name in one.of if name not in known]:
+        earlier: list[str] = []
+        for variable in self.variables:
+            check_class(f"a variable of {self.name!r}", variable, Variable)
+            if variable.name in earlier:
+                raise ValueError(f"variables of {self.name!r} has {variable.name!r} twice; give each its own name.")
+            if missing := [name for name in variable.parents if name not in earlier]:
                 raise ValueError(
-                    f"variable {one.name!r} of {self.name!r} depends on {missing[0]!r}, which is not an earlier one; "
-                    f"earlier ones are {', '.join(known) or 'none'}."
+                    f"variable {variable.name!r} of {self.name!r} depends on {missing[0]!r}, which is not an earlier "
+                    f"one; earlier ones are {', '.join(earlier) or 'none'}."
                 )
-            known.append(one.name)
+            earlier.append(variable.name)
 
     def __getitem__(self, name: str) -> Variable:
-        found = {one.name: one for one in self.variables}
-        if name not in found:
-            raise ValueError(f"{self.name!r} has no variable {name!r}; it has {', '.join(found)}.")
-        return found[name]
+        by_name = {variable.name: variable for variable in self.variables}
+        if name not in by_name:
+            raise ValueError(f"{self.name!r} has no variable {name!r}; it has {', '.join(by_name)}.")
+        return by_name[name]
 
     def run(
         self,
         batch: Batch,
-        given: Mapping[str, Tensor] | None = None,
+        interventions: Mapping[str, Tensor] | None = None,
         *,
         position: int | None = None,
-        base: Outcome | None = None,
-    ) -> Outcome:
-        """Compute all variables and the answers, with some variables set to given values.
+        base: Computation | None = None,
+    ) -> Computation:
+        """Compute all variables and the answers, with some variables set to other values.
 
         Args:
             batch: Inputs.
-            given: New values of variables, by name; what depends on them is computed from them.
+            interventions: New values of variables, by name; their descendants are computed from them.
             position: The only position at which variables with a value at each position are set; if None, all.
-            base: What it computes on the batch if nothing is set, from which the values are taken that cannot change.
+            base: The computation on the batch without interventions, which is not repeated where nothing changes.
 
         Raises:
-            ValueError: values or answers of a wrong shape, or an unknown variable in `given`.
+            ValueError: values or answers of a wrong shape, or an unknown variable in `interventions`.
         """
-        values: dict[str, Tensor] = {}
-        changed = set(given or {})
-        for name in changed:
+        interventions = interventions or {}
+        for name in interventions:
             self[name]  # raises if there is none
-        for one in self.variables:
-            if base is not None and one.name not in changed and changed.isdisjoint(one.of):
-                values[one.name] = base.values[one.name]
+        values: dict[str, Tensor] = {}
+        changed = set(interventions)
+        for variable in self.variables:
+            name = variable.name
+            if base is not None and name not in changed and changed.isdisjoint(variable.parents):
+                values[name] = base.values[name]
                 continue
-            changed.add(one.name)
-            found = one.compute(batch, *(values[name] for name in one.of))
-            shape = tuple(batch.tokens.shape[: 1 + one.per_position])
-            if not isinstance(found, Tensor) or tuple(found.shape) != shape:
-                got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-                axes = "(batch, pos)" if one.per_position else "(batch,)"
-                raise ValueError(f"variable {one.name!r} of {self.name!r} gave {got}; it must give {axes} = {shape}.")
-            found = found.long()
-            if given is not None and one.name in given:
-                found = _set(found, given[one.name], position if one.per_position else None)
-            values[one.name] = found
+            changed.add(name)
+            values[name] = self._computed(variable, batch, values)
+            if name not in interventions:
+                continue
+            if variable.per_position and position is not None:
+                values[name] = values[name].clone()
+                values[name][:, position] = interventions[name][:, position]
+            else:
+                values[name] = interventions[name].long()
         answers = self.answers(batch, *values.values())
         if tuple(answers.shape) != tuple(batch.labels.shape):
             raise ValueError(
                 f"answers of {self.name!r} gave {tuple(answers.shape)}; it must give (batch, target) = "
                 f"{tuple(batch.labels.shape)}."
             )
-        return Outcome(values, answers.long())
+        return Computation(values, answers.long())
 
-    def without_edge(self, variable: str, of: str, instead: str) -> "Algorithm":
-        """The algorithm with one edge rewired: a variable reads another one in place of one that it depends on.
+    def _computed(self, variable: Variable, batch: Batch, values: Mapping[str, Tensor]) -> Int[Tensor, "batch *pos"]:
+        """The values of a variable, checked."""
+        computed = variable.compute(batch, *(values[name] for name in variable.parents))
+        shape = tuple(batch.tokens.shape[: 1 + variable.per_position])
+        if not isinstance(computed, Tensor) or tuple(computed.shape) != shape:
+            output = tuple(computed.shape) if isinstance(computed, Tensor) else type(computed).__name__
+            axes = "(batch, pos)" if variable.per_position else "(batch,)"
+            raise ValueError(
+                f"variable {variable.name!r} of {self.name!r} gave {output}; it must give {axes} = {shape}."
+            )
+        return computed.long()
+
+    def without_edge(self, variable: str, parent: str, substitute: str) -> "Algorithm":
+        """The algorithm with one edge rewired: a variable reads a substitute in place of one of its parents.
 
         Raises:
-            ValueError: no such edge, or `instead` is not an earlier variable of the same kind.
+            ValueError: no such edge, or a substitute that is not an earlier variable.
         """
-        target, earlier = self[variable], [one.name for one in self.variables]
-        if of not in target.of:
+        target, names = self[variable], [variable.name for variable in self.variables]
+        if parent not in target.parents:
             raise ValueError(
-                f"variable {variable!r} does not depend on {of!r}, but on {', '.join(target.of) or 'none'}."
+                f"variable {variable!r} does not depend on {parent!r}, but on {', '.join(target.parents) or 'none'}."
             )
-        if instead not in earlier[: earlier.index(variable)]:
-            raise ValueError(f"{instead!r} does not come before {variable!r}; earlier ones are {', '.join(earlier)}.")
-        edited = replace(target, of=tuple(instead if name == of else name for name in target.of))
-        name = f"{self.name}, {variable} of {instead} in place of {of}"
-        return replace(self, name=name, variables=tuple(edited if one is target else one for one in self.variables))
-
-
-def _set(found: Tensor, new: Tensor, position: int | None) -> Tensor:
-    if position is None:
-        return new.long()
-    found = found.clone()
-    found[:, position] = new[:, position]
-    return found
+        if substitute not in names[: names.index(variable)]:
+            raise ValueError(f"{substitute!r} does not come before {variable!r}; earlier ones are {', '.join(names)}.")
+        rewired = replace(target, parents=tuple(substitute if name == parent else name for name in target.parents))
+        variables = tuple(rewired if variable is target else variable for variable in self.variables)
+        name = f"{self.name}, {variable} of {substitute} in place of {parent}"
+        return replace(self, name=name, variables=variables)
 
 
 def scored_targets(task: Task, batch: Any) -> Bool[Tensor, " target"]:

@@ -11,22 +11,22 @@ from transformer_lens.tools.analysis.interchange import SubspaceInterchange
 from interp.algorithms.predictions import Prediction
 from interp.core.interchange import Interchange, Place, Site
 
-Choices = Callable[[Float[Tensor, "pair target d_vocab_out"]], Float[Tensor, "pair target choice"]]
+Scores = Callable[[Float[Tensor, "pair target d_vocab_out"]], Float[Tensor, "pair target choice"]]
 """Scores of the possible answers, from logits."""
 MOST_DIMENSIONS = 4
 """Largest dimension of a learned subspace; with n values of a variable it is at most n - 1."""
 STEPS, RATE = 60, 0.02
-"""Passes, and the learning rate: a small search, so that it cannot fit pairs by heart."""
+"""Passes, and the learning rate: a small search, so that it cannot memorise pairs."""
 
 
 def learned_basis(
     engine: Interchange,
     site: Site,
     place: Place,
-    one: Prediction,
+    prediction: Prediction,
     *,
     start: Float[Tensor, "width rank"],
-    choices: Choices,
+    scores: Scores,
     order: Int[Tensor, " half"] | None = None,
 ) -> Float[Tensor, "width rank"]:
     """Learn an orthonormal basis such that an interchange in its span gives the predicted answers.
@@ -35,9 +35,9 @@ def learned_basis(
         engine: The model on pairs of inputs, the first half of which are learned from.
         site: Where to learn it.
         place: At which positions.
-        one: The answers to aim at: changed and kept ones, of one value for each example.
+        prediction: The answers to aim at, changed and unchanged, of a variable with one value for each example.
         start: Directions to begin with.
-        choices: Scores of answers.
+        scores: Scores of answers.
         order: Pairs whose predicted answers are aimed at, shuffled as a control; default: each its own.
 
     Source: distributed alignment search, Geiger et al. 2024 (arXiv:2303.02536). Differs: few steps, a fixed dimension,
@@ -45,7 +45,7 @@ def learned_basis(
     """
     half = len(place.base) // 2
     rows = torch.arange(half) if order is None else order
-    wanted, counted = one.answers[0][rows], (one.changed | one.kept)[0][rows]
+    answers, counted = prediction.answers[0][rows], (prediction.changed | prediction.unchanged)[0][rows]
     weights = start.clone().to(engine.logits.device).requires_grad_()
     optimiser = torch.optim.Adam([weights], lr=RATE)
     least, best = float("inf"), weights.detach().clone()
@@ -60,13 +60,14 @@ def learned_basis(
             optimiser.zero_grad()
             total = 0.0
             for first, logits in engine.logits_by_part(site, place, interchange, n_pairs=half):
-                part = slice(first, min(first + len(logits), half))
-                here = counted[part]
-                scores = choices(logits[: len(here)])[here.to(logits.device)]
-                loss = F.cross_entropy(scores, wanted[part][here].to(scores.device), reduction="sum")
+                pairs = slice(first, min(first + len(logits), half))
+                in_part = counted[pairs]
+                part_scores = scores(logits[: len(in_part)])[in_part.to(logits.device)]
+                labels = answers[pairs][in_part].to(part_scores.device)
+                loss = F.cross_entropy(part_scores, labels, reduction="sum")
                 loss.backward()
                 total += float(loss.detach())
-            if total < least:  # Adam leaves even a perfect start
+            if total < least:  # Adam moves away even from a perfect start
                 least, best = total, weights.detach().clone()
             optimiser.step()
     return _orthonormal(best)

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.algorithms.algorithm import NOTHING, Algorithm, Variable
+from interp.algorithms.algorithm import NO_ANSWER, Algorithm, Variable
 from interp.tasks.base import Task
 from interp.tasks.lego.groups import Z2
 from interp.tasks.lego.task import Lego, LegoBatch
@@ -12,7 +12,8 @@ from interp.tasks.lego.task import Lego, LegoBatch
 
 def _operations(task: Lego) -> tuple[Variable, ...]:
     def operation(index: int) -> Variable:
-        return Variable(name=f"operation {task.targets[index]}", compute=lambda b: b.operations[:, index], given=True)
+        name = f"operation {task.targets[index]}"
+        return Variable(name=name, compute=lambda batch: batch.operations[:, index], is_input=True)
 
     return tuple(map(operation, range(task.n_vars)))
 
@@ -20,7 +21,7 @@ def _operations(task: Lego) -> tuple[Variable, ...]:
 def chain_loop(task: Task) -> Algorithm:
     """The loop along the chain: each value is an operation applied to the value before.
 
-    Variables `operation #i` (given) and `value #i`, an index of `task.answer_names`.
+    Variables `operation #i` (inputs) and `value #i`, an index of `task.answer_names`.
 
     Source: LEGO (arXiv:2206.04301) Section 2.
     """
@@ -28,11 +29,11 @@ def chain_loop(task: Task) -> Algorithm:
     act, root = torch.tensor(task.group.act), task.group.root
 
     def value(index: int) -> Variable:
-        name, own = f"value {task.targets[index]}", f"operation {task.targets[index]}"
+        name, operation = f"value {task.targets[index]}", f"operation {task.targets[index]}"
         if not index:
-            return Variable(name=name, of=(own,), compute=lambda _, operation: act[operation, root])
-        of = (own, f"value {task.targets[index - 1]}")
-        return Variable(name=name, of=of, compute=lambda _, operation, before: act[operation, before])
+            return Variable(name=name, parents=(operation,), compute=lambda _, operation: act[operation, root])
+        parents = (operation, f"value {task.targets[index - 1]}")
+        return Variable(name=name, parents=parents, compute=lambda _, operation, before: act[operation, before])
 
     variables = (*_operations(task), *map(value, range(task.n_vars)))
     return Algorithm(
@@ -43,7 +44,7 @@ def chain_loop(task: Task) -> Algorithm:
 def sign_count(task: Task) -> Algorithm:
     """Counting of minus signs: the last value is the parity of all signs, whatever their order in the chain.
 
-    Variables `operation #i` (given) and `count`, the number of minus signs. It says nothing about the other values.
+    Variables `operation #i` (inputs) and `count`, the number of minus signs. It predicts nothing about other values.
 
     Source: LEGO (arXiv:2206.04301) Section 4.3, the shortcut by which models learn the last variable early.
 
@@ -54,14 +55,13 @@ def sign_count(task: Task) -> Algorithm:
     if task.group.act != Z2.act:
         raise ValueError(f"task has group={task.group.name!r}; only over signs (Z2) is a value the parity of a count.")
     operations = _operations(task)
-    count = Variable(
-        name="count", of=tuple(one.name for one in operations), compute=lambda _, *signs: torch.stack(signs).sum(0)
-    )
+    names = tuple(operation.name for operation in operations)
+    count = Variable(name="count", parents=names, compute=lambda _, *signs: torch.stack(signs).sum(0))
 
     def answers(batch: LegoBatch, *values: Int[Tensor, " batch"]) -> Int[Tensor, "batch target"]:
-        found = torch.full_like(batch.labels, NOTHING)
-        found[:, -1] = (values[-1] + task.group.root) % 2
-        return found
+        predicted = torch.full_like(batch.labels, NO_ANSWER)
+        predicted[:, -1] = (values[-1] + task.group.root) % 2
+        return predicted
 
     return Algorithm(name="sign count", variables=(*operations, count), answers=answers)
 
@@ -69,22 +69,22 @@ def sign_count(task: Task) -> Algorithm:
 def nearest_clause(task: Task) -> Algorithm:
     """A shortcut: the operand of a clause is the value of the clause before it in the text, whatever letter it names.
 
-    Variables `operation #i` (given) and `clause k`, the value of the k-th clause of the text. It is right where the
+    Variables `operation #i` (inputs) and `clause k`, the value of the k-th clause of the text. It is right where the
     clauses are in the order of the chain.
     """
     task = Lego.require(task, "nearest_clause is for Lego.")
     act, operations = torch.tensor(task.group.act), _operations(task)
-    names = tuple(one.name for one in operations)
+    names = tuple(operation.name for operation in operations)
 
     def clause(index: int) -> Variable:
         def compute(batch: LegoBatch, *values: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
-            here = (batch.clause_of == index).long().argmax(1)
-            own = torch.stack(values[: len(names)], 1).gather(1, here[:, None])[:, 0]
-            return act[own, values[-1] if index else torch.full_like(own, task.group.root)]
+            variable = (batch.clause_of == index).long().argmax(1)
+            operation = torch.stack(values[: len(names)], 1).gather(1, variable[:, None])[:, 0]
+            before = values[-1] if index else torch.full_like(operation, task.group.root)
+            return act[operation, before]
 
-        return Variable(
-            name=f"clause {index}", of=(*names, *([f"clause {index - 1}"] if index else [])), compute=compute
-        )
+        parents = (*names, f"clause {index - 1}") if index else names
+        return Variable(name=f"clause {index}", parents=parents, compute=compute)
 
     def answers(batch: LegoBatch, *values: Int[Tensor, " batch"]) -> Int[Tensor, "batch target"]:
         return torch.stack(values[len(names) :], 1).gather(1, batch.clause_of)

@@ -1,25 +1,25 @@
 """What algorithms predict for pairs of inputs whose variables are interchanged, and how often a model agrees."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.algorithms.algorithm import Algorithm, Outcome, Variable, scored_targets
+from interp.algorithms.algorithm import Algorithm, Computation, Variable, scored_targets
 from interp.core.interchange import Place
+from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.statistics import pooled_interval
 from interp.tasks.base import Batch, Task
 
 POOL = 8
 """Pairs are chosen among this many times their number."""
-ENOUGH = 144
+INFORMATIVE_PAIRS = 144
 """Pairs of the pool in which each variable changes an answer; a variable that changes fewer enlarges the pool."""
 LARGEST_POOL = 2**18
-CHUNK = 4096
+POOL_CHUNK = 4096
 """Pairs of the pool about which predictions are made at once."""
 
 
@@ -33,7 +33,7 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.base)
 
-    def part(self, rows: slice) -> "Pairs":
+    def select(self, rows: slice | Int[Tensor, " row"]) -> "Pairs":
         """Some of the pairs."""
         return Pairs(self.base.select(rows), self.source.select(rows))
 
@@ -48,11 +48,20 @@ class Pairs:
         return slice(0, len(self) // 2)
 
 
+Computations = Mapping[str, tuple[Computation, Computation]]
+"""What each algorithm, by name, computes on the base and on the source inputs."""
+
+
+def computations_on(pairs: Pairs, algorithms: Sequence[Algorithm]) -> Computations:
+    """What algorithms compute on the base and on the source inputs."""
+    return {algorithm.name: (algorithm.run(pairs.base), algorithm.run(pairs.source)) for algorithm in algorithms}
+
+
 @dataclass(frozen=True)
 class Prediction:
-    """What an algorithm says about each pair if one variable is given its value in the source.
+    """What an algorithm predicts for each pair if one variable is set to its value in the source.
 
-    The first axis is the positions of a variable with a value at each position, and has size 1 for others.
+    The axis `at` is the positions of a variable with a value at each position, and has size 1 for others.
     """
 
     algorithm: Algorithm
@@ -60,165 +69,181 @@ class Prediction:
     answers: Int[Tensor, "at pair target"]
     changed: Bool[Tensor, "at pair target"]
     """Answers that the interchange changes, by the algorithm."""
-    kept: Bool[Tensor, "at pair target"]
-    """Other answers, which it leaves as they are, in pairs with an answer that changes."""
+    unchanged: Bool[Tensor, "at pair target"]
+    """Other answers, in pairs with an answer that changes."""
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """Names of the algorithm and of the variable."""
+        return self.algorithm.name, self.variable.name
 
     def uninformative(self) -> float:
         """Share of pairs without an answer that changes."""
         return 1 - float(self.changed.any((0, 2)).double().mean())
 
 
-@dataclass(frozen=True)
-class Share:
-    """A share of answers with its 95 % interval over pairs."""
-
-    value: float
-    low: float
-    high: float
-    n: int
-    """Pairs with such answers."""
-
-
-def share_of(right: Bool[Tensor, "at pair target"], counted: Bool[Tensor, "at pair target"]) -> Share:
-    """Share of the counted answers that are right; NaN without any."""
-    hits, total = ((part & counted).sum((0, 2)).double().numpy()[:, None] for part in (right, counted))
-    if not total.any():
-        return Share(np.nan, np.nan, np.nan, 0)
-    value, low, high = pooled_interval(hits, total)
-    return Share(float(value[0]), float(low[0]), float(high[0]), int((total > 0).sum()))
-
-
 def predict(
-    algorithm: Algorithm,
-    variable: Variable,
-    task: Task,
-    pairs: Pairs,
-    *,
-    base: Outcome,
-    source: Outcome,
+    algorithm: Algorithm, variable: Variable, task: Task, pairs: Pairs, computations: tuple[Computation, Computation]
 ) -> Prediction:
-    """Answers of an algorithm to the base inputs, with one variable set to its value in the source."""
-    n, pos = pairs.base.tokens.shape
-    new, own = source.values[variable.name], base.values[variable.name]
-    both = pairs.base.present & pairs.source.present & scored_targets(task, pairs.base) & (base.answers >= 0)
+    """Answers of an algorithm to the base inputs, with one variable set to its value in the source.
+
+    Args:
+        algorithm: The algorithm.
+        variable: One of its variables.
+        task: Task of the pairs.
+        pairs: Base and source inputs.
+        computations: What the algorithm computes on them.
+    """
+    base, source = computations
+    new, before = source.values[variable.name], base.values[variable.name]
     if variable.per_position:
-        at = [index for index in range(pos) if bool((new[:, index] != own[:, index]).any())]
-        real = torch.ones(n, pos, dtype=torch.bool)
-        for one in (pairs.base.attention_mask, pairs.source.attention_mask):
-            real &= real if one is None else one
-        differs = ((new != own) & real)[:, at].T
-        given = {variable.name: new}
-        found = [algorithm.run(pairs.base, given, position=index, base=base).answers for index in at]
-        answers = torch.full((pos, *base.answers.shape), -1)
-        differ = torch.zeros(pos, n, dtype=torch.bool)
-        if at:
-            answers[at], differ[at] = torch.stack(found), differs
+        answers, differs = _by_position(algorithm, variable, pairs, new, base)
     else:
-        answers, differ = algorithm.run(pairs.base, {variable.name: new}, base=base).answers[None], (new != own)[None]
-    said = both & (answers >= 0) & differ[..., None]
-    changed = said & (answers != base.answers)
-    return Prediction(algorithm, variable, answers, changed, said & ~changed & changed.any(-1, keepdim=True))
+        answers = algorithm.run(pairs.base, {variable.name: new}, base=base).answers[None]
+        differs = (new != before)[None]
+    present = pairs.base.present & pairs.source.present & scored_targets(task, pairs.base)
+    predicted = present & (base.answers >= 0) & (answers >= 0) & differs[..., None]
+    changed = predicted & (answers != base.answers)
+    unchanged = predicted & ~changed & changed.any(-1, keepdim=True)
+    return Prediction(algorithm, variable, answers, changed, unchanged)
+
+
+def _by_position(
+    algorithm: Algorithm, variable: Variable, pairs: Pairs, new: Int[Tensor, "pair pos"], base: Computation
+) -> tuple[Int[Tensor, "pos pair target"], Bool[Tensor, "pos pair"]]:
+    """Answers with the variable set at each position alone, and pairs in which its value there differs."""
+    n, pos = pairs.base.tokens.shape
+    real = torch.ones(n, pos, dtype=torch.bool)
+    for mask in (pairs.base.attention_mask, pairs.source.attention_mask):
+        if mask is not None:
+            real &= mask
+    differs = new != base.values[variable.name]
+    answers = torch.full((pos, *base.answers.shape), -1)
+    for position in differs.any(0).nonzero()[:, 0].tolist():
+        answers[position] = algorithm.run(pairs.base, {variable.name: new}, position=position, base=base).answers
+    return answers, (differs & real).T
 
 
 def answered_right(
-    one: Prediction,
-    base: Outcome,
-    source: Outcome,
+    prediction: Prediction,
+    computations: tuple[Computation, Computation],
     answers: tuple[Int[Tensor, "pair target"], Int[Tensor, "pair target"]],
 ) -> Prediction:
     """The prediction without the answers that the model gives wrongly when nothing is interchanged.
 
     What a model does not answer as the algorithm does cannot be explained by it. The source's answer counts only if the
-    variable has to be computed: that of a given one is right whatever the model makes of it.
+    variable has to be computed: an input is right whatever the model makes of it.
+
+    Args:
+        prediction: The prediction.
+        computations: What the algorithm computes on base and source inputs.
+        answers: The model's answers to base and source inputs.
     """
-    right = answers[0] == base.answers
-    able = right if one.variable.given else right & (answers[1] == source.answers)
-    changed = one.changed & able
-    return Prediction(
-        one.algorithm, one.variable, one.answers, changed, one.kept & right & changed.any(-1, keepdim=True)
+    base_right, source_right = (
+        model == computation.answers for model, computation in zip(answers, computations, strict=True)
     )
+    right = base_right if prediction.variable.is_input else base_right & source_right
+    changed = prediction.changed & right
+    unchanged = prediction.unchanged & base_right & changed.any(-1, keepdim=True)
+    return replace(prediction, changed=changed, unchanged=unchanged)
 
 
-def output_only(
-    one: Prediction, pairs: Pairs, base: Outcome, source: Outcome, place: Place
-) -> Bool[Tensor, "at pair target"]:
-    """Whether an interchange of the model's outputs at a place alone would give each answer that is predicted.
+def answers_of_outputs(
+    pairs: Pairs, computations: tuple[Computation, Computation], place: Place
+) -> Int[Tensor, "pair target"]:
+    """Answers after an interchange of the model's outputs at a place.
 
     After the last layer the stream at a position is nothing but the answer there, in every model.
     """
-    swapped = torch.where(read_at(pairs, place), source.answers, base.answers)
-    return one.answers == swapped
+    base, source = computations
+    return torch.where(predicted_at(pairs, place), source.answers, base.answers)
 
 
-def read_at(pairs: Pairs, place: Place) -> Bool[Tensor, "pair target"]:
+def predicted_at(pairs: Pairs, place: Place) -> Bool[Tensor, "pair target"]:
     """Whether a target is predicted at one of the positions of a place."""
     return (pairs.base.target_positions[:, :, None] == place.base[:, None, :]).any(-1)
 
 
 def choose_pairs(task: Task, algorithms: Sequence[Algorithm], n: int, seed: int) -> Pairs:
-    """Pairs about which the algorithms say something, and something different where they can; rare cases count more.
+    """Pairs for which the algorithms predict changes, and different ones where they can; rare cases count more.
 
     Pairs are drawn from a pool without replacement, with a probability proportional to the sum, over the predictions
     that change an answer of the pair, of 1 / (number of pairs in which the prediction changes one). If a variable
     seldom changes an answer, the pool is enlarged.
     """
-    informative, n_variables, pool, generator = _pool(task, algorithms, POOL * n, seed)
-    counts = informative[:, :n_variables].sum(0)
-    fewest = int(counts[counts > 0].min()) if counts.any() else ENOUGH
-    size = min(LARGEST_POOL, len(pool) * -(-ENOUGH // fewest))
+    pool, generator = _pool(task, POOL * n, seed)
+    changes, differences = _informative(task, algorithms, pool)
+    counts = changes.sum(0)
+    fewest = int(counts[counts > 0].min()) if counts.any() else INFORMATIVE_PAIRS
+    size = min(LARGEST_POOL, len(pool) * -(-INFORMATIVE_PAIRS // fewest))
     if size > len(pool):
-        informative, _, pool, generator = _pool(task, algorithms, size, seed)
+        pool, generator = _pool(task, size, seed)
+        changes, differences = _informative(task, algorithms, pool)
+    informative = torch.cat([changes, differences], 1)
     weight = (informative.double() / informative.sum(0).clamp_min(1)).sum(1) + 1e-9
-    rows = torch.multinomial(weight, n, generator=generator)
-    return Pairs(pool.base.select(rows), pool.source.select(rows))
+    return pool.select(torch.multinomial(weight, n, generator=generator))
 
 
-def _pool(
-    task: Task, algorithms: Sequence[Algorithm], size: int, seed: int
-) -> tuple[Bool[Tensor, "pair prediction"], int, Pairs, torch.Generator]:
-    """Pairs, and whether each prediction changes an answer; first come those of each variable, then their number."""
+def _pool(task: Task, size: int, seed: int) -> tuple[Pairs, torch.Generator]:
     generator = derived_generator(seed, "implements")
     base = task.sample(size, generator=generator, split="test")
-    pool = Pairs(base, task.counterparts(base, generator=generator, split="test"))
-    found = [_informative(task, algorithms, pool.part(slice(start, start + CHUNK))) for start in range(0, size, CHUNK)]
-    variables, others = (torch.cat(parts) for parts in zip(*found, strict=True))
-    return torch.cat([variables, others], 1), variables.shape[1], pool, generator
+    return Pairs(base, task.counterparts(base, generator=generator, split="test")), generator
 
 
 def _informative(
+    task: Task, algorithms: Sequence[Algorithm], pool: Pairs
+) -> tuple[Bool[Tensor, "pair variable"], Bool[Tensor, "pair difference"]]:
+    """Whether each variable changes an answer, and whether two algorithms differ in something about a pair."""
+    parts = [pool.select(slice(start, start + POOL_CHUNK)) for start in range(0, len(pool), POOL_CHUNK)]
+    columns = [_informative_part(task, algorithms, part) for part in parts]
+    changes, differences = (torch.cat(blocks) for blocks in zip(*columns, strict=True))
+    return changes, differences
+
+
+def _informative_part(
     task: Task, algorithms: Sequence[Algorithm], pairs: Pairs
 ) -> tuple[Bool[Tensor, "pair variable"], Bool[Tensor, "pair difference"]]:
-    """Whether each variable changes an answer, and whether something that two algorithms say of a pair differs."""
-    outcomes = {one.name: (one.run(pairs.base), one.run(pairs.source)) for one in algorithms}
-    own = outcomes[algorithms[0].name][0].answers
-    variables, others = [], []
-    for one in algorithms:
-        base, source = outcomes[one.name]
-        for variable in one.variables:
-            said = predict(one, variable, task, pairs, base=base, source=source)
-            variables.append(said.changed)
-            others += [said.changed & (said.answers != outcomes[other.name][0].answers) for other in algorithms
-                       if other is not one and variable.name not in {v.name for v in other.variables}]  # fmt: skip
+    computations = computations_on(pairs, algorithms)
+    answers = {name: base.answers for name, (base, _) in computations.items()}
+    changes, differences = [], []
+    for algorithm in algorithms:
+        for variable in algorithm.variables:
+            prediction = predict(algorithm, variable, task, pairs, computations[algorithm.name])
+            changes.append(prediction.changed)
+            # An interchange of the variable changes nothing by an algorithm that does not have it.
+            for rival in algorithms:
+                if rival is not algorithm and variable.name not in {shared.name for shared in rival.variables}:
+                    differences.append(prediction.changed & (prediction.answers != answers[rival.name]))
     scored = scored_targets(task, pairs.base)
-    others += [((outcomes[other.name][0].answers != own) & scored)[None] for other in algorithms[1:]]
-    return _per_pair(variables, len(pairs)), _per_pair(others, len(pairs))
+    first, *rivals = (answers[algorithm.name] for algorithm in algorithms)
+    differences += [((rival != first) & scored)[None] for rival in rivals]
+    return _any_answer(changes, len(pairs)), _any_answer(differences, len(pairs))
 
 
-def _per_pair(found: Sequence[Bool[Tensor, "_ pair target"]], n: int) -> Bool[Tensor, "pair prediction"]:
-    return torch.stack([one.any(0).any(-1) for one in found], 1) if found else torch.zeros(n, 0, dtype=torch.bool)
+def _any_answer(answers: Sequence[Bool[Tensor, "_ pair target"]], n: int) -> Bool[Tensor, "pair column"]:
+    columns = [column.any(0).any(-1) for column in answers]
+    return torch.stack(columns, 1) if columns else torch.zeros(n, 0, dtype=torch.bool)
+
+
+def share_of(right: Bool[Tensor, "at pair target"], counted: Bool[Tensor, "at pair target"]) -> Interval:
+    """Share of the counted answers that are right, with its 95 % interval over pairs; NaN without any."""
+    hits, total = ((answers & counted).sum((0, 2)).double().numpy()[:, None] for answers in (right, counted))
+    value, low, high = (ends[0] for ends in pooled_interval(hits, total))
+    return Interval(value=value, low=low, high=high, n=int((total > 0).sum()))
 
 
 def agreement(
-    answers: Int[Tensor, "at pair target"], one: Prediction, rows: slice, counted: Bool[Tensor, "at pair target"]
-) -> Share:
+    answers: Int[Tensor, "at pair target"],
+    prediction: Prediction,
+    rows: slice,
+    counted: Bool[Tensor, "at pair target"],
+) -> Interval:
     """Share of the counted answers that are as predicted, over some of the pairs."""
-    return share_of((answers == one.answers)[:, rows], counted[:, rows])
+    return share_of((answers == prediction.answers)[:, rows], counted[:, rows])
 
 
-def mean_agreement(answers: Tensor, one: Prediction, rows: slice) -> tuple[float, float]:
-    """Share of changed and of kept answers that are as predicted, without intervals; NaN for none."""
-    same = (answers == one.answers)[:, rows]
-    found: list[Float[Tensor, ""]] = [
-        (same & counted[:, rows]).sum() / counted[:, rows].sum() for counted in (one.changed, one.kept)
-    ]
-    return float(found[0]), float(found[1])
+def mean_agreement(answers: Int[Tensor, "at pair target"], prediction: Prediction, rows: slice) -> tuple[float, float]:
+    """Share of changed and of unchanged answers that are as predicted, without intervals; NaN for none."""
+    same = (answers == prediction.answers)[:, rows]
+    changed, unchanged = prediction.changed[:, rows], prediction.unchanged[:, rows]
+    return float((same & changed).sum() / changed.sum()), float((same & unchanged).sum() / unchanged.sum())

@@ -1,4 +1,4 @@
-"""The result of `implements`: where each variable is, how sure that is, and the verdict."""
+"""The result of `implements`: where each variable is, how certain that is, and the verdict."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from interp.core.results import Result, with_interval
+from interp.core.intervals import Interval
+from interp.core.results import Result
 
 if TYPE_CHECKING:
     import altair as alt
@@ -17,8 +18,8 @@ BAR = 0.9
 """Lowest share of answers that counts as agreement with an algorithm, for answers and for interchanges."""
 OWN, NOWHERE = "own", "-"
 """Place of a variable with a value at each position, which is that position; and of one that was not tested."""
-Found = Literal["found", "not found", "undecided", "not tested"]
-Verdict = Literal["implements", "implements a rival", "neither", "undecided"]
+Status = Literal["found", "not found", "undecided", "not tested"]
+AlgorithmVerdict = Literal["implements", "implements a rival", "neither", "undecided"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,28 +28,22 @@ class VariableFinding:
 
     algorithm: str
     variable: str
-    given: bool
+    is_input: bool
     """Whether it is an input, which every model that answers rightly has."""
     site: str
     """Hook point: `resid 2` is the residual stream that layer 2 reads."""
     place: str
     """Place in the input, as `task.places` names it; `own` for a variable with a value at each position."""
-    accuracy: float
-    """Interchange intervention accuracy: share of the answers that the algorithm says must change which change so."""
-    low: float
-    high: float
-    """Ends of its 95 % interval over pairs."""
-    n: int
-    """Pairs behind it."""
-    kept: float
-    """Share of the other answers that stay as the algorithm says."""
-    kept_low: float
-    kept_high: float
+    accuracy: Interval
+    """Interchange intervention accuracy: share of the answers that must change, by the algorithm, which change so; with
+    its 95 % interval over pairs."""
+    stability: Interval
+    """Share of the other answers that stay as the algorithm predicts."""
     forced: float
     """Accuracy that an interchange of the outputs at this place would have in any model that answers rightly."""
     shared: float
     """Highest accuracy that a model could have which implements another of the tested algorithms, at any of its
-    variables; answers about which the other one says nothing count as possible."""
+    variables; answers about which the other one predicts nothing count as possible."""
     at_input: float
     """Accuracy of an interchange at the same place before the first layer: of the input itself."""
     random: float
@@ -57,8 +52,8 @@ class VariableFinding:
     untrained: float
     """Accuracy of the best site of an untrained model, selected in the same way."""
     uninformative: float
-    """Share of pairs on which the algorithm says that nothing changes, or the model does not answer rightly."""
-    found: Found
+    """Share of pairs on which the algorithm predicts no change, or the model does not answer rightly."""
+    status: Status
 
     @property
     def baseline(self) -> float:
@@ -67,39 +62,32 @@ class VariableFinding:
 
     @property
     def internal(self) -> bool:
-        """Whether success here says more than that the model answers rightly: it is no input, and no answer."""
-        return not (self.given or self.forced >= BAR or self.at_input >= BAR)
+        """Whether success here shows more than right answers: the variable is no input, and no answer."""
+        return not (self.is_input or self.forced >= BAR or self.at_input >= BAR)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
-    """How often a model answers as an algorithm says, with nothing interchanged."""
+class AnswerAgreement:
+    """How often a model answers as an algorithm predicts, with nothing interchanged."""
 
     algorithm: str
-    accuracy: float
-    low: float
-    high: float
-    n: int
-    """Inputs behind it."""
+    accuracy: Interval
+    """Share of the answers, with its interval over inputs."""
     differ: float
     """Share of answers in which the algorithm differs from the one that is tested."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contradiction:
-    """A variable of one algorithm at its site, on answers about which another algorithm says something else."""
+    """A variable of one algorithm at its site, on answers about which another algorithm predicts something else."""
 
     algorithm: str
     variable: str
     rival: str
     accuracy: float
-    """Share of these answers that are as the variable's algorithm says."""
-    rival_accuracy: float
-    """Share that are as the other one says."""
-    rival_low: float
-    rival_high: float
-    n: int
-    """Pairs behind it."""
+    """Share of these answers that are as the variable's algorithm predicts."""
+    rival_accuracy: Interval
+    """Share that are as the other one predicts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,18 +96,19 @@ class ImplementsResult(Result):
 
     algorithm: str
     rivals: tuple[str, ...]
-    verdict: Verdict
+    verdict: str
+    """`implements`, `implements a rival`, `neither`, or `undecided`."""
     reason: str
-    """The verdict in a sentence."""
+    """What decides it."""
     rival: str | None
-    """The rival that it implements, if it does."""
+    """The rival that the model implements."""
     bar: float
-    """Lowest share of answers that counts as agreement."""
+    """Lowest share of answers that counts as agreement: a 95 % interval must be on one side of it."""
     search: str
-    """What was interchanged: the `whole` activation, the subspace of class `means`, or a `learned` one."""
+    """What was interchanged: `whole` activations, the span of the `means` of the values, or a `learned` one."""
     findings: tuple[VariableFinding, ...]
     """Every variable of the algorithm and its rivals."""
-    answers: tuple[Answers, ...]
+    answers: tuple[AnswerAgreement, ...]
     contradictions: tuple[Contradiction, ...]
     sites: tuple[str, ...]
     places: tuple[str, ...]
@@ -129,89 +118,132 @@ class ImplementsResult(Result):
     """Pairs of inputs; half of them select sites."""
 
     def finding(self, variable: str, algorithm: str | None = None) -> VariableFinding:
-        """What was found about a variable, by default of the algorithm itself.
+        """The finding about a variable, by default of the algorithm itself.
 
         Raises:
             ValueError: an unknown variable or algorithm.
         """
         name = self.algorithm if algorithm is None else algorithm
-        found = {one.variable: one for one in self.findings if one.algorithm == name}
-        if variable not in found:
-            raise ValueError(f"variable is {variable!r} of {name!r}; known are {', '.join(found) or 'none'}.")
-        return found[variable]
+        by_variable = {finding.variable: finding for finding in self._findings_of(name)}
+        if variable not in by_variable:
+            raise ValueError(f"variable is {variable!r} of {name!r}; known are {', '.join(by_variable) or 'none'}.")
+        return by_variable[variable]
+
+    def _findings_of(self, algorithm: str) -> list[VariableFinding]:
+        return [finding for finding in self.findings if finding.algorithm == algorithm]
 
     @property
     def alignment(self) -> Mapping[str, tuple[str, str]]:
         """Site and place of every variable of the algorithm that was found."""
-        found = [one for one in self.findings if one.algorithm == self.algorithm and one.found == "found"]
-        return {one.variable: (one.site, one.place) for one in found}
+        findings = [finding for finding in self._findings_of(self.algorithm) if finding.status == "found"]
+        return {finding.variable: (finding.site, finding.place) for finding in findings}
 
     @property
     def failing(self) -> tuple[str, ...]:
-        """Variables of the algorithm that are nowhere."""
-        found = [one for one in self.findings if one.algorithm == self.algorithm]
-        return tuple(one.variable for one in found if one.found == "not found")
+        """Variables of the algorithm that are at no site."""
+        return tuple(finding.variable for finding in self._findings_of(self.algorithm) if finding.status == "not found")
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per variable of each algorithm."""
         import pandas as pd
 
-        return pd.DataFrame([vars(one) for one in self.findings])
+        return pd.DataFrame([_row(finding) for finding in self.findings])
 
     def plot(self) -> "alt.TopLevelMixin":
         """Sites x places of every variable of the algorithm that must be computed."""
         from interp.view.charts import heatmaps
 
-        chosen = {
-            one.variable: found
-            for one, found in zip(self.findings, self.map, strict=True)
-            if one.algorithm == self.algorithm and np.isfinite(found).any() and not one.given
-        }
-        own = all(one.place in (OWN, NOWHERE) for one in self.findings if one.variable in chosen)
+        panels, at_own_position = {}, True
+        for finding, accuracies in zip(self.findings, self.map, strict=True):
+            if finding.algorithm == self.algorithm and not finding.is_input and np.isfinite(accuracies).any():
+                panels[finding.variable] = accuracies
+                at_own_position &= finding.place in (OWN, NOWHERE)
+        places = self.places
+        if at_own_position:
+            panels, places = {name: accuracies[:, :1] for name, accuracies in panels.items()}, [OWN]
+        title = f"{self.algorithm}: {self.verdict}; share of answers that change as predicted"
         return heatmaps(
-            {name: found[:, :1] for name, found in chosen.items()} if own else chosen,
-            x=[OWN] if own else self.places,
+            panels,
+            x=places,
             y=self.sites,
             x_title="place",
             y_title="site",
-            title=f"{self.algorithm}: {self.verdict}; share of answers that change as it says, n = {self.n // 2} pairs",
+            title=f"{title}, n = {self.n // 2} pairs",
             value="accuracy",
         )
 
     def __str__(self) -> str:
+        width = max(len(finding.variable) for finding in self.findings)
         lines = [f"{self.algorithm}: {self.verdict}. {self.reason}", ""]
-        wide = max(len(one.variable) for one in self.findings)
         lines.append(
-            f"{'variable':<{wide}}  {'site':<10} {'place':<14} {'accuracy':<22} kept   forced input  random untrained"
+            f"{'variable':<{width}}  {'site':<10} {'place':<14} {'accuracy':<22} stable forced input  random untrained"
         )
         for name in (self.algorithm, *self.rivals):
             if name != self.algorithm:
                 lines.append(f"rival: {name}")
-            for one in (one for one in self.findings if one.algorithm == name):
-                cells = "  ".join(
-                    _cell(value) for value in (one.kept, one.forced, one.at_input, one.random, one.untrained)
-                )
-                shown = "not tested" if one.found == "not tested" else with_interval(one.accuracy, one.low, one.high)
-                given = " (given)" if one.given else ""
-                lines.append(
-                    f"{one.variable:<{wide}}  {one.site:<10} {one.place:<14} {shown:<22} {cells}  {one.found}{given}"
-                )
-        for one in self.answers:
-            shown = with_interval(one.accuracy, one.low, one.high)
-            lines.append(f"answers as {one.algorithm}: {shown}, n = {one.n}")
-        for one in self.contradictions:
-            shown = with_interval(one.rival_accuracy, one.rival_low, one.rival_high)
-            where = f"{one.variable} of {one.algorithm}, where {one.rival} says otherwise"
-            lines.append(f"{where}: {one.accuracy:.3f} against {shown}")
+            lines += [_line(finding, width) for finding in self._findings_of(name)]
+        for agreement in self.answers:
+            accuracy = agreement.accuracy
+            lines.append(f"answers as {agreement.algorithm}: {accuracy.text()}, n = {accuracy.n}")
+        for contradiction in self.contradictions:
+            question = f"{contradiction.variable} of {contradiction.algorithm}, where {contradiction.rival} differs"
+            shares = f"{contradiction.accuracy:.3f} against {contradiction.rival_accuracy.text()}"
+            lines.append(f"{question}: {shares}")
         return "\n".join([*lines, f"{self.n} pairs, half to select sites; 95 % intervals over the other half"])
 
     @classmethod
     def _restore(cls, name: str, value: Any) -> Any:
-        kinds = {"findings": VariableFinding, "answers": Answers, "contradictions": Contradiction}
-        if name not in kinds:
+        records = {"findings": VariableFinding, "answers": AnswerAgreement, "contradictions": Contradiction}
+        if name not in records:
             return value
-        return tuple(kinds[name](**{key: np.nan if one[key] is None else one[key] for key in one}) for one in value)
+        return tuple(records[name](**_with_intervals(record)) for record in value)
 
 
-def _cell(value: float) -> str:
-    return "  -  " if np.isnan(value) else f"{value:.3f}"
+def _row(finding: VariableFinding) -> dict[str, Any]:
+    """A row of the table, with intervals as columns."""
+    row: dict[str, Any] = {}
+    for name, value in vars(finding).items():
+        if not isinstance(value, Interval):
+            row[name] = value
+            continue
+        prefix = "" if name == "accuracy" else f"{name}_"
+        columns = value.columns(name, f"{prefix}low", f"{prefix}high")
+        row |= {column: float(ends) for column, ends in columns.items()}
+        if name == "accuracy":
+            row["n"] = value.n
+    return row
+
+
+def _line(finding: VariableFinding, width: int) -> str:
+    accuracy = "not tested" if finding.status == "not tested" else finding.accuracy.text()
+    others = (float(finding.stability), finding.forced, finding.at_input, finding.random, finding.untrained)
+    cells = "  ".join("  -  " if np.isnan(value) else f"{value:.3f}" for value in others)
+    suffix = " (input)" if finding.is_input else ""
+    return (
+        f"{finding.variable:<{width}}  {finding.site:<10} {finding.place:<14} {accuracy:<22} {cells}  "
+        f"{finding.status}{suffix}"
+    )
+
+
+FORMER_NAMES = {"given": "is_input", "found": "status"}
+FORMER_INTERVALS = {
+    "accuracy": ("accuracy", "low", "high"),
+    "stability": ("kept", "kept_low", "kept_high"),
+    "rival_accuracy": ("rival_accuracy", "rival_low", "rival_high"),
+}
+"""Fields of the records as earlier versions saved them; all intervals of a record had one n."""
+
+
+def _with_intervals(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A saved record with its missing numbers, and with the names and intervals of this version."""
+    values: dict[str, Any] = {
+        FORMER_NAMES.get(name, name): np.nan if value is None else value for name, value in record.items()
+    }
+    if "n" not in values:
+        return values
+    n = values.pop("n")
+    for name, fields in FORMER_INTERVALS.items():
+        if set(fields) <= set(values):
+            value, low, high = (values.pop(field) for field in fields)
+            values[name] = Interval(value=value, low=low, high=high, n=n)
+    return values

@@ -70,13 +70,13 @@ def test_the_algorithm_is_implemented_and_no_rival_does_better_than_it_must(name
     result = implements(model, task, name, n=512, seed=seed)
     assert result.verdict == "implements", result.reason
     for finding in result.findings:
-        if finding.found == "not tested":
+        if finding.status == "not tested":
             continue
         if finding.algorithm == result.algorithm:
             assert finding.accuracy == 1
-            assert finding.kept == 1 or np.isnan(finding.kept)
+            assert finding.stability == 1 or np.isnan(finding.stability)
         else:
-            assert finding.low <= finding.baseline
+            assert finding.accuracy.low <= finding.baseline
 
 
 @pytest.mark.parametrize("seed", SEEDS)

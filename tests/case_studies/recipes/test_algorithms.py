@@ -8,6 +8,7 @@ import pytest
 from case_studies.recipes import algorithms
 from case_studies.recipes.intervals import proportion
 from interp.algorithms import chain_loop, sign_count
+from interp.core.intervals import Interval
 from interp.core.verbs import untrained_copy
 from interp.known_answers.lego.loop import lego_loop
 from interp.known_answers.lego.shortcut import lego_shortcut
@@ -51,15 +52,17 @@ def test_each_verdict_is_counted_and_every_model_listed(monkeypatch, models):
 
 
 def test_the_weakest_variable_is_neither_an_input_nor_an_answer():
-    def finding(variable, accuracy, *, internal, algorithm="loop", found="found"):
-        interval = {"accuracy": accuracy, "low": accuracy - 0.1, "high": 1.0}
-        return SimpleNamespace(variable=variable, internal=internal, algorithm=algorithm, found=found, **interval)
+    def finding(variable, accuracy, *, internal, algorithm="loop", status="found"):
+        interval = Interval(value=accuracy, low=accuracy - 0.1, high=1.0, n=9)
+        return SimpleNamespace(
+            variable=variable, internal=internal, algorithm=algorithm, status=status, accuracy=interval
+        )
 
     outer = [finding("operation #0", 0.5, internal=False), finding("value #2", 0.4, internal=False)]
     inner = [finding("value #0", 0.9, internal=True), finding("value #1", 0.8, internal=True)]
     ignored = [
         finding("count", 0.1, internal=True, algorithm="count"),
-        finding("x", 0.0, internal=True, found="not tested"),
+        finding("x", 0.0, internal=True, status="not tested"),
     ]
     result = SimpleNamespace(algorithm="loop", findings=[*outer, *inner, *ignored])
     assert algorithms.weakest_variable(result) == ("value #1", 0.8, pytest.approx(0.7), 1.0)
@@ -85,7 +88,7 @@ def test_undecided_models_may_implement_it_or_not(monkeypatch):
     verdicts = ["implements", "undecided", "undecided", "neither"]
 
     def result(evidence, spec, *algorithms):
-        answers = SimpleNamespace(algorithm="loop", accuracy=1.0, low=0.9, high=1.0)
+        answers = SimpleNamespace(algorithm="loop", accuracy=Interval(value=1.0, low=0.9, high=1.0, n=9))
         return SimpleNamespace(
             verdict=verdicts[spec.seed], rival="", findings=[], algorithm="loop", answers=[answers], reason=""
         )

@@ -128,8 +128,8 @@ def test_an_edge_can_be_rewired():
         loop.without_edge("value #1", "value #0", "value #2")
 
 
-def one(name="a", of=(), compute=lambda batch, *_: batch.tokens[:, 0]):
-    return Variable(name=name, of=of, compute=compute)
+def one(name="a", parents=(), compute=lambda batch, *_: batch.tokens[:, 0]):
+    return Variable(name=name, parents=parents, compute=compute)
 
 
 def answers(batch, *_):
@@ -142,7 +142,7 @@ def answers(batch, *_):
         ((), "variables of 'mine' is empty; give at least one"),
         ((one(), one()), "has 'a' twice; give each its own name"),
         (
-            (one(of=("b",)), one("b")),
+            (one(parents=("b",)), one("b")),
             "variable 'a' of 'mine' depends on 'b', which is not an earlier one; earlier ones are",
         ),
         ((one(), "b"), "a variable of 'mine' is"),

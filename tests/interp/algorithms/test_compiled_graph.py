@@ -31,11 +31,11 @@ def test_the_graph_gives_the_answers_of_the_model(known):
 
 def test_variables_are_those_of_the_program_and_depend_on_what_it_says(known):
     graph = compiled_program(known.task)
-    of = {one.name: set(one.of) for one in graph.variables}
+    of = {one.name: set(one.parents) for one in graph.variables}
     assert of == {
         "indices": set(), "tokens": set(), "previous": {"indices", "tokens"}, "same_attn_output": {"tokens"}
     }  # fmt: skip
-    assert [one.name for one in graph.variables if one.given] == ["indices", "tokens"]
+    assert [one.name for one in graph.variables if one.is_input] == ["indices", "tokens"]
     assert all(one.per_position for one in graph.variables)
     sites = compiled_sites(known.task)
     assert [str(sites[name]) for name in of] == ["resid 0*", "resid 0*", "attn_out 0*", "attn_out 1*"]

@@ -72,19 +72,19 @@ def test_the_algorithm_of_a_known_answer_is_implemented(name):
     result = result_of(name)
     assert result.verdict == "implements"
     assert result.rival is None
-    tested = [finding for finding in result.findings if finding.found != "not tested"]
+    tested = [finding for finding in result.findings if finding.status != "not tested"]
     own = [finding for finding in tested if finding.algorithm == result.algorithm]
     assert own
     for finding in own:
-        assert finding.found == "found"
+        assert finding.status == "found"
         assert finding.accuracy == 1
-        assert finding.kept == 1 or np.isnan(finding.kept)
-        assert finding.low <= finding.accuracy <= finding.high
+        assert finding.stability == 1 or np.isnan(finding.stability)
+        assert finding.accuracy.low <= finding.accuracy <= finding.accuracy.high
     # A rival does as well as its agreement with the right algorithm forces, and no better.
     for finding in tested:
         if finding.algorithm != result.algorithm:
-            assert finding.low <= finding.baseline
-            assert finding.found != "found" or finding.baseline >= result.bar
+            assert finding.accuracy.low <= finding.baseline
+            assert finding.status != "found" or finding.baseline >= result.bar
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ def test_a_rewired_edge_is_refused(task, edge):
     if task == SHORT:  # the answers are the same, and the value that is no longer read has an effect
         assert result.contradictions
     else:
-        not_found = [finding.variable for finding in result.findings if finding.found == "not found"]
-        assert "operation #1" in not_found or result.answers[0].high < result.bar
+        not_found = [finding.variable for finding in result.findings if finding.status == "not found"]
+        assert "operation #1" in not_found or result.answers[0].accuracy.high < result.bar
 
 
 @pytest.mark.parametrize("name", [pytest.param("loop", marks=slow), *ALL_KNOWN[1:]])
@@ -181,7 +181,7 @@ def test_an_algorithm_that_any_right_model_passes_is_undecided():
         name="answers",
         variables=(
             Variable(name="last", compute=lambda batch: batch.labels[:, -1]),
-            Variable(name="first operation", compute=lambda batch: batch.operations[:, 0], given=True),
+            Variable(name="first operation", compute=lambda batch: batch.operations[:, 0], is_input=True),
         ),
         answers=lambda batch, last, _: torch.cat([torch.full_like(batch.labels[:, 1:], -1), last[:, None]], 1),
     )
@@ -207,8 +207,8 @@ def test_a_shortcut_of_ones_own():
     shortcut = Algorithm(
         name="first clause",
         variables=(
-            Variable(name="sign", compute=sign_of_first_clause, given=True),
-            Variable(name="answer", compute=lambda batch, sign: sign, of=("sign",)),
+            Variable(name="sign", compute=sign_of_first_clause, is_input=True),
+            Variable(name="answer", compute=lambda batch, sign: sign, parents=("sign",)),
         ),
         answers=lambda batch, sign, answer: torch.cat([torch.full_like(batch.labels[:, 1:], -1), answer[:, None]], 1),
     )
@@ -273,7 +273,7 @@ def test_coordinates_are_interchanged_alone(register, verdict):
     sites = {variable.name: Site("resid", 0) for variable in chain_loop(LEGO).variables}
     sites["value #1"] = Site("resid", 3, coordinates=coordinates)
     finding = interp.implements(model, LEGO, chain_loop(LEGO), sites=sites, n=160).finding("value #1")
-    assert finding.found == verdict
+    assert finding.status == verdict
     assert finding.site == "resid 3*"
     assert finding.random < 0.5
 
@@ -342,13 +342,44 @@ def test_output_formats(tmp_path):
     json.loads((tmp_path / "found.json").read_text())
     loaded = ImplementsResult.load(tmp_path / "found.json")
     assert str(loaded) == str(found)
-    assert loaded.finding("value #1").n == found.finding("value #1").n
+    assert loaded.finding("value #1").accuracy.n == found.finding("value #1").accuracy.n
     table = found.to_dataframe()
     assert len(table) == len(found.findings)
     assert set(table.algorithm) == {"chain loop", "sign count", "nearest clause"}
     assert "value #1" in json.dumps(found.plot().to_dict())
     assert "chain loop: implements" in str(found)
     assert "own" in json.dumps(result_of("stack").plot().to_dict())
+
+
+def test_results_of_earlier_versions_load(tmp_path):
+    """Their intervals were parallel fields, and some fields had other names."""
+    result = result_of("loop")
+    saved = result.to_dict()
+    for finding in saved["values"]["findings"]:
+        accuracy, stability = finding.pop("accuracy"), finding.pop("stability")
+        finding |= {
+            name: ends["array"] for name, ends in zip(("accuracy", "low", "high"), accuracy.values(), strict=False)
+        }
+        finding |= {
+            name: ends["array"]
+            for name, ends in zip(("kept", "kept_low", "kept_high"), stability.values(), strict=False)
+        }
+        finding |= {"n": accuracy["n"], "given": finding.pop("is_input"), "found": finding.pop("status")}
+    for agreement in saved["values"]["answers"]:
+        accuracy = agreement.pop("accuracy")
+        agreement |= {
+            name: ends["array"] for name, ends in zip(("accuracy", "low", "high"), accuracy.values(), strict=False)
+        }
+        agreement["n"] = accuracy["n"]
+    for contradiction in saved["values"]["contradictions"]:
+        names = ("rival_accuracy", "rival_low", "rival_high")
+        accuracy = contradiction.pop("rival_accuracy")
+        contradiction |= {name: ends["array"] for name, ends in zip(names, accuracy.values(), strict=False)}
+        contradiction["n"] = accuracy["n"]
+    (tmp_path / "earlier.json").write_text(json.dumps(saved))
+    loaded = ImplementsResult.load(tmp_path / "earlier.json")
+    assert str(loaded) == str(result)
+    assert loaded.to_dataframe().equals(result.to_dataframe())
 
 
 @pytest.mark.parametrize(
