@@ -75,8 +75,7 @@ def measure_count(evidence: Evidence) -> Measurement:
                 verdict = implements_test(evidence, spec, *COUNTED).verdict
                 broken = sign_counting(evidence.run(spec).model, spec.task, n=BROKEN, seed=evidence.seed)
                 row = broken.measures.index("broken")
-                share, low, high = (float(values[row, -1]) for values in (broken.share, broken.low, broken.high))
-                rows.append([group, spec.seed, verdict, f"{share:.3f} [{low:.3f}, {high:.3f}]"])
+                rows.append([group, spec.seed, verdict, broken.share[row, -1].text()])
     measurement = measure_decided_algorithm_share(evidence, groups=LAST, algorithm=sign_count, rivals=COUNTED[1:])
     title = "The last variable of broken chains, where only a count has an answer; chance is 0.5"
     return replace(measurement, tables=[*measurement.tables, (title, rows)])

@@ -93,11 +93,11 @@ def measure_parity(evidence: Evidence, *, group: str) -> Measurement:
         accuracy = float(curve.accuracy.value[-1][-1])
         counting = sign_counting(evidence.run(spec).model, spec.task, n=BROKEN, seed=evidence.seed)
         row = counting.measures.index("broken")
-        broken, low, high = (float(values[row, -1]) for values in (counting.share, counting.low, counting.high))
+        broken = counting.share[row, -1]
         flips = [f"{counting.of(measure)[-1]:.3f}" for measure in ("one flip", "two flips")]
-        rows.append([spec.seed, f"{accuracy:.3f}", f"{broken:.3f} [{low:.3f}, {high:.3f}]", *flips])
+        rows.append([spec.seed, f"{accuracy:.3f}", broken.text(), *flips])
         if accuracy >= 0.5 + LEAST:
-            shares.append((broken - 0.5) / (accuracy - 0.5))
+            shares.append((float(broken) - 0.5) / (accuracy - 0.5))
     mean, low, high = t_interval(np.array(shares or [0.0]), resolution=2 / BROKEN)
     return Measurement(
         value=mean,

@@ -37,7 +37,7 @@ def measure_regression(evidence: Evidence, *, name: str, mlp: bool = False) -> M
     Kernel and lambda are chosen on validation symbols, for each draw.
     """
     regressions = _regressions(name, evidence, mlp=mlp)
-    accuracy = np.array([regression.accuracy[regression.chosen] for regression in regressions])
+    accuracy = np.array([regression.accuracy.value[regression.chosen] for regression in regressions])
     mean, low, high = t_interval(accuracy, resolution=1 / regressions[0].n)
     rows: list[list] = [
         [
@@ -56,8 +56,8 @@ def measure_regression(evidence: Evidence, *, name: str, mlp: bool = False) -> M
     points: list[dict] = []
     for draw, regression in enumerate(regressions):
         for i, kernel in enumerate(regression.kernels):
-            loss = f"[{regression.mse_low[i]:.3f}, {regression.mse_high[i]:.3f}]"
-            share = f"[{regression.low[i]:.3f}, {regression.high[i]:.3f}]"
+            loss = f"[{regression.mse.low[i]:.3f}, {regression.mse.high[i]:.3f}]"
+            share = f"[{regression.accuracy.low[i]:.3f}, {regression.accuracy.high[i]:.3f}]"
             numbers = [
                 f"{values[i]:.3f}"
                 for values in (regression.validation_mse, regression.mse, regression.accuracy, regression.spread)
@@ -76,7 +76,7 @@ def measure_regression(evidence: Evidence, *, name: str, mlp: bool = False) -> M
                     numbers[3],
                 ]
             )
-        ends = {"low": regression.low[regression.chosen], "high": regression.high[regression.chosen]}
+        ends = {"low": regression.accuracy.low[regression.chosen], "high": regression.accuracy.high[regression.chosen]}
         points.append({"draw": str(draw), "accuracy": accuracy[draw], **ends})
     return Measurement(
         value=mean,
@@ -85,10 +85,10 @@ def measure_regression(evidence: Evidence, *, name: str, mlp: bool = False) -> M
         n=len(regressions),
         unit="draws of strings and kernel",
         numbers={
-            "test loss": np.mean([regression.mse[regression.chosen] for regression in regressions]),
+            "test loss": np.mean([regression.mse.value[regression.chosen] for regression in regressions]),
             "training strings": regressions[0].n_train,
             "chosen": [regression.kernels[regression.chosen] for regression in regressions],
-            "lowest accuracy of any setting": min(regression.accuracy.min() for regression in regressions),
+            "lowest accuracy of any setting": min(regression.accuracy.value.min() for regression in regressions),
         },
         tables=[("Every draw and setting", rows)],
         charts=[
@@ -124,13 +124,13 @@ def measure_matrix(evidence: Evidence, *, mlp: bool) -> Measurement:
     rows: list[list] = [["task", "kernel", "smallest eigenvalue", "95 %", "largest", "verdict", "draws"]]
     verdicts = {name: singularity(matrix) for name, matrix in matrices.items()}
     for name, matrix in matrices.items():
-        ends, largest = f"[{matrix.low:.4g}, {matrix.high:.4g}]", f"{matrix.eigenvalues[-1]:.4g}"
+        ends, largest = f"[{matrix.smallest.low:.4g}, {matrix.smallest.high:.4g}]", f"{matrix.eigenvalues[-1]:.4g}"
         rows.append([name, matrix.kernel, f"{matrix.smallest:.4g}", ends, largest, verdicts[name], matrix.n])
-    worst = min(matrices.values(), key=lambda matrix: matrix.low)
+    worst = min(matrices.values(), key=lambda matrix: matrix.smallest.low)
     return Measurement(
-        value=worst.smallest,
-        low=worst.low,
-        high=worst.high,
+        value=float(worst.smallest),
+        low=float(worst.smallest.low),
+        high=float(worst.smallest.high),
         n=worst.repeats,
         unit="kernel, exact" if mlp else "sets of draws",
         exact=mlp,
@@ -149,7 +149,7 @@ def singularity(matrix: TemplateMatrix) -> str:
 
     Draws cannot prove that an eigenvalue is zero, so `template_matrix` never calls N of a random kernel singular.
     """
-    if matrix.verdict == "undecided" and matrix.high < NEGLIGIBLE * matrix.eigenvalues[-1]:
+    if matrix.verdict == "undecided" and matrix.smallest.high < NEGLIGIBLE * matrix.eigenvalues[-1]:
         return "singular"
     return matrix.verdict
 

@@ -1,4 +1,8 @@
-"""Balance condition of bounded Dyck: how far matched brackets are from cancelling in attention."""
+"""Balance condition of bounded Dyck: how far matched brackets are from cancelling in attention.
+
+In the order of the paper: u of Eq. 12 is `contributions`, S of Eq. 15 is `pair_norms`, P of Eq. 17 is `least_signals`;
+`balance_violation` is S / P.
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -10,6 +14,7 @@ from torch import Tensor
 
 from hooks import Transformer
 from hooks.checks import check_choice, checks_types
+from hooks.model.layers import Linear
 from interp.core.results import Result
 from interp.core.verbs import prepare_model
 from interp.tasks.dyck.brackets import START, closer, opener
@@ -21,6 +26,9 @@ if TYPE_CHECKING:
 
 Pairing = Literal["mirrored", "released"]
 MOST_STRINGS = 1 << 20
+"""Largest number of strings of open brackets over which P is the minimum."""
+TINY = 1e-300
+"""Least denominator, against division by zero."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +73,8 @@ class BalanceResult(Result):
             "pair_depth": range(1, pair_depths + 1),
             "pair_type": range(pair_types),
         }
-        more = {} if self.decision is None else {"decision": self.decision}
-        return self._table(axes, "ratio", "bounded", **more)
+        decision = {} if self.decision is None else {"decision": self.decision}
+        return self._table(axes, "ratio", "bounded", **decision)
 
     def plot(self) -> "alt.TopLevelMixin":
         """Heatmaps of S / P by pair depth and query depth, one per type of pair, mean over types of query."""
@@ -119,6 +127,14 @@ def balance_violation(model: Transformer, task: Dyck, *, pairing: Pairing = "mir
         ValueError: an unknown pairing, a model of another form, a language other than the model's, or one with a single
             type or depth 1, which has no prefixes to distinguish.
 
+    Example:
+        >>> import interp
+        >>> from hooks import Transformer
+        >>> task = interp.tasks.Dyck(n_types=2, max_depth=2)
+        >>> model = Transformer(interp.config_for(task, "dyck_minimal"))
+        >>> interp.balance_violation(model, task).ratio.shape  # query_depth, query_type, pair_depth, pair_type
+        (1, 2, 2, 2)
+
     Source: bounded Dyck (arXiv:2312.01429) Eq. 12-17, Theorem 2. Differs: the mean is over all queries and pairs;
     `bounded` and `decision` are ours. `released`: the paper's code (its `balance_variation`), generalised to k types.
     It differs from the definition in three places. (1) In a nest of D openers and D closers it pairs the i-th opener
@@ -130,111 +146,128 @@ def balance_violation(model: Transformer, task: Dyck, *, pairing: Pairing = "mir
     check_choice("pairing", pairing, Pairing)
     prepare_model(model, "balance_violation")
     _check(model, task)
-    terms = _terms(model, task, pairing)
-    opens, closes = terms.opens, terms.closes  # (query_depth, query_type, pair_depth, pair_type, d_model)
-    together = opens + closes
-    size = together.norm(dim=-1)
-    parts = opens.norm(dim=-1) + closes.norm(dim=-1)
-    signal, least = _signals(terms, task)
-    ratio = size / signal[..., None, None]
-    decision = _decisions(model, task, opens, together)
+    u = contributions(model, task, pairing)
+    s, sum_of_norms = pair_norms(u)
+    p, least_norms = least_signals(u, task)
+    decision = _decisions(model, task, u)
     return BalanceResult(
         pairing=pairing,
-        ratio=ratio.numpy(),
-        bounded=torch.where(parts > 0, size / parts.clamp_min(1e-300), 0.0).numpy(),
+        ratio=(s / p[..., None, None]).numpy(),
+        bounded=torch.where(sum_of_norms > 0, s / sum_of_norms.clamp_min(TINY), 0.0).numpy(),
         decision=None if decision is None else decision.numpy(),
-        signal=signal.numpy(),
-        released=float((size.flatten(2).max(-1).values / least).mean()),
+        signal=p.numpy(),
+        released=float((s.flatten(2).max(-1).values / least_norms).mean()),
     )
 
 
 @dataclass(frozen=True)
-class _Terms:
-    """u(query, key): contribution of each key to the unnormalised attention output of each query."""
+class Contributions:
+    """u(query, key) of Eq. 12: what each key adds to the unnormalised attention output of each query."""
 
     start: Float[Tensor, "query_depth query_type d_model"]
-    opens: Float[Tensor, "query_depth query_type depth type d_model"]
-    """Openers, by depth 1 to D."""
-    closes: Float[Tensor, "query_depth query_type depth type d_model"]
-    """Closers, by depth of the opener that they are paired with, 1 to D."""
+    openers: Float[Tensor, "query_depth query_type depth type d_model"]
+    """By depth, 1 to D."""
+    closers: Float[Tensor, "query_depth query_type depth type d_model"]
+    """By depth of the opener that they are paired with, 1 to D."""
 
 
-def _terms(model: Transformer, task: Dyck, pairing: Pairing) -> _Terms:
-    k, deepest = task.n_types, task.max_depth
-    kind, depth = torch.arange(k), torch.arange(1, deepest + 1)[:, None]
+def contributions(model: Transformer, task: Dyck, pairing: Pairing) -> Contributions:
+    """u(query, key) of Eq. 12, for the closers as queries and all brackets as keys, up to a factor for each query."""
+    n_types, max_depth = task.n_types, task.max_depth
+    kind, depth = torch.arange(n_types), torch.arange(1, max_depth + 1)[:, None]
+
+    # Embeddings of all brackets: openers by depth, closers by depth of the opener that they are paired with
     row = model.cfg.embedding.row  # pyright: ignore[reportOptionalMemberAccess]  # checked
     table = model.embed.weight.double()  # pyright: ignore[reportAttributeAccessIssue]
-    left_open = depth - 1 if pairing == "mirrored" else deepest - depth
-    opens, closes = table[row(opener(0) + 2 * kind, depth)], table[row(closer(0) + 2 * kind, left_open)]
-    keys = torch.cat([table[row(START, 0)][None], opens.flatten(0, 1), closes.flatten(0, 1)])
-    queries = closes[1:].flatten(0, 1)  # at least one bracket around their pairs
+    open_after = depth - 1 if pairing == "mirrored" else max_depth - depth
+    openers = table[row(opener(0) + 2 * kind, depth)]
+    closers = table[row(closer(0) + 2 * kind, open_after)]
+    keys = torch.cat([table[row(START, 0)][None], openers.flatten(0, 1), closers.flatten(0, 1)])
+    queries = closers[1:].flatten(0, 1)  # at least one bracket around their pairs
+
+    # Attention of the layer, without the division by the sum of weights
     attention = model.block(0).attention
-
-    def apply(name: str, x: Tensor) -> Tensor:
-        linear = getattr(attention, name)
-        return x @ linear.weight.double().T + linear.bias_or_zero.double()
-
     scores = torch.zeros(len(queries), len(keys), dtype=torch.float64)
     if not model.cfg.patterns_of(0):
-        scores = apply("q", queries) @ apply("k", keys).T / model.cfg.attn_scale
+        scores = _linear(attention.q, queries) @ _linear(attention.k, keys).T / model.cfg.attn_scale
         if attention.a is not None:
             scores = scores + attention.a.double() * (queries @ keys.T)
     weight = (scores - scores.max(1, keepdim=True).values).exp()
-    value = apply("v", keys) @ attention.o.weight.double().T
+    value = _linear(attention.v, keys) @ attention.o.weight.double().T
     value = value - value.mean(-1, keepdim=True)
-    u = (weight[..., None] * value).unflatten(0, (deepest - 1, k))
-    return _Terms(
-        start=u[:, :, 0],
-        opens=u[:, :, 1 : 1 + deepest * k].unflatten(2, (deepest, k)),
-        closes=u[:, :, 1 + deepest * k :].unflatten(2, (deepest, k)),
+    u = (weight[..., None] * value).unflatten(0, (max_depth - 1, n_types))
+    return Contributions(
+        u[:, :, 0],
+        u[:, :, 1 : 1 + max_depth * n_types].unflatten(2, (max_depth, n_types)),
+        u[:, :, 1 + max_depth * n_types :].unflatten(2, (max_depth, n_types)),
     )
 
 
-def _signals(terms: _Terms, task: Dyck) -> tuple[Float[Tensor, "query_depth query_type"], Tensor]:
+def _linear(linear: Linear, x: Float[Tensor, "key d_model"]) -> Float[Tensor, "key output"]:
+    return x @ linear.weight.double().T + linear.bias_or_zero.double()
+
+
+def pair_norms(
+    u: Contributions,
+) -> tuple[
+    Float[Tensor, "query_depth query_type pair_depth pair_type"],
+    Float[Tensor, "query_depth query_type pair_depth pair_type"],
+]:
+    """S of Eq. 15, the norm of what a pair's opener and closer add together; and the sum of their separate norms."""
+    return (u.openers + u.closers).norm(dim=-1), u.openers.norm(dim=-1) + u.closers.norm(dim=-1)
+
+
+def least_signals(
+    u: Contributions, task: Dyck
+) -> tuple[Float[Tensor, "query_depth query_type"], Float[Tensor, "query_depth query_type"]]:
     """P of Eq. 17, and the least norm over all open strings, by which the released code divides."""
-    k = task.n_types
-    signal = torch.empty(task.max_depth - 1, k, dtype=torch.float64)
-    least = torch.empty_like(signal)
+    n_types = task.n_types
+    signal = torch.empty(task.max_depth - 1, n_types, dtype=torch.float64)
+    least_norm = torch.empty_like(signal)
     for index in range(task.max_depth - 1):
-        d = index + 1  # brackets around the query's pair
-        for j in range(k):
-            total = terms.start[index, j] + terms.opens[index, j, d, j] + terms.closes[index, j, d, j]
-            sums = total[None]
-            for level in range(d):
-                sums = (sums[:, None] + terms.opens[index, j, level]).flatten(0, 1)
-            norms = sums.norm(dim=-1).view(-1, k)  # the last axis is the type of the innermost open bracket
-            least[index, j] = norms.min()
-            by_last: Float[Tensor, " type"] = norms.min(0).values
-            signal[index, j] = by_last.sort().values[1]  # least over strings whose last type is not that of the least
-    return signal, least
+        depth = index + 1  # brackets around the query's pair
+        for j in range(n_types):
+            # Attention output for every string of types of the open brackets (Eq. 16), the outermost first
+            always = u.start[index, j] + u.openers[index, j, depth, j] + u.closers[index, j, depth, j]
+            sums = always[None]
+            for level in range(depth):
+                sums = (sums[:, None] + u.openers[index, j, level]).flatten(0, 1)
+            norms = sums.norm(dim=-1).view(-1, n_types)  # the last axis is the type of the innermost open bracket
+            least_norm[index, j] = norms.min()
+            # The least over the strings whose innermost type differs from that of the least of all
+            least_by_innermost = norms.min(0).values
+            signal[index, j] = least_by_innermost.sort().values[1]
+    return signal, least_norm
 
 
 def _decisions(
-    model: Transformer, task: Dyck, opens: Tensor, together: Tensor
+    model: Transformer, task: Dyck, u: Contributions
 ) -> Float[Tensor, "query_depth query_type pair_depth pair_type"] | None:
     """Effect of a pair on the logit difference of two closers, over that of the innermost open bracket's type."""
     if not model.cfg.attn_only:
         return None
+    # Directions of the logit differences between closers of two types
     gain = model.block(0).norm_1.weight.double()
-    readers = model.unembed.weight.double()[[closer(kind) for kind in range(task.n_types)]] * gain
+    readouts = model.unembed.weight.double()[[closer(kind) for kind in range(task.n_types)]] * gain
     first, second = torch.combinations(torch.arange(task.n_types)).T
-    between = readers[first] - readers[second]
-    between = between - between.mean(-1, keepdim=True)
-    moved = (together @ between.T).abs()
+    directions = readouts[first] - readouts[second]
+    directions = directions - directions.mean(-1, keepdim=True)
+    pair_effect = ((u.openers + u.closers) @ directions.T).abs()
+    # The innermost open bracket is an opener at the query's own depth
     index = torch.arange(task.max_depth - 1)
-    innermost = opens[index, :, index]  # (query_depth, query_type, type, d_model): openers at the query's own depth
-    needed = ((innermost[:, :, first] - innermost[:, :, second]) * between).sum(-1).abs()
-    return (moved / needed[:, :, None, None].clamp_min(1e-300)).mean(-1)
+    innermost = u.openers[index, :, index]  # (query_depth, query_type, type, d_model)
+    type_effect = ((innermost[:, :, first] - innermost[:, :, second]) * directions).sum(-1).abs()
+    return (pair_effect / type_effect[:, :, None, None].clamp_min(TINY)).mean(-1)
 
 
 def _check(model: Transformer, task: Dyck) -> None:
     cfg = model.cfg
-    wanted = "Make one with interp.config_for(task, 'dyck_minimal')."
+    advice = "Make one with interp.config_for(task, 'dyck_minimal')."
     Dyck.require(task, "the balance condition is about brackets. Give a Dyck task.")
     if cfg.embedding is None:
         raise ValueError(
             f"the model's first layer is not minimal: it embeds tokens, not (bracket, depth), and has {cfg.n_layers} "
-            f"layers. The balance condition needs one layer over a minimal first layer. {wanted}"
+            f"layers. The balance condition needs one layer over a minimal first layer. {advice}"
         )
     if (cfg.embedding.n_types, cfg.embedding.max_depth) != (task.n_types, task.max_depth):
         raise ValueError(
@@ -248,11 +281,11 @@ def _check(model: Transformer, task: Dyck) -> None:
         f"its block is {cfg.block!r}, not 'minimal' or 'dyck'": cfg.block not in ("minimal", "dyck"),
         "its output projection has a bias": bool(model.block(0).attention.o.bias_or_zero.any()),
         "it has b I": cfg.vo_identity,
-        "its head is hard-coded and not uniform": any(p.kind != "uniform" for p in cfg.patterns_of(0)),
+        "its head is hard-coded and not uniform": any(pattern.kind != "uniform" for pattern in cfg.patterns_of(0)),
     }
-    for fault, found in faults.items():
-        if found:
-            raise ValueError(f"the balance condition cannot be computed for this model: {fault}. {wanted}")
+    for fault, is_faulty in faults.items():
+        if is_faulty:
+            raise ValueError(f"the balance condition cannot be computed for this model: {fault}. {advice}")
     if task.n_types < 2 or task.max_depth < 2:
         raise ValueError(
             f"the language has {task.n_types} types and depth {task.max_depth}; with fewer than two of either, there "

@@ -1,7 +1,7 @@
 """Sign counting: does a model follow the chain of a LEGO sentence, or count minus signs?"""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from hooks.checks import checks_types
 from hooks.model.baseline import Baseline
 from interp.core.evaluation_mode import in_evaluation_mode
+from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import pooled_interval
@@ -43,15 +44,15 @@ class SignCountingResult(Result):
     separates the two. For the first variable `broken` is NaN, because a broken chain still leads to it.
     """
 
+    former_fields: ClassVar = {"share": ("share", "low", "high", "n")}
+
     measures: tuple[str, ...]
     """Names of what is measured: the keys of `MEASURES`."""
     targets: tuple[str, ...]
     """Names of the variables, in chain order."""
-    share: Float[np.ndarray, "measure target"]
-    """Fraction of answers of which the measure is true, 0 to 1; NaN if there are no answers."""
-    low: Float[np.ndarray, "measure target"]
-    high: Float[np.ndarray, "measure target"]
-    """95 % interval (Clopper-Pearson); sentences are the independent units, not flips."""
+    share: Interval
+    """Per measure and target: fraction of answers of which the measure is true, 0 to 1, with its 95 % interval
+    (Clopper-Pearson); sentences are the independent units, not flips. NaN if there are no answers."""
     total: Int[np.ndarray, "measure target"]
     """Number of answers behind each share."""
     chance: float
@@ -67,11 +68,12 @@ class SignCountingResult(Result):
         """
         if measure not in self.measures:
             raise ValueError(f"measure is {measure!r}; choose one of {', '.join(self.measures)}.")
-        return self.share[self.measures.index(measure)]
+        return self.share.value[self.measures.index(measure)]
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per measure and variable."""
-        return self._table({"measure": self.measures, "target": self.targets}, "share", "low", "high", "total")
+        axes = {"measure": self.measures, "target": self.targets}
+        return self._table(axes, **self.share.columns("share"), total=self.total)
 
     def plot(self) -> "alt.TopLevelMixin":
         """Answers on whole and broken chains, and the effects of flipped signs."""
@@ -87,22 +89,23 @@ class SignCountingResult(Result):
             "flips where chain and count differ": {"chain": "follows the chain", "count": "follows the count"},
         }
         charts: list[Any] = []
-        for title, names in panels.items():
-            parts = [table[table["measure"] == name].assign(**{title: label}) for name, label in names.items()]
+        for title, labels in panels.items():
+            rows = [table[table["measure"] == name].assign(**{title: label}) for name, label in labels.items()]
             rule = self.chance if title == "answers" else None
-            charts.append(dots(pd.concat(parts), x="target", y="share", series=title, rule=rule, title=title))
+            charts.append(dots(pd.concat(rows), x="target", y="share", series=title, rule=rule, title=title))
         title = f"following the chain or counting minus signs, n = {self.n} sentences"
         return alt.hconcat(*charts, title=title).resolve_scale(color="independent", xOffset="independent")
 
     def __str__(self) -> str:
-        wide = max(4, *(len(name) for name in self.targets))
-        lines = [" " * wide + "  " + "  ".join(f"{name:>9}" for name in self.measures)]
-        for name, row in zip(self.targets, self.share.T, strict=True):
+        width = max(4, *(len(name) for name in self.targets))
+        lines = [" " * width + "  " + "  ".join(f"{name:>9}" for name in self.measures)]
+        for name, row in zip(self.targets, self.share.value.T, strict=True):
             cells = ["-" if np.isnan(value) else f"{value:.3f}" for value in row]
-            lines.append(f"{name:>{wide}}  " + "  ".join(f"{cell:>9}" for cell in cells))
-        half = float(np.nanmax(self.high - self.low) / 2)
-        foot = f"{self.n} held-out sentences (95 % within {half:.3f}), chance {self.chance:.2f}"
-        return "\n".join([*lines, foot, *(f"{name}: {MEASURES[name]}" for name in self.measures)])
+            lines.append(f"{name:>{width}}  " + "  ".join(f"{cell:>9}" for cell in cells))
+        half_width = f"95 % within {self.share.half_width:.3f}"
+        lines.append(f"{self.n} held-out sentences ({half_width}), chance {self.chance:.2f}")
+        lines += [f"{name}: {MEASURES[name]}" for name in self.measures]
+        return "\n".join(lines)
 
 
 @checks_types
@@ -127,42 +130,58 @@ def sign_counting(model: AnyModel | Baseline, task: Task, *, n: int = 2000, seed
         ValueError: fewer than one sentence; another task or group; fewer than three variables; no unused letter; or a
             model that is not accepted.
 
+    Example:
+        >>> import interp
+        >>> task = interp.tasks.Lego(n_vars=4)
+        >>> model = interp.known_answers.lego_loop(task)  # it follows the chain
+        >>> interp.theory.sign_counting(model, task, n=50).of("chain").tolist()
+        [1.0, 1.0, 1.0, nan]
+
     Source: LEGO (arXiv:2206.04301) Section 4.3, where models trained from random weights predict the last variable
     early; the paper explains it by the parity of minus signs. The test is ours.
     """
     net: Answering = model if isinstance(model, Baseline) else prepare_model(model, "evaluate")
-    task = _checked(task, n)
+    task = _checked_task(task, n)
     generator = derived_generator(seed, "parity test")
     batch = task.sample(n, generator=generator, split="test")
-    order = torch.rand(n, task.n_vars, generator=generator).argsort(1)
-    one, two = order[:, :1], order[:, 1:3]
+
+    # Answers to the sentences, to their two flipped versions, and to sentences with a broken chain
+    clause_order = torch.rand(n, task.n_vars, generator=generator).argsort(1)
+    first_flip, both_flips = clause_order[:, :1], clause_order[:, 1:3]
     breaks = torch.randint(1, task.n_vars - 1, (n,), generator=generator)
     answers = _answers(net, task, batch)
-    changed_by_one = _answers(net, task, flipped(task, batch, one)) != answers
-    changed_by_two = _answers(net, task, flipped(task, batch, two)) != answers
-    of_broken = _answers(net, task, broken(task, batch, breaks, generator))
+    changed_by_one = _answers(net, task, flipped(task, batch, first_flip)) != answers
+    changed_by_two = _answers(net, task, flipped(task, batch, both_flips)) != answers
+    answers_to_broken = _answers(net, task, broken(task, batch, breaks, generator))
+
+    # Flips where chain and count differ. One flip, after the target in the chain: only the count changes. Two flips,
+    # one of them upstream: only the chain changes
     target = torch.arange(task.n_vars)
-    after = one > target  # one flip, after the target in the chain: a count changes, the chain does not
-    between = (two <= target[:, None, None]).sum(-1).T == 1  # one of two flips is upstream: only the chain changes
-    chain = (after & ~changed_by_one).long() + (between & changed_by_two).long()
-    differ = after.long() + between.long()
-    everywhere = torch.ones_like(after)
-    found = {
-        "right": (answers == batch.labels, everywhere),
-        "one flip": (changed_by_one & (one != target), one != target),
-        "two flips": (changed_by_two, everywhere),
-        "chain": (chain, differ),
-        "count": (differ - chain, differ),
-        "broken": ((of_broken == batch.labels[:, -1:]) & (breaks[:, None] <= target), breaks[:, None] <= target),
+    downstream = first_flip > target
+    one_upstream = (both_flips <= target[:, None, None]).sum(-1).T == 1
+    n_differ = downstream.long() + one_upstream.long()
+    n_follow_chain = (downstream & ~changed_by_one).long() + (one_upstream & changed_by_two).long()
+
+    # For each measure, how many answers it is true of, and how many there are
+    every_answer = torch.ones_like(downstream)
+    elsewhere = first_flip != target
+    broken_before = breaks[:, None] <= target
+    is_parity = answers_to_broken == batch.labels[:, -1:]
+    counts = {
+        "right": (answers == batch.labels, every_answer),
+        "one flip": (changed_by_one & elsewhere, elsewhere),
+        "two flips": (changed_by_two, every_answer),
+        "chain": (n_follow_chain, n_differ),
+        "count": (n_differ - n_follow_chain, n_differ),
+        "broken": (is_parity & broken_before, broken_before),
     }
-    hits, total = (torch.stack([found[name][part].double() for name in MEASURES], 1).numpy() for part in (0, 1))
+    hits = torch.stack([counts[name][0].double() for name in MEASURES], 1).numpy()
+    total = torch.stack([counts[name][1].double() for name in MEASURES], 1).numpy()
     share, low, high = pooled_interval(hits, total)
     return SignCountingResult(
         measures=tuple(MEASURES),
         targets=task.targets,
-        share=share,
-        low=low,
-        high=high,
+        share=Interval(value=share, low=low, high=high, n=n),
         total=total.sum(0).astype(int),
         chance=task.chance,
         n=n,
@@ -171,17 +190,19 @@ def sign_counting(model: AnyModel | Baseline, task: Task, *, n: int = 2000, seed
 
 def flipped(task: Lego, batch: LegoBatch, clauses: Int[Tensor, "batch flip"]) -> LegoBatch:
     """The sentences with the signs of these clauses flipped: distinct clauses, numbered in chain order."""
-    turned = torch.zeros_like(batch.operations).scatter_(1, clauses, 1)
-    return task.from_content(torch.stack([batch.letters, batch.operations ^ turned, batch.clause_of], -1))
+    flips = torch.zeros_like(batch.operations).scatter_(1, clauses, 1)
+    return task.from_content(torch.stack([batch.letters, batch.operations ^ flips, batch.clause_of], -1))
 
 
 def broken(task: Lego, batch: LegoBatch, clauses: Int[Tensor, " batch"], generator: torch.Generator) -> Batch:
     """The sentences with one clause each, not the first of the chain, that refers to a letter not in the sentence."""
-    spare = torch.rand(len(batch), len(task.alphabet), generator=generator).scatter_(1, batch.letters, -1).argmax(1)
+    unused_letter = (
+        torch.rand(len(batch), len(task.alphabet), generator=generator).scatter_(1, batch.letters, -1).argmax(1)
+    )
     reference = batch.target_positions.gather(1, clauses[:, None]) + task.clause_length - 2
     if task.sentence_format == "compact":
         reference = reference + 1
-    tokens = batch.tokens.scatter(1, reference, spare[:, None] + task.vocab.ids[task.alphabet[0]])
+    tokens = batch.tokens.scatter(1, reference, unused_letter[:, None] + task.vocab.ids[task.alphabet[0]])
     return Batch(
         tokens=tokens,
         target_positions=batch.target_positions,
@@ -193,13 +214,14 @@ def broken(task: Lego, batch: LegoBatch, clauses: Int[Tensor, " batch"], generat
 
 @torch.no_grad()
 def _answers(model: Answering, task: Lego, batch: Batch) -> Int[Tensor, "batch target"]:
-    parts = parts_on_device(model, batch)
-    return torch.cat(
-        [task.answers(logits_at_targets(model(part.tokens, **part.model_inputs()), part)) for part in parts]
-    ).cpu()
+    answers = []
+    for chunk in parts_on_device(model, batch):
+        logits = model(chunk.tokens, **chunk.model_inputs())
+        answers.append(task.answers(logits_at_targets(logits, chunk)))
+    return torch.cat(answers).cpu()
 
 
-def _checked(task: Task, n: int) -> Lego:
+def _checked_task(task: Task, n: int) -> Lego:
     if n < 1:
         raise ValueError(f"n is {n}; at least 1 sentence is needed.")
     task = Lego.require(task, "sign counting is for Lego over signs (Z2).")

@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks.checks import checks_types
 from hooks.extras import require
+from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.results import Result
 from interp.core.statistics import bootstrap_mean, proportion_interval
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 class KernelResult(Result):
     """Results of kernel ridge regression on unseen symbols, for every setting: a kernel and a lambda."""
 
+    former_fields: ClassVar = {
+        "mse": ("mse", "mse_low", "mse_high", "n"),
+        "accuracy": ("accuracy", "low", "high", "n"),
+    }
+
     kernels: tuple[str, ...]
     """The kernel of each setting."""
     regularisation: Float[np.ndarray, " setting"]
@@ -35,16 +41,12 @@ class KernelResult(Result):
     validation_mse: Float[np.ndarray, " setting"]
     """Mean squared error on validation symbols, by which the setting is chosen."""
     validation_accuracy: Float[np.ndarray, " setting"]
-    mse: Float[np.ndarray, " setting"]
-    """Mean squared error on test symbols, in squared units of the label."""
-    mse_low: Float[np.ndarray, " setting"]
-    mse_high: Float[np.ndarray, " setting"]
-    """95 % interval (bootstrap over test strings)."""
-    accuracy: Float[np.ndarray, " setting"]
-    """Fraction of test strings for which the nearest label to the prediction is the right one."""
-    low: Float[np.ndarray, " setting"]
-    high: Float[np.ndarray, " setting"]
-    """95 % interval (Clopper-Pearson)."""
+    mse: Interval
+    """Per setting: mean squared error on test symbols, in squared units of the label, with its 95 % interval (bootstrap
+    over test strings)."""
+    accuracy: Interval
+    """Per setting: fraction of test strings for which the nearest label to the prediction is the right one, with its
+    95 % interval (Clopper-Pearson)."""
     spread: Float[np.ndarray, " setting"]
     """Standard deviation of the predictions over test strings; 0 if the kernel does not distinguish them."""
     chosen: int
@@ -59,9 +61,10 @@ class KernelResult(Result):
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per setting."""
-        names = "regularisation validation_mse validation_accuracy mse mse_low mse_high accuracy low high spread"
-        chosen = np.arange(len(self.kernels)) == self.chosen
-        return self._table({"kernel": self.kernels}, *names.split(), chosen=chosen, n_train=self.n_train, n=self.n)
+        columns = self.mse.columns("mse", "mse_low", "mse_high") | self.accuracy.columns("accuracy")
+        columns |= {"spread": self.spread, "chosen": np.arange(len(self.kernels)) == self.chosen}
+        names = ("regularisation", "validation_mse", "validation_accuracy")
+        return self._table({"kernel": self.kernels}, *names, **columns, n_train=self.n_train, n=self.n)
 
     def plot(self) -> "alt.TopLevelMixin":
         """Error on test symbols of every setting with its interval; the error of a constant as a line."""
@@ -69,16 +72,18 @@ class KernelResult(Result):
 
         from interp.view.charts import dots
 
-        names = [name.removeprefix("transformer, ") for name in self.kernels]  # a legend is narrow
-        values = [f"{part:g}" for part in self.regularisation]
-        columns = {"lambda": values, "mse": self.mse, "low": self.mse_low, "high": self.mse_high}
+        columns = {
+            "lambda": [f"{penalty:g}" for penalty in self.regularisation],
+            **self.mse.columns("mse"),
+            "kernel": [name.removeprefix("transformer, ") for name in self.kernels],  # a legend is narrow
+        }
         return dots(
-            pd.DataFrame(columns | {"kernel": names}),
+            pd.DataFrame(columns),
             x="lambda",
             y="mse",
             series="kernel",
             rule=self.constant_mse,
-            domain=(0.0, 1.05 * float(max(self.constant_mse, self.mse_high.max()))),
+            domain=(0.0, 1.05 * float(max(self.constant_mse, self.mse.high.max()))),
             title=f"squared error on unseen symbols, {self.n_train} training strings; dashed: a constant",
         )
 
@@ -86,17 +91,17 @@ class KernelResult(Result):
         width = max(len(name) for name in self.kernels) + 2
         lines = [f"{'kernel':<{width}}{'lambda':>8}{'validation':>12}{'mse':>8}  {'95 %':<16}{'accuracy':>9}  95 %"]
         for index, name in enumerate(self.kernels):
-            error = f"[{self.mse_low[index]:.3f}, {self.mse_high[index]:.3f}]"
-            share = f"[{self.low[index]:.3f}, {self.high[index]:.3f}]"
+            mse, accuracy = self.mse[index], self.accuracy[index]
+            mse_ends = f"[{mse.low:.3f}, {mse.high:.3f}]"
+            accuracy_ends = f"[{accuracy.low:.3f}, {accuracy.high:.3f}]"
             mark = "  chosen" if index == self.chosen else ""
             lines.append(
                 f"{name:<{width}}{self.regularisation[index]:>8g}{self.validation_mse[index]:>12.3f}"
-                f"{self.mse[index]:>8.3f}  {error:<16}{self.accuracy[index]:>9.3f}  {share}{mark}"
+                f"{mse:>8.3f}  {mse_ends:<16}{accuracy:>9.3f}  {accuracy_ends}{mark}"
             )
-        foot = f"constant: mse {self.constant_mse:.3f}, accuracy {self.constant_accuracy:.3f}"
-        return "\n".join(
-            [*lines, f"{foot}; {self.n_train} training strings, {self.n} test strings over unseen symbols"]
-        )
+        constant = f"constant: mse {self.constant_mse:.3f}, accuracy {self.constant_accuracy:.3f}"
+        lines.append(f"{constant}; {self.n_train} training strings, {self.n} test strings over unseen symbols")
+        return "\n".join(lines)
 
 
 @checks_types
@@ -131,6 +136,14 @@ def kernel_regression(
         ValueError: a task without real labels, no kernels or other objects, no lambda or one that is not positive, or
             fewer than 2 strings of a split.
 
+    Example:
+        >>> import interp
+        >>> task = interp.tasks.Template(templates=("aba -> +1", "abb -> -1"), train=128)
+        >>> kernel = interp.theory.MLPKernel()  # it does not distinguish strings over new symbols
+        >>> result = interp.theory.kernel_regression(task, kernels=[kernel], n=32, n_validation=20, n_test=50)
+        >>> result.spread.round(6).tolist()
+        [0.0, 0.0]
+
     Source: template paper (arXiv:2310.09753), real labels, kernel of Eq. 3. Differs: several kernels are tried, and
     chosen on symbols that are neither in training nor in test strings.
     """
@@ -139,38 +152,43 @@ def kernel_regression(
         grid = product((4.0, 8.0), get_args(Activation))
         kernels = [TransformerKernel(beta=beta, activation=activation, seed=seed) for beta, activation in grid]
     _check_settings(kernels, regularisation, {"n": n, "n_validation": n_validation, "n_test": n_test})
-    train, label = _strings(task, n, seed, "train")
-    parts = [_strings(task, n_validation, seed, "validation"), _strings(task, n_test, seed, "test")]
-    unseen, wanted = torch.cat([tokens for tokens, _ in parts]), np.concatenate([values for _, values in parts])
-    predicted = np.stack([_predict(kernel, regularisation, train, label, unseen) for kernel in kernels])
-    error = np.square(predicted - wanted).reshape(-1, len(wanted))
-    right = _right(task, predicted, wanted).reshape(-1, len(wanted))
-    held, tested = slice(None, n_validation), slice(n_validation, None)
-    mse, mse_low, mse_high = bootstrap_mean(error[:, tested].T, seed=derived_seed(seed, "bootstrap"))
-    low, high = proportion_interval(right[:, tested].sum(1), n_test)
-    constant = np.full(n_test, label.mean())
+    train, train_labels = _strings(task, n, seed, "train")
+    validation, validation_labels = _strings(task, n_validation, seed, "validation")
+    test, test_labels = _strings(task, n_test, seed, "test")
+
+    # Predictions of every setting for validation and test strings
+    strings, labels = torch.cat([validation, test]), np.concatenate([validation_labels, test_labels])
+    predictions = np.concatenate([_predict(kernel, regularisation, train, train_labels, strings) for kernel in kernels])
+    error = np.square(predictions - labels)
+    correct = _nearest_label_is_correct(task, predictions, labels)
+
+    # Choose by the error on validation symbols, report all on test symbols
+    on_validation, on_test = slice(None, n_validation), slice(n_validation, None)
+    validation_mse = error[:, on_validation].mean(1)
+    mse, mse_low, mse_high = bootstrap_mean(error[:, on_test].T, seed=derived_seed(seed, "bootstrap"))
+    low, high = proportion_interval(correct[:, on_test].sum(1), n_test)
+    constant = np.full(n_test, train_labels.mean())
     return KernelResult(
         kernels=tuple(str(kernel) for kernel in kernels for _ in regularisation),
         regularisation=np.tile(np.array(regularisation, dtype=float), len(kernels)),
-        validation_mse=error[:, held].mean(1),
-        validation_accuracy=right[:, held].mean(1),
-        mse=mse,
-        mse_low=mse_low,
-        mse_high=mse_high,
-        accuracy=right[:, tested].mean(1),
-        low=low,
-        high=high,
-        spread=predicted[..., tested].std(-1).ravel(),
-        chosen=int(error[:, held].mean(1).argmin()),
-        constant_mse=float(np.square(constant - wanted[tested]).mean()),
-        constant_accuracy=float(_right(task, constant, wanted[tested]).mean()),
+        validation_mse=validation_mse,
+        validation_accuracy=correct[:, on_validation].mean(1),
+        mse=Interval(value=mse, low=mse_low, high=mse_high, n=n_test),
+        accuracy=Interval(value=correct[:, on_test].mean(1), low=low, high=high, n=n_test),
+        spread=predictions[:, on_test].std(-1),
+        chosen=int(validation_mse.argmin()),
+        constant_mse=float(np.square(constant - test_labels).mean()),
+        constant_accuracy=float(_nearest_label_is_correct(task, constant, test_labels).mean()),
         n_train=n,
         n_validation=n_validation,
         n=n_test,
     )
 
 
-def _strings(task: Template, n: int, seed: int, split: Split) -> tuple[Int[Tensor, "string pos"], np.ndarray]:
+def _strings(
+    task: Template, n: int, seed: int, split: Split
+) -> tuple[Int[Tensor, "string pos"], Float[np.ndarray, " string"]]:
+    """Strings of a split and their labels."""
     batch = task.sample(n, generator=derived_generator(seed, "kernel regression", split), split=split)
     return batch.tokens, batch.values[:, 0].double().numpy()
 
@@ -179,32 +197,35 @@ def _predict(
     kernel: Kernel,
     regularisation: Sequence[float],
     train: Int[Tensor, "string pos"],
-    label: Float[np.ndarray, " string"],
-    unseen: Int[Tensor, "other pos"],
+    labels: Float[np.ndarray, " string"],
+    strings: Int[Tensor, "other pos"],
 ) -> Float[np.ndarray, "setting other"]:
+    """Predictions for `strings`, one row for each lambda."""
     require("sklearn", extra="sklearn")
     from sklearn.kernel_ridge import KernelRidge
 
-    gram, between = kernel.gram(train), kernel.gram(unseen, train)
-    scale = float(gram.diagonal().mean())
-    penalties = [float(part) * scale for part in regularisation]
-    models = [KernelRidge(kernel="precomputed", alpha=one) for one in penalties]  # pyright: ignore[reportArgumentType]
-    return np.stack([model.fit(gram, label).predict(between) for model in models])
+    gram, between = kernel.gram(train), kernel.gram(strings, train)
+    mean_diagonal = float(gram.diagonal().mean())
+    predictions = []
+    for fraction in regularisation:
+        penalty: Any = float(fraction) * mean_diagonal
+        predictions.append(KernelRidge(kernel="precomputed", alpha=penalty).fit(gram, labels).predict(between))
+    return np.stack(predictions)
 
 
-def _right(
-    task: Template, predicted: Float[np.ndarray, "*settings string"], wanted: Float[np.ndarray, " string"]
-) -> np.ndarray:
-    """Whether the label nearest to the prediction is the right one."""
+def _nearest_label_is_correct(
+    task: Template, predictions: Float[np.ndarray, "*settings string"], labels: Float[np.ndarray, " string"]
+) -> Bool[np.ndarray, "*settings string"]:
+    """Whether the label of the task that is nearest to each prediction is the right one."""
     values = np.array(task.values)
-    nearest, true = (np.abs(given[..., None] - values).argmin(-1) for given in (predicted, wanted))
-    return nearest == true
+    nearest, correct = (np.abs(numbers[..., None] - values).argmin(-1) for numbers in (predictions, labels))
+    return nearest == correct
 
 
 def _check_settings(kernels: Sequence[Kernel], regularisation: Sequence[float], sizes: dict[str, int]) -> None:
-    if isinstance(kernels, Kernel) or not kernels or not all(isinstance(one, Kernel) for one in kernels):
+    if isinstance(kernels, Kernel) or not kernels or not all(isinstance(kernel, Kernel) for kernel in kernels):
         raise ValueError(f"kernels is {kernels!r}; give a list of TransformerKernel or MLPKernel, one at least.")
-    if not len(regularisation) or not all(0 < part < np.inf for part in regularisation):
+    if not len(regularisation) or not all(0 < penalty < np.inf for penalty in regularisation):
         raise ValueError(f"regularisation is {regularisation!r}; give positive numbers, one at least.")
     for name, size in sizes.items():
         if size < 2:

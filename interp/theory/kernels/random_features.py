@@ -51,11 +51,11 @@ class Kernel:
     def hidden(
         self,
         between: Float[np.ndarray, "*batch string other"],
-        own: Float[np.ndarray, "*batch string"],
-        other: Float[np.ndarray, "*batch other"],
+        variance: Float[np.ndarray, "*batch string"],
+        other_variance: Float[np.ndarray, "*batch other"],
     ) -> Float[np.ndarray, "*batch string other"]:
-        """E[phi(u) phi(v)] for normal u, v with covariance `between` and variances `own` and `other`; default: ReLU."""
-        return relu_kernel(between, own, other)
+        """E[phi(u) phi(v)] for normal u, v with covariance `between` and these variances; default: ReLU."""
+        return relu_kernel(between, variance, other_variance)
 
     def _diagonal(self, ids: Int[np.ndarray, "string pos"]) -> Float[np.ndarray, " string"]:
         """`attention` of every string with itself."""
@@ -75,6 +75,12 @@ class TransformerKernel(Kernel):
     computed in separate calls are consistent. The second has a closed form.
 
     All strings must end in the same token, at which the answer is read, such as the [CLS] of a template task.
+
+    Example:
+        >>> import numpy as np
+        >>> from interp.theory import TransformerKernel
+        >>> TransformerKernel(n_draws=64).gram(np.array([[1, 2, 0], [1, 1, 0]])).shape
+        (2, 2)
 
     Source: template paper (arXiv:2310.09753) Eq. 3 and Claim E.2. Differs: the expectation is a mean over draws, with
     an error proportional to 1 / sqrt(n_draws).
@@ -119,48 +125,51 @@ class TransformerKernel(Kernel):
         The cost is one matrix product (string, draw) x (draw, other) per position, and one per pair of positions that
         often have the same token.
         """
-        left = _ids(x, "x")
-        right = left if y is None else _ids(y, "y", pos=left.shape[1])
-        total = np.zeros((len(left), len(right)))
-        for s in self._patterns(left if y is None else np.concatenate([left, right])):
-            a, b = s[:, : len(left)], s[:, -len(right) :]
-            for i, j in product(range(left.shape[1]), repeat=2):
-                equal = left[:, i, None] == right[:, j]
-                few = equal.nonzero()
+        x_ids, y_ids = _id_pair(x, y)
+        ids = x_ids if y is None else np.concatenate([x_ids, y_ids])
+        total = np.zeros((len(x_ids), len(y_ids)))
+        for pattern in self._patterns(ids):
+            x_pattern, y_pattern = pattern[:, : len(x_ids)], pattern[:, -len(y_ids) :]
+            for i, j in product(range(x_ids.shape[1]), repeat=2):
+                equal = x_ids[:, i, None] == y_ids[:, j]
+                strings, others = equal.nonzero()
                 if i == j:
-                    total += (equal + self.gamma**2) * (a[i] @ b[j].T)
-                elif len(few[0]) > equal.size / FEW:
-                    total += equal * (a[i] @ b[j].T)
+                    total += (equal + self.gamma**2) * (x_pattern[i] @ y_pattern[j].T)
+                elif len(strings) > equal.size / FEW:
+                    total += equal * (x_pattern[i] @ y_pattern[j].T)
                 else:
-                    total[few] += np.einsum("hr,hr->h", a[i][few[0]], b[j][few[1]])
+                    products = np.einsum("hr,hr->h", x_pattern[i][strings], y_pattern[j][others])
+                    total[strings, others] += products
         return total / self.n_draws
 
     def hidden(
         self,
         between: Float[np.ndarray, "*batch string other"],
-        own: Float[np.ndarray, "*batch string"],
-        other: Float[np.ndarray, "*batch other"],
+        variance: Float[np.ndarray, "*batch string"],
+        other_variance: Float[np.ndarray, "*batch other"],
     ) -> Float[np.ndarray, "*batch string other"]:
         if self.activation == "relu":
-            return relu_kernel(between, own, other)
-        return cosine_kernel(between, own, other, b1=self.b1, b2=self.b2)
+            return relu_kernel(between, variance, other_variance)
+        return cosine_kernel(between, variance, other_variance, b1=self.b1, b2=self.b2)
 
     def _patterns(self, ids: Int[np.ndarray, "string pos"]) -> Iterator[Float[np.ndarray, "pos string draw"]]:
         """s of every string, one block of draws at a time. Rows of zeta and p do not depend on the number of rows."""
         for first in range(0, self.n_draws, BLOCK):
-            zeta, p = (
-                np.random.default_rng(derived_seed(self.seed, name, first)).standard_normal((rows, BLOCK))
-                for name, rows in (("token", int(ids.max()) + 1), ("position", ids.shape[1]))
-            )
+            zeta = self._normal_draws("token", int(ids.max()) + 1, first)
+            p = self._normal_draws("position", ids.shape[1], first)
             scores = self.beta * (zeta[ids.T] + self.gamma * p[:, None])[..., : self.n_draws - first]
             weight = np.exp(scores - scores.max(0))
             yield weight / weight.sum(0)
 
+    def _normal_draws(self, name: str, n_rows: int, first: int) -> Float[np.ndarray, "row draw"]:
+        """One block of normal draws, from draw number `first`."""
+        return np.random.default_rng(derived_seed(self.seed, name, first)).standard_normal((n_rows, BLOCK))
+
     def _diagonal(self, ids: Int[np.ndarray, "string pos"]) -> Float[np.ndarray, " string"]:
         equal = (ids[:, :, None] == ids[:, None]) + self.gamma**2 * np.eye(ids.shape[1])
         total = np.zeros(len(ids))
-        for s in self._patterns(ids):
-            total += np.einsum("nij,inr,jnr->n", equal, s, s, optimize=True)
+        for pattern in self._patterns(ids):
+            total += np.einsum("nij,inr,jnr->n", equal, pattern, pattern, optimize=True)
         return total / self.n_draws
 
     def __str__(self) -> str:
@@ -183,11 +192,10 @@ class MLPKernel(Kernel):
 
     def attention(self, x: Strings, y: Others | None = None) -> Float[np.ndarray, "string other"]:
         """Inner products of the inputs: the number of positions with equal tokens, 0 to pos."""
-        left = _ids(x, "x")
-        right = left if y is None else _ids(y, "y", pos=left.shape[1])
-        total = np.zeros((len(left), len(right)))
-        for i in range(left.shape[1]):
-            total += left[:, i, None] == right[:, i]
+        x_ids, y_ids = _id_pair(x, y)
+        total = np.zeros((len(x_ids), len(y_ids)))
+        for position in range(x_ids.shape[1]):
+            total += x_ids[:, position, None] == y_ids[:, position]
         return total
 
     def _diagonal(self, ids: Int[np.ndarray, "string pos"]) -> Float[np.ndarray, " string"]:
@@ -199,15 +207,15 @@ class MLPKernel(Kernel):
 
 def relu_kernel(
     between: Float[np.ndarray, "*batch string other"],
-    own: Float[np.ndarray, "*batch string"],
-    other: Float[np.ndarray, "*batch other"],
+    variance: Float[np.ndarray, "*batch string"],
+    other_variance: Float[np.ndarray, "*batch other"],
 ) -> Float[np.ndarray, "*batch string other"]:
-    """E[relu(u) relu(v)] for normal u, v with covariance `between` and variances `own` and `other`.
+    """E[relu(u) relu(v)] for normal u, v with covariance `between` and these variances.
 
     Source: Cho & Saul 2009, arc-cosine kernel of degree 1. Differs: half of theirs, so that it is the expectation, 1/2
     at variance 1.
     """
-    scale = np.sqrt(own[..., :, None] * other[..., None, :])
+    scale = np.sqrt(variance[..., :, None] * other_variance[..., None, :])
     cosine = np.clip(between / scale, -1, 1)
     angle = np.arccos(cosine)
     return scale / (2 * np.pi) * (np.sin(angle) + (np.pi - angle) * cosine)
@@ -215,19 +223,25 @@ def relu_kernel(
 
 def cosine_kernel(
     between: Float[np.ndarray, "*batch string other"],
-    own: Float[np.ndarray, "*batch string"],
-    other: Float[np.ndarray, "*batch other"],
+    variance: Float[np.ndarray, "*batch string"],
+    other_variance: Float[np.ndarray, "*batch other"],
     *,
     b1: float,
     b2: float,
 ) -> Float[np.ndarray, "*batch string other"]:
-    """E[cos(b1 u + b2) cos(b1 v + b2)] for normal u, v with covariance `between` and variances `own` and `other`.
+    """E[cos(b1 u + b2) cos(b1 v + b2)] for normal u, v with covariance `between` and these variances.
 
     Source: template paper (arXiv:2310.09753) Claim E.2.
     """
-    total = own[..., :, None] + other[..., None, :]
+    total = variance[..., :, None] + other_variance[..., None, :]
     minus, plus = (np.exp(-(b1**2) * (total + sign * 2 * between) / 2) for sign in (-1, 1))
     return (minus + np.cos(2 * b2) * plus) / 2
+
+
+def _id_pair(x: Strings, y: Others | None) -> tuple[Int[np.ndarray, "string pos"], Int[np.ndarray, "other pos"]]:
+    """Token ids of x and of y (default: x), checked."""
+    x_ids = _ids(x, "x")
+    return x_ids, x_ids if y is None else _ids(y, "y", pos=x_ids.shape[1])
 
 
 def _ids(tokens: Strings, name: str, *, pos: int | None = None) -> Int[np.ndarray, "string pos"]:

@@ -1,7 +1,7 @@
 """The kernel matrix of templates, and whether it is nonsingular."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -9,6 +9,7 @@ from scipy import stats
 from torch import Tensor
 
 from hooks.checks import checks_types
+from interp.core.intervals import Interval
 from interp.core.randomness import derived_seed
 from interp.core.results import Result
 from interp.core.statistics import CONFIDENCE
@@ -28,6 +29,8 @@ ROUNDING = 1e-12
 class TemplateMatrix(Result):
     """N: the kernel between strings of two templates that share no symbol. Errors are standard errors over repeats."""
 
+    former_fields: ClassVar = {"smallest": ("smallest", "low", "high", "repeats")}
+
     kernel: str
     templates: tuple[str, ...]
     """The templates without their labels, on which N does not depend."""
@@ -42,11 +45,9 @@ class TemplateMatrix(Result):
     own_error: Float[np.ndarray, " template"]
     eigenvalues: Float[np.ndarray, " template"]
     """Eigenvalues of `matrix`, in ascending order."""
-    smallest: float
-    """The smallest eigenvalue, corrected for the first-order bias due to errors of `matrix`."""
-    low: float
-    high: float
-    """95 % interval over draws; of zero width for a kernel without random draws."""
+    smallest: Interval
+    """The smallest eigenvalue, corrected for the first-order bias due to errors of `matrix`, with its 95 % interval
+    over sets of draws; of zero width for a kernel without random draws."""
     verdict: str
     """`nonsingular`: the interval is above 0. `singular`: the kernel has no random draws, and the eigenvalue is zero up
     to rounding. `undecided`: otherwise; more draws are needed, or N is singular, which draws cannot prove."""
@@ -66,6 +67,7 @@ class TemplateMatrix(Result):
         """Heatmap of N minus its least entry, in thousandths."""
         from interp.view.charts import heatmaps
 
+        low, high = self.smallest.low, self.smallest.high
         above = 1e3 * (self.matrix - self.matrix.min())
         short = max(len(name) for name in self.templates) <= 5
         return heatmaps(
@@ -73,22 +75,22 @@ class TemplateMatrix(Result):
             x=self.templates if short else [str(index) for index in range(len(self.templates))],
             x_title="template",
             y_title="other template",
-            title=f"N, smallest eigenvalue {self.smallest:.2g} [{self.low:.2g}, {self.high:.2g}]: {self.verdict}",
+            title=f"N, smallest eigenvalue {self.smallest:.2g} [{low:.2g}, {high:.2g}]: {self.verdict}",
             value="thousandths above the least entry",
             domain=(0.0, max(1e-6, float(above.max()))),
         )
 
     def __str__(self) -> str:
-        drawn = f"{self.n} draws in {self.repeats} sets" if self.n else "no random draws"
-        return "\n".join(
-            [
-                f"{self.kernel}: {len(self.templates)} templates, {self.copies} strings of each, {drawn}",
-                f"  smallest eigenvalue  {self.smallest:.3g}  95 % [{self.low:.3g}, {self.high:.3g}]: {self.verdict}",
-                f"  largest              {self.eigenvalues[-1]:.3g}",
-                f"  entries              {self.matrix.min():.4f} to {self.matrix.max():.4f}, standard error "
-                f"{self.matrix_error.max():.1g} at most",
-            ]
-        )
+        draws = f"{self.n} draws in {self.repeats} sets" if self.n else "no random draws"
+        low, high = self.smallest.low, self.smallest.high
+        lines = [
+            f"{self.kernel}: {len(self.templates)} templates, {self.copies} strings of each, {draws}",
+            f"  smallest eigenvalue  {self.smallest:.3g}  95 % [{low:.3g}, {high:.3g}]: {self.verdict}",
+            f"  largest              {self.eigenvalues[-1]:.3g}",
+            f"  entries              {self.matrix.min():.4f} to {self.matrix.max():.4f}, standard error "
+            f"{self.matrix_error.max():.1g} at most",
+        ]
+        return "\n".join(lines)
 
 
 @checks_types
@@ -117,6 +119,12 @@ def template_matrix(
     Raises:
         ValueError: a task without real labels, another object as kernel, or too few copies or repeats.
 
+    Example:
+        >>> import interp
+        >>> task = interp.tasks.Template(templates=("aba -> +1", "abb -> -1"))
+        >>> interp.theory.template_matrix(task, interp.theory.MLPKernel()).verdict
+        'singular'
+
     Source: template paper (arXiv:2310.09753), the condition of its theorem on kernel regression; jackknife: Efron &
     Stein 1981. Differs: the paper proves that N is nonsingular; here it is measured for given parameters.
     """
@@ -126,36 +134,42 @@ def template_matrix(
     if min(copies, repeats) < 2:
         raise ValueError(f"copies is {copies} and repeats {repeats}; choose 2 or more of each.")
     strings = task.disjoint_strings(copies)
-    seeds = [derived_seed(seed, "repeat", index) for index in range(repeats)]
-    drawn = [replace(kernel, seed=one) for one in seeds] if kernel.random_draws else [kernel]
-    means = [_disjoint_means(one, strings) for one in drawn]
-    between, own = (np.stack(part) for part in zip(*means, strict=True))
-    left_between, left_own = _leave_one_out(between), _leave_one_out(own)
-    matrix = kernel.hidden(between.mean(0), own.mean(0), own.mean(0))
-    matrices = kernel.hidden(left_between, left_own, left_own)
+    repeated_kernels = [kernel]
+    if kernel.random_draws:
+        seeds = [derived_seed(seed, "repeat", index) for index in range(repeats)]
+        repeated_kernels = [replace(kernel, seed=repeat_seed) for repeat_seed in seeds]
+
+    # K_attn of every set of draws, and without each set for the jackknife
+    means = [_disjoint_means(repeated_kernel, strings) for repeated_kernel in repeated_kernels]
+    between = np.stack([mean for mean, _ in means])
+    variance = np.stack([mean for _, mean in means])
+    jackknife_between, jackknife_variance = _leave_one_out(between), _leave_one_out(variance)
+
+    # N and its eigenvalues
+    mean_variance = variance.mean(0)
+    matrix = kernel.hidden(between.mean(0), mean_variance, mean_variance)
+    matrices = kernel.hidden(jackknife_between, jackknife_variance, jackknife_variance)
     eigenvalues = np.linalg.eigvalsh(matrix)
     estimate, error = _jackknife(eigenvalues, np.linalg.eigvalsh(matrices))
-    margin = error[0] * stats.t.isf((1 - CONFIDENCE) / 2, max(1, len(drawn) - 1))
-    low = float(estimate[0] - margin)
+    margin = error[0] * stats.t.isf((1 - CONFIDENCE) / 2, max(1, len(repeated_kernels) - 1))
+    smallest = Interval(value=estimate[0], low=estimate[0] - margin, high=estimate[0] + margin, n=len(repeated_kernels))
     verdict = "undecided" if kernel.random_draws else "singular"
-    if low > ROUNDING * float(eigenvalues[-1]):
+    if smallest.low > ROUNDING * float(eigenvalues[-1]):
         verdict = "nonsingular"
     return TemplateMatrix(
         kernel=str(kernel),
-        templates=tuple(one.text for one in task.labelled),
+        templates=tuple(template.text for template in task.labelled),
         matrix=matrix,
         matrix_error=_jackknife(matrix, matrices)[1],
         attention=between.mean(0),
-        attention_error=_jackknife(between.mean(0), left_between)[1],
-        own=own.mean(0),
-        own_error=_jackknife(own.mean(0), left_own)[1],
+        attention_error=_jackknife(between.mean(0), jackknife_between)[1],
+        own=mean_variance,
+        own_error=_jackknife(mean_variance, jackknife_variance)[1],
         eigenvalues=eigenvalues,
-        smallest=float(estimate[0]),
-        low=low,
-        high=float(estimate[0] + margin),
+        smallest=smallest,
         verdict=verdict,
         copies=copies,
-        repeats=len(drawn),
+        repeats=len(repeated_kernels),
         n=kernel.random_draws * repeats,
     )
 
@@ -164,11 +178,11 @@ def _disjoint_means(
     kernel: Kernel, strings: Int[Tensor, "template copy pos"]
 ) -> tuple[Float[np.ndarray, "template template"], Float[np.ndarray, " template"]]:
     """Mean of K_attn over pairs of different strings, and over strings with themselves."""
-    templates, copies, _ = strings.shape
-    found = kernel.attention(strings.flatten(0, 1))
-    own = found.diagonal().reshape(templates, copies).sum(1)
-    total = found.reshape(templates, copies, templates, copies).sum((1, 3)) - np.diag(own)
-    return total / (copies**2 - copies * np.eye(templates)), own / copies
+    n_templates, copies, _ = strings.shape
+    attention = kernel.attention(strings.flatten(0, 1))
+    variance = attention.diagonal().reshape(n_templates, copies).sum(1)
+    total = attention.reshape(n_templates, copies, n_templates, copies).sum((1, 3)) - np.diag(variance)
+    return total / (copies**2 - copies * np.eye(n_templates)), variance / copies
 
 
 def _leave_one_out(values: Float[np.ndarray, "repeat *cells"]) -> Float[np.ndarray, "repeat *cells"]:
@@ -177,8 +191,8 @@ def _leave_one_out(values: Float[np.ndarray, "repeat *cells"]) -> Float[np.ndarr
 
 
 def _jackknife(
-    whole: Float[np.ndarray, "*cells"], without: Float[np.ndarray, "repeat *cells"]
+    estimate: Float[np.ndarray, "*cells"], without_each: Float[np.ndarray, "repeat *cells"]
 ) -> tuple[Float[np.ndarray, "*cells"], Float[np.ndarray, "*cells"]]:
     """Bias-corrected estimate and standard error, from the estimates without each repeat."""
-    n = len(without)
-    return n * whole - (n - 1) * without.mean(0), np.sqrt((n - 1) * without.var(0))
+    n = len(without_each)
+    return n * estimate - (n - 1) * without_each.mean(0), np.sqrt((n - 1) * without_each.var(0))

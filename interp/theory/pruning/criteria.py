@@ -28,63 +28,70 @@ class Criterion:
     """Prunes the matrices to a fraction."""
 
 
-def criteria(model: TransformerStack, seed: int) -> dict[str, Criterion]:
-    """The criteria that apply to this model, by name. `seed` decides the random order of weights."""
-    every = [module for module in model.weights.modules() if isinstance(module, Linear)]
-    found = {
-        "magnitude": _of_weights(every, _largest),
-        "magnitude, each matrix": _of_weights(every, _largest_of_each),
-        "random": _of_weights(every, partial(_random, seed=seed)),
+def weight_criteria(model: TransformerStack, seed: int) -> dict[str, Criterion]:
+    """The criteria for weights and units that apply to this model, by name. `seed` decides the order of `random`."""
+    matrices = [module for module in model.weights.modules() if isinstance(module, Linear)]
+    criteria = {
+        "magnitude": _criterion(matrices, _keep_largest),
+        "magnitude, each matrix": _criterion(matrices, _keep_largest_of_each),
+        "random": _criterion(matrices, partial(_keep_random, seed=seed)),
     }
-    parts = [part for block in model.stored_blocks for part in (block.attention, block.mlp)]
-    for kind, name in MATRICES.items():
-        matrices = [part for part in (getattr(part, name, None) for part in parts) if isinstance(part, Linear)]
-        if matrices:
-            found[kind] = _of_weights(matrices, _largest)
     mlps = [block.mlp for block in model.stored_blocks if block.mlp is not None]
+    modules = [module for block in model.stored_blocks for module in (block.attention, block.mlp)]
+    for kind, attribute in MATRICES.items():
+        matrices = [getattr(module, attribute, None) for module in modules]
+        matrices = [matrix for matrix in matrices if isinstance(matrix, Linear)]
+        if matrices:
+            criteria[kind] = _criterion(matrices, _keep_largest)
     if mlps:
         w_in = [mlp.w_in for mlp in mlps]
-        size = sum(len(matrix.weight) for matrix in w_in)
-        found["structured"] = Criterion(counted=w_in, size=size, prune=partial(_units, mlps=mlps))
-    return found
+        n_units = sum(len(matrix.weight) for matrix in w_in)
+        criteria["structured"] = Criterion(counted=w_in, size=n_units, prune=partial(_keep_units, mlps=mlps))
+    return criteria
 
 
-def _of_weights(matrices: list[Linear], how: Callable[[list[Linear], float], None]) -> Criterion:
-    return Criterion(counted=matrices, size=sum(matrix.weight.numel() for matrix in matrices), prune=how)
+def _criterion(matrices: list[Linear], keep: Callable[[list[Linear], float], None]) -> Criterion:
+    return Criterion(counted=matrices, size=_n_weights(matrices), prune=keep)
 
 
-def _largest(matrices: list[Linear], fraction: float) -> None:
-    size = sum(matrix.weight.numel() for matrix in matrices)
+def _n_weights(matrices: list[Linear]) -> int:
+    return sum(matrix.weight.numel() for matrix in matrices)
+
+
+def _keep_largest(matrices: list[Linear], fraction: float) -> None:
+    size = _n_weights(matrices)
     weights = [(matrix, "weight") for matrix in matrices]
     prune.global_unstructured(weights, prune.L1Unstructured, amount=size - round(fraction * size))
 
 
-def _largest_of_each(matrices: list[Linear], fraction: float) -> None:
+def _keep_largest_of_each(matrices: list[Linear], fraction: float) -> None:
     for matrix in matrices:
-        _largest([matrix], fraction)
+        _keep_largest([matrix], fraction)
 
 
-def _random(matrices: list[Linear], fraction: float, *, seed: int) -> None:
-    """Weights in one random order for all fractions: those kept at a smaller fraction are kept at a larger one."""
-    sizes = [matrix.weight.numel() for matrix in matrices]
-    order = torch.randperm(sum(sizes), generator=derived_generator(seed, "pruning curve", "random"))
-    mask = torch.zeros(sum(sizes))
-    mask[order[: round(fraction * len(mask))]] = 1
-    for matrix, part in zip(matrices, mask.split(sizes), strict=True):
-        prune.custom_from_mask(matrix, "weight", part.view_as(matrix.weight).to(matrix.weight))
+def _keep_random(matrices: list[Linear], fraction: float, *, seed: int) -> None:
+    """Keep weights in one random order for all fractions: those kept at a smaller fraction are kept at a larger one."""
+    size = _n_weights(matrices)
+    order = torch.randperm(size, generator=derived_generator(seed, "pruning curve", "random"))
+    mask = torch.zeros(size)
+    mask[order[: round(fraction * size)]] = 1
+    masks = mask.split([matrix.weight.numel() for matrix in matrices])
+    for matrix, matrix_mask in zip(matrices, masks, strict=True):
+        prune.custom_from_mask(matrix, "weight", matrix_mask.view_as(matrix.weight).to(matrix.weight))
 
 
-def _units(w_in: list[Linear], fraction: float, *, mlps: list[MLP | DeepMLP]) -> None:
-    """Prune hidden units: the row of W_in, the bias, and the column of the next matrix."""
+def _keep_units(w_in: list[Linear], fraction: float, *, mlps: list[MLP | DeepMLP]) -> None:
+    """Keep hidden units with the largest norms: the row of W_in, the bias, and the column of the next matrix."""
     norms = torch.cat([matrix.weight.norm(dim=1) for matrix in w_in])
-    kept = torch.zeros_like(norms)
-    kept[norms.topk(round(fraction * len(norms))).indices] = 1
-    for mlp, rows in zip(mlps, kept.split([len(matrix.weight) for matrix in w_in]), strict=True):
-        after = mlp.w_2 if isinstance(mlp, DeepMLP) else mlp.w_out
-        prune.custom_from_mask(mlp.w_in, "weight", rows[:, None].expand_as(mlp.w_in.weight))
-        prune.custom_from_mask(after, "weight", rows.expand_as(after.weight))
+    mask = torch.zeros_like(norms)
+    mask[norms.topk(round(fraction * len(norms))).indices] = 1
+    masks = mask.split([len(matrix.weight) for matrix in w_in])
+    for mlp, units in zip(mlps, masks, strict=True):
+        next_matrix = mlp.w_2 if isinstance(mlp, DeepMLP) else mlp.w_out
+        prune.custom_from_mask(mlp.w_in, "weight", units[:, None].expand_as(mlp.w_in.weight))
+        prune.custom_from_mask(next_matrix, "weight", units.expand_as(next_matrix.weight))
         if mlp.w_in.bias is not None:
-            prune.custom_from_mask(mlp.w_in, "bias", rows)
+            prune.custom_from_mask(mlp.w_in, "bias", units)
 
 
 def restore(model: TransformerStack) -> None:
@@ -92,6 +99,6 @@ def restore(model: TransformerStack) -> None:
     for module in model.weights.modules():
         for name in ("weight", "bias"):
             if hasattr(module, f"{name}_mask"):
-                hidden = getattr(module, f"{name}_orig").data
+                original = getattr(module, f"{name}_orig").data
                 prune.remove(module, name)
-                getattr(module, name).data = hidden
+                getattr(module, name).data = original

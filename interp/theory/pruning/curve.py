@@ -2,10 +2,10 @@
 
 import copy
 import reprlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -18,13 +18,14 @@ from hooks.interventions.ablation_engine import AblationEngine, Head, every_head
 from hooks.interventions.replacements import Zero
 from interp.core.activations import chunks
 from interp.core.inputs import distinct_inputs, sum_by_input
+from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import pooled_interval
 from interp.core.verbs import prepare_model
 from interp.evaluation.evaluate import score_batch
 from interp.tasks.base import IS_A_TASK, Batch, Score, Task
-from interp.theory.pruning.criteria import Criterion, criteria, restore
+from interp.theory.pruning.criteria import Criterion, restore, weight_criteria
 
 if TYPE_CHECKING:
     import altair as alt
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
 AllMatrices = Literal["magnitude", "magnitude, each matrix", "random"]
 OneKind = Literal["W_Q", "W_K", "W_V", "W_O", "W_in", "W_out"]
-Parts = Literal["structured", "heads", "heads, random order"]
-By = Literal[AllMatrices, OneKind, Parts]
+UnitsAndHeads = Literal["structured", "heads", "heads, random order"]
+By = Literal[AllMatrices, OneKind, UnitsAndHeads]
 TOKENS_PER_CHUNK = 1536
 MOST_HEAD_POINTS = 20
 """Points of a curve of heads, not counting the whole model; with more heads, several are ablated at a time."""
@@ -46,11 +47,11 @@ Point = tuple[float, Answers]
 """The fraction kept, and the answers at that fraction."""
 
 PANELS: dict[str, str] = dict.fromkeys(get_args(AllMatrices), "all matrices")
-PANELS |= dict.fromkeys(get_args(Parts), "hidden units and heads")
+PANELS |= dict.fromkeys(get_args(UnitsAndHeads), "hidden units and heads")
 """Panel of the chart for each curve; the others are of one kind of matrix."""
-SHOWN = (0.5, 0.2, 0.1, 0.0)
+PRINTED_FRACTIONS = (0.5, 0.2, 0.1, 0.0)
 """Fractions kept at which accuracy is printed."""
-NEAR = 0.03
+LARGEST_GAP = 0.03
 """Largest distance of a point from such a fraction."""
 
 
@@ -61,6 +62,8 @@ class PruningCurve(Result):
     Rows are sorted from the largest fraction to the smallest; shorter rows are padded with NaN.
     """
 
+    former_fields: ClassVar = {"accuracy": ("accuracy", "low", "high", "n")}
+
     by: tuple[str, ...]
     """Name of the criterion, one per row."""
     size: Int[np.ndarray, " by"]
@@ -68,11 +71,9 @@ class PruningCurve(Result):
     per layer."""
     kept: Float[np.ndarray, "by point"]
     """Fraction kept."""
-    accuracy: Float[np.ndarray, "by point"]
-    """Fraction of right answers, over all outcomes of the task."""
-    low: Float[np.ndarray, "by point"]
-    high: Float[np.ndarray, "by point"]
-    """95 % interval (Clopper-Pearson); distinct examples are the independent units, not answers."""
+    accuracy: Interval
+    """Per criterion and point: fraction of right answers, over all outcomes of the task, with its 95 % interval
+    (Clopper-Pearson); distinct examples are the independent units, not answers."""
     loss: Float[np.ndarray, "by point"]
     """The task's loss per answer (cross entropy in nats, or squared error)."""
     clean: float
@@ -101,14 +102,17 @@ class PruningCurve(Result):
         if by not in self.by:
             raise ValueError(f"by is {by!r}; this result has {', '.join(map(repr, self.by))}. Choose one of them.")
         row = self.by.index(by)
-        fine = self.accuracy[row] >= self.clean - lost - 1e-12
-        points = int(np.argmin(np.append(fine, False)))
-        return float(self.kept[row, points - 1]) if points else float("nan")
+        fine = self.accuracy.value[row] >= self.clean - lost - 1e-12
+        n_fine = int(np.argmin(np.append(fine, False)))
+        return float(self.kept[row, n_fine - 1]) if n_fine else float("nan")
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per curve and point."""
-        names = "size kept accuracy low high loss clean clean_loss n"
-        table = self._table({"by": self.by, "point": range(self.kept.shape[1])}, *names.split())
+        axes = {"by": self.by, "point": range(self.kept.shape[1])}
+        measures = self.accuracy.columns("accuracy")
+        for name in ("loss", "clean", "clean_loss", "n"):
+            measures[name] = getattr(self, name)
+        table = self._table(axes, "size", "kept", **measures)
         return table.dropna(subset=["kept"]).drop(columns="point").reset_index(drop=True)
 
     def plot(self) -> "alt.TopLevelMixin":
@@ -120,28 +124,29 @@ class PruningCurve(Result):
         table = self.to_dataframe().rename(columns={"kept": "fraction kept"})
         panel = [PANELS.get(name, "one kind of matrix") for name in table["by"]]
         charts: list[Any] = [
-            curves(part, x="fraction kept", y="accuracy", series="by", title=str(name), rule=self.chance)
-            for name, part in table.groupby(np.array(panel), sort=False)
+            curves(rows, x="fraction kept", y="accuracy", series="by", title=str(name), rule=self.chance)
+            for name, rows in table.groupby(np.array(panel), sort=False)
         ]
         title = f"accuracy after pruning, no retraining, n = {self.n} per point; dashed: chance"
         return alt.concat(*charts, columns=2, title=title).resolve_scale(color="independent")
 
     def __str__(self) -> str:
-        wide = max(8, *(len(name) for name in self.by)) + 2
+        width = max(8, *(len(name) for name in self.by)) + 2
+        percentages = "".join(f"{f'{fraction:.0%}':>8}" for fraction in PRINTED_FRACTIONS)
         lines = [
             f"accuracy after pruning, no retraining: whole model {self.clean:.3f}, chance {self.chance:.2f}",
-            f"{'kept by':<{wide}}{'of':>12}{'0.01 lost at':>14}" + "".join(f"{f'{part:.0%}':>8}" for part in SHOWN),
+            f"{'kept by':<{width}}{'of':>12}{'0.01 lost at':>14}{percentages}",
         ]
         for row, name in enumerate(self.by):
-            cells = "".join(f"{self._near(row, part):>8}" for part in SHOWN)
-            lines.append(f"{name:<{wide}}{self.size[row]:>12,}{self.least_kept(name):>14.3f}{cells}")
-        return "\n".join(
-            [*lines, f"{self.n} test examples; '0.01 lost at': least fraction kept with a loss of 0.01 at most"]
-        )
+            cells = "".join(f"{self._accuracy_near(row, fraction):>8}" for fraction in PRINTED_FRACTIONS)
+            lines.append(f"{name:<{width}}{self.size[row]:>12,}{self.least_kept(name):>14.3f}{cells}")
+        lines.append(f"{self.n} test examples; '0.01 lost at': least fraction kept with a loss of 0.01 at most")
+        return "\n".join(lines)
 
-    def _near(self, row: int, fraction: float) -> str:
-        away = np.abs(np.nan_to_num(self.kept[row], nan=np.inf) - fraction)
-        return f"{self.accuracy[row, away.argmin()]:.3f}" if away.min() <= NEAR else "-"
+    def _accuracy_near(self, row: int, fraction: float) -> str:
+        """Accuracy at the point nearest to a fraction; a dash if none is near."""
+        distance = np.abs(np.nan_to_num(self.kept[row], nan=np.inf) - fraction)
+        return f"{self.accuracy.value[row, distance.argmin()]:.3f}" if distance.min() <= LARGEST_GAP else "-"
 
 
 @checks_types
@@ -177,33 +182,46 @@ def pruning_curve(
         ValueError: a network without attention, a model that is already pruned, an unknown criterion or one that does
             not apply to this model, a fraction outside 0 to 1, or too few examples.
 
+    Example:
+        >>> import interp
+        >>> from hooks import Transformer
+        >>> task = interp.tasks.Lego(n_vars=2)
+        >>> model = Transformer(interp.config_for(task, n_layers=1, n_heads=2, d_model=8))
+        >>> interp.pruning_curve(model, task, by=["magnitude", "heads"], fractions=(1, 0.5), n=16).kept.tolist()
+        [[1.0, 0.5, nan], [1.0, 0.5, 0.0]]
+
     Source: Han et al. 2015 (arXiv:1506.02626) for weights, Michel et al. 2019 (arXiv:1905.10650) for heads. Differs:
     there is no retraining; heads are ranked once, by the loss without each.
     """
     Task.require(task, IS_A_TASK)
-    levels = _check(model, fractions, n)
-    pruned = copy.deepcopy(model)
-    choices = criteria(pruned, seed)
-    chosen = _chosen(by, (*choices, "heads", "heads, random order"))
+    fractions = _check(model, fractions, n)
+    pruned_model = copy.deepcopy(model)
+    criteria = weight_criteria(pruned_model, seed)
+    names = _chosen_names(by, (*criteria, "heads", "heads, random order"))
     batch = task.sample(n, generator=derived_generator(seed, "pruning curve"), split="test")
-    score = score_batch(pruned, task, batch)
-    total, whole, inputs = score.total.double().sum(1).numpy(), (1.0, _answers(score)), distinct_inputs(batch)
-    orders = _orders(pruned, task, chosen, n, seed)
-    rows = {name: _weights_kept(pruned, task, batch, choices[name], levels) for name in chosen if name in choices}
-    rows |= _heads_kept(pruned, task, batch, orders, whole)
-    table = np.full((5, len(rows), max(map(len, rows.values()))), np.nan)
-    for row, points in enumerate(rows.values()):
-        table[:, row, : len(points)] = _measures(points, total, inputs)
-    _, clean, _, _, clean_loss = _measures([whole], total, inputs)[:, 0].tolist()
+
+    # The whole model, then the answers of every curve
+    score = score_batch(pruned_model, task, batch)
+    whole_model: Point = (1.0, _answers(score))
+    points = {
+        name: _prune_weights(pruned_model, task, batch, criteria[name], fractions) for name in names if name in criteria
+    }
+    orders = _head_orders(pruned_model, task, names, n, seed)
+    points |= _ablate_heads(pruned_model, task, batch, orders, whole_model)
+
+    # Accuracy and loss at every point; shorter curves are padded
+    total, inputs = score.total.double().sum(1).numpy(), distinct_inputs(batch)
+    table = np.full((5, len(points), max(map(len, points.values()))), np.nan)
+    for row, curve_points in enumerate(points.values()):
+        table[:, row, : len(curve_points)] = _measures(curve_points, total, inputs)
     kept, accuracy, low, high, loss = table
+    _, clean, _, _, clean_loss = _measures([whole_model], total, inputs)[:, 0].tolist()
     n_heads = model.cfg.n_layers * model.cfg.n_heads
     return PruningCurve(
-        by=tuple(rows),
-        size=np.array([choices[name].size if name in choices else n_heads for name in rows]),
+        by=tuple(points),
+        size=np.array([criteria[name].size if name in criteria else n_heads for name in points]),
         kept=kept,
-        accuracy=accuracy,
-        low=low,
-        high=high,
+        accuracy=Interval(value=accuracy, low=low, high=high, n=len(np.unique(inputs))),
         loss=loss,
         clean=clean,
         clean_loss=clean_loss,
@@ -223,100 +241,113 @@ def _check(model: TransformerStack, fractions: Sequence[float | int], n: int) ->
         )
     if n < 8:
         raise ValueError(f"n is {n}; at least 8 examples are needed for an interval. Raise n.")
-    wrong = [part for part in fractions if not isinstance(part, Real) or not 0 <= part <= 1]
-    if wrong or not len(fractions):
-        found = f"has {reprlib.repr(wrong[0])}" if wrong else "is empty"
-        raise ValueError(f"fractions {found}; give fractions of what to keep, from 0 to 1, such as (1, 0.5, 0.1, 0).")
-    return sorted({float(part) for part in fractions}, reverse=True)
+    invalid = [fraction for fraction in fractions if not isinstance(fraction, Real) or not 0 <= fraction <= 1]
+    if invalid or not len(fractions):
+        problem = f"has {reprlib.repr(invalid[0])}" if invalid else "is empty"
+        raise ValueError(f"fractions {problem}; give fractions of what to keep, from 0 to 1, such as (1, 0.5, 0.1, 0).")
+    return sorted({float(fraction) for fraction in fractions}, reverse=True)
 
 
-def _chosen(by: str | Sequence[str], there: tuple[str, ...]) -> list[str]:
+def _chosen_names(by: str | Sequence[str], applicable: tuple[str, ...]) -> list[str]:
     """The names of the chosen criteria, in the order of `By`."""
-    chosen = there if by == "all" else (by,) if isinstance(by, str) else tuple(by)
-    if not chosen:
-        raise ValueError(f"by is empty; choose among {', '.join(map(repr, there))}, or omit it for all.")
-    for name in chosen:
+    names = (by,) if isinstance(by, str) else tuple(by)
+    if by == "all":
+        names = applicable
+    if not names:
+        raise ValueError(f"by is empty; choose among {', '.join(map(repr, applicable))}, or omit it for all.")
+    for name in names:
         if name not in get_args(By):
             raise ValueError(f"by has {name!r}, which is unknown; choose among {', '.join(map(repr, get_args(By)))}.")
-        if name not in there:
+        if name not in applicable:
             raise ValueError(
-                f"by has {name!r}, but this model has nothing of that kind; it has {', '.join(map(repr, there))}. "
-                "Omit the others."
+                f"by has {name!r}, but this model has nothing of that kind; it has "
+                f"{', '.join(map(repr, applicable))}. Omit the others."
             )
-    return [name for name in get_args(By) if name in chosen]
+    return [name for name in get_args(By) if name in names]
 
 
-def _weights_kept(
-    model: TransformerStack, task: Task, batch: Batch, choice: Criterion, levels: Sequence[float]
+def _prune_weights(
+    model: TransformerStack, task: Task, batch: Batch, criterion: Criterion, fractions: Sequence[float]
 ) -> list[Point]:
+    """A point for every fraction of weights or units."""
     points = []
-    for level in levels:
-        choice.prune(choice.counted, level)
-        masks = [matrix.get_buffer("weight_mask") for matrix in choice.counted]
-        kept = sum(int(mask.count_nonzero()) for mask in masks) / sum(mask.numel() for mask in masks)
-        points.append((kept, _answers(score_batch(model, task, batch))))
+    for fraction in fractions:
+        criterion.prune(criterion.counted, fraction)
+        masks = [matrix.get_buffer("weight_mask") for matrix in criterion.counted]
+        fraction_kept = sum(int(mask.count_nonzero()) for mask in masks) / sum(mask.numel() for mask in masks)
+        points.append((fraction_kept, _answers(score_batch(model, task, batch))))
         restore(model)
     return points
 
 
-def _orders(
-    model: TransformerStack, task: Task, chosen: Collection[str], n: int, seed: int
+def _head_orders(
+    model: TransformerStack, task: Task, names: Collection[str], n: int, seed: int
 ) -> dict[str, list[list[Head]]]:
     """Orders in which to ablate heads, for each of the two criteria that is chosen."""
-    every, orders = every_head(model), {}
-    if "heads" in chosen:
+    orders: dict[str, list[list[Head]]] = {}
+    if "heads" in names:
         generator = derived_generator(seed, "pruning curve", "importance")
-        orders["heads"] = [_least_important_first(model, task, task.sample(n, generator=generator, split="validation"))]
-    if "heads, random order" in chosen:
+        validation = task.sample(n, generator=generator, split="validation")
+        orders["heads"] = [_least_important_first(model, task, validation)]
+    if "heads, random order" in names:
         generator = derived_generator(seed, "pruning curve", "orders")
-        drawn = [torch.randperm(len(every), generator=generator).tolist() for _ in range(RANDOM_ORDERS)]
-        orders["heads, random order"] = [[every[index] for index in order] for order in drawn]
+        heads = every_head(model)
+        permutations = [torch.randperm(len(heads), generator=generator).tolist() for _ in range(RANDOM_ORDERS)]
+        orders["heads, random order"] = [[heads[index] for index in permutation] for permutation in permutations]
     return orders
 
 
-def _engines(model: TransformerStack, batch: Batch):
-    for part in chunks(batch, max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])):
-        yield part, AblationEngine(model, part.tokens, read_at=part.target_positions, **part.model_inputs())
+def _engines(model: TransformerStack, batch: Batch) -> Iterator[tuple[Batch, AblationEngine]]:
+    for chunk in chunks(batch, max(1, TOKENS_PER_CHUNK // batch.tokens.shape[1])):
+        yield chunk, AblationEngine(model, chunk.tokens, read_at=chunk.target_positions, **chunk.model_inputs())
 
 
 def _least_important_first(model: TransformerStack, task: Task, batch: Batch) -> list[Head]:
-    loss: dict[Head, float] = {}
-    for part, engine in _engines(model, batch):
+    """Heads by the loss without each, from the smallest."""
+    loss = dict.fromkeys(every_head(model), 0.0)
+    for chunk, engine in _engines(model, batch):
         for head, logits in engine.each_head(Zero()):
-            loss[head] = loss.get(head, 0.0) + float(task.score(logits, part).loss.double().sum())
+            loss[head] += float(task.score(logits, chunk).loss.double().sum())
     return sorted(loss, key=lambda head: loss[head])
 
 
-def _heads_kept(
-    model: TransformerStack, task: Task, batch: Batch, orders: dict[str, list[list[Head]]], whole: Point
+def _ablate_heads(
+    model: TransformerStack, task: Task, batch: Batch, orders: dict[str, list[list[Head]]], whole_model: Point
 ) -> dict[str, list[Point]]:
     """A point for every number of heads kept, starting from the whole model, mean over orders."""
-    size = model.cfg.n_layers * model.cfg.n_heads
-    counts = np.linspace(0, size, min(size, MOST_HEAD_POINTS) + 1).round().astype(int)[1:].tolist()
-    sets = {frozenset(order[:count]) for several in orders.values() for order in several for count in counts}
-    scores: dict[frozenset[Head], list[Score]] = {heads: [] for heads in sets}
-    for part, engine in _engines(model, batch) if sets else ():
-        for heads, found in scores.items():
-            found.append(task.score(engine.head_set(sorted(heads), Zero()), part))
-    without = {heads: _answers(*found) for heads, found in scores.items()}
-    rows = {}
-    for name, several in orders.items():
-        means = [np.mean([without[frozenset(order[:count])] for order in several], 0) for count in counts]
-        rows[name] = [whole, *((1 - count / size, mean) for count, mean in zip(counts, means, strict=True))]
-    return rows
+    n_heads = model.cfg.n_layers * model.cfg.n_heads
+    counts = np.linspace(0, n_heads, min(n_heads, MOST_HEAD_POINTS) + 1).round().astype(int)[1:].tolist()
+
+    # Score the model without every set of heads that some order begins with
+    every_order = [order for criterion_orders in orders.values() for order in criterion_orders]
+    scores: dict[frozenset[Head], list[Score]] = {
+        frozenset(order[:count]): [] for order in every_order for count in counts
+    }
+    for chunk, engine in _engines(model, batch) if scores else ():
+        for heads, chunk_scores in scores.items():
+            chunk_scores.append(task.score(engine.head_set(sorted(heads), Zero()), chunk))
+    answers = {heads: _answers(*chunk_scores) for heads, chunk_scores in scores.items()}
+
+    points = {}
+    for name, criterion_orders in orders.items():
+        points[name] = [whole_model]
+        for count in counts:
+            mean = np.mean([answers[frozenset(order[:count])] for order in criterion_orders], 0)
+            points[name].append((1 - count / n_heads, mean))
+    return points
 
 
 def _answers(*scores: Score) -> Answers:
-    parts = [torch.stack([score.right.double().sum(1), score.loss.double().sum(1)]) for score in scores]
-    return torch.cat(parts, 1).numpy()
+    chunks_of_answers = [torch.stack([score.right.double().sum(1), score.loss.double().sum(1)]) for score in scores]
+    return torch.cat(chunks_of_answers, 1).numpy()
 
 
 def _measures(
     points: Sequence[Point], total: Float[np.ndarray, " sample"], inputs: Int[np.ndarray, " sample"]
-) -> Float[np.ndarray, "figure point"]:
+) -> Float[np.ndarray, "measure point"]:
     """Fraction kept, accuracy, its lower and upper bound, and loss."""
-    kept = np.array([kept for kept, _ in points])
+    fraction_kept = np.array([fraction for fraction, _ in points])
     right, loss = np.stack([answers for _, answers in points], -1)
-    of = np.broadcast_to(total[:, None], right.shape)
-    share, low, high = pooled_interval(sum_by_input(right, inputs), sum_by_input(of, inputs))
-    return np.stack([kept, share, low, high, loss.sum(0) / total.sum()])
+    totals = np.broadcast_to(total[:, None], right.shape)
+    accuracy, low, high = pooled_interval(sum_by_input(right, inputs), sum_by_input(totals, inputs))
+    return np.stack([fraction_kept, accuracy, low, high, loss.sum(0) / total.sum()])

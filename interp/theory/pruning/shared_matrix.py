@@ -162,13 +162,14 @@ def indistinguishable(
     Raises:
         ValueError: targets of different shapes, an unknown matrix, or as `prune_to_transformer`.
 
-    >>> from hooks import TransformerConfig
-    >>> sizes = {"d_vocab": 3, "d_model": 2, "d_mlp": 2, "n_heads": 1, "n_layers": 1, "n_ctx": 4}
-    >>> cfg = TransformerConfig(**sizes, block="dyck", activation="relu")
-    >>> pair = Transformer(cfg, seed=0), Transformer(cfg, seed=1)
-    >>> result = indistinguishable(*pair, shared="blocks.0.attn.W_Q", candidates=8, rescale=True, n=4)
-    >>> result.difference  # of the entries of W_Q in the two networks
-    array([0.])
+    Example:
+        >>> import interp
+        >>> from hooks import Transformer
+        >>> cfg = interp.config_for(interp.tasks.Dyck(length=4), "dyck_eq6", n_layers=1, d_model=2, d_mlp=2)
+        >>> a, b = Transformer(cfg, seed=0), Transformer(cfg, seed=1)
+        >>> result = interp.theory.indistinguishable(a, b, shared="blocks.0.attn.W_Q", candidates=6, rescale=True, n=2)
+        >>> result.difference  # of the entries of W_Q in the two networks
+        array([0.])
 
     Source: bounded Dyck (arXiv:2312.01429) Theorem 3 and its corollary.
     """

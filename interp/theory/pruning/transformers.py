@@ -91,12 +91,13 @@ def prune_to_transformer(
         ValueError: a target that Theorem 3 does not cover or outside its ball, a random network that is too small,
             fewer than two sequences, or too few candidates for the tolerance (with a number that is enough).
 
-    >>> from hooks import TransformerConfig
-    >>> sizes = {"d_vocab": 3, "d_model": 2, "d_mlp": 2, "n_heads": 1, "n_layers": 1, "n_ctx": 4}
-    >>> target = Transformer(TransformerConfig(**sizes, block="dyck", activation="relu"))
-    >>> result = prune_to_transformer(target, candidates=8, rescale=True, n=4)
-    >>> result.layers
-    ('attention of layer 0', 'MLP of layer 0', 'identity', 'identity')
+    Example:
+        >>> from hooks import Transformer, TransformerConfig
+        >>> from interp.theory.pruning import prune_to_transformer
+        >>> sizes = {"d_vocab": 3, "d_model": 2, "d_mlp": 2, "n_heads": 1, "n_layers": 1, "n_ctx": 4}
+        >>> target = Transformer(TransformerConfig(**sizes, block="dyck", activation="relu"))
+        >>> prune_to_transformer(target, candidates=8, rescale=True, n=4).layers
+        ('attention of layer 0', 'MLP of layer 0', 'identity', 'identity')
 
     Source: bounded Dyck (arXiv:2312.01429) Theorem 3. Differs: sizes follow from the candidates per weight, subsets are
     the best ones, and the error is the largest found, a lower bound on the true one.

@@ -15,7 +15,7 @@ from hooks import HeadPattern, Transformer
 from interp.known_answers import balanced_dyck, uniform_dyck
 from interp.tasks import Dyck, Lego
 from interp.tasks.dyck.brackets import START, closer, opener
-from interp.theory.balance import balance_violation
+from interp.theory.balance import balance_violation, contributions
 
 
 @pytest.fixture(scope="module")
@@ -169,14 +169,12 @@ def test_terms_sum_to_the_direction_of_the_attention_output(task):
     batch = task.read("([()]")
     _, cache = model.run_with_cache(batch.tokens)
     attended = cache["attn_out", 0][0, -1]
-    from interp.theory.balance import _terms
-
-    terms = _terms(model, task, "mirrored")
+    u = contributions(model, task, "mirrored")
     d = 1  # ( is open; the query is ] after [ () ]
     j = 1
-    total = terms.start[d - 1, j] + terms.opens[d - 1, j, 0, 0]  # (
-    total = total + terms.opens[d - 1, j, 1, 1] + terms.closes[d - 1, j, 1, 1]  # [ ]
-    total = total + terms.opens[d - 1, j, 2, 0] + terms.closes[d - 1, j, 2, 0]  # ( )
+    total = u.start[d - 1, j] + u.openers[d - 1, j, 0, 0]  # (
+    total = total + u.openers[d - 1, j, 1, 1] + u.closers[d - 1, j, 1, 1]  # [ ]
+    total = total + u.openers[d - 1, j, 2, 0] + u.closers[d - 1, j, 2, 0]  # ( )
     centred = attended - attended.mean()
     assert float(torch.cosine_similarity(total, centred, dim=0)) == pytest.approx(1, abs=1e-12)
 
@@ -234,15 +232,13 @@ def test_decision_is_a_ratio_of_logit_differences(task):
     with torch.no_grad():
         model.block(0).norm_1.weight.uniform_(0.5, 1.5)
     found = balance_violation(model, task)
-    from interp.theory.balance import _terms
-
-    terms = _terms(model, task, "mirrored")
+    u = contributions(model, task, "mirrored")
     gain = model.block(0).norm_1.weight.double()
     reader = (model.unembed.weight[closer(0)].double() - model.unembed.weight[closer(1)].double()) * gain
     reader = reader - reader.mean()
     d, j, depth, i = 2, 1, 3, 0
-    pair = terms.opens[d - 1, j, depth - 1, i] + terms.closes[d - 1, j, depth - 1, i]
-    inner = terms.opens[d - 1, j, d - 1, 0] - terms.opens[d - 1, j, d - 1, 1]
+    pair = u.openers[d - 1, j, depth - 1, i] + u.closers[d - 1, j, depth - 1, i]
+    inner = u.openers[d - 1, j, d - 1, 0] - u.openers[d - 1, j, d - 1, 1]
     expected = float((reader @ pair).abs() / (reader @ inner).abs())
     assert found.decision[d - 1, j, depth - 1, i] == pytest.approx(expected, rel=1e-9)
     assert balance_violation(minimal(task, mlp_head=True), task).decision is None

@@ -172,8 +172,8 @@ def test_shares_equal_a_count_by_hand(task, monkeypatch):
         np.testing.assert_allclose(result.of(name), expected, rtol=1e-12, err_msg=name)
     at = result.measures.index("one flip")
     exact = proportion_interval(*counted["one flip"].T.astype(int))
-    np.testing.assert_allclose((result.low[at], result.high[at]), exact, atol=1e-9)
-    assert np.isnan(result.low[np.isnan(result.share)]).all()
+    np.testing.assert_allclose((result.share.low[at], result.share.high[at]), exact, atol=1e-9)
+    assert np.isnan(result.share.low[np.isnan(result.share)]).all()
 
 
 @FORMATS

@@ -20,21 +20,22 @@ def test_transformer_kernel_generalises_to_unseen_symbols_and_mlp_kernel_does_no
     kernel = TransformerKernel(beta=8.0)
     found = kernel_regression(task, kernels=[kernel, TransformerKernel(activation="relu")], n=512)
     assert found.accuracy[found.chosen] >= 0.95
-    assert found.low[found.chosen] > 0.94
+    assert found.accuracy.low[found.chosen] > 0.94
     assert found.mse[found.chosen] < 0.2
-    assert found.mse_high.max() < found.constant_mse
+    assert found.mse.high.max() < found.constant_mse
     matrix = template_matrix(task, kernel)
     assert matrix.verdict == "nonsingular"
-    assert matrix.low > 0.001
+    assert matrix.smallest.low > 0.001
     blind = kernel_regression(task, kernels=[MLPKernel()], n=512)
     assert (blind.spread < 1e-12).all()
     assert blind.mse[blind.chosen] == pytest.approx(1, abs=0.05)
     share = blind.constant_accuracy  # of one of the two labels: that of a fair coin
-    assert blind.accuracy == pytest.approx([share, share])
+    assert blind.accuracy.value == pytest.approx([share, share])
     assert abs(share - 0.5) < 5 * (0.25 / blind.n) ** 0.5
     alike = template_matrix(task, MLPKernel())
-    assert (alike.verdict, alike.n, alike.low, alike.high) == ("singular", 0, alike.smallest, alike.smallest)
-    assert abs(alike.smallest) < 1e-12
+    assert (alike.verdict, alike.n) == ("singular", 0)
+    assert alike.smallest.low == alike.smallest.value == alike.smallest.high
+    assert abs(float(alike.smallest)) < 1e-12
     assert np.ptp(alike.matrix) == 0
     assert (alike.attention == 1).all()  # [CLS]
     assert not alike.matrix_error.any()
@@ -75,9 +76,9 @@ def test_results_equal_their_definitions():
             assert accuracy[setting] == pytest.approx(np.mean(right))
         assert found.spread[setting] == pytest.approx(predicted.std(), rel=1e-6, abs=1e-12)
         low, high = stats.binomtest(sum(right), 70).proportion_ci(0.95)
-        assert (found.low[setting], found.high[setting]) == (pytest.approx(low), pytest.approx(high))
+        assert (found.accuracy.low[setting], found.accuracy.high[setting]) == (pytest.approx(low), pytest.approx(high))
         error = ((predicted - wanted) ** 2).std() / 70**0.5
-        assert found.mse_high[setting] - found.mse_low[setting] == pytest.approx(2 * 1.96 * error, rel=0.25, abs=1e-12)
+        assert found.mse.high[setting] - found.mse.low[setting] == pytest.approx(2 * 1.96 * error, rel=0.25, abs=1e-12)
     assert found.chosen == found.validation_mse.argmin()
     assert found.constant_mse == pytest.approx(((y.mean() - wanted) ** 2).mean())
     assert (found.n_train, found.n_validation, found.n) == (60, 50, 70)
@@ -91,7 +92,7 @@ def test_setting_is_chosen_on_validation_symbols():
     for seed in range(4):
         found = kernel_regression(AA_AB, kernels=kernels, n=32, n_validation=8, n_test=50, seed=seed)
         assert found.chosen == found.validation_mse.argmin()
-        disagree += found.chosen != found.mse.argmin()
+        disagree += found.chosen != found.mse.value.argmin()
     assert disagree
 
 
@@ -140,7 +141,7 @@ def test_result_prints_tabulates_plots_and_saves(tmp_path):
     assert (again.kernels, again.chosen) == (found.kernels, found.chosen)
     table = found.to_dataframe()
     assert table[table.chosen]["mse"].item() == found.mse[found.chosen]
-    assert table["accuracy"].tolist() == found.accuracy.tolist()
+    assert table["accuracy"].tolist() == found.accuracy.value.tolist()
     assert "chosen" in str(found).splitlines()[1 + found.chosen]
     assert "constant: mse" in str(found)
     assert "<svg" in found._repr_html_()

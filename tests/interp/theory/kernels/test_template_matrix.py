@@ -37,7 +37,7 @@ def test_estimates_agree_with_separate_draws_per_entry(templates, beta, gamma, o
     assert (error < 2e-3).all()
     far = np.abs(np.concatenate([found.own - own, found.attention[upper] - between])) / np.hypot(error, 1e-3)
     assert (far < 4).all(), far
-    our_error = (found.high - found.low) / 2 / stats.t.isf(0.025, 23)
+    our_error = (found.smallest.high - found.smallest.low) / 2 / stats.t.isf(0.025, 23)
     assert abs(found.smallest - smallest) < 4 * np.hypot(our_error, its_error)
     assert found.verdict == "nonsingular"
     assert found.n == 24 * 16 * BLOCK
@@ -75,7 +75,10 @@ def test_matrix_is_the_mean_over_pairs_of_different_strings():
     smallest = [np.linalg.eigvalsh(relu_kernel(b, o, o))[0] for b, o in zip(between, own, strict=True)]
     assert found.smallest == pytest.approx(2 * np.linalg.eigvalsh(expected)[0] - np.mean(smallest))
     margin = stats.t.isf(0.025, 1) * abs(smallest[0] - smallest[1]) / 2
-    assert (found.low, found.high) == (pytest.approx(found.smallest - margin), pytest.approx(found.smallest + margin))
+    assert (found.smallest.low, found.smallest.high) == (
+        pytest.approx(found.smallest.value - margin),
+        pytest.approx(found.smallest.value + margin),
+    )
     assert (found.copies, found.repeats, found.n, found.templates) == (3, 2, 100, ("aab", "aba", "abb"))
 
 
@@ -103,7 +106,7 @@ def test_false_positives_on_a_singular_matrix_are_at_most_one_in_forty():
     assert {one.verdict for one in found} <= {"nonsingular", "undecided"}  # draws cannot prove that it is singular
     assert wrong <= stats.binom.isf(1e-4, 100, 0.025)
     assert np.mean([one.smallest for one in found]) < 0.0002
-    covered = sum(one.low <= 0 <= one.high for one in found)
+    covered = sum(one.smallest.low <= 0 <= one.smallest.high for one in found)
     assert covered >= 0.8 * 100
 
 
@@ -139,7 +142,7 @@ def test_result_prints_tabulates_plots_and_saves(tmp_path):
     matrix.save(tmp_path / "matrix.json")
     same = TemplateMatrix.load(tmp_path / "matrix.json")
     np.testing.assert_array_equal(same.matrix, matrix.matrix)
-    assert (same.low, same.verdict, same.templates) == (matrix.low, matrix.verdict, matrix.templates)
+    assert (same.smallest.low, same.verdict, same.templates) == (matrix.smallest.low, matrix.verdict, matrix.templates)
     rows = matrix.to_dataframe()
     row = rows[(rows["first"] == "aba") & (rows["second"] == "abb")]
     assert row["matrix"].item() == matrix.matrix[1, 2]
@@ -156,4 +159,4 @@ def test_eigenvalues_that_are_rounding_errors_are_zero(monkeypatch, smallest, ve
     values = np.array([2 * smallest, 2.0])
     monkeypatch.setattr(np.linalg, "eigvalsh", lambda matrix: np.broadcast_to(values, matrix.shape[:-1]))
     found = template_matrix(Template(templates=("Xa -> +1", "Ya -> -1")), MLPKernel())
-    assert (found.verdict, found.smallest, found.low) == (verdict, 2 * smallest, 2 * smallest)
+    assert (found.verdict, found.smallest, found.smallest.low) == (verdict, 2 * smallest, 2 * smallest)

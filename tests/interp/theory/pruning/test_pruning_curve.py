@@ -16,6 +16,7 @@ import interp
 from hooks import FullyConnected, FullyConnectedConfig, HeadPattern, Transformer, TransformerConfig
 from hooks.interventions.replacements import Zero
 from hooks.model.layers import Linear
+from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.statistics import pooled_interval, proportion_interval
 from interp.evaluation.evaluate import score_batch
@@ -216,7 +217,7 @@ def test_endpoints_are_the_whole_model_and_one_without_the_matrices(tiny):
     assert result.clean == float(score.right.sum()) / (2 * N)  # two variables: both count
     assert result.clean_loss == pytest.approx(float(score.loss.sum()) / (2 * N))
     assert set(result.kept[:, 0]) == {1.0}  # sorted from the largest fraction
-    assert set(result.accuracy[:, 0]) == {result.clean}
+    assert set(result.accuracy.value[:, 0]) == {result.clean}
     np.testing.assert_array_equal(result.loss[:, 0], result.clean_loss)
     assert np.ptp(result.loss[:3, 1]) == 0  # all matrices zero, for every criterion
     for part, rows in (("q", [3]), ("k", [4]), ("v", [5])):
@@ -224,14 +225,18 @@ def test_endpoints_are_the_whole_model_and_one_without_the_matrices(tiny):
         for block in zeroed.stored_blocks:
             getattr(block.attention, part).weight.data.zero_()
         assert result.loss[rows, 1] == pytest.approx(float(score_batch(zeroed, tiny, batch).loss.sum()) / (2 * N))
-    assert ((result.low[:, 0] <= result.accuracy[:, 0]) & (result.accuracy[:, 0] <= result.high[:, 0])).all()
-    assert result.low[0, 0] < result.clean
+    assert (
+        (result.accuracy.low[:, 0] <= result.accuracy[:, 0]) & (result.accuracy[:, 0] <= result.accuracy.high[:, 0])
+    ).all()
+    assert result.accuracy.low[0, 0] < result.clean
 
 
 def test_intervals_are_over_examples():
     once = Successor(times=(1,) * V)
     result = pruning_curve(toy(), once, by=("magnitude", "heads"), fractions=(0.5,), n=N)
-    for accuracy, low, high in zip(result.accuracy[:, 0], result.low[:, 0], result.high[:, 0], strict=True):
+    for accuracy, low, high in zip(
+        result.accuracy[:, 0], result.accuracy.low[:, 0], result.accuracy.high[:, 0], strict=True
+    ):
         right = round(accuracy * N)
         assert 0 < right < N
         assert low < float(proportion_interval(np.array(right), N)[0])  # there are six inputs: fewer than N answers
@@ -259,12 +264,12 @@ def test_heads_are_ablated_from_the_least_important_to_the_planted_one():
     assert result.clean == 1
     assert result.order == ((0, 1), (0, 5), (0, 3), (0, 2), (0, 0), (0, 4))
     np.testing.assert_allclose(result.kept[0], np.linspace(1, 0, 7), atol=1e-12)
-    assert result.accuracy[0].tolist() == [1] * 6 + [0]
+    assert result.accuracy.value[0].tolist() == [1] * 6 + [0]
     assert result.least_kept("heads") == pytest.approx(1 / 6)
     assert result.size.tolist() == [6, 6]
     assert result.kept[1].tolist() == result.kept[0].tolist()
     assert (result.accuracy[1, 1:-1] <= result.accuracy[0, 1:-1]).all()
-    assert 0 < result.accuracy[1, 1:-1].mean() < 1
+    assert 0 < result.accuracy.value[1, 1:-1].mean() < 1
     assert result.accuracy[1, -1] == 0
 
 
@@ -299,7 +304,9 @@ def test_points_equal_the_model_with_heads_hooked_to_zero(sizes, monkeypatch):
     hooks = [(f"blocks.{layer}.attn.{point}", Zero().hook(head=head)) for layer, head in result.order[:1]]
     score = TASK.score(model.run_with_hooks(examples().tokens, fwd_hooks=hooks), examples())
     interval = pooled_interval(*per_input(examples(), score.right.sum(1), score.total.sum(1)))
-    assert (result.accuracy[0, 1], result.low[0, 1], result.high[0, 1]) == pytest.approx(tuple(map(float, interval)))
+    assert (result.accuracy[0, 1], result.accuracy.low[0, 1], result.accuracy.high[0, 1]) == pytest.approx(
+        tuple(map(float, interval))
+    )
     generator = derived_generator(0, "pruning curve", "importance")
     validation = TASK.sample(N, generator=generator, split="validation")
     alone = [without([head], validation)[1] for head in result.order]
@@ -401,9 +408,7 @@ def a_result(**changes):
         "by": ("magnitude", "heads"),
         "size": np.array([1000, 1]),
         "kept": kept,
-        "accuracy": accuracy,
-        "low": accuracy - 0.02,
-        "high": accuracy + 0.01,
+        "accuracy": Interval(value=accuracy, low=accuracy - 0.02, high=accuracy + 0.01, n=200),
         "loss": 1 - accuracy,
         "clean": 0.98,
         "clean_loss": 0.02,
