@@ -23,19 +23,20 @@ def read_headers(path: Path) -> dict[str, Header]:
     Raises:
         ValueError: a damaged archive, an array of objects, or more than 2^28 numbers in all.
     """
-    found: dict[str, Header] = {}
+    headers: dict[str, Header] = {}
     with _archive_errors(), zipfile.ZipFile(path) as archive:
         for entry in archive.namelist():
             with archive.open(entry) as file:
                 major, _ = np.lib.format.read_magic(file)
-                header = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}[major]
-                shape, _, dtype = header(file)
+                read_header = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}[major]
+                shape, _, dtype = read_header(file)
             if dtype.hasobject:
                 raise ValueError(f"{entry.removesuffix('.npy')} holds objects; only numbers are read.")
-            found[entry.removesuffix(".npy")] = (shape, dtype)
-    if (numbers := sum(math.prod(shape) for shape, _ in found.values())) > MOST_NUMBERS:
-        raise ValueError(f"its arrays have {numbers:,} numbers; at most {MOST_NUMBERS:,} are read.")
-    return found
+            headers[entry.removesuffix(".npy")] = (shape, dtype)
+    n_numbers = sum(math.prod(shape) for shape, _ in headers.values())
+    if n_numbers > MOST_NUMBERS:
+        raise ValueError(f"its arrays have {n_numbers:,} numbers; at most {MOST_NUMBERS:,} are read.")
+    return headers
 
 
 def read_arrays(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:

@@ -58,8 +58,8 @@ def allowed_keys(
     if attention_mask is not None:
         keys = attention_mask[:, None, :]
         allowed = keys.expand(-1, pos, -1) if allowed is None else allowed & keys
-        nothing = ~allowed.any(-1, keepdim=True)
-        allowed = allowed | (nothing & torch.eye(pos, dtype=torch.bool, device=device))
+        sees_none = ~allowed.any(-1, keepdim=True)
+        allowed = allowed | (sees_none & torch.eye(pos, dtype=torch.bool, device=device))
     return allowed
 
 
@@ -93,6 +93,7 @@ class Attention(Module):
         self.n_query_heads = cfg.n_heads if n_query_heads is None else n_query_heads
         self.learned = self.n_query_heads > 0
         width = cfg.n_heads * cfg.d_head
+        # The order of these modules decides which random numbers each one gets
         if self.learned:
             self.q = Linear(cfg.d_model, self.n_query_heads * cfg.d_head, bias=cfg.attn_bias)
             self.k = Linear(cfg.d_model, self.n_query_heads * cfg.d_head, bias=cfg.attn_bias)
@@ -102,27 +103,27 @@ class Attention(Module):
         self.b = nn.Parameter(torch.zeros(cfg.n_heads)) if cfg.vo_identity else None
 
     def forward(
-        self, x: Float[Tensor, "batch pos d_model"], context: Context, at: Any
+        self, x: Float[Tensor, "batch pos d_model"], context: Context, sites: Any
     ) -> Float[Tensor, "batch query d_model"]:
         """The output of attention, before it is added to the residual stream.
 
         Args:
             x: What attention reads.
             context: Masks of this batch.
-            at: Hook points of the applied layer.
+            sites: Hook points of the applied layer.
         """
-        if self._fuses(x, at):
-            return self._fused(x, context, at)
-        pattern = at.hook_pattern(at.hook_attn_scores(self._scores(x, context, at)).softmax(-1))
-        return self._write(pattern, self._values(x, at), x[:, None], at)
+        if self._can_fuse(x, sites):
+            return self._fused_output(x, context, sites)
+        pattern = sites.hook_pattern(sites.hook_attn_scores(self._scores(x, context, sites)).softmax(-1))
+        return self._mixed_output(pattern, self._values(x, sites), x[:, None], sites)
 
-    def of_copies(
+    def with_split_inputs(
         self,
         for_queries: Float[Tensor, "batch query head d_model"],
         for_keys: Float[Tensor, "batch pos head d_model"],
         for_values: Float[Tensor, "batch pos head d_model"],
         context: Context,
-        at: Any,
+        sites: Any,
     ) -> Float[Tensor, "batch query d_model"]:
         """The output of attention whose heads read separate inputs for queries, keys and values.
 
@@ -137,30 +138,30 @@ class Attention(Module):
             )
         self._check_unhooked("q", "k", "v")
         project = "b p h d, h d e -> b p h e"
-        q = at.hook_q(einsum(for_queries, at.W_Q, project) + at.b_Q)
-        k = at.hook_k(einsum(for_keys, at.W_K, project) + at.b_K)
+        q = sites.hook_q(einsum(for_queries, sites.W_Q, project) + sites.b_Q)
+        k = sites.hook_k(einsum(for_keys, sites.W_K, project) + sites.b_K)
         scores = (q / self.scale).transpose(1, 2) @ k.permute(0, 2, 3, 1)
         if self.a is not None:
             scores = scores + self.a[:, None, None] * (for_queries.transpose(1, 2) @ for_keys.permute(0, 2, 3, 1))
-        pattern = at.hook_pattern(at.hook_attn_scores(_masked(scores, context)).softmax(-1))
-        v = at.hook_v(einsum(for_values, at.W_V, project) + at.b_V)
-        return self._write(pattern, v, for_values.transpose(1, 2), at)
+        pattern = sites.hook_pattern(sites.hook_attn_scores(_masked(scores, context)).softmax(-1))
+        v = sites.hook_v(einsum(for_values, sites.W_V, project) + sites.b_V)
+        return self._mixed_output(pattern, v, for_values.transpose(1, 2), sites)
 
-    def _write(
+    def _mixed_output(
         self,
         pattern: Float[Tensor, "batch head query key"],
         v: Float[Tensor, "batch key head d_head"],
         x: Float[Tensor, "batch #head key d_model"],
-        at: Any,
+        sites: Any,
     ) -> Float[Tensor, "batch query d_model"]:
-        z = at.hook_z((pattern @ v.transpose(1, 2)).transpose(1, 2))
-        if at.hook_result is None:
+        z = sites.hook_z((pattern @ v.transpose(1, 2)).transpose(1, 2))
+        if sites.hook_result is None:
             return self.o(z.flatten(2))
         self._check_unhooked("o")
-        result = einsum(z, at.W_O, "b p h e, h e d -> b p h d")
+        result = einsum(z, sites.W_O, "b p h e, h e d -> b p h d")
         if self.b is not None:
             result = result + (pattern @ x).transpose(1, 2) * self.b[:, None]
-        return at.hook_result(result).sum(2) + self.o.bias_or_zero
+        return sites.hook_result(result).sum(2) + self.o.bias_or_zero
 
     def _check_unhooked(self, *names: str) -> None:
         for name in names:
@@ -171,40 +172,39 @@ class Attention(Module):
                     f"applied head by head. Attach it to {point} of a layer instead."
                 )
 
-    def _fuses(self, x: Tensor, at: Any) -> bool:
-        return self.training and x.shape[1] >= FUSED_FROM and not pattern_is_hooked(at)
+    def _can_fuse(self, x: Tensor, sites: Any) -> bool:
+        return self.training and x.shape[1] >= FUSED_FROM and not pattern_is_hooked(sites)
 
-    def _fused(self, x: Tensor, context: Context, at: Any) -> Float[Tensor, "batch query d_model"]:
-        """The same up to rounding, without storing scores and patterns; a I and b I need one pattern."""
-        v = self._values(x, at)
+    def _fused_output(self, x: Tensor, context: Context, sites: Any) -> Float[Tensor, "batch query d_model"]:
+        """The same up to rounding, without storing scores and patterns."""
+        v = self._values(x, sites)
         if self.a is None and self.b is None:
-            return self.o(at.hook_z(self._fused_z(x, v, context, at)).flatten(2))
-        pattern = self._scores(x, context, at).softmax(-1)
-        out = self.o(at.hook_z((pattern @ v.transpose(1, 2)).transpose(1, 2)).flatten(2))
+            return self.o(sites.hook_z(self._fused_z(x, v, context, sites)).flatten(2))
+        # The fused kernel has no a I and no b I: one pattern is stored
+        pattern = self._scores(x, context, sites).softmax(-1)
+        out = self.o(sites.hook_z((pattern @ v.transpose(1, 2)).transpose(1, 2)).flatten(2))
         return out if self.b is None else out + einsum(pattern, self.b, "b h q k, h -> b q k") @ x
 
     def _fused_z(
-        self, x: Tensor, v: Float[Tensor, "batch pos head d_head"], context: Context, at: Any
+        self, x: Tensor, v: Float[Tensor, "batch pos head d_head"], context: Context, sites: Any
     ) -> Float[Tensor, "batch query head d_head"]:
-        q, k = self._query_key(x, context, at)
+        q, k = self._query_key(x, context, sites)
         allowed = None if context.causal or context.allowed is None else context.allowed[:, None]
-        z = F.scaled_dot_product_attention(
-            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), allowed, is_causal=context.causal,
-            scale=1 / self.scale,
-        )  # fmt: skip
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        z = F.scaled_dot_product_attention(q, k, v, allowed, is_causal=context.causal, scale=1 / self.scale)
         return z.transpose(1, 2)
 
-    def _values(self, x: Tensor, at: Any) -> Float[Tensor, "batch pos head d_head"]:
-        return at.hook_v(self.v(x).unflatten(-1, (self.n_heads, -1)))
+    def _values(self, x: Tensor, sites: Any) -> Float[Tensor, "batch pos head d_head"]:
+        return sites.hook_v(self.v(x).unflatten(-1, (self.n_heads, -1)))
 
     def _query_key(
-        self, x: Tensor, context: Context, at: Any
+        self, x: Tensor, context: Context, sites: Any
     ) -> tuple[Float[Tensor, "batch query head d_head"], Float[Tensor, "batch pos head d_head"]]:
-        q = at.hook_q(self.q(context.query_rows(x)).unflatten(-1, (self.n_query_heads, -1)))
-        return q, at.hook_k(self.k(x).unflatten(-1, (self.n_query_heads, -1)))
+        q = sites.hook_q(self.q(context.query_rows(x)).unflatten(-1, (self.n_query_heads, -1)))
+        return q, sites.hook_k(self.k(x).unflatten(-1, (self.n_query_heads, -1)))
 
-    def _scores(self, x: Tensor, context: Context, at: Any) -> Float[Tensor, "batch head query key"]:
-        q, k = self._query_key(x, context, at)
+    def _scores(self, x: Tensor, context: Context, sites: Any) -> Float[Tensor, "batch head query key"]:
+        q, k = self._query_key(x, context, sites)
         scores = (q / self.scale).transpose(1, 2) @ k.permute(0, 2, 3, 1)
         if self.a is not None:
             scores = scores + self.a[:, None, None] * (context.query_rows(x) @ x.transpose(1, 2))[:, None]
@@ -215,7 +215,7 @@ def _masked(scores: Float[Tensor, "batch head query key"], context: Context) -> 
     return scores if context.allowed is None else scores.masked_fill(~context.allowed[:, None], -torch.inf)
 
 
-def pattern_is_hooked(at: Any) -> bool:
+def pattern_is_hooked(sites: Any) -> bool:
     """True if a hook needs scores, patterns or results, which fused attention does not compute."""
-    points = (getattr(at, name, None) for name in ("hook_attn_scores", "hook_pattern", "hook_result"))
+    points = (getattr(sites, name, None) for name in ("hook_attn_scores", "hook_pattern", "hook_result"))
     return any(point is not None and has_hooks(point) for point in points)

@@ -27,14 +27,14 @@ class MLP(Module):
         self.w_in = Linear(cfg.d_model, cfg.d_mlp, bias=cfg.mlp_bias)
         self.w_out = Linear(cfg.d_mlp, cfg.d_model, bias=cfg.mlp_bias)
 
-    def forward(self, x: Float[Tensor, "batch pos d_model"], at: MLPSites) -> Float[Tensor, "batch pos d_model"]:
+    def forward(self, x: Float[Tensor, "batch pos d_model"], sites: MLPSites) -> Float[Tensor, "batch pos d_model"]:
         """The output of the MLP."""
-        pre = at.hook_pre(self.w_in(x))
+        pre = sites.hook_pre(self.w_in(x))
         if self.activation == "relu":
             post = F.relu(pre)
         else:
             post = F.gelu(pre, approximate="tanh" if self.activation == "gelu_tanh" else "none")
-        return self.w_out(at.hook_post(post))
+        return self.w_out(sites.hook_post(post))
 
 
 class DeepMLP(Module):
@@ -48,9 +48,9 @@ class DeepMLP(Module):
         self.w_3 = Linear(width, width, bias=False)
         self.w_out = Linear(width, cfg.d_model, bias=False)
 
-    def forward(self, x: Float[Tensor, "batch pos d_model"], at: MLPSites) -> Float[Tensor, "batch pos d_model"]:
+    def forward(self, x: Float[Tensor, "batch pos d_model"], sites: MLPSites) -> Float[Tensor, "batch pos d_model"]:
         """The output of the MLP."""
-        hidden = at.hook_post(F.relu(at.hook_pre(self.w_in(x))))
+        hidden = sites.hook_post(F.relu(sites.hook_pre(self.w_in(x))))
         return self.w_out(F.relu(self.w_3(F.relu(self.w_2(hidden)))))
 
 
@@ -71,11 +71,10 @@ class Block(Module):
 
     def __init__(self, cfg: Any, rows: Sequence[tuple[HeadPattern, ...]] = ((),)):
         super().__init__()
-        self.attention = (
-            HardcodedAttention(cfg, cfg.pathways, learned=any(map(has_learned, rows)))
-            if cfg.pathways is not None or any(rows)
-            else Attention(cfg)
-        )
+        if cfg.pathways is not None or any(rows):
+            self.attention = HardcodedAttention(cfg, cfg.pathways, learned=any(map(has_learned, rows)))
+        else:
+            self.attention = Attention(cfg)
         if self.n_norms:
             self.norm_1 = LayerNorm(cfg.d_model, cfg.layer_norm_eps)
         needs_norm_2 = self.n_norms > 1 and not cfg.attn_only
@@ -85,36 +84,42 @@ class Block(Module):
     def forward(
         self,
         resid: Float[Tensor, "batch pos d_model"],
-        at: LayerSites,
+        sites: LayerSites,
         context: Context,
         attn_out: Float[Tensor, "batch pos d_model"] | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         """One applied layer, at the query positions; the output of attention is computed if it is None."""
         if attn_out is not None:
-            return self.write(context.query_rows(resid), context.query_rows(attn_out), at)
-        read = self.read(resid, at)
-        if at.attn.hook_q_input is None:
-            written = self.attention(read, context, at.attn)
+            return self.write(context.query_rows(resid), context.query_rows(attn_out), sites)
+        attention_input = self.read(resid, sites)
+        if sites.attn.hook_q_input is None:
+            computed = self.attention(attention_input, context, sites.attn)
         else:
-            written = self.attention.of_copies(*self._copies(resid, read, at, context), context, at.attn)
-        return self.write(context.query_rows(resid), at.hook_attn_out(written), at)
+            inputs = self._split_inputs(resid, attention_input, sites, context)
+            computed = self.attention.with_split_inputs(*inputs, context, sites.attn)
+        return self.write(context.query_rows(resid), sites.hook_attn_out(computed), sites)
 
-    def _copies(self, resid: Tensor, read: Tensor, at: LayerSites, context: Context) -> list[Tensor]:
-        """What queries, keys and values of each head read: `read`, plus the change of it that hooks on copies of the
-        residual stream cause."""
-        query_rows = context.query_rows(resid), context.query_rows(read)
-        copies = []
-        for point, (stream, seen) in zip(at.attn.input_points, (query_rows, (resid, read), (resid, read)), strict=True):
-            edited = point(stream[:, :, None].repeat(1, 1, self.attention.n_heads, 1))
-            change = self.read(edited, at.unhooked) - self.read(stream, at.unhooked)[:, :, None]
-            copies.append(seen[:, :, None] + change)
-        return copies
+    def _split_inputs(
+        self, resid: Tensor, attention_input: Tensor, sites: LayerSites, context: Context
+    ) -> list[Tensor]:
+        """The inputs of queries, keys and values of each head (batch, pos, head, d_model): the input of attention, plus
+        the change of it that hooks on copies of the residual stream cause."""
+        query_rows = context.query_rows(resid), context.query_rows(attention_input)
+        all_rows = resid, attention_input
+        inputs = []
+        for point, (stream, shared_input) in zip(
+            sites.attn.input_points, (query_rows, all_rows, all_rows), strict=True
+        ):
+            edited_copies = point(stream[:, :, None].repeat(1, 1, self.attention.n_heads, 1))
+            change = self.read(edited_copies, sites.unhooked) - self.read(stream, sites.unhooked)[:, :, None]
+            inputs.append(shared_input[:, :, None] + change)
+        return inputs
 
-    def read(self, resid: Tensor, at: LayerSites) -> Tensor:
+    def read(self, resid: Tensor, sites: LayerSites) -> Tensor:
         """The input of attention."""
         raise NotImplementedError
 
-    def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
+    def write(self, resid: Tensor, attn_out: Tensor, sites: LayerSites) -> Tensor:
         """The residual stream after this layer, given the output of attention."""
         raise NotImplementedError
 
@@ -126,16 +131,16 @@ class PreLNBlock(Block):
     final_norm = True
     adds_to_stream = True
 
-    def read(self, resid: Tensor, at: LayerSites) -> Tensor:
-        return self.norm_1(resid, at.ln1)
+    def read(self, resid: Tensor, sites: LayerSites) -> Tensor:
+        return self.norm_1(resid, sites.ln1)
 
-    def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
+    def write(self, resid: Tensor, attn_out: Tensor, sites: LayerSites) -> Tensor:
         resid = resid + attn_out
         if self.mlp is not None and self.norm_2 is not None:
-            resid = at.hook_resid_mid(resid)
-            mlp_in = resid if at.hook_mlp_in is None else at.hook_mlp_in(resid.clone())
-            resid = resid + at.hook_mlp_out(self.mlp(self.norm_2(mlp_in, at.ln2), at.mlp))
-        return at.hook_resid_post(resid)
+            resid = sites.hook_resid_mid(resid)
+            mlp_in = resid if sites.hook_mlp_in is None else sites.hook_mlp_in(resid.clone())
+            resid = resid + sites.hook_mlp_out(self.mlp(self.norm_2(mlp_in, sites.ln2), sites.mlp))
+        return sites.hook_resid_post(resid)
 
 
 class PostLNBlock(Block):
@@ -143,15 +148,15 @@ class PostLNBlock(Block):
 
     n_norms = 2
 
-    def read(self, resid: Tensor, at: LayerSites) -> Tensor:
+    def read(self, resid: Tensor, sites: LayerSites) -> Tensor:
         return resid
 
-    def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
-        resid = self.norm_1(resid + attn_out, at.ln1)
+    def write(self, resid: Tensor, attn_out: Tensor, sites: LayerSites) -> Tensor:
+        resid = self.norm_1(resid + attn_out, sites.ln1)
         if self.mlp is not None and self.norm_2 is not None:
-            resid = at.hook_resid_mid(resid)
-            resid = self.norm_2(resid + at.hook_mlp_out(self.mlp(resid, at.mlp)), at.ln2)
-        return at.hook_resid_post(resid)
+            resid = sites.hook_resid_mid(resid)
+            resid = self.norm_2(resid + sites.hook_mlp_out(self.mlp(resid, sites.mlp)), sites.ln2)
+        return sites.hook_resid_post(resid)
 
 
 class DyckBlock(Block):
@@ -161,14 +166,14 @@ class DyckBlock(Block):
     gain, bias and eps where Eq. 7 has LN_C, and attention keeps an output projection.
     """
 
-    def read(self, resid: Tensor, at: LayerSites) -> Tensor:
+    def read(self, resid: Tensor, sites: LayerSites) -> Tensor:
         return resid
 
-    def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
-        resid = resid + self.norm_1(attn_out, at.ln1)
+    def write(self, resid: Tensor, attn_out: Tensor, sites: LayerSites) -> Tensor:
+        resid = resid + self.norm_1(attn_out, sites.ln1)
         if self.mlp is not None:
-            resid = at.hook_mlp_out(self.mlp(at.hook_resid_mid(resid), at.mlp))
-        return at.hook_resid_post(resid)
+            resid = sites.hook_mlp_out(self.mlp(sites.hook_resid_mid(resid), sites.mlp))
+        return sites.hook_resid_post(resid)
 
 
 class MinimalBlock(Block):
@@ -178,14 +183,14 @@ class MinimalBlock(Block):
     residual connection around attention.
     """
 
-    def read(self, resid: Tensor, at: LayerSites) -> Tensor:
+    def read(self, resid: Tensor, sites: LayerSites) -> Tensor:
         return resid
 
-    def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
-        resid = self.norm_1(attn_out, at.ln1)
+    def write(self, resid: Tensor, attn_out: Tensor, sites: LayerSites) -> Tensor:
+        resid = self.norm_1(attn_out, sites.ln1)
         if self.mlp is not None:
-            resid = at.hook_mlp_out(self.mlp(at.hook_resid_mid(resid), at.mlp))
-        return at.hook_resid_post(resid)
+            resid = sites.hook_mlp_out(self.mlp(sites.hook_resid_mid(resid), sites.mlp))
+        return sites.hook_resid_post(resid)
 
 
 class BareBlock(Block):
@@ -196,14 +201,14 @@ class BareBlock(Block):
 
     n_norms = 0
 
-    def read(self, resid: Tensor, at: LayerSites) -> Tensor:
+    def read(self, resid: Tensor, sites: LayerSites) -> Tensor:
         return resid
 
-    def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
+    def write(self, resid: Tensor, attn_out: Tensor, sites: LayerSites) -> Tensor:
         resid = attn_out
         if self.mlp is not None:
-            resid = at.hook_mlp_out(self.mlp(at.hook_resid_mid(resid), at.mlp))
-        return at.hook_resid_post(resid)
+            resid = sites.hook_mlp_out(self.mlp(sites.hook_resid_mid(resid), sites.mlp))
+        return sites.hook_resid_post(resid)
 
 
 class NoNormBlock(Block):
@@ -216,16 +221,16 @@ class NoNormBlock(Block):
     n_norms = 0
     adds_to_stream = True
 
-    def read(self, resid: Tensor, at: LayerSites) -> Tensor:
+    def read(self, resid: Tensor, sites: LayerSites) -> Tensor:
         return resid
 
-    def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
+    def write(self, resid: Tensor, attn_out: Tensor, sites: LayerSites) -> Tensor:
         resid = resid + attn_out
         if self.mlp is not None:
-            resid = at.hook_resid_mid(resid)
-            mlp_in = resid if at.hook_mlp_in is None else at.hook_mlp_in(resid.clone())
-            resid = resid + at.hook_mlp_out(self.mlp(mlp_in, at.mlp))
-        return at.hook_resid_post(resid)
+            resid = sites.hook_resid_mid(resid)
+            mlp_in = resid if sites.hook_mlp_in is None else sites.hook_mlp_in(resid.clone())
+            resid = resid + sites.hook_mlp_out(self.mlp(mlp_in, sites.mlp))
+        return sites.hook_resid_post(resid)
 
 
 class ExtendedBlock(DyckBlock):
@@ -244,8 +249,8 @@ class ExtendedBlock(DyckBlock):
         super().__init__(cfg, rows)
         self.residual = Linear(cfg.d_model, cfg.d_model, bias=False)
 
-    def write(self, resid: Tensor, attn_out: Tensor, at: LayerSites) -> Tensor:
-        return super().write(self.residual(resid), attn_out, at)
+    def write(self, resid: Tensor, attn_out: Tensor, sites: LayerSites) -> Tensor:
+        return super().write(self.residual(resid), attn_out, sites)
 
 
 BLOCKS: dict[str, type[Block]] = {
@@ -285,8 +290,8 @@ def register_block(name: str, block: type[Block]) -> None:
     """
     if not isinstance(block, type) or not issubclass(block, Block):
         raise ValueError(f"block is {block!r}; give a subclass of hooks.model.blocks.Block.")
-    known = BLOCKS.get(name, block)
-    # the same class again, as when a notebook cell is run twice, replaces itself
-    if not name or (known.__module__, known.__qualname__) != (block.__module__, block.__qualname__):
+    registered = BLOCKS.get(name, block)
+    # The same class again, as when a notebook cell is run twice, replaces itself
+    if not name or (registered.__module__, registered.__qualname__) != (block.__module__, block.__qualname__):
         raise ValueError(f"name is {name!r}, which is empty or the name of another block; choose another name.")
     BLOCKS[name] = block

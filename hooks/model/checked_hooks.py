@@ -98,19 +98,20 @@ class CheckedHooks(HookedRootModule):
         if isinstance(name, str):
             self._check_name(name)
             return [name]
-        names = [known for known in self.hook_dict if name(known)]
+        names = [hook_name for hook_name in self.hook_dict if name(hook_name)]
         if not names:
             raise ValueError("no hook name of this model meets the condition given; see model.hook_dict for them.")
         return names
 
     def _check_hook(self, name: Name, hook: Callable) -> None:
+        # Hooks of `hooks.interventions` say which head they edit
         head = getattr(hook, "head", None)
-        for known in self._names(name):
-            if head is not None and known.endswith(("attn.hook_q", "attn.hook_k")):
-                patterns = self.cfg.patterns_of(int(known.split(".")[1]))
+        for hook_name in self._names(name):
+            if head is not None and hook_name.endswith(("attn.hook_q", "attn.hook_k")):
+                patterns = self.cfg.patterns_of(int(hook_name.split(".")[1]))
                 if head in range(len(patterns)) and not patterns[head].learned:
                     raise ValueError(
-                        f"an edit of {known} for head {head} would do nothing: that head's pattern is hard-coded "
+                        f"an edit of {hook_name} for head {head} would do nothing: that head's pattern is hard-coded "
                         f"({patterns[head].kind}). Edit hook_pattern, hook_v or hook_z instead."
                     )
 

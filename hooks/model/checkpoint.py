@@ -23,7 +23,19 @@ VERSION = 1
 
 @checks_types
 def save_checkpoint(model: Model, path: str | Path) -> None:
-    """Save a model's weights and config to one file, atomically. Tied weights are stored once."""
+    """Save a model's weights and config to one file, atomically. Tied weights are stored once.
+
+    >>> import tempfile
+    >>> import hooks
+    >>> model = hooks.Transformer(hooks.presets.lego(d_vocab=9))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     hooks.save_checkpoint(model, f"{folder}/model.safetensors")
+    ...     loaded = hooks.load_checkpoint(f"{folder}/model.safetensors", cfg=model.cfg)
+
+    Args:
+        model: The model.
+        path: The file, which is replaced if it exists.
+    """
     tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in model.state_dict().items()}
     write_tensors(path, tensors, kind="model", description=model.cfg.to_dict())
 
@@ -31,6 +43,13 @@ def save_checkpoint(model: Model, path: str | Path) -> None:
 @checks_types
 def load_checkpoint(path: str | Path, *, cfg: Config | None = None, allow_nonfinite: bool = False) -> Any:
     """Load a model from a file that `save_checkpoint` wrote, in evaluation mode.
+
+    >>> import tempfile
+    >>> import hooks
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     hooks.save_checkpoint(hooks.Transformer(hooks.presets.lego(d_vocab=9)), f"{folder}/model.safetensors")
+    ...     hooks.load_checkpoint(f"{folder}/model.safetensors").cfg.n_layers
+    6
 
     Args:
         path: The file.
@@ -46,10 +65,10 @@ def load_checkpoint(path: str | Path, *, cfg: Config | None = None, allow_nonfin
     with reading(path, "a checkpoint (its config)"):
         stored = config_from_dict(description)
     if cfg is not None and cfg != stored:
-        theirs, ours = stored.to_dict(), cfg.to_dict()
-        names = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
-        differs = ", ".join(f"{name} is {theirs.get(name)!r}, not {ours.get(name)!r}" for name in names)
-        raise ValueError(f"the checkpoint {path} has another config: {shortened(differs)}.")
+        values, expected = stored.to_dict(), cfg.to_dict()
+        names = [name for name in {**expected, **values} if values.get(name) != expected.get(name)]
+        differences = [f"{name} is {values.get(name)!r}, not {expected.get(name)!r}" for name in names]
+        raise ValueError(f"the checkpoint {path} has another config: {shortened(', '.join(differences))}.")
     _check_size(path, tensors, stored)
     if not allow_nonfinite:
         check_finite(path, tensors)
@@ -143,21 +162,21 @@ def _check_size(path: str | Path, tensors: Mapping[str, Tensor], cfg: Config) ->
     Raises:
         ValueError: names or shapes of the weights that are not those of the config.
     """
-    layers = _layers_with_weights(cfg)
+    layers = _count_stored_layers(cfg)
     if layers > len(tensors):
         raise Unreadable(f"the weights in {path} do not fit the stored config: it has {layers} layers with weights.")
     with reading(path, "a checkpoint (its config)"), torch.device("meta"):
         expected = {name: tuple(tensor.shape) for name, tensor in make_model(cfg).state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    for name in {**expected, **found}:
-        if expected.get(name) != found.get(name):
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    for name in {**expected, **shapes}:
+        if expected.get(name) != shapes.get(name):
             raise Unreadable(
-                f"the weights in {path} do not fit the stored config: {shortened(name)} is {_shape(found.get(name))}, "
+                f"the weights in {path} do not fit the stored config: {shortened(name)} is {_shape(shapes.get(name))}, "
                 f"not {_shape(expected.get(name))}."
             )
 
 
-def _layers_with_weights(cfg: Config) -> int:
+def _count_stored_layers(cfg: Config) -> int:
     if isinstance(cfg, FullyConnectedConfig):
         return cfg.depth
     return 1 if isinstance(cfg, RecurrentConfig) or cfg.tied else cfg.n_layers

@@ -53,6 +53,7 @@ class EncoderConfig(TransformerConfig):
             raise ValueError(
                 f"tied_embedding is on, but head is {self.head!r}; only masked_lm reads out with an embedding."
             )
+        # Only a linear head has a free number of outputs
         required = {"masked_lm": self.d_vocab, "none": self.d_model}.get(self.head, self.d_vocab_out)
         if self.d_vocab_out not in (0, required):
             name = "d_vocab" if self.head == "masked_lm" else "d_model"
@@ -101,7 +102,7 @@ class MaskedLMHead(Module):
         self._embed = (embed,)  # in a tuple, so that its parameters are not registered twice
 
     def forward(
-        self, x: Float[Tensor, "*batch d_model"], at: NormSites | None = None
+        self, x: Float[Tensor, "*batch d_model"], sites: NormSites | None = None
     ) -> Float[Tensor, "*batch d_vocab"]:
         """Logits; without sites (for a logit lens) there are no hook points."""
         hidden = self.dense(x)
@@ -109,7 +110,7 @@ class MaskedLMHead(Module):
             hidden = F.relu(hidden)
         else:
             hidden = F.gelu(hidden, approximate="tanh" if self.activation == "gelu_tanh" else "none")
-        hidden = self.norm(hidden, NormSites(self.norm) if at is None else at)
+        hidden = self.norm(hidden, NormSites(self.norm) if sites is None else sites)
         return F.linear(hidden, self.weight, self.bias)
 
     @property

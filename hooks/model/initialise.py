@@ -22,17 +22,17 @@ def initialise(model: Any, cfg: TransformerConfig, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         if parameter.ndim == 2:
-            parameter.copy_(_drawn(name, parameter, cfg, generator))
+            parameter.copy_(_draw(name, parameter, cfg, generator))
     if cfg.init == "mimetic":
         for block in model.stored_blocks:
             if block.attention.learned:
-                heads = len(block.attention.q.weight) // cfg.d_head
-                query, key = mimetic_query_key(cfg.d_model, heads, cfg.d_head, generator=generator)
-                block.attention.q.weight.copy_(rearrange(query, "h d e -> (h e) d"))
-                block.attention.k.weight.copy_(rearrange(key, "h d e -> (h e) d"))
+                n_heads = len(block.attention.q.weight) // cfg.d_head
+                w_q, w_k = mimetic_query_key(cfg.d_model, n_heads, cfg.d_head, generator=generator)
+                block.attention.q.weight.copy_(rearrange(w_q, "h d e -> (h e) d"))
+                block.attention.k.weight.copy_(rearrange(w_k, "h d e -> (h e) d"))
 
 
-def _drawn(name: str, parameter: Tensor, cfg: TransformerConfig, generator: torch.Generator) -> Tensor:
+def _draw(name: str, parameter: Tensor, cfg: TransformerConfig, generator: torch.Generator) -> Tensor:
     if name in ("embed.weight", "positions.weight"):
         return torch.randn(parameter.shape, generator=generator) * (cfg.embedding_std or EMBEDDING_STD[cfg.init])
     fan_in = parameter.shape[1] ** -0.5
@@ -82,6 +82,6 @@ def mimetic_query_key(
     if d_head > d_model:
         raise ValueError(f"d_head is {d_head}, wider than d_model {d_model}: no product has that rank. Lower d_head.")
     z_1, z_2 = (2 * torch.rand(2, n_heads, d_head, d_model, generator=generator) - 1) * d_model**-0.5
-    left, strength, right = torch.linalg.svd(alpha**0.5 * z_1.mT @ z_2 + beta**0.5 * torch.eye(d_model))
-    root = strength[:, None, :d_head].sqrt()
-    return left[..., :d_head] * root, right.mT[..., :d_head] * root
+    u, singular_values, v_transposed = torch.linalg.svd(alpha**0.5 * z_1.mT @ z_2 + beta**0.5 * torch.eye(d_model))
+    root = singular_values[:, None, :d_head].sqrt()
+    return u[..., :d_head] * root, v_transposed.mT[..., :d_head] * root

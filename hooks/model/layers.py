@@ -1,4 +1,4 @@
-"""Building blocks of every model: modules, hook points, affine maps, LayerNorm, and rows of tables and tensors."""
+"""Layers that every model is built from: hook points, affine maps, LayerNorm; rows of tables; checks of token ids."""
 
 from typing import Any, NoReturn
 
@@ -181,23 +181,25 @@ class LayerNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(width))
         self.eps = eps
 
-    def forward(self, x: Float[Tensor, "*batch d_model"], at: NormSites) -> Float[Tensor, "*batch d_model"]:
+    def forward(self, x: Float[Tensor, "*batch d_model"], sites: NormSites) -> Float[Tensor, "*batch d_model"]:
         """Normalise.
 
         The scale is computed only if it is hooked; an edit of it rescales the result. An unedited scale leaves every
         bit of the result as it is.
         """
         y = F.layer_norm(x, (x.shape[-1],), self.weight, self.bias, self.eps)
-        if has_hooks(at.hook_scale):
+        if has_hooks(sites.hook_scale):
             scale = (x.var(-1, keepdim=True, unbiased=False) + self.eps).sqrt()
-            ratio = scale / at.hook_scale(scale.clone())
+            ratio = scale / sites.hook_scale(scale.clone())
             y = y + (y - self.bias) * (ratio - 1)
-        return at.hook_normalized(y)
+        return sites.hook_normalized(y)
 
 
-def take(x: Shaped[Tensor, "batch pos width"], at: Int[Tensor, "batch row"]) -> Shaped[Tensor, "batch row width"]:
+def take(
+    x: Shaped[Tensor, "batch pos width"], positions: Int[Tensor, "batch row"]
+) -> Shaped[Tensor, "batch row width"]:
     """The rows of x at these positions, which may differ between examples."""
-    return x.gather(1, at[..., None].expand(-1, -1, x.shape[-1]))
+    return x.gather(1, positions[..., None].expand(-1, -1, x.shape[-1]))
 
 
 def look_up(table: Tensor, ids: Int[Tensor, "*batch pos"], name: str, limit: str) -> Float[Tensor, "*batch pos width"]:

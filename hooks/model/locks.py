@@ -41,24 +41,25 @@ class ModelLock:
         return ModelLock, ()
 
 
-_foreign: WeakKeyDictionary[Any, ModelLock] = WeakKeyDictionary()
-_new = threading.Lock()
+_locks_of_others: WeakKeyDictionary[Any, ModelLock] = WeakKeyDictionary()
+_adding_lock = threading.Lock()
 
 
 def lock_of(model: Any) -> ModelLock:
     """The lock of a model: its property `lock`, or, for models of other packages, one that is kept here."""
-    own = getattr(model, "lock", None)
-    if isinstance(own, ModelLock):
-        return own
-    with _new:
-        return _foreign.setdefault(model, ModelLock())
+    lock = getattr(model, "lock", None)
+    if isinstance(lock, ModelLock):
+        return lock
+    with _adding_lock:
+        return _locks_of_others.setdefault(model, ModelLock())
 
 
 @contextmanager
 def holding(*models: Any) -> Iterator[None]:
     """Hold the locks of models, always in the same order, so that two threads never wait for each other."""
+    locks_by_id = {id(lock): lock for lock in map(lock_of, models)}
     with ExitStack() as stack:
-        for lock in sorted({id(lock): lock for lock in map(lock_of, models)}.values(), key=id):
+        for _, lock in sorted(locks_by_id.items()):
             stack.enter_context(lock)
         yield
 

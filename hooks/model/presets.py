@@ -80,21 +80,26 @@ def hybrid(*, cls_token: int = 101, sep_token: int = 102, **sizes: Any) -> Encod
     return _with_pathways(2, cls_token, sep_token, sizes)
 
 
-def _with_pathways(learned: int, cls_token: int, sep_token: int, sizes: dict[str, Any]) -> EncoderConfig:
-    """A BERT with one learned head in `learned` (0: none), one head of each other kind, and convolutions."""
-    chosen = {"d_model": 768, "n_heads": 12, **sizes}
-    n_heads = chosen["n_heads"]
-    d_head = chosen.get("d_head") or chosen["d_model"] // n_heads
-    n_learned = n_heads // learned if learned else 0
+def _with_pathways(learned_share: int, cls_token: int, sep_token: int, sizes: dict[str, Any]) -> EncoderConfig:
+    """A BERT with one head in `learned_share` learned (0: none), one of each other kind, and convolutions."""
+    base = {"d_model": 768, "n_heads": 12, **sizes}
+    n_heads = base["n_heads"]
+    d_head = base.get("d_head") or base["d_model"] // n_heads
+    n_learned = n_heads // learned_share if learned_share else 0
     if n_heads - n_learned < 3:
         raise ValueError(
             f"n_heads is {n_heads}; with {n_learned} learned ones none are left for association, [CLS] and [SEP]."
         )
-    rest = n_heads - n_learned - 3
+    n_convolutions = n_heads - n_learned - 3
     pathways = Pathways(
-        learned=n_learned * d_head, association=d_head, cls=d_head, sep=d_head, convolution=rest * d_head,
-        cls_token=cls_token, sep_token=sep_token,
-    )  # fmt: skip
+        learned=n_learned * d_head,
+        association=d_head,
+        cls=d_head,
+        sep=d_head,
+        convolution=n_convolutions * d_head,
+        cls_token=cls_token,
+        sep_token=sep_token,
+    )
     return bert_encoder(**{"head_patterns": pathways, **sizes})
 
 
@@ -147,8 +152,8 @@ def dyck_gpt(**sizes: Any) -> TransformerConfig:
     before attention and a final one, ReLU, MLP of 100, matrices from N(0, 1/fan_in): it learns in hundreds of steps.
     """
     base = {"d_model": 50, "n_heads": 1, "n_layers": 2, "d_mlp": 100, "n_ctx": DYCK_POSITIONS}
-    chosen = {**base, "attention": "causal", "positions": "none", "activation": "relu", **sizes}
-    return TransformerConfig(**chosen)
+    wiring = {"attention": "causal", "positions": "none", "activation": "relu"}
+    return TransformerConfig(**{**base, **wiring, **sizes})
 
 
 def dyck_eq6(**sizes: Any) -> TransformerConfig:
@@ -158,8 +163,8 @@ def dyck_eq6(**sizes: Any) -> TransformerConfig:
 
 def dyck_uniform(**sizes: Any) -> TransformerConfig:
     """`dyck_gpt` with uniform attention in every head, which can suffice by Corollary 1 of the bounded-Dyck paper."""
-    chosen = {"n_heads": 1, **sizes}
-    return dyck_gpt(head_patterns=((HeadPattern(kind="uniform"),) * chosen["n_heads"],), **chosen)
+    n_heads = sizes.get("n_heads", 1)
+    return dyck_gpt(head_patterns=((HeadPattern(kind="uniform"),) * n_heads,), **sizes)
 
 
 def dyck_minimal(

@@ -76,8 +76,8 @@ class Recurrent(Baseline):
                 self.recurrence = nn.LSTM(cfg.d_embed, cfg.width, batch_first=True)
         self.read_out = Linear(cfg.width, cfg.d_vocab_out)
         for weight in (*self.recurrence.parameters(), self.read_out.weight):
-            drawn = 2 * torch.rand(weight.shape, generator=generator) - 1
-            weight.data = drawn * cfg.width**-0.5
+            uniform = 2 * torch.rand(weight.shape, generator=generator) - 1
+            weight.data = uniform * cfg.width**-0.5
         self.hook_embed = HookPoint()  # (batch, pos, d_embed)
         self.hook_hidden = HookPoint()  # (batch, pos, width)
         self.setup()

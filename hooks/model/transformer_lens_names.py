@@ -54,7 +54,7 @@ class ReadsText:
             tokens = torch.as_tensor(text)
         else:
             texts = [text] if isinstance(text, str) else list(text)
-            rows = [self._encode(part, prepend_bos) if isinstance(part, str) else part for part in texts]
+            rows = [self._encode(row, prepend_bos) if isinstance(row, str) else row for row in texts]
             lengths = sorted({len(row) for row in rows if isinstance(row, list)})
             if len(lengths) > 1:
                 raise ValueError(
@@ -71,8 +71,8 @@ class ReadsText:
         Raises:
             ValueError: ids of several sequences; or as `to_tokens`.
         """
-        if isinstance(text, list | tuple) and text and all(isinstance(part, str) for part in text):
-            return [[self._decode([token]) for token in self._encode(part, prepend_bos)] for part in text]
+        if isinstance(text, list | tuple) and text and all(isinstance(element, str) for element in text):
+            return [[self._decode([token]) for token in self._encode(element, prepend_bos)] for element in text]
         tokens = self.to_tokens(text, prepend_bos)
         if len(tokens) != 1:
             raise ValueError(f"tokens is {tuple(tokens.shape)}; to_str_tokens reads one sequence, (pos) or (1, pos).")
@@ -83,7 +83,8 @@ class ReadsText:
         ids = torch.as_tensor(tokens).tolist()
         if isinstance(ids, int):
             return self._decode([ids])
-        return [self._decode(row) for row in ids] if ids and isinstance(ids[0], list) else self._decode(ids)
+        is_batch = bool(ids) and isinstance(ids[0], list)
+        return [self._decode(row) for row in ids] if is_batch else self._decode(ids)
 
     def to_single_token(self, text: str) -> int:
         """The id of a text that is one token, without special tokens.
@@ -101,8 +102,9 @@ class ReadsText:
         return self._decode([token])
 
     def _encode(self, text: str, prepend_bos: bool | None) -> list[int]:
-        tokenizer = self._attached("encode")
-        options = {"add_special_tokens": False} if prepend_bos is False and _is_huggingface(tokenizer) else {}
+        tokenizer = self._tokenizer_with("encode")
+        no_special_tokens = prepend_bos is False and _is_huggingface(tokenizer)
+        options = {"add_special_tokens": False} if no_special_tokens else {}
         ids = [int(token) for token in tokenizer.encode(text, **options)]
         if not prepend_bos:
             return ids
@@ -115,10 +117,11 @@ class ReadsText:
         return ids if ids[:1] == [bos] else [bos, *ids]
 
     def _decode(self, ids: list[int]) -> str:
-        tokenizer = self._attached("decode")
-        return tokenizer.decode(ids, **({"clean_up_tokenization_spaces": False} if _is_huggingface(tokenizer) else {}))
+        tokenizer = self._tokenizer_with("decode")
+        options = {"clean_up_tokenization_spaces": False} if _is_huggingface(tokenizer) else {}
+        return tokenizer.decode(ids, **options)
 
-    def _attached(self, method: str) -> Any:
+    def _tokenizer_with(self, method: str) -> Any:
         if self.tokenizer is None:
             raise ValueError("this model has no tokenizer; pass token ids, or set model.tokenizer (a task's vocab).")
         if not hasattr(self.tokenizer, method):
@@ -163,8 +166,9 @@ class TransformerLensNames(ReadsText):
         """
         ids = self.to_single_token(tokens) if isinstance(tokens, str) else tokens
         ids = torch.as_tensor(ids, device=self.W_U.device)
-        directions = self.W_U if self.ln_final is None else self.ln_final.w[:, None] * self.W_U
-        return directions.T[ids].squeeze(-2) if ids.ndim and ids.shape[-1] == 1 else directions.T[ids]
+        w_u = self.W_U if self.ln_final is None else self.ln_final.w[:, None] * self.W_U
+        directions = w_u.T[ids]
+        return directions.squeeze(-2) if ids.ndim and ids.shape[-1] == 1 else directions
 
     def tl_parameters(self) -> dict[str, Tensor]:
         """Weights under TransformerLens's names (`blocks.0.attn.W_Q`), for every applied layer.

@@ -48,14 +48,14 @@ class HardcodedAttention(Attention):
             self.kernel = nn.Parameter(torch.empty(pathways.convolution, pathways.kernel_width))
 
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, x: Float[Tensor, "batch pos d_model"], maps: TokenMaps, at: Any
+        self, x: Float[Tensor, "batch pos d_model"], maps: TokenMaps, sites: Any
     ) -> Float[Tensor, "batch query d_model"]:
         """The output of attention, before it is added to the residual stream.
 
         Args:
             x: What attention reads.
             maps: The maps of this batch.
-            at: Hook points of the applied layer.
+            sites: Hook points of the applied layer.
 
         Raises:
             ValueError: maps of another batch, or that lack a token that is broadcast.
@@ -63,51 +63,57 @@ class HardcodedAttention(Attention):
         if x.shape[:2] != maps.tokens.shape:
             raise ValueError(f"maps are of tokens {tuple(maps.tokens.shape)}; x is {tuple(x.shape)}.")
         if self.pathways is None or not isinstance(maps, PathwayMaps):
-            return super().forward(x, maps, at)
-        v = self._values(x, at)
-        fixed = self._fixed(v[:, :, self.n_query_heads :].flatten(2), maps, at)
-        if pattern_is_hooked(at):
-            z = self._with_patterns(x, v, fixed, maps, at)
+            return super().forward(x, maps, sites)
+        v = self._values(x, sites)
+        v_learned, v_fixed = v[:, :, : self.n_query_heads], v[:, :, self.n_query_heads :]
+        z_fixed = self._z_fixed(v_fixed.flatten(2), maps, sites)
+        if pattern_is_hooked(sites):
+            z = self._z_with_patterns(x, v, z_fixed, maps, sites)
         elif self.learned:
-            z = torch.cat([self._attended(x, v[:, :, : self.n_query_heads], maps, at).flatten(2), fixed], -1)
+            z_learned = self._z_learned(x, v_learned, maps, sites)
+            z = torch.cat([z_learned.flatten(2), z_fixed], -1)
         else:
-            z = fixed
-        return self.o(at.hook_z(z.unflatten(-1, (self.n_heads, self.d_head))).flatten(2))
+            z = z_fixed
+        return self.o(sites.hook_z(z.unflatten(-1, (self.n_heads, self.d_head))).flatten(2))
 
-    def _fuses(self, x: Tensor, at: Any) -> bool:
-        return not at.patterns and super()._fuses(x, at)
+    def _can_fuse(self, x: Tensor, sites: Any) -> bool:
+        return not sites.patterns and super()._can_fuse(x, sites)
 
     def _scores(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, x: Tensor, maps: TokenMaps, at: Any
+        self, x: Tensor, maps: TokenMaps, sites: Any
     ) -> Float[Tensor, "batch head query key"]:
         """Scores of every head; of a hard-coded one the log of its map."""
-        if not at.patterns:
-            return super()._scores(x, maps, at)
-        learned = any(pattern.learned for pattern in at.patterns)
-        by_head = list(super()._scores(x, maps, at).unbind(1)) if learned else []
-        bands = iter(self._bands(maps).unbind(1) if self.kernel is not None else ())
+        if not sites.patterns:
+            return super()._scores(x, maps, sites)
+        learned = any(pattern.learned for pattern in sites.patterns)
+        learned_scores = super()._scores(x, maps, sites).unbind(1) if learned else ()
+        bands = iter(() if self.kernel is None else self._bands(maps).unbind(1))
         scores = []
-        for head, pattern in enumerate(at.patterns):
+        for head, pattern in enumerate(sites.patterns):
             if pattern.learned:
-                scores.append(by_head[head])
+                scores.append(learned_scores[head])
+            elif pattern.kind == "convolution":
+                scores.append(next(bands))
             else:
-                scores.append(next(bands) if pattern.kind == "convolution" else maps.scores(pattern).to(x.dtype))
+                scores.append(maps.scores(pattern).to(x.dtype))
         return torch.stack(scores, 1)
 
-    def _fixed(
-        self, v: Float[Tensor, "batch pos width"], maps: PathwayMaps, at: Any
+    def _z_fixed(
+        self, v: Float[Tensor, "batch pos width"], maps: PathwayMaps, sites: Any
     ) -> Float[Tensor, "batch query width"]:
         """z of all hard-coded heads, side by side."""
-        runs = [(pattern, len(list(same))) for pattern, same in groupby(at.patterns) if not pattern.learned]
-        parts = []
-        for (pattern, _), part in zip(runs, v.split([n * self.d_head for _, n in runs], -1), strict=True):
+        # Neighbouring heads with one pattern are computed together
+        runs = [(pattern, len(list(heads))) for pattern, heads in groupby(sites.patterns) if not pattern.learned]
+        widths = [n_heads * self.d_head for _, n_heads in runs]
+        outputs = []
+        for (pattern, _), values in zip(runs, v.split(widths, -1), strict=True):
             if pattern.kind == "association":
-                parts.append(maps.associated(part))
+                outputs.append(maps.associated(values))
             elif pattern.kind == "broadcast":
-                parts.append(maps.broadcast(part, pattern.token))
+                outputs.append(maps.broadcast(values, pattern.token))
             else:
-                parts.append(self._convolved(part, maps))
-        return torch.cat(parts, -1) if parts else v[:, : maps.classes.shape[1]]
+                outputs.append(self._convolved(values, maps))
+        return torch.cat(outputs, -1) if outputs else v[:, : maps.classes.shape[1]]
 
     def _convolved(self, v: Float[Tensor, "batch pos width"], maps: PathwayMaps) -> Float[Tensor, "batch query width"]:
         """Each coordinate convolved with its kernel; the ends and padding count as zeros."""
@@ -118,32 +124,35 @@ class HardcodedAttention(Attention):
         out = F.conv2d(image, kernel, padding=(kernel.shape[2] // 2, 0), groups=len(kernel))[..., 0].mT
         return out if maps.queries is None else take(out, maps.queries)
 
-    def _attended(
-        self, x: Tensor, v: Float[Tensor, "batch pos head d_head"], maps: PathwayMaps, at: Any
+    def _z_learned(
+        self, x: Tensor, v: Float[Tensor, "batch pos head d_head"], maps: PathwayMaps, sites: Any
     ) -> Float[Tensor, "batch query head d_head"]:
         """z of the learned heads."""
         if self.training and x.shape[1] >= FUSED_FROM:
-            return self._fused_z(x, v, maps, at)
-        return (super()._scores(x, maps, at).softmax(-1) @ v.transpose(1, 2)).transpose(1, 2)
+            return self._fused_z(x, v, maps, sites)
+        return (super()._scores(x, maps, sites).softmax(-1) @ v.transpose(1, 2)).transpose(1, 2)
 
-    def _with_patterns(
+    def _z_with_patterns(
         self,
         x: Tensor,
         v: Float[Tensor, "batch pos head d_head"],
-        fixed: Float[Tensor, "batch query fixed_width"],
+        z_fixed: Float[Tensor, "batch query fixed_width"],
         maps: PathwayMaps,
-        at: Any,
+        sites: Any,
     ) -> Float[Tensor, "batch query width"]:
         """z of all heads, with scores and patterns passed through their hook points."""
-        before = self._scores(x, maps, at)
-        # of a copy: a hook may change it in place, and that is an edit, with the gradient of an edit
-        pattern = at.hook_pattern(at.hook_attn_scores(before.clone()).softmax(-1))
+        clean_scores = self._scores(x, maps, sites)
+        # Of a copy: a hook may change it in place, and that is an edit, with the gradient of an edit
+        pattern = sites.hook_pattern(sites.hook_attn_scores(clean_scores.clone()).softmax(-1))
         n = self.n_query_heads
-        learned, other, values = pattern[:, :n], pattern[:, n:], v.transpose(1, 2)
-        change = other - before[:, n:].softmax(-1)
-        changed = (change != 0).any(-1, keepdim=True)
-        unchanged = fixed.unflatten(-1, (-1, self.d_head)).transpose(1, 2) + change @ values[:, n:]  # adds a gradient
-        z = torch.cat([learned @ values[:, :n], torch.where(changed, other @ values[:, n:], unchanged)], 1)
+        values = v.transpose(1, 2)
+        z_learned = pattern[:, :n] @ values[:, :n]
+        # Rows of a hard-coded pattern that no hook changed keep their z; the change, zero there, adds a gradient
+        change = pattern[:, n:] - clean_scores[:, n:].softmax(-1)
+        row_changed = (change != 0).any(-1, keepdim=True)
+        z_edited = pattern[:, n:] @ values[:, n:]
+        z_unedited = z_fixed.unflatten(-1, (-1, self.d_head)).transpose(1, 2) + change @ values[:, n:]
+        z = torch.cat([z_learned, torch.where(row_changed, z_edited, z_unedited)], 1)
         return z.transpose(1, 2).flatten(2)
 
     def _bands(self, maps: TokenMaps) -> Float[Tensor, "batch head query key"]:
@@ -159,7 +168,8 @@ class HardcodedAttention(Attention):
         if maps.real is not None:  # padded queries see padding
             inside = inside & (maps.real[:, None] | ~maps.real.gather(1, queries)[..., None])
         band = weight.log()[:, offset.clamp(0, width - 1)].transpose(0, 1)
-        return band.masked_fill(~inside[:, None], -torch.inf).log_softmax(-1)  # the log of a 0 would have no gradient
+        # Not the log of a normalised map, since the log of 0 has no gradient
+        return band.masked_fill(~inside[:, None], -torch.inf).log_softmax(-1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +228,8 @@ class LegoAttention(HardcodedAttention):
         seed: int | None = 0,
     ):
         if isinstance(heads, Pathways):
-            pathways, width = heads, d_model if width is None else width
+            pathways = heads
+            width = d_model if width is None else width
             patterns = heads.patterns(d_head, width)
         else:
             pathways, patterns = None, tuple(heads)
@@ -227,10 +238,8 @@ class LegoAttention(HardcodedAttention):
                 raise ValueError(f"width is {width}; {len(heads)} heads of d_head {d_head} are {len(heads) * d_head}.")
             width = len(heads) * d_head
         learned = any(pattern.learned for pattern in patterns)
-        sizes = _Sizes(
-            d_model=d_model, n_heads=width // d_head, d_head=d_head, attn_bias=bias,
-            attn_scale=d_head**0.5 if scale is None else scale,
-        )  # fmt: skip
+        attn_scale = d_head**0.5 if scale is None else scale
+        sizes = _Sizes(d_model=d_model, n_heads=width // d_head, d_head=d_head, attn_scale=attn_scale, attn_bias=bias)
         super().__init__(sizes, pathways, learned=learned)
         self.heads = heads
         self.patterns = () if all(pattern.learned for pattern in patterns) else patterns
@@ -245,7 +254,7 @@ class LegoAttention(HardcodedAttention):
                     nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5, generator=generator)
 
     def forward(
-        self, x: Float[Tensor, "batch pos d_model"], maps: TokenMaps, at: Any = None
+        self, x: Float[Tensor, "batch pos d_model"], maps: TokenMaps, sites: Any = None
     ) -> Float[Tensor, "batch query d_model"]:
         """The output of attention, with this module's hook points, or others."""
-        return super().forward(x, maps, self if at is None else at)
+        return super().forward(x, maps, self if sites is None else sites)

@@ -22,11 +22,10 @@ class TokenMaps(Context):
 
     @property
     def query_positions(self) -> Int[Tensor, "#batch query"]:
-        return (
-            torch.arange(self.tokens.shape[1], device=self.tokens.device)[None]
-            if self.queries is None
-            else self.queries
-        )
+        """Positions of the queries, 0, 1, 2 ... if these are all positions."""
+        if self.queries is not None:
+            return self.queries
+        return torch.arange(self.tokens.shape[1], device=self.tokens.device)[None]
 
     def dense(self, pattern: HeadPattern) -> Float[Tensor, "batch query key"]:
         """The row-normalised attention map of a hard-coded head.
@@ -51,6 +50,7 @@ class TokenMaps(Context):
             raise ValueError(f"pattern is {pattern.kind!r}; only a hard-coded pattern has a map.")
         visible = torch.ones_like(weight[:1, :1]) if self.allowed is None else self.allowed.float()
         weight = (weight * visible).expand(batch, queries.shape[1], pos)
+        # A query without any such key, as of an absent token, attends to all visible keys
         weight = torch.where(weight.sum(-1, keepdim=True) > 0, weight, visible)
         return weight / weight.sum(-1, keepdim=True)
 
@@ -119,14 +119,14 @@ class PathwayMaps(TokenMaps):
 
     def dense(self, pattern: HeadPattern) -> Float[Tensor, "batch query key"]:
         if pattern.kind == "association":
-            same = self.classes[:, :, None] == self.key_classes[:, None, :]
+            weight = self.classes[:, :, None] == self.key_classes[:, None, :]
         elif pattern.kind == "broadcast" and pattern.token is not None:
-            same = torch.zeros_like(self.tokens, dtype=torch.bool).flatten()
-            same[self._marker(pattern.token).rows] = True
-            same = same.view_as(self.tokens)[:, None].expand(-1, self.classes.shape[1], -1)
+            holds_token = torch.zeros_like(self.tokens, dtype=torch.bool).flatten()
+            holds_token[self._marker(pattern.token).rows] = True
+            weight = holds_token.view_as(self.tokens)[:, None].expand(-1, self.classes.shape[1], -1)
         else:
             return super().dense(pattern)
-        return same / same.sum(-1, keepdim=True)
+        return weight / weight.sum(-1, keepdim=True)
 
     def _marker(self, token: int) -> Segments:
         if token not in self.markers:
@@ -147,6 +147,13 @@ def token_maps(
 ) -> TokenMaps:
     """The attention maps of hard-coded heads for one batch.
 
+    >>> import torch
+    >>> from hooks import HeadPattern, token_maps
+    >>> same_token = HeadPattern(kind="association")
+    >>> maps = token_maps(torch.tensor([[4, 7, 4]]), heads=[same_token], d_vocab=10)
+    >>> maps.dense(same_token)[0].tolist()
+    [[0.5, 0.0, 0.5], [0.0, 1.0, 0.0], [0.5, 0.0, 0.5]]
+
     Args:
         tokens: Token ids.
         attention_mask: True or 1 for real tokens.
@@ -166,29 +173,30 @@ def token_maps(
     real = None if attention_mask is None else attention_mask.bool()
     if not isinstance(heads, Pathways):
         return TokenMaps(tokens=tokens, allowed=allowed_keys(attention, real, tokens.shape[1], tokens.device))
-    row = torch.arange(len(tokens), device=tokens.device)[:, None]
-    name = (row * d_vocab + tokens) if real is None else ((2 * row + ~real) * d_vocab + tokens)
-    ordered, rows = name.flatten().sort(stable=True)
-    first = torch.ones_like(ordered, dtype=torch.bool)
-    first[1:] = ordered[1:] != ordered[:-1]
-    classes = torch.empty_like(ordered)
-    classes[rows] = first.cumsum(0) - 1
+    # Number every pair of a sequence and an id, real and padded tokens apart; equal numbers are one class
+    sequence = torch.arange(len(tokens), device=tokens.device)[:, None]
+    number = (sequence * d_vocab + tokens) if real is None else ((2 * sequence + ~real) * d_vocab + tokens)
+    sorted_numbers, rows = number.flatten().sort(stable=True)
+    starts_class = torch.ones_like(sorted_numbers, dtype=torch.bool)
+    starts_class[1:] = sorted_numbers[1:] != sorted_numbers[:-1]
+    classes = torch.empty_like(sorted_numbers)
+    classes[rows] = starts_class.cumsum(0) - 1
     return PathwayMaps(
         tokens=tokens,
         allowed=None if real is None else (real | ~real.any(1, keepdim=True))[:, None],
         key_classes=classes.view_as(tokens),
-        members=Segments(rows, first.nonzero()[:, 0]),
-        markers={token: _marker(tokens, real, name, token) for name, token in heads.markers.items()},
+        members=Segments(rows, starts_class.nonzero()[:, 0]),
+        markers={token: _find_marker(tokens, real, name, token) for name, token in heads.markers.items()},
         real=real,
     )
 
 
-def _marker(tokens: Tensor, real: Tensor | None, name: str, token: int) -> Segments:
-    at = tokens == token if real is None else (tokens == token) & real
-    counts = at.sum(1)
+def _find_marker(tokens: Tensor, real: Tensor | None, name: str, token: int) -> Segments:
+    holds_token = tokens == token if real is None else (tokens == token) & real
+    counts = holds_token.sum(1)
     if (counts == 0).any():
         raise ValueError(
             f"sequence {int((counts == 0).nonzero()[0])} of tokens has no [{name.upper()}] (id {token}) to broadcast "
             f"from; every sequence needs one, outside its padding."
         )
-    return Segments(at.flatten().nonzero()[:, 0], counts.cumsum(0) - counts)
+    return Segments(holds_token.flatten().nonzero()[:, 0], counts.cumsum(0) - counts)
