@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from interp.view.page import Section
 
 Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)
 AttentionKind = Literal["causal", "bidirectional"]
 AnyTask = TypeVar("AnyTask", bound="Task")
 IS_A_TASK = "give an object whose class derives from interp.tasks.Task."
@@ -58,6 +59,7 @@ class Task:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        # RunningSum is called running_sum
         if "task_name" not in vars(cls):
             cls.task_name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
 
@@ -93,8 +95,9 @@ class Task:
     @default
     def answer_names(self) -> tuple[str, ...]:
         """Name of each possible answer; default: the tokens, or numbers if the answers are not tokens."""
-        tokens = self.d_vocab_out == self.d_vocab
-        return tuple(self.vocab.names) if tokens else tuple(map(str, range(self.d_vocab_out)))
+        if self.d_vocab_out == self.d_vocab:
+            return tuple(self.vocab.names)
+        return tuple(str(answer) for answer in range(self.d_vocab_out))
 
     @default
     def outcomes(self) -> tuple[str, ...]:
@@ -124,27 +127,34 @@ class Task:
     @default
     def description(self) -> str:
         """The task and its settings in one line."""
-        values = {name: str(value) for name, value in self.describe().items() if name != "task"}
-        shown = ", ".join(f"{name} {shorten(value, 40, placeholder='...')}" for name, value in values.items())
-        return f"{self.title}: {shown}" if shown else self.title
+        settings = [
+            f"{name} {shorten(str(value), 40, placeholder='...')}"
+            for name, value in self.describe().items()
+            if name != "task"
+        ]
+        return f"{self.title}: {', '.join(settings)}" if settings else self.title
 
     def loss(self, logits: Float[Tensor, "batch pos d_vocab_out"], batch: Any) -> Float[Tensor, ""]:
         """Training loss; default: cross entropy in nats, mean over the supervised targets."""
-        at_targets, counted = logits_at_targets(logits, batch), batch.supervised
+        target_logits = logits_at_targets(logits, batch)
+        supervised = batch.supervised
         if batch.target_mask is None:
-            return F.cross_entropy(at_targets[:, counted].flatten(0, 1), batch.labels[:, counted].flatten())
-        counted = counted & batch.target_mask
-        return F.cross_entropy(at_targets[counted], batch.labels[counted])
+            # every example has every target: columns can be selected, which keeps the batch axis
+            labels = batch.labels[:, supervised]
+            return F.cross_entropy(target_logits[:, supervised].flatten(0, 1), labels.flatten())
+        scored = supervised & batch.target_mask
+        return F.cross_entropy(target_logits[scored], batch.labels[scored])
 
-    def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: Any) -> Score:
+    def score(self, target_logits: Float[Tensor, "batch target d_vocab_out"], batch: Any) -> Score:
         """Score of each example; default: correct answers and cross entropy of every target."""
-        total = batch.present.to(at_targets.dtype)
-        loss = F.cross_entropy(at_targets.transpose(1, 2), batch.labels, reduction="none")
-        return Score(right=(self.answers(at_targets) == batch.labels) * total, loss=loss * total, total=total)
+        total = batch.present.to(target_logits.dtype)
+        right = self.answers(target_logits) == batch.labels
+        loss = F.cross_entropy(target_logits.transpose(1, 2), batch.labels, reduction="none")
+        return Score(right=right * total, loss=loss * total, total=total)
 
-    def answers(self, at_targets: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:
+    def answers(self, target_logits: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:
         """Predicted labels; default: the most likely answer at each target."""
-        return at_targets.argmax(-1)
+        return target_logits.argmax(-1)
 
     def probe_labels(self, batch: Any) -> dict[str, Int[Tensor, "batch target"]]:
         """Labels that probes may read, classes 0, 1, ... by name; default: the labels, as `label`."""
@@ -152,22 +162,25 @@ class Task:
 
     @default
     def answer_label(self) -> str | None:
-        """The probe label that the model predicts, if there is one: `probe(verify=True)` can test its use."""
+        """The probe label that equals the answers, whose use `probe(verify=True)` can test; None if there is none."""
         batch = self.sample(64, generator=torch.Generator().manual_seed(0))
-        named = self.probe_labels(batch).items()
-        here = batch.present
-        return next((name for name, labels in named if torch.equal(labels[here], batch.labels[here])), None)
+        answers = batch.labels[batch.present]
+        for name, labels in self.probe_labels(batch).items():
+            if torch.equal(labels[batch.present], answers):
+                return name
+        return None
 
     def control_types(self, batch: Any) -> Int[Tensor, "batch target"]:
         """Input type of each target for control tasks; default: the last four tokens up to the target, as one number.
 
         Differs: Hewitt and Liang use the token. Many tasks have the same token, such as `=`, at every target.
         """
-        padded, steps = F.pad(batch.tokens, (3, 0)), range(4)
-        return sum(
-            (padded.gather(1, batch.target_positions + 3 - back) * self.d_vocab**back for back in steps),
-            torch.zeros_like(batch.target_positions),
-        )
+        padded = F.pad(batch.tokens, (3, 0))
+        types = torch.zeros_like(batch.target_positions)
+        for distance in range(4):
+            token = padded.gather(1, batch.target_positions + 3 - distance)
+            types = types + token * self.d_vocab**distance
+        return types
 
     def relations(self, batch: Any) -> dict[str, Bool[Tensor, "batch query key"]]:
         """Attention relations: for each query, the keys that are related to it; default: none.
@@ -177,21 +190,21 @@ class Task:
         """
         return {}
 
-    def places(self, batch: Any) -> dict[str, Int[Tensor, "batch some"]]:
-        """Positions of each example that have the same role, by name; -1 where an example has none; default: each one.
+    def places(self, batch: Any) -> dict[str, Int[Tensor, "batch position"]]:
+        """Positions with the same role in every example, by name of the role; -1 where an example has none.
 
-        An interchange takes what is at the source's positions to the base's.
+        An interchange copies activations from the source's positions to the base's. Default: a role for each position.
         """
         n, pos = batch.tokens.shape
-        at = torch.arange(pos, device=batch.tokens.device).expand(n, -1)
+        positions = torch.arange(pos, device=batch.tokens.device).expand(n, -1)
         if batch.attention_mask is not None:
-            at = at.masked_fill(~batch.attention_mask, -1)
-        return {str(index): at[:, index : index + 1] for index in range(pos)}
+            positions = positions.masked_fill(~batch.attention_mask, -1)
+        return {str(position): positions[:, [position]] for position in range(pos)}
 
     def counterparts(self, batch: Any, *, generator: torch.Generator, split: Split = "test") -> Any:
-        """Another example for each of a batch, as the source of an interchange; default: an independent one.
+        """A second example for each of a batch, as the source of an interchange; default: an independent one.
 
-        A task can keep what is not interchanged, such as names, so that only what is computed differs.
+        A task can keep what is not interchanged, such as names, so that only computed values differ.
         """
         return self.sample(len(batch), generator=generator, split=split)
 
@@ -199,16 +212,16 @@ class Task:
         """Parse one example from text.
 
         Raises:
-            ValueError: a task that does not define it, or a text that is no example.
+            ValueError: a task that does not define this method, or a text that is not an example.
         """
         raise ValueError(f"{type(self).__name__} tasks have no `read` for text; use sampled examples, or define it.")
 
     def text(self, tokens: Int[Tensor, " pos"]) -> str:
-        """The text that `read` parses to these tokens."""
+        """Tokens as a text that `read` parses."""
         return self.vocab.decode(tokens)
 
     def default_texts(self) -> tuple[str, ...]:
-        """Texts on which attention patterns are compared by default; if none, sampled examples are used."""
+        """Texts on which attention patterns are compared; if empty, sampled examples are used."""
         return ()
 
     def example(self, batch: Any, answers: Int[Tensor, "1 target"]) -> "Section":
@@ -218,16 +231,20 @@ class Task:
         rows: list[tuple[str, ...]] = [("target", "position", "correct", "answer")]
         for index, name in enumerate(self.targets):
             if batch.present[0, index]:
-                found = (batch.labels[0, index], answers[0, index])
-                names = (self.answer_names[int(label)] for label in found)
-                rows.append((name, str(int(batch.target_positions[0, index])), *names))
-        real = slice(None) if batch.attention_mask is None else batch.attention_mask[0]
-        text = " ".join(self.vocab.words(batch.tokens[0][real]))
-        more = f"\n\nThe first 24 of {len(rows) - 1} targets:" if len(rows) > 25 else ""
-        return Section(title="Example", text=text + more, table=rows[:25])
+                position = int(batch.target_positions[0, index])
+                correct = self.answer_names[int(batch.labels[0, index])]
+                answer = self.answer_names[int(answers[0, index])]
+                rows.append((name, str(position), correct, answer))
+        tokens = batch.tokens[0]
+        if batch.attention_mask is not None:
+            tokens = tokens[batch.attention_mask[0]]
+        text = " ".join(self.vocab.words(tokens))
+        if len(rows) > 25:
+            text += f"\n\nThe first 24 of {len(rows) - 1} targets:"
+        return Section(title="Example", text=text, table=rows[:25])
 
     def recipe(self) -> dict[str, Any]:
-        """Values of `TrainSettings` that learn the task; default: those of `TrainSettings()`."""
+        """Training settings that learn the task, as values of `TrainSettings`; default: those of `TrainSettings()`."""
         return {}
 
     @default
@@ -265,10 +282,13 @@ class Task:
         """Settings as plain values, for a manifest; default: the fields of the dataclass.
 
         Raises:
-            ValueError: a field that JSON cannot hold.
+            ValueError: a field that JSON cannot store.
         """
-        own = [field.name for field in fields(self) if field.init] if is_dataclass(self) else []
-        return {"task": self.task_name, **{name: plain(getattr(self, name), name, self) for name in own}}
+        settings = {}
+        if is_dataclass(self):
+            names = [field.name for field in fields(self) if field.init]
+            settings = {name: plain(getattr(self, name), name, self) for name in names}
+        return {"task": self.task_name, **settings}
 
     @classmethod
     def from_description(cls: type[AnyTask], values: dict[str, Any]) -> AnyTask:
@@ -282,16 +302,16 @@ class Task:
 
     @classmethod
     def command_line_sizes(cls, family: str | None, sizes: dict[str, Any]) -> dict[str, Any]:
-        """Sizes of the model for `interp train`, from those given as options."""
+        """Sizes of the model for `interp train`, from the options of the command line."""
         return sizes
 
     @classmethod
-    def require(cls: type[AnyTask], task: Any, why: str) -> AnyTask:
-        """Return the task if it is of this class, for analyses that are defined for no other.
+    def require(cls: type[AnyTask], task: Any, advice: str) -> AnyTask:
+        """Return the task if it is of this class, for analyses of this class of task only.
 
         Raises:
-            ValueError: another class of task.
+            ValueError: a task of another class; the advice is the end of the message.
         """
         if not isinstance(task, cls):
-            raise ValueError(f"task is a {type(task).__name__}; {why}")
+            raise ValueError(f"task is a {type(task).__name__}; {advice}")
         return task

@@ -30,10 +30,10 @@ class Batch:
     attention_mask: Bool[Tensor, "batch pos"] | None = None
     """True for real tokens, False for padding; None if there is no padding."""
     target_mask: Bool[Tensor, "batch target"] | None = None
-    """True where an example has the target; None if all examples have all. A missing target has position, label 0."""
+    """True where an example has the target; None if all examples have all. A missing target has position 0, label 0."""
 
     answer_fields: ClassVar[tuple[str, ...]] = ("labels",)
-    """Fields that depend on what is correct, and not on the tokens alone."""
+    """Fields that depend on the correct answers, and not on the tokens alone."""
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -44,11 +44,16 @@ class Batch:
         return torch.ones_like(self.labels, dtype=torch.bool) if self.target_mask is None else self.target_mask
 
     def input_keys(self) -> list[bytes]:
-        """A key of the input of each example, the same in every batch: tokens with their positions, without padding."""
+        """A key for each example, equal for equal inputs in any batch: tokens with their positions, without padding."""
         mask = torch.ones_like(self.tokens) if self.attention_mask is None else self.attention_mask
-        places = mask.cumsum(1) if self.position_ids is None else self.position_ids
-        both, real = torch.stack([self.tokens, places], 2).numpy(), mask.bool().numpy()
-        return [tokens[there].tobytes() for tokens, there in zip(both, real, strict=True)]
+        positions = mask.cumsum(1) if self.position_ids is None else self.position_ids
+        inputs = torch.stack([self.tokens, positions], 2).numpy()
+        return [row[real].tobytes() for row, real in zip(inputs, mask.bool().numpy(), strict=True)]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The fields that are tensors, by name."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
     def with_labels_of(self: AnyBatch, rows: Int[Tensor, " batch"]) -> AnyBatch:
         """The same inputs with the correct answers of other examples, for controls on shuffled labels."""
@@ -56,18 +61,18 @@ class Batch:
 
     def select(self: AnyBatch, rows: Int[Tensor, " n"] | slice) -> AnyBatch:
         """Select examples by row."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "supervised"}
-        return replace(self, **{name: value[rows] for name, value in values.items() if isinstance(value, Tensor)})
+        # `supervised` has no batch axis
+        tensors = {name: value for name, value in self.tensors().items() if name != "supervised"}
+        return replace(self, **{name: value[rows] for name, value in tensors.items()})
 
     def to(self: AnyBatch, device: torch.device | str) -> AnyBatch:
         """Move every tensor to a device."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)})
+        return replace(self, **{name: value.to(device) for name, value in self.tensors().items()})
 
     def model_inputs(self) -> dict[str, Tensor]:
         """Keyword arguments of the model's forward pass, besides the tokens."""
-        given = {"position_ids": self.position_ids, "attention_mask": self.attention_mask}
-        return {name: value for name, value in given.items() if value is not None}
+        inputs = {"position_ids": self.position_ids, "attention_mask": self.attention_mask}
+        return {name: value for name, value in inputs.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from hooks.files import shortened
 if TYPE_CHECKING:  # names can be listed without torch
     from interp.tasks.base import Task
 
-GROUP = "interp.tasks"
+ENTRY_POINTS = "interp.tasks"
 """Group of entry points through which packages add tasks."""
 AnyTaskClass = TypeVar("AnyTaskClass", bound=type)
 _REGISTERED: "dict[str, type[Task]]" = {}
@@ -27,21 +27,22 @@ def register(task_class: AnyTaskClass) -> AnyTaskClass:
         The class.
 
     Raises:
-        ValueError: something else than a subclass of `Task`, or the name of an installed task.
+        ValueError: an object that is not a subclass of `Task`, or the name of an installed task.
     """
     if not _is_task_class(task_class):
         raise ValueError(f"task_class is {task_class!r}; register a class that derives from interp.tasks.Task.")
     name = task_class.task_name
-    if name in _installed() and where(_load(name)) != where(task_class):
+    if name in _installed() and class_path(_load(name)) != class_path(task_class):
         raise ValueError(f"an installed package has a task {name!r} ({_installed()[name][-1].value}); set task_name.")
     _REGISTERED[name] = task_class
     return task_class
 
 
 def known_tasks() -> dict[str, str]:
-    """Where the class of every known task is, `module:class`, by name."""
-    found = {name: points[-1].value for name, points in _installed().items()}
-    return dict(sorted((found | {name: where(cls) for name, cls in _REGISTERED.items()}).items()))
+    """Module and class of every known task, `module:class`, by name."""
+    installed = {name: points[-1].value for name, points in _installed().items()}
+    registered = {name: class_path(task_class) for name, task_class in _REGISTERED.items()}
+    return dict(sorted((installed | registered).items()))
 
 
 def task_class_of(name: str, *, stored: str = "") -> "type[Task]":
@@ -49,7 +50,7 @@ def task_class_of(name: str, *, stored: str = "") -> "type[Task]":
 
     Args:
         name: Its `task_name`.
-        stored: Where a manifest says that the class was, for the error message.
+        stored: Module and class according to a manifest, for the error message.
 
     Raises:
         ValueError: an unknown name, or a class that cannot be imported.
@@ -57,10 +58,10 @@ def task_class_of(name: str, *, stored: str = "") -> "type[Task]":
     if name in _REGISTERED:
         return _REGISTERED[name]
     if name not in _installed():
-        was = f" (the class {stored})" if stored else ""
+        stored_class = f" (the class {stored})" if stored else ""
         raise ValueError(
-            f"there is no task {name!r}{was} here; known tasks: {', '.join(known_tasks())}. Install the package that "
-            f"has it, or define the class and call interp.tasks.register with it."
+            f"there is no task {name!r}{stored_class} here; known tasks: {', '.join(known_tasks())}. Install the "
+            f"package that has it, or define the class and call interp.tasks.register with it."
         )
     return _load(name)
 
@@ -70,24 +71,26 @@ def task_from(description: dict[str, Any], *, stored: str = "") -> "Task":
 
     Args:
         description: The output of `Task.describe`.
-        stored: Where the manifest says that the class was, for the error message.
+        stored: Module and class according to the manifest, for the error message.
 
     Raises:
         ValueError: a description without a task, an unknown task, or settings that the task does not accept.
     """
     name = description.get("task") if isinstance(description, dict) else None
     if not isinstance(name, str):
-        found = ", ".join(map(str, description)) if isinstance(description, dict) else type(description).__name__
-        raise ValueError(f"the description of the task has no 'task', its name; found: {found or 'nothing'}.")
-    found = task_class_of(name, stored=stored)
+        content = ", ".join(map(str, description)) if isinstance(description, dict) else type(description).__name__
+        raise ValueError(f"the description of the task has no 'task', its name; found: {content or 'nothing'}.")
+    task_class = task_class_of(name, stored=stored)
     try:
-        return found.from_description(description)
+        return task_class.from_description(description)
     except (TypeError, KeyError) as error:
-        what = f"{error} is missing" if isinstance(error, KeyError) else shortened(str(error))
-        raise ValueError(f"the settings of the task {name!r} do not fit the class {where(found)}: {what}.") from None
+        reason = f"{error} is missing" if isinstance(error, KeyError) else shortened(str(error))
+        raise ValueError(
+            f"the settings of the task {name!r} do not fit the class {class_path(task_class)}: {reason}."
+        ) from None
 
 
-def where(task_class: type) -> str:
+def class_path(task_class: type) -> str:
     """Module and name of a class, `module:class`."""
     return f"{task_class.__module__}:{task_class.__qualname__}"
 
@@ -95,29 +98,30 @@ def where(task_class: type) -> str:
 @cache
 def _installed() -> dict[str, list[Any]]:
     """The entry points of each name: one, unless two packages use it."""
-    found: dict[str, list[Any]] = {}
-    for point in entry_points(group=GROUP):
-        found.setdefault(point.name, []).append(point)
-    return found
+    points_by_name: dict[str, list[Any]] = {}
+    for point in entry_points(group=ENTRY_POINTS):
+        points_by_name.setdefault(point.name, []).append(point)
+    return points_by_name
 
 
 def _load(name: str) -> "type[Task]":
     points = _installed()[name]
-    point, rivals = points[-1], {one.value for one in points}
-    if len(rivals) > 1:
-        raise ValueError(f"two installed packages have a task {name!r}: {' and '.join(sorted(rivals))}.")
+    classes = sorted({point.value for point in points})
+    if len(classes) > 1:
+        raise ValueError(f"two installed packages have a task {name!r}: {' and '.join(classes)}.")
+    point = points[-1]
     try:
-        found = point.load()
+        task_class = point.load()
     except (ImportError, AttributeError) as error:
         raise ValueError(f"the task {name!r} ({point.value}) cannot be loaded: {error}.") from error
-    if not _is_task_class(found):
+    if not _is_task_class(task_class):
         raise ValueError(f"the task {name!r} ({point.value}) is not a class that derives from interp.tasks.Task.")
-    if found.task_name != name:
-        raise ValueError(f"the task {name!r} ({point.value}) has the task_name {found.task_name!r}; use one name.")
-    return found
+    if task_class.task_name != name:
+        raise ValueError(f"the task {name!r} ({point.value}) has the task_name {task_class.task_name!r}; use one name.")
+    return task_class
 
 
-def _is_task_class(found: Any) -> bool:
+def _is_task_class(candidate: Any) -> bool:
     from interp.tasks.base import Task
 
-    return isinstance(found, type) and issubclass(found, Task)
+    return isinstance(candidate, type) and issubclass(candidate, Task)

@@ -14,14 +14,18 @@ class Vocab:
 
     Raises:
         ValueError: a duplicate name, or a name that is empty or contains white space.
+
+    >>> from interp.tasks import Vocab
+    >>> Vocab(["a", "b", "="]).encode("a = b")
+    [0, 2, 1]
     """
 
     def __init__(self, names: Sequence[str]):
         self.names = tuple(names)
         self.ids = {name: index for index, name in enumerate(self.names)}
         if len(self.ids) < len(self.names):
-            double = next(name for name, count in Counter(self.names).items() if count > 1)
-            raise ValueError(f"the token {double!r} appears twice in the vocabulary; rename one of them.")
+            duplicate = next(name for name, count in Counter(self.names).items() if count > 1)
+            raise ValueError(f"the token {duplicate!r} appears twice in the vocabulary; rename one of them.")
         for name in self.names:
             if not name or any(letter.isspace() for letter in name):
                 raise ValueError(f"the token name {name!r} is empty or contains white space; choose another.")
@@ -38,35 +42,40 @@ class Vocab:
         """Encode a text as token ids. White space between tokens is ignored.
 
         Raises:
-            ValueError: an unknown token (which, where).
+            ValueError: an unknown token, and its position.
         """
-        ids, at = [], 0
-        while at < len(text):
-            if text[at].isspace():
-                at += 1
+        ids = []
+        position = 0
+        while position < len(text):
+            if text[position].isspace():
+                position += 1
                 continue
-            match = self._token.match(text, at)
+            match = self._token.match(text, position)
             if match is None:
-                word = text[at:].split()[0][:12]
+                word = text[position:].split()[0][:12]
                 raise ValueError(
-                    f"unknown token at character {at}: {word!r}. Known tokens: {' '.join(self.names[:40])}"
+                    f"unknown token at character {position}: {word!r}. Known tokens: {' '.join(self.names[:40])}"
                 )
             ids.append(self.ids[match.group()])
-            at = match.end()
+            position = match.end()
         return ids
 
     def decode(self, tokens: Int[Tensor, " pos"] | Sequence[int]) -> str:
         """Decode token ids; spaces are inserted only if the text could not be encoded again without them.
 
         Raises:
-            ValueError: an id outside the vocabulary (which, where).
+            ValueError: an id outside the vocabulary, and its position.
         """
         words = self.words(tokens)
         text = "".join(words)
         return text if self._token.findall(text) == words else " ".join(words)
 
     def words(self, tokens: Int[Tensor, " pos"] | Sequence[int]) -> list[str]:
-        """The name of each token."""
+        """The name of each token.
+
+        Raises:
+            ValueError: an id outside the vocabulary, and its position.
+        """
         words = []
         for position, token in enumerate(tokens):
             if not 0 <= int(token) < len(self.names):

@@ -15,7 +15,7 @@ from interp.core.manifest import environment
 from interp.core.verbs import prepare_model
 from interp.tasks.base import Task
 from interp.tasks.check import check_task
-from interp.tasks.registry import where
+from interp.tasks.registry import class_path
 from interp.training.fit import check_fit
 from interp.training.folder import RunFolder
 from interp.training.objectives import check_mimicking
@@ -102,7 +102,7 @@ def manifest_of(model: Model, task: Task, settings: TrainSettings, seed: int) ->
     return {
         "seed": seed,
         "task": task.describe(),
-        "task_class": where(type(task)),
+        "task_class": class_path(type(task)),
         "outcomes": list(task.outcomes),
         "chance": task.chance,
         "config": model.cfg.to_dict(),

@@ -16,7 +16,7 @@ from interp.known_answers.craft.weights import clear
 from interp.known_answers.dyck.one_hot import TINY, bracket_states, pair_coordinates
 from interp.tasks import Dyck
 from interp.tasks.dyck.brackets import START, closer, opener
-from interp.tasks.dyck.sampling import prefix_chances
+from interp.tasks.dyck.sampling import prefix_probabilities
 
 FORBIDDEN = -60.0
 """Logit of impossible next tokens; the logit of others is the log of their probability. exp(-60) is 9e-27."""
@@ -169,7 +169,7 @@ def _write_top(block: Block, states: BracketStates) -> None:
 
 def _write_logits(model: Transformer, task: Dyck) -> None:
     """Read-out: log-probabilities at depth 0 as biases, and the change of them by each top of the stack as weights."""
-    opens = prefix_chances(task.q, task.max_depth, 0).opens[0]
+    opens = prefix_probabilities(task.q, task.max_depth, 0).opens[0]
     openers = slice(opener(0), None, 2)
     even = -math.log(task.n_types)
     may_open = opens.log().clamp_min(FORBIDDEN)

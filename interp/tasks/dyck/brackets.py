@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from interp.tasks.relations import keys_at
+
 PAD, START, END, FIRST_BRACKET = range(4)
 """Token ids: padding, start, end, then the opener and closer of each type."""
 PAIRS = ("()", "[]", "{}", "<>")
@@ -13,8 +15,9 @@ PAIRS = ("()", "[]", "{}", "<>")
 
 def bracket_names(n_types: int) -> tuple[str, ...]:
     """Bracket names, opener then closer of each type: `(`, `)`, `[`, `]`, ..., then `(5`, `)5`, ..."""
-    usual = [name for pair in PAIRS[:n_types] for name in pair]
-    return (*usual, *(f"{mark}{i + 1}" for i in range(len(PAIRS), n_types) for mark in "()"))
+    names = [name for pair in PAIRS[:n_types] for name in pair]
+    names += [f"{mark}{kind + 1}" for kind in range(len(PAIRS), n_types) for mark in "()"]
+    return tuple(names)
 
 
 def opener(kind: int) -> int:
@@ -43,7 +46,7 @@ class Nesting:
 
     depth: Int[Tensor, "batch pos"]
     """Number of open brackets after the token: d for an opener of depth d, d - 1 for its closer."""
-    open_at: Int[Tensor, "batch pos level"]
+    open_positions: Int[Tensor, "batch pos level"]
     """Position of the open bracket of each level, from level 1; -1 if there is none."""
     top: Int[Tensor, "batch pos"]
     """Position of the innermost open bracket; -1 if none is open."""
@@ -55,19 +58,21 @@ def nesting(tokens: Int[Tensor, "batch pos"], max_depth: int) -> Nesting:
     """Compute depth and open brackets after each token. The words are not checked."""
     opens = is_opener(tokens)
     depth = (opens.long() - is_closer(tokens).long()).cumsum(1)
+    # the last opener of each level, if that level is still open
     level = torch.arange(1, max_depth + 1, device=tokens.device)
-    at = torch.arange(tokens.shape[1], device=tokens.device)[None, :, None]
-    landing = opens[..., None] & (depth[..., None] == level)
-    last = torch.where(landing, at, -1).cummax(1).values
-    open_at = torch.where(level <= depth[..., None], last, -1)
-    top = open_at.max(-1).values
+    position = torch.arange(tokens.shape[1], device=tokens.device)[None, :, None]
+    opens_level = opens[..., None] & (depth[..., None] == level)
+    last_opener = torch.where(opens_level, position, -1).cummax(1).values
+    open_positions = torch.where(level <= depth[..., None], last_opener, -1)
+    # the innermost
+    top = open_positions.max(-1).values
     kind = (tokens.gather(1, top.clamp_min(0)) - FIRST_BRACKET) // 2
-    return Nesting(depth, open_at, top, torch.where(top >= 0, kind, -1))
+    return Nesting(depth, open_positions, top, torch.where(top >= 0, kind, -1))
 
 
 def first_fault(tokens: Int[Tensor, " pos"], n_types: int, max_depth: int) -> tuple[int, str] | None:
     """Position and description of the first error in a bracket sequence; None if it is a prefix of a word."""
-    stack: list[int] = []
+    stack: list[int] = []  # types of the open brackets
     names = bracket_names(n_types)
     for position, token in enumerate(tokens.tolist()):
         if not 0 <= token - FIRST_BRACKET < 2 * n_types:
@@ -80,20 +85,16 @@ def first_fault(tokens: Int[Tensor, " pos"], n_types: int, max_depth: int) -> tu
                 return position, f"{name!r} opens depth {len(stack)}; max_depth is {max_depth}"
         elif not stack:
             return position, f"{name!r} closes nothing"
-        elif (due := stack.pop()) != kind:
-            return position, f"{name!r} where {names[2 * due + 1]!r} is expected"
+        else:
+            due = stack.pop()
+            if due != kind:
+                return position, f"{name!r} where {names[2 * due + 1]!r} is expected"
     return None
 
 
-def matching_map(found: Nesting, tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]:
+def matching_brackets(nesting: Nesting, tokens: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch query key"]:
     """For each bracket, its partner."""
-    before = torch.cat([torch.full_like(found.top[:, :1], -1), found.top[:, :-1]], 1)
-    closes = key_map(torch.where(is_closer(tokens), before, -1)[..., None])
-    return closes | closes.mT
-
-
-def key_map(keys: Int[Tensor, "batch query some"]) -> Bool[Tensor, "batch query key"]:
-    """Attention map of the keys at these positions; -1 for none."""
-    batch, pos, _ = keys.shape
-    marked = torch.zeros(batch, pos, pos + 1, dtype=torch.bool, device=keys.device)
-    return marked.scatter(2, torch.where(keys >= 0, keys, pos), True)[..., :pos]
+    # a closer's partner is the innermost bracket that was open before it
+    top_before = torch.cat([torch.full_like(nesting.top[:, :1], -1), nesting.top[:, :-1]], 1)
+    opener_of_closer = keys_at(torch.where(is_closer(tokens), top_before, -1)[..., None])
+    return opener_of_closer | opener_of_closer.mT

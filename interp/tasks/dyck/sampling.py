@@ -1,6 +1,7 @@
 """The distribution D_{q,k,D} over bracket words: sampling, and exact probabilities of the next step.
 
-Axes: `step` brackets read so far, `depth` open brackets.
+A step is up (a bracket opens), down (one closes) or none (the word has ended). Axes: `step` brackets before the step,
+`depth` open brackets.
 """
 
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -15,81 +17,84 @@ from interp.tasks.dyck.brackets import END, FIRST_BRACKET, PAD, START
 
 
 @dataclass(frozen=True)
-class StepChances:
-    """Probabilities of the next step (open or end; the rest is close), by brackets read so far and depth."""
+class StepProbabilities:
+    """Probabilities to open and to end, by brackets before the step and depth; the remaining one is to close."""
 
     opens: Float[Tensor, "step depth"]
     ends: Float[Tensor, "step depth"]
 
-    def at(self, depth: Int[Tensor, "*batch pos"], step: Int[Tensor, "*batch pos"]) -> tuple[Tensor, Tensor]:
-        """Probabilities to open and to end, at given depths and steps."""
-        step = step.clamp_max(len(self.opens) - 1)
-        return self.opens[step, depth], self.ends[step, depth]
 
-
-def prefix_chances(q: float, max_depth: int, length: int) -> StepChances:
+def prefix_probabilities(q: float, max_depth: int, length: int) -> StepProbabilities:
     """Step probabilities of prefixes: open with probability 1 at depth 0, q in between, 0 at the maximal depth."""
     opens = torch.full((max_depth + 1,), q, dtype=torch.float64)
     opens[0], opens[-1] = 1, 0
-    return StepChances(opens.expand(length + 1, -1), torch.zeros(length + 1, max_depth + 1, dtype=torch.float64))
+    ends = torch.zeros(length + 1, max_depth + 1, dtype=torch.float64)
+    return StepProbabilities(opens.expand(length + 1, -1), ends)
 
 
 @lru_cache
-def word_chances(q: float, max_depth: int, length: int, min_length: int) -> StepChances:
+def word_probabilities(q: float, max_depth: int, length: int, min_length: int) -> StepProbabilities:
     """Step probabilities of complete words.
 
     After at least `min_length` brackets a word ends with probability 1/2 whenever the depth is 0, conditioned on
     ending within `length` brackets. The condition is exact, by dynamic programming from the end.
     """
-    opens = prefix_chances(q, max_depth, 0).opens[0]
-    ending = torch.zeros(length + 1, max_depth + 1, dtype=torch.float64)
-    ending[min_length:, 0] = 0.5
-    finish = torch.zeros(length + 2, max_depth + 2, dtype=torch.float64)  # P(end in time), up to a factor per step
-    next_open = torch.zeros(length + 1, max_depth + 1, dtype=torch.float64)
+    opens = prefix_probabilities(q, max_depth, 0).opens[0]
+    ends = torch.zeros(length + 1, max_depth + 1, dtype=torch.float64)
+    ends[min_length:, 0] = 0.5
+    # P(end in time), up to a factor per step, and P(open and end in time)
+    in_time = torch.zeros(length + 2, max_depth + 2, dtype=torch.float64)
+    opens_in_time = torch.zeros(length + 1, max_depth + 1, dtype=torch.float64)
     for step in range(length, -1, -1):
-        up, down = finish[step + 1, 1:], torch.nn.functional.pad(finish[step + 1, :max_depth], (1, 0))
-        next_open[step] = (1 - ending[step]) * opens * up
-        finish[step, :-1] = next_open[step] + (1 - ending[step]) * (1 - opens) * down + ending[step]
-        scale = finish[step].max().clamp_min(1e-300)
-        if step < min_length:  # no word ends here, so only ratios within a step matter: avoid underflow
-            finish[step] /= scale
-            next_open[step] /= scale
-    whole = finish[:-1, :-1].clamp_min(1e-300)
-    return StepChances(next_open / whole, ending / whole)
+        after_opening = in_time[step + 1, 1:]
+        after_closing = F.pad(in_time[step + 1, :max_depth], (1, 0))
+        opens_in_time[step] = (1 - ends[step]) * opens * after_opening
+        in_time[step, :-1] = opens_in_time[step] + (1 - ends[step]) * (1 - opens) * after_closing + ends[step]
+        # where no word ends, only ratios within a step matter: avoid underflow
+        if step < min_length:
+            scale = in_time[step].max().clamp_min(1e-300)
+            in_time[step] /= scale
+            opens_in_time[step] /= scale
+    total = in_time[:-1, :-1].clamp_min(1e-300)
+    return StepProbabilities(opens_in_time / total, ends / total)
 
 
 def sample_words(
-    n: int, n_types: int, chances: StepChances, *, generator: torch.Generator, length: int
+    n: int, n_types: int, probabilities: StepProbabilities, *, generator: torch.Generator, length: int
 ) -> Int[Tensor, "batch pos"]:
     """Sample words or prefixes: `[START]`, then `length` tokens including `[END]` and padding."""
     draws = torch.rand(length, n, generator=generator).numpy()
-    kinds = torch.randint(n_types, (n, length), generator=generator)
-    opens, ends = chances.opens.float().numpy(), chances.ends.float().numpy()
+    types = torch.randint(n_types, (n, length), generator=generator)
+    opens, ends = probabilities.opens.float().numpy(), probabilities.ends.float().numpy()
     depth = np.zeros(n, dtype=np.int64)
     steps = np.empty((length, n), dtype=np.int64)
-    going = np.ones(n, dtype=bool) if ends.any() else None
+    continues = np.ones(n, dtype=bool)
+    words_end = bool(ends.any())
     for step in range(length):
         row = min(step, len(opens) - 1)
         move = np.where(draws[step] < opens[row][depth], 1, -1)
-        if going is not None:
-            going &= draws[step] < 1 - ends[row][depth]
-            move *= going
+        if words_end:
+            continues &= draws[step] < 1 - ends[row][depth]
+            move *= continues
         depth += move
         steps[step] = move
-    return _with_types(torch.from_numpy(steps.T.copy()), kinds)
+    return _tokens(torch.from_numpy(steps.T.copy()), types)
 
 
-def _with_types(steps: Int[Tensor, "batch pos"], kinds: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch longer"]:
-    """Tokens from steps up (1), down (-1) and none (0); closers get the type of their opener."""
+def _tokens(steps: Int[Tensor, "batch pos"], types: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch longer"]:
+    """Tokens from steps up (1), down (-1) and none (0), and the type of each opener; `[START]` is put in front."""
+    # a closer has the type of the last opener of its level
     depth = steps.cumsum(1)
-    at = torch.arange(steps.shape[1])
-    kind = kinds
+    position = torch.arange(steps.shape[1])
+    kind = types
     for level in range(1, int(depth.max()) + 1):
-        last = torch.where((steps == 1) & (depth == level), at, -1).cummax(1).values
-        kind = torch.where((steps == -1) & (depth == level - 1), kinds.gather(1, last.clamp_min(0)), kind)
+        opens_level = (steps == 1) & (depth == level)
+        last_opener = torch.where(opens_level, position, -1).cummax(1).values
+        closes_level = (steps == -1) & (depth == level - 1)
+        kind = torch.where(closes_level, types.gather(1, last_opener.clamp_min(0)), kind)
     tokens = FIRST_BRACKET + 2 * kind + (steps == -1)
+    # after the word, one [END], then padding
     ended = steps == 0
     tokens = torch.where(ended, PAD, tokens)
-    first = ended & (ended.cumsum(1) == 1)
-    tokens = torch.where(first, END, tokens)
-    return torch.nn.functional.pad(tokens, (1, 0), value=START)
+    tokens = torch.where(ended & (ended.cumsum(1) == 1), END, tokens)
+    return F.pad(tokens, (1, 0), value=START)

@@ -1,6 +1,6 @@
 """The bounded Dyck task: predict the next bracket in nested brackets of bounded depth."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -12,8 +12,9 @@ from hooks import presets
 from hooks.checks import check_choice, check_field_types, check_number, checks_types
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task
 from interp.tasks.dyck import brackets
-from interp.tasks.dyck.brackets import END, PAD, START, Nesting, bracket_names, closer, is_closer, nesting
-from interp.tasks.dyck.sampling import StepChances, prefix_chances, sample_words, word_chances
+from interp.tasks.dyck.brackets import END, PAD, START, Nesting, bracket_names, closer, is_closer, nesting, opener
+from interp.tasks.dyck.sampling import StepProbabilities, prefix_probabilities, sample_words, word_probabilities
+from interp.tasks.relations import for_every_query, keys_at
 from interp.tasks.vocab import Vocab, vocab_of
 
 Words = Literal["prefixes", "complete"]
@@ -56,6 +57,13 @@ class Dyck(Task):
     Raises:
         ValueError: fewer than one type or level, q outside (0, 1), no length, an odd length of complete words, an
             unknown choice, or `score_from` beyond the end.
+
+    >>> from interp.tasks import Dyck
+    >>> task = Dyck(n_types=2, max_depth=4)
+    >>> task.staircase()
+    '(((())))[[[[]]]]'
+    >>> task.read("([").due.tolist()  # the type that may close next; -1 for none
+    [[-1, 0, 1]]
     """
 
     n_types: int = 2
@@ -106,7 +114,7 @@ class Dyck(Task):
     @property
     def targets(self) -> tuple[str, ...]:
         """Numbers of brackets read before each prediction."""
-        return tuple(str(i) for i in range(self.n_ctx))
+        return tuple(str(n_read) for n_read in range(self.n_ctx))
 
     @property
     def outcomes(self) -> tuple[str, ...]:
@@ -120,7 +128,7 @@ class Dyck(Task):
 
     @property
     def audited_outcomes(self) -> tuple[str, ...]:
-        """Accuracy of the most likely closer; the paper's criterion is left out."""
+        """Accuracy of the most likely closer, without the paper's criterion."""
         return ("hard", "all")
 
     @property
@@ -138,9 +146,9 @@ class Dyck(Task):
     @property
     def description(self) -> str:
         """Types, depth, q, words and loss."""
-        kind = "prefixes of" if self.words == "prefixes" else "complete words of up to"
+        words = "prefixes of" if self.words == "prefixes" else "complete words of up to"
         language = f"{self.n_types} types to depth {self.max_depth}, q = {self.q}"
-        return f"bounded Dyck: {language}; {kind} {self.length} brackets, loss on {self.loss_on}"
+        return f"bounded Dyck: {language}; {words} {self.length} brackets, loss on {self.loss_on}"
 
     @property
     def default_family(self) -> str:
@@ -157,14 +165,6 @@ class Dyck(Task):
         """Enough steps for two layers of width 50 on prefixes of 28."""
         return {"steps": 700, "batch_size": 24, "learning_rate": 6e-3, "weight_decay": 0.0}
 
-    def describe(self) -> dict:
-        """Settings as plain values, for a manifest."""
-        return {"task": self.task_name, **asdict(self)}
-
-    @classmethod
-    def from_description(cls, values: dict) -> "Dyck":
-        return cls(**{name: value for name, value in values.items() if name != "task"})
-
     def sample(self, n: int, *, generator: torch.Generator, split: Split = "train") -> DyckBatch:
         """Sample words.
 
@@ -178,7 +178,8 @@ class Dyck(Task):
         """
         check_number("n", n, whole=True, low=0)
         check_choice("split", split, Split)
-        words = sample_words(n, self.n_types, self._chances, generator=generator, length=self.length + 1)
+        probabilities = self._step_probabilities
+        words = sample_words(n, self.n_types, probabilities, generator=generator, length=self.length + 1)
         return self._batch(words[:, :-1], words[:, 1:])
 
     @checks_types
@@ -186,18 +187,21 @@ class Dyck(Task):
         """Parse one example, such as `([[](`. Its last label is padding.
 
         Raises:
-            ValueError: an unknown token, or brackets that are not a prefix of a word (where and why).
+            ValueError: an unknown token, or brackets that are not a prefix of a word (the first error, where).
         """
         tokens = torch.tensor(self.vocab.encode(text), dtype=torch.long)
         fault = brackets.first_fault(tokens, self.n_types, self.max_depth)
         if fault is not None:
-            raise ValueError(f"text is not in the language: at bracket {fault[0]}, {fault[1]}. Text: {text!r}")
+            position, reason = fault
+            raise ValueError(f"text is not in the language: at bracket {position}, {reason}. Text: {text!r}")
         row = F.pad(F.pad(tokens, (1, 0), value=START), (0, 1), value=PAD)[None]
         return self._batch(row[:, :-1], row[:, 1:])
 
     def _batch(self, tokens: Int[Tensor, "batch pos"], labels: Int[Tensor, "batch pos"]) -> DyckBatch:
+        """Inputs and next tokens as a batch; the model does not read `[END]`."""
         real = ~torch.isin(tokens, torch.tensor([PAD, END]))
-        found = nesting(tokens, self.max_depth)
+        mask = None if real.all() else real
+        nested = nesting(tokens, self.max_depth)
         tokens = torch.where(real, tokens, PAD)
         pos = tokens.shape[1]
         return DyckBatch(
@@ -205,27 +209,30 @@ class Dyck(Task):
             target_positions=torch.arange(pos).expand(len(tokens), -1),
             labels=labels,
             supervised=torch.ones(pos, dtype=torch.bool),
-            attention_mask=None if real.all() else real,
-            target_mask=None if real.all() else real,
-            due=torch.where(real, found.top_type, -1),
+            attention_mask=mask,
+            target_mask=mask,
+            due=torch.where(real, nested.top_type, -1),
             after_closer=is_closer(tokens),
-            depth=found.depth,
+            depth=nested.depth,
         )
 
     @property
-    def _chances(self) -> StepChances:
+    def _step_probabilities(self) -> StepProbabilities:
         if self.words == "prefixes":
-            return prefix_chances(self.q, self.max_depth, self.length)
-        return word_chances(self.q, self.max_depth, self.length, self.min_length)
+            return prefix_probabilities(self.q, self.max_depth, self.length)
+        return word_probabilities(self.q, self.max_depth, self.length, self.min_length)
 
     def next_token_probabilities(self, batch: DyckBatch) -> Float[Tensor, "batch pos d_vocab"]:
         """Exact probability of every next token given the prefix, in float64; zero at padding."""
-        step = torch.arange(batch.tokens.shape[1]).expand_as(batch.tokens)
-        opens, ends = self._chances.at(batch.depth, step)
+        probabilities = self._step_probabilities
+        step = torch.arange(batch.tokens.shape[1]).expand_as(batch.tokens).clamp_max(len(probabilities.opens) - 1)
+        opens, ends = probabilities.opens[step, batch.depth], probabilities.ends[step, batch.depth]
         exact = torch.zeros(*batch.tokens.shape, self.d_vocab, dtype=torch.float64)
-        exact[..., brackets.opener(0) :: 2] = (opens / self.n_types)[..., None]
-        right = (closer(0) + 2 * batch.due.clamp_min(0))[..., None]
-        exact = exact.scatter_add(2, right, (1 - opens - ends)[..., None] * (batch.due >= 0)[..., None])
+        # openers of all types are equally likely; one closer is possible, if a bracket is open
+        exact[..., opener(0) :: 2] = (opens / self.n_types)[..., None]
+        closer_due = (closer(0) + 2 * batch.due.clamp_min(0))[..., None]
+        closes = (1 - opens - ends) * (batch.due >= 0)
+        exact = exact.scatter_add(2, closer_due, closes[..., None])
         exact[..., END] = ends
         return exact if batch.attention_mask is None else exact * batch.attention_mask[..., None]
 
@@ -234,37 +241,32 @@ class Dyck(Task):
 
         Source: Eq. 4; the paper's experiments use `closers` (released code). Differs: the theory has squared error.
         """
-        counted = is_closer(batch.labels) if self.loss_on == "closers" else batch.labels != PAD
-        return F.cross_entropy(logits.flatten(0, 1), torch.where(counted, batch.labels, -100).flatten())
+        in_loss = is_closer(batch.labels) if self.loss_on == "closers" else batch.labels != PAD
+        labels = torch.where(in_loss, batch.labels, -100)
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
-    def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: DyckBatch) -> Score:
+    def score(self, target_logits: Float[Tensor, "batch target d_vocab_out"], batch: DyckBatch) -> Score:
         """Correct closers and cross entropy among closers, over `hard` and `all` positions."""
-        chances = at_targets[..., brackets.closer(0) :: 2].log_softmax(-1)
-        right = chances.gather(2, batch.due.clamp_min(0)[..., None])[..., 0]
-        best, sure = chances.argmax(-1) == batch.due, right.exp() > CRITERION
-        late = torch.arange(batch.due.shape[1], device=batch.due.device) >= self.score_from
-        everywhere = (batch.due >= 0) & late
-        hard = everywhere & batch.after_closer
-        columns = [(best, hard), (best, everywhere), (sure, hard), (sure, everywhere)]
-        asked = torch.stack([where.sum(1) for _, where in columns], 1).to(right.dtype)
+        log_probabilities = target_logits[..., closer(0) :: 2].log_softmax(-1)
+        log_p_due = log_probabilities.gather(2, batch.due.clamp_min(0)[..., None])[..., 0]
+        # two criteria of correctness, two kinds of position
+        is_likeliest = log_probabilities.argmax(-1) == batch.due
+        is_certain = log_p_due.exp() > CRITERION
+        position = torch.arange(batch.due.shape[1], device=batch.due.device)
+        all_positions = (batch.due >= 0) & (position >= self.score_from)
+        hard_positions = all_positions & batch.after_closer
+        # in the order of `outcomes`
+        criteria = torch.stack([is_likeliest, is_likeliest, is_certain, is_certain], 1)
+        scored = torch.stack([hard_positions, all_positions, hard_positions, all_positions], 1)
         return Score(
-            right=torch.stack([(what & where).sum(1) for what, where in columns], 1).to(right.dtype),
-            loss=torch.stack([-(right * where).sum(1) for _, where in columns], 1),
-            total=asked,
+            right=(criteria & scored).sum(2).to(log_p_due.dtype),
+            loss=-(log_p_due[:, None] * scored).sum(2),
+            total=scored.sum(2).to(log_p_due.dtype),
         )
 
     def probe_labels(self, batch: DyckBatch) -> dict[str, Int[Tensor, "batch target"]]:
         """Probe labels after each token: `stack_top` (0 if none is open, else type + 1) and `depth`."""
         return {"stack_top": batch.due + 1, "depth": batch.depth}
-
-    def control_types(self, batch: DyckBatch) -> Int[Tensor, "batch target"]:
-        """Input type of each target for control tasks: the last four tokens as one number.
-
-        The last token alone has few values, which every layer separates.
-        """
-        padded = F.pad(batch.tokens, (3, 0))
-        pos = batch.tokens.shape[1]
-        return sum((padded[:, 3 - back : 3 - back + pos] * self.d_vocab**back for back in range(4)), batch.tokens * 0)
 
     def relations(self, batch: Any) -> dict[str, Bool[Tensor, "batch query key"]]:
         """Attention relations: for each query, the keys that are related to it.
@@ -272,13 +274,12 @@ class Dyck(Task):
         `stack_top`: the innermost open bracket after the query, possibly the query itself. `unmatched_open`: every
         open bracket. `matching_bracket`: the partner. `special`: `[START]`.
         """
-        found = self.nesting(batch)
-        pos = batch.tokens.shape[1]
+        nested = self.nesting(batch)
         return {
-            "stack_top": brackets.key_map(found.top[..., None]),
-            "unmatched_open": brackets.key_map(found.open_at),
-            "matching_bracket": brackets.matching_map(found, batch.tokens),
-            "special": (batch.tokens == START)[:, None, :].expand(-1, pos, -1),
+            "stack_top": keys_at(nested.top[..., None]),
+            "unmatched_open": keys_at(nested.open_positions),
+            "matching_bracket": brackets.matching_brackets(nested, batch.tokens),
+            "special": for_every_query(batch.tokens == START),
         }
 
     def nesting(self, batch: Batch) -> Nesting:
@@ -298,8 +299,11 @@ class Dyck(Task):
 
         Source: the paper's probe prefix, 16 brackets for two types and depth 4.
         """
-        pairs = [self.pair(kind) for kind in kinds or range(self.n_types)]
-        return "".join(left * self.max_depth + right * self.max_depth for left, right in pairs) * repeat
+        stairs = ""
+        for kind in kinds or range(self.n_types):
+            opener_name, closer_name = self.pair(kind)
+            stairs += opener_name * self.max_depth + closer_name * self.max_depth
+        return stairs * repeat
 
     def pair(self, kind: int) -> tuple[str, str]:
         """Names of the opener and the closer of a type (0-based)."""

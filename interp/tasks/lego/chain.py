@@ -27,13 +27,13 @@ class Chain:
 
     @property
     def edges(self) -> tuple[tuple[str, str, str], ...]:
-        """(from, operation, to) of every step, starting at the root."""
-        before = (self.root, *self.variables[:-1])
-        return tuple(zip(before, self.operations, self.variables, strict=True))
+        """(operand, operation, variable) of every step, starting at the root."""
+        operands = (self.root, *self.variables[:-1])
+        return tuple(zip(operands, self.operations, self.variables, strict=True))
 
 
 def chain_section(chain: Chain, points: Sequence[str], answers: Sequence[int]) -> "Section":
-    """Section of a report with one sentence, its chain, and the answers of the model.
+    """Section of a report with a sentence, its chain, and the answers of the model.
 
     Args:
         chain: The chain of the sentence.
@@ -44,7 +44,8 @@ def chain_section(chain: Chain, points: Sequence[str], answers: Sequence[int]) -
     from interp.view.html import scrolling
     from interp.view.page import Section
 
-    index_of = {clause: index for index, clause in enumerate(chain.clause_of)}
+    index_by_clause = {clause: index for index, clause in enumerate(chain.clause_of)}
+    chain_index = [index_by_clause[clause] for clause in range(len(index_by_clause))]
     picture = chain_svg(
         root=chain.root,
         variables=chain.variables,
@@ -52,7 +53,7 @@ def chain_section(chain: Chain, points: Sequence[str], answers: Sequence[int]) -
         values=chain.values,
         answers=[points[index] for index in answers],
     )
-    sentence = sentence_html(chain.words, chain.clause_of_word, [index_of[clause] for clause in range(len(index_of))])
+    sentence = sentence_html(chain.words, chain.clause_of_word, chain_index)
     return Section(
         title="Example sentence and its chain",
         text="Every clause defines one variable as an operation on another. The clauses are in random order; the small "
@@ -92,43 +93,48 @@ def parse_clauses(words: Sequence[str], grammar: Grammar) -> list[tuple[int, int
     length = grammar.clause_length
     if len(words) != length * grammar.n_clauses:
         raise ValueError(f"the sentence has {len(words)} tokens; {grammar.n_clauses} clauses of {length} are needed.")
-    # Which variable is computed from a variable or from the root, by which operation, and in which clause.
+    # for each operand, a variable or the root: the variable computed from it, the operation and the clause
     steps: dict[str, tuple[str, str, int]] = {}
+    clause_of: dict[str, int] = {}
     for clause in range(grammar.n_clauses):
-        left, operation, right = _clause(words[clause * length : (clause + 1) * length], clause, grammar)
-        earlier_clauses = [earlier for name, _, earlier in steps.values() if name == left]
-        if earlier_clauses:
-            raise ValueError(f"{left!r} is defined by two clauses, {earlier_clauses[0]} and {clause}; define it once.")
-        if right in steps:
-            raise ValueError(
-                f"{right!r} is used by two clauses, {steps[right][2]} and {clause}; a chain does not fork."
-            )
-        steps[right] = (left, operation, clause)
-    # Follow the chain from the root.
-    variable, chain = grammar.root, []
-    while variable in steps:
-        step = steps.pop(variable)
+        variable, operation, operand = _clause(words[clause * length : (clause + 1) * length], clause, grammar)
+        if variable in clause_of:
+            clauses = f"{clause_of[variable]} and {clause}"
+            raise ValueError(f"{variable!r} is defined by two clauses, {clauses}; define it once.")
+        if operand in steps:
+            clauses = f"{steps[operand][2]} and {clause}"
+            raise ValueError(f"{operand!r} is used by two clauses, {clauses}; a chain does not fork.")
+        clause_of[variable] = clause
+        steps[operand] = (variable, operation, clause)
+    # follow the chain from the root
+    chain = []
+    operand = grammar.root
+    while operand in steps:
+        step = steps.pop(operand)
         chain.append(step)
-        variable = step[0]
+        operand = step[0]
     if steps:
         unreached_clauses = sorted(clause for _, _, clause in steps.values())
         raise ValueError(f"the clauses do not form one chain: {unreached_clauses} are not reached.")
     letters, operations = list(grammar.letters), list(grammar.operations)
-    return [(letters.index(left), operations.index(operation), clause) for left, operation, clause in chain]
+    return [(letters.index(variable), operations.index(operation), clause) for variable, operation, clause in chain]
 
 
 def _clause(words: Sequence[str], clause: int, grammar: Grammar) -> tuple[str, str, str]:
     """Variable, operation and operand of one clause."""
     has_marks = grammar.clause_length == 5
-    left, *marks, right = words[: 4 if has_marks else 3]
-    operation = marks[-1]
+    if has_marks:
+        variable, equals, operation, operand, stop = words
+    else:
+        variable, operation, operand = words
+        equals, stop = "=", ";"
     well_formed = (
-        left in grammar.letters
+        variable in grammar.letters
         and operation in grammar.operations
-        and (right in grammar.letters or right == grammar.root)
-        and (not has_marks or (marks[0] == "=" and words[4] == ";"))
+        and (operand in grammar.letters or operand == grammar.root)
+        and (equals, stop) == ("=", ";")
     )
     if not well_formed:
         example = f"{grammar.letters[0]}{'=' * has_marks}{grammar.operations[0]}{grammar.root}"
         raise ValueError(f"clause {clause} is {''.join(words)!r}; it must look like {example!r}.")
-    return left, operation, right
+    return variable, operation, operand

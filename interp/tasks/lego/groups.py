@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from hooks.checks import checks_types
+from interp.tasks.fields import tuples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +20,12 @@ class GroupAction:
     Raises:
         ValueError: tables of the wrong shape, a product or a point outside the set (closure), a product that
             is not associative, an action that does not respect it, or a root that is not a point.
+
+    >>> from interp.tasks import GroupAction
+    >>> product = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
+    >>> names = {"elements": ("r0", "r1", "r2"), "points": ("x", "y", "z")}
+    >>> GroupAction(name="rotations", product=product, act=product, root_token="x0", **names).act[1][2]
+    0
     """
 
     name: str
@@ -40,31 +47,31 @@ class GroupAction:
         n, m = len(self.elements), len(self.points)
         if n < 1 or m < 2:
             raise ValueError(f"{self.name} has {n} elements and {m} points; it needs at least 1 and 2.")
-        product, act = _table("product", self.product, (n, n), n), _table("act", self.act, (n, m), m)
-        # (gh)k == g(hk), all triples at once
-        wrong = np.argwhere(product[product] != product[np.arange(n)[:, None, None], product[None]])
-        if len(wrong):
-            g, h, k = (self.elements[i] for i in wrong[0])
+        product = _table("product", self.product, (n, n), n)
+        act = _table("act", self.act, (n, m), m)
+        first_factor = np.arange(n)[:, None, None]
+        # (g h) k = g (h k), all triples at once
+        triples = np.argwhere(product[product] != product[first_factor, product[None]])
+        if len(triples):
+            g, h, k = (self.elements[index] for index in triples[0])
             raise ValueError(f"product of {self.name} is not associative: ({g} {h}) {k} differs from {g} ({h} {k}).")
-        wrong = np.argwhere(act[product] != act[np.arange(n)[:, None, None], act[None]])
-        if len(wrong):
-            g, h, x = wrong[0]
-            raise ValueError(
-                f"act of {self.name} is not an action: ({self.elements[g]} {self.elements[h]}) . {self.points[x]} "
-                f"differs from {self.elements[g]} . ({self.elements[h]} . {self.points[x]})."
-            )
+        # (g h) . x = g . (h . x)
+        triples = np.argwhere(act[product] != act[first_factor, act[None]])
+        if len(triples):
+            g, h = (self.elements[index] for index in triples[0][:2])
+            x = self.points[triples[0][2]]
+            raise ValueError(f"act of {self.name} is not an action: ({g} {h}) . {x} differs from {g} . ({h} . {x}).")
         if not 0 <= self.root < m:
             raise ValueError(f"root is {self.root}; {self.name} has points 0 to {m - 1}.")
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "GroupAction":
-        """Build a group action from plain values."""
-        tables = {name: tuple(tuple(row) for row in values[name]) for name in ("product", "act")}
-        names = {name: tuple(values[name]) for name in ("elements", "points")}
-        return cls(**{**values, **tables, **names})
+        """Build a group action from its fields in JSON, where tuples are lists."""
+        return cls(**tuples(values))
 
 
 def _table(name: str, rows: tuple[tuple[int, ...], ...], shape: tuple[int, int], limit: int) -> np.ndarray:
+    """The rows as an array of a shape, all of whose entries are below the limit."""
     if len(rows) != shape[0] or any(len(row) != shape[1] for row in rows):
         raise ValueError(f"{name} has {len(rows)} rows of {sorted({len(row) for row in rows})}; it must be {shape}.")
     table = np.array(rows)
@@ -95,22 +102,27 @@ def cyclic(n: int) -> GroupAction:
 @checks_types
 def symmetric(n: int) -> GroupAction:
     """All permutations of n letters, acting on themselves from the left; elements in cycle notation."""
+    # the identity first, then by number of letters that move
     members = sorted(permutations(range(n)), key=lambda p: (sum(p[i] != i for i in range(n)), p))
-    index = {p: i for i, p in enumerate(members)}
-    table = tuple(tuple(index[tuple(g[h[i]] for i in range(n))] for h in members) for g in members)
-    names = tuple(_cycles(p) for p in members)
+    index = {member: i for i, member in enumerate(members)}
+    products = [[tuple(g[h[i]] for i in range(n)) for h in members] for g in members]
+    table = tuple(tuple(index[product] for product in row) for row in products)
+    names = tuple(_cycles(member) for member in members)
     return GroupAction(name=f"S{n}", elements=names, points=names, product=table, act=table)
 
 
 def _cycles(permutation: tuple[int, ...]) -> str:
-    seen, text = set(), ""
-    for start in range(len(permutation)):
+    """The cycle notation of a permutation of 0, 1, ...: (12)(34); () for the identity."""
+    visited: set[int] = set()
+    text = ""
+    for letter in range(len(permutation)):
         cycle = []
-        while start not in seen:
-            seen.add(start)
-            cycle.append(str(start + 1))
-            start = permutation[start]
-        text += f"({''.join(cycle)})" if len(cycle) > 1 else ""
+        while letter not in visited:
+            visited.add(letter)
+            cycle.append(str(letter + 1))
+            letter = permutation[letter]
+        if len(cycle) > 1:
+            text += f"({''.join(cycle)})"
     return text or "()"
 
 
@@ -127,10 +139,10 @@ def ready_made(name: str) -> GroupAction:
     Raises:
         ValueError: an unknown name.
     """
-    known = {"Z2": Z2, "S3": S3}
-    if name in known:
-        return known[name]
+    if name == "Z2":
+        return Z2  # the paper's tokens are signs
     kind, size = name[:1], name[1:]
-    if kind not in ("Z", "S") or not size.isdigit() or not 2 <= int(size) <= (64 if kind == "Z" else 5):
+    largest = {"Z": 64, "S": 5}.get(kind, 0)
+    if not size.isdigit() or not 2 <= int(size) <= largest:
         raise ValueError(f"group is {name!r}; choose Z2 to Z64 or S2 to S5, or build a GroupAction from tables.")
     return cyclic(int(size)) if kind == "Z" else symmetric(int(size))

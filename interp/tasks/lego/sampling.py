@@ -1,14 +1,70 @@
-"""Random letters and orders of sentences, and the split that each sentence belongs to."""
+"""Random contents of LEGO sentences, and the split that each sentence belongs to.
+
+A content has three fields for each variable of a chain: the index of its letter, of its operation, and of the clause
+that defines it.
+"""
+
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-_AT_ONCE = 2**16
+from interp.tasks.base import SPLITS, Split
+
+ROWS_PER_DRAW = 2**16
+"""Random numbers of all rows at once would take several times the memory of the batch."""
+CANDIDATES = {"train": 1.36, "validation": 8.8, "test": 8.8}
+"""Contents drawn for each one of a split: slightly more than one over the share of the split."""
+MOST_ROUNDS = 64
+
+
+def contents_of_split(
+    n: int, split: Split, draw: Callable[[int], Int[Tensor, "batch target field"]]
+) -> Int[Tensor, "n target field"]:
+    """Draw contents until n of them belong to a split.
+
+    Args:
+        n: Number of contents.
+        split: The split.
+        draw: Draws a number of contents of any split.
+
+    Raises:
+        ValueError: a split with too few contents.
+    """
+    accepted, n_accepted = [], 0
+    for _ in range(MOST_ROUNDS):
+        content = draw(int((n - n_accepted) * CANDIDATES[split]) + 16)
+        accepted.append(content[split_of(content) == SPLITS.index(split)])
+        n_accepted += len(accepted[-1])
+        if n_accepted >= n:
+            return torch.cat(accepted)[:n]
+    raise ValueError(f"split {split!r} of this task has too few sentences ({n_accepted} found, {n} requested).")
+
+
+def draw_content(
+    n: int, n_vars: int, *, n_letters: int, n_operations: int, shuffled: bool, generator: torch.Generator
+) -> Int[Tensor, "n target field"]:
+    """Contents of any split: distinct letters, independent operations, and clauses in random order if shuffled."""
+    letters = draw_distinct(n, n_letters, n_vars, generator)
+    operations = torch.randint(n_operations, (n, n_vars), generator=generator)
+    clauses = torch.arange(n_vars).expand(n, -1)
+    if shuffled:
+        clauses = draw_distinct(n, n_vars, n_vars, generator)
+    return torch.stack([letters, operations, clauses], -1)
+
+
+def draw_distinct(n: int, out_of: int, count: int, generator: torch.Generator) -> Int[Tensor, "n count"]:
+    """For each of n rows, `count` distinct numbers below `out_of`, in random order."""
+    sizes = (min(ROWS_PER_DRAW, n - start) for start in range(0, max(n, 1), ROWS_PER_DRAW))
+    return torch.cat([torch.rand(size, out_of, generator=generator).topk(count, dim=1).indices for size in sizes])
 
 
 def split_of(content: Int[Tensor, "batch target field"]) -> Int[Tensor, " batch"]:
-    """Split of each sentence, from a multiplicative hash of its content: 0 train, 1 validation, 2 test."""
+    """Index of each content's split, by a multiplicative hash.
+
+    Three quarters are for training, one eighth each for validation and test.
+    """
     flat = content.flatten(1)
     multiplier = torch.randint(1 << 62, (flat.shape[1],), generator=torch.Generator().manual_seed(62942)) | 1
     mixed = (flat + 1) * multiplier
@@ -16,10 +72,3 @@ def split_of(content: Int[Tensor, "batch target field"]) -> Int[Tensor, " batch"
     total = mixed.sum(1)
     eighth = ((total ^ (total >> 31)) * 0x9E3779B97F4A7C1 >> 40) & 7
     return (eighth == 6).long() + 2 * (eighth == 7).long()
-
-
-def choose(n: int, out_of: int, count: int, generator: torch.Generator) -> Int[Tensor, "n count"]:
-    """For each of n rows, `count` distinct numbers below `out_of`, in random order."""
-    # random numbers of all rows at once would take several times the memory of the batch
-    sizes = (min(_AT_ONCE, n - start) for start in range(0, max(n, 1), _AT_ONCE))
-    return torch.cat([torch.rand(size, out_of, generator=generator).topk(count, dim=1).indices for size in sizes])

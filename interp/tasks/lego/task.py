@@ -1,6 +1,7 @@
 """The LEGO task: resolve a chain of group operations whose clauses are in random order."""
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -13,7 +14,7 @@ from interp.tasks.base import Batch, Split, Task
 from interp.tasks.lego.chain import Chain, Grammar, chain_section, parse_clauses
 from interp.tasks.lego.groups import Z2, GroupAction, ready_made
 from interp.tasks.lego.places import clause_places, sentence_relations
-from interp.tasks.lego.sampling import choose, split_of
+from interp.tasks.lego.sampling import contents_of_split, draw_content, draw_distinct
 from interp.tasks.vocab import Vocab, vocab_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,16 @@ class Lego(Task):
     binary cross entropy where Z2 has two logits here.
 
     Raises:
-        ValueError: no variable or more than letters, none supervised or some out of range, an unknown format or order.
+        ValueError: no variable, or more than letters; supervised variables that are none, repeated or out of range; an
+            unknown format or order.
+
+    >>> from interp.tasks import Lego
+    >>> task = Lego(n_vars=2)
+    >>> batch = task.read("b=-a;a=+1;")
+    >>> task.vocab.decode(batch.tokens[0]), batch.labels
+    ('[BOS]b=-a;a=+1;[EOS]', tensor([[0, 1]]))
+    >>> task.chain(batch).edges
+    (('1', '+', 'a'), ('a', '-', 'b'))
     """
 
     target_names = "#0, #1, ... are the variables of a chain in order; #0 is computed from the constant at the root."
@@ -81,21 +91,34 @@ class Lego(Task):
         object.__setattr__(self, "alphabet", tuple(self.alphabet))
         check_number("n_vars", self.n_vars, whole=True, low=1)
         if self.n_vars > len(self.alphabet):
-            more = f"more than the {len(self.alphabet)} letters of the alphabet"
-            raise ValueError(f"n_vars is {self.n_vars}, {more}; give a longer alphabet or fewer variables.")
+            raise ValueError(
+                f"n_vars is {self.n_vars}, more than the {len(self.alphabet)} letters of the alphabet; give a longer "
+                f"alphabet or fewer variables."
+            )
         check_choice("sentence_format", self.sentence_format, SentenceFormat)
         check_choice("clause_order", self.clause_order, ClauseOrder)
         if self.n_supervised is not None and self.supervised is not None:
             raise ValueError("n_supervised and supervised are both given; give one of them.")
-        first = self.n_vars if self.n_supervised is None else self.n_supervised
-        chosen = tuple(range(first)) if self.supervised is None else tuple(self.supervised)
-        if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(range(self.n_vars)):
+        self._set_supervised()
+        # raises if two tokens have the same name
+        len(self.vocab)
+
+    def _set_supervised(self) -> None:
+        """Store the supervised variables as indices, also if only their number is given."""
+        if self.supervised is not None:
+            supervised = tuple(self.supervised)
+        else:
+            supervised = tuple(range(self.n_vars if self.n_supervised is None else self.n_supervised))
+        has_repeats = len(set(supervised)) < len(supervised)
+        if not supervised or has_repeats or not set(supervised) <= set(range(self.n_vars)):
             raise ValueError(
-                f"supervised variables are {chosen}; give at least one, none twice, each from 0 to {self.n_vars - 1}."
+                f"supervised variables are {supervised}; give at least one, none twice, each from 0 to "
+                f"{self.n_vars - 1}."
             )
-        object.__setattr__(self, "supervised", tuple(sorted(chosen)))
+        object.__setattr__(self, "supervised", tuple(sorted(supervised)))
         object.__setattr__(self, "n_supervised", None)
-        len(self.vocab)  # raises if two tokens have the same name
+
+    # Tokens and names
 
     @property
     def vocab(self) -> Vocab:
@@ -109,11 +132,18 @@ class Lego(Task):
 
     @property
     def clause_length(self) -> int:
+        """Tokens of a clause."""
         return 5 if self.sentence_format == "paper" else 3
 
     @property
+    def _n_marks(self) -> int:
+        """Tokens before the first clause, and after the last: `[BOS]` and `[EOS]`, or none."""
+        return 1 if self.sentence_format == "paper" else 0
+
+    @property
     def n_ctx(self) -> int:
-        return self.clause_length * self.n_vars + (2 if self.sentence_format == "paper" else 0)
+        """Tokens of a sentence."""
+        return self.clause_length * self.n_vars + 2 * self._n_marks
 
     @property
     def answer_names(self) -> tuple[str, ...]:
@@ -133,12 +163,12 @@ class Lego(Task):
     @property
     def targets(self) -> tuple[str, ...]:
         """Names of the variables in chain order: #0, #1, ..."""
-        return tuple(f"#{i}" for i in range(self.n_vars))
+        return tuple(f"#{index}" for index in range(self.n_vars))
 
     @property
     def audited_outcomes(self) -> tuple[str, ...]:
-        """The supervised variables: what a model computes of the others is not known."""
-        return tuple(self.targets[i] for i in self.supervised or ())
+        """The supervised variables; training does not determine what a model predicts for the others."""
+        return tuple(self.targets[index] for index in self.supervised or ())
 
     def describe(self) -> dict:
         """Settings as plain values, for a manifest."""
@@ -154,8 +184,16 @@ class Lego(Task):
 
     @classmethod
     def from_description(cls, values: dict) -> "Lego":
-        kept = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items() if name != "task"}
-        return cls(**{**kept, "group": GroupAction.from_dict(values["group"])})
+        return super().from_description({**values, "group": GroupAction.from_dict(values["group"])})
+
+    @classmethod
+    def from_options(cls, **options: Any) -> "Lego":
+        """Build the task; the group is given by name."""
+        if "group" in options:
+            options["group"] = ready_made(options["group"])
+        return cls(**options)
+
+    # Sentences
 
     def sample(
         self, n: int, *, generator: torch.Generator, split: Split = "train", n_vars: int | None = None
@@ -177,53 +215,53 @@ class Lego(Task):
         length = self.n_vars if n_vars is None else n_vars
         if not 1 <= length <= self.n_vars:
             raise ValueError(f"n_vars is {length}; this task has chains of 1 to {self.n_vars}.")
-        parts, have = [], 0
-        for _ in range(64):
-            content = self._draw(int((n - have) * _OVERSAMPLE[split]) + 16, length, generator)
-            keep = split_of(content) == _SPLITS.index(split)
-            parts.append(content[keep])
-            have += len(parts[-1])
-            if have >= n:
-                break
-        else:
-            raise ValueError(f"split {split!r} of this task has too few sentences ({have} found, {n} requested).")
-        slots = choose(n, self.n_vars, length, generator).sort(-1).values if length < self.n_vars else None
-        return self.from_content(torch.cat(parts)[:n], slots)
-
-    def _draw(self, n: int, length: int, generator: torch.Generator) -> Int[Tensor, "batch target field"]:
-        """Letter, operation and clause of every variable."""
-        letters = choose(n, len(self.alphabet), length, generator)
-        operations = torch.randint(len(self.group.elements), (n, length), generator=generator)
-        order = torch.arange(length).expand(n, -1)
-        if self.clause_order == "random":
-            order = choose(n, length, length, generator)
-        return torch.stack([letters, operations, order], -1)
+        draw = partial(
+            draw_content,
+            n_vars=length,
+            n_letters=len(self.alphabet),
+            n_operations=len(self.group.elements),
+            shuffled=self.clause_order == "random",
+            generator=generator,
+        )
+        content = contents_of_split(n, split, draw)
+        slots = None
+        if length < self.n_vars:
+            slots = draw_distinct(n, self.n_vars, length, generator).sort(-1).values
+        return self.from_content(content, slots)
 
     def from_content(
         self, content: Int[Tensor, "batch target field"], slots: Int[Tensor, "batch clause"] | None = None
     ) -> LegoBatch:
-        """Build sentences from the letter, operation and clause of every variable, in chain order."""
+        """Build sentences from the letter, operation and clause of every variable, in chain order.
+
+        Args:
+            content: Indices of the letter, the operation and the clause of every variable.
+            slots: For each clause, its place among the clauses of a full sentence; default: 0, 1, ...
+        """
         letters, operations, clause_of = content.unbind(-1)
         n, length = letters.shape
+        # clauses in chain order
         ids = self.vocab.ids
-        left, element = letters + ids[self.alphabet[0]], operations + ids[self.group.elements[0]]
-        right = torch.cat([torch.full((n, 1), ids[self.group.root_token]), left[:, :-1]], 1)
-        columns = [left, element, right]
+        variable = letters + ids[self.alphabet[0]]
+        operation = operations + ids[self.group.elements[0]]
+        root = torch.full((n, 1), ids[self.group.root_token])
+        operand = torch.cat([root, variable[:, :-1]], 1)
+        columns = [variable, operation, operand]
         if self.sentence_format == "paper":
-            equals, stop = (torch.full_like(left, ids[mark]) for mark in "=;")
-            columns = [left, equals, element, right, stop]
+            equals, stop = (torch.full_like(variable, ids[mark]) for mark in "=;")
+            columns = [variable, equals, operation, operand, stop]
         clauses = torch.stack(columns, -1)
+        # clauses in the order of the sentence
         clauses = torch.empty_like(clauses).scatter_(1, clause_of[..., None].expand_as(clauses), clauses)
         tokens = clauses.flatten(1)
-        start = int(self.sentence_format == "paper")
-        if start:
+        if self.sentence_format == "paper":
             tokens = F.pad(tokens, (1, 0), value=ids["[BOS]"])
             tokens = F.pad(tokens, (0, 1), value=ids["[EOS]"])
         supervised = torch.zeros(length, dtype=torch.bool)
-        supervised[[i for i in self.supervised or () if i < length]] = True
+        supervised[[index for index in self.supervised or () if index < length]] = True
         return LegoBatch(
             tokens=tokens,
-            target_positions=start + self.clause_length * clause_of,
+            target_positions=self._n_marks + self.clause_length * clause_of,
             labels=self.values(operations),
             supervised=supervised,
             position_ids=None if slots is None else self._position_ids(slots),
@@ -233,6 +271,7 @@ class Lego(Task):
         )
 
     def _position_ids(self, slots: Int[Tensor, "batch clause"]) -> Int[Tensor, "batch pos"]:
+        """Position ids of a short sentence whose clauses occupy these slots of a full one."""
         ids = (slots[..., None] * self.clause_length + torch.arange(self.clause_length)).flatten(1)
         if self.sentence_format == "paper":
             ids = F.pad(ids + 1, (1, 1))
@@ -242,11 +281,17 @@ class Lego(Task):
     def values(self, operations: Int[Tensor, "batch target"]) -> Int[Tensor, "batch target"]:
         """Value of every variable, by applying the operations along the chain."""
         act = torch.tensor(self.group.act)
-        value, values = torch.full((len(operations),), self.group.root), []
+        value = torch.full((len(operations),), self.group.root)
+        values = []
         for operation in operations.unbind(1):
             value = act[operation, value]
             values.append(value)
         return torch.stack(values, 1)
+
+    def counterparts(self, batch: LegoBatch, *, generator: torch.Generator, split: Split = "test") -> LegoBatch:
+        """The same letters and order of clauses, with other operations; of any split."""
+        operations = torch.randint(len(self.group.elements), batch.operations.shape, generator=generator)
+        return self.from_content(torch.stack([batch.letters, operations, batch.clause_of], -1))
 
     @checks_types
     def read(self, text: str) -> LegoBatch:
@@ -269,8 +314,9 @@ class Lego(Task):
     def chain(self, batch: LegoBatch, row: int = 0) -> Chain:
         """The chain of one sentence of a batch, by token names."""
         words = tuple(self.vocab.words(batch.tokens[row]))
-        mark = int(self.sentence_format == "paper")
-        inside = range(mark, len(words) - mark)
+        n_vars = batch.letters.shape[1]
+        marks = (None,) * self._n_marks
+        clauses = [clause for clause in range(n_vars) for _ in range(self.clause_length)]
         return Chain(
             words=words,
             root=self.group.root_token,
@@ -278,14 +324,14 @@ class Lego(Task):
             operations=tuple(self.group.elements[index] for index in batch.operations[row].tolist()),
             values=tuple(self.group.points[index] for index in batch.labels[row].tolist()),
             clause_of=tuple(batch.clause_of[row].tolist()),
-            clause_of_word=tuple(
-                (pos - mark) // self.clause_length if pos in inside else None for pos in range(len(words))
-            ),
+            clause_of_word=(*marks, *clauses, *marks),
         )
 
     def example(self, batch: LegoBatch, answers: Int[Tensor, "1 target"]) -> "Section":
         """The sentence and its chain, with the model's answers."""
         return chain_section(self.chain(batch), self.group.points, answers[0].tolist())
+
+    # Training
 
     @property
     def lengths(self) -> range:
@@ -296,7 +342,7 @@ class Lego(Task):
         return range(2, length)
 
     def tokens_of_length(self, length: int) -> int:
-        """Tokens of a clause, times the length."""
+        """Tokens of a sentence of this number of clauses."""
         return self.n_ctx * length // self.n_vars
 
     def sample_length(self, n: int, length: int, *, generator: torch.Generator) -> LegoBatch:
@@ -307,12 +353,7 @@ class Lego(Task):
         """Mimicking, and a curriculum over lengths."""
         return {"curriculum": curriculum_to(self.n_vars), "association": "mimic"} if self.n_vars > 1 else {}
 
-    @classmethod
-    def from_options(cls, **options: Any) -> "Lego":
-        """Build the task; the group is given by name."""
-        if "group" in options:
-            options["group"] = ready_made(options["group"])
-        return cls(**options)
+    # What analyses need
 
     def probe_labels(self, batch: LegoBatch) -> dict[str, Int[Tensor, "batch target"]]:
         """Probe labels at each variable: its `value`, and the `operation` of its clause."""
@@ -323,18 +364,14 @@ class Lego(Task):
 
         Differs: Hewitt and Liang use the word. Here a word is one of 26 letters, which every layer separates.
         """
-        right = torch.cat([torch.full_like(batch.letters[:, :1], len(self.alphabet)), batch.letters[:, :-1]], 1)
-        n_right, n_elements = len(self.alphabet) + 1, len(self.group.elements)
-        return (batch.letters * n_elements + batch.operations) * n_right + right
+        n_letters, n_operations = len(self.alphabet), len(self.group.elements)
+        root = torch.full_like(batch.letters[:, :1], n_letters)
+        operand = torch.cat([root, batch.letters[:, :-1]], 1)
+        return (batch.letters * n_operations + batch.operations) * (n_letters + 1) + operand
 
-    def places(self, batch: LegoBatch) -> dict[str, Int[Tensor, "batch some"]]:
+    def places(self, batch: LegoBatch) -> dict[str, Int[Tensor, "batch position"]]:
         """Each token of the clause that defines each variable, by its role; the whole clause; the special tokens."""
         return clause_places(batch.target_positions, batch.tokens.shape[1], self.targets, self.clause_length)
-
-    def counterparts(self, batch: LegoBatch, *, generator: torch.Generator, split: Split = "test") -> LegoBatch:
-        """The same letters and order of clauses, with other operations; of any split."""
-        drawn = torch.randint(len(self.group.elements), batch.operations.shape, generator=generator)
-        return self.from_content(torch.stack([batch.letters, drawn, batch.clause_of], -1))
 
     def relations(self, batch: Batch) -> dict[str, Bool[Tensor, "batch query key"]]:
         """Attention relations: for each query, the keys that are related to it.
@@ -343,7 +380,7 @@ class Lego(Task):
         query. `special`: `[BOS]` and `[EOS]`, for every query; none in the compact format.
         """
         special = [self.vocab.ids[name] for name in ("[BOS]", "[EOS]") if name in self.vocab.ids]
-        return sentence_relations(batch.tokens, special, clause_length=self.clause_length, first=len(special) // 2)
+        return sentence_relations(batch.tokens, special, clause_length=self.clause_length, start=self._n_marks)
 
 
 def curriculum_to(n_vars: int) -> tuple[tuple[int, int], ...]:
@@ -351,10 +388,7 @@ def curriculum_to(n_vars: int) -> tuple[tuple[int, int], ...]:
 
     Tested up to chains of six; for longer ones a last stage of 900 steps is a guess. Empty for chains of one.
     """
-    measured = ((2, 80), (3, 270), (4, 350), (5, 500), (6, 800))
-    stages = tuple(stage for stage in measured if stage[0] <= n_vars)
-    return (*stages, (n_vars, 900)) if n_vars > measured[-1][0] else stages
-
-
-_SPLITS = ("train", "validation", "test")
-_OVERSAMPLE = {"train": 1.36, "validation": 8.8, "test": 8.8}  # slightly more than one over the share of the split
+    tested_stages = ((2, 80), (3, 270), (4, 350), (5, 500), (6, 800))
+    stages = tuple((length, steps) for length, steps in tested_stages if length <= n_vars)
+    longest, _ = tested_stages[-1]
+    return (*stages, (n_vars, 900)) if n_vars > longest else stages

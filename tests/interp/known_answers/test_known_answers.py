@@ -123,7 +123,7 @@ def test_both_norms_encode_the_depth_at_any_length():
     assert torch.allclose(sine, depth.arctan().sin(), atol=EXACT, rtol=0)
     symbols = cache["blocks.1.ln1.hook_normalized"][..., 3 + 2 * 8 : 3 + 2 * 8 + 9]  # then the same, dropped
     share = (1 + depth).rsqrt()[..., None]
-    levels = nesting(batch.tokens, 4).open_at >= 0
+    levels = nesting(batch.tokens, 4).open_positions >= 0
     assert torch.allclose(symbols[..., :8].unflatten(-1, (2, 4)).sum(-2), levels * share, atol=EXACT, rtol=0)
     assert torch.allclose(symbols[..., 8:], share, atol=EXACT, rtol=0)
 

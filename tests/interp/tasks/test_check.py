@@ -305,11 +305,11 @@ def test_descriptions():
     refused(broken(describe=lambda _: None), "Broken.describe gives None; expected: a dict with 'task': 'broken'.")
     refused(
         broken(describe=lambda _: {"task": "broken", "v": torch.ones(1)}),
-        "Broken.describe gives values that JSON cannot hold: Object of type Tensor is not JSON serializable; expected:",
+        "Broken.describe gives values that JSON cannot store: Object of type Tensor is not JSON serializable; ",
     )
-    refused(Set(values={1, 2}), "the field 'values' of Set has a set, which a manifest cannot hold; use numbers, text,")
+    refused(Set(values={1, 2}), "the field 'values' of Set has a set, which a manifest cannot store; use numbers, ")
     refused(
-        Set(values={1: 2}), "the field 'values' of Set has a dict, which a manifest cannot hold; use numbers, text,"
+        Set(values={1: 2}), "the field 'values' of Set has a dict, which a manifest cannot store; use numbers, strings,"
     )
     refused(Set(values=torch.ones(2)), "the field 'values' of Set has a Tensor, which a manifest")
     interp.check_task(Set(values={"a": (1, (2.5, None)), "b": [True, "x"]}))

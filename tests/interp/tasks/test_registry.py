@@ -11,7 +11,7 @@ from foreign_tasks import AddMod, CountOnes
 import interp
 from hooks import Transformer
 from interp.tasks import Lego, Task, known_tasks, register, registry, task_from
-from interp.tasks.registry import task_class_of, where
+from interp.tasks.registry import class_path, task_class_of
 from interp.training import TrainingRun
 
 OURS = {
@@ -61,8 +61,8 @@ def test_register_is_a_decorator_and_the_last_definition_counts():
         assert task_class_of("sums") is Sums
         assert task_from({"task": "sums"}).n == modulus
     assert classes[0] is not classes[1]
-    assert known_tasks()["sums"] == where(classes[1])
-    assert where(classes[1]).startswith("test_registry:test_register_is_a_decorator")
+    assert known_tasks()["sums"] == class_path(classes[1])
+    assert class_path(classes[1]).startswith("test_registry:test_register_is_a_decorator")
 
 
 def test_names_of_classes():
