@@ -6,7 +6,7 @@ from interp.tasks.base import Split
 
 Alphabet = int | tuple[str, ...]
 """Number of symbols, or their names."""
-_LETTER = {"train": "t", "validation": "v", "test": "u"}
+LETTER_OF = {"train": "t", "validation": "v", "test": "u"}
 
 
 def size_of(alphabet: Alphabet) -> int:
@@ -16,7 +16,9 @@ def size_of(alphabet: Alphabet) -> int:
 
 def names_of(alphabet: Alphabet, split: Split) -> Sequence[str]:
     """Names of the symbols; default: t0, t1, ... for training, v0, ... for validation, u0, ... for test."""
-    return [f"{_LETTER[split]}{index}" for index in range(alphabet)] if isinstance(alphabet, int) else alphabet
+    if isinstance(alphabet, int):
+        return [f"{LETTER_OF[split]}{index}" for index in range(alphabet)]
+    return alphabet
 
 
 def check_alphabets(alphabets: Mapping[Split, Alphabet], *, fixed: Collection[str], most: int) -> None:
@@ -30,7 +32,7 @@ def check_alphabets(alphabets: Mapping[Split, Alphabet], *, fixed: Collection[st
     Raises:
         ValueError: an alphabet with fewer symbols than `most`, or a symbol in two alphabets or among the fixed tokens.
     """
-    seen: dict[str, str] = dict.fromkeys(fixed, "the fixed tokens")
+    owner_of: dict[str, str] = dict.fromkeys(fixed, "the fixed tokens")
     for split, alphabet in alphabets.items():
         if size_of(alphabet) < most:
             raise ValueError(
@@ -38,9 +40,9 @@ def check_alphabets(alphabets: Mapping[Split, Alphabet], *, fixed: Collection[st
                 f"wildcards: give at least {most}."
             )
         for name in names_of(alphabet, split):
-            if name in seen:
+            if name in owner_of:
                 raise ValueError(
-                    f"the symbol {name!r} of the {split} alphabet is also in {seen[name]}; it would not be "
+                    f"the symbol {name!r} of the {split} alphabet is also in {owner_of[name]}; it would not be "
                     f"unseen. Alphabets must be disjoint and contain no fixed token."
                 )
-            seen[name] = f"the {split} alphabet"
+            owner_of[name] = f"the {split} alphabet"

@@ -1,4 +1,4 @@
-"""The template tasks of the template paper, ready made."""
+"""The template tasks of the template paper, by name."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import permutations, product
@@ -40,8 +40,11 @@ def majority(length: int = 4) -> Templates:
     """
     if length < 1:
         raise ValueError(f"length is {length}; give at least 1.")
-    strings = ("".join(string) for string in product("ab", repeat=length))
-    return _read(*(f"a{string} -> {1 if 2 * string.count('a') >= length else -1}" for string in strings))
+    templates = []
+    for symbols in product("ab", repeat=length):
+        label = 1.0 if 2 * symbols.count("a") >= length else -1.0
+        templates.append(LabelledTemplate(("a", *symbols), label))
+    return tuple(templates)
 
 
 def programs() -> Templates:
@@ -72,11 +75,11 @@ def distribution_of_three() -> Templates:
     Six orders of the second row times 24 orders of the choices, one of which is a fourth symbol; the label is the
     number of the correct choice. (Appendix; Webb et al. 2021)
     """
-    return tuple(
-        LabelledTemplate(("a", "b", "c", *row[:2], *choices), float(choices.index(row[2]) + 1))
-        for row in permutations("abc")
-        for choices in permutations("abcd")
-    )
+    templates = []
+    for second_row, choices in product(permutations("abc"), permutations("abcd")):
+        correct = choices.index(second_row[2]) + 1
+        templates.append(LabelledTemplate(("a", "b", "c", *second_row[:2], *choices), float(correct)))
+    return tuple(templates)
 
 
 def match_to_sample() -> Templates:
@@ -85,25 +88,26 @@ def match_to_sample() -> Templates:
     The equal pair uses a symbol that is not in the sample; the unequal pair may share symbols with both. This reading
     gives the paper's count of 40 templates. (Appendix; Webb et al. 2021)
     """
-    found = []
+    templates = []
     for sample in ("aa", "ab"):
-        equals = WILDCARDS[len(set(sample))]
-        seen = sample + equals * 2
-        for pair in _pairs_after(seen):
-            for first in (True, False):
-                string = sample + (equals * 2 + pair if first else pair + equals * 2)
-                found.append(LabelledTemplate(tuple(string), 1.0 if first == (sample == "aa") else -1.0))
-    return tuple(found)
+        equal_pair = WILDCARDS[len(set(sample))] * 2
+        matching_label = 1.0 if sample == "aa" else -1.0
+        for unequal_pair in _unequal_pairs(sample + equal_pair):
+            equal_first = tuple(sample + equal_pair + unequal_pair)
+            equal_second = tuple(sample + unequal_pair + equal_pair)
+            templates.append(LabelledTemplate(equal_first, matching_label))
+            templates.append(LabelledTemplate(equal_second, -matching_label))
+    return tuple(templates)
 
 
-def _pairs_after(seen: str) -> Iterator[str]:
-    """Pairs of different symbols, each already seen or the next new one."""
-    old = sorted(set(seen))
-    for one in [*old, WILDCARDS[len(old)]]:
-        rest = old if one in old else [*old, one]
-        for other in [*rest, WILDCARDS[len(rest)]]:
-            if other != one:
-                yield one + other
+def _unequal_pairs(string: str) -> Iterator[str]:
+    """Pairs of different symbols after a string, each of them in the string or the next new one."""
+    symbols = sorted(set(string))
+    for first in [*symbols, WILDCARDS[len(symbols)]]:
+        known_symbols = sorted({*symbols, first})
+        for second in [*known_symbols, WILDCARDS[len(known_symbols)]]:
+            if first != second:
+                yield first + second
 
 
 def matrix_reasoning() -> Templates:
@@ -112,9 +116,10 @@ def matrix_reasoning() -> Templates:
     Either each row repeats one symbol, or all rows are permutations of the same three: 1 + 6 x 6 = 37 templates, the
     paper's count. (Appendix)
     """
-    constant = LabelledTemplate(tuple("aaabbbcc"), "c")
-    rows = product(permutations("abc"), permutations("abc"))
-    return (constant, *(LabelledTemplate(("a", "b", "c", *second, *third[:2]), third[2]) for second, third in rows))
+    templates = [LabelledTemplate(tuple("aaabbbcc"), "c")]
+    for second_row, third_row in product(permutations("abc"), permutations("abc")):
+        templates.append(LabelledTemplate(("a", "b", "c", *second_row, *third_row[:2]), third_row[2]))
+    return tuple(templates)
 
 
 def random_templates(
@@ -142,20 +147,22 @@ def random_templates(
         )
     generator = torch.Generator().manual_seed(seed)
     symbols = [*WILDCARDS[:n_wildcards], *(f"R{index}" for index in range(n_fixed))]
-    found: dict[tuple, tuple[str, ...]] = {}
+    # strings that differ only in the names of wildcards are one template
+    strings: dict[tuple[str | int, ...], tuple[str, ...]] = {}
     for _ in range(1000 * count):
-        drawn = tuple(symbols[i] for i in torch.randint(len(symbols), (length,), generator=generator).tolist())
-        found.setdefault(structure(LabelledTemplate(drawn, 0.0)), drawn)
-        if len(found) == count:
+        indices = torch.randint(len(symbols), (length,), generator=generator)
+        string = tuple(symbols[index] for index in indices.tolist())
+        strings.setdefault(structure(LabelledTemplate(string, 0.0)), string)
+        if len(strings) == count:
             break
     else:
         raise ValueError(
-            f"count is {count}, but there are hardly more than {len(found)} templates of length {length} over "
+            f"count is {count}, but there are hardly more than {len(strings)} templates of length {length} over "
             f"{n_wildcards} wildcards and {n_fixed} fixed tokens."
         )
     labels = torch.randn(count, generator=generator, dtype=torch.float64)
     labels = (labels - labels.mean()) / labels.std(correction=0)
-    return tuple(LabelledTemplate(t, label) for t, label in zip(found.values(), labels.tolist(), strict=True))
+    return tuple(map(LabelledTemplate, strings.values(), labels.tolist()))
 
 
 FAMILIES: dict[str, Callable[..., Templates]] = {

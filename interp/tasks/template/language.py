@@ -1,6 +1,7 @@
 """Templates: parsing, substitution of wildcards, matching, and validation."""
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 
@@ -43,10 +44,10 @@ class LabelledTemplate:
             if not isfinite(self.label):
                 raise ValueError(f"the label of the template {self.text!r} is {self.label}; give a finite number.")
         elif is_wildcard(self.label) and self.label not in self.tokens:
-            has = " ".join(self.wildcards) or "no wildcard"
+            wildcards = " ".join(self.wildcards) or "no wildcard"
             raise ValueError(
-                f"the label wildcard {self.label!r} does not occur in the template {self.text!r}, which has {has}; "
-                f"its symbol is undefined."
+                f"the label wildcard {self.label!r} does not occur in the template {self.text!r}, which has "
+                f"{wildcards}; its symbol is undefined."
             )
 
     @property
@@ -76,18 +77,16 @@ def read_template(text: str) -> LabelledTemplate:
     Raises:
         ValueError: no arrow, a label of zero or several tokens, or an invalid template.
     """
-    left, arrow, right = text.partition(ARROW)
-    label = right.split()
-    if not arrow or len(label) != 1:
+    string, arrow, end = text.partition(ARROW)
+    labels = end.split()
+    if not arrow or len(labels) != 1:
         raise ValueError(
             f"cannot read the template {text!r}; write its tokens, {ARROW} and one label: 'aba {ARROW} +1'."
         )
-    try:
-        return LabelledTemplate(split_tokens(left), float(label[0]))
-    except ValueError as error:
-        if "could not convert" not in str(error):
-            raise
-    return LabelledTemplate(split_tokens(left), label[0])
+    label: float | str = labels[0]
+    with suppress(ValueError):
+        label = float(label)
+    return LabelledTemplate(split_tokens(string), label)
 
 
 def substitution(
@@ -105,15 +104,16 @@ def substitution(
     string = split_tokens(string) if isinstance(string, str) else tuple(string)
     if len(string) != len(template.tokens):
         return None
-    taken = template.fixed | frozenset(fixed)
-    found: dict[str, str] = {}
+    fixed_tokens = template.fixed | frozenset(fixed)
+    symbol_of: dict[str, str] = {}
     for token, symbol in zip(template.tokens, string, strict=True):
         if not is_wildcard(token):
             if token != symbol:
                 return None
-        elif symbol in taken or found.setdefault(token, symbol) != symbol:
+        elif symbol in fixed_tokens or symbol_of.setdefault(token, symbol) != symbol:
             return None
-    return found if len(set(found.values())) == len(found) else None
+    # different wildcards have different symbols
+    return symbol_of if len(set(symbol_of.values())) == len(symbol_of) else None
 
 
 def matches(string: str | Sequence[str], template: LabelledTemplate | str, *, fixed: Collection[str] = ()) -> bool:
@@ -141,22 +141,23 @@ def check_templates(templates: Sequence[LabelledTemplate], *, real: bool, weight
         weights: Sampling weights, or none.
 
     Raises:
-        ValueError: something that is no template, different lengths, a label of the wrong type, two templates that
+        ValueError: an object that is not a template, different lengths, a label of the wrong type, two templates that
             overlap (with a string that matches both), or invalid weights.
     """
-    wrong = [one for one in templates if not isinstance(one, LabelledTemplate)]
-    if wrong:
-        raise ValueError(
-            f"templates has a {type(wrong[0]).__name__}; give LabelledTemplate or text such as 'aba -> +1'."
-        )
-    lengths = sorted({len(one.tokens) for one in templates})
+    for template in templates:
+        if not isinstance(template, LabelledTemplate):
+            raise ValueError(
+                f"templates has a {type(template).__name__}; give LabelledTemplate or text such as 'aba -> +1'."
+            )
+    lengths = sorted({len(template.tokens) for template in templates})
     if len(lengths) > 1:
         raise ValueError(f"templates have lengths {lengths}; all must have the same.")
-    for one in templates:
-        if isinstance(one.label, float) != real:
-            kind = "a real number" if isinstance(one.label, float) else f"the token {one.label!r}"
-            wants = "real numbers" if real else "tokens: a wildcard of the template or a fixed token"
-            raise ValueError(f"the template '{one}' is labelled {kind}, but labels of this form are {wants}.")
+    expected = "real numbers" if real else "tokens: a wildcard of the template or a fixed token"
+    for template in templates:
+        is_real = isinstance(template.label, float)
+        if is_real != real:
+            label = "a real number" if is_real else f"the token {template.label!r}"
+            raise ValueError(f"the template '{template}' is labelled {label}, but labels of this form are {expected}.")
     if weights and (len(weights) != len(templates) or min(weights) < 0 or sum(weights) <= 0):
         raise ValueError(
             f"weights is {tuple(weights)}; give one for each of the {len(templates)} templates, none negative."
@@ -173,14 +174,19 @@ def check_disjoint(templates: Sequence[LabelledTemplate]) -> None:
     Raises:
         ValueError: with the two templates and a string that matches both.
     """
-    seen: dict[tuple, LabelledTemplate] = {}
-    for other in templates:
-        one = seen.get(structure(other))
-        if one is not None:
-            mark = "'" * max((len(token) for token in one.fixed if token[:1].isupper()), default=0)
-            string = [t.upper() + mark if is_wildcard(t) else t for t in one.tokens]
+    by_structure: dict[tuple[str | int, ...], LabelledTemplate] = {}
+    for template in templates:
+        rival = by_structure.get(structure(template))
+        if rival is not None:
             raise ValueError(
-                f"the templates '{one}' and '{other}' overlap: the string {' '.join(string)!r} matches both. Keep one, "
-                f"or let them differ in which tokens are equal."
+                f"the templates '{rival}' and '{template}' overlap: the string {_example(rival)!r} matches both. Keep "
+                f"one, or let them differ in which tokens are equal."
             )
-        seen[structure(other)] = other
+        by_structure[structure(template)] = template
+
+
+def _example(template: LabelledTemplate) -> str:
+    """A string that matches a template, with symbols such as A, or A' if A is a fixed token."""
+    longest_fixed = max((len(token) for token in template.fixed if token[:1].isupper()), default=0)
+    symbols = {wildcard: wildcard.upper() + "'" * longest_fixed for wildcard in template.wildcards}
+    return " ".join(symbols.get(token, token) for token in template.tokens)

@@ -1,41 +1,42 @@
 """Random symbols for the wildcards of templates."""
 
-from collections.abc import Sequence
-from itertools import islice
+from itertools import chain, islice
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 
-def choose_distinct(n: int, out_of: int, count: int, generator: torch.Generator) -> Int[Tensor, "n count"]:
+def draw_distinct(n: int, out_of: int, count: int, generator: torch.Generator) -> Int[Tensor, "n count"]:
     """For each of n rows, `count` distinct numbers below `out_of`, in random order; time and memory O(n count^2)."""
-    chosen = torch.empty(n, 0, dtype=torch.long)
-    for done in range(count):
-        new = torch.randint(out_of - done, (n,), generator=generator)
-        for smaller in chosen.sort(1).values.unbind(1):  # the new-th number not yet chosen
-            new = new + (new >= smaller)
-        chosen = torch.cat([chosen, new[:, None]], 1)
-    return chosen
+    numbers = torch.empty(n, 0, dtype=torch.long)
+    for n_drawn in range(count):
+        # the k-th number that the row does not have yet
+        number = torch.randint(out_of - n_drawn, (n,), generator=generator)
+        for smaller in numbers.sort(1).values.unbind(1):
+            number = number + (number >= smaller)
+        numbers = torch.cat([numbers, number[:, None]], 1)
+    return numbers
 
 
-def reordered_symbols(
-    tokens: Int[Tensor, "batch pos"], n_fixed: int, every: Sequence[int], n: int, generator: torch.Generator
+def reorder_symbols(
+    tokens: Int[Tensor, "batch pos"], n_fixed: int, alphabet: range, n: int, generator: torch.Generator
 ) -> Int[Tensor, "batch symbol"]:
-    """The symbols of each string in a random order, followed by others of an alphabet up to n of them.
+    """The symbols of each string in random order, followed by further symbols of the alphabet, up to n in total.
 
     Args:
         tokens: The strings.
-        n_fixed: Ids below it are not symbols.
-        every: The alphabet.
+        n_fixed: Number of fixed tokens; larger ids are symbols.
+        alphabet: Ids of the symbols.
         n: Symbols per string.
         generator: Determines the draws.
     """
-    symbols = torch.zeros(len(tokens), n, dtype=torch.long)
+    rows = torch.zeros(len(tokens), n, dtype=torch.long)
     for row, string in enumerate(tokens.tolist()):
-        own = sorted({one for one in string if one >= n_fixed})
-        own = [own[at] for at in torch.randperm(len(own), generator=generator).tolist()]
-        start = int(torch.randint(len(every), (1,), generator=generator))
-        spare = (one for one in (*every[start:], *every[:start]) if one not in own)
-        symbols[row] = torch.tensor([*own, *islice(spare, n)][:n])
-    return symbols
+        symbols = sorted({token for token in string if token >= n_fixed})
+        order = torch.randperm(len(symbols), generator=generator).tolist()
+        start = int(torch.randint(len(alphabet), (1,), generator=generator))
+        further_symbols = (symbol for symbol in chain(alphabet[start:], alphabet[:start]) if symbol not in symbols)
+        shuffled = [symbols[index] for index in order]
+        rows[row] = torch.tensor([*shuffled, *islice(further_symbols, n)][:n])
+    return rows

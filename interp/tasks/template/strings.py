@@ -24,14 +24,15 @@ class TemplateBatch(Batch):
     """Real labels; zeros in the other forms."""
 
 
-def template_table(labelled: Sequence[LabelledTemplate], *, fixed: Sequence[str]) -> Int[Tensor, "template column"]:
+def template_table(templates: Sequence[LabelledTemplate], *, fixed: Sequence[str]) -> Int[Tensor, "template column"]:
     """Tokens and label of each template: n for its n-th wildcard, -1 - id for a fixed token, 0 for a real label."""
     rows = []
-    for one in labelled:
-        number = {wildcard: index for index, wildcard in enumerate(one.wildcards)}
-        columns = [*one.tokens, *([one.label] if isinstance(one.label, str) else [])]
-        row = [number[token] if token in number else -1 - fixed.index(token) for token in columns]
-        rows.append([*row, *([0] if isinstance(one.label, float) else [])])
+    for template in templates:
+        entry_of = {token: -1 - index for index, token in enumerate(fixed)}
+        entry_of |= {wildcard: index for index, wildcard in enumerate(template.wildcards)}
+        row = [entry_of[token] for token in template.tokens]
+        label = entry_of[template.label] if isinstance(template.label, str) else 0
+        rows.append([*row, label])
     return torch.tensor(rows)
 
 
@@ -42,7 +43,7 @@ def undecided_pairs(rows: Int[Tensor, "template pos"]) -> Bool[Tensor, "pos pos"
 
 
 def parse_string(
-    text: str, labelled: Sequence[LabelledTemplate], vocab: Vocab, *, fixed: Sequence[str]
+    text: str, templates: Sequence[LabelledTemplate], vocab: Vocab, *, fixed: Sequence[str]
 ) -> tuple[int, list[int]]:
     """Index of the template that a string matches, and the ids of the symbols of its wildcards.
 
@@ -54,11 +55,11 @@ def parse_string(
         tokens = vocab.words(vocab.encode(text))
     unknown = [token for token in tokens if token not in vocab.ids]
     if unknown:
-        shown = " ".join(vocab.names[:20])
-        raise ValueError(f"the string {text!r} has the unknown symbol {unknown[0]!r}; known are {shown} ...")
-    for index, one in enumerate(labelled):
-        found = substitution(tokens, one, fixed=fixed)
-        if found is not None:
-            return index, [vocab.ids[symbol] for symbol in found.values()]
-    shown = ", ".join(str(one) for one in labelled[:6])
-    raise ValueError(f"the string {text!r} matches none of the {len(labelled)} templates ({shown}).")
+        names = " ".join(vocab.names[:20])
+        raise ValueError(f"the string {text!r} has the unknown symbol {unknown[0]!r}; known are {names} ...")
+    for index, template in enumerate(templates):
+        symbols = substitution(tokens, template, fixed=fixed)
+        if symbols is not None:
+            return index, [vocab.ids[symbol] for symbol in symbols.values()]
+    examples = ", ".join(map(str, templates[:6]))
+    raise ValueError(f"the string {text!r} matches none of the {len(templates)} templates ({examples}).")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -11,17 +11,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks.checks import check_choice, check_class, check_field_types, check_number, checks_types
-from interp.tasks.base import AttentionKind, Batch, Score, Split, Task, logits_at_targets
+from interp.tasks.base import SPLITS, AttentionKind, Batch, Score, Split, Task, logits_at_targets
+from interp.tasks.relations import for_every_query, same_token
 from interp.tasks.template.alphabets import Alphabet, check_alphabets, names_of, size_of
 from interp.tasks.template.families import ready_templates
 from interp.tasks.template.language import LabelledTemplate, check_templates, is_wildcard, read_template
-from interp.tasks.template.sampling import choose_distinct, reordered_symbols
+from interp.tasks.template.sampling import draw_distinct, reorder_symbols
 from interp.tasks.template.strings import TemplateBatch, parse_string, template_table, undecided_pairs
 from interp.tasks.vocab import Vocab, vocab_of
 
 Form = Literal["real", "symbolic", "next_token"]
 CLS = "[CLS]"
-SPLITS: tuple[Split, ...] = get_args(Split)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +43,12 @@ class Template(Task):
         ValueError: no templates, templates of different lengths, two that overlap, real and symbolic labels mixed or
             of the wrong type for the form, an alphabet that is too small, overlaps another or contains a fixed token,
             or invalid weights.
+
+    >>> from interp.tasks import Template
+    >>> task = Template(templates=("aba -> +1", "abb -> -1"), train=8)
+    >>> batch = task.read("t3 t7 t7")
+    >>> task.vocab.words(batch.tokens[0]), batch.values.tolist()
+    (['t3', 't7', 't7', '[CLS]'], [[-1.0]])
     """
 
     templates: Sequence[LabelledTemplate | str] | str = "aba_abb"
@@ -63,27 +69,32 @@ class Template(Task):
 
     def __post_init__(self):
         check_field_types(self)
-        given = ready_templates(self.templates) if isinstance(self.templates, str) else self.templates
-        check_class("templates", given, Sequence)
-        templates = tuple(read_template(one) if isinstance(one, str) else one for one in given)
+        templates = ready_templates(self.templates) if isinstance(self.templates, str) else self.templates
+        check_class("templates", templates, Sequence)
+        templates = tuple(read_template(text) if isinstance(text, str) else text for text in templates)
         if not templates:
             raise ValueError("templates is empty; give at least one.")
-        form = self.form or ("real" if isinstance(getattr(templates[0], "label", None), float) else "symbolic")
+        # defaults that follow from the labels
+        has_real_label = isinstance(getattr(templates[0], "label", None), float)
+        form = self.form or ("real" if has_real_label else "symbolic")
         check_choice("form", form, Form)
-        derived: dict[str, Any] = {
+        values: dict[str, Any] = {
             "templates": templates,
             "form": form,
             "cls": (form == "real") if self.cls is None else bool(self.cls),
             "weights": tuple(float(weight) for weight in self.weights),
-            **{name: given if isinstance(given := getattr(self, name), int) else tuple(given) for name in SPLITS},
         }
-        for name, value in derived.items():
+        for split in SPLITS:
+            alphabet = getattr(self, split)
+            values[split] = alphabet if isinstance(alphabet, int) else tuple(alphabet)
+        for name, value in values.items():
             object.__setattr__(self, name, value)
+        # checks of the whole
         check_templates(self.labelled, real=form == "real", weights=self.weights)
         if self.cls != (form == "real") and form != "symbolic":
-            where = "at [CLS]; use cls=True" if form == "real" else "after the last token; use cls=False"
-            raise ValueError(f"cls is {self.cls}, but in form {form!r} the label is predicted {where}.")
-        alphabets: dict[Split, Alphabet] = {split: getattr(self, split) for split in SPLITS}
+            place = "at [CLS]; use cls=True" if form == "real" else "after the last token; use cls=False"
+            raise ValueError(f"cls is {self.cls}, but in form {form!r} the label is predicted {place}.")
+        alphabets = {split: self._alphabet(split) for split in SPLITS}
         check_alphabets(alphabets, fixed=self.fixed, most=self.n_wildcards)
 
     @property
@@ -93,20 +104,29 @@ class Template(Task):
 
     def alphabet(self, split: Split) -> Sequence[str]:
         """Names of the symbols of a split."""
-        return names_of(getattr(self, split), split)
+        return names_of(self._alphabet(split), split)
+
+    def _alphabet(self, split: Split) -> Alphabet:
+        return getattr(self, split)
+
+    def _symbol_ids(self, split: Split) -> range:
+        """Ids of the symbols of a split: after the fixed tokens and the symbols of earlier splits."""
+        sizes = [size_of(self._alphabet(name)) for name in SPLITS[: SPLITS.index(split)]]
+        start = len(self.fixed) + sum(sizes)
+        return range(start, start + size_of(self._alphabet(split)))
 
     @cached_property
     def fixed(self) -> tuple[str, ...]:
         """Fixed tokens, in strings and labels, and `[CLS]`."""
-        tokens = [token for one in self.labelled for token in one.tokens]
-        tokens += [one.label for one in self.labelled if isinstance(one.label, str)]
-        fixed = list(dict.fromkeys(token for token in tokens if not is_wildcard(token)))
-        return (*fixed, *([CLS] if self.cls else []))
+        tokens = [token for template in self.labelled for token in template.tokens]
+        tokens += [template.label for template in self.labelled if isinstance(template.label, str)]
+        fixed = tuple(dict.fromkeys(token for token in tokens if not is_wildcard(token)))
+        return (*fixed, CLS) if self.cls else fixed
 
     @cached_property
     def values(self) -> tuple[float, ...]:
         """Distinct real labels in increasing order; empty in the other forms."""
-        return tuple(sorted({one.label for one in self.labelled if isinstance(one.label, float)}))
+        return tuple(sorted({template.label for template in self.labelled if isinstance(template.label, float)}))
 
     @property
     def vocab(self) -> Vocab:
@@ -115,7 +135,8 @@ class Template(Task):
 
     @property
     def d_vocab(self) -> int:
-        return len(self.fixed) + sum(size_of(getattr(self, split)) for split in SPLITS)
+        """Number of tokens: fixed ones, and the symbols of all splits."""
+        return self._symbol_ids("test").stop
 
     @property
     def d_vocab_out(self) -> int:
@@ -156,7 +177,7 @@ class Template(Task):
     @property
     def disjoint_splits(self) -> bool:
         """True unless a template has no wildcard, and so is the same in every split."""
-        return all(one.wildcards for one in self.labelled)
+        return all(template.wildcards for template in self.labelled)
 
     @property
     def title(self) -> str:
@@ -165,9 +186,10 @@ class Template(Task):
     @property
     def description(self) -> str:
         """Templates, form and number of training symbols."""
-        more = f" and {len(self.labelled) - 4} more" if len(self.labelled) > 4 else ""
-        shown = ", ".join(map(str, self.labelled[:4])) + more
-        return f"templates: {shown}; {self.form} labels, {size_of(self.train)} training symbols"
+        templates = ", ".join(map(str, self.labelled[:4]))
+        if len(self.labelled) > 4:
+            templates += f" and {len(self.labelled) - 4} more"
+        return f"templates: {templates}; {self.form} labels, {size_of(self.train)} training symbols"
 
     @property
     def default_family(self) -> str:
@@ -175,15 +197,24 @@ class Template(Task):
 
     def recipe(self) -> dict[str, Any]:
         """One string per training symbol, as in the paper; the best validation loss; a higher rate for b_h."""
-        steps = {"steps": 300, "batch_size": 128, "n_train": size_of(self.train), "eval_every": 25, "keep": "best"}
-        return steps | {"learning_rate": 2e-3, "weight_decay": 0.0, "vo_identity_rate": 10.0}
+        return {
+            "steps": 300,
+            "batch_size": 128,
+            "n_train": size_of(self.train),
+            "eval_every": 25,
+            "keep": "best",
+            "learning_rate": 2e-3,
+            "weight_decay": 0.0,
+            "vo_identity_rate": 10.0,
+        }
 
     @classmethod
     def from_options(cls, **options: Any) -> "Template":
         """Build the task; `templates` is a list: the name of a family, or templates as text."""
-        if given := options.get("templates"):
-            a_family = len(given) == 1 and "->" not in given[0]
-            options["templates"] = given[0] if a_family else tuple(given)
+        templates = options.get("templates")
+        if templates:
+            is_family = len(templates) == 1 and "->" not in templates[0]
+            options["templates"] = templates[0] if is_family else tuple(templates)
         return cls(**options)
 
     @classmethod
@@ -194,32 +225,26 @@ class Template(Task):
     @property
     def n_wildcards(self) -> int:
         """Largest number of wildcards of a template."""
-        return max(len(one.wildcards) for one in self.labelled)
+        return max(len(template.wildcards) for template in self.labelled)
 
     def diversity(self, split: Split = "train") -> float:
         """Data diversity rho: 1 / max over symbols of the probability that it occurs in a string, least over templates.
 
         Source: template paper, Theorem 3.4. With m symbols and w wildcards it is m / w.
         """
-        return size_of(getattr(self, split)) / max(1, self.n_wildcards)
+        return size_of(self._alphabet(split)) / max(1, self.n_wildcards)
 
     def describe(self) -> dict:
         """Settings as plain values, for a manifest."""
-        splits = {name: getattr(self, name) for name in SPLITS}
-        return {
-            "task": self.task_name,
-            "templates": [{"tokens": list(one.tokens), "label": one.label} for one in self.labelled],
-            "form": self.form,
-            "cls": self.cls,
-            "weights": list(self.weights),
-            **{name: value if isinstance(value, int) else list(value) for name, value in splits.items()},
-        }
+        templates = [{"tokens": list(template.tokens), "label": template.label} for template in self.labelled]
+        fields = {name: getattr(self, name) for name in ("form", "cls", "weights", *SPLITS)}
+        settings = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+        return {"task": self.task_name, "templates": templates, **settings}
 
     @classmethod
     def from_description(cls, values: dict) -> "Template":
-        values = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items() if name != "task"}
-        templates = tuple(LabelledTemplate(tuple(one["tokens"]), one["label"]) for one in values["templates"])
-        return cls(**{**values, "templates": templates})
+        templates = [LabelledTemplate(tuple(row["tokens"]), row["label"]) for row in values["templates"]]
+        return super().from_description({**values, "templates": templates})
 
     def sample(self, n: int, *, generator: torch.Generator, split: Split = "train") -> TemplateBatch:
         """Sample strings with the symbols of a split.
@@ -236,16 +261,17 @@ class Template(Task):
         check_choice("split", split, Split)
         weights = torch.tensor(self.weights or (1.0,) * len(self.labelled))
         template = torch.multinomial(weights, n, replacement=True, generator=generator)
-        first = len(self.fixed) + sum(size_of(getattr(self, name)) for name in SPLITS[: SPLITS.index(split)])
-        symbols = first + choose_distinct(n, size_of(getattr(self, split)), self.n_wildcards, generator)
+        ids = self._symbol_ids(split)
+        symbols = ids.start + draw_distinct(n, len(ids), self.n_wildcards, generator)
         return self.fill(template, symbols)
 
     def fill(self, template: Int[Tensor, " batch"], symbols: Int[Tensor, "batch wildcard"]) -> TemplateBatch:
         """Build strings from templates and the symbols of their wildcards, in order of appearance."""
-        rows = self._table[template]
-        symbols = F.pad(symbols, (0, 1))  # templates without wildcards have no symbol, and 0 marks a real label
-        filled = torch.where(rows < 0, -1 - rows, symbols.gather(1, rows.clamp_min(0)))
-        string, label = filled[:, :-1], filled[:, -1:]
+        # templates without wildcards have no symbol, and an entry of 0 is also a real label
+        symbols = F.pad(symbols, (0, 1))
+        entries = self._table[template]
+        row = torch.where(entries < 0, -1 - entries, symbols.gather(1, entries.clamp_min(0)))
+        string, label = row[:, :-1], row[:, -1:]
         values = torch.zeros(len(string), self.n_ctx if self.form == "next_token" else 1)
         if self.form == "real":
             label = self._label_index[template][:, None]
@@ -264,9 +290,14 @@ class Template(Task):
 
     @checks_types
     def read(self, text: str) -> TemplateBatch:
-        """Parse one example, such as `t3 t7 t3` or, if unambiguous, `t3t7t3`; see `parse_string`."""
+        """Parse one example, such as `t3 t7 t3` or, if unambiguous, `t3t7t3`.
+
+        Raises:
+            ValueError: an unknown symbol, or a string that matches no template.
+        """
         index, symbols = parse_string(text, self.labelled, self.vocab, fixed=self.fixed)
-        return self.fill(torch.tensor([index]), torch.tensor([symbols + [0] * (self.n_wildcards - len(symbols))]))
+        padding = [0] * (self.n_wildcards - len(symbols))
+        return self.fill(torch.tensor([index]), torch.tensor([symbols + padding]))
 
     def disjoint_strings(self, copies: int) -> Int[Tensor, "template copy pos"]:
         """Fill every template `copies` times without repeating a symbol; ids may exceed the vocabulary.
@@ -284,50 +315,52 @@ class Template(Task):
 
     @cached_property
     def _label_index(self) -> Int[Tensor, " template"]:
-        return torch.tensor([self.values.index(one.label) for one in self.labelled if isinstance(one.label, float)])
+        """Index of each template's real label among the distinct ones."""
+        labels = [template.label for template in self.labelled if isinstance(template.label, float)]
+        return torch.tensor([self.values.index(label) for label in labels])
 
     def loss(self, logits: Float[Tensor, "batch pos d_vocab_out"], batch: TemplateBatch) -> Float[Tensor, ""]:
         """Mean squared error of real labels, or cross entropy in nats of tokens: every next token, or the label.
 
         Source: template paper, Section 5. With labels -1 and +1 a constant prediction has loss 1.
         """
-        at_targets = logits_at_targets(logits, batch)
+        target_logits = logits_at_targets(logits, batch)
         if self.form == "real":
-            return F.mse_loss(at_targets[..., 0], batch.values.to(logits.dtype))
-        return F.cross_entropy(at_targets.flatten(0, 1), batch.labels.flatten())
+            return F.mse_loss(target_logits[..., 0], batch.values.to(logits.dtype))
+        return F.cross_entropy(target_logits.flatten(0, 1), batch.labels.flatten())
 
-    def answers(self, at_targets: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:
+    def answers(self, target_logits: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:
         """Index of the nearest real label, or the most likely token."""
         if self.form != "real":
-            return at_targets.argmax(-1)
-        values = torch.tensor(self.values, dtype=at_targets.dtype, device=at_targets.device)
-        return (at_targets - values).abs().argmin(-1)
+            return target_logits.argmax(-1)
+        values = torch.tensor(self.values, dtype=target_logits.dtype, device=target_logits.device)
+        return (target_logits - values).abs().argmin(-1)
 
-    def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: TemplateBatch) -> Score:
+    def score(self, target_logits: Float[Tensor, "batch target d_vocab_out"], batch: TemplateBatch) -> Score:
         """Correctness of the label, and its squared error (real) or cross entropy (tokens)."""
-        answer, label = at_targets[:, -1:], batch.labels[:, -1:]
-        if self.form != "real":
-            loss = F.cross_entropy(answer.transpose(1, 2), label, reduction="none")
+        output, label = target_logits[:, -1:], batch.labels[:, -1:]
+        if self.form == "real":
+            loss = (output[..., 0] - batch.values.to(output)).square()
         else:
-            loss = (answer[..., 0] - batch.values.to(answer)).square()
-        right = (self.answers(answer) == label).to(loss.dtype)
+            loss = F.cross_entropy(output.transpose(1, 2), label, reduction="none")
+        right = (self.answers(output) == label).to(loss.dtype)
         return Score(right=right, loss=loss, total=torch.ones_like(loss))
 
     def probe_labels(self, batch: TemplateBatch) -> dict[str, Int[Tensor, "batch target"]]:
         """Probe labels: the index of the real `label`, and the index of the `template`."""
-        found = {"label": batch.labels} if self.form == "real" else {}
-        return found | {"template": batch.template[:, None].expand_as(batch.labels)}
+        labels = {"template": batch.template[:, None].expand_as(batch.labels)}
+        return {"label": batch.labels, **labels} if self.form == "real" else labels
 
     def control_types(self, batch: TemplateBatch) -> Int[Tensor, "batch target"]:
         """Input type for control tasks: the first token. Memorising types does not help on unseen test symbols."""
         return batch.tokens[:, :1].expand_as(batch.labels)
 
     def counterparts(self, batch: TemplateBatch, *, generator: torch.Generator, split: Split = "test") -> TemplateBatch:
-        """Templates drawn again, with the symbols of each string in another order, and others where it has too few."""
-        first = len(self.fixed) + sum(size_of(getattr(self, name)) for name in SPLITS[: SPLITS.index(split)])
-        every = range(first, first + size_of(getattr(self, split)))
-        symbols = reordered_symbols(batch.tokens, len(self.fixed), every, self.n_wildcards, generator)
-        return self.fill(self.sample(len(batch), generator=generator, split=split).template, symbols)
+        """Random templates with the symbols of each string in another order, and further ones where it has too few."""
+        ids = self._symbol_ids(split)
+        symbols = reorder_symbols(batch.tokens, len(self.fixed), ids, self.n_wildcards, generator)
+        template = self.sample(len(batch), generator=generator, split=split).template
+        return self.fill(template, symbols)
 
     def relations(self, batch: Batch) -> dict[str, Bool[Tensor, "batch query key"]]:
         """Attention relations: for each query, the keys that are related to it.
@@ -337,13 +370,13 @@ class Template(Task):
         `[CLS]`.
         """
         tokens = batch.tokens
-        pos = tokens.shape[1]
-        symbol = tokens >= len(self.fixed)
-        elsewhere = ~torch.eye(pos, dtype=torch.bool, device=tokens.device)
-        same = (tokens[:, :, None] == tokens[:, None, :]) & symbol[:, None] & elsewhere
-        undecided = F.pad(undecided_pairs(self._table[:, :-1]), (0, int(self.cls or 0), 0, int(self.cls or 0)))
-        undecided = undecided.to(tokens.device)
-        found = {"same_symbol": same, "same_template_position": undecided.expand(len(tokens), -1, -1)}
+        is_symbol = tokens >= len(self.fixed)
+        n_marks = int(bool(self.cls))
+        undecided = F.pad(undecided_pairs(self._table[:, :-1]), (0, n_marks, 0, n_marks)).to(tokens.device)
+        relations = {
+            "same_symbol": same_token(tokens) & is_symbol[:, None],
+            "same_template_position": undecided.expand(len(tokens), -1, -1),
+        }
         if self.cls:
-            found["special"] = (tokens == self.fixed.index(CLS))[:, None].expand(-1, pos, -1)
-        return found
+            relations["special"] = for_every_query(tokens == self.fixed.index(CLS))
+        return relations

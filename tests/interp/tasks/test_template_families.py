@@ -12,7 +12,7 @@ from interp.tasks import Template
 from interp.tasks.template.alphabets import check_alphabets, names_of, size_of
 from interp.tasks.template.families import FAMILIES, majority, random_templates, ready_templates
 from interp.tasks.template.language import structure
-from interp.tasks.template.sampling import choose_distinct
+from interp.tasks.template.sampling import draw_distinct
 
 COUNTS = {
     "same_different": 2,
@@ -165,7 +165,7 @@ def test_families_that_cannot_be_are_refused(name, options, words):
 
 @pytest.mark.parametrize(("out_of", "count"), [(5, 3), (4, 4), (7, 1), (6, 2)])
 def test_distinct_numbers_come_up_evenly_in_every_order(out_of, count, generator):
-    chosen = choose_distinct(20_000, out_of, count, generator)
+    chosen = draw_distinct(20_000, out_of, count, generator)
     counts = Counter(map(tuple, chosen.tolist()))
     every = [row for row in product(range(out_of), repeat=count) if len(set(row)) == count]
     assert set(counts) <= set(every)
@@ -173,10 +173,10 @@ def test_distinct_numbers_come_up_evenly_in_every_order(out_of, count, generator
 
 
 def test_distinct_numbers_of_a_large_alphabet(generator):
-    chosen = choose_distinct(500, 300, 40, generator)
+    chosen = draw_distinct(500, 300, 40, generator)
     assert all(len(set(row)) == 40 for row in chosen.tolist())
     assert (int(chosen.min()), int(chosen.max())) == (0, 299)
-    assert choose_distinct(3, 5, 0, generator).shape == (3, 0)
+    assert draw_distinct(3, 5, 0, generator).shape == (3, 0)
 
 
 def test_names_of_alphabets():
