@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from interp.tasks.base import Task
-from interp.tasks.text.tokens import Role, TextVocab, take_tokenizer
+from interp.tasks.text.tokenizer import Role, TextVocab, convert_tokenizer
 from interp.tasks.vocab import Vocab
 
 MARKS: dict[str, tuple[Role | None, ...]] = {
@@ -41,7 +41,7 @@ class KnownTokens:
 
     @cached_property
     def vocab(self) -> Vocab:
-        return self.given if isinstance(self.given, Vocab) else take_tokenizer(self.given).vocab
+        return self.given if isinstance(self.given, Vocab) else convert_tokenizer(self.given).vocab
 
     @cached_property
     def roles(self) -> dict[Role | None, int]:
@@ -49,7 +49,7 @@ class KnownTokens:
         if not isinstance(self.vocab, TextVocab):
             return {}
         engine = self.vocab.engine
-        taken = take_tokenizer(engine if isinstance(self.given, Vocab) else self.given)
+        taken = convert_tokenizer(engine if isinstance(self.given, Vocab) else self.given)
         first = engine.token_to_id(str(getattr(self.given, "bos_token", None) or "<s>"))
         return dict(taken.roles) | ({} if first is None else {None: first})
 

@@ -94,7 +94,7 @@ class Template(Task):
         if self.cls != (form == "real") and form != "symbolic":
             place = "at [CLS]; use cls=True" if form == "real" else "after the last token; use cls=False"
             raise ValueError(f"cls is {self.cls}, but in form {form!r} the label is predicted {place}.")
-        alphabets = {split: self._alphabet(split) for split in SPLITS}
+        alphabets: dict[Split, Alphabet] = {split: self._alphabet(split) for split in SPLITS}
         check_alphabets(alphabets, fixed=self.fixed, most=self.n_wildcards)
 
     @property

@@ -16,12 +16,12 @@ from hooks.checks import check_choice
 from hooks.extras import require
 from interp.tasks.base import Split
 
-HELD_OUT = 0.05
+HELD_OUT_SHARE = 0.05
 """Share of the documents in each of validation and test."""
-AT_HAND = 1_000_000
-"""Most characters of documents without files, since manifests contain their text."""
+MOST_CHARACTERS = 1_000_000
+"""Most characters of documents in memory, since manifests contain their text."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_NOT_PYTHON = {
+_EXCLUDED_FOLDERS = {
     "site-packages",
     "dist-packages",
     "test",
@@ -32,7 +32,8 @@ _NOT_PYTHON = {
     "__phello__",
     "__pycache__",
 }
-_TABLES = {"stringprep.py", "re/_casefix.py", "html/entities.py"}
+_EXCLUDED_FILES = {"stringprep.py", "re/_casefix.py", "html/entities.py"}
+"""Generated tables."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,7 +48,12 @@ class Corpus:
 
     Raises:
         ValueError: fewer than three non-empty documents, a document that is not a string or has a lone surrogate, or
-            more than a million characters of documents without files.
+            more than a million characters of documents in memory.
+
+    >>> from interp.tasks import Corpus
+    >>> corpus = Corpus(documents={f"page {n}": f"This is page {n}." for n in range(20)})
+    >>> {split: len(names) for split, names in corpus.split.items()}
+    {'train': 18, 'validation': 1, 'test': 1}
     """
 
     documents: Mapping[str, str] = field(repr=False)
@@ -58,24 +64,25 @@ class Corpus:
     def __post_init__(self):
         for name, text in self.documents.items():
             if not isinstance(text, str):
-                raise ValueError(f"documents[{reprlib.repr(name)}] is {type(text).__name__}; give text.")
-            if surrogate := _SURROGATE.search(text):
+                raise ValueError(f"documents[{reprlib.repr(name)}] is {type(text).__name__}; it must be a string.")
+            surrogate = _SURROGATE.search(text)
+            if surrogate:
                 raise ValueError(
                     f"documents[{reprlib.repr(name)}] has a lone surrogate ({surrogate[0]!r}, at character "
-                    f"{surrogate.start()}), which is no text. Decode the bytes with errors='replace'."
+                    f"{surrogate.start()}), which is not text. Decode the bytes with errors='replace'."
                 )
-        kept = {name: self.documents[name] for name in sorted(self.documents) if self.documents[name].strip()}
-        object.__setattr__(self, "documents", kept)
-        if len(kept) < 3:
+        documents = {name: self.documents[name] for name in sorted(self.documents) if self.documents[name].strip()}
+        object.__setattr__(self, "documents", documents)
+        if len(documents) < 3:
             raise ValueError(
-                f"the corpus has {len(kept)} non-empty documents, of {self._where}; three are needed, one for each "
-                f"split. Split longer ones."
+                f"the corpus has {len(documents)} non-empty documents, of {self._origin}; three are needed, one for "
+                f"each split. Split longer ones."
             )
-        size = sum(map(len, kept.values()))
-        if self.source["source"] == "documents" and size > AT_HAND:
+        size = sum(map(len, documents.values()))
+        if self.source["source"] == "documents" and size > MOST_CHARACTERS:
             raise ValueError(
-                f"documents has {size} characters; a manifest can store at most {AT_HAND}. Write them to files and use "
-                f"Corpus.from_folder."
+                f"documents has {size} characters; a manifest can store at most {MOST_CHARACTERS}. Write them to files "
+                f"and use Corpus.from_folder."
             )
 
     @classmethod
@@ -170,8 +177,8 @@ class Corpus:
         """Hash of all names and texts."""
         digest = hashlib.sha256()
         for name, text in self.documents.items():
-            for part in (name, text):
-                content = part.encode("utf-8", "surrogatepass")
+            for string in (name, text):
+                content = string.encode("utf-8", "surrogatepass")
                 digest.update(len(content).to_bytes(8, "big") + content)
         return digest.hexdigest()[:16]
 
@@ -179,9 +186,12 @@ class Corpus:
     def split(self) -> dict[Split, tuple[str, ...]]:
         """Names of the documents of each split, sorted."""
         order = sorted(self.documents, key=lambda name: hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest())
-        held = max(1, round(HELD_OUT * len(order)))
-        test, validation, train = order[:held], order[held : 2 * held], order[2 * held :]
-        return {"train": tuple(sorted(train)), "validation": tuple(sorted(validation)), "test": tuple(sorted(test))}
+        n_held_out = max(1, round(HELD_OUT_SHARE * len(order)))
+        return {
+            "train": tuple(sorted(order[2 * n_held_out :])),
+            "validation": tuple(sorted(order[n_held_out : 2 * n_held_out])),
+            "test": tuple(sorted(order[:n_held_out])),
+        }
 
     def texts(self, split: Split) -> list[str]:
         """Documents of a split, sorted by name.
@@ -193,39 +203,41 @@ class Corpus:
         return [self.documents[name] for name in self.split[split]]
 
     def describe(self) -> dict:
-        """Source and fingerprint as plain values, with the text itself if it has no files."""
-        text = {"documents": dict(self.documents)} if self.source["source"] == "documents" else {}
-        return {**self.source, "fingerprint": self.fingerprint, **text}
+        """Source and fingerprint as plain values; the text itself only if it is in memory."""
+        description = {**self.source, "fingerprint": self.fingerprint}
+        if self.source["source"] == "documents":
+            description["documents"] = dict(self.documents)
+        return description
 
     @classmethod
     def from_description(cls, values: dict) -> "Corpus":
-        """Read the corpus described by `describe` again.
+        """Read the corpus that `describe` has described.
 
         Raises:
             ValueError: an unknown source, or changed text (the message gives both fingerprints).
             FileNotFoundError: the folder does not exist.
             ConnectionError: the hub cannot be reached.
         """
-        values = dict(values)
-        source, fingerprint = values.pop("source", None), values.pop("fingerprint", None)
-        makers: dict[Any, Any] = {"folder": cls.from_folder, "hub": cls.from_hub, "documents": cls}
+        options = {name: value for name, value in values.items() if name not in ("source", "fingerprint")}
+        source, fingerprint = values.get("source"), values.get("fingerprint")
+        constructors: dict[Any, Any] = {"folder": cls.from_folder, "hub": cls.from_hub, "documents": cls}
         if source == "python":
-            found = cls.python()
-        elif source in makers:
-            found = makers[source](**values)
+            corpus = cls.python()
+        elif source in constructors:
+            corpus = constructors[source](**options)
         else:
-            raise ValueError(f"the source of the text is {source!r}; known sources: python, {', '.join(makers)}.")
-        if fingerprint not in (None, found.fingerprint):
-            was = f" of Python {values['python']}" if "python" in values else ""
-            here = f", of Python {found.source['python']}," if "python" in values else ""
+            raise ValueError(f"the source of the text is {source!r}; known sources: python, {', '.join(constructors)}.")
+        if fingerprint not in (None, corpus.fingerprint):
+            stored_version = f" of Python {options['python']}" if "python" in options else ""
+            version = f", of Python {corpus.source['python']}," if "python" in options else ""
             raise ValueError(
-                f"the text{was} had fingerprint {fingerprint}; {found._where}{here} has {found.fingerprint}: "
-                f"the text has changed. Use the original text, or make a new task."
+                f"the text{stored_version} had fingerprint {fingerprint}; {corpus._origin}{version} has "
+                f"{corpus.fingerprint}: the text has changed. Use the original text, or make a new task."
             )
-        return found
+        return corpus
 
     @property
-    def _where(self) -> str:
+    def _origin(self) -> str:
         """Short description of the source."""
         for key, words in (("path", "the folder"), ("name", "the data set"), ("python", "the library of Python")):
             if key in self.source:
@@ -239,22 +251,28 @@ class Corpus:
         return hash(self.fingerprint)
 
     def __repr__(self) -> str:
-        return f"Corpus({self._where}, {len(self.documents)} documents, {self.fingerprint})"
+        return f"Corpus({self._origin}, {len(self.documents)} documents, {self.fingerprint})"
 
     def __reduce__(self):
         return Corpus.from_description, (self.describe(),)
 
 
+def _is_excluded(folder: str) -> bool:
+    return folder in _EXCLUDED_FOLDERS or folder.startswith("config-")
+
+
 @lru_cache(maxsize=1)
 def _python() -> Corpus:
+    """The corpus of `Corpus.python`, read once."""
     library = Path(sysconfig.get_path("stdlib"))
     documents = {}
-    for folder, inner, files in os.walk(library):
-        inner[:] = [name for name in inner if name not in _NOT_PYTHON and not name.startswith("config-")]
+    for folder, subfolders, files in os.walk(library):
+        # os.walk enters the folders that are left in this list
+        subfolders[:] = [name for name in subfolders if not _is_excluded(name)]
         for file in files:
             path = Path(folder, file)
             name = path.relative_to(library).as_posix()
-            if path.suffix != ".py" or name in _TABLES or name.startswith("_sysconfigdata"):
+            if path.suffix != ".py" or name in _EXCLUDED_FILES or name.startswith("_sysconfigdata"):
                 continue
             try:
                 documents[name] = path.read_text(encoding="utf-8")

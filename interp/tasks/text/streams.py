@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from pathlib import Path
-from typing import get_args
 
 import tokenizers
 import torch
@@ -18,17 +17,16 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from hooks.files import write_bytes, write_text
-from interp.tasks.base import Split
+from interp.tasks.base import SPLITS, Split
 from interp.tasks.text.corpus import Corpus
-from interp.tasks.text.tokens import TextTokens, take_tokenizer, train_tokenizer
+from interp.tasks.text.tokenizer import TextTokenizer, convert_tokenizer, train_tokenizer
 
-VERSION = 1
-"""Version of the cache; increased whenever the same corpus and settings would give other tokens."""
-SPLITS: tuple[Split, ...] = get_args(Split)
+CACHE_VERSION = 1
+"""Increased whenever the same corpus and settings would give other tokens."""
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
+class TokenStream:
     """The documents of a split, concatenated, each followed by an end token."""
 
     tokens: Int[Tensor, " token"]
@@ -45,20 +43,20 @@ class Stream:
         return torch.diff(self.first, append=torch.tensor([len(self.tokens)])) - 1
 
     def windows(self, start: Int[Tensor, " window"], length: int) -> Int[Tensor, "window pos"]:
-        """The windows of a given length that begin at these positions."""
+        """The windows of this length that begin at these positions."""
         return self.tokens[start[:, None] + torch.arange(length)].long()
 
 
 @dataclass(frozen=True, eq=False)
-class Streams:
+class TokenizedCorpus:
     """A tokenizer and the corpus tokenized with it."""
 
-    tokens: TextTokens
-    split: dict[Split, Stream]
+    tokenizer: TextTokenizer
+    split: dict[Split, TokenStream]
 
 
 @lru_cache(maxsize=8)
-def cut(corpus: Corpus, *, vocab_size: int | None, tokenizer: TextTokens | None) -> Streams:
+def tokenize(corpus: Corpus, *, vocab_size: int | None, tokenizer: TextTokenizer | None) -> TokenizedCorpus:
     """Tokenize a corpus, or load it from the memory or disk cache.
 
     A cache folder that is not writable is ignored.
@@ -71,34 +69,31 @@ def cut(corpus: Corpus, *, vocab_size: int | None, tokenizer: TextTokens | None)
     Raises:
         ValueError: a tokenizer without a token for the end of a document.
     """
-    settings = [VERSION, tokenizers.__version__, corpus.fingerprint, vocab_size, tokenizer and tokenizer.fingerprint]
+    fingerprint = tokenizer and tokenizer.fingerprint
+    settings = [CACHE_VERSION, tokenizers.__version__, corpus.fingerprint, vocab_size, fingerprint]
     key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:24]
     folder = cache_folder() / "text" / key
-    kept = _kept(folder, tokenizer)
-    if kept is not None:
-        return kept
+    cached = _load(folder, tokenizer)
+    if cached is not None:
+        return cached
     if tokenizer is None:
         assert vocab_size is not None
         tokenizer = train_tokenizer(corpus.texts("train"), vocab_size)
-    made = Streams(tokenizer, {split: _stream(corpus.texts(split), tokenizer) for split in SPLITS})
-    content = {f"{split}.{name}": getattr(made.split[split], name) for split in SPLITS for name in ("tokens", "first")}
-    try:
-        write_text(folder / "tokenizer.json", tokenizer.content)
-        write_text(_tokenizer_file(tokenizer.fingerprint), json.dumps([tokenizer.content, tokenizer.roles]))
-        write_bytes(folder / "tokens.safetensors", save(content))
-    except OSError:
-        pass
-    return made
+    streams: dict[Split, TokenStream] = {split: _stream(corpus.texts(split), tokenizer) for split in SPLITS}
+    tokenized = TokenizedCorpus(tokenizer, streams)
+    _store(folder, tokenized)
+    return tokenized
 
 
 def cache_folder() -> Path:
     """`$UNMYOPIC_CACHE`, else `unmyopic` in `$XDG_CACHE_HOME` or in `~/.cache`. Its content may be deleted."""
-    if own := os.environ.get("UNMYOPIC_CACHE"):
-        return Path(own)
+    folder = os.environ.get("UNMYOPIC_CACHE")
+    if folder:
+        return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unmyopic"
 
 
-def kept_tokenizer(fingerprint: str) -> TextTokens:
+def cached_tokenizer(fingerprint: str) -> TextTokenizer:
     """Load a tokenizer used before on this machine from the cache.
 
     Raises:
@@ -107,42 +102,57 @@ def kept_tokenizer(fingerprint: str) -> TextTokens:
     path = _tokenizer_file(fingerprint)
     try:
         content, roles = json.loads(path.read_text(encoding="utf-8"))
-        found = TextTokens(content, tuple((role, int(token)) for role, token in roles))
+        tokenizer = TextTokenizer(content, tuple((role, int(token)) for role, token in roles))
     except (OSError, ValueError, TypeError):
-        found = None
-    if found is None or found.fingerprint != fingerprint:
+        tokenizer = None
+    if tokenizer is None or tokenizer.fingerprint != fingerprint:
         raise ValueError(
             f"the task's tokenizer (fingerprint {fingerprint}) is not in {path.parent}. Make the task again "
             f"with Text(tokenizer=...), or set UNMYOPIC_CACHE to the cache that it was used with."
         )
-    return found
+    return tokenizer
 
 
 def _tokenizer_file(fingerprint: str) -> Path:
     return cache_folder() / "text" / "tokenizers" / f"{fingerprint}.json"
 
 
-def _kept(folder: Path, tokenizer: TextTokens | None) -> Streams | None:
-    """Load streams from disk; None if they are missing or incomplete."""
+def _store(folder: Path, tokenized: TokenizedCorpus) -> None:
+    """Write a tokenized corpus to the cache, if that is writable."""
+    tensors = {}
+    for split, stream in tokenized.split.items():
+        tensors |= {f"{split}.tokens": stream.tokens, f"{split}.first": stream.first}
+    tokenizer = tokenized.tokenizer
     try:
-        content = load((folder / "tokens.safetensors").read_bytes())
-        split: dict[Split, Stream] = {
-            name: Stream(content[f"{name}.tokens"], content[f"{name}.first"]) for name in SPLITS
+        write_text(folder / "tokenizer.json", tokenizer.content)
+        write_text(_tokenizer_file(tokenizer.fingerprint), json.dumps([tokenizer.content, tokenizer.roles]))
+        write_bytes(folder / "tokens.safetensors", save(tensors))
+    except OSError:
+        pass
+
+
+def _load(folder: Path, tokenizer: TextTokenizer | None) -> TokenizedCorpus | None:
+    """Read a tokenized corpus from the cache; None if it is missing or incomplete."""
+    try:
+        tensors = load((folder / "tokens.safetensors").read_bytes())
+        streams: dict[Split, TokenStream] = {
+            split: TokenStream(tensors[f"{split}.tokens"], tensors[f"{split}.first"]) for split in SPLITS
         }
         if tokenizer is None:
-            tokenizer = take_tokenizer(Tokenizer.from_file(str(folder / "tokenizer.json")))
+            tokenizer = convert_tokenizer(Tokenizer.from_file(str(folder / "tokenizer.json")))
     except (OSError, KeyError, SafetensorError):
         return None
     except Exception as error:
-        if type(error) is Exception:  # raised by tokenizers for an unreadable file
+        # the class with which tokenizers reports an unreadable file
+        if type(error) is Exception:
             return None
         raise
-    return Streams(tokenizer, split)
+    return TokenizedCorpus(tokenizer, streams)
 
 
-def _stream(texts: list[str], tokenizer: TextTokens) -> Stream:
+def _stream(texts: list[str], tokenizer: TextTokenizer) -> TokenStream:
     end = tokenizer.token("end", "a text of several documents")
-    documents = [[*ids, end] for ids in tokenizer.documents(texts)]
+    documents = [[*ids, end] for ids in tokenizer.encode_documents(texts)]
     first = [0, *accumulate(map(len, documents))][:-1]
     tokens = torch.tensor([token for ids in documents for token in ids], dtype=torch.int32)
-    return Stream(tokens, torch.tensor(first))
+    return TokenStream(tokens, torch.tensor(first))

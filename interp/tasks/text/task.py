@@ -10,16 +10,17 @@ from torch import Tensor
 
 from hooks.checks import check_choice, check_field_types
 from interp.tasks.base import AttentionKind, Batch, Score, Split, Task, logits_at_targets
+from interp.tasks.relations import for_every_query, same_token
 from interp.tasks.text.corpus import Corpus
-from interp.tasks.text.sampling import Marks, TextBatch, masked, next_tokens, pairs, with_next_sentence
-from interp.tasks.text.streams import Stream, Streams, cut, kept_tokenizer
-from interp.tasks.text.tokens import Role, TextVocab, check_vocab_size, take_tokenizer
+from interp.tasks.text.sampling import TextBatch, masked_batch, next_token_batch, sample_pairs, with_next_sentence
+from interp.tasks.text.streams import TokenizedCorpus, TokenStream, cached_tokenizer, tokenize
+from interp.tasks.text.tokenizer import Role, TextVocab, check_vocab_size, convert_tokenizer
 
 Objective = Literal["next_token", "masked"]
 MASKED_SHARE = 0.15
 """Share of masked tokens of a sequence, excluding special tokens."""
 VOCAB_SIZE = 2048
-NOTHING = -100
+IGNORED_LABEL = -100
 """Label of a position that does not count in the loss."""
 
 
@@ -46,6 +47,12 @@ class Text(Task):
         ValueError: an unknown corpus or objective, `next_sentence` without `masked`, an n_ctx or vocab_size that is
             too small, both vocab_size and tokenizer, an unknown kind of tokenizer, or one without a special token
             that the objective needs. On first use of the text: a split with too little text.
+
+    >>> from interp.tasks import Corpus, Text
+    >>> corpus = Corpus(documents={f"page {n}": f"This is page {n}. " * 9 for n in range(20)})
+    >>> task = Text(corpus=corpus, n_ctx=8, vocab_size=300)
+    >>> task.vocab.words(task.vocab.encode("This is"))
+    ['This', '·is']
     """
 
     corpus: Corpus | str = "python"
@@ -81,43 +88,47 @@ class Text(Task):
             raise ValueError(
                 f"vocab_size is {self.vocab_size}, but the tokenizer has its own size; give one of the two."
             )
-        derived: dict[str, Any] = {"corpus": Corpus.python() if isinstance(self.corpus, str) else self.corpus}
+        # fields as objects: the corpus, and a tokenizer or the size of one to train
+        if isinstance(self.corpus, str):
+            object.__setattr__(self, "corpus", Corpus.python())
         if self.tokenizer is None:
-            derived["vocab_size"] = VOCAB_SIZE if self.vocab_size is None else self.vocab_size
-            check_vocab_size(derived["vocab_size"])
+            vocab_size = VOCAB_SIZE if self.vocab_size is None else self.vocab_size
+            check_vocab_size(vocab_size)
+            object.__setattr__(self, "vocab_size", vocab_size)
         else:
-            derived["tokenizer"] = take_tokenizer(self.tokenizer)
+            tokenizer = convert_tokenizer(self.tokenizer)
             for role in self._roles:
-                derived["tokenizer"].token(role, self._name)
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
+                tokenizer.token(role, needed_by=self._objective_text)
+            object.__setattr__(self, "tokenizer", tokenizer)
 
     @property
-    def _name(self) -> str:
+    def _objective_text(self) -> str:
         return f"objective {self.objective!r}{' with next_sentence' if self.next_sentence else ''}"
 
     @property
     def _roles(self) -> tuple[Role, ...]:
         """Special tokens that the objective needs."""
-        masked: tuple[Role, ...] = ("cls", "sep", "mask") if self.objective == "masked" else ()
-        return ("end", *masked, *(("next", "random") if self.next_sentence else ()))
+        if self.objective == "next_token":
+            return ("end",)
+        if self.next_sentence:
+            return ("end", "cls", "sep", "mask", "next", "random")
+        return ("end", "cls", "sep", "mask")
 
     @property
     def _frame(self) -> int:
-        """Special tokens around the text of a window."""
-        return 0 if self.objective == "next_token" else 3 if self.next_sentence else 2
+        """Number of special tokens around the text of a window."""
+        if self.objective == "next_token":
+            return 0
+        return 3 if self.next_sentence else 2
 
     @property
-    def _streams(self) -> Streams:
-        return cut(self.corpus, vocab_size=self.vocab_size, tokenizer=self.tokenizer)  # type: ignore[arg-type]
-
-    def _token(self, role: Role) -> int:
-        return self._streams.tokens.token(role, self._name)
+    def _tokenized(self) -> TokenizedCorpus:
+        return tokenize(self.corpus, vocab_size=self.vocab_size, tokenizer=self.tokenizer)  # type: ignore[arg-type]
 
     @property
     def vocab(self) -> TextVocab:
         """The tokenizer's tokens."""
-        return self._streams.tokens.vocab
+        return self._tokenized.tokenizer.vocab
 
     @property
     def attention(self) -> AttentionKind:
@@ -135,7 +146,7 @@ class Text(Task):
         if self.objective == "next_token":
             return tuple(f"token {index}" for index in range(1, self.n_ctx))
         masked = tuple(f"masked {index}" for index in range(1, self.n_masked + 1))
-        return (*masked, *(("next sentence",) if self.next_sentence else ()))
+        return (*masked, "next sentence") if self.next_sentence else masked
 
     @property
     def outcomes(self) -> tuple[str, ...]:
@@ -147,7 +158,7 @@ class Text(Task):
     @property
     def chances(self) -> tuple[float, ...]:
         """Accuracy of uniform guessing for each outcome: 1/2 for the next sentence."""
-        return (self.chance, *((0.5,) if self.next_sentence else ()))
+        return (self.chance, 0.5) if self.next_sentence else (self.chance,)
 
     @property
     def disjoint_splits(self) -> bool:
@@ -161,10 +172,11 @@ class Text(Task):
     @property
     def description(self) -> str:
         """Corpus, objective and length."""
-        predicted = {"next_token": "the next token", "masked": "masked tokens"}[self.objective]
-        more = " and whether the second sentence is the next one" if self.next_sentence else ""
-        source = self.corpus.describe()["source"]  # type: ignore[union-attr]
-        return f"text ({source}): predict {predicted}{more}; windows of {self.n_ctx} tokens"
+        targets = "the next token" if self.objective == "next_token" else "masked tokens"
+        if self.next_sentence:
+            targets += " and whether the second sentence is the next one"
+        source = self.corpus.source["source"]  # type: ignore[union-attr]
+        return f"text ({source}): predict {targets}; windows of {self.n_ctx} tokens"
 
     @property
     def default_family(self) -> str:
@@ -180,8 +192,12 @@ class Text(Task):
 
     def config_fields(self, family: str) -> dict[str, Any]:
         """A tied embedding for `gpt`, and token types for two sentences."""
-        tied = {"tied_embedding": True} if family == "gpt" else {}
-        return tied | ({"n_token_types": 2} if self.next_sentence else {})
+        fields: dict[str, Any] = {}
+        if family == "gpt":
+            fields["tied_embedding"] = True
+        if self.next_sentence:
+            fields["n_token_types"] = 2
+        return fields
 
     @property
     def lengths(self) -> range:
@@ -225,7 +241,7 @@ class Text(Task):
         values = {name: value for name, value in values.items() if name != "task"}
         values["corpus"] = Corpus.from_description(values["corpus"])
         if values.get("tokenizer") is not None:
-            values["tokenizer"] = kept_tokenizer(values["tokenizer"])
+            values["tokenizer"] = cached_tokenizer(values["tokenizer"])
         return cls(**values)
 
     def sample(
@@ -245,72 +261,78 @@ class Text(Task):
         check_choice("split", split, Split)
         if n_ctx not in (None, self.n_ctx):
             return replace(self, n_ctx=n_ctx).sample(n, generator=generator, split=split)
-        stream, length = self._streams.split[split], self.n_ctx - self._frame
+        stream, tokenizer = self._tokenized.split[split], self._tokenized.tokenizer
+        length = self.n_ctx - self._frame
         self._check_length(stream, length, split)
-        if not self.next_sentence:
-            begin = torch.randint(len(stream) - length + 1, (n,), generator=generator)
-            windows = stream.windows(begin, length)
-            return self._masked([windows], generator) if self.objective == "masked" else next_tokens(windows)
-        windows, follows = pairs(stream, n, length, generator)
-        batch = self._masked(windows, generator)
-        return with_next_sentence(batch, torch.where(follows, self._token("next"), self._token("random")))
+        # two windows, and whether the second follows the first
+        if self.next_sentence:
+            windows, follows = sample_pairs(stream, n, length, generator)
+            batch = masked_batch(windows, tokenizer, count=self.n_masked, generator=generator)
+            next_id, random_id = (tokenizer.token(role, self._objective_text) for role in ("next", "random"))
+            return with_next_sentence(batch, torch.where(follows, next_id, random_id))
+        # one window
+        start = torch.randint(len(stream) - length + 1, (n,), generator=generator)
+        window = stream.windows(start, length)
+        if self.objective == "next_token":
+            return next_token_batch(window)
+        return masked_batch([window], tokenizer, count=self.n_masked, generator=generator)
 
-    def _check_length(self, stream: Stream, length: int, split: str) -> None:
-        """Check that a split has a window and, for next_sentence, two documents."""
+    def _check_length(self, stream: TokenStream, length: int, split: str) -> None:
+        """Check that a split has a window and, for next_sentence, two documents that are long enough."""
         if len(stream) < length:
             raise ValueError(
                 f"split {split!r} of the text has {len(stream)} tokens; a window takes {length}. Give more text, or a "
                 f"smaller n_ctx."
             )
-        if self.next_sentence and (long := int((stream.lengths >= length).sum())) < 2:
+        n_long = int((stream.lengths >= length).sum())
+        if self.next_sentence and n_long < 2:
             raise ValueError(
-                f"split {split!r} of the text has {long} documents of {length} tokens or more; next_sentence needs two "
-                f"of them. Give more text, or a smaller n_ctx."
+                f"split {split!r} of the text has {n_long} documents of {length} tokens or more; next_sentence needs "
+                f"two of them. Give more text, or a smaller n_ctx."
             )
-
-    def _masked(self, windows: list[Tensor], generator: torch.Generator) -> TextBatch:
-        marks = Marks(*(self._token(role) for role in ("cls", "sep", "mask")), ordinary=self.vocab.ordinary)
-        return masked(windows, marks, count=self.n_masked, generator=generator)
 
     def loss(self, logits: Float[Tensor, "batch pos d_vocab_out"], batch: Batch) -> Float[Tensor, ""]:
         """Cross entropy in nats, mean over target tokens, plus that of the next sentence if used.
 
         Source: Devlin et al. 2018, Appendix A.2, for the sum.
         """
-        if self.objective == "next_token":  # the last position has no target; slicing it off would copy all logits
-            labels = F.pad(batch.labels, (0, 1), value=NOTHING)
-            return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=NOTHING)
-        at_targets = logits_at_targets(logits, batch)
-        loss = F.cross_entropy(at_targets.transpose(1, 2), batch.labels, reduction="none")
+        if self.objective == "next_token":
+            # the last position has no target; slicing it off would copy all logits
+            labels = F.pad(batch.labels, (0, 1), value=IGNORED_LABEL)
+            return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED_LABEL)
+        target_logits = logits_at_targets(logits, batch)
+        loss = F.cross_entropy(target_logits.transpose(1, 2), batch.labels, reduction="none")
         if self.next_sentence:
             return loss[:, :-1].mean() + loss[:, -1].mean()
         return loss.mean()
 
-    def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: Batch) -> Score:
+    def score(self, target_logits: Float[Tensor, "batch target d_vocab_out"], batch: Batch) -> Score:
         """Correct answers and cross entropy, summed over target tokens; the next sentence is a separate outcome."""
-        loss = F.cross_entropy(at_targets.transpose(1, 2), batch.labels, reduction="none")
-        right = (self.answers(at_targets) == batch.labels).to(loss.dtype)
-        parts = [slice(None, -1), slice(-1, None)] if self.next_sentence else [slice(None)]
+        loss = F.cross_entropy(target_logits.transpose(1, 2), batch.labels, reduction="none")
+        right = (self.answers(target_logits) == batch.labels).to(loss.dtype)
+        # the targets of each outcome
+        groups = [slice(None, -1), slice(-1, None)] if self.next_sentence else [slice(None)]
         return Score(
-            right=torch.stack([right[:, part].sum(1) for part in parts], 1),
-            loss=torch.stack([loss[:, part].sum(1) for part in parts], 1),
-            total=torch.stack([torch.ones_like(loss[:, part]).sum(1) for part in parts], 1),
+            right=torch.stack([right[:, group].sum(1) for group in groups], 1),
+            loss=torch.stack([loss[:, group].sum(1) for group in groups], 1),
+            total=torch.stack([torch.ones_like(loss[:, group]).sum(1) for group in groups], 1),
         )
 
     def probe_labels(self, batch: TextBatch) -> dict[str, Int[Tensor, "batch target"]]:
         """Probe labels: the `kind` of the correct token, and `previous_kind`, the kind of the token before it.
 
-        Kinds are indices into `interp.tasks.text.tokens.KINDS`; see `kind_of`. For the next sentence both are
-        `special`.
+        Kinds are indices into `interp.tasks.text.tokenizer.TOKEN_KINDS`; see `token_kind`. For the next sentence both
+        are `special`.
         """
         kinds = self.vocab.kinds.to(batch.tokens.device)
-        return {"kind": kinds[batch.labels], "previous_kind": kinds[batch.written.gather(1, self._before(batch))]}
+        previous_tokens = batch.unmasked_tokens.gather(1, self._positions_before(batch))
+        return {"kind": kinds[batch.labels], "previous_kind": kinds[previous_tokens]}
 
     def control_types(self, batch: TextBatch) -> Int[Tensor, "batch target"]:
         """Input type for control tasks: the input token before each target."""
-        return batch.tokens.gather(1, self._before(batch))
+        return batch.tokens.gather(1, self._positions_before(batch))
 
-    def _before(self, batch: Batch) -> Int[Tensor, "batch target"]:
+    def _positions_before(self, batch: Batch) -> Int[Tensor, "batch target"]:
         """Position of the token before each target; for the next sentence that of `[CLS]`."""
         step = 0 if self.objective == "next_token" else 1
         return (batch.target_positions - step).clamp_min(0)
@@ -321,9 +343,9 @@ class Text(Task):
         `same_token`: the same token at another position, except special tokens and padding. `special`: special tokens.
         """
         tokens = batch.tokens
-        pos = tokens.shape[1]
         special = self.vocab.special.to(tokens.device)[tokens]
         real = torch.ones_like(special) if batch.attention_mask is None else batch.attention_mask
-        elsewhere = ~torch.eye(pos, dtype=torch.bool, device=tokens.device)
-        same = (tokens[:, :, None] == tokens[:, None, :]) & (real & ~special)[:, None] & elsewhere
-        return {"same_token": same, "special": (special & real)[:, None].expand(-1, pos, -1)}
+        return {
+            "same_token": same_token(tokens) & (real & ~special)[:, None],
+            "special": for_every_query(special & real),
+        }

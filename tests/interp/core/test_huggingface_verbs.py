@@ -10,7 +10,7 @@ from texts import corpus
 import hooks
 import interp
 from interp.tasks import Text
-from interp.tasks.text.tokens import train_tokenizer
+from interp.tasks.text.tokenizer import train_tokenizer
 
 WORDS = corpus(n=30, length=3)
 

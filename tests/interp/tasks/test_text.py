@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
-from test_text_tokens import word_piece
+from test_text_tokenizer import word_piece
 from texts import corpus, documents
 
 import interp
@@ -20,7 +20,7 @@ from hooks import make_model
 from interp.tasks import Corpus, Text, task_from
 from interp.tasks.base import Task
 from interp.tasks.text import streams as text_streams
-from interp.tasks.text.tokens import KINDS
+from interp.tasks.text.tokenizer import TOKEN_KINDS
 from interp.training.settings import recipe_for
 
 CORPUS = corpus()
@@ -44,9 +44,9 @@ def task(request):
 
 def joined(split):
     """The text of a split as tokens, cut anew, document by document."""
-    tokens = NEXT._streams.tokens
+    tokens = NEXT._tokenized.tokenizer
     end = tokens.vocab.encode("<|endoftext|>")
-    return [token for text in CORPUS.texts(split) for token in [*tokens.documents([text])[0], *end]]
+    return [token for text in CORPUS.texts(split) for token in [*tokens.encode_documents([text])[0], *end]]
 
 
 def stands_in(window, stream):
@@ -60,7 +60,7 @@ def test_windows_are_of_their_split(task, split, generator):
     batch = task.sample(20, generator=generator, split=split)
     assert batch.tokens.shape == (20, 24)
     assert batch.attention_mask is None
-    for row in batch.written.tolist():
+    for row in batch.unmasked_tokens.tolist():
         if task is NEXT:
             assert stands_in(row, stream)
             continue
@@ -75,11 +75,11 @@ def test_splits_share_no_document():
     for split in SPLITS:
         pieces = text[split].split("<|endoftext|>")
         assert pieces == [*CORPUS.texts(split), ""]
-    assert sum(len(joined(split)) for split in SPLITS) == sum(len(NEXT._streams.split[split]) for split in SPLITS)
+    assert sum(len(joined(split)) for split in SPLITS) == sum(len(NEXT._tokenized.split[split]) for split in SPLITS)
 
 
 def test_every_place_is_a_beginning(generator):
-    stream = NEXT._streams.split["test"]
+    stream = NEXT._tokenized.split["test"]
     places = len(stream) - 24 + 1
     batch = NEXT.sample(20 * places, generator=generator, split="test")
     seen = {tuple(row) for row in batch.tokens.tolist()}
@@ -94,7 +94,7 @@ def test_the_next_token_is_the_next_token(generator):
     assert len(NEXT.targets) == 23
     assert NEXT.attention == "causal"
     assert NEXT.outcomes == ("token",)
-    assert torch.equal(batch.tokens, batch.written)
+    assert torch.equal(batch.tokens, batch.unmasked_tokens)
 
 
 @examples(max_examples=25, deadline=None)
@@ -107,14 +107,14 @@ def test_masked_targets_are_what_was_written(n_ctx, next_sentence, seed):
     assert task.n_masked == count
     assert len(task.targets) == batch.labels.shape[1] == count + next_sentence == len(batch.supervised)
     at = batch.target_positions[:, :count]
-    assert torch.equal(batch.written.gather(1, at), batch.labels[:, :count])
+    assert torch.equal(batch.unmasked_tokens.gather(1, at), batch.labels[:, :count])
     assert bool((at.diff(dim=1) > 0).all())
     elsewhere = torch.ones_like(batch.tokens, dtype=torch.bool).scatter(1, at, False)
-    assert torch.equal(batch.tokens[elsewhere], batch.written[elsewhere])
+    assert torch.equal(batch.tokens[elsewhere], batch.unmasked_tokens[elsewhere])
     frame_at = [0, n_ctx - 1] + ([1 + (n_ctx - 3) - (n_ctx - 3) // 2] if next_sentence else [])
     assert not torch.isin(at, torch.tensor(frame_at)).any()
     marks = [task.vocab.ids[name] for name in ("[CLS]", "[SEP]")]
-    assert bool(torch.isin(batch.written[:, frame_at], torch.tensor(marks)).all())
+    assert bool(torch.isin(batch.unmasked_tokens[:, frame_at], torch.tensor(marks)).all())
 
 
 def test_four_fifths_are_hidden_a_tenth_is_swapped_a_tenth_stays(generator):
@@ -138,8 +138,8 @@ def test_the_next_sentence_follows_half_of_the_time_and_else_is_of_another_docum
     names = [PAIRS.vocab.names[int(label)] for label in batch.labels[:, -1]]
     assert set(names) == {"[NEXT]", "[RANDOM]"}
     assert abs(names.count("[NEXT]") / n - 0.5) < 5 * (0.25 / n) ** 0.5
-    own = [NEXT._streams.tokens.documents([text])[0] for text in CORPUS.texts("validation")]
-    for row, name in list(zip(batch.written.tolist(), names, strict=True))[:300]:
+    own = [NEXT._tokenized.tokenizer.encode_documents([text])[0] for text in CORPUS.texts("validation")]
+    for row, name in list(zip(batch.unmasked_tokens.tolist(), names, strict=True))[:300]:
         first, second = row[1:12], row[13:-1]
         of = [{index for index, text in enumerate(own) if stands_in(part, text)} for part in (first, second)]
         if name == "[NEXT]":
@@ -155,13 +155,13 @@ def test_the_next_sentence_follows_half_of_the_time_and_else_is_of_another_docum
 
 def test_sentences_of_documents_of_all_lengths_come_up_evenly():
     """Every place where a pair can begin is as likely, and so is every place of another document for the second."""
-    from interp.tasks.text.sampling import pairs
-    from interp.tasks.text.streams import Stream
+    from interp.tasks.text.sampling import sample_pairs
+    from interp.tasks.text.streams import TokenStream
 
     lengths = [3, 9, 4, 1, 6, 2]
     tokens = torch.cat([torch.tensor([*range(100 * i, 100 * i + size), -1]) for i, size in enumerate(lengths)])
     first = torch.tensor([0, *torch.tensor(lengths).add(1).cumsum(0)[:-1].tolist()])
-    (one, two), follows = pairs(Stream(tokens.int(), first), 40_000, 5, torch.Generator().manual_seed(0))
+    (one, two), follows = sample_pairs(TokenStream(tokens.int(), first), 40_000, 5, torch.Generator().manual_seed(0))
     assert one.shape[1] == 3
     assert two.shape[1] == 2
     starts, counts = one[:, 0].unique(return_counts=True)
@@ -179,7 +179,7 @@ def test_sentences_of_documents_of_all_lengths_come_up_evenly():
 
 def test_the_generator_decides(task):
     one, again, other = (task.sample(20, generator=torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
-    for name in ("tokens", "labels", "written", "target_positions"):
+    for name in ("tokens", "labels", "unmasked_tokens", "target_positions"):
         assert torch.equal(getattr(one, name), getattr(again, name))
     assert not torch.equal(one.tokens, other.tokens)
 
@@ -241,10 +241,10 @@ def test_what_there_is_to_read(task, generator):
         for target, (at, label) in enumerate(zip(batch.target_positions[row], batch.labels[row], strict=True)):
             before = int(at) if task is NEXT else max(0, int(at) - 1)
             assert int(found["kind"][row, target]) == int(task.vocab.kinds[label])
-            assert int(found["previous_kind"][row, target]) == int(task.vocab.kinds[batch.written[row, before]])
+            assert int(found["previous_kind"][row, target]) == int(task.vocab.kinds[batch.unmasked_tokens[row, before]])
             assert int(types[row, target]) == int(batch.tokens[row, before])
     if task is PAIRS:
-        assert (found["kind"][:, -1] == KINDS.index("special")).all()
+        assert (found["kind"][:, -1] == TOKEN_KINDS.index("special")).all()
     assert found["kind"][:, 0].unique().numel() > 2
 
 
@@ -267,32 +267,32 @@ def test_relations(task, generator):
 
 
 def test_the_corpus_is_cut_once_and_then_read_from_disk(monkeypatch, tmp_path):
-    text_streams.cut.cache_clear()
+    text_streams.tokenize.cache_clear()
     other = corpus(seed=3)
     one = Text(corpus=other, n_ctx=8, vocab_size=300)
     batch = one.sample(5, generator=torch.Generator().manual_seed(0))
     files = sorted(path.name for path in (tmp_path / "cache").rglob("*") if path.is_file())
-    assert files == [f"{one._streams.tokens.fingerprint}.json", "tokenizer.json", "tokens.safetensors"]
-    assert Text(corpus=other, n_ctx=9, vocab_size=300)._streams is one._streams
-    text_streams.cut.cache_clear()
-    kept = one._streams
+    assert files == [f"{one._tokenized.tokenizer.fingerprint}.json", "tokenizer.json", "tokens.safetensors"]
+    assert Text(corpus=other, n_ctx=9, vocab_size=300)._tokenized is one._tokenized
+    text_streams.tokenize.cache_clear()
+    kept = one._tokenized
     with monkeypatch.context() as patched:
         patched.setattr(text_streams, "train_tokenizer", None)
-        text_streams.cut.cache_clear()
+        text_streams.tokenize.cache_clear()
         again = one.sample(5, generator=torch.Generator().manual_seed(0))
     assert torch.equal(again.tokens, batch.tokens)
-    assert one._streams is not kept
-    assert one._streams.tokens == kept.tokens
+    assert one._tokenized is not kept
+    assert one._tokenized.tokenizer == kept.tokenizer
 
 
 def test_another_corpus_and_another_tokenizer_lie_elsewhere():
     tasks = [Text(corpus=corpus(seed=6), n_ctx=8, vocab_size=300)]
     tasks += [replace(tasks[0], corpus=corpus(seed=7)), replace(tasks[0], vocab_size=301)]
     tasks += [Text(corpus=corpus(seed=6), n_ctx=8, tokenizer=word_piece())]
-    text_streams.cut.cache_clear()
-    cut = [task._streams for task in tasks]
-    text_streams.cut.cache_clear()
-    kept = [task._streams for task in tasks]
+    text_streams.tokenize.cache_clear()
+    cut = [task._tokenized for task in tasks]
+    text_streams.tokenize.cache_clear()
+    kept = [task._tokenized for task in tasks]
     rows = [one.split["train"].tokens.tolist() for one in kept]
     assert rows == [one.split["train"].tokens.tolist() for one in cut]
     assert all(rows[one] != rows[other] for one in range(4) for other in range(one))
@@ -301,13 +301,13 @@ def test_another_corpus_and_another_tokenizer_lie_elsewhere():
 @pytest.mark.parametrize("name", ["tokens.safetensors", "tokenizer.json"])
 @pytest.mark.parametrize("damage", [b"", b"\x00" * 40, None])
 def test_a_damaged_cache_is_made_anew(name, damage, tmp_path):
-    text_streams.cut.cache_clear()
+    text_streams.tokenize.cache_clear()
     task = Text(corpus=corpus(seed=4), n_ctx=8, vocab_size=300)
     before = task.sample(5, generator=torch.Generator().manual_seed(0))
     (path,) = (tmp_path / "cache").rglob(name)
     whole = path.read_bytes()
     path.unlink() if damage is None else path.write_bytes(damage)
-    text_streams.cut.cache_clear()
+    text_streams.tokenize.cache_clear()
     assert torch.equal(task.sample(5, generator=torch.Generator().manual_seed(0)).tokens, before.tokens)
     assert path.read_bytes() == whole
 
@@ -315,7 +315,7 @@ def test_a_damaged_cache_is_made_anew(name, damage, tmp_path):
 def test_a_cache_that_cannot_be_written_is_passed_over(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("UNMYOPIC_CACHE", str(tmp_path / "file"))
-    text_streams.cut.cache_clear()
+    text_streams.tokenize.cache_clear()
     assert Text(corpus=corpus(seed=5), n_ctx=8, vocab_size=300).d_vocab == 300
 
 
@@ -333,8 +333,8 @@ def test_a_tokenizer_at_hand_is_used_and_found_again(monkeypatch, tmp_path):
     task = Text(corpus=CORPUS, objective="masked", n_ctx=12, tokenizer=word_piece())
     assert task.vocab_size is None
     batch = task.sample(6, generator=torch.Generator().manual_seed(0))
-    assert task.vocab.words(batch.written[0])[0] == "<s>"
-    assert task.vocab.words(batch.written[0])[-1] == "</s>"
+    assert task.vocab.words(batch.unmasked_tokens[0])[0] == "<s>"
+    assert task.vocab.words(batch.unmasked_tokens[0])[-1] == "</s>"
     described = json.loads(json.dumps(task.describe()))
     assert task_from(described) == task
     assert Text(corpus=CORPUS, n_ctx=12, tokenizer=word_piece()).d_vocab == 19
@@ -385,7 +385,7 @@ def test_errors_when_text_is_drawn(task, generator, as_a_user):
     with pytest.raises(ValueError, match="split is 'all'; choose one of train, validation, test"):
         task.sample(2, generator=generator, split="all")
     few = replace(task, corpus=corpus(n=3, length=1), n_ctx=200)
-    have = len(few._streams.split["test"])
+    have = len(few._tokenized.split["test"])
     needs = {"next_token": 200, "masked": 197 if task.next_sentence else 198}[task.objective]
     with pytest.raises(ValueError, match=f"split 'test' of the text has {have} tokens; a window takes {needs}"):
         few.sample(2, generator=generator, split="test")
@@ -397,7 +397,7 @@ def test_windows_may_be_shorter_or_longer_than_the_tasks(task):
         batch = task.sample(7, generator=one, split="validation", n_ctx=n_ctx)
         meant = replace(task, n_ctx=n_ctx).sample(7, generator=other, split="validation")
         assert batch.tokens.shape == (7, n_ctx)
-        for name in ("tokens", "written", "labels", "target_positions", "supervised"):
+        for name in ("tokens", "unmasked_tokens", "labels", "target_positions", "supervised"):
             assert torch.equal(getattr(batch, name), getattr(meant, name)), name
         assert float(task.loss(torch.zeros(7, n_ctx, 320), batch)) > 5
     one, other = (torch.Generator().manual_seed(3) for _ in range(2))

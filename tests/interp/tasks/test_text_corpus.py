@@ -145,7 +145,7 @@ def test_too_few_documents():
 
 
 def test_documents_that_are_no_text(as_a_user):
-    with pytest.raises(ValueError, match=r"documents\['b'\] is bytes; give text"):
+    with pytest.raises(ValueError, match=r"documents\['b'\] is bytes; it must be a string"):
         Corpus(documents={"a": "x", "b": b"y"})
 
 
@@ -218,7 +218,7 @@ def test_a_hub_without_a_network(monkeypatch):
 
 @pytest.mark.parametrize("text", ["a\ud800b", "\udfff" * 1000])
 def test_lone_surrogates_are_refused(text):
-    found = r"documents\['002.py'\] has a lone surrogate \(.*at character [01]\), which is no text. Decode"
+    found = r"documents\['002.py'\] has a lone surrogate \(.*at character [01]\), which is not text. Decode"
     with pytest.raises(ValueError, match=found) as raised:
         Corpus(documents={**documents(5), "002.py": text})
     assert len(str(raised.value)) < 200

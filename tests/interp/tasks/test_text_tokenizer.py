@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from texts import documents
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from interp.tasks.text.tokens import KINDS, OURS, kind_of, take_tokenizer, train_tokenizer
+from interp.tasks.text.tokenizer import SPECIAL_TOKENS, TOKEN_KINDS, convert_tokenizer, token_kind, train_tokenizer
 
 TEXTS = list(documents().values())
 TOKENS = train_tokenizer(TEXTS, 320)
@@ -19,9 +19,9 @@ VOCAB = TOKENS.vocab
 
 
 def test_special_tokens_come_first_then_every_byte():
-    assert VOCAB.names[:7] == tuple(OURS.values())
+    assert VOCAB.names[:7] == tuple(special.name for special in SPECIAL_TOKENS.values())
     assert VOCAB.special_ids == tuple(range(7))
-    assert dict(TOKENS.roles) == {role: index for index, role in enumerate(OURS)}
+    assert dict(TOKENS.roles) == {role: index for index, role in enumerate(SPECIAL_TOKENS)}
     assert len(VOCAB) == 320
     assert VOCAB.ordinary.tolist() == list(range(7, 320))
     singles = {text.encode("utf-8", "surrogateescape") for text in VOCAB.texts[7:]}
@@ -32,7 +32,7 @@ def test_special_tokens_come_first_then_every_byte():
 @given(st.text())
 def test_no_text_is_lost(text):
     assert VOCAB.decode(VOCAB.encode(text)) == text
-    (ids,) = TOKENS.documents([text])
+    (ids,) = TOKENS.encode_documents([text])
     assert VOCAB.decode(ids) == text
 
 
@@ -40,7 +40,7 @@ def test_special_names_are_tokens_where_people_write_and_text_in_documents():
     text = "a [MASK] b<|endoftext|>"
     ids = VOCAB.encode(text)
     assert [VOCAB.names[token] for token in ids if token < 7] == ["[MASK]", "<|endoftext|>"]
-    (ids,) = TOKENS.documents([text])
+    (ids,) = TOKENS.encode_documents([text])
     assert min(ids) >= 7
     assert VOCAB.decode(ids) == VOCAB.decode(VOCAB.encode(text)) == text
 
@@ -53,7 +53,7 @@ def test_training_is_the_same_every_time():
 @pytest.mark.slow
 def test_training_is_the_same_in_every_process():
     code = (
-        "from texts import documents; from interp.tasks.text.tokens import train_tokenizer;"
+        "from texts import documents; from interp.tasks.text.tokenizer import train_tokenizer;"
         "print(train_tokenizer(documents().values(), 320).fingerprint)"
     )
     root = Path(__file__).parents[3]
@@ -63,7 +63,7 @@ def test_training_is_the_same_in_every_process():
 
 
 def test_only_so_many_characters_are_trained_on(monkeypatch):
-    monkeypatch.setattr("interp.tasks.text.tokens.TRAINED_ON", len(TEXTS[0]) + 5)
+    monkeypatch.setattr("interp.tasks.text.tokenizer.TRAINING_CHARACTERS", len(TEXTS[0]) + 5)
     assert train_tokenizer(TEXTS, 320) == train_tokenizer([TEXTS[0], TEXTS[1][:5]], 320)
     assert train_tokenizer(TEXTS, 320) != TOKENS
 
@@ -117,15 +117,15 @@ def test_an_id_outside_the_vocabulary():
     ],
 )
 def test_kinds(text, kind):
-    assert kind_of(text) == kind
+    assert token_kind(text) == kind
 
 
 def test_every_token_has_a_kind():
     kinds = VOCAB.kinds
-    assert len(KINDS) <= 8
+    assert len(TOKEN_KINDS) <= 8
     assert kinds.shape == (320,)
-    assert (kinds == KINDS.index("special")).tolist() == VOCAB.special.tolist()
-    assert [KINDS[int(kinds[token])] for token in VOCAB.encode("def")] == ["keyword"]
+    assert (kinds == TOKEN_KINDS.index("special")).tolist() == VOCAB.special.tolist()
+    assert [TOKEN_KINDS[int(kinds[token])] for token in VOCAB.encode("def")] == ["keyword"]
     assert set(kinds.tolist()) == set(range(8))
 
 
@@ -148,14 +148,14 @@ def test_a_tokenizer_at_hand_keeps_its_special_tokens():
     engine = word_piece()
     engine.enable_truncation(2)
     engine.enable_padding(length=9)
-    found = take_tokenizer(engine)
+    found = convert_tokenizer(engine)
     assert dict(found.roles) == {"cls": 4, "sep": 6, "mask": 2, "end": 6}
     assert found.vocab.encode("def beta (") == [8, 12, 10, 14]  # neither cut short nor padded
     assert engine.truncation is not None
     assert found.vocab.words([8, 12, 10, 9]) == ["def", "be", "ta", "<unused 9>"]
     assert len(found.vocab) == 19
-    assert take_tokenizer(found) is found
-    assert take_tokenizer(engine) == found
+    assert convert_tokenizer(found) is found
+    assert convert_tokenizer(engine) == found
 
 
 def test_a_tokenizer_of_transformers_says_which_token_is_which():
@@ -164,21 +164,21 @@ def test_a_tokenizer_of_transformers_says_which_token_is_which():
     engine = word_piece()
     engine.add_special_tokens(["<hide>"])
     fast = PreTrainedTokenizerFast(tokenizer_object=engine, mask_token="<hide>", eos_token="</s>")
-    found = take_tokenizer(fast)
+    found = convert_tokenizer(fast)
     assert dict(found.roles)["mask"] == engine.token_to_id("<hide>")
-    assert found != take_tokenizer(word_piece())
-    assert found.fingerprint != take_tokenizer(word_piece()).fingerprint
+    assert found != convert_tokenizer(word_piece())
+    assert found.fingerprint != convert_tokenizer(word_piece()).fingerprint
 
 
 def test_what_is_no_tokenizer():
     with pytest.raises(ValueError, match=r"tokenizer is a str; give a tokenizers\.Tokenizer or a fast tokenizer"):
-        take_tokenizer("gpt2")
+        convert_tokenizer("gpt2")
     with pytest.raises(ValueError, match="the tokenizer has no tokens; train it first"):
-        take_tokenizer(Tokenizer(models.BPE()))
+        convert_tokenizer(Tokenizer(models.BPE()))
 
 
 def test_a_token_that_is_missing():
-    found = take_tokenizer(word_piece())
+    found = convert_tokenizer(word_piece())
     with pytest.raises(ValueError, match=r"has no \[NEXT\] token, which x needs\. Add one of \[NEXT\] to it"):
         found.token("next", "x")
     with pytest.raises(ValueError, match=r"no \[PAD\] token.*\[PAD\], <pad> .*or a tokenizer with pad_token"):
@@ -189,6 +189,6 @@ def test_byte_pieces_and_metaspace_are_shown_as_text():
     words = ["<unk>", "▁a", "b", "<0x0A>", "<0xE2>"]
     engine = Tokenizer(models.BPE({word: index for index, word in enumerate(words)}, [], byte_fallback=True))
     engine.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
-    assert take_tokenizer(engine).vocab.names[1:] == ("·a", "b", "⏎", "<0xE2>")
+    assert convert_tokenizer(engine).vocab.names[1:] == ("·a", "b", "⏎", "<0xE2>")
     engine.decoder = decoders.Metaspace()
-    assert take_tokenizer(engine).vocab.names[1:] == ("·a", "b", "<0x0A>", "<0xE2>")
+    assert convert_tokenizer(engine).vocab.names[1:] == ("·a", "b", "<0x0A>", "<0xE2>")

@@ -4,10 +4,10 @@ import hashlib
 import json
 import keyword
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Int
@@ -16,17 +16,18 @@ from torch import Tensor
 
 from interp.tasks.vocab import Vocab
 
-KINDS = ("name", "keyword", "number", "operator", "space", "newline", "other", "special")
+TOKEN_KINDS = ("name", "keyword", "number", "operator", "space", "newline", "other", "special")
 """Coarse kinds of token; probe labels are indices into this tuple."""
-_MARKS = {" ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍"}
-_SHOWN = {**_MARKS, **{mark: f"<U+{ord(mark):04X}>" for mark in _MARKS.values()}}
+_MARK_OF = {" ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍"}
+"""White space in names of tokens."""
+_NAME_OF_LETTER = {**_MARK_OF, **{mark: f"<U+{ord(mark):04X}>" for mark in _MARK_OF.values()}}
 _VISIBLE = (*range(33, 127), *range(161, 173), *range(174, 256))
-_HIDDEN = tuple(byte for byte in range(256) if byte not in _VISIBLE)
-_BYTE_OF = {chr(byte): byte for byte in _VISIBLE} | {chr(256 + index): byte for index, byte in enumerate(_HIDDEN)}
+_INVISIBLE = tuple(byte for byte in range(256) if byte not in _VISIBLE)
+_BYTE_OF = {chr(byte): byte for byte in _VISIBLE} | {chr(256 + index): byte for index, byte in enumerate(_INVISIBLE)}
 """Byte-level tokenizers write each byte as a letter: visible bytes unchanged, the others from U+0100."""
 
 
-def kind_of(text: str) -> str:
+def token_kind(text: str) -> str:
     """Classify an ordinary token by its text, ignoring surrounding white space.
 
     - `space`, `newline`: only white space, without or with a line break;
@@ -61,30 +62,34 @@ class TextVocab(Vocab):
         also_special: Special ids in addition to those that the tokenizer marks.
     """
 
-    def __init__(self, engine: Tokenizer, also_special: Iterable[int] = ()):  # names need not be unique
+    def __init__(self, engine: Tokenizer, also_special: Iterable[int] = ()):
         self.engine = engine
         pieces = {index: piece for piece, index in engine.get_vocab(with_added_tokens=True).items()}
-        added = engine.get_added_tokens_decoder()
-        size = max(pieces) + 1
-        to_text = _reader_of(engine)
-        marked = {index for index, token in added.items() if token.special} | set(also_special)
+        added_tokens = engine.get_added_tokens_decoder()
+        special_ids = {index for index, token in added_tokens.items() if token.special} | set(also_special)
+        to_text = _text_function(engine)
         texts, names = [], []
-        for index in range(size):
-            piece = pieces.get(index)
-            text = f"<unused {index}>" if piece is None else piece if index in added else to_text(piece)
+        for index in range(max(pieces) + 1):
+            if index not in pieces:
+                text = name = f"<unused {index}>"
+            else:
+                text = pieces[index] if index in added_tokens else to_text(pieces[index])
+                printable = "".join(map(_printable, text)) or f"<empty {index}>"
+                name = text if index in special_ids else printable
             texts.append(text)
-            names.append(text if index in marked or piece is None else "".join(map(_shown, text)) or f"<empty {index}>")
+            names.append(name)
         self.texts = tuple(texts)
         self.names = tuple(names)
+        # names need not be unique: the first token of a name has it
         self.ids = dict(reversed([(name, index) for index, name in enumerate(names)]))
-        self.special_ids = tuple(sorted(marked))
+        self.special_ids = tuple(sorted(special_ids))
 
     @cached_property
     def special(self) -> Bool[Tensor, " d_vocab"]:
         """Mask of special tokens."""
-        found = torch.zeros(len(self), dtype=torch.bool)
-        found[list(self.special_ids)] = True
-        return found
+        mask = torch.zeros(len(self), dtype=torch.bool)
+        mask[list(self.special_ids)] = True
+        return mask
 
     @cached_property
     def ordinary(self) -> Int[Tensor, " token"]:
@@ -93,10 +98,11 @@ class TextVocab(Vocab):
 
     @cached_property
     def kinds(self) -> Int[Tensor, " d_vocab"]:
-        """Kind of each token, as an index into `KINDS`."""
-        special = set(self.special_ids)
-        named = ("special" if index in special else kind_of(text) for index, text in enumerate(self.texts))
-        return torch.tensor([KINDS.index(name) for name in named])
+        """Kind of each token, as an index into `TOKEN_KINDS`."""
+        kinds = [token_kind(text) for text in self.texts]
+        for index in self.special_ids:
+            kinds[index] = "special"
+        return torch.tensor([TOKEN_KINDS.index(kind) for kind in kinds])
 
     def encode(self, text: str) -> list[int]:
         """Encode a text as token ids, without adding special tokens."""
@@ -106,21 +112,22 @@ class TextVocab(Vocab):
         """Decode token ids.
 
         Raises:
-            ValueError: an id outside the vocabulary (which, where).
+            ValueError: an id outside the vocabulary, and its position.
         """
-        self.words(tokens)
+        self.words(tokens)  # raises for an unknown id
         return self.engine.decode([int(token) for token in tokens], skip_special_tokens=False)
 
 
-def _shown(letter: str) -> str:
-    if letter in _SHOWN:
-        return _SHOWN[letter]
+def _printable(letter: str) -> str:
+    """A letter in the name of a token; a lone surrogate is a byte that is part of a letter."""
+    if letter in _NAME_OF_LETTER:
+        return _NAME_OF_LETTER[letter]
     if "\udc80" <= letter <= "\udcff":
         return f"<0x{ord(letter) - 0xDC00:02X}>"
     return letter if letter.isprintable() else f"<U+{ord(letter):04X}>"
 
 
-def _reader_of(engine: Tokenizer):
+def _text_function(engine: Tokenizer) -> Callable[[str], str]:
     """Function from a stored piece to its text; bytes that are not part of a letter become lone surrogates."""
     decoder = json.dumps(json.loads(engine.to_str())["decoder"])
     if "ByteLevel" in decoder:
@@ -128,11 +135,11 @@ def _reader_of(engine: Tokenizer):
     if "WordPiece" in decoder:
         return lambda piece: piece.removeprefix("##") or piece
     if "ByteFallback" in decoder:
-        return _with_bytes
+        return _text_of_byte_or_word
     return lambda piece: piece.replace("▁", " ")
 
 
-def _with_bytes(piece: str) -> str:
+def _text_of_byte_or_word(piece: str) -> str:
     byte = re.fullmatch(r"<0x([0-9A-F]{2})>", piece)
     return _text_of(bytes([int(byte.group(1), 16)])) if byte else piece.replace("▁", " ")
 
@@ -142,40 +149,38 @@ def _text_of(content: bytes) -> str:
 
 
 Role = Literal["pad", "cls", "sep", "mask", "end", "next", "random"]
-OURS: dict[Role, str] = {
-    "pad": "[PAD]",
-    "cls": "[CLS]",
-    "sep": "[SEP]",
-    "mask": "[MASK]",
-    "end": "<|endoftext|>",
-    "next": "[NEXT]",
-    "random": "[RANDOM]",
+
+
+@dataclass(frozen=True)
+class SpecialToken:
+    """The special token of a role."""
+
+    name: str
+    """Name in a trained tokenizer."""
+    known_names: tuple[str, ...]
+    """Names in tokenizers of others, best first."""
+    attribute: str = ""
+    """Attribute of a tokenizer of transformers that has the name; empty if there is none."""
+
+
+SPECIAL_TOKENS: dict[Role, SpecialToken] = {
+    "pad": SpecialToken("[PAD]", ("[PAD]", "<pad>"), "pad_token"),
+    "cls": SpecialToken("[CLS]", ("[CLS]", "<s>"), "cls_token"),
+    "sep": SpecialToken("[SEP]", ("[SEP]", "</s>"), "sep_token"),
+    "mask": SpecialToken("[MASK]", ("[MASK]", "<mask>"), "mask_token"),
+    "end": SpecialToken("<|endoftext|>", ("<|endoftext|>", "</s>", "<eos>", "[SEP]"), "eos_token"),
+    "next": SpecialToken("[NEXT]", ("[NEXT]",)),
+    "random": SpecialToken("[RANDOM]", ("[RANDOM]",)),
 }
-"""Special tokens of a trained tokenizer, in the order of their ids."""
-_THEIRS: dict[Role, tuple[str, ...]] = {
-    "pad": ("[PAD]", "<pad>"),
-    "cls": ("[CLS]", "<s>"),
-    "sep": ("[SEP]", "</s>"),
-    "mask": ("[MASK]", "<mask>"),
-    "end": ("<|endoftext|>", "</s>", "<eos>", "[SEP]"),
-    "next": ("[NEXT]",),
-    "random": ("[RANDOM]",),
-}
-_ATTRIBUTES: dict[Role, str] = {
-    "pad": "pad_token",
-    "cls": "cls_token",
-    "sep": "sep_token",
-    "mask": "mask_token",
-    "end": "eos_token",
-}
-SMALLEST = 300
+"""Special token of each role, in the order of the ids of a trained tokenizer."""
+SMALLEST_VOCAB = 300
 """Smallest vocabulary: 256 bytes, the special tokens, and some merges."""
-TRAINED_ON = 20_000_000
+TRAINING_CHARACTERS = 20_000_000
 """Number of characters that a tokenizer is trained on at most."""
 
 
 @dataclass(frozen=True)
-class TextTokens:
+class TextTokenizer:
     """A tokenizer as a value: its JSON and the roles of its special tokens. Equal values tokenize identically."""
 
     content: str
@@ -202,25 +207,26 @@ class TextTokens:
         """Id of the token that has a role.
 
         Raises:
-            ValueError: this tokenizer has none (which names are looked for).
+            ValueError: this tokenizer has none; the message lists the names that are recognised.
         """
-        found = dict(self.roles).get(role)
-        if found is None:
-            attribute = f", or a tokenizer with {_ATTRIBUTES[role]}" if role in _ATTRIBUTES else ""
+        token = dict(self.roles).get(role)
+        if token is None:
+            special = SPECIAL_TOKENS[role]
+            alternative = f", or a tokenizer with {special.attribute}" if special.attribute else ""
             raise ValueError(
-                f"the tokenizer has no {OURS[role]} token, which {needed_by} needs. Add one of "
-                f"{', '.join(_THEIRS[role])} to it (add_special_tokens){attribute}."
+                f"the tokenizer has no {special.name} token, which {needed_by} needs. Add one of "
+                f"{', '.join(special.known_names)} to it (add_special_tokens){alternative}."
             )
-        return found
+        return token
 
-    def documents(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of texts, in which the names of special tokens are text like any other."""
+    def encode_documents(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of texts; names of special tokens in them are ordinary text."""
         engine = _engine(self.content)
         engine.encode_special_tokens = True
-        return [found.ids for found in engine.encode_batch_fast(list(texts), add_special_tokens=False)]
+        return [encoding.ids for encoding in engine.encode_batch_fast(list(texts), add_special_tokens=False)]
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int) -> TextTokens:
+def train_tokenizer(texts: Iterable[str], vocab_size: int) -> TextTokenizer:
     """Train a byte-level byte-pair tokenizer, deterministically. It can encode any text.
 
     Args:
@@ -238,12 +244,12 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> TextTokens:
     engine.decoder = decoders.ByteLevel()  # pyright: ignore[reportAttributeAccessIssue]
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=list(OURS.values()),
+        special_tokens=[special.name for special in SPECIAL_TOKENS.values()],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    engine.train_from_iterator(_first(texts, TRAINED_ON), trainer)
-    return take_tokenizer(engine)
+    engine.train_from_iterator(_first_characters(texts, TRAINING_CHARACTERS), trainer)
+    return convert_tokenizer(engine)
 
 
 def check_vocab_size(vocab_size: int) -> None:
@@ -252,50 +258,55 @@ def check_vocab_size(vocab_size: int) -> None:
     Raises:
         ValueError: too small; the message gives the smallest size.
     """
-    if vocab_size < SMALLEST:
-        raise ValueError(f"vocab_size is {vocab_size}; give at least {SMALLEST}: 256 bytes, special tokens and words.")
+    if vocab_size < SMALLEST_VOCAB:
+        raise ValueError(
+            f"vocab_size is {vocab_size}; give at least {SMALLEST_VOCAB}: 256 bytes, special tokens and words."
+        )
 
 
-def take_tokenizer(given: Any) -> TextTokens:
-    """Convert a given tokenizer, with its special tokens. It is not changed.
+def convert_tokenizer(tokenizer: Any) -> TextTokenizer:
+    """Convert a tokenizer of a library, with its special tokens. It is not changed.
 
     Args:
-        given: A `tokenizers.Tokenizer`, or a fast tokenizer of transformers.
+        tokenizer: A `tokenizers.Tokenizer`, or a fast tokenizer of transformers.
 
     Raises:
         ValueError: another type, or a tokenizer without tokens.
     """
-    if isinstance(given, TextTokens):
-        return given
-    engine = given if isinstance(given, Tokenizer) else getattr(given, "backend_tokenizer", None)
+    if isinstance(tokenizer, TextTokenizer):
+        return tokenizer
+    engine = tokenizer if isinstance(tokenizer, Tokenizer) else getattr(tokenizer, "backend_tokenizer", None)
     if not isinstance(engine, Tokenizer):
         raise ValueError(
-            f"tokenizer is a {type(given).__name__}; give a tokenizers.Tokenizer or a fast tokenizer of transformers "
-            f"(PreTrainedTokenizerFast)."
+            f"tokenizer is a {type(tokenizer).__name__}; give a tokenizers.Tokenizer or a fast tokenizer of "
+            f"transformers (PreTrainedTokenizerFast)."
         )
     if not engine.get_vocab_size():
         raise ValueError("the tokenizer has no tokens; train it first.")
     engine = _engine(engine.to_str())
     roles: list[tuple[Role, int]] = []
-    for role in get_args(Role):
-        own = getattr(given, _ATTRIBUTES.get(role, ""), None)
-        ids = [engine.token_to_id(str(name)) for name in (own, *_THEIRS[role]) if name is not None]
-        found = next((one for one in ids if one is not None), None)
-        if found is not None:
-            roles.append((role, found))
-    return TextTokens(engine.to_str(), tuple(roles))
+    for role, special in SPECIAL_TOKENS.items():
+        name = getattr(tokenizer, special.attribute, None)
+        names = special.known_names if name is None else (str(name), *special.known_names)
+        ids = [engine.token_to_id(name) for name in names]
+        present = [token for token in ids if token is not None]
+        if present:
+            roles.append((role, present[0]))
+    return TextTokenizer(engine.to_str(), tuple(roles))
 
 
 def _engine(content: str) -> Tokenizer:
+    """A tokenizer from its JSON, which keeps all tokens of a text and adds none."""
     engine = Tokenizer.from_str(content)
     engine.no_truncation()
     engine.no_padding()
     return engine
 
 
-def _first(texts: Iterable[str], most: int) -> Iterable[str]:
+def _first_characters(texts: Iterable[str], count: int) -> Iterable[str]:
+    """The texts up to a number of characters in total."""
     for text in texts:
-        if most <= 0:
+        if count <= 0:
             return
-        yield text[:most]
-        most -= len(text)
+        yield text[:count]
+        count -= len(text)
