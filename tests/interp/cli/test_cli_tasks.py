@@ -281,9 +281,7 @@ def test_a_task_without_docstring_is_listed_by_its_title(interp, sums):
 
 
 def test_tasks_of_packages_are_listed_without_being_imported(interp, monkeypatch):
-    points = [
-        importlib.metadata.EntryPoint(name="elsewhere", value="no_such_package.tasks:Elsewhere", group=registry.ENTRY_POINTS)
-    ]
+    points = [importlib.metadata.EntryPoint("elsewhere", "no_such_package.tasks:Elsewhere", registry.ENTRY_POINTS)]
     monkeypatch.setattr(registry, "entry_points", lambda group: points)
     registry._installed.cache_clear()
     try:
