@@ -8,11 +8,11 @@ import numpy as np
 
 from hooks.checks import checks_types
 from hooks.interventions.ablation_engine import Head, Net
-from interp.auditing.evidence import Evidence, planned_looks, share_of_look
 from interp.auditing.experiments import INTERVENTIONS, Effects, HeadExperiments
 from interp.auditing.records import Cost, HeadVerdict, SetCost
 from interp.auditing.result import AuditResult
 from interp.auditing.sets import HeadSets, find_sets
+from interp.auditing.significance import Evidence, planned_looks, share_of_look
 from interp.auditing.verdicts import (
     CANCELLING,
     JUDGED,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hooks.interventions.ablation_engine import AblationEngine, Head, Net, every_head
 from interp.auditing.contents import Pool, other_read, random_numbers, values_at_related_keys
-from interp.auditing.patterns import LABEL_PATTERNS, PATTERNS, new_patterns, usual_tokens
+from interp.auditing.interventions import LABEL_PATTERNS, PATTERNS, new_patterns, usual_tokens
 from interp.core.activations import chunks
 from interp.core.progress import counted
 from interp.heads.kinds import kinds_of, related_keys, relations_by_rows, sequences_at_once

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from hooks.interventions.ablation_engine import Head
-from interp.auditing.trials import HeadSets, Removals, Trials
+from interp.auditing.removed_sets import HeadSets, Removals, Trials
 
 MOST_EXACT = 10
 """Up to this number of heads, all subsets are tried."""

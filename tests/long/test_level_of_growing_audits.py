@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from interp.auditing.evidence import Evidence, planned_looks
+from interp.auditing.significance import Evidence, planned_looks
 from interp.auditing.verdicts import CANCELLING, JUDGED, NEEDED_IN, corrections
 
 pytestmark = pytest.mark.long

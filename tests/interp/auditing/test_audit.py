@@ -12,7 +12,7 @@ import interp
 from hooks import Transformer
 from interp.auditing import AuditResult
 from interp.auditing.experiments import INTERVENTIONS
-from interp.auditing.trials import HeadSets
+from interp.auditing.removed_sets import HeadSets
 from interp.auditing.verdicts import VERDICTS, judged_outcomes
 from interp.known_answers import known_answer, randomise
 from interp.known_answers.craft.transforms import permute_heads, random_orders

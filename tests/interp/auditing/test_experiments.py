@@ -13,7 +13,7 @@ from hooks.interventions.ablation_engine import every_head
 from hooks.model.attention import visible_keys
 from hooks.model.layers import take
 from interp.auditing.experiments import INTERVENTIONS, READINGS, HeadExperiments
-from interp.auditing.patterns import PATTERNS
+from interp.auditing.interventions import PATTERNS
 from interp.core.randomness import derived_generator
 from interp.heads.kinds import relations_of
 from interp.heads.methods import N_REFERENCE, random_weights

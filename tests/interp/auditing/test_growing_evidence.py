@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import interp
-from interp.auditing.evidence import FIRST_LOOK, Evidence, planned_looks, share_of_look
 from interp.auditing.experiments import HeadExperiments
+from interp.auditing.significance import FIRST_LOOK, Evidence, planned_looks, share_of_look
 from interp.auditing.verdicts import (
     CANCELLING,
     JUDGED,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from interp.auditing.trials import Trials
+from interp.auditing.removed_sets import Trials
 from interp.tasks.base import Score
 
 N = 64

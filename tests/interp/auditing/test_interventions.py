@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from interp.auditing.patterns import ideal_rows, read_part_rows, usual_tokens, wrong_key_rows
+from interp.auditing.interventions import ideal_rows, read_part_rows, usual_tokens, wrong_key_rows
 
 PATTERN = torch.tensor([[[0.5, 0.3, 0.2, 0.0]]])
 VISIBLE = torch.tensor([[[True, True, True, False]]])
