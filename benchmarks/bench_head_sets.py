@@ -35,7 +35,7 @@ def time_of_find_sets(n_layers: int, n_heads: int, width: int, *, n: int) -> flo
     search = HeadExperiments(model, task, batch, 0, keep=True)
     n_outcomes = len(task.outcomes)
     start = time.process_time()
-    find_sets(search, dict.fromkeys(search.heads, False), range(n_outcomes), np.full(n_outcomes, 0.1))
+    find_sets(search, [], range(n_outcomes), np.full(n_outcomes, 0.1))
     return time.process_time() - start
 
 
@@ -47,7 +47,7 @@ def agreement() -> Iterator[Result]:
         exact, found = (sets_of(model, Bits(), seed=seed, most_exact=most) for most in (MOST_EXACT, 0))
         pairs.append((exact, found))
     same = {
-        "harmful sets": [set(exact.harmful) == set(found.harmful) for exact, found in pairs],
+        "costly sets": [set(exact.costly) == set(found.costly) for exact, found in pairs],
         "harmless sets": [exact.harmless == found.harmless for exact, found in pairs],
         "largest harmless size": [len(one.largest_harmless) == len(two.largest_harmless) for one, two in pairs],
     }

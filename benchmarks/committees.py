@@ -105,11 +105,11 @@ def sets_of(model: TransformerStack, task: Task, *, seed: int, most_exact: int) 
         return HeadExperiments(model, task, batch, seed, keep=True)
 
     search, main = experiments(N_SEARCH, "validation"), experiments(4 * N_SEARCH, "test")
-    score = main.score()
+    score = main.score
     total = score.total.double().numpy().sum(0)
     clean = score.right.double().numpy().sum(0) / total
     threshold = 0.2 * (clean - task.chances)
     alone = main.removed([(head,) for head in main.heads]).sum(0) / total
-    needed = dict(zip(main.heads, (alone > threshold).any(-1).tolist(), strict=True))
+    needed = [head for head, row in zip(main.heads, alone, strict=True) if (row > threshold).any()]
     outcomes = [index for index, one in enumerate(threshold) if one > 0]
     return find_sets(search, needed, outcomes, threshold[outcomes], most_exact=most_exact)

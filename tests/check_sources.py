@@ -35,7 +35,7 @@ MOST_PARAMETERS = 8
 MOST_EXAMPLE_LINES = 25
 MUTABLE = {
     "interventions": {"SetTree"},
-    "auditing": {"_Audit", "Evidence", "HeadExperiments", "Trials"},
+    "auditing": {"RemovedSets"},
 }
 """Dataclasses that collect results while they are computed; all others are frozen."""
 ABOUT_ONE_TASK = ("interp/theory/", "interp/known_answers/", "interp/algorithms/", "case_studies/")

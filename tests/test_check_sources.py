@@ -69,13 +69,12 @@ def test_parameters_and_dataclasses():
     text = f"def f(self, {eight}, *args): ...\ndef g({eight}, *, i): ...\ndef _h({eight}, i): ..."
     assert list(check_sources.many_parameters(source(text))) == ["interp/heads/new.py:2: g has 9 parameters, at most 8"]
     assert list(check_sources.many_parameters(source(text, "interp/cli/new.py"))) == []
-    text = (
-        "@dataclass\nclass A: ...\n@dataclass(frozen=True)\nclass B: ...\n@dataclass(kw_only=True)\nclass Trials: ..."
-    )
+    classes = ("@dataclass\nclass A", "@dataclass(frozen=True)\nclass B", "@dataclass(kw_only=True)\nclass RemovedSets")
+    text = "\n".join(f"{name}: ..." for name in classes)
     faults = list(check_sources.mutable_dataclasses(source(text)))
     assert [fault.partition(": ")[2] for fault in faults] == [
         "the dataclass A is not frozen",
-        "the dataclass Trials is not frozen",
+        "the dataclass RemovedSets is not frozen",
     ]
     assert len(list(check_sources.mutable_dataclasses(source(text, "interp/auditing/new.py")))) == 1
 

@@ -1,42 +1,30 @@
 """Audit of attention heads: does each head do what it looks like?"""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Literal
 
 import numpy as np
+from jaxtyping import Float
 
 from hooks.checks import checks_types
 from hooks.interventions.ablation_engine import Head, Net
-from interp.auditing.experiments import INTERVENTIONS, Effects, HeadExperiments
-from interp.auditing.records import Cost, HeadVerdict, SetCost
+from interp.auditing.experiments import HeadExperiments
+from interp.auditing.interventions import INTERVENTIONS, LABEL_TESTS, ON_ALL_HEADS, TESTED, TOGETHER
+from interp.auditing.outcomes import choose_outcomes
+from interp.auditing.records import HeadVerdict, InterventionCost, SetCost
 from interp.auditing.result import AuditResult
-from interp.auditing.sets import HeadSets, find_sets
-from interp.auditing.significance import Evidence, planned_looks, share_of_look
-from interp.auditing.verdicts import (
-    CANCELLING,
-    JUDGED,
-    NEEDED_IN,
-    SHARES,
-    TOGETHER,
-    Judged,
-    JudgedOutcomes,
-    PValues,
-    corrections,
-    judge,
-    judged_outcomes,
-    set_findings,
-)
-from interp.core.activations import chunks
+from interp.auditing.sets import HeadSets, effects_of_sets, find_sets, undecided_sets
+from interp.auditing.significance import GrowingEvidence, PValues, corrections, planned_looks
+from interp.auditing.verdicts import HeadFacts, decide, doubtful_heads, facts_about_heads
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.statistics import check_level
-from interp.core.verbs import AnyModel, prepare_model, visible_keys
+from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.classify import HeadPatterns, classify_heads
-from interp.heads.kinds import kinds_of, related_keys, sequences_at_once
 from interp.heads.methods import REMOVALS
-from interp.tasks.base import Batch, Task
+from interp.tasks.base import Task
 from interp.tasks.check import check_task
 
 SEARCHED = 4
@@ -58,21 +46,21 @@ def audit(
 ) -> AuditResult:
     """Decide for every head whether it does what it looks like.
 
-    The verdicts are faithful, misleading, hidden, idle, redundant and undecided. For each head the audit measures what
-    it looks like (`classify_heads`); the same weighted by the norm of what it writes; and the accuracy lost when its
-    output is replaced by zero, its mean, or another sequence's, or its pattern by a uniform one, a random one, the
-    ideal map of its kind, only the part of it that its label describes, or one wrong key, or what it reads at the keys
-    of its kind by what such keys of other sequences hold. It searches for sets of heads
-    that are needed together though none is alone, and for sets that are harmless though some are needed alone.
-    docs/audit.md states every rule and threshold. Models of other seeds: `AuditResult.with_other_seeds`.
+    The verdicts are faithful, misleading, hidden, idle, redundant and undecided. For each head the audit measures its
+    label (`classify_heads`); its score with each key weighted by the norm of what it writes; and the accuracy lost when
+    its output is replaced by zero, its mean or another sequence's, its pattern by a uniform one, a random one, the
+    ideal map of its label, its attention to the keys of its label only, or one wrong key, or the values at the keys of
+    its label by values of other sequences. It searches for sets of heads that are needed together though none is
+    alone, and for sets that are harmless though some are needed alone. docs/audit.md states every rule and threshold.
+    Models of other seeds: `AuditResult.with_other_seeds`.
 
     Args:
         model: Model to audit. It is not changed.
         task: Source of sequences, relations and correct answers.
-        n: Number of held-out sequences, the independent units of every interval and p value: in a finite task, draws
-            from its few inputs, about which the verdicts then are. "enough": look after 256 sequences, then double the
-            number for the undecided heads until all are decided or `limit` is reached; the level is that of all looks
-            together.
+        n: Number of held-out sequences, the independent units of every interval and p value. In a task with few inputs
+            sequences repeat, and verdicts hold for these inputs only. "enough": look after 256 sequences, then double
+            the number for the undecided heads until all are decided or `limit` is reached; the level is that of all
+            looks together.
         limit: Largest number of sequences with `n="enough"`.
         alpha: Level of all verdicts of an audit together (Bonferroni), and of labels.
         outcomes: Names of the outcomes that count; if None, all of the task's. Verdicts are based on those on which the
@@ -84,238 +72,179 @@ def audit(
         ValueError: an inconsistent task, a model that does not fit it, a task without relations visible to the model,
             an unknown outcome, too few sequences for any verdict (says how many are needed), or a model at chance.
 
-    Source: rules on growing samples: see `Evidence`.
+    Example:
+        >>> import interp
+        >>> known = interp.known_answers.known_answer("dyck stack, redundant", seed=0)
+        >>> interp.audit(known.model, known.task, n=128).of("redundant")
+
+    Source: rules on growing samples: see `GrowingEvidence`.
     """
     check_task(task)
     model = prepare_model(model, "audit", task)
     check_level(alpha)
     looks = planned_looks(n, limit)
     with Count("auditing heads", 2 + len(looks)) as count:
-        experiments, judged_by = _first_look(model, task, looks, outcomes, alpha=alpha, at_chance=at_chance, seed=seed)
+        # 1. Outcomes that count, with the smallest planned number of sequences that is enough for all of them
+        experiments, judged = choose_outcomes(model, task, looks, outcomes, alpha=alpha, at_chance=at_chance, seed=seed)
+        heads, n_first, batches = experiments.heads, len(experiments.batch), [experiments.batch]
         count.one()
-        patterns = classify_heads(model, task, n=len(experiments.batch), alpha=alpha, seed=seed)
-        labels = {head: patterns.label[head[0]][head[1]] for head in experiments.heads}
-        labels = {head: label for head, label in labels.items() if label in patterns.kinds}
+
+        # 2. Labels: what each head looks like
+        patterns = classify_heads(model, task, n=n_first, alpha=alpha, seed=seed)
+        labels = _labels(patterns)
         count.one()
-        found = _Audit(labels, judged_by, alpha=alpha, looks=looks)
-        found.look(experiments)
-        inputs = set(experiments.batch.input_keys())
+
+        # 3. Experiments on heads; the label is tested only of heads whose removal costs enough to matter for a verdict
+        on_heads = experiments.effects(ON_ALL_HEADS, labels)
+        loss = on_heads.mean("mean")[:, judged.indices]
+        tested_labels = labels_to_test(labels, heads, loss, judged.threshold)
+        on_heads |= experiments.effects(LABEL_TESTS, tested_labels, heads=tested_labels)
+
+        # 4. Sets of heads that back each other up or cancel: searched on other sequences, tested on these
+        needed = [head for head, row in zip(heads, loss, strict=True) if (row > judged.threshold).any()]
+        sets = find_sets(_searched(model, task, n_first, seed), needed, judged.indices, judged.threshold)
+        on_sets = effects_of_sets(
+            experiments, sets, judged.indices, pairs=sets.needed_pairs, cancelling=sets.cancelling
+        )
+
+        # 5. Verdicts: the rules, applied to what is significant about each head
+        factors = corrections(len(heads), len(labels), len(sets.needed_pairs) + len(sets.cancelling))
+        evidence = GrowingEvidence.of(
+            on_heads.on(judged.indices) | on_sets, judged.threshold, looks=looks, factors=factors
+        )
+        facts_about = partial(
+            facts_about_heads,
+            heads=heads,
+            sets=sets,
+            labelled=labels,
+            doubtful=doubtful_heads(on_heads, heads, judged.too_few),
+            at_chance=judged.at_chance,
+            alpha=alpha,
+        )
+
+        # With n="enough": steps 3 to 5 again on further sequences, for the heads that these may decide
         for size in looks:
-            done = len(found.evidence.total)
-            if size > done and found.undecided():
-                batch = task.sample(size - done, generator=derived_generator(seed, "audit", size), split="test")
-                found.look_again(HeadExperiments(model, task, batch, seed, first=done))
-                inputs.update(batch.input_keys())
+            facts_by_head = dict(zip(heads, facts_about(evidence.p), strict=True))
+            undecided = {head for head, facts in facts_by_head.items() if decide(facts).is_open}
+            if size > evidence.n and undecided:
+                batch = task.sample(size - evidence.n, generator=derived_generator(seed, "audit", size), split="test")
+                experiments = HeadExperiments(model, task, batch, seed, first=evidence.n)
+                batches.append(batch)
+                pairs, cancelling = undecided_sets(evidence.p, sets, undecided, alpha=alpha)
+                still_tested = {head: label for head, label in tested_labels.items() if head in undecided}
+                on_heads = experiments.effects(ON_ALL_HEADS, labels, heads=undecided)
+                on_heads |= experiments.effects(LABEL_TESTS, still_tested, heads=still_tested)
+                on_sets = effects_of_sets(experiments, sets, judged.indices, pairs=pairs, cancelling=cancelling)
+                evidence = evidence.with_look(on_heads.on(judged.indices) | on_sets)
             count.one()
     return AuditResult(
-        heads=found.verdicts(patterns),
+        heads=_head_verdicts(heads, patterns, evidence, facts_about),
         kinds=patterns.kinds,
         interventions=INTERVENTIONS,
-        outcomes=judged_by.names,
-        clean=judged_by.clean,
-        threshold=judged_by.threshold,
-        sets=found.set_costs(),
-        exact=found.sets.exact,
-        largest_harmless=found.sets.largest_harmless,
-        smallest_harmful=found.sets.smallest_harmful,
-        warnings=judged_by.warnings,
+        outcomes=judged.names,
+        clean=judged.clean,
+        threshold=judged.threshold,
+        sets=_set_costs(evidence, sets),
+        exact=sets.exact,
+        largest_harmless=sets.largest_harmless,
+        smallest_costly=sets.smallest_costly,
+        warnings=judged.warnings,
         alpha=alpha,
-        n=len(found.evidence.total),
-        n_distinct=len(inputs),
+        n=evidence.n,
+        n_distinct=len({key for batch in batches for key in batch.input_keys()}),
         n_looks=len(looks),
     )
 
 
-def _first_look(
-    model: Net, task: Task, looks: Sequence[int], outcomes: Sequence[str] | None, *, alpha: float, at_chance: bool,
-    seed: int,
-) -> tuple[HeadExperiments, JudgedOutcomes]:  # fmt: skip
-    """Experiments on the smallest planned number of sequences that is enough for every outcome above chance."""
-    for size in looks:
-        batch = task.sample(size, generator=derived_generator(seed, "audit"), split="test")
-        _check_relations(model, task, batch)
-        experiments = HeadExperiments(model, task, batch, seed)
-        factor = len(experiments.heads) / SHARES["needed"]
-        options = {"alpha": alpha * share_of_look(size, looks), "factor": factor}
-        score, last = experiments.score(), size == looks[-1]
-        judged_by = judged_outcomes(score, task, outcomes, **options, at_chance=at_chance or not last)
-        if last or not judged_by.too_few:
-            return experiments, judged_by
-    raise AssertionError
+def _labels(patterns: HeadPatterns) -> dict[Head, str]:
+    """Kind that each labelled head is labelled with."""
+    label_of_head = {(layer, head): label for layer, row in enumerate(patterns.label) for head, label in enumerate(row)}
+    return {head: label for head, label in label_of_head.items() if label in patterns.kinds}
 
 
-@dataclass
-class _Audit:
-    """The evidence on all heads and sets after one or several looks."""
+def labels_to_test(
+    labels: Mapping[Head, str],
+    heads: Sequence[Head],
+    loss: Float[np.ndarray, "head outcome"],
+    threshold: Float[np.ndarray, " outcome"],
+) -> dict[Head, str]:
+    """Labels of heads whose removal costs at least half a threshold: no verdict depends on those of the others."""
+    may_be_needed = {head for head, row in zip(heads, loss, strict=True) if (row >= threshold / 2).any()}
+    return {head: label for head, label in labels.items() if head in may_be_needed}
 
-    labels: Mapping[Head, str]
-    judged_by: JudgedOutcomes
-    alpha: float
-    looks: Sequence[int]
-    evidence: Evidence = field(init=False)
-    sets: HeadSets = field(init=False)
-    heads: list[Head] = field(init=False)
-    doubtful: dict[str, set[Head]] = field(init=False, default_factory=dict)
-    """Heads whose removal costs accuracy on an outcome that is left out for too few sequences, by kind of removal."""
 
-    def look(self, experiments: HeadExperiments) -> None:
-        """Measure every head, search for sets of heads on other sequences, and measure those."""
-        model, task, seed, by = experiments.model, experiments.task, experiments.seed, self.judged_by
-        self.heads = experiments.heads
-        negligible = np.full(len(task.outcomes), np.inf)
-        negligible[by.places] = by.threshold / 2
-        effects = experiments.effects(self.labels, negligible=negligible)
-        batch = task.sample(
-            max(32, len(experiments.batch) // SEARCHED), generator=derived_generator(seed, "search"), split="validation"
+def _searched(model: Net, task: Task, n: int, seed: int) -> HeadExperiments:
+    """Experiments on the sequences on which sets are searched."""
+    generator = derived_generator(seed, "search")
+    batch = task.sample(max(32, n // SEARCHED), generator=generator, split="validation")
+    return HeadExperiments(model, task, batch, seed, keep=True)
+
+
+def _head_verdicts(
+    heads: Sequence[Head],
+    patterns: HeadPatterns,
+    evidence: GrowingEvidence,
+    facts_about: Callable[[PValues], Sequence[HeadFacts]],
+) -> tuple[HeadVerdict, ...]:
+    """A record of each head: what it looks like, its costs, its verdict."""
+    facts_of_heads = facts_about(evidence.p)
+    n_to_decide = evidence.n_to_decide(lambda p: [decide(facts).verdict != "undecided" for facts in facts_about(p)])
+    costs = _costs(evidence)
+    records = []
+    for index, (head, facts) in enumerate(zip(heads, facts_of_heads, strict=True)):
+        decision, kind = decide(facts), patterns.best_kind(*head)
+        record = HeadVerdict(
+            layer=head[0],
+            head=head[1],
+            verdict=decision.verdict,
+            reason=decision.reason,
+            partners=decision.partners,
+            label=patterns.label[head[0]][head[1]],
+            kind=patterns.kinds[kind],
+            score=float(patterns.score[(*head, kind)]),
+            score_low=float(patterns.low[(*head, kind)]),
+            score_high=float(patterns.high[(*head, kind)]),
+            p_label=float(patterns.p_holm[(*head, kind)]),
+            value_weighted=float(patterns.value_weighted[(*head, kind)]),
+            moved=float(patterns.moved[head]),
+            needed={name: facts.needed(name) for name in REMOVALS},
+            costs=costs[index],
+            n_to_decide=n_to_decide[index],
         )
-        lost = effects.mean("mean")
-        left_out, bars = list(by.too_few), np.array(list(by.too_few.values()))
-        for name in REMOVALS:
-            rows = zip(self.heads, effects.mean(name)[:, left_out], strict=True)
-            self.doubtful[name] = {head for head, row in rows if (row >= bars).any()}
-        needed = {head: bool((lost[at, by.places] > by.threshold).any()) for at, head in enumerate(self.heads)}
-        searching = HeadExperiments(model, task, batch, seed, keep=True)
-        self.sets = find_sets(searching, needed, by.places, by.threshold)
-        n_pairs, n_cancelling = len(self._pairs), len(self.sets.cancelling)
-        factors = corrections(len(self.heads), len(self.labels), n_pairs + n_cancelling)
-        self.evidence = Evidence(by.threshold, self.looks, factors)
-        self._add(experiments, effects, range(n_pairs), range(n_cancelling))
-
-    def look_again(self, experiments: HeadExperiments) -> None:
-        """Measure the undecided heads, and the undecided sets that may decide one, on further sequences."""
-        undecided, p = self.undecided(), self.evidence.p
-        of_heads, of_sets = (np.minimum(p.matters[name], p.harmless[name]) for name in (NEEDED_IN, CANCELLING))
-        pairs = [at for at, (head, _) in enumerate(self._pairs) if of_heads[at] > self.alpha and head in undecided]
-        cancelling = self.sets.cancelling
-        sets = [at for at, chosen in enumerate(cancelling) if of_sets[at] > self.alpha and undecided & set(chosen)]
-        # interventions that test a label were left out where no verdict depends on them
-        tried = np.isfinite(self.evidence.drop["ideal"][0]).all(-1)
-        labels = {head: self.labels[head] for head, was in zip(self.heads, tried, strict=True) if was}
-        effects = experiments.effects(labels, chosen=undecided, described=self.labels)
-        self._add(experiments, effects, pairs, sets)
-
-    @property
-    def _pairs(self) -> list[tuple[Head, tuple[Head, ...]]]:
-        """Heads, each with a set in which it may be needed."""
-        return [(head, chosen) for head, own in self.sets.needed_in.items() for chosen in own]
-
-    @property
-    def _sets(self) -> list[tuple[Head, ...]]:
-        return [*self.sets.harmful, *self.sets.cancelling]
-
-    def _add(
-        self, experiments: HeadExperiments, effects: Effects, pairs: Sequence[int], cancelling: Sequence[int]
-    ) -> None:
-        """Add effects on heads, and those of the heads in sets and of the cancelling sets with these indices."""
-        wanted = [chosen for at in pairs for chosen in (self._pairs[at][1], self._without(at))]
-        wanted = list(dict.fromkeys([*wanted, *(self.sets.cancelling[at] for at in cancelling)]))
-        places = self.judged_by.places
-        lost = dict(zip(wanted, experiments.removed(wanted)[:, :, places].swapaxes(0, 1), strict=True))
-        effects = effects.on(places)
-        untried = np.full((len(effects.total), len(places)), np.nan)
-        more = [lost[self._pairs[at][1]] - lost[self._without(at)] if at in pairs else untried
-                for at in range(len(self._pairs))]  # fmt: skip
-        whole = [lost[chosen] if at in cancelling else untried for at, chosen in enumerate(self.sets.cancelling)]
-        together = [lost.get(chosen, untried) for chosen in self._sets]
-        sets = {NEEDED_IN: more, CANCELLING: whole, TOGETHER: together}
-        shape = (0, *untried.shape)
-        stacked = {name: np.array(each).reshape(-1, *shape[1:]).swapaxes(0, 1) for name, each in sets.items()}
-        self.evidence.add({**effects.drop, **stacked}, effects.total)
-
-    def _without(self, at: int) -> tuple[Head, ...]:
-        head, chosen = self._pairs[at]
-        return tuple(other for other in chosen if other != head)
-
-    def judge(self, p: PValues) -> list[Judged]:
-        """Verdicts on all heads by these p values."""
-        findings = set_findings(self._pairs, self.sets.cancelling, p, heads=self.heads, alpha=self.alpha)
-        readable = [head in self.labels for head in self.heads]
-        options = {"alpha": self.alpha, "at_chance": self.judged_by.at_chance, "doubtful": self.doubtful["mean"]}
-        return judge(self.heads, readable, p, sets=findings, **options)
-
-    def undecided(self) -> set[Head]:
-        """Heads without a verdict, of which further sequences may give one."""
-        judged = zip(self.heads, self.judge(self.evidence.p), strict=True)
-        return {head for head, one in judged if one.verdict == "undecided" and one.reason != "nothing to lose"}
-
-    def verdicts(self, patterns: HeadPatterns) -> tuple[HeadVerdict, ...]:
-        """A record of each head: what it looks like, its costs, its verdict."""
-        p, to_decide = self.evidence.p, self.evidence.n_to_decide(self.judge)
-        costs = self._costs(p)
-        records = []
-        for index, (head, one) in enumerate(zip(self.heads, self.judge(p), strict=True)):
-            needed = {name: _decided(costs[index][name], self.alpha) for name in REMOVALS}
-            needed |= {name: needed[name] or None for name in REMOVALS if head in self.doubtful[name]}
-            more = {"needed": needed, "costs": costs[index], "n_to_decide": to_decide[index]}
-            records.append(HeadVerdict(**vars(one), **_evidence(patterns, head), **more))
-        return tuple(records)
-
-    def _costs(self, p: PValues) -> list[dict[str, Cost]]:
-        """Cost of every intervention that was tried, for each head."""
-        costs: list[dict[str, Cost]] = [{} for _ in self.heads]
-        for name in INTERVENTIONS:
-            ends, sizes = self.evidence.intervals(name), self.evidence.n(name)
-            for head in np.flatnonzero(sizes).tolist():
-                tests = {}
-                if name in JUDGED:
-                    tests = {"p_matters": float(p.matters[name][head]), "p_harmless": float(p.harmless[name][head])}
-                costs[head][name] = _cost(ends, head, int(sizes[head]), **tests)
-        return costs
-
-    def set_costs(self) -> tuple[SetCost, ...]:
-        """Cost of every set that was tested."""
-        ends, sizes = self.evidence.intervals(TOGETHER), self.evidence.n(TOGETHER)
-        n_harmful = len(self.sets.harmful)
-        return tuple(
-            SetCost(
-                heads=chosen,
-                kind="harmful" if index < n_harmful else "cancelling",
-                cost=_cost(ends, index, int(sizes[index])),
-            )
-            for index, chosen in enumerate(self._sets)
-        )
+        records.append(record)
+    return tuple(records)
 
 
-def _cost(ends: tuple[np.ndarray, np.ndarray, np.ndarray], at: int, n: int, **tests: float) -> Cost:
-    drop, low, high = (tuple(end[at].tolist()) for end in ends)
-    return Cost(drop=drop, low=low, high=high, n=n, **tests)
+def _costs(evidence: GrowingEvidence) -> list[dict[str, InterventionCost]]:
+    """Cost of every intervention that was tried, for each head."""
+    p = evidence.p
+    costs: list[dict[str, InterventionCost]] = [{} for _ in p.matters["mean"]]
+    for name in INTERVENTIONS:
+        intervals, sizes = evidence.intervals(name), evidence.effects.n(name)
+        for index in np.flatnonzero(sizes).tolist():
+            tests = {}
+            if name in TESTED:
+                tests = {"p_matters": float(p.matters[name][index]), "p_harmless": float(p.harmless[name][index])}
+            costs[index][name] = _cost(intervals[:, index], int(sizes[index]), **tests)
+    return costs
 
 
-def _decided(cost: Cost, alpha: float) -> bool | None:
-    """Whether an intervention costs accuracy; None if undecided."""
-    if cost.p_matters is not None and cost.p_matters <= alpha:
-        return True
-    return False if cost.p_harmless is not None and cost.p_harmless <= alpha else None
+def _set_costs(evidence: GrowingEvidence, sets: HeadSets) -> tuple[SetCost, ...]:
+    """Cost of every set that was tested."""
+    intervals, sizes = evidence.intervals(TOGETHER), evidence.effects.n(TOGETHER)
+    costs = [_cost(intervals[:, index], n) for index, n in enumerate(sizes.tolist())]
+    n_costly = len(sets.costly)
+    costly = [
+        SetCost(heads=heads, kind="costly", cost=cost)
+        for heads, cost in zip(sets.costly, costs[:n_costly], strict=True)
+    ]
+    cancelling = [
+        SetCost(heads=heads, kind="cancelling", cost=cost)
+        for heads, cost in zip(sets.cancelling, costs[n_costly:], strict=True)
+    ]
+    return (*costly, *cancelling)
 
 
-def _check_relations(model: Net, task: Task, batch: Batch) -> None:
-    """Check that the task has a relation which attention of the model can follow."""
-    kinds = kinds_of(task, batch)
-    if not kinds:
-        raise ValueError("this task has none of the registered kinds; register one with interp.heads.register_kind.")
-
-    def reaches(part: Batch) -> bool:
-        allowed = visible_keys(model, part.tokens, part.attention_mask)
-        return bool((related_keys(task, part, kinds) & allowed[:, None]).any())
-
-    if not any(reaches(part) for part in chunks(batch, sequences_at_once(batch))):
-        raise ValueError(
-            f"none of the task's relations ({', '.join(kinds)}) reaches a key that is visible to the model, whose "
-            f"attention is {model.cfg.attention}. Register one with interp.heads.register_kind."
-        )
-
-
-def _evidence(patterns: HeadPatterns, head: tuple[int, int]) -> dict[str, Any]:
-    """What a head looks like: fields of `HeadVerdict`."""
-    label = patterns.label[head[0]][head[1]]
-    kind = patterns.kinds.index(label) if label in patterns.kinds else int(patterns.score[head].argmax())
-    by_kind = {
-        "score": patterns.score,
-        "score_low": patterns.low,
-        "score_high": patterns.high,
-        "p_label": patterns.p_holm,
-        "value_weighted": patterns.value_weighted,
-    }
-    scores = {name: float(values[(*head, kind)]) for name, values in by_kind.items()}
-    named = {"layer": head[0], "head": head[1], "label": label, "kind": patterns.kinds[kind]}
-    return {**named, **scores, "moved": float(patterns.moved[head])}
+def _cost(interval: Float[np.ndarray, "3 outcome"], n: int, **tests: float) -> InterventionCost:
+    drop, low, high = (tuple(ends.tolist()) for ends in interval)
+    return InterventionCost(drop=drop, low=low, high=high, n=n, **tests)

@@ -1,7 +1,7 @@
-"""Ablation and pattern replacement of every head, and of sets of heads."""
+"""Experiments on heads: the effect of every intervention on every head, and of removing sets of heads."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -10,28 +10,41 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from hooks.interventions.ablation_engine import AblationEngine, Head, Net, every_head
-from interp.auditing.contents import Pool, other_read, random_numbers, values_at_related_keys
-from interp.auditing.interventions import LABEL_PATTERNS, PATTERNS, new_patterns, usual_tokens
+from hooks.interventions.replacements import Replacement
+from interp.auditing.interventions import (
+    ValuePool,
+    pattern_replacements,
+    random_numbers,
+    resampled_values,
+    usual_tokens,
+    value_pool,
+)
 from interp.core.activations import chunks
 from interp.core.progress import counted
+from interp.core.verbs import visible_keys
 from interp.heads.kinds import kinds_of, related_keys, relations_by_rows, sequences_at_once
 from interp.heads.methods import REMOVALS, ReplacementOf, reference_batch, replacements
 from interp.tasks.base import Batch, Score, Task
 
 TOKENS_PER_CHUNK = 1536
-READINGS = (*LABEL_PATTERNS, "other_read")
-"""Interventions that test a label."""
-INTERVENTIONS = (*REMOVALS, *PATTERNS, "other_read")
+
+CleanRun = tuple[Batch, slice, AblationEngine]
+"""A chunk of the sequences, its rows among all of them, and the clean run from which interventions are computed."""
 
 
 @dataclass(frozen=True)
 class Effects:
-    """Effects of every intervention on every head, sequence by sequence."""
+    """Effects of interventions on heads, or on sets of heads, sequence by sequence."""
 
     total: Float[np.ndarray, "sample outcome"]
     """Answers scored."""
-    drop: Mapping[str, Float[np.ndarray, "sample head outcome"]]
-    """Right answers lost, by intervention; NaN where it was not tried."""
+    drop: Mapping[str, Float[np.ndarray, "sample _ outcome"]]
+    """Right answers lost under each intervention on each head or set; NaN where it was not tried."""
+
+    @property
+    def n_sequences(self) -> int:
+        """Number of sequences."""
+        return len(self.total)
 
     def mean(self, name: str) -> Float[np.ndarray, "head outcome"]:
         """Accuracy lost under an intervention."""
@@ -41,10 +54,23 @@ class Effects:
         """The effects on some of the outcomes."""
         return Effects(self.total[:, outcomes], {name: drop[:, :, outcomes] for name, drop in self.drop.items()})
 
+    def __or__(self, other: "Effects") -> "Effects":
+        """Effects of these and other interventions on the same sequences."""
+        return Effects(self.total, {**self.drop, **other.drop})
 
-@dataclass
+    def followed_by(self, later: "Effects") -> "Effects":
+        """Effects of the same interventions on these and further sequences."""
+        drop = {name: np.concatenate([self.drop[name], values]) for name, values in later.drop.items()}
+        return Effects(np.concatenate([self.total, later.total]), drop)
+
+    def n(self, name: str) -> np.ndarray:
+        """Number of sequences on which an intervention was tried on each head or set."""
+        return np.isfinite(self.drop[name]).all(-1).sum(0)
+
+
+@dataclass(frozen=True, eq=False)
 class HeadExperiments:
-    """Interventions on the heads of one model on one batch, which is run in parts."""
+    """Interventions on the heads of one model on one batch, which is run in chunks."""
 
     model: Net
     task: Task
@@ -52,140 +78,61 @@ class HeadExperiments:
     seed: int
     """Determines references and random rows."""
     keep: bool = False
-    """Keep the clean run of every part for further calls; the batch must be small."""
+    """Keep the clean run of every chunk for further calls; the batch must be small."""
     first: int = 0
-    """Number of sequences in earlier batches; with it, the draws for this batch are others than for those."""
-
-    _removals: dict[str, ReplacementOf] = field(init=False, default_factory=dict)
-    _values: dict[tuple[str, int], Tensor] = field(init=False, default_factory=dict)
+    """Number of sequences in earlier batches; with it, random draws differ from those for earlier batches."""
 
     @property
     def heads(self) -> list[Head]:
         """All heads of the model."""
         return every_head(self.model)
 
-    def _removal(self, method: str) -> ReplacementOf:
-        if method not in self._removals:  # references are drawn once
-            self._removals[method] = replacements(
-                method, self.model, self.task, self.batch, seed=self.seed, first=self.first
-            )
-        return self._removals[method]
-
-    def _pool(self, labels: Mapping[Head, str]) -> Pool:
-        """Values at related keys of other sequences, for each kind and layer of a label."""
-        missing = {head: kind for head, kind in labels.items() if (kind, head[0]) not in self._values}
-        if missing:
-            batch = reference_batch(self.task, self.seed)
-            kinds = kinds_of(self.task, batch, sorted(set(missing.values())))
-            read = [related_keys(self.task, part, kinds).any(2) for part in chunks(batch, sequences_at_once(batch))]
-            related = dict(zip(kinds, torch.cat(read).unbind(1), strict=True))
-            parts = HeadExperiments(self.model, self.task, batch, self.seed).parts()
-            self._values |= values_at_related_keys(parts, related, missing, seed=self.seed)
-        return self._values
-
-    def parts(self) -> Iterable[tuple[Batch, slice, AblationEngine]]:
-        """Parts of the batch, each with its rows and an ablation engine."""
-        return self._kept if self.keep else self._run()
-
     @cached_property
-    def _kept(self) -> list[tuple[Batch, slice, AblationEngine]]:
-        return list(self._run())
-
-    @property
-    def _part_size(self) -> int:
-        return max(1, TOKENS_PER_CHUNK // self.batch.tokens.shape[1])
-
-    def _run(self) -> Iterator[tuple[Batch, slice, AblationEngine]]:
-        self.model.eval()
-        size = self._part_size
-        for index, part in enumerate(chunks(self.batch, size)):
-            rows = slice(index * size, index * size + len(part))
-            engine = AblationEngine(self.model, part.tokens, read_at=part.target_positions, **part.model_inputs())
-            yield part, rows, engine
-
     def score(self) -> Score:
         """Score of the unchanged model on each sequence."""
-        scores = [self.task.score(engine.logits, part) for part, _, engine in self.parts()]
-        return Score(**{name: torch.cat([getattr(one, name) for one in scores]) for name in ("right", "loss", "total")})
+        scores = [self.task.score(engine.logits, chunk) for chunk, _, engine in self._clean_runs()]
+        fields = ("right", "loss", "total")
+        return Score(**{name: torch.cat([getattr(score, name) for score in scores]) for name in fields})
 
     def effects(
-        self,
-        labels: Mapping[Head, str],
-        *,
-        negligible: Float[np.ndarray, " outcome"] | float = -np.inf,
-        chosen: Collection[Head] | None = None,
-        described: Mapping[Head, str] | None = None,
+        self, interventions: Sequence[str], labels: Mapping[Head, str], heads: Collection[Head] | None = None
     ) -> Effects:
-        """Apply every intervention to every head.
+        """Apply each intervention to each head, one head at a time.
 
         Args:
-            labels: Kind that each readable head is labelled with; `READINGS` are tried on these only.
-            negligible: Loss of accuracy on each outcome; `READINGS` are not tried on heads whose removal costs less on
-                all of them, since no verdict depends on it.
-            chosen: Heads to try; if None, all.
-            described: Labels that decide which rows of a pattern are replaced by a uniform or random one; if None,
-                `labels`.
+            interventions: Names from `INTERVENTIONS`.
+            labels: Kind that each labelled head is labelled with: decides which rows of its pattern are replaced.
+            heads: Heads to intervene on; if None, all. Interventions that test a label need labelled heads.
         """
-        every = [name for name in INTERVENTIONS if name not in READINGS]
-        drop, total = self._each_head(every, described or labels, chosen)
-        cost = np.nan_to_num(drop["mean"], nan=-np.inf).sum(0) / np.maximum(total.sum(0), 1e-300)
-        costly = dict(zip(self.heads, (cost >= negligible).any(-1), strict=True))
-        labels = {head: label for head, label in labels.items() if costly[head] and (chosen is None or head in chosen)}
-        drop |= {name: np.full_like(drop["mean"], np.nan) for name in READINGS}
-        if labels:
-            drop |= self._each_head(READINGS, labels, labels)[0]
-        return Effects(total=total, drop=drop)
+        total = self.score.total.double().numpy()
+        shape = (len(self.batch), len(self.heads), total.shape[1])
+        drop = {name: np.full(shape, np.nan) for name in interventions}
+        if heads is not None and not heads:
+            return Effects(total, drop)
 
-    def _each_head(
-        self, names: Sequence[str], labels: Mapping[Head, str], chosen: Collection[Head] | None
-    ) -> tuple[dict[str, Float[np.ndarray, "sample head outcome"]], Float[np.ndarray, "sample outcome"]]:
-        """Right answers lost under each of these interventions, and answers scored."""
-        kinds = sorted(set(labels.values()))
-        usual, related = self._usual_tokens(kinds), relations_by_rows(self.task, self.batch, kinds)
-        n_outcomes = len(self.task.outcomes)
-        drop = {name: np.full((len(self.batch), len(self.heads), n_outcomes), np.nan) for name in names}
-        total = np.empty((len(self.batch), n_outcomes))
-        n_parts = -(-len(self.batch) // self._part_size)
-        for part, rows, engine in counted("replacing heads", self.parts(), total=n_parts):
-            clean = self.task.score(engine.logits, part)
-            right, total[rows] = clean.right.double(), clean.total.double().numpy()
-            here = dict(zip(kinds, related(rows).unbind(1), strict=True))
-            changes = new_patterns(
-                self.model, part, here, labels, usual=usual, seed=self.seed, first=self.first + rows.start
-            )
-            changes |= {name: self._removal(name)(rows) for name in REMOVALS if name in names}
-            if "other_read" in names:
-                drawn = random_numbers(part, self.seed, self.first + rows.start)
-                changes["other_read"] = other_read(self._pool(labels), here, labels, drawn)
-            for name in names:
-                for head, logits in engine.each_head(changes[name], chosen):
-                    after = self.task.score(logits, part).right.double()
-                    drop[name][rows, self.heads.index(head)] = (right - after).numpy()
-        return drop, total
-
-    def _usual_tokens(self, kinds: Sequence[str]) -> dict[str, Bool[Tensor, "query token"]]:
-        """Tokens at related keys of each query in the whole batch, for each kind."""
-        pos, n_tokens = self.batch.tokens.shape[1], int(self.batch.tokens.max()) + 1
-        found = {kind: torch.zeros(pos, n_tokens, dtype=torch.bool) for kind in kinds}
-        if kinds:
-            kinds_of(self.task, self.batch, kinds)  # raises an error if the whole batch lacks a relation
-        for part in chunks(self.batch, sequences_at_once(self.batch)):
-            for kind, relation in zip(kinds, related_keys(self.task, part, kinds).unbind(1), strict=True):
-                found[kind] |= usual_tokens(part.tokens, relation, n_tokens)
-        return found
+        replacements_on = self._replacements(interventions, labels)
+        n_chunks = -(-len(self.batch) // self._chunk_size)
+        for chunk, rows, engine in counted("replacing heads", self._clean_runs(), total=n_chunks):
+            right = self.task.score(engine.logits, chunk).right.double()
+            new = replacements_on(chunk, rows)
+            for name in interventions:
+                for head, logits in engine.each_head(new[name], heads):
+                    right_after = self.task.score(logits, chunk).right.double()
+                    drop[name][rows, self.heads.index(head)] = (right - right_after).numpy()
+        return Effects(total, drop)
 
     def removed(self, sets: Sequence[Sequence[Head]]) -> Float[np.ndarray, "sample set outcome"]:
         """Right answers lost when all heads of a set are replaced by their means, for each set."""
         drop = np.zeros((len(self.batch), len(sets), len(self.task.outcomes)))
-        places: dict[tuple[Head, ...], list[int]] = {}
-        for index, chosen in enumerate(sets):
-            places.setdefault(tuple(sorted(set(chosen))), []).append(index)
-        for part, rows, engine in self.parts() if sets else ():
-            before = self.task.score(engine.logits, part).right.double()
-            for heads, logits in engine.each_set(sets, self._removal("mean")(rows)):
-                after = self.task.score(logits, part).right.double()
-                for index in places[heads]:
-                    drop[rows, index] = (before - after).numpy()
+        indices_of_set: dict[tuple[Head, ...], list[int]] = {}
+        for index, heads in enumerate(sets):
+            indices_of_set.setdefault(tuple(sorted(set(heads))), []).append(index)
+        for chunk, rows, engine in self._clean_runs() if sets else ():
+            right = self.task.score(engine.logits, chunk).right.double()
+            for heads, logits in engine.each_set(sets, self._mean(rows)):
+                right_after = self.task.score(logits, chunk).right.double()
+                for index in indices_of_set[heads]:
+                    drop[rows, index] = (right - right_after).numpy()
         return drop
 
     def effect_products(self) -> Float[np.ndarray, "head head"]:
@@ -193,10 +140,100 @@ class HeadExperiments:
 
         Each change is centred over the possible answers, since a constant added to all logits changes no answer.
         """
-        found = np.zeros((len(self.heads), len(self.heads)))
-        for _, rows, engine in self.parts():
-            changes = [logits - engine.logits for _, logits in engine.each_head(self._removal("mean")(rows))]
-            each = torch.stack(changes).double()
-            each = (each - each.mean(-1, keepdim=True)).flatten(1)
-            found += (each @ each.T).numpy()
-        return found
+        products = np.zeros((len(self.heads), len(self.heads)))
+        for _, rows, engine in self._clean_runs():
+            changes = [logits - engine.logits for _, logits in engine.each_head(self._mean(rows))]
+            change = torch.stack(changes).double()
+            change = (change - change.mean(-1, keepdim=True)).flatten(1)
+            products += (change @ change.T).numpy()
+        return products
+
+    @property
+    def _chunk_size(self) -> int:
+        return max(1, TOKENS_PER_CHUNK // self.batch.tokens.shape[1])
+
+    def _clean_runs(self) -> Iterable[CleanRun]:
+        return self._kept_runs if self.keep else self._run()
+
+    @cached_property
+    def _kept_runs(self) -> list[CleanRun]:
+        return list(self._run())
+
+    def _run(self) -> Iterator[CleanRun]:
+        size = self._chunk_size
+        for index, chunk in enumerate(chunks(self.batch, size)):
+            rows = slice(index * size, index * size + len(chunk))
+            engine = AblationEngine(self.model, chunk.tokens, read_at=chunk.target_positions, **chunk.model_inputs())
+            yield chunk, rows, engine
+
+    def _replacements(
+        self, interventions: Sequence[str], labels: Mapping[Head, str]
+    ) -> Callable[[Batch, slice], dict[str, Replacement]]:
+        """Function that returns the replacement of each intervention on a chunk and its rows."""
+        kinds = sorted(set(labels.values()))
+        relations = relations_by_rows(self.task, self.batch, kinds)
+        usual = self._usual_tokens(kinds)
+        removals = {name: self._removal(name) for name in REMOVALS if name in interventions}
+        pool = self._value_pool(labels) if "resampled_values" in interventions else None
+
+        def replacements_on(chunk: Batch, rows: slice) -> dict[str, Replacement]:
+            related = dict(zip(kinds, relations(rows).unbind(1), strict=True))
+            first = self.first + rows.start
+            new = pattern_replacements(self.model, chunk, related, labels, usual=usual, seed=self.seed, first=first)
+            new |= {name: removal(rows) for name, removal in removals.items()}
+            if pool is not None:
+                random = random_numbers(chunk, self.seed, first)
+                new["resampled_values"] = resampled_values(pool, related, labels, random)
+            return new
+
+        return replacements_on
+
+    def _removal(self, method: str) -> ReplacementOf:
+        if method == "mean":  # also the removal of sets; its references are computed once
+            return self._mean
+        return replacements(method, self.model, self.task, self.batch, seed=self.seed, first=self.first)
+
+    @cached_property
+    def _mean(self) -> ReplacementOf:
+        return replacements("mean", self.model, self.task, self.batch, seed=self.seed, first=self.first)
+
+    def _value_pool(self, labels: Mapping[Head, str]) -> ValuePool:
+        """Values at related keys of reference sequences, for each kind and layer of a label."""
+        batch = reference_batch(self.task, self.seed)
+        kinds = kinds_of(self.task, batch, sorted(set(labels.values())))
+        to_some_query = [
+            related_keys(self.task, chunk, kinds).any(2) for chunk in chunks(batch, sequences_at_once(batch))
+        ]
+        related = dict(zip(kinds, torch.cat(to_some_query).unbind(1), strict=True))
+        reference = HeadExperiments(self.model, self.task, batch, self.seed)
+        return value_pool(reference._run(), related, labels, seed=self.seed)
+
+    def _usual_tokens(self, kinds: Sequence[str]) -> dict[str, Bool[Tensor, "query token"]]:
+        """Tokens at related keys of each query in the whole batch, for each kind."""
+        pos, n_tokens = self.batch.tokens.shape[1], int(self.batch.tokens.max()) + 1
+        usual = {kind: torch.zeros(pos, n_tokens, dtype=torch.bool) for kind in kinds}
+        if kinds:
+            kinds_of(self.task, self.batch, kinds)  # raises an error if the whole batch lacks a relation
+        for chunk in chunks(self.batch, sequences_at_once(self.batch)):
+            for kind, relation in zip(kinds, related_keys(self.task, chunk, kinds).unbind(1), strict=True):
+                usual[kind] |= usual_tokens(chunk.tokens, relation, n_tokens)
+        return usual
+
+
+def check_relations(model: Net, task: Task, batch: Batch) -> None:
+    """Check that the task has a relation which attention of the model can follow.
+
+    Raises:
+        ValueError: a task without registered kinds, or none whose related keys are visible.
+    """
+    kinds = kinds_of(task, batch)
+    if not kinds:
+        raise ValueError("this task has none of the registered kinds; register one with interp.heads.register_kind.")
+    for chunk in chunks(batch, sequences_at_once(batch)):
+        visible = visible_keys(model, chunk.tokens, chunk.attention_mask)
+        if (related_keys(task, chunk, kinds) & visible[:, None]).any():
+            return
+    raise ValueError(
+        f"none of the task's relations ({', '.join(kinds)}) reaches a key that is visible to the model, whose "
+        f"attention is {model.cfg.attention}. Register one with interp.heads.register_kind."
+    )

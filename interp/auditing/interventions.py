@@ -1,80 +1,100 @@
-"""Patterns that an audit puts in place of a head's own: uniform, random, and those that test a label.
+"""Interventions on one head: what takes the place of its output, its pattern, or the values at related keys.
 
-A label describes the queries that have related keys. For labelled heads only those rows are replaced, so that the other
-rows affect no test of the label; for other heads, all rows.
+A label describes the queries that have related keys. For labelled heads only those rows of the pattern are replaced, so
+that the other rows affect no test of the label; for other heads, all rows.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.interventions.ablation_engine import Head, Net
-from hooks.interventions.replacements import Pattern, Replacement
+from hooks.interventions.ablation_engine import AblationEngine, Head, Net
+from hooks.interventions.replacements import HeadInputs, Pattern, Replacement
+from interp.core.randomness import derived_generator
 from interp.core.verbs import visible_keys
-from interp.heads.methods import normalised, random_weights
+from interp.heads.methods import REMOVALS, normalised, random_weights
 from interp.tasks.base import Batch
 
-LABEL_PATTERNS = ("ideal", "read_part", "wrong_key")
-"""Patterns that test a label: `ideal_rows`, `read_part_rows`, `wrong_key_rows`."""
-PATTERNS = ("uniform", "random_rows", *LABEL_PATTERNS)
+ON_ALL_HEADS = (*REMOVALS, "uniform", "random_rows")
+"""Interventions that are tried on every head."""
+LABEL_TESTS = ("ideal", "label_only_pattern", "wrong_key", "resampled_values")
+"""Interventions that test a label, tried on labelled heads."""
+INTERVENTIONS = (*ON_ALL_HEADS, *LABEL_TESTS)
+TESTED = tuple(name for name in INTERVENTIONS if name != "random_rows")
+"""Interventions that have p values; `random_rows` is only reported."""
+NEEDED_IN, CANCELLING, TOGETHER = "needed in", "cancelling", "together"
+"""Effects of sets: what a head costs beyond the other heads of its set, and the cost of a set that may cancel, which
+are tested; and the cost of every set."""
+LARGEST_POOL = 512
+"""Largest number of related keys of other sequences to draw values from."""
 
 NewRows = Callable[[Float[Tensor, "batch query key"], str | None], Float[Tensor, "batch query key"]]
-"""The new pattern of one head, from its own and its label."""
+"""The new pattern of a head, from its clean pattern and its label."""
+ValuePool = Mapping[tuple[str, int], Float[Tensor, "draw head width"]]
+"""Values at keys that are related under a kind, in a layer, in reference sequences."""
 
 
-def new_patterns(
-    model: Net, part: Batch, related: Mapping[str, Bool[Tensor, "batch query key"]], labels: Mapping[Head, str],
-    *, usual: Mapping[str, Bool[Tensor, "query token"]], seed: int, first: int,
-) -> dict[str, Replacement]:  # fmt: skip
-    """Replacement patterns for a part of a batch, by name.
+def pattern_replacements(
+    model: Net,
+    batch: Batch,
+    related: Mapping[str, Bool[Tensor, "batch query key"]],
+    labels: Mapping[Head, str],
+    *,
+    usual: Mapping[str, Bool[Tensor, "query token"]],
+    seed: int,
+    first: int,
+) -> dict[str, Replacement]:
+    """Replacements of patterns, by the name of the intervention.
 
     Args:
         model: Model whose heads are replaced.
-        part: The part of the batch.
+        batch: Sequences; a chunk of all.
         related: Related keys of each query, for every kind that is a label.
         labels: Kind that each labelled head is labelled with.
-        usual: Tokens at related keys of each query in the whole batch, for every kind that is a label (`usual_tokens`).
-        seed: Decides the random rows and keys of a sequence, together with its index in the whole batch.
-        first: Index of the part's first sequence in the whole batch.
+        usual: Tokens at related keys of each query in all sequences, for every kind that is a label (`usual_tokens`).
+        seed: Determines the random rows and keys of a sequence, together with its index among all sequences.
+        first: Index of the first sequence of the chunk.
     """
-    allowed = visible_keys(model, part.tokens, part.attention_mask)
-    seen = {kind: relation & allowed for kind, relation in related.items()}
-    random = random_weights(allowed, seed, first)
-    uniform, random_rows = normalised(allowed.double(), allowed), normalised(random, allowed)
+    visible = visible_keys(model, batch.tokens, batch.attention_mask)
+    visible_related = {kind: relation & visible for kind, relation in related.items()}
+    random = random_weights(visible, seed, first)
 
-    def on_described(new: Float[Tensor, "batch query key"]) -> NewRows:
-        def rows(pattern: Tensor, kind: str | None) -> Tensor:
-            if kind is None:
-                return new.to(pattern)
-            return torch.where(seen[kind].any(-1, keepdim=True), new.to(pattern), pattern)
+    def described_rows(rows: Float[Tensor, "batch query key"]) -> NewRows:
+        def new_rows(pattern: Tensor, label: str | None) -> Tensor:
+            if label is None:
+                return rows.to(pattern)
+            described = visible_related[label].any(-1, keepdim=True)
+            return torch.where(described, rows.to(pattern), pattern)
 
-        return rows
+        return new_rows
 
-    def reading(rows: Callable[[Tensor, str], Tensor]) -> NewRows:
-        return lambda pattern, kind: pattern if kind is None else rows(pattern, kind)
+    def label_test(rows: Callable[[Tensor, str], Tensor]) -> NewRows:
+        return lambda pattern, label: pattern if label is None else rows(pattern, label)
 
-    def wrong_key(pattern: Tensor, kind: str) -> Tensor:
-        here = usual[kind][:, part.tokens].transpose(0, 1)
-        anywhere = usual[kind].any(0)[part.tokens][:, None]
-        return wrong_key_rows(pattern, seen[kind], allowed, (here, anywhere), random)
+    def wrong_key(pattern: Tensor, label: str) -> Tensor:
+        usual_for_query = usual[label][:, batch.tokens].transpose(0, 1)
+        usual_for_any_query = usual[label].any(0)[batch.tokens][:, None]
+        choices = (usual_for_query, usual_for_any_query)
+        return wrong_key_rows(pattern, visible_related[label], visible, choices, random)
 
-    rows: dict[str, NewRows] = {
-        "uniform": on_described(uniform),
-        "random_rows": on_described(random_rows),
-        "ideal": reading(lambda pattern, kind: ideal_rows(pattern, seen[kind])),
-        "read_part": reading(lambda pattern, kind: read_part_rows(pattern, seen[kind], allowed)),
-        "wrong_key": reading(wrong_key),
+    new_rows: dict[str, NewRows] = {
+        "uniform": described_rows(normalised(visible.double(), visible)),
+        "random_rows": described_rows(normalised(random, visible)),
+        "ideal": label_test(lambda pattern, label: ideal_rows(pattern, visible_related[label])),
+        "label_only_pattern": label_test(
+            lambda pattern, label: label_only_rows(pattern, visible_related[label], visible)
+        ),
+        "wrong_key": label_test(wrong_key),
     }
-    return {name: _for_each_head(model, labels, one) for name, one in rows.items()}
+    return {name: _for_each_head(model, labels, rows) for name, rows in new_rows.items()}
 
 
-def _for_each_head(model: Net, labels: Mapping[Head, str], rows: NewRows) -> Replacement:
+def _for_each_head(model: Net, labels: Mapping[Head, str], new_rows: NewRows) -> Replacement:
     def new_pattern(layer: int, clean: Float[Tensor, "batch head query key"]) -> Tensor:
-        return torch.stack(
-            [rows(clean[:, head], labels.get((layer, head))) for head in range(model.cfg.n_heads)], dim=1
-        )
+        patterns = [new_rows(clean[:, head], labels.get((layer, head))) for head in range(model.cfg.n_heads)]
+        return torch.stack(patterns, dim=1)
 
     return Pattern(new_pattern)
 
@@ -83,21 +103,22 @@ def ideal_rows(
     pattern: Float[Tensor, "batch query key"], related: Bool[Tensor, "batch query key"]
 ) -> Float[Tensor, "batch query key"]:
     """Attention spread evenly over the related keys."""
-    share = related / related.sum(-1, keepdim=True).clamp_min(1)
-    return torch.where(related.any(-1, keepdim=True), share.to(pattern), pattern)
+    even = related / related.sum(-1, keepdim=True).clamp_min(1)
+    return torch.where(related.any(-1, keepdim=True), even.to(pattern), pattern)
 
 
-def read_part_rows(
+def label_only_rows(
     pattern: Float[Tensor, "batch query key"],
     related: Bool[Tensor, "batch query key"],
-    allowed: Bool[Tensor, "batch query key"],
+    visible: Bool[Tensor, "batch query key"],
 ) -> Float[Tensor, "batch query key"]:
-    """Attention on related keys is unchanged; the rest is spread evenly over the other keys."""
-    others = (allowed & ~related).to(pattern)
-    kept = pattern * related
-    rest = (1 - kept.sum(-1, keepdim=True)).clamp_min(0)
-    spread = kept + rest * others / others.sum(-1, keepdim=True).clamp_min(1)
-    return torch.where(related.any(-1, keepdim=True) & others.any(-1, keepdim=True), spread, pattern)
+    """Attention to related keys is unchanged; all other attention is spread evenly over the unrelated keys."""
+    unrelated = (visible & ~related).to(pattern)
+    to_related = pattern * related
+    remainder = (1 - to_related.sum(-1, keepdim=True)).clamp_min(0)
+    rows = to_related + remainder * unrelated / unrelated.sum(-1, keepdim=True).clamp_min(1)
+    has_both = related.any(-1, keepdim=True) & unrelated.any(-1, keepdim=True)
+    return torch.where(has_both, rows, pattern)
 
 
 def usual_tokens(
@@ -105,34 +126,107 @@ def usual_tokens(
 ) -> Bool[Tensor, "query token"]:
     """Tokens that are at a related key of each query in some sequence."""
     sample, query, key = related.nonzero().unbind(1)
-    found = torch.zeros(related.shape[1], d_vocab, dtype=torch.bool)
-    found[query, tokens[sample, key]] = True
-    return found
+    usual = torch.zeros(related.shape[1], d_vocab, dtype=torch.bool)
+    usual[query, tokens[sample, key]] = True
+    return usual
 
 
 def wrong_key_rows(
     pattern: Float[Tensor, "batch query key"],
     related: Bool[Tensor, "batch query key"],
-    allowed: Bool[Tensor, "batch query key"],
+    visible: Bool[Tensor, "batch query key"],
     usual: Sequence[Bool[Tensor, "batch #query key"]],
     random: Float[Tensor, "batch query key"],
 ) -> Float[Tensor, "batch query key"]:
     """All attention on one random key that is not related to the query.
 
-    It is drawn among the usual keys, if the query may see an unrelated one: what a head finds there is of the kind that
-    it usually brings, so that only the choice of the key is wrong. Otherwise it is drawn among all unrelated keys.
+    It is drawn among the usual keys if an unrelated one of these is visible: its content is then of the kind that the
+    head usually moves, and only the choice of the key is wrong. Otherwise it is drawn among all unrelated keys.
 
     Args:
-        pattern: The head's own pattern.
+        pattern: Clean pattern of the head.
         related: Related keys of each query, all of them visible.
-        allowed: Visible keys of each query.
-        usual: Usual keys of each query, the narrowest choice first; the first that has an unrelated key is taken.
-        random: Random weights; the key with the largest one is taken.
+        visible: Visible keys of each query.
+        usual: Usual keys of each query, the narrowest choice first; the first with an unrelated key is used.
+        random: Random weights; the key with the largest one is used.
     """
-    unrelated = allowed & ~related
+    unrelated = visible & ~related
     candidates = unrelated
     for choice in reversed(usual):
-        among = unrelated & choice
-        candidates = torch.where(among.any(-1, keepdim=True), among, candidates)
-    chosen = torch.zeros_like(pattern).scatter_(-1, (random * candidates).argmax(-1, keepdim=True), 1)
-    return torch.where(related.any(-1, keepdim=True) & candidates.any(-1, keepdim=True), chosen, pattern)
+        narrower = unrelated & choice
+        candidates = torch.where(narrower.any(-1, keepdim=True), narrower, candidates)
+    drawn_key = (random * candidates).argmax(-1, keepdim=True)
+    rows = torch.zeros_like(pattern).scatter_(-1, drawn_key, 1)
+    has_both = related.any(-1, keepdim=True) & candidates.any(-1, keepdim=True)
+    return torch.where(has_both, rows, pattern)
+
+
+def value_pool(
+    runs: Iterable[tuple[Batch, slice, AblationEngine]],
+    related: Mapping[str, Bool[Tensor, "sample key"]],
+    labels: Mapping[Head, str],
+    *,
+    seed: int,
+) -> ValuePool:
+    """Values at keys that are related to some query of their sequence, for each kind and layer of a label.
+
+    Args:
+        runs: Chunks of the reference sequences, each with its rows and a clean run.
+        related: Keys of these sequences that are related to some query, for every kind that is a label.
+        labels: Kind that each head is labelled with.
+        seed: Determines which keys are used if there are more than `LARGEST_POOL`.
+    """
+    drawn_keys = {}
+    for kind in sorted(set(labels.values())):
+        keys = related[kind].nonzero()
+        order = torch.randperm(len(keys), generator=derived_generator(seed, "related keys", kind))
+        drawn_keys[kind] = torch.zeros_like(related[kind])
+        drawn_keys[kind][tuple(keys[order[:LARGEST_POOL]].T)] = True
+    kinds_by_layer = {layer: sorted({labels[head] for head in labels if head[0] == layer}) for layer, _ in labels}
+    values: dict[tuple[str, int], list[Tensor]] = {}
+    for _, rows, engine in runs:
+        for layer in sorted(kinds_by_layer):
+            v = engine.heads(layer).v
+            for kind in kinds_by_layer[layer]:
+                values.setdefault((kind, layer), []).append(v[drawn_keys[kind][rows]])
+    return {key: torch.cat(chunks) for key, chunks in values.items()}
+
+
+def resampled_values(
+    pool: ValuePool,
+    related: Mapping[str, Bool[Tensor, "batch query key"]],
+    labels: Mapping[Head, str],
+    random: Float[Tensor, "batch key"],
+) -> Replacement:
+    """Resample the values at related keys from related keys of other sequences; keep the attention pattern.
+
+    Args:
+        pool: Values to draw from.
+        related: Related keys of each query, for every kind that is a label.
+        labels: Kind that each head is labelled with.
+        random: Random numbers, at least 0 and below 1, that determine which value each key gets.
+    """
+
+    def new_outputs(layer: int, clean: HeadInputs) -> Float[Tensor, "batch pos head width"]:
+        outputs = clean.z.clone()
+        label_by_index = {index: label for (label_layer, index), label in labels.items() if label_layer == layer}
+        for index, label in label_by_index.items():
+            values = pool[label, layer][:, index].to(clean.v)
+            change = values[(random * len(values)).long()] - clean.v[:, :, index]
+            outputs[:, :, index] += (clean.pattern[:, index] * related[label]) @ change
+        return outputs
+
+    return new_outputs
+
+
+def random_numbers(batch: Batch, seed: int, first: int) -> Float[Tensor, "batch key"]:
+    """A random number for each key, at least 0 and below 1.
+
+    Args:
+        batch: Sequences; a chunk of all.
+        seed: Determines the numbers of a sequence, together with its index among all sequences.
+        first: Index of the first sequence of the chunk.
+    """
+    n_keys = batch.tokens.shape[1]
+    generators = [derived_generator(seed, "other keys", first + index) for index in range(len(batch))]
+    return torch.stack([torch.rand(n_keys, generator=generator) for generator in generators])

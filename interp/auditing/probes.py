@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hooks.checks import checks_types
 from hooks.interventions.ablation_engine import Net
-from interp.auditing.verdicts import SHARE
+from interp.auditing.outcomes import SHARE
 from interp.core.activations import residual_blocks
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import repeats_text

@@ -11,7 +11,7 @@ from hooks.interventions.ablation_engine import Head
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost:
+class InterventionCost:
     """Accuracy lost under one intervention, for each outcome that the audit judges by."""
 
     drop: tuple[float, ...]
@@ -40,7 +40,7 @@ class HeadVerdict:
     verdict: str
     """faithful, misleading, hidden, idle, redundant or undecided."""
     reason: str
-    """The rule that gave the verdict, a key of `REASONS`."""
+    """Why: the reason of the rule that gave the verdict (`interp.auditing.verdicts.RULES`)."""
     partners: tuple[Head, ...]
     """(layer, head) of heads that do the same work, or that cancel this one."""
     label: str
@@ -62,9 +62,9 @@ class HeadVerdict:
     """Whether the model needs it, by what takes the place of its output (zero, mean, resample); None if undecided, also
     if it costs accuracy on an outcome that is left out for too few sequences. The verdict is about the mean: a head
     whose output never changes can be needed under zero and not under the mean."""
-    costs: Mapping[str, Cost]
-    """By intervention: zero, mean, resample; uniform, random_rows, ideal, read_part, wrong_key, other_read. The last
-    four are tried on heads with a label whose removal costs at least half a threshold."""
+    costs: Mapping[str, InterventionCost]
+    """By intervention (`INTERVENTIONS`); those that test a label are tried on labelled heads whose removal costs at
+    least half a threshold."""
     n_to_decide: int | None = None
     """Number of sequences that would decide an undecided verdict, if further ones are like those so far; None if it is
     decided, or if 250 times that number would not decide it."""
@@ -97,7 +97,7 @@ class SetCost:
     """Heads that were removed together, and what that costs."""
 
     heads: tuple[Head, ...]
-    kind: Literal["harmful", "cancelling"]
-    """`harmful`: in the search, some of the heads are needed once the others are gone, though none is needed alone;
+    kind: Literal["costly", "cancelling"]
+    """`costly`: in the search, some of the heads are needed once the others are gone, though none is needed alone;
     `cancelling`: in the search, harmless together, though some are needed alone."""
-    cost: Cost
+    cost: InterventionCost

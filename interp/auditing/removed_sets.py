@@ -1,27 +1,26 @@
-"""Sets of heads that were removed, what was lost, and what that shows about the heads.
+"""Sets of heads that the search removed, what was lost, and what that shows about the heads.
 
 Whether a set can be removed shows nothing about its subsets: without a pair of backups the answer is lost, but not if
 the head that reads them is removed as well. So nothing is concluded from one set about another.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from hooks.interventions.ablation_engine import Head
+from interp.auditing.significance import is_suspected
 from interp.core.progress import counted
-from interp.core.statistics import drop_tests
 from interp.tasks.base import Score
 
-SUSPECTED = 0.05
-"""p value at which a set is suspected to cost accuracy. Whatever is found is tested again, on other sequences and at
-the audit's level."""
-MOST_KEPT = 8
-"""Number of sets kept for each spare head: the smallest, and of these the ones in which it costs most."""
-TRIED_AT_ONCE = 256
+MOST_SETS_OF_HEAD = 8
+"""Number of sets returned for each head that is not needed alone: the smallest, and of these the ones in which it costs
+most."""
+REMOVED_AT_ONCE = 256
 
 Heads = tuple[Head, ...]
 
@@ -33,6 +32,7 @@ class Removals(Protocol):
     @property
     def heads(self) -> list[Head]: ...
 
+    @cached_property
     def score(self) -> Score: ...
 
     def removed(self, sets: Sequence[Sequence[Head]]) -> Float[np.ndarray, "sample set outcome"]: ...
@@ -40,136 +40,119 @@ class Removals(Protocol):
     def effect_products(self) -> Float[np.ndarray, "head head"]: ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeadSets:
-    """Sets of heads to test together, and the extremes among all sets that were tried."""
+@dataclass(frozen=True)
+class RemovedSet:
+    """What was lost without a set of heads."""
 
-    needed_in: Mapping[Head, tuple[Heads, ...]]
-    """For spare heads: the smallest minimal harmful sets in which the head is needed once the others are gone: removing
-    it as well costs more than the threshold beyond that. At most `MOST_KEPT` for each head."""
-    harmless: Mapping[Head, Heads]
-    """For needed heads: a smallest set that contains the head and can be removed, if there is one."""
-    largest_harmless: Heads
-    """A largest set of heads that can be removed."""
-    smallest_harmful: Heads
-    """A smallest set that costs accuracy; empty if none does."""
-    exact: bool
-    """All subsets were tried; otherwise these are the sets that the search has found."""
-    n_removals: int
-    """Number of sets that were removed."""
-
-    @property
-    def harmful(self) -> tuple[Heads, ...]:
-        """Each of the sets in which a spare head is needed, once."""
-        return tuple(dict.fromkeys(some for own in self.needed_in.values() for some in own))
-
-    @property
-    def cancelling(self) -> tuple[Heads, ...]:
-        """Each of the sets that contain a needed head and can be removed, once."""
-        return tuple(dict.fromkeys(self.harmless.values()))
+    loss: float
+    """Largest loss over outcomes, as a multiple of the threshold: below 1, the set is harmless."""
+    costs_accuracy: bool
+    """It is suspected to cost accuracy."""
+    is_costly: bool
+    """It is suspected to cost accuracy, and also beyond what its heads cost alone."""
+    drop: Float[np.ndarray, "sample outcome"]
+    """Right answers lost."""
 
 
 @dataclass
-class Trials:
-    """Sets of heads that were removed, and what was lost."""
+class RemovedSets:
+    """All sets that were removed so far."""
 
-    search: Removals
+    experiments: Removals
     outcomes: Sequence[int]
+    """Indices of the outcomes that count."""
     threshold: Float[np.ndarray, " outcome"]
-    loss: dict[frozenset[Head], float] = field(init=False, default_factory=dict)
-    """Largest loss over outcomes, as a multiple of the threshold: below 1, the set is harmless."""
-    costs: dict[frozenset[Head], bool] = field(init=False, default_factory=dict)
-    harmful: dict[frozenset[Head], bool] = field(init=False, default_factory=dict)
-    """Whether a set costs accuracy, and also beyond what its heads cost alone."""
-    drop: dict[frozenset[Head], Float[np.ndarray, "sample outcome"]] = field(init=False, default_factory=dict)
-    """Right answers lost."""
+    """Loss of accuracy that counts on each of them."""
+    by_heads: dict[frozenset[Head], RemovedSet] = field(init=False, default_factory=dict)
 
     def __post_init__(self):
-        heads = self.search.heads
-        self._total = self.search.score().total.double().numpy()[:, None, self.outcomes]
-        drop = self._removed([(head,) for head in heads])
-        self._alone = dict(zip(heads, drop.swapaxes(0, 1), strict=True))
+        heads = self.experiments.heads
+        self._total = self.experiments.score.total.double().numpy()[:, None, self.outcomes]
+        drop = self._drop([(head,) for head in heads])
+        self._drop_alone = dict(zip(heads, drop.swapaxes(0, 1), strict=True))
         self._record([frozenset([head]) for head in heads], drop)
 
-    def _removed(self, sets: Sequence[Heads]) -> Float[np.ndarray, "sample set outcome"]:
-        return self.search.removed(sets)[:, :, self.outcomes]
+    def remove(self, sets: Iterable[frozenset[Head]]) -> None:
+        """Remove each set that was not removed before."""
+        new = [heads for heads in dict.fromkeys(sets) if heads and heads not in self.by_heads]
+        batches = [new[start : start + REMOVED_AT_ONCE] for start in range(0, len(new), REMOVED_AT_ONCE)]
+        for batch in counted("removing sets of heads", batches, total=len(batches)):
+            self._record(batch, self._drop([tuple(sorted(heads)) for heads in batch]))
 
-    def _suspected(self, drop: Float[np.ndarray, "sample set outcome"]) -> Bool[np.ndarray, " set"]:
-        p, _ = drop_tests(drop, self._total, self.threshold)
-        return p.min(-1) * len(self.threshold) <= SUSPECTED
+    def _drop(self, sets: Sequence[Heads]) -> Float[np.ndarray, "sample set outcome"]:
+        return self.experiments.removed(sets)[:, :, self.outcomes]
 
     def _record(self, sets: Sequence[frozenset[Head]], drop: Float[np.ndarray, "sample set outcome"]) -> None:
-        alone = np.stack([sum(self._alone[head] for head in some) for some in sets], 1)
-        costs, beyond = self._suspected(drop), self._suspected(drop - alone)
+        drop_alone = np.stack([sum(self._drop_alone[head] for head in heads) for heads in sets], 1)
+        costs_accuracy = is_suspected(drop, self._total, self.threshold)
+        costs_beyond_heads = is_suspected(drop - drop_alone, self._total, self.threshold)
+        loss = self._loss(drop)
+        for index, heads in enumerate(sets):
+            self.by_heads[heads] = RemovedSet(
+                loss=float(loss[index]),
+                costs_accuracy=bool(costs_accuracy[index]),
+                is_costly=bool(costs_accuracy[index] and costs_beyond_heads[index]),
+                drop=drop[:, index].astype(np.float32),
+            )
+
+    def _loss(self, drop: Float[np.ndarray, "sample set outcome"]) -> Float[np.ndarray, " set"]:
+        """Largest loss over outcomes, as a multiple of the threshold."""
         share = drop.sum(0) / np.maximum(self._total.sum(0), 1e-300)
-        loss = (share / np.maximum(self.threshold, 1e-300)).max(-1)
-        self.loss |= dict(zip(sets, loss.tolist(), strict=True))
-        self.costs |= dict(zip(sets, costs.tolist(), strict=True))
-        self.harmful |= dict(zip(sets, (costs & beyond).tolist(), strict=True))
-        self.drop |= dict(zip(sets, drop.swapaxes(0, 1).astype(np.float32), strict=True))
+        return (share / np.maximum(self.threshold, 1e-300)).max(-1)
 
-    def run(self, sets: Iterable[frozenset[Head]]) -> None:
-        """Remove each set that was not removed before."""
-        new = [some for some in dict.fromkeys(sets) if some and some not in self.loss]
-        parts = [new[start : start + TRIED_AT_ONCE] for start in range(0, len(new), TRIED_AT_ONCE)]
-        for part in counted("removing sets of heads", parts, total=len(parts)):
-            self._record(part, self._removed([tuple(sorted(some)) for some in part]))
-
-    def harmless(self, some: frozenset[Head]) -> bool:
+    def is_harmless(self, heads: frozenset[Head]) -> bool:
         """Whether a set that was removed is harmless."""
-        return self.loss[some] < 1
+        return self.by_heads[heads].loss < 1
 
     def smallest_harmless(self, head: Head) -> frozenset[Head]:
-        """The smallest harmless set that has this head and others, of several the one that costs least; empty if there
-        is none."""
-        own = [some for some in self.loss if len(some) > 1 and head in some and self.harmless(some)]
-        return min(own, key=lambda some: (len(some), self.loss[some], sorted(some)), default=frozenset())
+        """The smallest harmless set that has this head and others, of several the one with the smallest loss; empty if
+        there is none."""
+        sets = [heads for heads in self.by_heads if len(heads) > 1 and head in heads and self.is_harmless(heads)]
+        return min(sets, key=lambda heads: (len(heads), self.by_heads[heads].loss, sorted(heads)), default=frozenset())
 
     def largest_harmless(self) -> frozenset[Head]:
-        """The largest harmless set, of several the one that costs least."""
-        can_go = [some for some in self.loss if self.harmless(some)]
-        return max(can_go, key=lambda some: (len(some), -self.loss[some], sorted(some)), default=frozenset())
+        """The largest harmless set, of several the one with the smallest loss."""
+        sets = [heads for heads in self.by_heads if self.is_harmless(heads)]
+        return max(sets, key=self._by_size_and_largest_loss, default=frozenset())
 
-    def minimal(self, spare: frozenset[Head]) -> list[frozenset[Head]]:
-        """Harmful sets of spare heads without a smaller harmful set inside, among those that were removed."""
-        found: list[frozenset[Head]] = []
-        for some in sorted((some for some, bad in self.harmful.items() if bad and some <= spare), key=len):
-            if not any(one < some for one in found):
-                found.append(some)
-        return found
+    def smallest_costing(self, needed: Collection[Head]) -> frozenset[Head]:
+        """The smallest set that costs accuracy, of several the one with the largest loss; empty if there is none.
 
-    def needed_in(self, spare: frozenset[Head]) -> dict[Head, tuple[Heads, ...]]:
-        """For spare heads, the smallest minimal harmful sets in which the head costs more than the threshold."""
-        found: dict[Head, tuple[Heads, ...]] = {}
-        minimal = [some for some in self.minimal(spare) if len(some) > 1]
-        for head in sorted(spare):
-            own = [some for some in minimal if head in some and some - {head} in self.loss]
-            if not own:
+        Args:
+            needed: Heads that are needed alone.
+        """
+        alone = [frozenset([head]) for head in needed]
+        sets = alone or [heads for heads, removed in self.by_heads.items() if removed.costs_accuracy]
+        return min(sets, key=self._by_size_and_largest_loss, default=frozenset())
+
+    def _by_size_and_largest_loss(self, heads: frozenset[Head]) -> tuple[int, float, list[Head]]:
+        return len(heads), -self.by_heads[heads].loss, sorted(heads)
+
+    def minimal_costly(self, candidates: Collection[Head]) -> list[frozenset[Head]]:
+        """Costly sets of these heads without a smaller costly set inside, among those that were removed."""
+        costly = [heads for heads, removed in self.by_heads.items() if removed.is_costly and heads <= set(candidates)]
+        minimal: list[frozenset[Head]] = []
+        for heads in sorted(costly, key=len):
+            if not any(smaller < heads for smaller in minimal):
+                minimal.append(heads)
+        return minimal
+
+    def needed_in(self, candidates: Collection[Head]) -> dict[Head, tuple[Heads, ...]]:
+        """For each of these heads: the smallest minimal costly sets in which it costs more than the threshold."""
+        minimal = [heads for heads in self.minimal_costly(candidates) if len(heads) > 1]
+        needed_in: dict[Head, tuple[Heads, ...]] = {}
+        for head in sorted(candidates):
+            sets = [heads for heads in minimal if head in heads and heads - {head} in self.by_heads]
+            if not sets:
                 continue
-            more = np.stack([self.drop[some] - self.drop[some - {head}] for some in own], 1).astype(float)
-            there = self._suspected(more)
-            gain = (more.sum(0) / np.maximum(self._total.sum(0), 1e-300) / np.maximum(self.threshold, 1e-300)).max(-1)
-            order = [(len(some), -gain[at], tuple(sorted(some))) for at, some in enumerate(own) if there[at]]
-            smallest = [one for one in sorted(order) if one[0] == min(order)[0]]
+            # What the head costs once the others of the set are gone
+            drops = [self.by_heads[heads].drop - self.by_heads[heads - {head}].drop for heads in sets]
+            drop = np.stack(drops, 1).astype(float)
+            loss, is_needed = self._loss(drop), is_suspected(drop, self._total, self.threshold)
+            ranked = sorted(
+                (len(heads), -loss[index], tuple(sorted(heads))) for index, heads in enumerate(sets) if is_needed[index]
+            )
+            smallest = [heads for size, _, heads in ranked if size == ranked[0][0]]
             if smallest:
-                found[head] = tuple(heads for _, _, heads in smallest[:MOST_KEPT])
-        return found
-
-    def summary(self, needed: Mapping[Head, bool], *, exact: bool) -> HeadSets:
-        """The sets to test, and the extremes."""
-
-        def most_costly(some: frozenset[Head]) -> tuple[int, float, Heads]:
-            return len(some), -self.loss[some], tuple(sorted(some))
-
-        spare = frozenset(head for head, alone in needed.items() if not alone)
-        harmless = {head: self.smallest_harmless(head) for head, alone in needed.items() if alone}
-        costly = [some for some in self.loss if self.costs[some]]
-        alone = [frozenset([head]) for head, is_needed in needed.items() if is_needed]
-        return HeadSets(
-            needed_in=self.needed_in(spare),
-            harmless={head: tuple(sorted(some)) for head, some in harmless.items() if some},
-            largest_harmless=tuple(sorted(self.largest_harmless())),
-            smallest_harmful=tuple(sorted(min(alone or costly, key=most_costly, default=()))),
-            exact=exact,
-            n_removals=len(self.loss),
-        )
+                needed_in[head] = tuple(smallest[:MOST_SETS_OF_HEAD])
+        return needed_in

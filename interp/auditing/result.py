@@ -1,7 +1,7 @@
-"""Result of an audit: a record per head with its verdict, the evidence, and a sentence in plain English."""
+"""Result of an audit: a record for each head, tables, a chart and text."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +9,10 @@ import numpy as np
 from jaxtyping import Float
 
 from hooks.interventions.ablation_engine import Head
-from interp.auditing.records import Cost, HeadVerdict, SetCost
+from interp.auditing.interventions import TESTED
+from interp.auditing.records import HeadVerdict, InterventionCost, SetCost
 from interp.auditing.sentences import name_of, sentence, summary
-from interp.auditing.verdicts import JUDGED, VERDICTS
+from interp.auditing.verdicts import VERDICTS
 from interp.core.inputs import repeats_text
 from interp.core.results import Result, count_range
 from interp.heads.methods import REMOVALS
@@ -19,6 +20,17 @@ from interp.heads.methods import REMOVALS
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
+
+FORMER_NAMES = {
+    "read_part": "label_only_pattern",
+    "other_read": "resampled_values",
+    "other_read too close": "resampled_values too close",
+    "only its range": "content unused",
+    "any key": "which key is irrelevant",
+    "nothing read": "values unused",
+    "harmful": "costly",
+}
+"""Interventions, reasons and kinds of sets in audits that earlier versions saved, with their names of today."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +53,7 @@ class AuditResult(Result):
     """Whether the search tried every set of heads."""
     largest_harmless: tuple[Head, ...]
     """A largest set of heads that can be removed together, on the sequences of the search."""
-    smallest_harmful: tuple[Head, ...]
+    smallest_costly: tuple[Head, ...]
     """A smallest set of heads that cannot; empty if all heads can be removed."""
     warnings: tuple[str, ...]
     """Limitations of the verdicts."""
@@ -57,12 +69,21 @@ class AuditResult(Result):
     """Number of models of other seeds behind `seeds_agree`."""
 
     @classmethod
+    def _combine_former_fields(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Saved values, under the names of today."""
+        values = super()._combine_former_fields(values)
+        if "smallest_harmful" in values:
+            values["smallest_costly"] = values.pop("smallest_harmful")
+        return values
+
+    @classmethod
     def _restore(cls, name: str, value: Any) -> Any:
+        if name in ("heads", "sets", "interventions"):
+            value = _with_names_of_today(value)
         if name == "heads":
-            costs = [{key: Cost(**cost) for key, cost in one["costs"].items()} for one in value]
-            return tuple(HeadVerdict(**{**one, "costs": cost}) for one, cost in zip(value, costs, strict=True))
+            return tuple(HeadVerdict(**{**head, "costs": _restored_costs(head["costs"])}) for head in value)
         if name == "sets":
-            return tuple(SetCost(**{**one, "cost": Cost(**one["cost"])}) for one in value)
+            return tuple(SetCost(**{**heads, "cost": InterventionCost(**heads["cost"])}) for heads in value)
         return value
 
     def of(self, verdict: str) -> tuple[Head, ...]:
@@ -87,14 +108,13 @@ class AuditResult(Result):
         """
         if intervention not in self.interventions:
             raise ValueError(f"intervention is {intervention!r}; choose one of {', '.join(self.interventions)}.")
-        values, outcomes = np.full((len(self.heads), 3), np.nan), [self.outcomes[0]] * len(self.heads)
+        values = np.full((len(self.heads), 3), np.nan)
+        outcomes = [self.outcomes[0]] * len(self.heads)
         for index, head in enumerate(self.heads):
             if cost := head.costs.get(intervention):
                 worst = cost.worst(self.threshold)
-                values[index], outcomes[index] = (
-                    (cost.drop[worst], cost.low[worst], cost.high[worst]),
-                    self.outcomes[worst],
-                )
+                values[index] = cost.drop[worst], cost.low[worst], cost.high[worst]
+                outcomes[index] = self.outcomes[worst]
         return values, tuple(outcomes)
 
     def sentences(self) -> tuple[str, ...]:
@@ -120,7 +140,7 @@ class AuditResult(Result):
             columns |= {name: values[:, 0], f"{name}_low": values[:, 1], f"{name}_high": values[:, 2]}
             if name == "mean":
                 columns["outcome"] = outcomes
-        for name in JUDGED:
+        for name in TESTED:
             for p in ("p_matters", "p_harmless"):
                 tests = [getattr(head.costs.get(name), p, np.nan) for head in self.heads]
                 columns[f"{name}_{p}"] = np.array(tests, dtype=float)
@@ -156,40 +176,57 @@ class AuditResult(Result):
         """
         if not others:
             raise ValueError("others is empty; pass the audits of models trained from other seeds.")
-        places = [head.place for head in self.heads]
-        for index, other in enumerate(others):
-            if [head.place for head in other.heads] != places:
-                theirs, ours = other.heads[-1].place, places[-1]
+        for index, audit in enumerate(others):
+            if [head.place for head in audit.heads] != [head.place for head in self.heads]:
                 raise ValueError(
-                    f"others[{index}] has {theirs[0] + 1} layers of {theirs[1] + 1} heads, this model {ours[0] + 1} of "
-                    f"{ours[1] + 1}; pass audits of models of the same shape."
+                    f"others[{index}] has {_shape_in_words(audit)}, this model {_shape_in_words(self)}; pass audits of "
+                    "models of the same shape."
                 )
-        likes = [{(head.layer, head.label, head.verdict) for head in other.heads} for other in others]
-        heads = tuple(
-            replace(
-                head, seeds_agree=sum((head.layer, head.label, head.verdict) in like for like in likes) / len(likes)
-            )
-            for head in self.heads
-        )
-        return replace(self, heads=heads, n_seeds=len(others))
+        similar_heads = [{(head.layer, head.label, head.verdict) for head in audit.heads} for audit in others]
+        heads = []
+        for head in self.heads:
+            n_agree = sum((head.layer, head.label, head.verdict) in heads_of_audit for heads_of_audit in similar_heads)
+            heads.append(replace(head, seeds_agree=n_agree / len(others)))
+        return replace(self, heads=tuple(heads), n_seeds=len(others))
 
     def __str__(self) -> str:
-        counts, rows = Counter(head.verdict for head in self.heads), []
+        lines = []
         for head, text in zip(self.heads, self.sentences(), strict=True):
-            agree = (
-                "" if head.seeds_agree is None else f"  [{head.seeds_agree:.0%} of {self.n_seeds} other seeds agree]"
-            )
-            rows.append(f"{head.verdict:<11} {text}{agree}")
+            line = f"{head.verdict:<11} {text}"
+            if head.seeds_agree is not None:
+                line += f"  [{head.seeds_agree:.0%} of {self.n_seeds} other seeds agree]"
+            lines.append(line)
+
+        # How many heads have each verdict, at which level, and what counts as a loss
+        counts = Counter(head.verdict for head in self.heads)
+        verdicts = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name])
         looks = f", {self.n_looks} looks" if self.n_looks > 1 else ""
-        counted = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name])
-        judged = ", ".join(f"{name} {clean:.2f}" for name, clean in zip(self.outcomes, self.clean, strict=True))
-        foot = [
-            f"{counted}; {self.counted()} sequences, level {self.alpha:g} (Bonferroni{looks})",
-            f"judged by accuracy on {judged}; needed means a loss of more than "
-            f"{', '.join(dict.fromkeys(f'{value:.2f}' for value in self.threshold))}",
-        ]
+        accuracies = [f"{name} {clean:.2f}" for name, clean in zip(self.outcomes, self.clean, strict=True)]
+        losses = dict.fromkeys(f"{loss:.2f}" for loss in self.threshold)
+        lines.append(f"{verdicts}; {self.counted()} sequences, level {self.alpha:g} (Bonferroni{looks})")
+        lines.append(
+            f"judged by accuracy on {', '.join(accuracies)}; needed means a loss of more than {', '.join(losses)}"
+        )
         if self.sets or self.largest_harmless:
-            of = f"{len(self.largest_harmless)} of {len(self.heads)} heads can be removed together"
-            how = f"every set of heads was tried: at most {of}" if self.exact else f"sets of heads were searched: {of}"
-            foot.append(how)
-        return "\n".join([*rows, *foot, *self.warnings])
+            removable = f"{len(self.largest_harmless)} of {len(self.heads)} heads can be removed together"
+            search = "every set of heads was tried: at most" if self.exact else "sets of heads were searched:"
+            lines.append(f"{search} {removable}")
+        return "\n".join([*lines, *self.warnings])
+
+
+def _shape_in_words(audit: AuditResult) -> str:
+    layer, head = audit.heads[-1].place
+    return f"{layer + 1} layers of {head + 1} heads"
+
+
+def _restored_costs(costs: Mapping[str, Any]) -> dict[str, InterventionCost]:
+    return {name: InterventionCost(**cost) for name, cost in costs.items()}
+
+
+def _with_names_of_today(value: Any) -> Any:
+    """Saved records, with names of earlier versions replaced in keys and texts."""
+    if isinstance(value, dict):
+        return {FORMER_NAMES.get(key, key): _with_names_of_today(content) for key, content in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_with_names_of_today, value))
+    return FORMER_NAMES.get(value, value) if isinstance(value, str) else value

@@ -1,13 +1,18 @@
-"""Search for sets of heads that are needed together, and for sets that cancel."""
+"""Sets of heads that are needed together, and sets that cancel: the search for them, and their effects in an audit."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations, compress
 
 import numpy as np
 from jaxtyping import Float
 
 from hooks.interventions.ablation_engine import Head
-from interp.auditing.removed_sets import HeadSets, Removals, Trials
+from interp.auditing.experiments import Effects, HeadExperiments
+from interp.auditing.interventions import CANCELLING, NEEDED_IN, TOGETHER
+from interp.auditing.removed_sets import Heads, Removals, RemovedSets
+from interp.auditing.significance import PValues
 
 MOST_EXACT = 10
 """Up to this number of heads, all subsets are tried."""
@@ -15,27 +20,62 @@ MOST_PAIRED = 48
 """Up to this number of heads, the search tries all pairs; with more heads, all pairs of those with the largest
 effects."""
 ORDERS = 12
-"""Number of random orders in which spare heads are removed one after the other."""
+"""Number of random orders in which heads that are not needed alone are removed one after the other."""
 STEPS = 10
-"""Number of steps of each: with more spare heads, several are removed in a step."""
+"""Number of steps of each: with more heads, several are removed in a step."""
 LIKELY = 80
-"""Number of triples, and of quadruples, of spare heads that are tried: those whose effects add up to most."""
+"""Number of triples, and of quadruples, of heads not needed alone that are tried: those with the largest sum of
+effects."""
 PREDICTED = 24
 """Number of triples, and of quadruples, tried for each needed head that no smaller set cancels: those whose effects
 nearly add up to nothing."""
 MOST_TOGETHER = 8
 """Number of heads, those with the largest effects, of which all subsets are tried."""
 MOST_TRIED = 1000
-"""Number of sets after which no further ones are grown or exchanged."""
+"""Number of sets after which the search grows and swaps no further ones."""
 LARGEST = 8
 """Number of heads of the largest set that is extended to cancel a needed head."""
-MOST_EXCHANGES = 400
-"""Number of sets tried that differ in one head from a set that was found."""
+MOST_SWAPS = 400
+"""Number of sets tried that differ in one head from a costly set."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadSets:
+    """Sets of heads to test together, and the extremes among all sets that were tried."""
+
+    needed_in: Mapping[Head, tuple[Heads, ...]]
+    """For heads that are not needed alone: the smallest minimal costly sets in which the head is needed once the others
+    are gone: removing it as well costs more than the threshold beyond that."""
+    harmless: Mapping[Head, Heads]
+    """For needed heads: a smallest set that contains the head and can be removed, if there is one."""
+    largest_harmless: Heads
+    """A largest set of heads that can be removed."""
+    smallest_costly: Heads
+    """A smallest set that costs accuracy; empty if none does."""
+    exact: bool
+    """All subsets were tried; otherwise these are the sets that the search has found."""
+    n_removals: int
+    """Number of sets that were removed."""
+
+    @property
+    def needed_pairs(self) -> list[tuple[Head, Heads]]:
+        """Heads, each with a set in which it may be needed."""
+        return [(head, members) for head, sets in self.needed_in.items() for members in sets]
+
+    @property
+    def costly(self) -> tuple[Heads, ...]:
+        """Each of the sets in which a head is needed, once."""
+        return tuple(dict.fromkeys(members for _, members in self.needed_pairs))
+
+    @property
+    def cancelling(self) -> tuple[Heads, ...]:
+        """Each of the sets that contain a needed head and can be removed, once."""
+        return tuple(dict.fromkeys(self.harmless.values()))
 
 
 def find_sets(
-    search: Removals,
-    needed: Mapping[Head, bool],
+    experiments: Removals,
+    needed: Collection[Head],
     outcomes: Sequence[int],
     threshold: Float[np.ndarray, " outcome"],
     *,
@@ -44,178 +84,294 @@ def find_sets(
     """Find sets of heads that are needed together though none of them is alone, and sets that cancel needed heads.
 
     A set *costs* accuracy if more than the threshold is lost on some outcome (p at most `SUSPECTED`), and is *harmless*
-    if less is lost on every outcome. It is *minimal harmful* if it costs accuracy, also beyond what its heads cost
-    alone, and no proper subset does. A spare head is needed in such a set if it costs more than the threshold beyond
-    the others.
+    if less is lost on every outcome. It is *minimal costly* if it costs accuracy, also beyond what its heads cost
+    alone, and no proper subset does. A head is needed in such a set if it costs more than the threshold beyond the
+    other heads of the set.
 
-    Up to `most_exact` heads, all subsets are tried. With more heads the search tries all pairs. Sets of spare heads are
-    then grown in random orders; whatever costs more than its heads alone is reduced by deletion (ddmin) and changed in
-    one head. To cancel a needed head it tries the sets whose effects on the logits, one head at a time, nearly add up
-    to nothing.
+    Up to `most_exact` heads, all subsets are tried. With more heads the search tries all pairs. Sets of heads that are
+    not needed alone are then grown in random orders; every set that costs more than its heads alone is reduced by
+    deletion (ddmin) and changed in one head. To cancel a needed head, the search tries the sets whose effects on the
+    logits, one head at a time, nearly add up to nothing.
 
     Args:
-        search: Removals, on other sequences than those that the sets will be tested on.
-        needed: Whether each head is needed alone; the others are spare.
+        experiments: Removals, on other sequences than those that the sets will be tested on.
+        needed: Heads that are needed alone.
         outcomes: Indices of the outcomes that count.
         threshold: Loss of accuracy that counts on each of them.
         most_exact: Number of heads up to which all subsets are tried.
 
-    Source: Zeller & Hildebrandt 2002 (ddmin). Differs: run from many starting sets, with an exchange of single heads.
+    Source: Zeller & Hildebrandt 2002 (ddmin). Differs: run from many starting sets, with a swap of single heads.
     """
-    trials = Trials(search, outcomes, threshold)
-    exact = len(search.heads) <= most_exact
+    removed = RemovedSets(experiments, outcomes, threshold)
+    needed_alone = [head for head in experiments.heads if head in needed]
+    not_needed_alone = [head for head in experiments.heads if head not in needed]
+    exact = len(experiments.heads) <= most_exact
     if exact:
-        sizes = range(1, len(search.heads) + 1)
-        trials.run(frozenset(some) for size in sizes for some in combinations(search.heads, size))
+        removed.remove(_subsets(experiments.heads, range(1, len(experiments.heads) + 1)))
     else:
-        _Search(search, trials, needed).run()
-    return trials.summary(needed, exact=exact)
+        _Search(experiments, removed, needed_alone, frozenset(not_needed_alone)).run()
+    harmless = {head: removed.smallest_harmless(head) for head in needed_alone}
+    return HeadSets(
+        needed_in=removed.needed_in(not_needed_alone),
+        harmless={head: tuple(sorted(heads)) for head, heads in harmless.items() if heads},
+        largest_harmless=tuple(sorted(removed.largest_harmless())),
+        smallest_costly=tuple(sorted(removed.smallest_costing(needed_alone))),
+        exact=exact,
+        n_removals=len(removed.by_heads),
+    )
 
 
+def _subsets(heads: Collection[Head], sizes: Iterable[int]) -> Iterable[frozenset[Head]]:
+    """All subsets of these sizes."""
+    return (frozenset(members) for size in sizes for members in combinations(heads, size))
+
+
+@dataclass(frozen=True)
 class _Search:
     """The search for sets where there are too many to try them all."""
 
-    def __init__(self, search: Removals, trials: Trials, needed: Mapping[Head, bool]):
-        self.trials, self.heads = trials, search.heads
-        self.products = search.effect_products()
-        self.spare = frozenset(head for head in self.heads if not needed[head])
-        self.needed = [head for head in self.heads if needed[head]]
-        self.strongest: list[Head] = []
+    experiments: Removals
+    removed: RemovedSets
+    needed_alone: Sequence[Head]
+    not_needed_alone: frozenset[Head]
 
     def run(self) -> None:
-        strength = dict(zip(self.heads, self.products.diagonal().tolist(), strict=True))
-        self.strongest = sorted(self.heads, key=lambda head: -strength[head])[:MOST_PAIRED]
-        self.trials.run(map(frozenset, combinations(self.strongest, 2)))
-        self.trials.run(frozenset([head, other]) for head in self.needed for other in self.heads if other != head)
-        few = self.strongest[:MOST_TOGETHER]
-        self.trials.run(frozenset(some) for size in range(3, len(few) + 1) for some in combinations(few, size))
+        """Try small sets, then sets that follow from what they cost."""
+        heads, few = self.experiments.heads, self.strongest[:MOST_TOGETHER]
+        # Pairs, all subsets of few heads, and sets whose predicted effect is large
+        self.removed.remove(_subsets(self.strongest, [2]))
+        self.removed.remove(frozenset([head, other]) for head in self.needed_alone for other in heads if other != head)
+        self.removed.remove(_subsets(few, range(3, len(few) + 1)))
         for size in (3, 4):
-            self.trials.run(self._predicted(self.spare, size, n=LIKELY, largest=True))
-        self._grow()
-        self._exchange()
-        self._cancel()
-        self._widen()
+            self.removed.remove(self.predicted_sets(self.not_needed_alone, size, n=LIKELY, largest=True))
+        # Costly sets, then sets that cancel, then a largest harmless set
+        self.grow()
+        self.swap_one_head()
+        self.cancel()
+        self.enlarge_harmless()
 
-    def _grow(self) -> None:
-        """Remove spare heads one after the other, in several orders, and reduce every set that becomes harmful."""
-        drawn = [np.random.default_rng(index).permutation(len(self.spare)) for index in range(ORDERS // 2)]
-        spare = sorted(self.spare)
-        orders = [[spare[index] for index in order] for one in drawn for order in (one, one[::-1])]
-        grown, known = [frozenset[Head]()] * len(orders), self.trials.minimal(self.spare)
-        step = -(-len(spare) // STEPS) or 1
-        for start in range(0, len(spare), step):
-            if len(self.trials.loss) > MOST_TRIED:
+    @cached_property
+    def products(self) -> Float[np.ndarray, "head head"]:
+        """Inner products of the effects of single heads on the logits."""
+        return self.experiments.effect_products()
+
+    @cached_property
+    def strongest(self) -> list[Head]:
+        """The heads with the largest effects on the logits, largest first."""
+        strength = dict(zip(self.experiments.heads, self.products.diagonal().tolist(), strict=True))
+        return sorted(self.experiments.heads, key=lambda head: -strength[head])[:MOST_PAIRED]
+
+    def grow(self) -> None:
+        """Remove heads one after the other, in several orders, and reduce every set that becomes costly."""
+        candidates = sorted(self.not_needed_alone)
+        orders = []
+        for seed in range(ORDERS // 2):
+            order = np.random.default_rng(seed).permutation(len(candidates))
+            orders += [[candidates[index] for index in order], [candidates[index] for index in order[::-1]]]
+        grown = [frozenset[Head]()] * len(orders)
+        minimal = self.removed.minimal_costly(self.not_needed_alone)
+        step = -(-len(candidates) // STEPS) or 1
+        for start in range(0, len(candidates), step):
+            if len(self.removed.by_heads) > MOST_TRIED:
                 break
-            larger = [one | set(order[start : start + step]) for one, order in zip(grown, orders, strict=True)]
-            larger = [None if any(one <= some for one in known) else some for some in larger]
-            self.trials.run(some for some in larger if some is not None)
-            for index, some in enumerate(larger):
-                if some is None or any(one <= some for one in known):
+            larger = [heads | set(order[start : start + step]) for heads, order in zip(grown, orders, strict=True)]
+            self.removed.remove(heads for heads in larger if not _contains_any(heads, minimal))
+            for index, heads in enumerate(larger):
+                if _contains_any(heads, minimal):
                     continue
-                if self.trials.harmful[some]:
-                    known.append(self._reduced(some, lambda one: self.trials.harmful[one]))
+                if self.is_costly(heads):
+                    minimal.append(self.reduce(heads, self.is_costly))
                 else:
-                    grown[index] = some
+                    grown[index] = heads
 
-    def _reduced(
-        self, some: frozenset[Head], kept_if: Callable[[frozenset[Head]], bool], fixed: frozenset[Head] = frozenset()
+    def is_costly(self, heads: frozenset[Head]) -> bool:
+        """Whether a set that was removed costs accuracy, also beyond what its heads cost alone."""
+        return self.removed.by_heads[heads].is_costly
+
+    def reduce(
+        self,
+        heads: frozenset[Head],
+        condition: Callable[[frozenset[Head]], bool],
+        fixed: frozenset[Head] = frozenset(),
     ) -> frozenset[Head]:
-        """Delete heads, except fixed ones, while a condition is kept, until no further one can be deleted (ddmin)."""
-        heads, n_parts = sorted(some - fixed), 2
-        while len(heads) > 1:
-            size = -(-len(heads) // n_parts)
-            parts = [frozenset(heads[start : start + size]) for start in range(0, len(heads), size)]
-            smaller = [fixed | one for one in parts] + [fixed | (frozenset(heads) - one) for one in parts]
-            self.trials.run(smaller)
-            found = next((one for one in smaller if kept_if(one)), None)
-            if found is not None:
-                n_parts = 2 if found in smaller[: len(parts)] else max(2, n_parts - 1)
-                heads = sorted(found - fixed)
+        """Delete heads, except fixed ones, while a condition is met, until no further one can be deleted (ddmin)."""
+        remaining, n_blocks = sorted(heads - fixed), 2
+        while len(remaining) > 1:
+            size = -(-len(remaining) // n_blocks)
+            blocks = [frozenset(remaining[start : start + size]) for start in range(0, len(remaining), size)]
+            without_block = [frozenset(remaining) - block for block in blocks]
+            candidates = [fixed | members for members in (*blocks, *without_block)]
+            self.removed.remove(candidates)
+            smaller = next((members for members in candidates if condition(members)), None)
+            if smaller is not None:
+                n_blocks = 2 if smaller in candidates[: len(blocks)] else max(2, n_blocks - 1)
+                remaining = sorted(smaller - fixed)
             elif size == 1:
                 break
             else:
-                n_parts = min(len(heads), 2 * n_parts)
-        return fixed | frozenset(heads)
+                n_blocks = min(len(remaining), 2 * n_blocks)
+        return fixed | frozenset(remaining)
 
-    def _exchange(self) -> None:
-        """Try the subsets of the harmful sets that were found, and sets that differ from these in one head."""
-        done: set[frozenset[Head]] = set()
-        left = MOST_EXCHANGES
-        for some in self.trials.minimal(self.spare):
-            if len(self.trials.loss) > MOST_TRIED:
+    def swap_one_head(self) -> None:
+        """Try the subsets of the minimal costly sets, and sets that differ from these in one head."""
+        for heads in self.removed.minimal_costly(self.not_needed_alone):
+            if len(self.removed.by_heads) > MOST_TRIED:
                 return
-            sizes = range(2, len(some)) if len(some) <= 4 else [len(some) - 1]
-            self.trials.run(frozenset(one) for size in sizes for one in combinations(sorted(some), size))
-        while left and len(self.trials.loss) < MOST_TRIED:
-            known = self.trials.minimal(self.spare)
-            some = next((one for one in known if len(one) > 2 and one not in done), None)
-            if some is None:
+            sizes = range(2, len(heads)) if len(heads) <= 4 else [len(heads) - 1]
+            self.removed.remove(_subsets(sorted(heads), sizes))
+        swapped: set[frozenset[Head]] = set()
+        n_swaps = 0
+        while n_swaps < MOST_SWAPS and len(self.removed.by_heads) < MOST_TRIED:
+            minimal = self.removed.minimal_costly(self.not_needed_alone)
+            heads = next((members for members in minimal if len(members) > 2 and members not in swapped), None)
+            if heads is None:
                 break
-            done.add(some)
-            others = [some - {head} | {other} for head in sorted(some) for other in sorted(self.spare - some)]
-            others = [one for one in others if not any(inside <= one for inside in known)][:left]
-            left -= len(others)
-            self.trials.run(others)
-            costly = [one for one in others if self.trials.costs[one]]
-            self.trials.run(one - {head} for one in costly for head in sorted(one))
+            swapped.add(heads)
+            new_heads = sorted(self.not_needed_alone - heads)
+            swaps = [heads - {head} | {new_head} for head in sorted(heads) for new_head in new_heads]
+            swaps = [members for members in swaps if not _contains_any(members, minimal)][: MOST_SWAPS - n_swaps]
+            n_swaps += len(swaps)
+            self.removed.remove(swaps)
+            # A costly set is minimal only if it is not costly without one of its heads
+            costly = [members for members in swaps if self.removed.by_heads[members].costs_accuracy]
+            self.removed.remove(members - {head} for members in costly for head in sorted(members))
 
-    def _cancel(self) -> None:
+    def cancel(self) -> None:
         """Look for a set that makes each needed head harmless."""
+        heads = self.experiments.heads
         for size in (3, 4):
-            self.trials.run(
-                some
-                for head in self._without()
-                for some in self._predicted(self.heads, size, n=PREDICTED, largest=False, fixed=(head,))
+            self.removed.remove(
+                members
+                for head in self.not_cancelled()
+                for members in self.predicted_sets(heads, size, n=PREDICTED, largest=False, fixed=(head,))
             )
-        for head in self._without():
-            self._extended(head)
-        for head in self.needed:
-            if len(some := self.trials.smallest_harmless(head)) > 3:
-                self._reduced(some, self.trials.harmless, frozenset([head]))
+        for head in self.not_cancelled():
+            self.extend(head)
+        for head in self.needed_alone:
+            members = self.removed.smallest_harmless(head)
+            if len(members) > 3:
+                self.reduce(members, self.removed.is_harmless, frozenset([head]))
 
-    def _without(self) -> list[Head]:
+    def not_cancelled(self) -> list[Head]:
         """Needed heads for which no set that cancels them is known."""
-        return [head for head in self.needed if not self.trials.smallest_harmless(head)]
+        return [head for head in self.needed_alone if not self.removed.smallest_harmless(head)]
 
-    def _predicted(
-        self, among: Collection[Head], size: int, *, n: int, largest: bool, fixed: tuple[Head, ...] = ()
+    def predicted_sets(
+        self, candidates: Collection[Head], size: int, *, n: int, largest: bool, fixed: tuple[Head, ...] = ()
     ) -> list[frozenset[Head]]:
-        """The n sets, with the fixed heads, whose effects on the logits add up to most, or to least; others among the
-        `MOST_PAIRED` strongest heads."""
-        places = [self.heads.index(head) for head in fixed]
-        likely = set(among) & set(self.strongest)
-        others = [index for index, head in enumerate(self.heads) if head in likely and index not in places]
-        sets = np.array([(*places, *some) for some in combinations(others, size - len(places))], dtype=int)
-        if not len(sets):
-            return []
-        left = sum(self.products[sets[:, i], sets[:, j]] for i in range(size) for j in range(size))
-        best = np.argsort(-left if largest else left, kind="stable")[:n]
-        return [frozenset(self.heads[index] for index in sets[one]) for one in best]
+        """The n sets with the fixed heads whose effects on the logits add up to most, or to least.
 
-    def _extended(self, head: Head) -> None:
+        Args:
+            candidates: Further heads of the sets, if they are among the `MOST_PAIRED` strongest.
+            size: Number of heads of a set.
+            n: Number of sets.
+            largest: Whether effects should add up to most.
+            fixed: Heads that every set has.
+        """
+        heads = self.experiments.heads
+        fixed_indices = [heads.index(head) for head in fixed]
+        free = (set(candidates) & set(self.strongest)) - set(fixed)
+        free_indices = [index for index, head in enumerate(heads) if head in free]
+        combined = [(*fixed_indices, *indices) for indices in combinations(free_indices, size - len(fixed_indices))]
+        if not combined:
+            return []
+        sets = np.array(combined, dtype=int)
+        effects = sum(self.products[sets[:, i], sets[:, j]] for i in range(size) for j in range(size))
+        order = np.argsort(-effects if largest else effects, kind="stable")
+        return [frozenset(heads[index] for index in indices) for indices in sets[order[:n]]]
+
+    def predicted_effect(self, indices: Sequence[int]) -> float:
+        """Squared norm of the sum of the effects of these heads on the logits."""
+        return float(self.products[np.ix_(indices, indices)].sum())
+
+    def extend(self, head: Head) -> None:
         """Remove further heads together with this one, each time the one that leaves the smallest loss, or the smallest
         predicted effect, as long as this makes it smaller."""
-        some = frozenset([head])
-        while len(some) < LARGEST:
-            larger = [some | {other} for other in self.heads if other not in some]
-            self.trials.run(larger)
-            best = min(larger, key=self.trials.loss.__getitem__)
-            if self.trials.loss[best] >= self.trials.loss[some] or self.trials.harmless(best):
+        every_head = self.experiments.heads
+        heads = frozenset([head])
+        while len(heads) < LARGEST:
+            larger = [heads | {other} for other in every_head if other not in heads]
+            self.removed.remove(larger)
+            best = min(larger, key=self.loss)
+            if self.loss(best) >= self.loss(heads) or self.removed.is_harmless(best):
                 break
-            some = best
-        places = [self.heads.index(head)]
-        while len(places) < LARGEST:
-            others = [index for index in range(len(self.heads)) if index not in places]
-            places.append(min(others, key=lambda index: self._left([*places, index])))
-            self.trials.run([frozenset(self.heads[index] for index in places)])
+            heads = best
+        indices = [every_head.index(head)]
+        while len(indices) < LARGEST:
+            free_indices = [index for index in range(len(every_head)) if index not in indices]
+            indices.append(min(free_indices, key=lambda index: self.predicted_effect([*indices, index])))
+            self.removed.remove([frozenset(every_head[index] for index in indices)])
 
-    def _left(self, places: list[int]) -> float:
-        return float(self.products[np.ix_(places, places)].sum())
+    def loss(self, heads: frozenset[Head]) -> float:
+        """Loss without a set that was removed."""
+        return self.removed.by_heads[heads].loss
 
-    def _widen(self) -> None:
-        """Add to the largest set that can be removed the other such sets, and then single heads."""
-        some = self.trials.largest_harmless()
-        for more in [*map(self.trials.smallest_harmless, self.needed), *(frozenset([head]) for head in self.heads)]:
-            self.trials.run([some | more])
-            if some | more and self.trials.harmless(some | more):
-                some = some | more
+    def enlarge_harmless(self) -> None:
+        """Add to the largest harmless set the smallest harmless sets of needed heads, and then single heads."""
+        heads = self.removed.largest_harmless()
+        of_needed = [self.removed.smallest_harmless(head) for head in self.needed_alone]
+        for members in (*of_needed, *(frozenset([head]) for head in self.experiments.heads)):
+            larger = heads | members
+            self.removed.remove([larger])
+            if larger and self.removed.is_harmless(larger):
+                heads = larger
+
+
+def _contains_any(heads: frozenset[Head], sets: Iterable[frozenset[Head]]) -> bool:
+    return any(smaller <= heads for smaller in sets)
+
+
+# Effects in an audit
+
+
+def effects_of_sets(
+    experiments: HeadExperiments,
+    sets: HeadSets,
+    outcomes: Sequence[int],
+    *,
+    pairs: Collection[tuple[Head, Heads]],
+    cancelling: Collection[Heads],
+) -> Effects:
+    """Remove sets of heads on the sequences of an audit: effects `NEEDED_IN`, `CANCELLING` and `TOGETHER`.
+
+    Args:
+        experiments: Experiments on these sequences.
+        sets: All sets, in the order of the effects.
+        outcomes: Indices of the outcomes that count.
+        pairs: Those of `sets.needed_pairs` to try; the effects of the others are NaN.
+        cancelling: Those of `sets.cancelling` to try.
+    """
+    tried = [heads for head, members in pairs for heads in (members, heads_without(head, members))]
+    tried = list(dict.fromkeys([*tried, *cancelling]))
+    drop_of_set = dict(zip(tried, experiments.removed(tried)[:, :, outcomes].swapaxes(0, 1), strict=True))
+    total = experiments.score.total.double().numpy()[:, outcomes]
+    untried = np.full(total.shape, np.nan)
+
+    beyond_others = []
+    for head, members in sets.needed_pairs:
+        is_tried = (head, members) in pairs
+        drop = drop_of_set[members] - drop_of_set[heads_without(head, members)] if is_tried else untried
+        beyond_others.append(drop)
+    drops = {
+        NEEDED_IN: beyond_others,
+        CANCELLING: [drop_of_set[members] if members in cancelling else untried for members in sets.cancelling],
+        TOGETHER: [drop_of_set.get(members, untried) for members in (*sets.costly, *sets.cancelling)],
+    }
+    return Effects(
+        total, {name: np.array(rows).reshape(-1, *total.shape).swapaxes(0, 1) for name, rows in drops.items()}
+    )
+
+
+def heads_without(head: Head, heads: Heads) -> Heads:
+    """The other heads of a set."""
+    return tuple(other for other in heads if other != head)
+
+
+def undecided_sets(
+    p: PValues, sets: HeadSets, heads: Collection[Head], *, alpha: float
+) -> tuple[list[tuple[Head, Heads]], list[Heads]]:
+    """Pairs of a head and a set, and cancelling sets, that are undecided and may decide one of these heads."""
+    is_open = {name: np.minimum(p.matters[name], p.harmless[name]) > alpha for name in (NEEDED_IN, CANCELLING)}
+    pairs = [pair for pair in compress(sets.needed_pairs, is_open[NEEDED_IN]) if pair[0] in heads]
+    cancelling = [members for members in compress(sets.cancelling, is_open[CANCELLING]) if set(heads) & set(members)]
+    return pairs, cancelling

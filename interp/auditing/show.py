@@ -20,9 +20,9 @@ IN_WORDS = {
     "resample": "output: that in another sequence",
     "uniform": "pattern: uniform",
     "wrong_key": "pattern: all on a wrong key",
-    "other_read": "reads keys of other sequences",
+    "resampled_values": "reads keys of other sequences",
     "ideal": "pattern: the ideal one of its kind",
-    "read_part": "pattern: all else spread evenly",
+    "label_only_pattern": "pattern: all else spread evenly",
 }
 """Interventions of the audit, in words."""
 

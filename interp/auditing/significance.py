@@ -1,20 +1,136 @@
-"""Evidence of an audit: effects on heads and sets over one or several looks at growing data, and their p values."""
+"""Significance in an audit: every p value, and every correction of one.
+
+`alpha` is the level of all verdicts of an audit together. Questions get a share of it each (`SHARE_OF_QUESTION`), and
+the interventions that answer a question share equally (Bonferroni, `corrections`). With a growing number of sequences,
+looks share the level once more (`share_of_look`).
+"""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float
 
-from interp.auditing.verdicts import CANCELLING, JUDGED, NEEDED_IN, Judged, PValues, raw_p_values
-from interp.core.statistics import drop_interval
+from interp.auditing.experiments import Effects
+from interp.auditing.interventions import CANCELLING, LABEL_TESTS, NEEDED_IN, TESTED
+from interp.core.statistics import drop_interval, drop_tests
 
+SHARE_OF_QUESTION = {"needed": 0.5, "pattern": 0.25, "sets": 0.25}
+"""Share of the level that each question gets: whether a head is needed, which decides every verdict; what its other
+interventions cost; and what its sets cost."""
 FIRST_LOOK = 256
 """Sequences of the first look, with `n="enough"`; every further look doubles their number."""
-LAST_LOOK = 0.9
+SHARE_OF_LAST_LOOK = 0.9
 """Share of the level that the last of several looks gets: heads that are decided before have p values far below it."""
-MORE = tuple(1.25**power for power in range(1, 26))
+SUSPECTED = 0.05
+"""p value at which the search suspects that a set costs accuracy. Its sets are tested again, on other sequences and at
+the audit's level."""
+FACTORS_OF_N = tuple(1.25**power for power in range(1, 26))
 """Factors, up to about 260, by which the number of sequences is multiplied to find how many would decide a head."""
+
+
+# p values of single tests
+
+
+@dataclass(frozen=True)
+class PValues:
+    """p values of tests on heads and sets, by intervention. NaN where an intervention was not tried."""
+
+    matters: Mapping[str, Float[np.ndarray, " head"]]
+    """p value of "every outcome loses at most its threshold"."""
+    harmless: Mapping[str, Float[np.ndarray, " head"]]
+    """p value of "some outcome loses more than its threshold"."""
+
+    def times(self, factors: Mapping[str, float]) -> "PValues":
+        """These p values times the factor of their intervention, at most 1."""
+        return PValues(
+            {name: np.minimum(factors[name] * p, 1) for name, p in self.matters.items()},
+            {name: np.minimum(factors[name] * p, 1) for name, p in self.harmless.items()},
+        )
+
+    def or_smaller(self, other: "PValues") -> "PValues":
+        """The smaller of these and others; NaN only where both are."""
+        return PValues(
+            {name: np.fmin(p, other.matters[name]) for name, p in self.matters.items()},
+            {name: np.fmin(p, other.harmless[name]) for name, p in self.harmless.items()},
+        )
+
+
+def uncorrected_p_values(effects: Effects, threshold: Float[np.ndarray, " outcome"], *, times: float = 1.0) -> PValues:
+    """Test the effect of every tested intervention on every head or set, not corrected for their number.
+
+    A head matters if some outcome loses more than its threshold, so p is the smallest over outcomes times their number;
+    it is harmless if every outcome loses less, so p is the largest.
+
+    Args:
+        effects: Effects on heads and sets.
+        threshold: Loss of accuracy that counts.
+        times: The p values are those of this many times the sequences, if all are like these.
+    """
+    matters, harmless = {}, {}
+    for name, drop in effects.drop.items():
+        if name not in (*TESTED, NEEDED_IN, CANCELLING):
+            continue
+        p_larger, p_smaller = drop_tests(np.nan_to_num(drop), effects.total[:, None], threshold, times=times)
+        tried = np.isfinite(drop).all((0, 2))
+        matters[name] = np.where(tried, np.minimum(p_larger.min(-1) * len(threshold), 1), np.nan)
+        harmless[name] = np.where(tried, p_smaller.max(-1), np.nan)
+    return PValues(matters, harmless)
+
+
+def is_above_chance(
+    right: Float[np.ndarray, "sample outcome"],
+    total: Float[np.ndarray, "sample outcome"],
+    chance: Float[np.ndarray, " outcome"],
+    alpha: float,
+) -> Bool[np.ndarray, " outcome"]:
+    """Whether accuracy on each outcome is above chance, at a level for all of them together (Bonferroni).
+
+    Args:
+        right: Right answers in each sequence.
+        total: Answers scored in each sequence.
+        chance: Accuracy at chance.
+        alpha: Level.
+    """
+    p, _ = drop_tests(right, total, chance)  # a drop from `right` answers to none, with chance as the threshold
+    return (p * len(chance) <= alpha) & (total.sum(0) > 0)
+
+
+def is_suspected(
+    drop: Float[np.ndarray, "sample set outcome"],
+    total: Float[np.ndarray, "sample #set outcome"],
+    threshold: Float[np.ndarray, " outcome"],
+) -> Bool[np.ndarray, " set"]:
+    """Whether each set may cost accuracy: at `SUSPECTED`, over all outcomes together (Bonferroni)."""
+    p, _ = drop_tests(drop, total, threshold)
+    return p.min(-1) * len(threshold) <= SUSPECTED
+
+
+def sequences_needed(factor: float, alpha: float, threshold: float) -> int:
+    """Number of sequences, one answer each, needed to call a head harmless if not a single answer is lost."""
+    return int(np.ceil(np.log(alpha / factor) / np.log1p(-threshold)))
+
+
+# Corrections
+
+
+def corrections(n_heads: int, n_labelled: int, n_sets: int) -> dict[str, float]:
+    """Factor by which the p values of each intervention are multiplied, so that the level is that of a whole audit.
+
+    Of an intervention on a head or set, either "it costs more than the threshold" or "it does not" is false, so that
+    each has one true hypothesis to reject by mistake, not two (the partitioning principle, Finner & Strassburger 2002):
+    Bonferroni over interventions, with a share of the level for each question.
+    """
+    n_other_tests_on_all = len(TESTED) - len(LABEL_TESTS) - 1  # all but the mean
+    n_pattern_tests = n_other_tests_on_all * n_heads + len(LABEL_TESTS) * n_labelled
+    factors = dict.fromkeys(TESTED, n_pattern_tests / SHARE_OF_QUESTION["pattern"])
+    factors["mean"] = correction_of_needed(n_heads)
+    return factors | dict.fromkeys((NEEDED_IN, CANCELLING), n_sets / SHARE_OF_QUESTION["sets"])
+
+
+def correction_of_needed(n_heads: int) -> float:
+    """Factor of the p values that decide whether a head is needed."""
+    return n_heads / SHARE_OF_QUESTION["needed"]
 
 
 def planned_looks(n: int | str, limit: int) -> list[int]:
@@ -38,92 +154,102 @@ def planned_looks(n: int | str, limit: int) -> list[int]:
 
 
 def share_of_look(size: int, looks: Sequence[int]) -> float:
-    """Share of the level of a planned look: `LAST_LOOK` for the last of several, equal parts of the rest for others."""
+    """Share of the level of a planned look: most for the last of several, equal parts of the rest for the others."""
     if len(looks) == 1:
         return 1.0
-    return LAST_LOOK if size == looks[-1] else (1 - LAST_LOOK) / (len(looks) - 1)
+    return SHARE_OF_LAST_LOOK if size == looks[-1] else (1 - SHARE_OF_LAST_LOOK) / (len(looks) - 1)
 
 
-@dataclass
-class Evidence:
-    """Effects of every intervention, sequence by sequence, and the p values after each look at them.
+# Evidence that grows
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrowingEvidence:
+    """Effects of every intervention over the looks so far, and their p values.
 
     A p value is the smallest over the looks so far, each divided by the share of the level that the look gets, times
-    the factor of its intervention (`corrections`). It holds at whatever look the audit stops, since the error of all
-    looks together is at most the sum of theirs.
+    the factor of its intervention (`corrections`). It is valid at whichever look the audit stops, since the error of
+    all looks together is at most the sum of theirs.
 
-    Source: Lan & DeMets 1983 (alpha spending; here with fixed shares, which hold however the looks depend on each
+    Source: Lan & DeMets 1983 (alpha spending; here with fixed shares, which are valid however the looks depend on each
     other).
     """
 
+    effects: Effects
     threshold: Float[np.ndarray, " outcome"]
     looks: Sequence[int]
     """Planned numbers of sequences."""
     factors: Mapping[str, float]
-    """By intervention: what its p values are multiplied by."""
-    drop: dict[str, Float[np.ndarray, "sample head outcome"]] = field(default_factory=dict)
-    """Right answers lost; NaN where an intervention was not tried."""
-    total: Float[np.ndarray, "sample outcome"] = field(default_factory=lambda: np.empty((0, 0)))
-    """Answers scored."""
-    _p: PValues | None = None
+    """By intervention: factor of its p values."""
+    p_of_looks: PValues
+    """p values corrected for the looks only."""
 
-    def add(
-        self, drop: Mapping[str, Float[np.ndarray, "sample head outcome"]], total: Float[np.ndarray, "sample outcome"]
-    ) -> None:
-        """Add the sequences of one look. Heads that an earlier look left out must be left out of this one too."""
-        if not self.drop:
-            self.drop, self.total = dict(drop), total
-        else:
-            self.drop = {name: np.concatenate([self.drop[name], values]) for name, values in drop.items()}
-            self.total = np.concatenate([self.total, total])
-        now = raw_p_values(self._tested(), self.total, self.threshold)
-        self._p = (self._p or now.unknown()).smallest(now, 1 / share_of_look(len(self.total), self.looks))
+    @staticmethod
+    def of(
+        effects: Effects,
+        threshold: Float[np.ndarray, " outcome"],
+        *,
+        looks: Sequence[int],
+        factors: Mapping[str, float],
+    ) -> "GrowingEvidence":
+        """The evidence of a first look."""
+        p = _corrected_for_look(uncorrected_p_values(effects, threshold), effects.n_sequences, looks)
+        return GrowingEvidence(effects=effects, threshold=threshold, looks=looks, factors=factors, p_of_looks=p)
+
+    def with_look(self, effects: Effects) -> "GrowingEvidence":
+        """The evidence after further sequences. Heads that an earlier look left out must be left out again."""
+        effects = self.effects.followed_by(effects)
+        p = _corrected_for_look(uncorrected_p_values(effects, self.threshold), effects.n_sequences, self.looks)
+        return replace(self, effects=effects, p_of_looks=self.p_of_looks.or_smaller(p))
+
+    @property
+    def n(self) -> int:
+        """Number of sequences so far."""
+        return self.effects.n_sequences
 
     @property
     def p(self) -> PValues:
         """Corrected p values so far."""
-        assert self._p is not None
-        return self._p.corrected(self.factors)
+        return self.p_of_looks.times(self.factors)
 
     def p_after(self, times: float) -> PValues:
         """Corrected p values after this many times the sequences, if all are like those so far."""
-        assert self._p is not None
-        more = raw_p_values(self._tested(), self.total, self.threshold, times=times)
-        return self._p.smallest(more, 1 / share_of_look(self.looks[-1], self.looks)).corrected(self.factors)
+        later = uncorrected_p_values(self.effects, self.threshold, times=times)
+        later = _corrected_for_look(later, self.looks[-1], self.looks)
+        return self.p_of_looks.or_smaller(later).times(self.factors)
 
-    def _tested(self) -> dict[str, Float[np.ndarray, "sample head outcome"]]:
-        return {name: self.drop[name] for name in (*JUDGED, NEEDED_IN, CANCELLING)}
-
-    def n(self, name: str = "mean") -> Int[np.ndarray, " head"]:
-        """Number of sequences on which an intervention was tried on each head."""
-        return np.isfinite(self.drop[name]).all(-1).sum(0)
-
-    def intervals(self, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Drop of each head and outcome with the ends of its interval; NaN where the intervention was not tried."""
-        values, sizes = self.drop[name], self.n(name)
-        ends = np.full((3, *values.shape[1:]), np.nan)
+    def intervals(self, name: str) -> Float[np.ndarray, "3 head outcome"]:
+        """Accuracy lost on each head and outcome, with the ends of its interval; NaN where it was not tried."""
+        drop, sizes = self.effects.drop[name], self.effects.n(name)
+        intervals = np.full((3, *drop.shape[1:]), np.nan)
         for size in set(sizes.tolist()) - {0}:
-            there = sizes == size
-            ends[:, there] = drop_interval(values[:size, there], self.total[:size, None])
-        return ends[0], ends[1], ends[2]
+            heads = sizes == size
+            intervals[:, heads] = drop_interval(drop[:size, heads], self.effects.total[:size, None])
+        return intervals
 
-    def n_to_decide(self, judge: Callable[[PValues], Sequence[Judged]]) -> list[int | None]:
+    def n_to_decide(self, is_decided: Callable[[PValues], Sequence[bool]]) -> list[int | None]:
         """Number of sequences that would decide each undecided head, if further ones are like those so far.
 
         Args:
-            judge: Gives the verdicts on all heads from p values.
+            is_decided: Whether p values decide each head.
 
         Returns:
-            A number for each head; None for heads that are decided, or that the largest of `MORE` would not decide.
+            A number for each head; None for heads that are decided, or that the largest of `FACTORS_OF_N` would not
+            decide.
         """
-        verdicts, sizes = judge(self.p), self.n()
-        found: list[int | None] = [None] * len(verdicts)
-        open_heads = {index for index, one in enumerate(verdicts) if one.verdict == "undecided"}
-        for times in MORE:
-            if not open_heads:
+        sizes = self.effects.n("mean")
+        numbers: list[int | None] = [None] * len(sizes)
+        undecided = [index for index, decided in enumerate(is_decided(self.p)) if not decided]
+        for times in FACTORS_OF_N:
+            if not undecided:
                 break
-            after = judge(self.p_after(times))
-            for index in [index for index in open_heads if after[index].verdict != "undecided"]:
-                found[index] = int(np.ceil(sizes[index] * times))
-                open_heads.remove(index)
-        return found
+            decided = is_decided(self.p_after(times))
+            for index in undecided:
+                if decided[index]:
+                    numbers[index] = int(np.ceil(sizes[index] * times))
+            undecided = [index for index in undecided if not decided[index]]
+        return numbers
+
+
+def _corrected_for_look(p: PValues, size: int, looks: Sequence[int]) -> PValues:
+    return p.times(dict.fromkeys(p.matters, 1 / share_of_look(size, looks)))

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from interp.auditing.significance import Evidence, planned_looks
-from interp.auditing.verdicts import CANCELLING, JUDGED, NEEDED_IN, corrections
+from interp.auditing.experiments import Effects
+from interp.auditing.interventions import CANCELLING, NEEDED_IN, TESTED
+from interp.auditing.significance import GrowingEvidence, corrections, planned_looks
 
 pytestmark = pytest.mark.long
 AUDITS, HEADS, THRESHOLD = 2000, 6, 0.1
@@ -19,13 +20,17 @@ def has_false_claim(seed, *, alpha):
     Under every intervention each head costs exactly the threshold: that it matters is false, and that it is harmless.
     """
     looks, rng = planned_looks("enough", 1024), np.random.default_rng(seed)
-    evidence = Evidence(np.array([THRESHOLD]), looks, corrections(HEADS, HEADS, 0))
+    threshold, factors, evidence = np.array([THRESHOLD]), corrections(HEADS, HEADS, 0), None
     for n in np.diff([0, *looks]).tolist():
-        losses = {name: (rng.random((n, HEADS, 1)) < THRESHOLD).astype(float) for name in JUDGED}
+        losses = {name: (rng.random((n, HEADS, 1)) < THRESHOLD).astype(float) for name in TESTED}
         no_sets = {name: np.zeros((n, 0, 1)) for name in (NEEDED_IN, CANCELLING)}
-        evidence.add(losses | no_sets, np.ones((n, 1)))
+        effects = Effects(np.ones((n, 1)), losses | no_sets)
+        if evidence is None:
+            evidence = GrowingEvidence.of(effects, threshold, looks=looks, factors=factors)
+        else:
+            evidence = evidence.with_look(effects)
         p = evidence.p
-        if any((getattr(p, kind)[name] <= alpha).any() for kind in ("matters", "harmless") for name in JUDGED):
+        if any((getattr(p, kind)[name] <= alpha).any() for kind in ("matters", "harmless") for name in TESTED):
             return True
     return False
 

@@ -1,8 +1,11 @@
 """Audit of heads: true verdicts on known answers, invariances, untrained models, other seeds, and the result."""
 
+import json
+import lzma
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +14,10 @@ import torch
 import interp
 from hooks import Transformer
 from interp.auditing import AuditResult
-from interp.auditing.experiments import INTERVENTIONS
-from interp.auditing.removed_sets import HeadSets
-from interp.auditing.verdicts import VERDICTS, judged_outcomes
+from interp.auditing.interventions import INTERVENTIONS
+from interp.auditing.outcomes import judged_outcomes
+from interp.auditing.sets import HeadSets
+from interp.auditing.verdicts import VERDICTS
 from interp.known_answers import known_answer, randomise
 from interp.known_answers.craft.transforms import permute_heads, random_orders
 from interp.known_answers.craft.weights import head_rows, mean_preserving_rotation
@@ -41,6 +45,7 @@ FURTHER = (
 )
 SMALL = "template copy, zero decoy"
 N = 128
+SAVED_BEFORE = Path(__file__).parents[2] / "data" / "audits_0_1_0.json.xz"
 
 
 @cache
@@ -92,7 +97,7 @@ def test_a_head_that_adds_nothing_to_a_costly_set_is_not_redundant(monkeypatch):
     other = next(head for head, one in known.heads.items() if one.truth != "redundant")
     three = tuple(sorted((*pair, other)))
     sets = HeadSets(
-        needed_in={other: (three,)}, harmless={}, largest_harmless=(), smallest_harmful=(), exact=False, n_removals=0
+        needed_in={other: (three,)}, harmless={}, largest_harmless=(), smallest_costly=(), exact=False, n_removals=0
     )
     monkeypatch.setattr("interp.auditing.audit.find_sets", lambda *arguments: sets)
     result = interp.audit(known.model, known.task, n=N)
@@ -108,7 +113,7 @@ def test_a_head_that_is_needed_on_an_outcome_left_out_is_undecided(monkeypatch):
     def first_only(score, task, wanted, **options):
         return replace(judged_outcomes(score, task, ["#0"], **options), too_few={1: 0.1})
 
-    monkeypatch.setattr("interp.auditing.audit.judged_outcomes", first_only)
+    monkeypatch.setattr("interp.auditing.outcomes.judged_outcomes", first_only)
     result = interp.audit(known.model, known.task, n=N)
     lost = {head.place: head.costs["mean"].drop for head in whole.heads}
     for head in result.heads:
@@ -283,7 +288,9 @@ def test_other_seeds_agree_only_on_heads_with_the_same_label():
 
 def test_audits_of_other_seeds_must_have_the_same_shape():
     found, other = audited(SMALL), audited("template copy, misread")
-    with pytest.raises(ValueError, match=r"others\[1\] has 1 layers of 1 heads, this model 1 of 3; pass audits"):
+    with pytest.raises(
+        ValueError, match=r"others\[1\] has 1 layers of 1 heads, this model 1 layers of 3 heads; pass audits"
+    ):
         found.with_other_seeds([found, other])
     with pytest.raises(ValueError, match="others is empty; pass the audits of models trained from other seeds"):
         found.with_other_seeds([])
@@ -358,3 +365,25 @@ def test_audits_are_drawn_and_reported(name, tmp_path):
     assert "Audit of heads" in page
     for head, sentence in zip(result.heads, result.sentences(), strict=True):
         assert sentence.removeprefix(f"{head.layer}.{head.head} ").split(" (")[0] in page
+
+
+def test_audits_of_earlier_versions_load_with_the_names_of_today(tmp_path):
+    """They were saved when interventions, reasons and kinds of sets had other names."""
+    with lzma.open(SAVED_BEFORE) as file:
+        saved = json.load(file)
+    audits = {}
+    for name, content in saved.items():
+        assert "read_part" in json.dumps(content)
+        (tmp_path / "audit.json").write_text(json.dumps(content), encoding="utf-8")
+        audits[name] = AuditResult.load(tmp_path / "audit.json")
+        assert audits[name].interventions == INTERVENTIONS
+        assert len(audits[name].sentences()) == len(audits[name].heads)
+        labelled = [head for head in audits[name].heads if "ideal" in head.costs]
+        assert all({"label_only_pattern", "resampled_values"} <= set(head.costs) for head in labelled)
+    magnitude, redundant = audits["dyck stack, magnitude"], audits["dyck stack, redundant"]
+    assert magnitude.heads[0].reason == "content unused"
+    assert [heads.kind for heads in redundant.sets] == ["costly"]
+    assert redundant.smallest_costly == redundant.sets[0].heads
+    known = answer("dyck stack, redundant")
+    again = interp.audit(known.model, known.task, n=64, outcomes=["hard"], alpha=0.05)
+    assert verdicts_of(again) == verdicts_of(redundant)

@@ -6,45 +6,57 @@ import torch
 
 import interp
 from hooks import Transformer
-from interp.auditing.experiments import READINGS, HeadExperiments
+from interp.auditing.audit import labels_to_test
+from interp.auditing.experiments import HeadExperiments
+from interp.auditing.interventions import LABEL_TESTS, ON_ALL_HEADS
 from interp.heads.methods import REMOVALS
+from interp.known_answers import known_answer
 from interp.tasks import Lego
 
-COSTS = np.array([[0.5, 0.0], [0.05, 0.05], [0.0, 0.25], [0.5, 0.5]])
+HEADS = [(0, 0), (0, 1), (1, 0), (1, 1)]
+LOSS = np.array([[0.5, 0.0], [0.05, 0.05], [0.0, 0.25], [0.5, 0.5]])
 """Accuracy lost without each head, on two outcomes."""
-
-
-@pytest.fixture
-def calls(monkeypatch):
-    """Interventions and labels of every pass over the heads; its costs are planted."""
-    found = []
-
-    def each_head(self, names, labels, chosen):
-        found.append((set(names), dict(labels), chosen))
-        drop = {name: np.broadcast_to(2 * COSTS, (6, *COSTS.shape)).copy() for name in names}
-        return drop, np.full((6, 2), 2.0)
-
-    monkeypatch.setattr(HeadExperiments, "_each_head", each_head)
-    return found
 
 
 @pytest.mark.parametrize(
     ("negligible", "tried"),
     [(0.1, [0, 2, 3]), (0.3, [0, 3]), (0.5, [0, 3]), (0.6, []), (np.array([1.0, 0.25]), [2, 3])],
 )
-def test_readings_are_tried_on_labelled_heads_that_cost_enough_on_some_outcome(calls, negligible, tried):
+def test_labels_are_tested_of_heads_that_cost_enough_on_some_outcome(negligible, tried):
+    labels = dict.fromkeys(HEADS, "association")
+    threshold = 2 * np.broadcast_to(negligible, 2)
+    expected = {HEADS[index]: "association" for index in tried}
+    assert labels_to_test(labels, HEADS, LOSS, threshold) == expected
+    del labels[HEADS[3]]
+    expected.pop(HEADS[3], None)
+    assert labels_to_test(labels, HEADS, LOSS, threshold) == expected
+
+
+def test_an_audit_tests_the_labels_of_costly_heads_only(monkeypatch):
+    calls, run = [], HeadExperiments.effects
+
+    def effects(experiments, interventions, labels, heads=None):
+        calls.append((interventions, dict(labels), heads))
+        return run(experiments, interventions, labels, heads)
+
+    monkeypatch.setattr(HeadExperiments, "effects", effects)
+    known = known_answer("template copy, zero decoy", 0)
+    result = interp.audit(known.model, known.task, n=128)
+    (on_all, labels, no_choice), (tests, tested, chosen) = calls
+    assert (on_all, no_choice, tests, chosen) == (ON_ALL_HEADS, None, LABEL_TESTS, tested)
+    assert set(REMOVALS) <= set(ON_ALL_HEADS)
+    assert not set(ON_ALL_HEADS) & set(LABEL_TESTS)
+    costly = {head.place for head in result.heads if max(head.costs["mean"].drop) >= result.threshold.min() / 2}
+    assert tested == {head: label for head, label in labels.items() if head in costly}
+    assert set(tested) < set(labels)  # the decoy has a label and costs nothing
+    for head in result.heads:
+        assert (set(LABEL_TESTS) <= set(head.costs)) == (head.place in tested)
+
+
+def test_interventions_on_no_heads_are_not_tried():
     task = Lego(n_vars=2)
     model = Transformer(interp.config_for(task, n_layers=2, d_model=8, n_heads=2))
     batch = task.sample(6, generator=torch.Generator().manual_seed(0))
-    experiments = HeadExperiments(model, task, batch, 0)
-    labels = dict.fromkeys(experiments.heads, "association")
-    found = experiments.effects(labels, negligible=negligible)
-    assert set(REMOVALS) <= calls[0][0]
-    assert not calls[0][0] & set(READINGS)
-    expected = {experiments.heads[at]: "association" for at in tried}
-    assert [(names, given) for names, given, _ in calls[1:]] == ([(set(READINGS), expected)] if tried else [])
-    np.testing.assert_allclose(found.mean("mean"), COSTS)
-    del labels[experiments.heads[3]]
-    experiments.effects(labels, negligible=negligible)
-    assert experiments.heads[3] not in calls[-1][1]
-    assert all(np.isnan(found.drop[name]).all() for name in READINGS if not tried)
+    effects = HeadExperiments(model, task, batch, 0).effects(LABEL_TESTS, {}, heads=[])
+    assert set(effects.drop) == set(LABEL_TESTS)
+    assert all(np.isnan(drop).all() and drop.shape == (6, 4, 2) for drop in effects.drop.values())

@@ -12,8 +12,8 @@ from hooks import FullyConnected, Transformer
 from hooks.interventions.ablation_engine import every_head
 from hooks.model.attention import visible_keys
 from hooks.model.layers import take
-from interp.auditing.experiments import INTERVENTIONS, READINGS, HeadExperiments
-from interp.auditing.interventions import PATTERNS
+from interp.auditing.experiments import HeadExperiments
+from interp.auditing.interventions import INTERVENTIONS, LABEL_TESTS, ON_ALL_HEADS
 from interp.core.randomness import derived_generator
 from interp.heads.kinds import relations_of
 from interp.heads.methods import N_REFERENCE, random_weights
@@ -66,7 +66,12 @@ def labels(known):
 
 @pytest.fixture(scope="module")
 def effects(experiments, labels):
-    return experiments.effects(labels)
+    return every_effect(experiments, labels)
+
+
+def every_effect(experiments, labels):
+    """Effects of all interventions; labels are tested of all labelled heads."""
+    return experiments.effects(ON_ALL_HEADS, labels) | experiments.effects(LABEL_TESTS, labels, heads=labels)
 
 
 def right(known, batch, hooks=(), draws=20):
@@ -159,12 +164,12 @@ def test_ablation_effects_equal_those_of_hooks(known, batch, check, effects, met
     assert np.mean(compared) > 0.7
 
 
-@pytest.mark.parametrize("method", PATTERNS)
+@pytest.mark.parametrize("method", ["uniform", "random_rows", "ideal", "label_only_pattern", "wrong_key"])
 def test_pattern_effects_equal_those_of_hooks(known, batch, check, effects, labels, method):
     compared = []
     for place, head in enumerate(every_head(known.model)):
         found = effects.drop[method][:, place]
-        if method in READINGS and head not in labels:
+        if method in LABEL_TESTS and head not in labels:
             assert np.isnan(found).all()
             continue
         compared.append(check([pattern_hook(known, batch, head, method, labels.get(head))], found))
@@ -177,7 +182,7 @@ def test_what_stands_at_related_keys_is_replaced_by_what_stands_at_others(known,
     other = known.task.sample(N_REFERENCE, generator=derived_generator(SEED, "reference"), split="validation")
     compared = []
     for place, head in enumerate(every_head(known.model)):
-        found = effects.drop["other_read"][:, place]
+        found = effects.drop["resampled_values"][:, place]
         if head not in labels:
             assert np.isnan(found).all()
             continue
@@ -218,7 +223,7 @@ def test_later_sequences_have_draws_of_their_own(known, batch, effects, labels):
     """The second half as another batch; which keys are usual depends on the batch."""
     half = len(batch) // 2
     rest = batch.select(torch.arange(half, len(batch)))
-    later = HeadExperiments(known.model, known.task, rest, SEED, first=half).effects(labels)
+    later = every_effect(HeadExperiments(known.model, known.task, rest, SEED, first=half), labels)
     for name in set(INTERVENTIONS) - {"wrong_key"}:
         np.testing.assert_array_equal(later.drop[name], effects.drop[name][half:])
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from interp.auditing.interventions import ideal_rows, read_part_rows, usual_tokens, wrong_key_rows
+from interp.auditing.interventions import ideal_rows, label_only_rows, usual_tokens, wrong_key_rows
 
 PATTERN = torch.tensor([[[0.5, 0.3, 0.2, 0.0]]])
 VISIBLE = torch.tensor([[[True, True, True, False]]])
@@ -14,7 +14,7 @@ def keys(*chosen):
 
 
 @pytest.mark.parametrize(
-    ("related", "ideal", "read_part"),
+    ("related", "ideal", "label_only"),
     [
         (keys(0), [1, 0, 0, 0], [0.5, 0.25, 0.25, 0]),  # nothing on padding
         (keys(0, 1), [0.5, 0.5, 0, 0], [0.5, 0.3, 0.2, 0]),
@@ -23,9 +23,9 @@ def keys(*chosen):
         (keys(), [0.5, 0.3, 0.2, 0], [0.5, 0.3, 0.2, 0]),
     ],
 )
-def test_ideal_rows_and_the_part_that_is_read(related, ideal, read_part):
+def test_ideal_rows_and_label_only_rows(related, ideal, label_only):
     torch.testing.assert_close(ideal_rows(PATTERN, related)[0, 0], torch.tensor(ideal).float())
-    torch.testing.assert_close(read_part_rows(PATTERN, related, VISIBLE)[0, 0], torch.tensor(read_part).float())
+    torch.testing.assert_close(label_only_rows(PATTERN, related, VISIBLE)[0, 0], torch.tensor(label_only).float())
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from interp.auditing.verdicts import judged_outcomes, raw_p_values
+from interp.auditing.experiments import Effects
+from interp.auditing.outcomes import judged_outcomes
+from interp.auditing.significance import uncorrected_p_values
 from interp.tasks import Lego
 from interp.tasks.base import Score
 
@@ -54,7 +56,7 @@ def test_p_values_are_at_most_one_and_count_the_outcomes():
     """Nothing lost on two outcomes; then 13 of 64 on the first: p = 0.028, times two."""
     drop = np.zeros((64, 2, 2))
     drop[:13, 1, 0] = 1
-    p = raw_p_values({"mean": drop}, np.ones((64, 2)), np.array([0.1, 0.1]))
+    p = uncorrected_p_values(Effects(np.ones((64, 2)), {"mean": drop}), np.array([0.1, 0.1]))
     assert p.matters["mean"][0] == 1
     assert p.matters["mean"][1] == pytest.approx(2 * 0.0282, abs=2e-3)
     assert p.harmless["mean"][0] == pytest.approx(0.9**64, rel=1e-6)  # no loss in 64 trials

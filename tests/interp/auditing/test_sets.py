@@ -25,6 +25,7 @@ class Table:
         self.lost, self.heads, self.calls = lost, heads, []
         self.effects = np.zeros((len(heads), 1)) if effects is None else effects
 
+    @property
     def score(self):
         ones = torch.ones(N, 1)
         return Score(right=ones, loss=ones, total=ones)
@@ -39,7 +40,7 @@ class Table:
 
 
 def sets(table, most_exact=MOST_EXACT):
-    needed = {head: table.lost(frozenset([head])) > 0.1 for head in table.heads}
+    needed = [head for head in table.heads if table.lost(frozenset([head])) > 0.1]
     return find_sets(table, needed, outcomes=[0], threshold=np.array([0.1]), most_exact=most_exact)
 
 
@@ -57,8 +58,8 @@ def votes(weights, needed):
 def test_pairs_triples_and_a_set_of_five(most_exact):
     harmful = {((0, 0), (1, 1)), ((0, 1), (0, 2), (1, 3)), tuple(sorted([(0, 0), *HEADS[2:4], *HEADS[6:]]))}
     found = sets(Table(any_of(*harmful)), most_exact)
-    assert set(found.harmful) == harmful
-    assert found.smallest_harmful == ((0, 0), (1, 1))
+    assert set(found.costly) == harmful
+    assert found.smallest_costly == ((0, 0), (1, 1))
     assert found.harmless == {}
     assert found.exact == (most_exact > 0)
 
@@ -67,8 +68,8 @@ def test_pairs_triples_and_a_set_of_five(most_exact):
 def test_a_harmful_set_of_five_heads(most_exact):
     five = tuple(HEADS[1:6])
     found = sets(Table(any_of(five)), most_exact)
-    assert found.harmful == (five,)
-    assert found.smallest_harmful == five
+    assert found.costly == (five,)
+    assert found.smallest_costly == five
     assert len(found.largest_harmless) == 7
 
 
@@ -78,16 +79,16 @@ def test_masked_redundancy(most_exact):
     pair, reader = frozenset([(0, 1), (0, 2)]), (1, 0)
     table = Table(lambda removed: float(pair <= removed and reader not in removed))
     found = sets(table, most_exact)
-    assert found.harmful == (tuple(sorted(pair)),)
+    assert found.costly == (tuple(sorted(pair)),)
     assert found.largest_harmless == tuple(HEADS)
-    assert found.smallest_harmful == tuple(sorted(pair))
+    assert found.smallest_costly == tuple(sorted(pair))
 
 
 @BOTH_WAYS
 def test_three_heads_of_which_two_suffice(most_exact):
     three = [(0, 1), (0, 2), (1, 3)]
     found = sets(Table(any_of(*combinations(three, 2))), most_exact)
-    assert set(found.harmful) == set(combinations(three, 2))
+    assert set(found.costly) == set(combinations(three, 2))
 
 
 @BOTH_WAYS
@@ -102,8 +103,8 @@ def test_cancellation_of_three(most_exact):
     assert (1, 2) not in found.harmless  # nothing replaces it
     assert set(cancel) < set(found.largest_harmless)
     assert len(found.largest_harmless) == 7
-    assert found.harmful == ()
-    assert len(found.smallest_harmful) == 1
+    assert found.costly == ()
+    assert len(found.smallest_costly) == 1
 
 
 @BOTH_WAYS
@@ -155,21 +156,21 @@ def test_what_heads_cost_alone_does_not_count():
     """Two heads that cost 0.09 each cost 0.18 together: more than the threshold, and not more than alone."""
     cost = {(0, 0): 0.095, (0, 1): 0.095}
     found = sets(Table(lambda removed: 2.0 * sum(cost.get(head, 0) for head in removed) / 2))
-    assert found.harmful == ()
+    assert found.costly == ()
 
 
 def test_a_head_that_is_needed_alone_is_in_no_harmful_set():
     found = sets(Table(any_of([(0, 0)], [(0, 1), (0, 2)])))
-    assert found.harmful == (((0, 1), (0, 2)),)
-    assert found.smallest_harmful == ((0, 0),)
+    assert found.costly == (((0, 1), (0, 2)),)
+    assert found.smallest_costly == ((0, 0),)
 
 
 def test_all_subsets_are_tried_once():
     table = Table(any_of())
     found = sets(table)
     assert len(table.calls) == len(set(table.calls)) == found.n_removals == 2 ** len(HEADS) - 1
-    assert found.harmful == ()
-    assert found.smallest_harmful == ()
+    assert found.costly == ()
+    assert found.smallest_costly == ()
     assert found.largest_harmless == tuple(HEADS)
 
 
@@ -178,7 +179,7 @@ def test_more_heads_are_searched():
     table = Table(any_of(pair, three), heads=MANY)
     found = sets(table)
     assert not found.exact
-    assert set(found.harmful) == {pair, three}
+    assert set(found.costly) == {pair, three}
     assert found.n_removals == len(table.calls) == len(set(table.calls)) < 1000
 
 
@@ -186,7 +187,7 @@ def test_every_harmful_pair_is_found():
     """Any two of nine heads are harmful, and no larger set is."""
     nine = MANY[:9]
     result = sets(Table(lambda removed: float(len(removed) == 2 and removed <= set(nine)), heads=MANY))
-    assert set(result.harmful) == set(combinations(nine, 2))
+    assert set(result.costly) == set(combinations(nine, 2))
 
 
 def test_triples_with_large_predicted_effects_are_tried():
@@ -194,27 +195,27 @@ def test_triples_with_large_predicted_effects_are_tried():
     triple = tuple(MANY[8:11])
     effects = np.array([[6, 0], [-6, 0]] * 4 + [[0, 5]] * 3 + [[0, 0]] * 4, dtype=float)
     result = sets(Table(lambda removed: float(removed == frozenset(triple)), heads=MANY, effects=effects))
-    assert result.harmful == (triple,)
+    assert result.costly == (triple,)
 
 
 def test_every_majority_of_five_is_found():
     """Three of five equal votes are needed; each head is in six sets of three."""
     five = [(0, 0), (0, 3), (1, 1), (2, 0), (2, 4)]
     found = sets(Table(votes(dict.fromkeys(five, 1), 3), heads=MANY))
-    assert set(found.harmful) == set(combinations(five, 3))
+    assert set(found.costly) == set(combinations(five, 3))
 
 
 def test_sets_that_differ_in_one_head_are_all_found():
     """Two of eight equal votes are needed: any seven of the eight are a minimal harmful set."""
     eight = MANY[::2]
     found = sets(Table(votes(dict.fromkeys(eight, 1), 2), heads=MANY))
-    assert set(found.harmful) == set(combinations(eight, 7))
+    assert set(found.costly) == set(combinations(eight, 7))
 
 
 @BOTH_WAYS
 def test_a_model_of_one_head(most_exact):
     found = sets(Table(any_of(), heads=HEADS[:1]), most_exact)
-    assert (found.harmful, found.cancelling, found.smallest_harmful) == ((), (), ())
+    assert (found.costly, found.cancelling, found.smallest_costly) == ((), (), ())
     assert found.largest_harmless == tuple(HEADS[:1])
 
 
@@ -223,4 +224,4 @@ def test_the_search_equals_the_exact_answer_on_random_models(seed):
     model = drawn_committee(seed, n_heads=4)
     exact, found = (sets_of(model, Bits(), seed=seed, most_exact=most) for most in (MOST_EXACT, 0))
     assert (exact.exact, found.exact) == (True, False)
-    assert (set(found.harmful), found.harmless) == (set(exact.harmful), exact.harmless)
+    assert (set(found.costly), found.harmless) == (set(exact.costly), exact.harmless)

@@ -12,7 +12,7 @@ from texts import NAMES, corpus, documents
 import interp
 from hooks import Encoder, Transformer, make_model
 from hooks.model.hardcoded.head_patterns import HeadPattern
-from interp.auditing.verdicts import judged_outcomes
+from interp.auditing.outcomes import judged_outcomes
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.evaluation.evaluate import score_batch

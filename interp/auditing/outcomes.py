@@ -1,0 +1,174 @@
+"""Outcomes that count in an audit: those on which the model is far enough above chance to lose accuracy."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from hooks.interventions.ablation_engine import Net
+from interp.auditing.experiments import HeadExperiments, check_relations
+from interp.auditing.significance import correction_of_needed, is_above_chance, sequences_needed, share_of_look
+from interp.core.randomness import derived_generator
+from interp.tasks.base import Score, Task
+
+SHARE = 0.2
+"""A head is needed if removing it costs more than this fraction of the accuracy above chance on some outcome."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedOutcomes:
+    """The outcomes that verdicts are based on."""
+
+    indices: list[int]
+    """Their indices among the task's outcomes."""
+    names: tuple[str, ...]
+    clean: Float[np.ndarray, " outcome"]
+    """Accuracy of the whole model."""
+    threshold: Float[np.ndarray, " outcome"]
+    """Loss of accuracy that counts."""
+    at_chance: bool
+    """The model is above chance on none of them, so that no accuracy can be lost."""
+    too_few: dict[int, float]
+    """Outcomes on which the model is above chance, but not by enough for this number of sequences: the loss of accuracy
+    that counts on each, by its index."""
+    warnings: tuple[str, ...]
+
+
+def choose_outcomes(
+    model: Net,
+    task: Task,
+    looks: Sequence[int],
+    names: Sequence[str] | None,
+    *,
+    alpha: float,
+    at_chance: bool,
+    seed: int,
+) -> tuple[HeadExperiments, JudgedOutcomes]:
+    """The outcomes that count, and experiments on the smallest planned number of sequences that is enough for them.
+
+    Args:
+        model: Model to audit.
+        task: Source of sequences, outcomes and chance levels.
+        looks: Planned numbers of sequences.
+        names: Outcomes to choose from; if None, all.
+        alpha: Level of the audit.
+        at_chance: Accept a model that is not above chance on any outcome.
+        seed: Determines the sequences.
+
+    Raises:
+        ValueError: no visible relations (`check_relations`), or an error of `judged_outcomes`.
+    """
+    for size in looks:
+        batch = task.sample(size, generator=derived_generator(seed, "audit"), split="test")
+        check_relations(model, task, batch)
+        experiments = HeadExperiments(model, task, batch, seed)
+        is_last = size == looks[-1]
+        judged = judged_outcomes(
+            experiments.score,
+            task,
+            names,
+            factor=correction_of_needed(len(experiments.heads)),
+            alpha=alpha * share_of_look(size, looks),
+            at_chance=at_chance or not is_last,
+        )
+        if is_last or not judged.too_few:
+            return experiments, judged
+    raise AssertionError
+
+
+def judged_outcomes(
+    score: Score, task: Task, names: Sequence[str] | None, *, factor: float, alpha: float, at_chance: bool
+) -> JudgedOutcomes:
+    """Select the outcomes on which the model is above chance by enough to detect a loss of a fifth of it.
+
+    Args:
+        score: Score of the model on each sequence.
+        task: Gives the outcomes and their chance level.
+        names: Names to choose from; if None, all.
+        factor: Factor of the p values that decide whether a head is needed.
+        alpha: Level of the family.
+        at_chance: Accept a model that is not above chance on any outcome.
+
+    Raises:
+        ValueError: an unknown outcome, a model at chance, or too few sequences (says how many are needed).
+    """
+    for name in names or ():
+        if name not in task.outcomes:
+            raise ValueError(f"outcomes has {name!r}; this task has {', '.join(task.outcomes)}.")
+    chosen = [index for index, name in enumerate(task.outcomes) if names is None or name in names]
+    right = score.right.double().numpy()[:, chosen]
+    total = score.total.double().numpy()[:, chosen]
+    chance = np.array(task.chances)[chosen]
+    clean = right.sum(0) / np.maximum(total.sum(0), 1e-300)
+
+    # Above chance, and by enough to detect the loss that counts with this number of sequences
+    above_chance = is_above_chance(right, total, chance, alpha)
+    threshold = SHARE * np.maximum(clean - chance, 1e-9)
+    n, n_scored = len(right), (total > 0).sum(0)
+    n_answers = np.array([sequences_needed(factor, alpha, float(loss)) for loss in threshold])
+    n_needed = np.ceil(n_answers * n / np.maximum(n_scored, 1)).astype(int)  # not every sequence has the outcome
+    enough = above_chance & (n >= n_needed)
+
+    # If it is enough on no outcome: an error, or all outcomes with a warning
+    outcome_names = np.array(task.outcomes)[chosen]
+    if enough.any():
+        judged = np.flatnonzero(enough)
+        for_lack_of_sequences = [
+            f"Outcome {outcome_names[index]} is left out: at an accuracy of {clean[index]:.2f}, {n_needed[index]} "
+            f"sequences are needed to detect a loss of {SHARE:.0%} of the accuracy above chance."
+            for index in np.flatnonzero(above_chance & ~enough)
+        ]
+        at_chance_level = [
+            f"Outcome {outcome_names[index]} is left out: {clean[index]:.2f} is not above chance."
+            for index in np.flatnonzero(~above_chance)
+        ]
+        warnings = [*for_lack_of_sequences, *at_chance_level]
+    else:
+        least = int(n_needed[above_chance].min()) if above_chance.any() else None
+        warnings = [
+            _not_enough(n, least, best=float(np.nanmax(clean)), chance=chance, alpha=alpha, at_chance=at_chance)
+        ]
+        judged = np.flatnonzero(n_scored > 0)
+        threshold = SHARE * (1 - chance)
+    return JudgedOutcomes(
+        indices=[chosen[index] for index in judged],
+        names=tuple(outcome_names[judged].tolist()),
+        clean=clean[judged],
+        threshold=threshold[judged],
+        at_chance=not enough.any(),
+        too_few={chosen[index]: float(threshold[index]) for index in np.flatnonzero(above_chance & ~enough)},
+        warnings=tuple(warnings),
+    )
+
+
+def _not_enough(n: int, n_needed: int | None, *, best: float, chance: np.ndarray, alpha: float, at_chance: bool) -> str:
+    """The warning if no outcome is enough, or the error unless it is accepted.
+
+    Args:
+        n: Number of sequences.
+        n_needed: Number needed on some outcome that is above chance; None if there is none.
+        best: Highest accuracy on any outcome.
+        chance: Accuracy at chance on each outcome.
+        alpha: Level.
+        at_chance: Accept it.
+    """
+    levels = ", ".join(f"{level:.2f}" if level >= 0.01 else f"{level:.1g}" for level in dict.fromkeys(chance.tolist()))
+    if at_chance and n_needed is None:
+        return (
+            f"The model is not above chance (at most {best:.2f}, chance {levels}), so no head can be called harmless."
+        )
+    if at_chance:
+        return (
+            f"With {n} sequences, where {n_needed} are needed, no head can be called harmless (at most {best:.2f}, "
+            f"chance {levels})."
+        )
+    if n_needed is None:
+        raise ValueError(
+            f"the model is not above chance ({levels}) on any outcome (at most {best:.2f}), so no intervention can "
+            f"cost accuracy. Train it, or pass at_chance=True to audit it anyway."
+        )
+    raise ValueError(
+        f"n is {n}; {n_needed} sequences are needed to call any of the heads harmless at level {alpha:g}. Pass a "
+        f"larger n or a larger alpha."
+    )
