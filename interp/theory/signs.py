@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.checks import checks_types
+from hooks.checks import check_number, checks_types
 from hooks.model.baseline import Baseline
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.intervals import Interval
@@ -222,8 +222,7 @@ def _answers(model: Answering, task: Lego, batch: Batch) -> Int[Tensor, "batch t
 
 
 def _checked_task(task: Task, n: int) -> Lego:
-    if n < 1:
-        raise ValueError(f"n is {n}; at least 1 sentence is needed.")
+    check_number("n", n, whole=True, above=0)
     task = Lego.require(task, "sign counting is for Lego over signs (Z2).")
     if task.group.act != Z2.act:
         raise ValueError(f"task has group={task.group.name!r}; only over signs (Z2) is a value the parity of a count.")

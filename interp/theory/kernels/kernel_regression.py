@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from hooks.checks import checks_types
+from hooks.checks import check_number, checks_types
 from hooks.extras import require
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator, derived_seed
@@ -225,11 +225,12 @@ def _nearest_label_is_correct(
 def _check_settings(kernels: Sequence[Kernel], regularisation: Sequence[float], sizes: dict[str, int]) -> None:
     if isinstance(kernels, Kernel) or not kernels or not all(isinstance(kernel, Kernel) for kernel in kernels):
         raise ValueError(f"kernels is {kernels!r}; give a list of TransformerKernel or MLPKernel, one at least.")
-    if not len(regularisation) or not all(0 < penalty < np.inf for penalty in regularisation):
-        raise ValueError(f"regularisation is {regularisation!r}; give positive numbers, one at least.")
+    if not len(regularisation):
+        raise ValueError("regularisation is empty; give positive numbers, one at least.")
+    for penalty in regularisation:
+        check_number("regularisation", penalty, above=0)
     for name, size in sizes.items():
-        if size < 2:
-            raise ValueError(f"{name} is {size}; choose 2 or more.")
+        check_number(name, size, whole=True, low=2)
 
 
 def check_task(task: Template, verb: str) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hooks.checks import check_choice, check_field_types
+from hooks.checks import check_choice, check_field_types, check_fields
 from interp.core.randomness import derived_seed
 
 Activation = Literal["relu", "cosine"]
@@ -105,15 +105,11 @@ class TransformerKernel(Kernel):
     def __post_init__(self):
         check_field_types(self)
         check_choice("activation", self.activation, Activation)
-        for name in ("beta", "gamma"):
-            if not 0 <= getattr(self, name) < np.inf:
-                raise ValueError(f"{name} is {getattr(self, name)}; choose a number, 0 or more.")
-        if not np.isfinite([self.b1, self.b2]).all() or self.b1 == 0:
-            raise ValueError(
-                f"b1 is {self.b1} and b2 {self.b2}; choose numbers, b1 not 0: with b1 = 0 the activation is constant."
-            )
-        if self.n_draws < 1:
-            raise ValueError(f"n_draws is {self.n_draws}; choose 1 or more.")
+        check_fields(self, "beta", "gamma", low=0)
+        check_fields(self, "b1", "b2")
+        check_fields(self, "n_draws", whole=True, above=0)
+        if self.b1 == 0:
+            raise ValueError("b1 is 0; choose another number: with b1 = 0 the activation is constant.")
 
     @property
     def random_draws(self) -> int:

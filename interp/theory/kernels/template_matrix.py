@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from scipy import stats
 from torch import Tensor
 
-from hooks.checks import checks_types
+from hooks.checks import check_class, check_number, checks_types
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_seed
 from interp.core.results import Result
@@ -129,10 +129,9 @@ def template_matrix(
     Stein 1981. Differs: the paper proves that N is nonsingular; here it is measured for given parameters.
     """
     check_task(task, "template_matrix")
-    if not isinstance(kernel, Kernel):
-        raise ValueError(f"kernel is a {type(kernel).__name__}; give a TransformerKernel or an MLPKernel.")
-    if min(copies, repeats) < 2:
-        raise ValueError(f"copies is {copies} and repeats {repeats}; choose 2 or more of each.")
+    check_class("kernel", kernel, Kernel)
+    check_number("copies", copies, whole=True, low=2)
+    check_number("repeats", repeats, whole=True, low=2)
     strings = task.disjoint_strings(copies)
     repeated_kernels = [kernel]
     if kernel.random_draws:

@@ -1,10 +1,8 @@
 """Accuracy and loss of a trained model against the fraction of weights, hidden units or heads that is kept."""
 
 import copy
-import reprlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -13,7 +11,7 @@ from jaxtyping import Float, Int
 from torch.nn.utils import prune
 
 from hooks import TransformerStack
-from hooks.checks import checks_types
+from hooks.checks import check_choice, check_number, checks_types
 from hooks.interventions.ablation_engine import AblationEngine, Head, every_head
 from hooks.interventions.replacements import Zero
 from interp.core.activations import chunks
@@ -38,6 +36,8 @@ By = Literal[AllMatrices, OneKind, UnitsAndHeads]
 TOKENS_PER_CHUNK = 1536
 MOST_HEAD_POINTS = 20
 """Points of a curve of heads, not counting the whole model; with more heads, several are ablated at a time."""
+FEWEST_EXAMPLES = 8
+"""For an interval of the accuracy."""
 RANDOM_ORDERS = 5
 """Number of orders that `heads, random order` averages over."""
 
@@ -239,12 +239,11 @@ def _check(model: TransformerStack, fractions: Sequence[float | int], n: int) ->
             "model is pruned already: it has masks of torch.nn.utils.prune. Make them permanent with prune.remove, "
             "matrix by matrix, and then compute its curve."
         )
-    if n < 8:
-        raise ValueError(f"n is {n}; at least 8 examples are needed for an interval. Raise n.")
-    invalid = [fraction for fraction in fractions if not isinstance(fraction, Real) or not 0 <= fraction <= 1]
-    if invalid or not len(fractions):
-        problem = f"has {reprlib.repr(invalid[0])}" if invalid else "is empty"
-        raise ValueError(f"fractions {problem}; give fractions of what to keep, from 0 to 1, such as (1, 0.5, 0.1, 0).")
+    check_number("n", n, whole=True, low=FEWEST_EXAMPLES)
+    if not len(fractions):
+        raise ValueError("fractions is empty; give fractions of what to keep, such as (1, 0.5, 0.1, 0).")
+    for fraction in fractions:
+        check_number("fractions", fraction, low=0, high=1)
     return sorted({float(fraction) for fraction in fractions}, reverse=True)
 
 
@@ -256,8 +255,7 @@ def _chosen_names(by: str | Sequence[str], applicable: tuple[str, ...]) -> list[
     if not names:
         raise ValueError(f"by is empty; choose among {', '.join(map(repr, applicable))}, or omit it for all.")
     for name in names:
-        if name not in get_args(By):
-            raise ValueError(f"by has {name!r}, which is unknown; choose among {', '.join(map(repr, get_args(By)))}.")
+        check_choice("by", name, By)
         if name not in applicable:
             raise ValueError(
                 f"by has {name!r}, but this model has nothing of that kind; it has "

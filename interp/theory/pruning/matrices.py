@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -13,8 +12,7 @@ from torch.nn.utils import prune
 from hooks.model.layers import Linear
 from interp.core.randomness import derived_generator
 from interp.theory.pruning.network import masks_of
-from interp.theory.pruning.result import PruningResult, pruning_result, within_tolerance
-from interp.theory.pruning.search import worst_on_unit_ball
+from interp.theory.pruning.result import PruningResult, unit_ball_result, within_tolerance
 from interp.theory.pruning.subset_sum import Between, mask_pair, rows_needed
 from interp.theory.pruning.target import scale_for, spectral_norm
 
@@ -114,17 +112,13 @@ def _prune_matrices(
             y = F.linear(y.relu(), target)
         return (network(x) - y).norm(dim=-1)
 
-    error = worst_on_unit_ball(difference, (targets[0].shape[1],), seed=seed)
-    return pruning_result(
+    return unit_ball_result(
         name,
-        error,
+        difference,
+        (targets[0].shape[1],),
         masks_of(network),
         network,
-        domain="vectors of length at most 1, at every position",
-        layers=(name,),
-        growth=np.array([error.largest]),
-        bound=np.array([error_bound]),
-        radius=1.0,
+        bound=error_bound,
         candidates=candidates,
         scale=scale,
         seed=seed,

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from interp.core.results import NOT_SAVED, Result
-from interp.theory.pruning.search import LargestError
+from interp.theory.pruning.search import LargestError, worst_on_unit_ball
 
 if TYPE_CHECKING:
     import altair as alt
@@ -103,6 +103,37 @@ def pruning_result(
         kept={name: mask.nonzero().numpy() for name, mask in masks.items()},
         network=network,
         **fields,
+    )
+
+
+def unit_ball_result(
+    target: str,
+    difference: Callable[[Tensor], Float[Tensor, " batch"]],
+    shape: tuple[int, ...],
+    masks: dict[str, Tensor],
+    network: nn.Module,
+    *,
+    bound: float,
+    seed: int,
+    **settings: Any,
+) -> PruningResult:
+    """The result for a network of one layer, after a search for the largest difference over inputs of this shape.
+
+    `bound` is the upper bound on the error over vectors of length at most 1.
+    """
+    error = worst_on_unit_ball(difference, shape, seed=seed)
+    return pruning_result(
+        target,
+        error,
+        masks,
+        network,
+        domain="vectors of length at most 1, at every position",
+        layers=(target,),
+        growth=np.array([error.largest]),
+        bound=np.array([bound]),
+        radius=1.0,
+        seed=seed,
+        **settings,
     )
 
 

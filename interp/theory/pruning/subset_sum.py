@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from hooks.checks import check_number
+
 MOST_CANDIDATES = 40
 """Half of these already have a million sums."""
 SUMS_AT_ONCE = 1 << 15
@@ -58,32 +60,38 @@ def nearest_subsets(candidates: Float[Tensor, "weight candidate"], targets: Floa
         )
     if not (candidates.isfinite().all() and targets.isfinite().all()):
         raise ValueError("candidates or targets has a value that is not finite. Did training diverge?")
-    values, wanted = candidates.double().numpy(), targets.double().numpy()
-    rows, chosen = max(1, SUMS_AT_ONCE >> (n - n // 2)), np.zeros((n_weights, n), dtype=bool)
-    for start in range(0, n_weights, rows):
-        part = slice(start, start + rows)
-        chosen[part] = _nearest(values[part], wanted[part])
+    values, target_values = candidates.double().numpy(), targets.double().numpy()
+    n_rows = max(1, SUMS_AT_ONCE >> (n - n // 2))
+    chosen = np.zeros((n_weights, n), dtype=bool)
+    for start in range(0, n_weights, n_rows):
+        rows = slice(start, start + n_rows)
+        chosen[rows] = _nearest(values[rows], target_values[rows])
     total = torch.from_numpy((values * chosen).sum(1))
     return Subsets(chosen=torch.from_numpy(chosen), total=total, error=(total - targets.double()).abs())
 
 
 def _nearest(
-    values: Float[np.ndarray, "weight candidate"], wanted: Float[np.ndarray, " weight"]
+    values: Float[np.ndarray, "weight candidate"], targets: Float[np.ndarray, " weight"]
 ) -> Bool[np.ndarray, "weight candidate"]:
     """Bisection needs sorted sums; a subset is then recovered by looking up its sum among the unsorted ones."""
     half = values.shape[1] // 2
-    missing, right = wanted[:, None] - _all_sums(values[:, :half]), _all_sums(values[:, half:])
-    needed = np.ascontiguousarray((wanted[:, None] - _all_sums(values[:, :half], ordered=True))[:, ::-1])
-    there = _all_sums(values[:, half:], ordered=True)
-    above = np.stack([np.searchsorted(row, sums) for row, sums in zip(there, needed, strict=True)])
-    above = np.minimum(above, right.shape[1] - 1)
+    first_half, second_half = values[:, :half], values[:, half:]
+    # For each sum of the first half, what the second half must add, in ascending order
+    remainders = np.ascontiguousarray((targets[:, None] - _all_sums(first_half, ordered=True))[:, ::-1])
+    sums = _all_sums(second_half, ordered=True)
+    # The nearest sums of the second half, above and below
+    above = np.stack([np.searchsorted(row, remainder) for row, remainder in zip(sums, remainders, strict=True)])
+    above = np.minimum(above, sums.shape[1] - 1)
     below = np.maximum(above - 1, 0)
-    gaps = [np.abs(np.take_along_axis(there, at, 1) - needed) for at in (above, below)]
-    best = np.minimum(*gaps).argmin(1)[:, None]
-    nearer = [np.take_along_axis(one, best, 1) for one in (*gaps, above, below)]
-    partner = np.where(nearer[1] < nearer[0], nearer[3], nearer[2])
-    first = (missing == np.take_along_axis(needed, best, 1)).argmax(1)
-    second = (right == np.take_along_axis(there, partner, 1)).argmax(1)
+    gap_above = np.abs(np.take_along_axis(sums, above, 1) - remainders)
+    gap_below = np.abs(np.take_along_axis(sums, below, 1) - remainders)
+    # The best pair of sums
+    best = np.minimum(gap_above, gap_below).argmin(1)[:, None]
+    below_is_nearer = np.take_along_axis(gap_below, best, 1) < np.take_along_axis(gap_above, best, 1)
+    partner = np.where(below_is_nearer, np.take_along_axis(below, best, 1), np.take_along_axis(above, best, 1))
+    best_remainder, best_sum = np.take_along_axis(remainders, best, 1), np.take_along_axis(sums, partner, 1)
+    first = (targets[:, None] - _all_sums(first_half) == best_remainder).argmax(1)
+    second = (_all_sums(second_half) == best_sum).argmax(1)
     return np.concatenate([_members(first, half), _members(second, values.shape[1] - half)], 1)
 
 
@@ -118,7 +126,7 @@ class MaskPair:
 
     def error(self, target: Float[Tensor, "output input"]) -> float:
         """Spectral norm of achieved minus target, summed over the signs of inputs: an upper bound on the error."""
-        return sum(float(torch.linalg.matrix_norm(part - target.double(), 2)) for part in self.achieved)
+        return sum(float(torch.linalg.matrix_norm(matrix - target.double(), 2)) for matrix in self.achieved)
 
 
 @torch.no_grad()
@@ -142,26 +150,31 @@ def mask_pair(
     Source: Pensia et al. 2020 (arXiv:2006.07990), as used for bounded Dyck (arXiv:2312.01429) Theorem 3. Differs: each
     input gets rows in which its entry is large, and the subset is the best one.
     """
-    signs = [1.0, -1.0] if between == "relu" else [1.0]
     weight = first.double()
-    strength = weight.abs() if between == "nothing" else torch.stack([weight * sign for sign in signs], -1)
-    strength = strength.flatten(1).T  # (slot, row); slots are inputs, or inputs and their signs
-    rows = torch.from_numpy(_assign_rows(strength.numpy(), candidates))
-    rows = rows.reshape(weight.shape[1], len(signs), candidates).transpose(0, 1)  # (sign, input, candidate)
-    inputs = torch.arange(weight.shape[1])[None, :, None].expand_as(rows)
-    entry = weight[rows, inputs]
+    n_inputs = weight.shape[1]
+    signs = torch.tensor([1.0, -1.0] if between == "relu" else [1.0])
+
+    # Assign rows in which the entry is large to each slot: an input, or an input and a sign
+    strength = weight.abs()[..., None] if between == "nothing" else weight[..., None] * signs
+    rows = torch.from_numpy(_assign_rows(strength.flatten(1).T.numpy(), candidates))
+    rows = rows.reshape(n_inputs, len(signs), candidates).transpose(0, 1)  # (sign, input, candidate)
+    inputs = torch.arange(n_inputs)[None, :, None].expand_as(rows)
+    entries = weight[rows, inputs]
     if between != "nothing":
-        entry = torch.where(entry * torch.tensor(signs)[:, None, None] > 0, entry, 0)  # a row of the wrong sign is dead
-    products = second.double()[:, rows] * entry  # (output, sign, input, candidate)
-    wanted = target.double()[:, None].expand(products.shape[:3])
-    needed = wanted != 0  # the empty subset is exact for the others
-    found = nearest_subsets(products[needed], wanted[needed])
+        entries = torch.where(entries * signs[:, None, None] > 0, entries, 0)  # a row of the wrong sign is dead
+
+    # Choose the subsets; of targets that are zero, the empty subset is exact
+    products = second.double()[:, rows] * entries  # (output, sign, input, candidate)
+    targets = target.double()[:, None].expand(products.shape[:3])
+    nonzero = targets != 0
+    subsets = nearest_subsets(products[nonzero], targets[nonzero])
     chosen = torch.zeros(products.shape, dtype=torch.bool)
-    chosen[needed] = found.chosen & (products[needed] != 0)
-    achieved = torch.zeros_like(wanted)
-    achieved[needed] = found.total
+    chosen[nonzero] = subsets.chosen & (products[nonzero] != 0)
+    achieved = torch.zeros_like(targets)
+    achieved[nonzero] = subsets.total
+
     first_mask = torch.zeros(first.shape, dtype=torch.bool)
-    first_mask[rows.flatten(), inputs.flatten()] = (entry != 0).flatten()
+    first_mask[rows.flatten(), inputs.flatten()] = (entries != 0).flatten()
     second_mask = torch.zeros(second.shape, dtype=torch.bool)
     second_mask[:, rows.flatten()] = chosen.flatten(1)
     return MaskPair(first=first_mask, second=second_mask, achieved=achieved.transpose(0, 1))
@@ -169,23 +182,24 @@ def mask_pair(
 
 def rows_needed(n_slots: int, candidates: int) -> int:
     """Number of rows that give every slot (an input, or an input and a sign) its candidates, with 20 % to spare."""
-    if candidates < 1:
-        raise ValueError(f"candidates is {candidates}; each weight needs at least 1.")
+    check_number("candidates", candidates, whole=True, above=0)
     return -(-n_slots * candidates * 6 // 5)
 
 
-def _assign_rows(strength: Float[np.ndarray, "slot row"], each: int) -> Int[np.ndarray, "slot each"]:
+def _assign_rows(strength: Float[np.ndarray, "slot row"], n_each: int) -> Int[np.ndarray, "slot each"]:
     """Assign rows to slots in turns: each slot takes the remaining row that is strongest for it."""
     n_slots, n_rows = strength.shape
-    if n_slots * each > n_rows:
+    if n_slots * n_each > n_rows:
         raise ValueError(
-            f"the random network is too small: {each} candidates for each of {n_slots} inputs (and signs) need "
-            f"{n_slots * each} rows, and it has {n_rows}. Make it wider, or use fewer candidates."
+            f"the random network is too small: {n_each} candidates for each of {n_slots} inputs (and signs) need "
+            f"{n_slots * n_each} rows, and it has {n_rows}. Make it wider, or use fewer candidates."
         )
-    left, taken = strength.copy(), np.empty((n_slots, each), dtype=np.int64)
-    for turn in range(each):
-        for slot in range(n_slots) if turn % 2 == 0 else reversed(range(n_slots)):
-            row = left[slot].argmax()
-            taken[slot, turn] = row
-            left[:, row] = -np.inf
-    return taken
+    remaining = strength.copy()
+    assigned = np.empty((n_slots, n_each), dtype=np.int64)
+    for turn in range(n_each):
+        slots = range(n_slots) if turn % 2 == 0 else reversed(range(n_slots))
+        for slot in slots:
+            row = remaining[slot].argmax()
+            assigned[slot, turn] = row
+            remaining[:, row] = -np.inf
+    return assigned

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -9,7 +10,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hooks import Transformer, TransformerStack
+from hooks.checks import check_number
 from hooks.model.baseline import Baseline
+from hooks.model.layers import Linear
 from interp.core.verbs import AnyModel, prepare_model
 
 ROUNDING = 1e-6
@@ -39,12 +42,12 @@ class LayerMaps:
 
     def norms(self) -> dict[str, float]:
         """Spectral norm of every map that the theorem bounds."""
-        found = {f"score.{head}": part for head, part in enumerate(self.score)}
-        found |= {f"write.{head}": part for head, part in enumerate(self.write)}
-        found["gain"] = torch.cat([self.gain.diag(), self.bias[:, None]], 1)
+        maps = {f"score.{head}": score for head, score in enumerate(self.score)}
+        maps |= {f"write.{head}": write for head, write in enumerate(self.write)}
+        maps["gain"] = torch.cat([self.gain.diag(), self.bias[:, None]], 1)
         if self.w_in is not None and self.w_out is not None:
-            found |= {"w_in": self.w_in, "w_out": self.w_out}
-        return {name: spectral_norm(part) for name, part in found.items()}
+            maps |= {"w_in": self.w_in, "w_out": self.w_out}
+        return {name: spectral_norm(matrix) for name, matrix in maps.items()}
 
 
 def spectral_norm(matrix: Float[Tensor, "output input"]) -> float:
@@ -55,15 +58,15 @@ def spectral_norm(matrix: Float[Tensor, "output input"]) -> float:
 @torch.no_grad()
 def layer_maps(model: Transformer, layer: int) -> LayerMaps:
     """The maps of one applied layer. Raises ValueError if the model has no such layer."""
-    if not 0 <= layer < model.cfg.n_layers:
-        raise ValueError(f"layer is {layer}; this model has layers 0 to {model.cfg.n_layers - 1}.")
-    block, at = model.block(layer), model.blocks[layer].attn
+    check_number("layer", layer, whole=True, low=0, high=model.cfg.n_layers - 1)
+    block, sites = model.block(layer), model.blocks[layer].attn
     query, key, value = (
-        torch.cat([getattr(at, f"W_{name}"), getattr(at, f"b_{name}")[:, None]], 1).double() for name in "QKV"
+        torch.cat([getattr(sites, f"W_{name}"), getattr(sites, f"b_{name}")[:, None]], 1).double() for name in "QKV"
     )  # (head, wide, d_head)
     score = key @ query.mT / model.cfg.attn_scale
-    write = (value @ at.W_O.double()).mT  # (head, d_model, wide)
-    write[0, :, -1] += at.b_O.double()
+    write = (value @ sites.W_O.double()).mT  # (head, d_model, wide)
+    write[0, :, -1] += sites.b_O.double()
+    # The identities a I and b I
     unit = torch.eye(model.cfg.d_model, model.cfg.d_model + 1, dtype=torch.float64)
     if block.attention.a is not None:
         score = score + block.attention.a.double()[:, None, None] * F.pad(unit, (0, 0, 0, 1))
@@ -76,9 +79,13 @@ def layer_maps(model: Transformer, layer: int) -> LayerMaps:
         write=write,
         gain=block.norm_1.weight.double(),
         bias=block.norm_1.bias.double(),
-        w_in=None if mlp is None else torch.cat([mlp.w_in.weight, mlp.w_in.bias_or_zero[:, None]], 1).double(),
-        w_out=None if mlp is None else torch.cat([mlp.w_out.weight, mlp.w_out.bias_or_zero[:, None]], 1).double(),
+        w_in=None if mlp is None else _with_bias(mlp.w_in),
+        w_out=None if mlp is None else _with_bias(mlp.w_out),
     )
+
+
+def _with_bias(linear: Linear) -> Float[Tensor, "output input_and_one"]:
+    return torch.cat([linear.weight, linear.bias_or_zero[:, None]], 1).double()
 
 
 def in_float64(target: Transformer) -> Transformer:
@@ -93,9 +100,10 @@ def check_target(target: Transformer) -> None:
             prepare_model(target, "indistinguishable")
         raise ValueError(f"the target is a {type(target).__name__}; Theorem 3 is about a hooks.Transformer.")
     cfg = target.cfg
-    wanted = {"block": "dyck", "embedding": None, "output_projection": True}
-    wanted |= {} if cfg.attn_only else {"activation": "relu"}
-    for name, value in wanted.items():
+    settings: dict[str, Any] = {"block": "dyck", "embedding": None, "output_projection": True}
+    if not cfg.attn_only:
+        settings["activation"] = "relu"
+    for name, value in settings.items():
         if getattr(cfg, name) != value:
             raise ValueError(
                 f"the target has {name}={getattr(cfg, name)!r}; Theorem 3 is about layers of Eq. 6, so it must be "
@@ -108,10 +116,10 @@ def check_target(target: Transformer) -> None:
 def norms_of(models: dict[str, Transformer]) -> dict[str, float]:
     """Spectral norm of every map of every layer, by name of model, layer and map."""
     return {
-        f"{name} layer {layer} {part}": norm
-        for name, model in models.items()
+        f"{model_name} layer {layer} {map_name}": norm
+        for model_name, model in models.items()
         for layer in range(model.cfg.n_layers)
-        for part, norm in layer_maps(model, layer).norms().items()
+        for map_name, norm in layer_maps(model, layer).norms().items()
     }
 
 

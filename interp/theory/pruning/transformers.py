@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from hooks import Transformer
+from hooks.checks import check_number
 from hooks.model.transformer import make_context
 from interp.core.randomness import derived_generator
 from interp.tasks.base import Task
@@ -41,12 +41,11 @@ from interp.theory.pruning.network import (
     trimmed,
     widened,
 )
-from interp.theory.pruning.result import PruningResult, pruning_result, within_tolerance
+from interp.theory.pruning.result import PruningResult, pruning_result, unit_ball_result, within_tolerance
 from interp.theory.pruning.search import (
     LargestError,
     norm_1_2,
     stream_distances,
-    worst_on_unit_ball,
     worst_streams,
     worst_tokens,
 )
@@ -216,21 +215,15 @@ def prune_to_attention(
         output = _attention_output(network, 0, widened(network, stream))[..., layout.normed]
         return norm_1_2(output - _attention_output(exact, layer, stream))
 
-    name = f"attention of width {target.cfg.d_model}"
-    error = worst_on_unit_ball(difference, (min(POSITIONS, target.cfg.n_ctx), target.cfg.d_model), seed=seed)
     input_norm = 2**0.5  # of an input with its coordinate that is 1
     largest_write = max(map(spectral_norm, maps.write))
-    bound = write_error * input_norm + largest_write * score_error * input_norm**3
-    result = pruning_result(
-        name,
-        error,
+    result = unit_ball_result(
+        f"attention of width {target.cfg.d_model}",
+        difference,
+        (min(POSITIONS, target.cfg.n_ctx), target.cfg.d_model),
         masks_of(block),
         network,
-        domain="vectors of length at most 1, at every position",
-        layers=(name,),
-        growth=np.array([error.largest]),
-        bound=np.array([bound]),
-        radius=1.0,
+        bound=write_error * input_norm + largest_write * score_error * input_norm**3,
         candidates=candidates,
         scale=scale,
         seed=seed,
@@ -344,8 +337,7 @@ def sequences(target: Transformer, task: Task | None, n: int, seed: int) -> Int[
     Raises:
         ValueError: fewer than two sequences.
     """
-    if n < 2:
-        raise ValueError(f"n is {n}; at least 2 sequences are needed.")
+    check_number("n", n, whole=True, low=2)
     generator = derived_generator(seed, "random tokens")
     if task is None:
         return target.embed.example(n, min(target.cfg.n_ctx, 32), generator)

@@ -222,7 +222,7 @@ def test_networks_without_attention_and_bridges_are_accepted():
 
 def test_invalid_arguments_are_refused(as_a_user):
     model = random_model(PAPER)
-    with pytest.raises(ValueError, match="n is 0; at least 1 sentence is needed"):
+    with pytest.raises(ValueError, match="n is 0; it must be positive"):
         sign_counting(model, PAPER, n=0)
     for task, text in (
         (Dyck(n_types=2, max_depth=3, length=4), "task is a Dyck; sign counting is for Lego over signs"),

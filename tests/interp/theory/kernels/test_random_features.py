@@ -156,11 +156,11 @@ def test_gram_matrix_of_512_strings_is_positive_definite():
     ("settings", "message"),
     [
         ({"activation": "tanh"}, "activation is 'tanh'; choose one of relu, cosine"),
-        ({"beta": -1.0}, "beta is -1.0; choose a number, 0 or more"),
+        ({"beta": -1.0}, "beta is -1.0; it must not be negative"),
         ({"gamma": float("nan")}, "gamma is nan"),
-        ({"b1": 0.0}, r"b1 is 0.0 and b2 0.5; .*b1 not 0"),
-        ({"b2": float("inf")}, "b2 inf"),
-        ({"n_draws": 0}, "n_draws is 0; choose 1 or more"),
+        ({"b1": 0.0}, "b1 is 0; choose another number"),
+        ({"b2": float("inf")}, "b2 is inf"),
+        ({"n_draws": 0}, "n_draws is 0; it must be positive"),
     ],
 )
 def test_invalid_kernels_are_refused(settings, message):

@@ -118,11 +118,11 @@ def test_invalid_tasks_and_kernels_are_refused():
             verb(symbolic)
         with pytest.raises(ValueError, match=r"task is a Dyck; .* is about templates: give a Template task"):
             verb(Dyck())
-    with pytest.raises(ValueError, match="kernel is a str; give a TransformerKernel or an MLPKernel"):
+    with pytest.raises(ValueError, match="kernel is a str; it must be a Kernel"):
         template_matrix(AA_AB, "relu")
-    with pytest.raises(ValueError, match="copies is 1 and repeats 32; choose 2 or more of each"):
+    with pytest.raises(ValueError, match="copies is 1; it must be at least 2"):
         template_matrix(AA_AB, MLPKernel(), copies=1)
-    with pytest.raises(ValueError, match="copies is 12 and repeats 1"):
+    with pytest.raises(ValueError, match="repeats is 1; it must be at least 2"):
         template_matrix(AA_AB, TransformerKernel(), repeats=1)
 
 

@@ -453,8 +453,8 @@ def test_result_saves_prints_and_plots(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"by": "size"}, "by has 'size', which is unknown; choose among 'magnitude', .*'heads, random order'"),
-        ({"by": ("random", "all")}, "by has 'all', which is unknown"),
+        ({"by": "size"}, "by is 'size'; choose one of magnitude, .*heads, random order"),
+        ({"by": ("random", "all")}, "by is 'all'; choose one of"),
         ({"by": ()}, "by is empty; choose among 'magnitude', .*, or omit it for all"),
         (
             {"by": ["magnitude", "W_O"]},
@@ -462,12 +462,12 @@ def test_result_saves_prints_and_plots(tmp_path):
         ),
         ({"by": "structured"}, "by has 'structured', but this model has nothing of that kind"),
         ({"by": "W_in"}, "by has 'W_in', but this model has nothing"),
-        ({"fractions": (1, 1.5)}, "fractions has 1.5; give fractions of what to keep, from 0 to 1"),
-        ({"fractions": (-0.1,)}, "fractions has -0.1"),
-        ({"fractions": (float("nan"),)}, "fractions has nan"),
-        ({"fractions": ["a?"]}, r"fractions has 'a\?'; give fractions of what to keep"),
+        ({"fractions": (1, 1.5)}, "fractions is 1.5; it is a share, 0 to 1"),
+        ({"fractions": (-0.1,)}, "fractions is -0.1"),
+        ({"fractions": (float("nan"),)}, "fractions is nan"),
+        ({"fractions": ["a?"]}, r"fractions .*'a\?'.* it must be"),
         ({"fractions": ()}, "fractions is empty; give fractions of what to keep"),
-        ({"n": 7}, "n is 7; at least 8 examples are needed"),
+        ({"n": 7}, "n is 7; it must be at least 8"),
     ],
 )
 def test_invalid_arguments_are_refused(as_a_user, settings, words):

@@ -94,9 +94,9 @@ def test_tolerance_error_names_a_sufficient_number_of_candidates(generator):
 def test_invalid_arguments_are_refused(as_a_user):
     with pytest.raises(ValueError, match="w_out is 3 x 4 and w_in 5 x 3; w_out needs 5 columns"):
         prune_to_mlp(torch.eye(5)[:, :3], torch.eye(4)[:3])
-    with pytest.raises(ValueError, match="candidates is 0; each weight needs at least 1"):
+    with pytest.raises(ValueError, match="candidates is 0; it must be positive"):
         prune_to_linear(torch.eye(2), candidates=0)
-    with pytest.raises(ValueError, match="layer is 2; this model has layers 0 to 1"):
+    with pytest.raises(ValueError, match="layer is 2; it must be at least 0 and at most 1"):
         prune_to_attention(Transformer(TransformerConfig(**UNIT)), 2)
 
 

@@ -224,11 +224,11 @@ def test_targets_and_networks_that_do_not_fit_are_refused():
     other = random_network(target_of(d_vocab=9).cfg, candidates=12)
     with pytest.raises(ValueError, match="has d_vocab=9; this target needs 7"):
         prune_to_transformer(target, **QUICK, network=other)
-    with pytest.raises(ValueError, match="n is 1; at least 2"):
+    with pytest.raises(ValueError, match="n is 1; it must be at least 2"):
         prune_to_transformer(target, candidates=8, rescale=True, n=1)
     with pytest.raises(ValueError, match="candidates is 0"):
         random_network(target.cfg, candidates=0)
-    with pytest.raises(ValueError, match="layer is 1; this model has layers 0 to 0"):
+    with pytest.raises(ValueError, match="layer is 1; it must be at least 0 and at most 0"):
         prune_to_layer(target, 1)
 
 

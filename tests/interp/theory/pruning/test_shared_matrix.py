@@ -98,7 +98,7 @@ def test_invalid_arguments_are_refused():
         indistinguishable(a, target_of(d_mlp=6), rescale=True)
     with pytest.raises(ValueError, match=r"target_\w layer 0 .* spectral norm .* rescale=True"):
         indistinguishable(a, a)
-    with pytest.raises(ValueError, match="n is 1; at least 2"):
+    with pytest.raises(ValueError, match="n is 1; it must be at least 2"):
         indistinguishable(a, a, rescale=True, n=1)
 
 
