@@ -129,7 +129,7 @@ def _attempt(app: Callable[..., Any], arguments: Sequence[str]) -> tuple[int, Ou
     except OSError as error:
         return USAGE if isinstance(error, UNUSABLE) else FAILED, None, _text(error)
     except ValueError as error:
-        from interp.training.trainer import Diverged
+        from interp.training.train import Diverged
 
         return FAILED if isinstance(error, Diverged) else USAGE, None, _text(error)
     except MissingExtra as error:

@@ -18,8 +18,7 @@ from interp.sweeps.spec import ModelSpec
 from interp.sweeps.status import save_failure
 from interp.training.folder import FolderInUse, RunFolder
 from interp.training.pretrained import pretrained
-from interp.training.train import train
-from interp.training.trainer import Diverged
+from interp.training.train import Diverged, train
 
 WAIT = 2.0
 """Seconds between looks at a model that another process trains."""

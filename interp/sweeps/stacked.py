@@ -16,9 +16,9 @@ from interp.core.progress import Count
 from interp.sweeps.parallel import OnOutcome, Specs, initial_model
 from interp.sweeps.spec import ModelSpec, activation_bytes
 from interp.training.folder import FolderInUse, RunFolder
+from interp.training.manifest import manifest_of
 from interp.training.objectives import check_mimicking, distance_to_maps, is_pattern
-from interp.training.train import manifest_of
-from interp.training.trainer import Diverged, Planned, Trainer
+from interp.training.train import Diverged, StepInputs, Trainer
 
 MEMORY_SHARE = 0.5
 """Share of the free memory for the activations of the models in one pass."""
@@ -39,7 +39,7 @@ def why_not_stacked(spec: ModelSpec) -> str:
     if any(not torch.equal(buffer, buffers[name]) for name, buffer in model.named_buffers()):
         return "its models have buffers that differ"
     batch = spec.task.sample(1, generator=torch.Generator().manual_seed(0))
-    inputs = Planned(batch=batch, rate=0.0, generator=torch.Generator())
+    inputs = StepInputs(batch=batch, learning_rate=0.0, generator=torch.Generator())
     try:
         with torch.no_grad():
             _outputs([model], [inputs])
@@ -137,7 +137,7 @@ class Stack:
         active = list(self.trainers)
         for trainer in active:
             trainer.start()
-        steps = sum(trainer.total - trainer.done for trainer in active)
+        steps = sum(trainer.settings.total_steps - trainer.step for trainer in active)
         try:
             with Count(f"training {len(active)} models as one", steps) as count:
                 while active:
@@ -148,12 +148,12 @@ class Stack:
                         count.one()
         except KeyboardInterrupt as error:
             for trainer in active:
-                error.add_note(trainer.where())
+                error.add_note(trainer.interrupted())
             raise
 
     def _train_one_step(self, trainers: Sequence[Trainer]) -> list[tuple[Trainer, Exception | None]]:
         """One step of each trainer; returns those that ended."""
-        inputs = {trainer: trainer.plan(trainer.done) for trainer in trainers if not trainer.ended}
+        inputs = {trainer: trainer.step_inputs() for trainer in trainers if not trainer.ended}
         # Joint passes: all losses and gradients of models whose inputs have the same shapes
         losses: dict[Trainer, Tensor] = {}
         for group in _by_shape(inputs):
@@ -163,7 +163,7 @@ class Stack:
         for trainer in trainers:
             try:
                 if trainer in inputs:
-                    trainer.check(losses[trainer])
+                    trainer.check_finite(losses[trainer])
                     trainer.advance(trainer.update(inputs[trainer], losses[trainer]))
                 if trainer.ended:
                     trainer.finish()
@@ -172,7 +172,7 @@ class Stack:
                 ended.append((trainer, error))
         return ended
 
-    def _losses(self, trainers: Sequence[Trainer], inputs: Mapping[Trainer, Planned]) -> dict[Trainer, Tensor]:
+    def _losses(self, trainers: Sequence[Trainer], inputs: Mapping[Trainer, StepInputs]) -> dict[Trainer, Tensor]:
         """Losses of models whose passes have the same shapes, and their gradients; in parts if memory runs out."""
         first = trainers[0]
         if self.models_per_pass is None and first.device.type == "cuda":
@@ -195,7 +195,7 @@ class Stack:
         return losses
 
 
-def _by_shape(inputs: Mapping[Trainer, Planned]) -> list[list[Trainer]]:
+def _by_shape(inputs: Mapping[Trainer, StepInputs]) -> list[list[Trainer]]:
     """Trainers whose passes have the same shapes, depth and precision."""
     groups: dict[Any, list[Trainer]] = {}
     for trainer, step in inputs.items():
@@ -206,7 +206,7 @@ def _by_shape(inputs: Mapping[Trainer, Planned]) -> list[list[Trainer]]:
     return list(groups.values())
 
 
-def _joint_losses(trainers: Sequence[Trainer], inputs: Sequence[Planned]) -> dict[Trainer, Tensor]:
+def _joint_losses(trainers: Sequence[Trainer], inputs: Sequence[StepInputs]) -> dict[Trainer, Tensor]:
     """Loss of each model; gradients are added to the models' own."""
     with trainers[0].autocast():
         outputs = _outputs([trainer.model for trainer in trainers], inputs)
@@ -221,7 +221,7 @@ def _joint_losses(trainers: Sequence[Trainer], inputs: Sequence[Planned]) -> dic
     return {trainer: loss.detach() for trainer, loss in zip(trainers, losses, strict=True)}
 
 
-def _outputs(models: Sequence[Any], inputs: Sequence[Planned]) -> Tensor:
+def _outputs(models: Sequence[Any], inputs: Sequence[StepInputs]) -> Tensor:
     """Logits of each model on its own batch, or its attention patterns by layer while it mimics."""
     template, first = models[0], inputs[0]
     mimics = first.targets is not None

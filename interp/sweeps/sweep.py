@@ -268,7 +268,7 @@ class SweepRuns:
 
     def _run(self, index: int) -> TrainingRun:
         files, task = self._files(index), self.grid[index].task
-        run = TrainingRun.on(
+        run = TrainingRun.with_task(
             task, model=files.load_model(), history=tuple(files.read_metrics()), manifest=files.read_manifest(),
             folder=files.path,
         )  # fmt: skip

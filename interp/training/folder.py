@@ -23,10 +23,8 @@ from hooks import load_checkpoint, save_checkpoint
 from hooks.files import Unreadable, read_json, reading, shortened, write_json, write_text
 from hooks.model.architectures import Model
 from hooks.model.checkpoint import check_finite, read_tensors, write_tensors
+from interp.training.manifest import manifest_differences
 from interp.training.snapshots import SnapshotFolder
-
-IDENTITY = ("seed", "task", "config", "settings", "initial_weights")
-"""Manifest fields that must agree for a run to be resumed."""
 
 
 class FolderInUse(ValueError):
@@ -107,7 +105,7 @@ class RunFolder:
             write_json(self.manifest_path, manifest)
             return manifest
         stored = self.read_manifest()
-        differs = self._differs(stored, manifest)
+        differs = manifest_differences(stored, manifest)
         if differs:
             raise ValueError(f"{self.path} holds another run: {differs}. Choose another folder, or pass fresh=True.")
         if not self.finished and stored.get("threads") != manifest["threads"]:
@@ -220,7 +218,7 @@ class RunFolder:
             FolderInUse: the folder has another run's manifest by now.
         """
         self._check_writer()
-        differs = self._differs(self.read_manifest(), manifest)
+        differs = manifest_differences(self.read_manifest(), manifest)
         if differs:
             raise FolderInUse(f"{self.path} holds another run by now: {differs}. The trained model is not saved.")
         save_checkpoint(model, self.model_path)
@@ -245,12 +243,6 @@ class RunFolder:
     def _remove_what_resumes(self) -> None:
         self.state_path.unlink(missing_ok=True)
         self.best_path.unlink(missing_ok=True)
-
-    def _differs(self, stored: dict[str, Any], manifest: dict[str, Any]) -> str:
-        """How the identity of the stored manifest differs from this one, in words; empty if it does not."""
-        given = json.loads(json.dumps(manifest))
-        names = [name for name in IDENTITY if stored.get(name) != given[name]]
-        return "; ".join(_difference(name, stored.get(name), given[name]) for name in names)
 
     def _files(self) -> tuple[Path, ...]:
         return (self.model_path, self.best_path, self.state_path, self.metrics_path)
@@ -312,10 +304,3 @@ class RunFolder:
                 )
             records.append(record)
         return records
-
-
-def _difference(name: str, stored: Any, given: Any) -> str:
-    if isinstance(stored, dict) and isinstance(given, dict):
-        keys = [key for key in {**stored, **given} if stored.get(key) != given.get(key)]
-        return ", ".join(f"{name}.{key} is {stored.get(key)!r}, not {given.get(key)!r}" for key in keys)
-    return f"{name} is {stored!r}, not {given!r}"

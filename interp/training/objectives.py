@@ -101,7 +101,7 @@ def copy_query_to_key(model: TransformerStack) -> None:
 
 def contrastive_loss(
     forward: Callable[..., Float[Tensor, "batch pos d_vocab_out"]],
-    task: Dyck,
+    task: Task,
     batch: Batch,
     logits: Float[Tensor, "batch pos d_vocab_out"],
     generator: torch.Generator,
@@ -119,11 +119,12 @@ def contrastive_loss(
         generator: Draws r and the type.
 
     Raises:
-        ValueError: the longer sequences do not fit the model.
+        ValueError: another task, or longer sequences that do not fit the model.
 
     Source: bounded Dyck (arXiv:2312.01429) Eq. 22. Differs: the released code inserts a pair at a random depth of one
     fixed balanced string and puts it before the start token.
     """
+    task = Dyck.require(task, "only bracket languages have the contrastive loss.")
     times = int(torch.randint(1, task.max_depth + 1, (1,), generator=generator))
     kind = int(torch.randint(task.n_types, (1,), generator=generator))
     longer = insert_after_start(batch.tokens, nested_pairs(task, times, kind))

@@ -48,7 +48,7 @@ class TrainingRun:
         return cls(model=files.load_model(), history=history, manifest=manifest, folder=files.path)
 
     @classmethod
-    def on(cls, task: Task, **values: Any) -> "TrainingRun":
+    def with_task(cls, task: Task, **values: Any) -> "TrainingRun":
         """A run on a task object that is at hand, whose class need not be registered."""
         run = cls(**values)
         vars(run)["task"] = task  # what the cached property would compute

@@ -208,8 +208,8 @@ class TrainSettings:
         return cls(**values)
 
 
-def given_or_recipe(settings: TrainSettings | None, task: Task) -> TrainSettings:
-    """The settings, or the task's recipe if there are none.
+def settings_or_default(settings: TrainSettings | None, task: Task) -> TrainSettings:
+    """The settings, or the task's recipe if they are None.
 
     Raises:
         ValueError: an object of another class.

@@ -1,27 +1,45 @@
-"""Training loop. A run killed at any time resumes and ends with the same weights."""
+"""`interp.train` and its loop. A run killed at any time resumes and ends with the same weights."""
 
-import hashlib
-from contextlib import nullcontext
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import torch
 
 from hooks.checks import checks_types
 from hooks.model.architectures import Model
-from hooks.model.baseline import Baseline
-from interp.core.devices import check_device, on_device
-from interp.core.manifest import environment
-from interp.core.verbs import prepare_model
-from interp.tasks.base import Task
-from interp.tasks.check import check_task
-from interp.tasks.registry import class_path
-from interp.training.fit import check_fit
+from interp.core.devices import check_device, device_of, on_device
+from interp.core.progress import TrainingProgress
+from interp.core.randomness import derived_generator
+from interp.evaluation.evaluate import held_out
+from interp.tasks.base import Batch, Task
+from interp.training.batches import TrainingBatches
 from interp.training.folder import RunFolder
-from interp.training.objectives import check_mimicking
-from interp.training.run import TrainingRun
-from interp.training.settings import TrainSettings, given_or_recipe
-from interp.training.trainer import OnRecord, Trainer
+from interp.training.manifest import manifest_of
+from interp.training.objectives import (
+    check_mimicking,
+    contrastive_loss,
+    copy_query_to_key,
+    mimic_batch,
+    mimic_loss,
+    mimic_targets,
+)
+from interp.training.optimizer import apply_gradients, make_optimizer
+from interp.training.run import TrainingRun, best_record
+from interp.training.settings import TrainSettings, settings_or_default
+from interp.training.snapshots import has_changed, snapshot_steps
+
+Record = dict[str, Any]
+"""The metrics of one evaluation."""
+OnRecord = Callable[[Record], None]
+
+
+class Diverged(ValueError):
+    """The training loss is not finite."""
 
 
 @checks_types
@@ -60,61 +78,299 @@ def train(
         ValueError: an inconsistent task, a model or settings that do not fit it, an unavailable device, a folder with
             another run or in which another process trains (`FolderInUse`), or a loss that is not finite.
     """
-    settings = given_or_recipe(settings, task)
-    chosen = None if device is None else check_device(device)
+    settings = settings_or_default(settings, task)
+    torch_device = None if device is None else check_device(device)
     manifest = manifest_of(model, task, settings, seed)
     if settings.snapshots is not None and folder is None:
         raise ValueError("settings has snapshots, which are kept in the folder of the run; give folder.")
     files = None if folder is None else RunFolder(folder)
-    if files is None or fresh or not files.finished:
-        if settings.association == "mimic":
-            check_mimicking(task, settings.mimicking)
-        with files.writing() if files else nullcontext():
-            if files and fresh:
-                files.clear()
-            manifest = files.open(manifest) if files else manifest
-            if files is None or not files.finished:  # another process may have finished it before this one could write
-                with on_device(model, chosen):
-                    history = Trainer(model, task, settings, seed, files, on_record, manifest).run()
-                return TrainingRun.on(
-                    task, model=model.eval(), history=tuple(history), manifest=manifest, folder=files and files.path
-                )
+    if files is not None and files.finished and not fresh:
+        return _finished_run(model, task, files, manifest, torch_device)
+    if settings.association == "mimic":
+        check_mimicking(task, settings.mimicking)
+
+    # Without a folder nothing is written, and nothing can be resumed
+    if files is None:
+        with on_device(model, torch_device):
+            history = Trainer(model, task, settings, seed, on_record=on_record).run()
+        return TrainingRun.with_task(task, model=model.eval(), history=tuple(history), manifest=manifest)
+
+    # In a folder, start or resume as its only writer
+    with files.writing():
+        if fresh:
+            files.clear()
+        manifest = files.open(manifest)
+        if not files.finished:
+            with on_device(model, torch_device):
+                history = Trainer(model, task, settings, seed, files, on_record, manifest).run()
+            return TrainingRun.with_task(
+                task, model=model.eval(), history=tuple(history), manifest=manifest, folder=files.path
+            )
+    # Another process finished it before this one could write
+    return _finished_run(model, task, files, manifest, torch_device)
+
+
+def _finished_run(
+    model: Model, task: Task, files: RunFolder, manifest: dict[str, Any], device: torch.device | None
+) -> TrainingRun:
+    """The run in a folder, with its weights in this model, which is on the CPU if a device was named."""
     files.tidy()
     manifest = files.open(manifest)
     model.load_state_dict(files.load_model().state_dict())
-    if chosen is not None:
+    if device is not None:
         model.to("cpu")
     history = tuple(files.read_metrics())
-    return TrainingRun.on(task, model=model.eval(), history=history, manifest=manifest, folder=files.path)
+    return TrainingRun.with_task(task, model=model.eval(), history=history, manifest=manifest, folder=files.path)
 
 
-def manifest_of(model: Model, task: Task, settings: TrainSettings, seed: int) -> dict[str, Any]:
-    """The manifest of a run that starts with this model, which is checked and gets the task's tokenizer.
+@dataclass(frozen=True, kw_only=True)
+class StepInputs:
+    """What one step needs."""
 
-    Raises:
-        ValueError: an inconsistent task, or a model or settings that do not fit it.
+    batch: Batch
+    learning_rate: float
+    generator: torch.Generator
+    """Of the step, for what its loss draws."""
+    depth: int | None = None
+    """Number of layers, with stochastic depth."""
+    targets: torch.Tensor | None = None
+    """Attention maps to mimic, while mimicking."""
+
+
+class Trainer:
+    """The training loop. Steps are numbered through both phases, mimicking and then the task.
+
+    Args:
+        model: Model to train, in place, on its device.
+        task: The task.
+        settings: Training settings.
+        seed: Seed of everything random.
+        files: Folder of the run, which this process writes to; if None, nothing is saved.
+        on_record: Called with each metrics record.
+        manifest: Manifest of the run in the folder.
     """
-    if not isinstance(model, Baseline):
-        prepare_model(model, "train")
-    check_task(task)
-    check_fit(model, task, settings)
-    model.tokenizer = task.vocab
-    return {
-        "seed": seed,
-        "task": task.describe(),
-        "task_class": class_path(type(task)),
-        "outcomes": list(task.outcomes),
-        "chance": task.chance,
-        "config": model.cfg.to_dict(),
-        "settings": settings.to_dict(),
-        "initial_weights": _fingerprint(model),
-        **environment(),
-    }
 
+    def __init__(
+        self,
+        model: Any,
+        task: Task,
+        settings: TrainSettings,
+        seed: int,
+        files: RunFolder | None = None,
+        on_record: OnRecord | None = None,
+        manifest: dict[str, Any] | None = None,
+    ):
+        self.model, self.task, self.settings, self.seed, self.files = model, task, settings, seed, files
+        self.manifest = manifest or {}
+        self.on_record = on_record or (lambda record: None)
+        self.device = device_of(model)
+        self.step = 0
+        """Number of steps that are finished."""
+        self.saved_step = 0
+        """Step from which the run would resume."""
+        self.seconds = 0.0
+        self.history: list[Record] = []
+        self.best_weights: dict[str, torch.Tensor] | None = None
+        self.snapshot_steps = frozenset(snapshot_steps(settings.snapshots, settings.total_steps))
+        self.accuracy_at_snapshot: list[float] = []
+        self.validation = task.sample(
+            settings.n_eval, generator=derived_generator(seed, "validation"), split="validation"
+        )
+        self.batches = TrainingBatches(task, settings, seed)
 
-def _fingerprint(model: Model) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        digest.update(name.encode())
-        digest.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).tobytes())
-    return digest.hexdigest()[:16]
+    def run(self) -> list[Record]:
+        """Train from the start, or from the last checkpoint, to the end; returns the records."""
+        self.start()
+        try:
+            with TrainingProgress() as show:
+                while not self.ended:
+                    if record := self.advance(self._train_one_step()):
+                        show(record)
+        except KeyboardInterrupt as error:
+            error.add_note(self.interrupted())
+            raise
+        return self.finish()
+
+    def start(self) -> None:
+        """Begin, or resume from the last checkpoint."""
+        self.optimizer = make_optimizer(self.model, self.settings)
+        checkpoint = self.files.load_state() if self.files else None
+        if checkpoint is None:
+            self._begin()
+        else:
+            self._resume(*checkpoint)
+        self.model.train()
+        self.model.zero_grad(set_to_none=True)
+        self.started = time.perf_counter() - self.seconds
+
+    def _begin(self) -> None:
+        """Prepare the model and the folder for the first step."""
+        if self.settings.association == "query_key":
+            copy_query_to_key(self.model)
+        if self.files:
+            self.files.cut_metrics(0)
+            self.files.snapshots.cut(-1)
+            if 0 in self.snapshot_steps:
+                self.files.save_snapshot(self.model, 0)
+        self._compare_later_with(self.model)
+
+    def _resume(
+        self, weights: dict[str, torch.Tensor], slots: dict[int, dict[str, torch.Tensor]], description: dict[str, Any]
+    ) -> None:
+        """Continue from a checkpoint: weights, optimiser state, step; records and snapshots after it are dropped."""
+        assert self.files is not None
+        self.model.load_state_dict(weights)
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": slots, "param_groups": groups})
+        self.seconds = description["seconds"]
+        self.step = self.saved_step = description["steps_done"]
+        self.history = self.files.cut_metrics(self.step)
+        if self.settings.keep == "best" and self.history:
+            self.best_weights = self.files.load_best().state_dict()
+        self.files.snapshots.cut(self.step)
+        if self.settings.snapshots == "on change":
+            last_snapshot = self.files.snapshots.load(self.files.snapshots.steps[-1])
+            self._compare_later_with(last_snapshot.to(self.device))
+
+    @property
+    def ended(self) -> bool:
+        """Whether all steps are finished."""
+        return self.step >= self.settings.total_steps
+
+    def _train_one_step(self) -> float:
+        inputs = self.step_inputs()
+        loss = self._loss(inputs)
+        self.check_finite(loss)
+        loss.backward()
+        return self.update(inputs, loss)
+
+    def step_inputs(self) -> StepInputs:
+        """Draw what the next step needs."""
+        generator = derived_generator(self.seed, "step", self.step)
+        mimic_steps, mimicking = self.settings.mimic_steps, self.settings.mimicking
+        if self.step < mimic_steps:
+            batch = mimic_batch(self.task, mimicking, generator).to(self.device)
+            targets = mimic_targets(self.task, batch, mimicking)
+            return StepInputs(batch=batch, learning_rate=mimicking.learning_rate, generator=generator, targets=targets)
+        # The task begins with a new optimiser, without the moments of mimicking
+        if self.step == mimic_steps and mimic_steps:
+            self.optimizer = make_optimizer(self.model, self.settings)
+        task_step = self.step - mimic_steps
+        batch = self.batches.batch(task_step, generator).to(self.device)
+        learning_rate = self.settings.learning_rate_at(task_step)
+        return StepInputs(batch=batch, learning_rate=learning_rate, generator=generator, depth=self._depth(generator))
+
+    def _depth(self, generator: torch.Generator) -> int | None:
+        if self.settings.depth_range is None:
+            return None
+        low, high = self.settings.depth_range
+        return int(torch.randint(low, high + 1, (1,), generator=generator))
+
+    def _loss(self, inputs: StepInputs) -> torch.Tensor:
+        batch = inputs.batch
+        if inputs.targets is not None:
+            with self.autocast():
+                return mimic_loss(self.model, batch, inputs.targets)
+        forward = partial(self._forward, depth=inputs.depth)
+        logits = forward(batch.tokens, **batch.model_inputs())
+        loss = self.task.loss(logits, batch)
+        if self.settings.contrastive:
+            regulariser = contrastive_loss(forward, self.task, batch, logits, inputs.generator)
+            loss = loss + self.settings.contrastive * regulariser
+        return loss
+
+    def _forward(self, tokens: torch.Tensor, **inputs: Any) -> torch.Tensor:
+        with self.autocast():
+            logits = self.model(tokens, **inputs)
+        return logits if self.settings.precision == "float32" else logits.float()
+
+    def autocast(self) -> AbstractContextManager:
+        """The precision of the forward pass."""
+        if self.settings.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16)
+
+    def check_finite(self, loss: torch.Tensor) -> None:
+        """Check a loss.
+
+        Raises:
+            Diverged: it is not finite.
+        """
+        if not torch.isfinite(loss):
+            raise Diverged(f"the loss is {loss.item()} at step {self.step}; lower learning_rate or clip_norm.")
+
+    def update(self, inputs: StepInputs, loss: torch.Tensor) -> float:
+        """Change the weights by their gradients, and remove these; returns the loss."""
+        apply_gradients(
+            self.optimizer, self.model, learning_rate=inputs.learning_rate, clip_norm=self.settings.clip_norm
+        )
+        return float(loss.detach())
+
+    def advance(self, loss: float) -> Record | None:
+        """Count a step; returns its record if the model was evaluated. Writes snapshots and checkpoints."""
+        self.step += 1
+        self.seconds = time.perf_counter() - self.started
+        record, changed = None, False
+        if self.ended or self.step % self.settings.eval_every == 0:
+            record = self._evaluate(loss)
+            changed = self._has_changed(record["accuracy"])
+        if self.files and (changed or self.step in self.snapshot_steps):
+            self.files.save_snapshot(self.model, self.step)
+        if self.files and not self.ended and self.step % self.settings.checkpoint_every == 0:
+            self.files.save_state(self.model, self.optimizer, self.step, self.seconds)
+            self.saved_step = self.step
+        return record
+
+    def _evaluate(self, loss: float) -> Record:
+        """Evaluate on the validation examples; records the metrics, and keeps the weights if they are the best."""
+        accuracy, validation_loss = held_out(self.model, self.task, self.validation)
+        mimicking = self.step <= self.settings.mimic_steps
+        record = {
+            "steps_done": self.step,
+            "phase": "mimic" if mimicking else "task",
+            "loss": loss,
+            "accuracy": accuracy,
+            "validation_loss": validation_loss,
+            "stage": None if mimicking else self.settings.stage_at(self.step - self.settings.mimic_steps - 1),
+            "seconds": round(self.seconds, 3),
+            "total": self.settings.total_steps,
+        }
+        self.model.train()
+        self.history.append(record)
+        if self.settings.keep == "best" and best_record(self.history) is record:
+            self.best_weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+            if self.files:
+                self.files.save_best(self.model)
+        if self.files:
+            self.files.append_metrics(record)
+        self.on_record(record)
+        return record
+
+    def _compare_later_with(self, model: Model) -> None:
+        """Store the accuracies that later ones are compared with, for snapshots on change."""
+        if self.settings.snapshots == "on change":
+            self.accuracy_at_snapshot, _ = held_out(model, self.task, self.validation)
+
+    def _has_changed(self, accuracy: list[float]) -> bool:
+        """Whether accuracies have changed since the last snapshot, for snapshots on change."""
+        if self.settings.snapshots != "on change":
+            return False
+        changed = has_changed(self.accuracy_at_snapshot, accuracy, self.settings.n_eval)
+        if changed:
+            self.accuracy_at_snapshot = accuracy
+        return changed
+
+    def finish(self) -> list[Record]:
+        """Write the trained model; returns the records."""
+        if self.best_weights is not None:
+            self.model.load_state_dict(self.best_weights)
+        if self.files:
+            self.files.finish(self.model, self.manifest)
+        return self.history
+
+    def interrupted(self) -> str:
+        """How far training is, and what resumes it, for a message."""
+        progress = f"training stopped at step {self.step} of {self.settings.total_steps}"
+        if self.files is None:
+            return f"{progress}; nothing was saved; with folder=, the same call resumes"
+        return f"{progress}; the same call resumes from step {self.saved_step}, which is saved in {self.files.path}"

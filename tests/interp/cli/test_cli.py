@@ -120,7 +120,7 @@ def test_snapshots_are_a_number_steps_or_on_change(interp, tmp_path, given, step
 
 
 def test_the_default_curriculum_ends_at_the_chain_length(interp, tmp_path, monkeypatch):
-    monkeypatch.setattr("interp.training.trainer.Trainer.run", lambda self: [])  # only the settings are checked
+    monkeypatch.setattr("interp.training.train.Trainer.run", lambda self: [])  # only the settings are checked
     for n_vars, last in ((1, None), (4, [4, 350]), (9, [9, 900])):
         out = f"run{n_vars}"
         interp("train", "lego", "--n-vars", n_vars, "--layers", 1, "--width", 16, "--out", out)

@@ -12,9 +12,8 @@ from interp.cli.demo_run import SHIPPED, TASK, demo_specs, run_demo
 from interp.cli.main import app
 from interp.cli.output import run_command
 from interp.sweeps.parallel import train_to_disk
-from interp.training.folder import IDENTITY
+from interp.training.manifest import IDENTITY, weights_fingerprint
 from interp.training.run import TrainingRun
-from interp.training.train import _fingerprint
 
 SEEDS = (0, 1, 2)
 
@@ -80,7 +79,7 @@ def test_the_shipped_model_is_what_its_manifest_says(tmp_path):
 
     def train(model, task, settings, *, seed, folder, **options):
         made.update(seed=seed, task=task.describe(), config=model.cfg.to_dict(), settings=settings.to_dict())
-        made["initial_weights"] = _fingerprint(model)
+        made["initial_weights"] = weights_fingerprint(model)
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:

@@ -110,10 +110,10 @@ def test_a_type_error_has_a_traceback_on_request(interp, monkeypatch):
 
 
 def test_ctrl_c_in_training_exits_with_130(interp, monkeypatch):
-    def interrupt(self, done, loss):
+    def interrupt(self, loss):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("interp.training.trainer.Trainer._record", interrupt)
+    monkeypatch.setattr("interp.training.train.Trainer._evaluate", interrupt)
     done = interp(*TRAIN, "--out", "r")
     assert done.returncode == 130
     assert done.stderr.startswith("error: interrupted: training stopped at step ")

@@ -9,7 +9,7 @@ from short_runs import SHORT, new_model
 
 import interp
 from interp.core import progress
-from interp.training.trainer import Trainer
+from interp.training.train import Trainer
 
 
 @pytest.fixture(params=[False, True], ids=["pipe", "terminal"])
@@ -169,14 +169,14 @@ def test_training_shows_a_bar(console, tiny):
 
 @pytest.mark.parametrize(("at", "saved"), [(8, 6), (2, 0)])
 def test_interrupted_training_names_its_step_and_what_resumes_it(tiny, tmp_path, monkeypatch, at, saved):
-    step = Trainer._step
+    step = Trainer._train_one_step
 
-    def stop(self, done):
-        if done == at:
+    def stop(self):
+        if self.step == at:
             raise KeyboardInterrupt
-        return step(self, done)
+        return step(self)
 
-    monkeypatch.setattr(Trainer, "_step", stop)
+    monkeypatch.setattr(Trainer, "_train_one_step", stop)
     with pytest.raises(KeyboardInterrupt) as error:
         interp.train(new_model(tiny), tiny, SHORT, folder=tmp_path)
     assert error.value.__notes__[-1] == (

@@ -9,7 +9,7 @@ from interp.sweeps.parallel import train_to_disk
 from interp.sweeps.spec import ModelSpec
 from interp.tasks import Lego
 from interp.training import TrainingRun
-from interp.training.trainer import Diverged
+from interp.training.train import Diverged
 
 
 def test_models_on_a_gpu_run_in_one_process(pretended, tmp_path, monkeypatch):

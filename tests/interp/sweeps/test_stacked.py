@@ -17,7 +17,7 @@ from interp.sweeps.stacked import Stack, models_in, train_stacked, why_not_stack
 from interp.tasks import Dyck, Lego, Template
 from interp.training import Mimicking
 from interp.training.folder import RunFolder
-from interp.training.trainer import Diverged, Trainer
+from interp.training.train import Diverged, Trainer
 
 LEGO = Lego(n_vars=3, sentence_format="compact")
 SMALL = {"n_layers": 3, "d_model": 16, "n_heads": 2, "d_head": 8, "d_mlp": 16}
@@ -158,7 +158,7 @@ def test_interrupted_it_resumes_with_the_same_weights(whole, tmp_path, monkeypat
     advance = Trainer.advance
 
     def stop(self, loss):
-        if self.seed == 1 and self.done == 10:
+        if self.seed == 1 and self.step == 10:
             raise KeyboardInterrupt
         return advance(self, loss)
 

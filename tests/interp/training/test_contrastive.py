@@ -15,7 +15,7 @@ from interp.tasks import Dyck, Lego
 from interp.tasks.dyck.brackets import PAD, START, first_fault
 from interp.training import TrainingRun
 from interp.training.objectives import contrastive_loss, insert_after_start, nested_pairs
-from interp.training.trainer import Planned, Trainer
+from interp.training.train import StepInputs, Trainer
 
 TASK = Dyck(length=12)
 WORDS = Dyck(length=12, words="complete")
@@ -176,7 +176,7 @@ def test_the_training_loss_is_the_task_loss_plus_the_weighted_regulariser():
     for weight in (0.0, 0.3, 2.0):
         trainer = Trainer(model, TASK, dataclasses.replace(SHORT, contrastive=weight), 0, None, None)
         generator = seeded(5)
-        found = trainer._loss(Planned(batch=batch, rate=0.1, generator=generator))
+        found = trainer._loss(StepInputs(batch=batch, learning_rate=0.1, generator=generator))
         plain = TASK.loss(model(batch.tokens), batch)
         torch.testing.assert_close(found, plain + weight * loss_of(model, TASK, batch, seeded(5)))
         untouched = torch.equal(generator.get_state(), seeded(5).get_state())

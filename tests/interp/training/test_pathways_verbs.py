@@ -63,7 +63,7 @@ def heads_of(model, kind):
 
 def test_a_task_is_learned(model):
     result = interp.evaluate(model, TASK, n=300)
-    assert result.low[0] > 0.5 == result.chance
+    assert result.accuracy.low[0] > 0.5 == result.chance
 
 
 def test_hard_coded_heads_are_classified_as_their_kind(model):

@@ -57,7 +57,7 @@ def history(path, *, look, use, seed=0):
             model.blocks[0].attn.W_O[0] *= step >= use
         folder.snapshots.save(model, step)
     manifest = {"seed": seed, "task": {}, "chance": 0.5}
-    return TrainingRun.on(task, model=lego_loop(task), history=(), manifest=manifest, folder=folder.path)
+    return TrainingRun.with_task(task, model=lego_loop(task), history=(), manifest=manifest, folder=folder.path)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Whether a model and settings fit a task."""
+"""Compatibility of a model and training settings with a task."""
 
 from hooks.model.architectures import Model
 from interp.tasks.base import Task
@@ -7,12 +7,24 @@ from interp.training.settings import TrainSettings
 from interp.training.snapshots import snapshot_steps
 
 
-def check_fit(model: Model, task: Task, settings: TrainSettings) -> None:
-    """Refuse a model or settings that do not fit the task.
+def check_compatible(model: Model, task: Task, settings: TrainSettings) -> None:
+    """Check that a model can be trained on a task with these settings.
 
     Raises:
-        ValueError: what does not fit.
+        ValueError: the size or the setting that does not fit.
     """
+    _check_sizes(model, task)
+    cfg, depth_range = model.cfg, settings.depth_range
+    if depth_range is not None and not 1 <= depth_range[0] <= depth_range[1] <= cfg.n_layers:
+        raise ValueError(f"depth_range is {depth_range}; give two depths from 1 to {cfg.n_layers}, in order.")
+    _check_objectives(model, task, settings)
+    if settings.curriculum:
+        _check_curriculum(task, [length for length, _ in settings.curriculum])
+    snapshot_steps(settings.snapshots, settings.total_steps)
+
+
+def _check_sizes(model: Model, task: Task) -> None:
+    """Check vocabulary, length, attention and token types."""
     cfg = model.cfg
     if (cfg.d_vocab, cfg.d_vocab_out) != (task.d_vocab, task.d_vocab_out):
         raise ValueError(
@@ -23,24 +35,24 @@ def check_fit(model: Model, task: Task, settings: TrainSettings) -> None:
         raise ValueError(f"n_ctx of the model is {cfg.n_ctx}; the task has sequences of {task.n_ctx}.")
     if cfg.attention == "bidirectional" and task.attention == "causal":
         raise ValueError("attention of the model is bidirectional; it would see the answers of a causal task.")
-    types = task.config_fields(task.default_family).get("n_token_types", 0)
-    if getattr(cfg, "n_token_types", 0) < types:
+    needed_types = task.config_fields(task.default_family).get("n_token_types", 0)
+    if getattr(cfg, "n_token_types", 0) < needed_types:
         raise ValueError(
-            f"the task needs {types} token types to distinguish its sentences; this model has fewer. Use "
+            f"the task needs {needed_types} token types to distinguish its sentences; this model has fewer. Use "
             f"interp.config_for(task), or next_sentence=False."
         )
-    if settings.depth_range is not None and not 1 <= settings.depth_range[0] <= settings.depth_range[1] <= cfg.n_layers:
-        raise ValueError(f"depth_range is {settings.depth_range}; give two depths from 1 to {cfg.n_layers}, in order.")
-    if settings.association != "none" and (not cfg.n_heads or cfg.head_patterns):
-        has = "hard-coded heads" if cfg.n_heads else "no attention"
-        raise ValueError(f"association is {settings.association!r}, but this model has {has}; leave it 'none'.")
+
+
+def _check_objectives(model: Model, task: Task, settings: TrainSettings) -> None:
+    """Check that the model has the heads, and the task the brackets, that auxiliary objectives train."""
+    cfg, association = model.cfg, settings.association
+    if association != "none" and (not cfg.n_heads or cfg.head_patterns):
+        obstacle = "hard-coded heads" if cfg.n_heads else "no attention"
+        raise ValueError(f"association is {association!r}, but this model has {obstacle}; leave it 'none'.")
     if settings.contrastive:
         check_contrastive(task, settings.contrastive, cfg.n_ctx)
-    if settings.association == "mimic" and cfg.n_heads < 2:
+    if association == "mimic" and cfg.n_heads < 2:
         raise ValueError(f"association 'mimic' trains two heads per layer; the model has {cfg.n_heads}.")
-    if settings.curriculum:
-        _check_curriculum(task, [length for length, _ in settings.curriculum])
-    snapshot_steps(settings.snapshots, settings.total_steps)
 
 
 def _check_curriculum(task: Task, lengths: list[int]) -> None:

@@ -1,0 +1,70 @@
+"""Manifest of a training run: what determines its weights, and where they were trained."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hooks.model.architectures import Model
+from hooks.model.baseline import Baseline
+from interp.core.manifest import environment
+from interp.core.verbs import prepare_model
+from interp.tasks.base import Task
+from interp.tasks.check import check_task
+from interp.tasks.registry import class_path
+from interp.training.compatibility import check_compatible
+from interp.training.settings import TrainSettings
+
+IDENTITY = ("seed", "task", "config", "settings", "initial_weights")
+"""Manifest fields that must agree for a run to be resumed."""
+
+
+def manifest_of(model: Model, task: Task, settings: TrainSettings, seed: int) -> dict[str, Any]:
+    """The manifest of a run that starts with this model, which is checked and gets the task's tokenizer.
+
+    Raises:
+        ValueError: an inconsistent task, or a model or settings that do not fit it.
+    """
+    if not isinstance(model, Baseline):
+        prepare_model(model, "train")
+    check_task(task)
+    check_compatible(model, task, settings)
+    model.tokenizer = task.vocab
+    return {
+        "seed": seed,
+        "task": task.describe(),
+        "task_class": class_path(type(task)),
+        "outcomes": list(task.outcomes),
+        "chance": task.chance,
+        "config": model.cfg.to_dict(),
+        "settings": settings.to_dict(),
+        "initial_weights": weights_fingerprint(model),
+        **environment(),
+    }
+
+
+def weights_fingerprint(model: Model) -> str:
+    """Hash of the names and values of all weights."""
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def manifest_differences(stored: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
+    """How the identity of a stored manifest differs from this one, in words; empty if it does not."""
+    expected = json.loads(json.dumps(manifest))  # lists in place of tuples, as in the stored one
+    differences = [
+        _difference(name, stored.get(name), expected[name]) for name in IDENTITY if stored.get(name) != expected[name]
+    ]
+    return "; ".join(differences)
+
+
+def _difference(name: str, stored: Any, expected: Any) -> str:
+    if isinstance(stored, dict) and isinstance(expected, dict):
+        keys = [key for key in {**stored, **expected} if stored.get(key) != expected.get(key)]
+        return ", ".join(f"{name}.{key} is {stored.get(key)!r}, not {expected.get(key)!r}" for key in keys)
+    return f"{name} is {stored!r}, not {expected!r}"
