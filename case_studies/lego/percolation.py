@@ -98,8 +98,10 @@ def layers_in_words(layers: Float[np.ndarray, " variable"]) -> str:
 def _map(evidence: Evidence, group: str):
     spec = evidence.specs(group)[0]
     probes = probed(evidence, spec)
-    panels = {"probe accuracy": probes.accuracy, "control task": probes.control, "untrained model": probes.untrained}
-    title = f"{group}, seed {spec.seed}: n = {probes.n_test} sentences per cell (95 % within ±{probes.half_width:.3f})"
+    accuracy = probes.accuracy
+    panels = {"probe accuracy": accuracy.value, "control task": probes.control, "untrained model": probes.untrained}
+    sample = f"n = {probes.n_test} sentences per cell (95 % within ±{accuracy.half_width:.3f})"
+    title = f"{group}, seed {spec.seed}: {sample}"
     return heatmaps(panels, x=probes.targets, x_title="variable", y_title="layer", title=title, value="fraction")
 
 

@@ -82,7 +82,7 @@ def measure_where_readable(evidence: Evidence, *, variant: str) -> Measurement:
     models, count = solved(evidence, GROUPS[variant])
     for index, (spec, model) in enumerate(models, start=1):
         result = probe(model, template_task(spec), label="label", n_train=600, n_test=600, seed=evidence.seed)
-        cells = result.accuracy[:, 0]
+        cells = result.accuracy.value[:, 0]
         rows.append(
             [
                 index,
@@ -98,8 +98,8 @@ def measure_where_readable(evidence: Evidence, *, variant: str) -> Measurement:
             {
                 "model": str(index),
                 "probe accuracy": cells[i],
-                "low": result.low[i, 0],
-                "high": result.high[i, 0],
+                "low": result.accuracy.low[i, 0],
+                "high": result.accuracy.high[i, 0],
                 "where": name,
             }
             for name, i in readings.items()

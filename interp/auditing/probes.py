@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from interp.auditing.outcomes import SHARE
 from interp.core.activations import residual_blocks
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import repeats_text
+from interp.core.intervals import Interval
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.results import Result, count_range
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 ProbeVerdict = Literal["used", "unused", "not readable", "undecided"]
 PROBE_VERDICTS: tuple[str, ...] = get_args(ProbeVerdict)
-EDITS = {"interchange": "placebo", "erasure": "erasure placebo"}
+PLACEBOS = {"interchange": "placebo", "erasure": "erasure placebo"}
 """The edits that show whether a label is used, each with its placebo."""
 
 
@@ -38,28 +39,28 @@ EDITS = {"interchange": "placebo", "erasure": "erasure placebo"}
 class ProbeAudit(Result):
     """Verdict and evidence for every layer and target. Layer 0 is the embedding's output."""
 
+    former_fields: ClassVar = {
+        "accuracy": ("accuracy", "low", "high", "n_distinct"),
+        "interchange": ("interchange", "interchange_low", "interchange_high", "n_scored"),
+        "erasure": ("erasure", "erasure_low", "erasure_high", "n_scored"),
+    }
+
     label: str
     """Label that the probes read."""
     targets: tuple[str, ...]
     """Names of the targets."""
     verdict: tuple[tuple[str, ...], ...]
     """For each layer and target: used, unused (both readable), not readable, undecided."""
-    accuracy: Float[np.ndarray, "layer target"]
-    """Held-out accuracy of the probe."""
-    low: Float[np.ndarray, "layer target"]
-    high: Float[np.ndarray, "layer target"]
-    """Bounds of its 95 % interval."""
+    accuracy: Interval
+    """Per layer and target: held-out accuracy of the probe, with its 95 % interval, whose trials are distinct inputs,
+    fewer than examples in a finite task; verdicts hold for these inputs only."""
     baseline: Float[np.ndarray, "layer target"]
     """Accuracy of the best control: shuffled labels, control task, untrained model."""
-    interchange: Float[np.ndarray, "layer target"]
-    """Fraction of examples in which an answer changes when the component along the class means is set to another
-    example's, minus that of a placebo; NaN where the label is not readable, which is not tested."""
-    interchange_low: Float[np.ndarray, "layer target"]
-    interchange_high: Float[np.ndarray, "layer target"]
-    erasure: Float[np.ndarray, "layer target"]
+    interchange: Interval
+    """Per layer and target: fraction of examples in which an answer changes when the component along the class means is
+    set to another example's, minus that of a placebo; NaN where the label is not readable, which is not tested."""
+    erasure: Interval
     """The same with the component set to its mean over all examples."""
-    erasure_low: Float[np.ndarray, "layer target"]
-    erasure_high: Float[np.ndarray, "layer target"]
     p: Float[np.ndarray, "question layer target"]
     """p values (Holm) for readable, not readable, used, unused."""
     alpha: float
@@ -70,8 +71,6 @@ class ProbeAudit(Result):
     """Examples that probes and class means were fitted on: those that have the target."""
     n_scored: Int[np.ndarray, " target"]
     """Held-out examples behind each value: those that have the target."""
-    n_distinct: Int[np.ndarray, " target"]
-    """Number of distinct inputs among them, fewer in a finite task; verdicts are about these inputs."""
     omitted: dict[str, str]
     """Targets that were not probed, and why."""
 
@@ -91,24 +90,19 @@ class ProbeAudit(Result):
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per layer and target."""
-        import pandas as pd
-
-        layer, target = np.indices(self.accuracy.shape)
-        columns = {"layer": layer.ravel(), "target": np.array(self.targets)[target.ravel()]}
-        columns["verdict"] = np.array(self.verdict).ravel()
-        for name in ("accuracy", "low", "high", "baseline"):
-            columns[name] = getattr(self, name).ravel()
-        for name in EDITS:
-            columns |= {part: getattr(self, part).ravel() for part in (name, f"{name}_low", f"{name}_high")}
-        return pd.DataFrame(columns | {"n": self.n_scored[target.ravel()]})
+        axes = {"layer": range(len(self.accuracy)), "target": self.targets}
+        columns = {**self.accuracy.columns("accuracy"), "baseline": self.baseline}
+        for name in PLACEBOS:
+            columns |= getattr(self, name).columns(name, f"{name}_low", f"{name}_high")
+        return self._table(axes, "verdict", **columns, n=np.broadcast_to(self.n_scored, self.accuracy.shape))
 
     def plot(self) -> "alt.TopLevelMixin":
         """Heatmaps of probe accuracy, the best control, and answers changed by interchange and by erasure."""
         from interp.view.charts import heatmaps
 
-        n, width = count_range(self.n_scored), float((self.high - self.low).max() / 2)
-        panels = {"read (accuracy)": self.accuracy, "best control": self.baseline}
-        panels |= {"changed by interchange": self.interchange, "changed by erasure": self.erasure}
+        n, width = count_range(self.n_scored), self.accuracy.half_width
+        panels = {"read (accuracy)": self.accuracy.value, "best control": self.baseline}
+        panels |= {"changed by interchange": self.interchange.value, "changed by erasure": self.erasure.value}
         return heatmaps(
             panels,
             x=self.targets,
@@ -119,14 +113,14 @@ class ProbeAudit(Result):
         )
 
     def __str__(self) -> str:
-        wide = max(12, *(len(name) for name in self.targets))
-        lines = ["layer  " + "  ".join(f"{name:>{wide}}" for name in self.targets)]
+        width = max(12, *(len(name) for name in self.targets))
+        lines = ["layer  " + "  ".join(f"{name:>{width}}" for name in self.targets)]
         for layer, row in enumerate(self.verdict):
-            lines.append(f"{layer:>5}  " + "  ".join(f"{one:>{wide}}" for one in row))
-        counts = Counter(one for row in self.verdict for one in row)
-        counted = ", ".join(f"{counts[name]} {name}" for name in PROBE_VERDICTS if counts[name])
-        n = count_range(self.n_scored) + repeats_text(self.n_scored, self.n_distinct, counted=False)
-        foot = f"{self.label}: {counted}; {n} examples, level {self.alpha:g} (Holm)"
+            lines.append(f"{layer:>5}  " + "  ".join(f"{verdict:>{width}}" for verdict in row))
+        counts = Counter(verdict for row in self.verdict for verdict in row)
+        summary = ", ".join(f"{counts[name]} {name}" for name in PROBE_VERDICTS if counts[name])
+        n = count_range(self.n_scored) + repeats_text(self.n_scored, self.accuracy.n, counted=False)
+        foot = f"{self.label}: {summary}; {n} examples, level {self.alpha:g} (Holm)"
         return "\n".join([*lines, foot + omitted_text(self.omitted)])
 
 
@@ -144,11 +138,11 @@ def audit_probe(
 ) -> ProbeAudit:
     """Decide for every layer and target whether a label is readable and whether the answers depend on it.
 
-    Readable: a linear probe beats the best of its controls (shuffled labels, a control task, an untrained model) by
-    more than a fifth of what that control leaves to gain. Used: setting the component along the class means to that of
-    an example with another label, or to its mean over all examples, changes some answer of the example in more than a
-    fifth of the examples beyond those changed by a placebo, which moves the activation by the same distance in a random
-    direction.
+    Readable: the accuracy of a linear probe exceeds that of its best control (shuffled labels, a control task, an
+    untrained model) by more than a fifth of the difference between that control and 1. Used: setting the component
+    along the class means to that of an example with another label, or to its mean over all examples, changes an answer
+    in more than a fifth of the examples beyond those changed by a placebo, which moves the activation by the same
+    distance in a random direction.
 
     Args:
         model: Model to audit. It is not changed.
@@ -161,80 +155,89 @@ def audit_probe(
 
     Raises:
         ValueError: whatever `probe` rejects, too few test examples, or a task that does not fit the model.
+
+    Example:
+        >>> import interp
+        >>> from hooks import Transformer
+        >>> task = interp.tasks.Lego(n_vars=2)
+        >>> model = Transformer(interp.config_for(task, n_layers=1, n_heads=2, d_model=16), seed=0)
+        >>> interp.audit_probe(model, task, n_train=100, n_test=64).verdict[0]  # of each target, at the embedding
+        ('undecided', 'undecided')
     """
     model = prepare_model(model, "audit_probe", task)
     if n_test < 32:
         raise ValueError(f"n_test is {n_test}; at least 32 examples are needed for a verdict.")
     check_level(alpha)
     with Count("auditing probes", 2) as count:
-        read = probe(model, task, label=label, n_train=n_train, n_test=n_test, seed=seed)
+        probes = probe(model, task, label=label, n_train=n_train, n_test=n_test, seed=seed)
         count.one()
-        audited = _audited(model, task, read, n_train=n_train, n_test=n_test, alpha=alpha, seed=seed)
+        audited = _audited(model, task, probes, n_train=n_train, n_test=n_test, alpha=alpha, seed=seed)
         count.one()
     return audited
 
 
 def _audited(
-    model: Net, task: Task, read: ProbeResult, *, n_train: int, n_test: int, alpha: float, seed: int
+    model: Net, task: Task, probes: ProbeResult, *, n_train: int, n_test: int, alpha: float, seed: int
 ) -> ProbeAudit:
     """The audit of probes that were fitted on the same examples."""
-    columns = [task.targets.index(name) for name in read.targets]
+    columns = [task.targets.index(name) for name in probes.targets]
     fitting = task.sample(n_train, generator=derived_generator(seed, "probe fit"), split="validation")
     testing = task.sample(n_test, generator=derived_generator(seed, "probe test"), split="test")
-    labels = [task.probe_labels(batch)[read.label][:, columns] for batch in (fitting, testing)]
-    present = fitting.present[:, columns]
-    n_classes = int(torch.cat([labels[0][present], labels[1][testing.present[:, columns]]]).max()) + 1
-    baseline = np.maximum(np.maximum(read.shuffled, read.control), read.untrained)
-    readable = _readable(read, baseline)
-    tested = readable[1] > alpha
-    sums = DirectionSums(labels[0], present, n_classes)
+    labels = [task.probe_labels(batch)[probes.label][:, columns] for batch in (fitting, testing)]
+    present = [batch.present[:, columns] for batch in (fitting, testing)]
+    # Which cells are readable; whether a label is used is tested only where it may be.
+    baseline = np.maximum(np.maximum(probes.shuffled, probes.control), probes.untrained)
+    readable, not_readable = _readable(probes, baseline)
+    tested = not_readable > alpha
+    # The directions of these cells, and the answers that edits along them change.
+    n_classes = int(torch.cat([values[exists] for values, exists in zip(labels, present, strict=True)]).max()) + 1
+    sums = DirectionSums(labels[0], present[0], n_classes)
     for rows, streams in residual_blocks(model, fitting, columns):
         sums.add(rows, streams)
-    found = sums.directions().items()
-    directions = {(layer, columns[index]): cell for (layer, index), cell in found if tested[layer, index]}
-    changed = _changed(model, task, testing, labels[1], directions, columns, seed=seed)
-    tests = {
-        name: drop_tests(values[..., 0], values[..., 1], np.array(SHARE), read.n_scored)
-        for name, values in changed.items()
+    directions = {
+        (layer, columns[index]): cell for (layer, index), cell in sums.directions().items() if tested[layer, index]
     }
-    used = np.minimum(2 * np.minimum(*(tests[name][0] for name in EDITS)), 1)
-    unused = np.maximum(*(tests[name][1] for name in EDITS))
-    p = holm(np.stack([*readable, used, unused]))
-    shares = {
-        name: [np.where(tested, end, np.nan) for end in drop_interval(values[..., 0], values[..., 1])]
-        for name, values in changed.items()
-    }
+    changes = _changes(model, task, testing, labels[1], directions, columns, seed=seed)
+    # p values of all hypotheses, corrected together.
+    tests = [
+        drop_tests(values[..., 0], values[..., 1], np.array(SHARE), probes.n_scored) for values in changes.values()
+    ]
+    used = np.minimum(2 * np.minimum(*(more for more, _ in tests)), 1)
+    unused = np.maximum(*(less for _, less in tests))
+    p = holm(np.stack([readable, not_readable, used, unused]))
+    shares = {}
+    for name, values in changes.items():
+        value, low, high = (np.where(tested, ends, np.nan) for ends in drop_interval(values[..., 0], values[..., 1]))
+        shares[name] = Interval(value=value, low=low, high=high, n=probes.n_scored)
     return ProbeAudit(
-        label=read.label,
-        targets=read.targets,
-        verdict=tuple(tuple(_verdict(one, alpha) for one in row) for row in p.transpose(1, 2, 0)),
-        accuracy=read.accuracy,
-        low=read.low,
-        high=read.high,
+        label=probes.label,
+        targets=probes.targets,
+        verdict=tuple(tuple(_verdict(cell, alpha) for cell in row) for row in p.transpose(1, 2, 0)),
+        accuracy=probes.accuracy,
         baseline=baseline,
-        **{f"{name}{end}": shares[name][at] for name in EDITS for at, end in enumerate(("", "_low", "_high"))},
+        **shares,
         p=p,
         alpha=alpha,
         n=n_test,
-        n_fitted=read.n_fitted,
-        n_scored=read.n_scored,
-        n_distinct=read.n_distinct,
-        omitted=read.omitted,
+        n_fitted=probes.n_fitted,
+        n_scored=probes.n_scored,
+        omitted=probes.omitted,
     )
 
 
 def _readable(
-    read: ProbeResult, baseline: Float[np.ndarray, "layer target"]
+    probes: ProbeResult, baseline: Float[np.ndarray, "layer target"]
 ) -> tuple[Float[np.ndarray, "layer target"], Float[np.ndarray, "layer target"]]:
     """p values of the hypotheses "not readable" and "readable"."""
-    n = np.broadcast_to(read.n_scored, read.accuracy.shape)
+    n = np.broadcast_to(probes.n_scored, probes.accuracy.shape)
     example = np.arange(n.max())[:, None, None]
-    answers, total = ((example < count).astype(float) for count in (np.rint(read.accuracy * n), n))
-    readable, unreadable = drop_tests(answers, total, baseline + SHARE * (1 - baseline), n)
-    return readable, np.where(baseline >= 1, 0.0, unreadable)  # no probe can beat a perfect control
+    n_correct = np.rint(probes.accuracy.value * n)
+    answers, total = (example < n_correct).astype(float), (example < n).astype(float)
+    readable, not_readable = drop_tests(answers, total, baseline + SHARE * (1 - baseline), n)
+    return readable, np.where(baseline >= 1, 0.0, not_readable)  # no probe can beat a perfect control
 
 
-def _changed(
+def _changes(
     model: Net,
     task: Task,
     batch: Batch,
@@ -251,24 +254,24 @@ def _changed(
     """
     present = [batch.present[:, target].nonzero()[:, 0] for target in columns]
     pairs = {target: (rows, rows.roll(-1)) for target, rows in zip(columns, present, strict=True)}
-    found = {edit: np.zeros((len(batch), model.cfg.n_layers + 1, len(columns), 2)) for edit in EDITS}
-    edits = tuple(edit for both in EDITS.items() for edit in both)
-    for one in edited_answers(model, task, batch, pairs, directions, edits=edits, seed=seed):
-        index = columns.index(one.target)
-        answered = batch.present[one.rows]
-        changed = {edit: ((after != one.before) & answered).any(1).double() for edit, after in one.after.items()}
-        different = (labels[one.rows, index] != labels[one.sources, index]).double()
-        for edit, placebo in EDITS.items():
+    changes = {edit: np.zeros((len(batch), model.cfg.n_layers + 1, len(columns), 2)) for edit in PLACEBOS}
+    edits = (*PLACEBOS, *PLACEBOS.values())
+    for cell in edited_answers(model, task, batch, pairs, directions, edits=edits, seed=seed):
+        index = columns.index(cell.target)
+        answered = batch.present[cell.rows]
+        changed = {edit: ((after != cell.before) & answered).any(1).double() for edit, after in cell.after.items()}
+        different = (labels[cell.rows, index] != labels[cell.sources, index]).double()
+        for edit, placebo in PLACEBOS.items():
             counts = different if edit == "interchange" else torch.ones_like(different)
             values = torch.stack([(changed[edit] - changed[placebo]) * counts, counts], 1)
-            found[edit][one.rows, one.layer, index] = values.numpy()
-    return found
+            changes[edit][cell.rows, cell.layer, index] = values.numpy()
+    return changes
 
 
 def _verdict(p: Float[np.ndarray, " question"], alpha: float) -> ProbeVerdict:
-    readable, not_readable, used, unused = (bool(one <= alpha) for one in p)
+    is_readable, not_readable, is_used, not_used = (bool(value <= alpha) for value in p)
     if not_readable:
         return "not readable"
-    if not readable or not (used or unused):
+    if not is_readable or not (is_used or not_used):
         return "undecided"
-    return "used" if used else "unused"
+    return "used" if is_used else "unused"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from hooks.interventions.ablation_engine import Net
 from interp.core.activations import BLOCK, residual_blocks
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import distinct_inputs, repeats_text
+from interp.core.intervals import Interval
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator, derived_seed
 from interp.core.results import Result, count_range
@@ -37,17 +38,17 @@ LOGISTIC_CONTROLS = 1
 class ProbeResult(Result):
     """Held-out probe accuracy for every layer and target. Layer 0 is the embedding's output."""
 
+    former_fields: ClassVar = {"accuracy": ("accuracy", "low", "high", "n_distinct")}
+
     label: str
     """The label that was probed."""
     solver: str
     """`ridge` or `logistic`."""
     targets: tuple[str, ...]
     """Names of the targets."""
-    accuracy: Float[np.ndarray, "layer target"]
-    """Fraction of held-out examples classified correctly, 0 to 1."""
-    low: Float[np.ndarray, "layer target"]
-    high: Float[np.ndarray, "layer target"]
-    """Ends of the 95 % interval (Clopper-Pearson) of `n_distinct` trials."""
+    accuracy: Interval
+    """Per layer and target: fraction of held-out examples classified correctly, 0 to 1, with its 95 % interval
+    (Clopper-Pearson), whose trials are distinct inputs, fewer than examples in a finite task."""
     control: Float[np.ndarray, "layer target"]
     """Accuracy on the control task, a random class per input type: what memorisation alone achieves."""
     shuffled: Float[np.ndarray, "layer target"]
@@ -64,8 +65,6 @@ class ProbeResult(Result):
     """Examples that each classifier was fitted on: those that have the target."""
     n_scored: Int[np.ndarray, " target"]
     """Held-out examples behind each cell: those that have the target."""
-    n_distinct: Int[np.ndarray, " target"]
-    """Distinct inputs among them, fewer in a finite task."""
     omitted: dict[str, str]
     """Targets that were not probed, and why."""
     n_controls: int
@@ -76,40 +75,37 @@ class ProbeResult(Result):
     @property
     def selectivity(self) -> Float[np.ndarray, "layer target"]:
         """Accuracy minus control accuracy (Hewitt & Liang 2019)."""
-        return self.accuracy - self.control
+        return self.accuracy.value - self.control
 
     def to_dataframe(self) -> "pd.DataFrame":
         """One row per layer and target."""
         axes = {"layer": range(len(self.accuracy)), "target": self.targets}
-        names = ("accuracy", "low", "high", "control", "selectivity", "shuffled", "shuffled_high", "untrained")
-        causal = {f"interchange_{name}": values for name, values in (self.causal or {}).items()}
-        return self._table(axes, *names, **causal, n=np.broadcast_to(self.n_scored, self.accuracy.shape))
+        columns = self.accuracy.columns("accuracy")
+        for name in ("control", "selectivity", "shuffled", "shuffled_high", "untrained"):
+            columns[name] = getattr(self, name)
+        columns |= {f"interchange_{name}": values for name, values in (self.causal or {}).items()}
+        return self._table(axes, **columns, n=np.broadcast_to(self.n_scored, self.accuracy.shape))
 
     def plot(self) -> "alt.TopLevelMixin":
         """Layer x target maps of accuracy (as LEGO Figure 4), the control task and the untrained model."""
         from interp.view.charts import heatmaps
 
-        panels = {"accuracy": self.accuracy, "control task": self.control, "untrained model": self.untrained}
-        n = count_range(self.n_scored) + repeats_text(self.n_scored, self.n_distinct)
-        title = f"linear probes for {self.label}, n = {n} per cell (95 % within ±{self.half_width:.3f})"
+        panels = {"accuracy": self.accuracy.value, "control task": self.control, "untrained model": self.untrained}
+        n = count_range(self.n_scored) + repeats_text(self.n_scored, self.accuracy.n)
+        title = f"linear probes for {self.label}, n = {n} per cell (95 % within ±{self.accuracy.half_width:.3f})"
         if self.causal is not None:
             panels["output follows interchange"] = self.causal["follows"]
             width = float(np.nanmax(self.causal["high"] - self.causal["low"]) / 2)
             title += f"; interchange, n >= {int(self.causal['n'].min())} (±{width:.3f})"
         return heatmaps(panels, x=self.targets, x_title="target", y_title="layer", title=title, value="fraction")
 
-    @property
-    def half_width(self) -> float:
-        """Half the widest 95 % interval of any accuracy."""
-        return float(np.max(self.high - self.low) / 2)
-
     def __str__(self) -> str:
         head = "layer  " + "  ".join(f"{name:>5}" for name in self.targets)
-        rows = [f"{layer:>5}  {_row(values)}" for layer, values in enumerate(self.accuracy)]
-        repeats = repeats_text(self.n_scored, self.n_distinct)
+        rows = [f"{layer:>5}  {_row(values)}" for layer, values in enumerate(self.accuracy.value)]
+        repeats = repeats_text(self.n_scored, self.accuracy.n)
         foot = (
             f"{self.solver} probes for {self.label}, {count_range(self.n_scored)} held-out examples{repeats} per cell "
-            f"(95 % within {self.half_width:.3f}); control at most {self.control.max():.3f}, "
+            f"(95 % within {self.accuracy.half_width:.3f}); control at most {self.control.max():.3f}, "
             f"untrained at most {self.untrained.max():.3f}"
         )
         if self.causal is not None:
@@ -161,6 +157,14 @@ def probe(
         ValueError: an unknown label or solver, `verify` for a label that the model does not predict, too few
             examples, a label that can be probed at no target, targets at padding, or activations that are not finite.
 
+    Example:
+        >>> import interp
+        >>> from hooks import Transformer
+        >>> task = interp.tasks.Lego(n_vars=2)
+        >>> model = Transformer(interp.config_for(task, n_layers=1, n_heads=2, d_model=16), seed=0)
+        >>> interp.probe(model, task, n_train=100, n_test=50).accuracy.shape  # layer 0 is the embedding's output
+        (2, 2)
+
     Source: Alain & Bengio 2016 (arXiv:1610.01644); control task and selectivity: Hewitt & Liang 2019
     (arXiv:1909.03368); the map: LEGO (arXiv:2206.04301) Figure 4. Differs: one probe per layer and target, where LEGO
     has one per layer.
@@ -169,6 +173,7 @@ def probe(
     check_choice("solver", solver, Solver)
     check_number("n_train", n_train, whole=True, low=1)
     check_number("n_test", n_test, whole=True, low=1)
+    # Labels of the examples, at the targets that can be probed.
     batches = fitting, testing = (
         task.sample(n_train, generator=derived_generator(seed, "probe fit"), split="validation"),
         task.sample(n_test, generator=derived_generator(seed, "probe test"), split="test"),
@@ -178,39 +183,41 @@ def probe(
     if verify and not torch.equal(labels[1], testing.labels.masked_fill(~testing.present, 0)):
         raise ValueError(f"verify compares with the model's answers, which are not {label!r}; use verify=False.")
     n_classes = int(torch.cat(labels).max()) + 1
-    kept, omitted = _probed_targets(task, batches, labels[0], label, n_classes)
-    labels = [values[:, kept] for values in labels]
-    present = [batch.present[:, kept] for batch in batches]
-    types = [task.control_types(batch)[:, kept] for batch in batches]
-    model.eval()
+    targets, omitted = _probed_targets(task, batches, labels[0], label, n_classes)
+    labels = [values[:, targets] for values in labels]
+    present = [batch.present[:, targets] for batch in batches]
+    # Label sets: the true labels, and the draws of both controls.
+    types = [task.control_types(batch)[:, targets] for batch in batches]
     solve, draws = (score_ridge, RIDGE_CONTROLS) if solver == "ridge" else (score_logistic, LOGISTIC_CONTROLS)
     true = [values.T[:, None] for values in labels]
     shuffled = shuffled_labels(labels, present, n_classes, draws, seed)
     control = control_labels(types, present, n_classes, draws, seed)
+    # Fit and score all sets on the model's activations, and the true labels on those of an untrained model.
+    model.eval()
     n_blocks = 2 * sum(-(-len(batch) // BLOCK) for batch in batches)
     sums = DirectionSums(labels[0], present[0], n_classes) if verify else None
     causal = None
     with Count(f"probing {label}", n_blocks + verify, work=n_blocks * (1 + 1.2 * verify)) as count:
 
-        def streams(of: Net, index: int, sums: DirectionSums | None = None) -> Blocks:
-            for rows, block in residual_blocks(of, batches[index], kept):
+        def streams(net: Net, index: int, sums: DirectionSums | None = None) -> Blocks:
+            for rows, block in residual_blocks(net, batches[index], targets):
                 if sums is not None:
                     sums.add(rows, block)
                 yield rows, block
                 count.one()
 
         score = partial(solve, present=present, n_classes=n_classes)
-        of_true, of_shuffled, of_control = score(
-            [streams(model, 0, sums), streams(model, 1)], [true, shuffled, control]
-        )
+        inputs = [streams(model, 0, sums), streams(model, 1)]
+        true_scores, shuffled_scores, control_scores = score(inputs, [true, shuffled, control])
         del shuffled, control
         untrained = untrained_copy(model, derived_seed(seed, "untrained twin") % 2**31)
-        (of_untrained,) = score([streams(untrained, 0), streams(untrained, 1)], [true])
+        (untrained_scores,) = score([streams(untrained, 0), streams(untrained, 1)], [true])
+        # Interchange the directions that the probes read.
         if sums is not None:
-            directions = {(layer, kept[index]): cell for (layer, index), cell in sums.directions().items()}
+            directions = {(layer, targets[index]): cell for (layer, index), cell in sums.directions().items()}
             causal = interchange_map(model, task, testing, directions, seed=seed)
             count.one(work=1.2 * n_blocks)
-    accuracy = of_true[..., 0]
+    accuracy = true_scores[..., 0]
     n_fitted, n_scored = (exists.sum(0).numpy() for exists in present)
     inputs_scored = distinct_inputs(testing)
     n_distinct = np.array([len(np.unique(inputs_scored[exists])) for exists in present[1].T.numpy()])
@@ -218,19 +225,16 @@ def probe(
     return ProbeResult(
         label=label,
         solver=solver,
-        targets=tuple(task.targets[index] for index in kept),
-        accuracy=accuracy,
-        low=low,
-        high=high,
-        control=of_control.mean(-1),
-        shuffled=of_shuffled.mean(-1),
-        shuffled_high=np.quantile(of_shuffled, (1 + CONFIDENCE) / 2, axis=-1),
-        untrained=of_untrained[..., 0],
+        targets=tuple(task.targets[index] for index in targets),
+        accuracy=Interval(value=accuracy, low=low, high=high, n=n_distinct),
+        control=control_scores.mean(-1),
+        shuffled=shuffled_scores.mean(-1),
+        shuffled_high=np.quantile(shuffled_scores, (1 + CONFIDENCE) / 2, axis=-1),
+        untrained=untrained_scores[..., 0],
         n_train=n_train,
         n_test=n_test,
         n_fitted=n_fitted,
         n_scored=n_scored,
-        n_distinct=n_distinct,
         omitted=omitted,
         n_controls=draws,
         causal=causal,
@@ -242,8 +246,8 @@ def omitted_text(omitted: Mapping[str, str]) -> str:
     by_reason: dict[str, list[str]] = {}
     for target, reason in omitted.items():
         by_reason.setdefault(reason, []).append(target)
-    parts = [f"{', '.join(targets)} ({reason})" for reason, targets in by_reason.items()]
-    return f"; omitted: {', '.join(parts)}" if parts else ""
+    groups = [f"{', '.join(targets)} ({reason})" for reason, targets in by_reason.items()]
+    return f"; omitted: {', '.join(groups)}" if groups else ""
 
 
 def _labels(task: Task, batch: Batch, label: str) -> Int[Tensor, "batch target"]:
@@ -254,21 +258,21 @@ def _labels(task: Task, batch: Batch, label: str) -> Int[Tensor, "batch target"]
             "some targets of this task are at padding and have no activations to probe; set target_mask of its "
             "batches to False there (interp.tasks.check_task names the first)."
         )
-    known = task.probe_labels(batch)
-    if label not in known:
-        raise ValueError(f"label is {label!r}; this task has {', '.join(known)}.")
-    return known[label].masked_fill(~batch.present, 0)
+    labels = task.probe_labels(batch)
+    if label not in labels:
+        raise ValueError(f"label is {label!r}; this task has {', '.join(labels)}.")
+    return labels[label].masked_fill(~batch.present, 0)
 
 
 def _probed_targets(
     task: Task, batches: Sequence[Batch], labels: Int[Tensor, "fitting target"], label: str, n_classes: int
 ) -> tuple[list[int], dict[str, str]]:
-    """Indices of the targets that can be probed, and why the others cannot."""
+    """Indices of the targets that can be probed, and reasons why the others cannot."""
     fitting, testing = batches
     least = 10 * n_classes
     if len(fitting) < least:
         raise ValueError(f"n_train is {len(fitting)} for {n_classes} classes; give at least {least}.")
-    kept, omitted = [], {}
+    probed, omitted = [], {}
     for index, name in enumerate(task.targets):
         values = labels[fitting.present[:, index], index]
         if len(values) < least:
@@ -278,15 +282,15 @@ def _probed_targets(
         elif values.unique().numel() < 2:
             omitted[name] = "a single class"
         else:
-            kept.append(index)
-    if not kept and set(omitted.values()) == {"a single class"}:
+            probed.append(index)
+    if not probed and set(omitted.values()) == {"a single class"}:
         raise ValueError(
             f"label {label!r} has a single class at every target ({int(labels[0, 0])} in all {len(labels)} examples at "
             f"{task.targets[0]}), so there is nothing to classify. Choose another label or task."
         )
-    if not kept:
+    if not probed:
         raise ValueError(
             f"label {label!r} can be probed at no target{omitted_text(omitted)}. Give more examples (n_train, n_test), "
             f"or choose another label or task."
         )
-    return kept, omitted
+    return probed, omitted

@@ -18,7 +18,7 @@ class LinearClassifier:
     weight: Float[Tensor, "cell draw d_model class"]
     bias: Float[Tensor, "cell draw class"]
 
-    def right(
+    def n_correct(
         self, inputs: Float[Tensor, "cell sample d_model"], labels: Int[Tensor, "cell draw sample"]
     ) -> Int[Tensor, "cell draw"]:
         """Number of samples classified correctly."""
@@ -32,7 +32,7 @@ class LinearClassifier:
         self, inputs: Float[Tensor, "cell sample d_model"], labels: Int[Tensor, "cell draw sample"]
     ) -> Float[Tensor, "cell draw"]:
         """Fraction of samples classified correctly."""
-        return self.right(inputs, labels).float() / labels.shape[-1]
+        return self.n_correct(inputs, labels).float() / labels.shape[-1]
 
 
 class Moments:
@@ -51,7 +51,7 @@ class Moments:
     """
 
     def __init__(self, n_cells: int, width: int, columns: Sequence[int], *, dtype: torch.dtype):
-        self.n, self.of_inputs = 0, dtype
+        self.n, self.input_dtype = 0, dtype
         self.mean = torch.zeros(n_cells, 1, width, dtype=dtype)
         self.gram = torch.zeros(n_cells, width, width, dtype=dtype)
         self.cross = [torch.zeros(n_cells, width, n_columns, dtype=dtype) for n_columns in columns]
@@ -61,20 +61,21 @@ class Moments:
         self, inputs: Float[Tensor, "cell sample d_model"], onehots: Sequence[Float[Tensor, "cell sample _"]]
     ) -> None:
         """Add a block of examples, with one-hot labels of each set of labels (see `one_hot`)."""
-        n, before, self.of_inputs = inputs.shape[1], self.n, inputs.dtype
+        n, n_before, self.input_dtype = inputs.shape[1], self.n, inputs.dtype
         self.n += n
         mean = inputs.mean(1, keepdim=True)
         centred = (inputs - mean).transpose(1, 2)
-        shift, between = mean - self.mean, before * n / self.n
+        shift, between = mean - self.mean, n_before * n / self.n
+        # Covariances within the block, and between its mean and the mean so far.
         self.gram += centred @ centred.transpose(1, 2)
-        if before:
+        if n_before:
             self.gram += between * shift.transpose(1, 2) @ shift
         for cross, share, onehot in zip(self.cross, self.share, onehots, strict=True):
-            own = onehot.mean(1) - share
+            share_shift = onehot.mean(1) - share
             cross += centred @ onehot
-            if before:
-                cross += between * shift.transpose(1, 2) @ own[:, None]
-            share += own * (n / self.n)
+            if n_before:
+                cross += between * shift.transpose(1, 2) @ share_shift[:, None]
+            share += share_shift * (n / self.n)
         self.mean += shift * (n / self.n)
 
     def solve(self, n_classes: int, *, ridge: float = RIDGE) -> list[LinearClassifier]:
@@ -84,21 +85,21 @@ class Moments:
             n_classes: Number of classes; each set of labels has this number of columns for every draw.
             ridge: Penalty relative to the mean variance of the inputs.
         """
-        dtype = self.of_inputs
+        dtype = self.input_dtype
         gram, mean = self.gram.to(dtype, copy=True), self.mean.to(dtype)
         diagonal = gram.diagonal(dim1=1, dim2=2)
         penalty = ridge * diagonal.mean(-1).clamp_min(torch.finfo(gram.dtype).tiny ** 0.5)  # inputs may be constant
         gram.diagonal(dim1=1, dim2=2).add_(penalty[:, None])
         factor = torch.linalg.cholesky(gram)
-        found = []
+        classifiers = []
         for cross, share in zip(self.cross, self.share, strict=True):
             weight = torch.cholesky_solve(cross.to(dtype), factor)
             bias = share.to(dtype) - (mean @ weight)[:, 0]
             cells, width, columns = weight.shape
             draws = columns // n_classes
             shaped = weight.view(cells, width, draws, n_classes).transpose(1, 2)
-            found.append(LinearClassifier(shaped, bias.view(cells, draws, n_classes)))
-        return found
+            classifiers.append(LinearClassifier(shaped, bias.view(cells, draws, n_classes)))
+        return classifiers
 
 
 def one_hot(

@@ -43,14 +43,14 @@ def shuffled_labels(
     seed: int,
 ) -> list[Int[Tensor, "target draw batch"]]:
     """Labels of each target in random orders, among the examples that have it."""
-    generator, found = derived_generator(seed, "shuffled labels"), []
+    generator, shuffled = derived_generator(seed, "shuffled labels"), []
     for values, exists in zip(labels, present, strict=True):
         values = values.to(_smallest(n_classes))
-        mixed = torch.empty(values.shape[1], draws, len(values), dtype=values.dtype)
+        orders = torch.empty(values.shape[1], draws, len(values), dtype=values.dtype)
         for draw in range(draws):
-            mixed[:, draw] = _in_order(values, exists, torch.randperm(len(values), generator=generator))
-        found.append(mixed)
-    return found
+            orders[:, draw] = _in_order(values, exists, torch.randperm(len(values), generator=generator))
+        shuffled.append(orders)
+    return shuffled
 
 
 def _smallest(n_classes: int) -> torch.dtype:
@@ -62,8 +62,8 @@ def _in_order(
     labels: Int[Tensor, "batch target"], present: Bool[Tensor, "batch target"], order: Int[Tensor, " batch"]
 ) -> Int[Tensor, "target batch"]:
     ordered = labels.T.clone()
-    for target, here in enumerate(present.T):
-        ordered[target, here] = labels[order[here[order]], target]
+    for target, exists in enumerate(present.T):
+        ordered[target, exists] = labels[order[exists[order]], target]
     return ordered
 
 
@@ -82,46 +82,54 @@ def score_ridge(
         Accuracies for each set of labels.
     """
     groups = list(same_examples(*present))
+    # Fit: moments of every layer, for each group of targets that the same examples have.
     precision = torch.float64 if len(present[0]) > BLOCK else None
+    columns = [fitting.shape[1] * n_classes for fitting, _ in labels]
     moments: list[list[Moments]] = []
-    columns = [part[0].shape[1] * n_classes for part in labels]
-    for rows, x in inputs[0]:
+    for rows, block in inputs[0]:
         if not moments:
+            dtype, width = precision or block.dtype, block.shape[-1]
             sizes = [len(labels[0][0][targets]) for targets, _ in groups]
-            moments = [[Moments(n, x.shape[-1], columns, dtype=precision or x.dtype) for _ in x] for n in sizes]
-        for layers, (targets, exist) in zip(moments, groups, strict=True):
-            here = _here(exist[0], rows)
-            y = [one_hot(part[0][targets][..., rows][..., here], n_classes, x.dtype) for part in labels]
-            if not y[0].shape[1]:
+            moments = [[Moments(size, width, columns, dtype=dtype) for _ in block] for size in sizes]
+        for layer_moments, (targets, (exists, _)) in zip(moments, groups, strict=True):
+            examples = _in_block(exists, rows)
+            onehots = [
+                one_hot(fitting[targets][..., rows][..., examples], n_classes, block.dtype) for fitting, _ in labels
+            ]
+            if not onehots[0].shape[1]:
                 continue
-            for one, layer in zip(layers, x, strict=True):
-                one.add(layer[targets][:, here], y)
-    classifiers = [[one.solve(n_classes) for one in layers] for layers in moments]
-    right = [torch.zeros(len(moments[0]), *part[1].shape[:2], dtype=torch.long) for part in labels]
-    for rows, x in inputs[1]:
-        for layers, (targets, exist) in zip(classifiers, groups, strict=True):
-            here = _here(exist[1], rows)
-            y = [part[1][targets][..., rows][..., here] for part in labels]
-            for index, (fitted, layer) in enumerate(zip(layers, x, strict=True)):
-                for counts, one, truth in zip(right, fitted, y, strict=True):
-                    counts[index, targets] += one.right(layer[targets][:, here], truth)
-    return [(counts.float() / present[1].sum(0)[:, None]).double().numpy() for counts in right]
+            for layer, moment in zip(block, layer_moments, strict=True):
+                moment.add(layer[targets][:, examples], onehots)
+    # Score: correct answers of every layer.
+    classifiers = [[moment.solve(n_classes) for moment in layer_moments] for layer_moments in moments]
+    n_correct = [torch.zeros(len(moments[0]), *testing.shape[:2], dtype=torch.long) for _, testing in labels]
+    for rows, block in inputs[1]:
+        for by_layer, (targets, (_, exists)) in zip(classifiers, groups, strict=True):
+            examples = _in_block(exists, rows)
+            truths = [testing[targets][..., rows][..., examples] for _, testing in labels]
+            for index, (fitted, layer) in enumerate(zip(by_layer, block, strict=True)):
+                for counts, classifier, truth in zip(n_correct, fitted, truths, strict=True):
+                    counts[index, targets] += classifier.n_correct(layer[targets][:, examples], truth)
+    n_scored = present[1].sum(0)[:, None]
+    return [(counts.float() / n_scored).double().numpy() for counts in n_correct]
 
 
-def _here(exist: Any, rows: slice) -> Any:
-    return exist if isinstance(exist, slice) else exist[rows]
+def _in_block(exists: Any, rows: slice) -> Any:
+    """Which examples of a block have the targets of a group; `exists` is a slice if all examples have all targets."""
+    return exists if isinstance(exists, slice) else exists[rows]
 
 
 def score_logistic(
     inputs: Sequence[Blocks], labels: Sequence[LabelSet], present: Sequence[Bool[Tensor, "_ target"]], n_classes: int
 ) -> list[Float[np.ndarray, "layer target _"]]:
     """Accuracy of scikit-learn's logistic regression on standardised inputs; as `score_ridge`, with all in memory."""
-    fitting, testing = (torch.cat([x for _, x in blocks], 2) for blocks in inputs)
-    scores = [np.empty((*fitting.shape[:2], part[0].shape[1])) for part in labels]
-    for targets, (here, there) in same_examples(*present):
-        x = fitting[:, targets][:, :, here], testing[:, targets][:, :, there]
-        for found, part in zip(scores, labels, strict=True):
-            found[:, targets] = _logistic_scores(x, (part[0][targets][..., here], part[1][targets][..., there]))
+    fitting, testing = (torch.cat([block for _, block in blocks], 2) for blocks in inputs)
+    scores = [np.empty((*fitting.shape[:2], fit_labels.shape[1])) for fit_labels, _ in labels]
+    for targets, (fitted, tested) in same_examples(*present):
+        group_inputs = fitting[:, targets][:, :, fitted], testing[:, targets][:, :, tested]
+        for set_scores, (fit_labels, test_labels) in zip(scores, labels, strict=True):
+            group_labels = fit_labels[targets][..., fitted], test_labels[targets][..., tested]
+            set_scores[:, targets] = _logistic_scores(group_inputs, group_labels)
     return scores
 
 
@@ -135,7 +143,7 @@ def _logistic_scores(
     ]
     with threadpool_limits(1):  # cells run in parallel; threads within each would compete for the same cores
         scores = Parallel(n_jobs=-1, prefer="threads")(
-            delayed(_logistic_accuracy)(*(part.numpy() for part in cell)) for cell in cells
+            delayed(_logistic_accuracy)(*(values.numpy() for values in cell)) for cell in cells
         )
     return np.array(scores).reshape(layers, targets, -1)
 

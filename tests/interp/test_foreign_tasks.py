@@ -83,7 +83,7 @@ def test_evaluate(at_hand):
     model, task = at_hand
     result = interp.evaluate(model, task, n=200)
     assert result.targets == task.outcomes
-    assert fractions([result.accuracy, result.low, result.high])
+    assert fractions([result.accuracy.value, result.accuracy.low, result.accuracy.high])
     batch = task.sample(64, generator=torch.Generator().manual_seed(0))
     score = task.score(torch.nn.functional.one_hot(batch.labels, task.d_vocab_out).float(), batch)
     assert torch.equal(score.right, score.total)  # the right answers
@@ -95,7 +95,8 @@ def test_probe(at_hand, solver):
     model, task = at_hand
     result = interp.probe(model, task, n_train=200, n_test=N, solver=solver, verify=solver == "ridge")
     assert result.accuracy.shape == (3, len(task.targets))
-    assert fractions([result.accuracy, result.low, result.high, result.control, result.untrained])
+    accuracy = result.accuracy
+    assert fractions([accuracy.value, accuracy.low, accuracy.high, result.control, result.untrained])
     n = result.to_dataframe()["n"]
     assert 1 <= n.min() <= n.max() == N
     assert (n.min() < N) == (task == TASKS["echo"])  # the only one with missing targets

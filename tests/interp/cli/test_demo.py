@@ -53,8 +53,8 @@ def test_the_page_shows_model_and_control(demo_runs, capsys):
 @pytest.mark.long
 def test_probes_percolate_and_the_output_follows(demo_runs):
     probes = interp.probe(demo_runs[1]["model 0"].model, TASK, verify=True)
-    assert (probes.low[-1] > 0.98).all()  # every value is readable in the end
-    assert (probes.high[0] < 0.6).all()  # none in the embedding
+    assert (probes.accuracy.low[-1] > 0.98).all()  # every value is readable in the end
+    assert (probes.accuracy.high[0] < 0.6).all()  # none in the embedding
     first_readable = (probes.accuracy > 0.9).argmax(0)
     assert (first_readable[0] < first_readable[1:]).all()  # the root comes first
     assert (probes.causal["low"][-1] > 0.9).all()

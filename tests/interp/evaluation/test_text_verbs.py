@@ -141,7 +141,7 @@ def test_every_verb_runs(learned, tmp_path):
     assert ("next sentence" in task.targets) == (len(probed.targets) < len(task.targets))
     if task is NEXT:
         before = interp.probe(model, task, label="previous_kind", n_train=100, n_test=50)
-        assert before.accuracy[0].mean() > 0.9  # the kind of the token just read is in its embedding
+        assert before.accuracy.value[0].mean() > 0.9  # the kind of the token just read is in its embedding
     results = [
         patterns,
         ablated,

@@ -70,12 +70,14 @@ def test_n_is_that_of_each_target(found):
     rows = testing.tokens.numpy()
     there = testing.present.numpy()[:, :5]
     distinct = [len(np.unique(rows[exists], axis=0)) for exists in there.T]
-    assert found.n_distinct.tolist() == distinct
+    assert found.accuracy.n.tolist() == distinct
     for (layer, target), share in np.ndenumerate(found.accuracy):
         n = distinct[target]
         low = stats.beta.ppf(0.025, share * n, n - share * n + 1) if share else 0.0
         high = stats.beta.ppf(0.975, share * n + 1, n - share * n) if share < 1 else 1.0
-        assert (found.low[layer, target], found.high[layer, target]) == pytest.approx((low, high), abs=1e-8)
+        assert (found.accuracy.low[layer, target], found.accuracy.high[layer, target]) == pytest.approx(
+            (low, high), abs=1e-8
+        )
     least = found.n_scored.min()
     assert f"{least} to 200 held-out examples" in str(found)
     assert str(found).endswith("; omitted: after 6 (fewer than 70 examples to fit on)")
@@ -184,10 +186,11 @@ def test_audit_uses_the_examples_with_the_target(model, monkeypatch):
     assert np.array_equal(plain.p, junk.p)
     read = interp.probe(model, TASK, **SIZES)
     assert plain.omitted == read.omitted
-    for name in ("n_fitted", "n_scored", "n_distinct"):
+    for name in ("n_fitted", "n_scored"):
         assert np.array_equal(getattr(plain, name), getattr(read, name))
+    assert np.array_equal(plain.accuracy.n, read.accuracy.n)
     assert plain.to_dataframe()["n"].tolist() == read.n_scored.tolist() * 3
-    assert f"; {read.n_scored.min()} to 200 ({read.n_distinct.max()} distinct) examples, level" in str(plain)
+    assert f"; {read.n_scored.min()} to 200 ({read.accuracy.n.max()} distinct) examples, level" in str(plain)
     assert str(plain).endswith("; omitted: after 6 (fewer than 70 examples to fit on)")
 
 
@@ -300,6 +303,6 @@ def test_answers_at_missing_targets_do_not_count(model, monkeypatch):
         after = {edit: answers if "placebo" in edit else changed for edit in edits}
         one = EditedAnswers(0, 1, rows, rows.roll(1), answers, after)
         monkeypatch.setattr(auditing, "edited_answers", lambda *_, one=one, **__: iter([one]))
-        found = auditing._changed(model, TASK, batch, batch.labels, {}, list(range(6)), seed=0)
+        found = auditing._changes(model, TASK, batch, batch.labels, {}, list(range(6)), seed=0)
         assert (found["erasure"][rows, 0, 1, 0] == share).all()
         assert found["erasure"][:, 0, 1, 1].sum() == len(rows) > 0

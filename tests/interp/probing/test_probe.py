@@ -16,6 +16,7 @@ from hooks import Transformer
 from interp import probe
 from interp.core import activations
 from interp.core.activations import residuals_at_targets
+from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.probing import ProbeResult
 from interp.probing import probe as probing
@@ -86,7 +87,7 @@ def test_noise_is_at_chance(noise):
     low, high = chance_band(N_TEST)
     for values in (result.accuracy, result.untrained, result.shuffled, result.control):
         assert ((low < values) & (values < high)).all()
-    inside = (result.low <= 0.5) & (result.high >= 0.5)
+    inside = (result.accuracy.low <= 0.5) & (result.accuracy.high >= 0.5)
     assert inside.sum() >= 7  # nine 95 % intervals: three misses have probability 0.008
     # 97.5 % quantile of twenty draws, each a mean of 600
     assert (result.shuffled_high > result.shuffled).all()
@@ -142,8 +143,8 @@ def test_accuracies_equal_scikit_learn(trained, tiny):
                 share, n = float(ours.accuracy[layer, target]), len(set(map(tuple, testing.tokens.tolist())))
                 low = stats.beta.ppf(0.025, share * n, (1 - share) * n + 1) if share > 0 else 0.0
                 high = stats.beta.ppf(0.975, share * n + 1, (1 - share) * n) if share < 1 else 1.0
-                assert ours.low[layer, target] == pytest.approx(low, abs=1e-8)
-                assert ours.high[layer, target] == pytest.approx(high, abs=1e-8)
+                assert ours.accuracy.low[layer, target] == pytest.approx(low, abs=1e-8)
+                assert ours.accuracy.high[layer, target] == pytest.approx(high, abs=1e-8)
 
 
 def test_probes_are_fitted_on_validation_and_scored_on_test_examples(monkeypatch):
@@ -161,8 +162,8 @@ def test_probes_are_fitted_on_validation_and_scored_on_test_examples(monkeypatch
 
 def test_a_trained_model_is_above_an_untrained_one(trained, tiny):
     result = probe(trained.model, tiny, n_train=1000, n_test=1000)
-    assert result.low[-1].min() > 0.98
-    assert result.accuracy[-1].min() > result.untrained[-1].max()
+    assert result.accuracy.low[-1].min() > 0.98
+    assert result.accuracy.value[-1].min() > result.untrained[-1].max()
     assert result.selectivity == pytest.approx(result.accuracy - result.control)
     # the untrained model is seeded
     again = probe(trained.model, tiny, n_train=1000, n_test=1000)
@@ -322,7 +323,7 @@ def test_a_target_with_one_class_is_omitted(monkeypatch):
     assert str(found).endswith("; omitted: #1 (a single class)")
     assert not everything.omitted
     assert "omitted" not in str(everything)
-    assert found.accuracy.tolist() == everything.accuracy[:, [0, 2]].tolist()
+    assert found.accuracy.value.tolist() == everything.accuracy.value[:, [0, 2]].tolist()
     assert found.untrained.tolist() == everything.untrained[:, [0, 2]].tolist()
 
 
@@ -341,9 +342,7 @@ def result():
         label="value",
         solver="ridge",
         targets=("#0", "#1", "#2"),
-        accuracy=values,
-        low=values / 2,
-        high=(1 + values) / 2,
+        accuracy=Interval(value=values, low=values / 2, high=(1 + values) / 2, n=np.array([20, 20, 15])),
         control=values / 4,
         shuffled=values / 8,
         shuffled_high=values / 7,
@@ -352,7 +351,6 @@ def result():
         n_test=20,
         n_fitted=np.array([40, 30, 25]),
         n_scored=np.array([20, 20, 15]),
-        n_distinct=np.array([20, 20, 15]),
         omitted={"#3": "a single class"},
         n_controls=3,
         causal={
@@ -370,17 +368,9 @@ def test_saving_and_loading(result, tmp_path):
     path = tmp_path / "deep" / "probes.json"
     result.save(path)
     again = ProbeResult.load(path)
-    for name in (
-        "accuracy",
-        "low",
-        "high",
-        "control",
-        "shuffled",
-        "shuffled_high",
-        "untrained",
-        "n_fitted",
-        "n_scored",
-    ):
+    for name in ("value", "low", "high", "n"):
+        assert np.array_equal(getattr(again.accuracy, name), getattr(result.accuracy, name), equal_nan=True)
+    for name in ("control", "shuffled", "shuffled_high", "untrained", "n_fitted", "n_scored"):
         assert np.array_equal(getattr(again, name), getattr(result, name), equal_nan=True)
         assert getattr(again, name).dtype == getattr(result, name).dtype
     for name in ("label", "solver", "targets", "n_train", "n_test", "n_controls", "omitted"):
@@ -389,6 +379,16 @@ def test_saving_and_loading(result, tmp_path):
     assert {name: values.tolist() for name, values in again.causal.items()} == {
         name: values.tolist() for name, values in result.causal.items()
     }
+
+
+def test_results_of_earlier_versions_load(result, tmp_path):
+    """They had `low`, `high` and `n_distinct` next to `accuracy`."""
+    saved = result.to_dict()
+    accuracy = saved["values"]["accuracy"]
+    names = {"accuracy": "value", "low": "low", "high": "high", "n_distinct": "n"}
+    saved["values"] |= {former: accuracy[name] for former, name in names.items()}
+    (tmp_path / "earlier.json").write_text(json.dumps(saved))
+    assert ProbeResult.load(tmp_path / "earlier.json").to_dict() == result.to_dict()
 
 
 def test_another_kind_of_result_is_refused(result, tmp_path, tiny, trained):

@@ -44,7 +44,7 @@ def test_summaries_of_the_draws(tiny, monkeypatch):
     np.testing.assert_allclose(result.shuffled, 0.095)
     np.testing.assert_allclose(result.control, 0.095)
     np.testing.assert_allclose(result.accuracy, 0.5)
-    assert result.half_width == pytest.approx((0.842988 - 0.157012) / 2, abs=1e-5)  # 4 of 8, exact
+    assert result.accuracy.half_width == pytest.approx((0.842988 - 0.157012) / 2, abs=1e-5)  # 4 of 8, exact
     with pytest.raises(ValueError, match="n_train is 19 for 2 classes; give at least 20"):
         interp.probe(model, tiny, n_train=19, n_test=8)
 

@@ -103,7 +103,7 @@ def test_the_remaining_verbs_work(model, learned):
     audit = interp.audit(model, TASK, n=64, alpha=0.3, at_chance=True)
     assert len(audit.heads) == 14
     probe = interp.probe(model, TASK, n_train=300, n_test=200)
-    assert probe.accuracy[-1].max() > 0.7
+    assert probe.accuracy.value[-1].max() > 0.7
     found = interp.diagonals(model)
     n_learned = len(heads_of(model, "learned"))
     assert np.isfinite(found.cosine[:, :n_learned, 0]).all()
