@@ -42,7 +42,7 @@ def write_noise(
     *,
     reads: slice,
     spare: int,
-    used: int,
+    first: int,
     generator: torch.Generator,
 ) -> None:
     """Let some of the heads also write random vectors, of mean zero, to coordinates that nothing reads.
@@ -55,12 +55,12 @@ def write_noise(
         noise: Which of them write noise.
         reads: Coordinates that they read.
         spare: First of the coordinates that nothing reads, `NOISE_SIZE` for each head with noise.
-        used: Number of dimensions of each head that are in use; the noise uses the next ones.
+        first: Dimension of each head from which on they are free.
         generator: Determines the noise.
     """
     noisy = {"none": heads[:0], "one": heads[:1], "all": heads}[noise]
     for index, head in enumerate(noisy):
-        value_norms = block.attention.v.weight[head_rows(block, head)][:used, reads].norm(dim=0)
+        value_norms = block.attention.v.weight[head_rows(block, head)][:first, reads].norm(dim=0)
         vectors = torch.randn(NOISE_SIZE, len(value_norms), generator=generator, dtype=torch.float64)
         vectors = vectors - vectors.mean(0)
         start = spare + index * NOISE_SIZE
@@ -70,5 +70,5 @@ def write_noise(
             NOISE * value_norms * vectors / vectors.norm(dim=0),
             reads=reads,
             writes=slice(start, start + NOISE_SIZE),
-            first=used,
+            first=first,
         )

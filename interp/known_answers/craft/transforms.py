@@ -57,9 +57,9 @@ def permute_heads(model: TransformerStack, orders: Sequence[Sequence[int]]) -> N
             if linear.bias is not None:
                 linear.bias.copy_(linear.bias[rows])
         attention.o.weight.copy_(attention.o.weight[:, rows])
-        for each in (attention.a, attention.b):
-            if each is not None:
-                each.copy_(each[list(order)])
+        for diagonal in (attention.a, attention.b):
+            if diagonal is not None:
+                diagonal.copy_(diagonal[list(order)])
 
 
 @torch.no_grad()
@@ -85,11 +85,11 @@ def rescale(model: Transformer, generator: torch.Generator) -> None:
                 _scale_rows(attention.v, rows, written)
                 attention.o.weight[:, rows] /= written
         if block.mlp is not None and model.cfg.activation == "relu":
-            read = block.mlp.w_in
-            units = _factors(len(read.weight), generator).to(read.weight)
-            read.weight.mul_(units[:, None])
-            if read.bias is not None:
-                read.bias.mul_(units)
+            w_in = block.mlp.w_in
+            units = _factors(len(w_in.weight), generator).to(w_in.weight)
+            w_in.weight.mul_(units[:, None])
+            if w_in.bias is not None:
+                w_in.bias.mul_(units)
             after: nn.Module = getattr(block.mlp, "w_2", block.mlp.w_out)
             cast(Linear, after).weight.div_(units)
 

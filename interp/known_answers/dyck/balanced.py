@@ -5,7 +5,6 @@ cancel, so that matched pairs do not change the output.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -31,16 +30,6 @@ GROWTH = 4.0
 """Value of a bracket relative to one a level further out; the top of the stack outweighs the rest."""
 WIDEST_GAP, WIDEST_COMMON = 2.0, 0.25
 """Largest absolute values of random scores: opener minus closer, and the score of a query for both."""
-
-
-@dataclass(frozen=True)
-class _Scores:
-    """Scores compatible with balance."""
-
-    common: Float[Tensor, "query type level"]
-    """Score of a query for both brackets of a pair."""
-    gap: Float[Tensor, "type level"]
-    """Opener's score minus closer's, the same for every query."""
 
 
 def balanced_dyck(
@@ -93,37 +82,37 @@ def balance_head(
     if not math.isfinite(imbalance):
         raise ValueError(f"imbalance is {imbalance}; give a finite number, 0 for exact balance.")
     check_choice("attention", attention, BalancedAttention)
-    scores = _uneven(states, seed) if attention == "uneven" else _even(states)
-    _write_scores(model, states, scores, head)
+    opens, _ = pair_coordinates(states)
+    gap = torch.zeros(opens.shape, dtype=torch.float64)
+    if attention == "uneven":
+        generator = torch.Generator().manual_seed(seed)
+        shape = states.width, *opens.shape
+        common = (torch.rand(shape, generator=generator, dtype=torch.float64) * 2 - 1) * WIDEST_COMMON
+        gap = (torch.rand(opens.shape, generator=generator, dtype=torch.float64) * 2 - 1) * WIDEST_GAP
+        _write_scores(model, states, common, gap, head)
     gains = torch.ones(states.max_depth, dtype=torch.float64) if gains is None else gains
-    _write_values(model.block(0), states, scores.gap, closers=1 + imbalance, gains=gains, head=head)
+    _write_values(model.block(0), states, gap, closers=1 + imbalance, gains=gains, head=head)
 
 
-def _even(states: BracketStates) -> _Scores:
-    opens, _ = pair_coordinates(states)
-    zeros = torch.zeros(states.width, *opens.shape, dtype=torch.float64)
-    return _Scores(zeros, zeros[0])
+def _write_scores(
+    model: Transformer,
+    states: BracketStates,
+    common: Float[Tensor, "query type level"],
+    gap: Float[Tensor, "type level"],
+    head: int,
+) -> None:
+    """Keys are e, and a query is its vector of scores.
 
-
-def _uneven(states: BracketStates, seed: int) -> _Scores:
-    generator = torch.Generator().manual_seed(seed)
-    opens, _ = pair_coordinates(states)
-    common = torch.rand(states.width, *opens.shape, generator=generator, dtype=torch.float64) * 2 - 1
-    gap = torch.rand(opens.shape, generator=generator, dtype=torch.float64) * 2 - 1
-    return _Scores(common * WIDEST_COMMON, gap * WIDEST_GAP)
-
-
-def _write_scores(model: Transformer, states: BracketStates, scores: _Scores, head: int) -> None:
-    """Keys are e, and a query is its vector of scores; both are zero if all scores are."""
-    attention, (opens, closes) = model.block(0).attention, pair_coordinates(states)
-    wanted = torch.zeros(states.width, states.width, dtype=torch.float64)  # query, key
-    wanted[:, opens] = scores.common + scores.gap / 2
-    wanted[:, closes] = scores.common - scores.gap / 2
-    if not wanted.any():
-        return
-    rows, width = head_rows(model.block(0), head), states.width
+    `common` is the score of a query for both brackets of a pair; `gap` is the opener's score minus the closer's, which
+    must be the same for every query.
+    """
+    opens, closes = pair_coordinates(states)
+    scores = torch.zeros(states.width, states.width, dtype=torch.float64)  # query, key
+    scores[:, opens] = common + gap / 2
+    scores[:, closes] = common - gap / 2
+    attention, rows, width = model.block(0).attention, head_rows(model.block(0), head), states.width
     attention.k.weight[rows][:width, :width] = torch.eye(width)
-    attention.q.weight[rows][:width, :width] = wanted.T * model.cfg.attn_scale
+    attention.q.weight[rows][:width, :width] = scores.T * model.cfg.attn_scale
 
 
 def _write_values(

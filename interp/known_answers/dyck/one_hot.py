@@ -34,8 +34,8 @@ def bracket_states(task: Dyck) -> BracketStates:
 def pair_coordinates(states: BracketStates) -> tuple[Int[Tensor, "type level"], Int[Tensor, "type level"]]:
     """Coordinates of the opener and of the closer of each pair."""
     shape = states.n_types, 2, states.max_depth
-    both = states.first_bracket + torch.arange(2 * states.n_types * states.max_depth).view(shape)
-    return both[:, 0], both[:, 1]
+    coordinates = states.first_bracket + torch.arange(math.prod(shape)).view(shape)
+    return coordinates[:, 0], coordinates[:, 1]
 
 
 def empty_minimal(task: Dyck, **sizes: Any) -> Transformer:

@@ -47,19 +47,22 @@ def attend_to_top(model: Transformer, states: BracketStates, *, head: int = 0, l
 
     Head dimension d is level d, 0 for [START]; the dimension after the last prefers later keys.
     """
-    block, levels, cfg = model.block(layer), states.max_depth + 1, model.cfg
-    later = SHARP * cfg.n_ctx  # positions are i / n_ctx: a key gains SHARP over its neighbour
-    apart = later + SHARP  # and another level is worse than any position is good
-    rows = head_rows(block, head)
+    block, cfg = model.block(layer), model.cfg
+    later = SHARP * cfg.n_ctx * cfg.attn_scale  # positions are i / n_ctx: a key gains SHARP over its neighbour
+    same_level = (SHARP * cfg.n_ctx + SHARP) * cfg.attn_scale  # another level is worse than any position is good
+    rows, last = head_rows(block, head), states.max_depth + 1
     query, key = block.attention.q.weight[rows], block.attention.k.weight[rows]
     opens, closes = pair_coordinates(states)
-    for pair_level in range(1, levels):
-        query[pair_level, opens[:, pair_level - 1]] = apart * cfg.attn_scale
-        query[pair_level - 1, closes[:, pair_level - 1]] = apart * cfg.attn_scale
-        key[pair_level, opens[:, pair_level - 1]] = 1
-    query[0, START], key[0, START] = apart * cfg.attn_scale, 1
-    every = [START, *opens.flatten().tolist(), *closes.flatten().tolist()]
-    query[levels, every], key[levels, -1] = later * cfg.attn_scale, 1
+    # An opener asks for its level, a closer for the one below, at which the stack is after it
+    for index in range(states.max_depth):
+        query[index + 1, opens[:, index]] = same_level
+        query[index, closes[:, index]] = same_level
+        key[index + 1, opens[:, index]] = 1
+    query[0, START] = same_level
+    key[0, START] = 1
+    query[last, START] = later
+    query[last, torch.cat([opens, closes]).flatten()] = later
+    key[last, -1] = 1
 
 
 @torch.no_grad()

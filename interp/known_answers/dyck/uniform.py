@@ -4,7 +4,6 @@ x -> depth -> e(bracket, depth) -> symbols on the stack -> top of the stack -> l
 """
 
 import math
-from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from hooks import BracketStates, Transformer, presets
 from hooks.model.blocks import MLP, Block
-from interp.known_answers.craft.weights import clear
+from interp.known_answers.craft.weights import clear, mlp_of
 from interp.known_answers.dyck.one_hot import TINY, bracket_states, pair_coordinates
 from interp.tasks import Dyck
 from interp.tasks.dyck.brackets import START, closer, opener
@@ -84,18 +83,18 @@ def _read_depth(block: Block, states: BracketStates) -> None:
     value[0, states.first_bracket : states.d_vocab : 2] = 1
     value[0, states.first_bracket + 1 : states.d_vocab : 2] = -1
     value[1, START] = 1
-    _write_unit_vector(block, at=states.d_vocab, size=2)
+    _write_unit_vector(block, start=states.d_vocab, size=2)
 
 
-def _write_unit_vector(block: Block, *, at: int, size: int) -> None:
-    """Write the first `size` dimensions of the head, normalised, to the stream from coordinate `at` on.
+def _write_unit_vector(block: Block, *, start: int, size: int) -> None:
+    """Write the first `size` dimensions of the head, normalised, to the stream from coordinate `start` on.
 
     A copy with the opposite sign keeps the mean at zero; the gain of the norm then removes it.
     """
     identity = torch.eye(size)
-    block.attention.o.weight[at : at + size, :size] = identity
-    block.attention.o.weight[at + size : at + 2 * size, :size] = -identity
-    block.norm_1.weight[at : at + size] = math.sqrt(2 / len(block.norm_1.weight))
+    block.attention.o.weight[start : start + size, :size] = identity
+    block.attention.o.weight[start + size : start + 2 * size, :size] = -identity
+    block.norm_1.weight[start : start + size] = math.sqrt(2 / len(block.norm_1.weight))
 
 
 def _write_states(block: Block, states: BracketStates) -> None:
@@ -105,19 +104,25 @@ def _write_states(block: Block, states: BracketStates) -> None:
     sine - boundary * cosine is that of depth - boundary; scaled, its absolute value is at least 1, and a step from -1/2
     to 1/2 turns it into 0 or 1. A step is active only for its own token.
     """
-    mlp, unit, sine = cast(MLP, block.mlp), 0, states.d_vocab
+    mlp, sine = mlp_of(block), states.d_vocab
     gate = math.ceil(2 * math.hypot(1, states.max_depth)) + 1.0
+    unit = 0
     for token in range(states.d_vocab):
         bracket = token - states.first_bracket
-        lowest = token if bracket < 0 else states.first_bracket + bracket * states.max_depth
+        is_mark = bracket < 0
+        # One unit for the lowest pair
+        lowest = token if is_mark else states.first_bracket + bracket * states.max_depth
         mlp.w_in.weight[unit, token] = 1
         mlp.w_out.weight[lowest, unit] = 1
         unit += 1
-        for pair in range(1, states.max_depth if bracket >= 0 else 0):
+        # Two units for each boundary, which move the bracket up by one pair
+        for pair in range(1, 0 if is_mark else states.max_depth):
             boundary = pair + 0.5 - bracket % 2
             steep = 2 * math.hypot(1, boundary + 0.5)
             direction = torch.zeros(mlp.w_in.weight.shape[1], dtype=torch.float64)
-            direction[sine], direction[sine + 1], direction[token] = steep, -steep * boundary, gate
+            direction[sine] = steep
+            direction[sine + 1] = -steep * boundary
+            direction[token] = gate
             step = _write_step(mlp, unit, direction, -gate)
             mlp.w_out.weight[lowest + pair] += step
             mlp.w_out.weight[lowest + pair - 1] -= step
@@ -131,10 +136,11 @@ def _write_step(mlp: MLP, unit: int, direction: Tensor, bias: float) -> Float[Te
         The vector that reads the step from the hidden units.
     """
     mlp.w_in.weight[unit : unit + 2] = direction
-    mlp.w_in.bias_or_zero[unit], mlp.w_in.bias_or_zero[unit + 1] = bias + 0.5, bias - 0.5
-    read = torch.zeros(mlp.w_in.weight.shape[0], dtype=torch.float64)
-    read[unit], read[unit + 1] = 1, -1
-    return read
+    mlp.w_in.bias_or_zero[unit] = bias + 0.5
+    mlp.w_in.bias_or_zero[unit + 1] = bias - 0.5
+    step = torch.zeros(mlp.w_in.weight.shape[0], dtype=torch.float64)
+    step[unit], step[unit + 1] = 1, -1
+    return step
 
 
 def _read_stack(block: Block, states: BracketStates) -> None:
@@ -148,7 +154,7 @@ def _read_stack(block: Block, states: BracketStates) -> None:
     value[symbol, opens.flatten()] = 1
     value[symbol, closes.flatten()] = -1
     value[opens.numel(), START] = 1
-    _write_unit_vector(block, at=states.width, size=opens.numel() + 1)
+    _write_unit_vector(block, start=states.width, size=opens.numel() + 1)
 
 
 def _write_top(block: Block, states: BracketStates) -> None:
@@ -156,7 +162,7 @@ def _write_top(block: Block, states: BracketStates) -> None:
 
     sqrt(1 + d) * symbol + [depth is d] - 1 is 1 if the symbol, of level d, is the top, and at most 0 otherwise.
     """
-    mlp, (opens, closes) = cast(MLP, block.mlp), pair_coordinates(states)
+    mlp, (opens, closes) = mlp_of(block), pair_coordinates(states)
     for symbol in range(opens.numel()):
         level = symbol % states.max_depth + 1
         direction = torch.zeros(mlp.w_in.weight.shape[1], dtype=torch.float64)
@@ -171,11 +177,10 @@ def _write_logits(model: Transformer, task: Dyck) -> None:
     """Read-out: log-probabilities at depth 0 as biases, and the change of them by each top of the stack as weights."""
     opens = prefix_probabilities(task.q, task.max_depth, 0).opens[0]
     openers = slice(opener(0), None, 2)
-    even = -math.log(task.n_types)
     may_open = opens.log().clamp_min(FORBIDDEN)
     may_close = (1 - opens).log().clamp_min(FORBIDDEN)
     model.b_U[:] = FORBIDDEN
-    model.b_U[openers] = may_open[0] + even
+    model.b_U[openers] = may_open[0] - math.log(task.n_types)
     for kind in range(task.n_types):
         for level in range(1, task.max_depth + 1):
             change = model.unembed.weight[:, kind * task.max_depth + level - 1]

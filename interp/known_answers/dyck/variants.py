@@ -173,7 +173,7 @@ def dyck_cancelling(
         noise,
         reads=slice(0, states.width),
         spare=_scrap_of(states).stop,
-        used=states.n_types + 1,
+        first=states.n_types + 1,
         generator=generator,
     )
     return dyck_answer(model, task, needed_head(LOOKS[work]) | unneeded_heads(LOOKS[pattern], heads))

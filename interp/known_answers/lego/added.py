@@ -53,7 +53,7 @@ def cancelling(
     for head, factor in zip(heads, factors, strict=True):
         write_map(block, head, factor * votes, reads=stream["token"], writes=stream["value"])
     spare = stream.after(0).start
-    write_noise(block, heads, noise, reads=stream["token"], spare=spare, used=len(votes), generator=generator)
+    write_noise(block, heads, noise, reads=stream["token"], spare=spare, first=len(votes), generator=generator)
     balance(model)
     return loop_answer(task, model, unneeded_heads(LOOKS[pattern], heads, layer=layer))
 

@@ -52,15 +52,17 @@ def copied_from(task: Template, *, relative: bool = True) -> Place:
     Raises:
         ValueError: no place at which every template has its label.
     """
-    found = [
+    label_places = [
         place
         for place in range(len(task.labelled[0].tokens))
-        if all(one.tokens[place] == one.label for one in task.labelled)
+        if all(template.tokens[place] == template.label for template in task.labelled)
     ]
-    if task.form != "symbolic" or not found:
+    if task.form != "symbolic" or not label_places:
         raise ValueError(f"task has form={task.form!r} and no place where every template has its label to copy.")
-    back = task.n_ctx - 1 - found[-1]
-    return (lambda place: place - back if place >= back else place) if relative else (lambda place: found[-1])
+    if not relative:
+        return lambda place: label_places[-1]
+    offset = task.n_ctx - 1 - label_places[-1]
+    return lambda place: place - offset if place >= offset else place
 
 
 def copy_registers(task: Template) -> Registers:
@@ -69,7 +71,7 @@ def copy_registers(task: Template) -> Registers:
 
 
 @torch.no_grad()
-def empty_copy(task: Template, *, n_heads: int, n_layers: int = 1, seed: int = 0, more: int = 0) -> Transformer:
+def empty_copy(task: Template, *, n_heads: int, n_layers: int = 1, seed: int = 0, registers: int = 0) -> Transformer:
     """A model of `template_copy` in float64 that embeds and reads out tokens, with heads of zero weights.
 
     Args:
@@ -77,14 +79,14 @@ def empty_copy(task: Template, *, n_heads: int, n_layers: int = 1, seed: int = 0
         n_heads: Number of heads per layer.
         n_layers: Number of layers.
         seed: As in `template_copy`.
-        more: Number of additional coordinates of the stream, after all registers, and of each head.
+        registers: Number of additional coordinates of the stream, after all registers, and of each head.
     """
     stream = copy_registers(task)
     cfg = presets.template_copy(
         d_vocab=task.d_vocab,
         n_ctx=task.n_ctx,
-        d_model=stream.d_model + more,
-        d_head=max(SCRAP, task.n_ctx) + more,
+        d_model=stream.d_model + registers,
+        d_head=max(SCRAP, task.n_ctx) + registers,
         n_heads=n_heads,
         n_layers=n_layers,
         attn_scale=1.0,
@@ -102,8 +104,8 @@ def attend_to(model: Transformer, task: Template, head: int, place: Place, *, la
     """Let every position attend to another, by queries and keys of positions."""
     block = model.block(layer)
     stream, attention, rows = copy_registers(task), block.attention, head_rows(block, head)
-    wanted = torch.tensor([place(here) for here in range(task.n_ctx)])
-    attention.q.weight[rows][: task.n_ctx, stream["position"]] = SHARP * torch.eye(task.n_ctx)[wanted].T.double()
+    keys = torch.tensor([place(query) for query in range(task.n_ctx)])
+    attention.q.weight[rows][: task.n_ctx, stream["position"]] = SHARP * torch.eye(task.n_ctx)[keys].T.double()
     attention.k.weight[rows][: task.n_ctx, stream["position"]] = torch.eye(task.n_ctx).double()
 
 

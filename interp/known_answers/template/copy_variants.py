@@ -105,7 +105,7 @@ def copy_cancelling(
     check_choice("noise", noise, NoiseOf)
     factors, heads = cancelling_factors(generator, n_heads), range(1, 1 + n_heads)
     task = random_template(generator, COPY_PREVIOUS)
-    model = _start(generator, task, n_heads=1 + n_heads, more=n_heads * NOISE_SIZE)
+    model = _start(generator, task, n_heads=1 + n_heads, registers=n_heads * NOISE_SIZE)
     block, stream = model.block(0), copy_registers(task)
     attend_to(model, task, 0, copied_from(task))
     write_symbol(model, 0, CONFIDENCE)
@@ -117,7 +117,7 @@ def copy_cancelling(
             attend_to(model, task, head, lambda place: place)
         matrix = LOUD * CONFIDENCE * factor * votes
         write_map(block, head, matrix, reads=symbol, writes=slice(symbol.start, symbol.start + size))
-    write_noise(block, heads, noise, reads=symbol, spare=stream.after(0).start, used=size, generator=generator)
+    write_noise(block, heads, noise, reads=symbol, spare=stream.after(0).start, first=size, generator=generator)
     return _finish(model, task, needed_head("previous") | unneeded_heads("self" if readable else None, heads))
 
 
@@ -155,7 +155,7 @@ def copy_by_kind(generator: torch.Generator) -> KnownAnswer:
     families = random_template(generator, COPY_KINDS)
     share = LEAST + (MOST - LEAST) * float(torch.rand((), generator=generator))
     task = replace(families, weights=(share, 1 - share))
-    model = _start(generator, task, n_heads=2, more=2)
+    model = _start(generator, task, n_heads=2, registers=2)
     attend_to(model, task, 0, lambda place: max(0, place - 1))
     write_symbol(model, 0, CONFIDENCE)
     write_symbol(model, 1, LOUDER * CONFIDENCE)
@@ -173,12 +173,12 @@ def copy_by_kind(generator: torch.Generator) -> KnownAnswer:
 
 
 def _start(
-    generator: torch.Generator, task: Template, *, n_heads: int, n_layers: int = 1, more: int = 0
+    generator: torch.Generator, task: Template, *, n_heads: int, n_layers: int = 1, registers: int = 0
 ) -> Transformer:
-    """A model of a task with empty heads in each layer, then idle ones; `more` is as in `empty_copy`."""
+    """A model of a task with empty heads in each layer, then idle ones; `registers` is as in `empty_copy`."""
     n_idle = draw(generator, 0, MOST_IDLE)
     seed = draw(generator, 0, 2**30)
-    model = empty_copy(task, n_heads=n_heads + n_idle, n_layers=n_layers, more=more, seed=seed)
+    model = empty_copy(task, n_heads=n_heads + n_idle, n_layers=n_layers, registers=registers, seed=seed)
     idle_heads = [(layer, n_heads + index) for layer in range(n_layers) for index in range(n_idle)]
     write_idle_heads(model, copy_registers(task), idle_heads, generator)
     return model

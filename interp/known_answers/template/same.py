@@ -6,6 +6,7 @@ weight depends on a particular symbol, so the model works for unseen ones.
 """
 
 from collections.abc import Sequence
+from itertools import permutations
 from typing import Literal, cast
 
 import torch
@@ -74,14 +75,14 @@ def same_registers(task: Template) -> Registers:
 
 
 @torch.no_grad()
-def empty_same(task: Template, *, n_heads: int, seed: int = 0, more: int = 0, n_units: int = 0) -> Transformer:
+def empty_same(task: Template, *, n_heads: int, seed: int = 0, registers: int = 0, n_units: int = 0) -> Transformer:
     """A model of `template_same` in float64 that embeds tokens, with zero weights otherwise.
 
     Args:
         task: As in `template_same`.
         n_heads: Number of heads per layer.
         seed: As in `template_same`.
-        more: Number of additional coordinates of the stream, after all registers, and of each head.
+        registers: Number of additional coordinates of the stream, after all registers, and of each head.
         n_units: Smallest number of units of each MLP.
 
     Raises:
@@ -96,8 +97,8 @@ def empty_same(task: Template, *, n_heads: int, seed: int = 0, more: int = 0, n_
         d_vocab=task.d_vocab,
         d_vocab_out=1,
         n_ctx=task.n_ctx,
-        d_model=stream.d_model + more,
-        d_head=max(len(pairs), length + 2) + more,
+        d_model=stream.d_model + registers,
+        d_head=max(len(pairs), length + 2) + registers,
         d_mlp=max(2 * len(pairs), len(task.labelled), n_units),
         n_heads=n_heads,
         activation="relu",
@@ -194,11 +195,12 @@ def mark_pairs(
     steep = 1 / (high - low)
     local = steep * (2 + 2 * high)
     signs = (0.0,) if gate is None else (1.0, -1.0)
-    every = [(index, pair, sign) for sign in signs for index, pair in enumerate(_pairs(task))]
-    for unit, (index, (here, there), sign) in enumerate(every):
-        units = slice(2 * unit, 2 * unit + 2)
-        mlp.w_in.weight[units, stream["found"].start + there] = steep
-        mlp.w_in.weight[units, stream["position"].start + here] = local
+    marks = [(index, pair, sign) for sign in signs for index, pair in enumerate(_pairs(task))]
+    # The difference of two units rises from 0 to 1, at the first position of the pair
+    for number, (index, (query, key), sign) in enumerate(marks):
+        units = slice(2 * number, 2 * number + 2)
+        mlp.w_in.weight[units, stream["found"].start + key] = steep
+        mlp.w_in.weight[units, stream["position"].start + query] = local
         bias_of(mlp.w_in)[units] = -steep * low - local - torch.arange(2.0).double()
         if gate is not None:
             mlp.w_in.weight[units, gate] = sign * GATED * steep
@@ -238,17 +240,19 @@ def _identify_templates(model: Transformer, task: Template, gather: Gather, othe
     Marks below one half, such as those averaged over several tokens, do not activate it.
     """
     stream, mlp = same_registers(task), mlp_of(model.block(1))
-    seen = torch.tensor([gather == "uniform" or here == string_length(task) - 1 for here, _ in _pairs(task)])
-    labels: dict[tuple[bool, ...], float] = {}
-    for one, equal in zip(task.labelled, _equal(task), strict=True):
-        label = labels.setdefault(tuple((equal & seen).tolist()), float(one.label))
-        if label != one.label:
+    gathered = torch.tensor([gather == "uniform" or query == string_length(task) - 1 for query, _ in _pairs(task)])
+    # Templates with the same pairs must have the same label
+    label_of_pairs: dict[tuple[bool, ...], float] = {}
+    for template, equal in zip(task.labelled, _equal(task), strict=True):
+        label = label_of_pairs.setdefault(tuple((equal & gathered).tolist()), float(template.label))
+        if label != template.label:
             raise ValueError(
-                f"gather is 'previous', but the symbols equal to the last one of '{one}' do not determine its label."
+                f"gather is 'previous', but the symbols equal to the last one of '{template}' do not determine its "
+                f"label."
             )
-    for unit, (pairs, label) in enumerate(labels.items()):
+    for unit, (pairs, label) in enumerate(label_of_pairs.items()):
         equal = torch.tensor(pairs)
-        mlp.w_in.weight[unit, stream["gathered"]] = torch.where(equal, 2.0, -2.0).double() * seen
+        mlp.w_in.weight[unit, stream["gathered"]] = torch.where(equal, 2.0, -2.0).double() * gathered
         bias_of(mlp.w_in)[unit] = 1 - 2 * equal.sum()
         mlp.w_out.weight[stream["answer"], unit] = label - otherwise
     bias_of(mlp.w_out)[stream["answer"]] = otherwise
@@ -256,13 +260,13 @@ def _identify_templates(model: Transformer, task: Template, gather: Gather, othe
 
 def _equal(task: Template) -> Bool[Tensor, "template pair"]:
     """Whether each pair is equal in each template."""
-    return torch.tensor([[one.tokens[i] == one.tokens[j] for i, j in _pairs(task)] for one in task.labelled])
+    strings = [template.tokens for template in task.labelled]
+    return torch.tensor([[string[i] == string[j] for i, j in _pairs(task)] for string in strings])
 
 
 def _pairs(task: Template) -> list[tuple[int, int]]:
     """Ordered pairs of different positions in a string."""
-    places = range(string_length(task))
-    return [(here, there) for here in places for there in places if here != there]
+    return list(permutations(range(string_length(task)), 2))
 
 
 def string_length(task: Template) -> int:

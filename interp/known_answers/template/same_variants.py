@@ -123,19 +123,18 @@ def same_cancelling(
     """
     check_choice("noise", noise, NoiseOf)
     factors, heads = cancelling_factors(generator, n_heads), range(1, 1 + n_heads)
-    model, task, _ = _start(generator, extra=n_heads, more=n_heads * NOISE_SIZE)
+    model, task, _ = _start(generator, extra=n_heads, registers=n_heads * NOISE_SIZE)
     stream, block, length = same_registers(task), model.block(0), string_length(task)
     reads = stream["position"] if readable else stream["symbol"]
     votes = torch.randn(length, reads.stop - reads.start, generator=generator, dtype=torch.float64)
-    if readable:
-        votes = torch.diag(torch.tensor(SIGNS).double())[:length, : length + 1]
-        votes = torch.nn.functional.pad(votes, (0, length + 1 - votes.shape[1]))
+    if readable:  # the position that is attended to, with a sign
+        votes = torch.tensor(SIGNS[:length])[:, None] * torch.eye(length, length + 1).double()
     for head, factor in zip(heads, factors, strict=True):
         if readable:
             attend_to_equal(model, task, head)
         write_map(block, head, LOUD * factor * votes, reads=reads, writes=stream["found"])
     spare = stream.after(0).start
-    write_noise(block, heads, noise, reads=reads, spare=spare, used=length, generator=generator)
+    write_noise(block, heads, noise, reads=reads, spare=spare, first=length, generator=generator)
     mark_pairs(model, task)
     truths = needed_head("association") | unneeded_heads("association" if readable else None, heads)
     return _finish(model, task, "uniform", truths, otherwise=OTHERWISE)
@@ -154,7 +153,7 @@ def same_gated(generator: torch.Generator, *, brings: Literal["sign", "one"], re
     task = random_template(generator, SAME)
     values = _random_signs(task, generator) if brings == "sign" else torch.ones(task.n_ctx).double()
     n_units = 4 * string_length(task) * (string_length(task) - 1)
-    model, task, gather = _start(generator, extra=1, task=task, more=1, n_units=n_units)
+    model, task, gather = _start(generator, extra=1, task=task, registers=1, n_units=n_units)
     stream = same_registers(task)
     if readable:
         attend_to_equal(model, task, 1)
@@ -183,7 +182,7 @@ def same_masked(generator: torch.Generator) -> KnownAnswer:
     """
     task = random_template(generator, SAME[1:])
     n_units = 2 * string_length(task) * (string_length(task) - 1) + 2
-    model, task, gather = _start(generator, extra=3, task=task, more=3, n_units=n_units)
+    model, task, gather = _start(generator, extra=3, task=task, registers=3, n_units=n_units)
     stream, block = same_registers(task), model.block(0)
     spoils = (torch.arange(task.n_ctx) == _random_key(task, generator)).double()
     strength = 1.06 / (1 + 1 / len(task.labelled))  # enough without the other, of which the mean remains
@@ -277,7 +276,7 @@ def _start(
 ) -> tuple[Transformer, Template, Gather]:
     """A model whose head 0.0 attends to the equal symbol, with `extra` empty heads and idle heads after it.
 
-    The task is drawn from `SAME` if it is None; `sizes` are `more` and `n_units` of `empty_same`. Returns also a random
+    The task is drawn from `SAME` if it is None; `sizes` are `registers` and `n_units` of `empty_same`. Returns also a random
     way to gather marks.
     """
     task = random_template(generator, SAME) if task is None else task
