@@ -276,8 +276,8 @@ def _start(
 ) -> tuple[Transformer, Template, Gather]:
     """A model whose head 0.0 attends to the equal symbol, with `extra` empty heads and idle heads after it.
 
-    The task is drawn from `SAME` if it is None; `sizes` are `registers` and `n_units` of `empty_same`. Returns also a random
-    way to gather marks.
+    The task is drawn from `SAME` if it is None; `sizes` are `registers` and `n_units` of `empty_same`. The third value
+    is a random way to gather marks.
     """
     task = random_template(generator, SAME) if task is None else task
     n_idle = draw(generator, 0, MOST_IDLE)
