@@ -14,7 +14,7 @@ from case_studies.lego.timing import (
     LINEAR,
     LONG,
     SHORT,
-    Cost,
+    TimeAndMemory,
     heads_at_lengths,
     heads_of_each_kind,
     take_turns,
@@ -45,7 +45,7 @@ def comparisons() -> Iterator[Result]:
             yield compared(name, found[ours, SHORT], found[theirs, SHORT], 1.0)
 
 
-def compared(name: str, ours: Cost, theirs: Cost, bar: float | None = None) -> Result:
+def compared(name: str, ours: TimeAndMemory, theirs: TimeAndMemory, bar: float | None = None) -> Result:
     return ratio(name, ours.seconds, theirs.seconds, bar=bar)
 
 

@@ -38,7 +38,7 @@ def _spearman(x: np.ndarray, y: np.ndarray) -> float:
     return float(np.corrcoef(stats.rankdata(x), stats.rankdata(y))[0, 1])
 
 
-def correlation(models: Sequence[ModelScores], method: str, *, seed: int) -> Estimate:
+def mean_rank_correlation(models: Sequence[ModelScores], method: str, *, seed: int) -> Estimate:
     """Mean of `rank_correlations` with its bootstrap interval over models; 0 [-1, 1] without models."""
     correlations = rank_correlations(models, method)
     if not len(correlations):

@@ -8,7 +8,7 @@ from case_studies.approximations.agreement import (
     Estimate,
     auroc,
     auroc_difference,
-    correlation,
+    mean_rank_correlation,
     wrong_difference,
     wrong_share,
 )
@@ -64,14 +64,14 @@ def measure_auroc(evidence: Evidence, *, packs: Packs, family: str, method: str)
     return measured(auroc(models, method), unit="models", tables=[(f"AUROC on {family}", rows)])
 
 
-def measure_gain(evidence: Evidence, *, packs: Packs, family: str, better: str, worse: str) -> Measurement:
+def measure_auroc_gain(evidence: Evidence, *, packs: Packs, family: str, better: str, worse: str) -> Measurement:
     """AUROC of one approximation minus that of another on a family."""
     models = models_of(evidence, packs, family)
     numbers = {name: auroc(models, name)[0] for name in (better, worse)}
     return measured(auroc_difference(models, better, worse, seed=evidence.seed), unit="models", numbers=numbers)
 
 
-def measure_wrong(evidence: Evidence, *, packs: Packs, family: str, method: str, cause: str) -> Measurement:
+def measure_wrong_heads(evidence: Evidence, *, packs: Packs, family: str, method: str, cause: str) -> Measurement:
     """Share of the heads that a cause concerns on which an approximation is wrong."""
     models = models_of(evidence, packs, family)
     return measured(wrong_share(models, method, cause), unit="heads", tables=[table.bar_table({family: models})])
@@ -86,14 +86,16 @@ def measure_saturation(evidence: Evidence, *, packs: Packs, family: str) -> Meas
     return measured(difference, unit="models", numbers=numbers)
 
 
-def measure_order(evidence: Evidence, *, packs: Packs) -> Measurement:
+def measure_rank_order(evidence: Evidence, *, packs: Packs) -> Measurement:
     """Mean rank correlation of attribution patching with the exact effect, over the models of all families."""
     families = table.families(evidence, packs)
     families_alone = [models for name, models in families.items() if name != table.ALL_TRAINED]
     models = [model for family in families_alone for model in family]
     pooled = {name: models for name, models in families.items() if not name.startswith("trained: ")}
-    estimate = correlation(models, LOSS, seed=evidence.seed)
-    numbers = {name: correlation(models, name, seed=evidence.seed)[0] for name in table.METHODS if name != EXACT}
+    estimate = mean_rank_correlation(models, LOSS, seed=evidence.seed)
+    numbers = {
+        name: mean_rank_correlation(models, name, seed=evidence.seed)[0] for name in table.METHODS if name != EXACT
+    }
     return measured(
         estimate,
         unit="models",
@@ -145,7 +147,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             statement,
             f"{better} minus {worse}, {family}: difference of AUROCs, bootstrap interval over models",
             Above(0),
-            partial(measure_gain, family=family, better=better, worse=worse),
+            partial(measure_auroc_gain, family=family, better=better, worse=worse),
             source=source,
             value_range=DIFFERENCE,
             quantity="difference of AUROCs",
@@ -159,7 +161,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             f"head is found if its share of the largest score of its model is above that of {table.PERCENTILE:g} % of "
             "the idle heads; exact interval over heads",
             Above(0.5),
-            partial(measure_wrong, family=KNOWN, method=method, cause=cause),
+            partial(measure_wrong_heads, family=KNOWN, method=method, cause=cause),
             source=source,
             value_range=SHARE,
             quantity="share of wrong heads",
@@ -185,7 +187,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             f"{LOSS}: Spearman's correlation of its size with the rise of the loss, mean over models of all families, "
             "bootstrap interval over models",
             Above(0.8),
-            measure_order,
+            measure_rank_order,
             source=NANDA,
             value_range=DIFFERENCE,
             quantity="mean rank correlation",

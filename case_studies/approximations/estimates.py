@@ -10,7 +10,7 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
-from case_studies.approximations.removal import Answers, ScoredSequences
+from case_studies.approximations.removal import ModelOnBatch, ScoredSequences
 from hooks.interventions.ablation_engine import head_output_point, projected_values
 from hooks.interventions.replacements import HeadReplacement
 from hooks.model.checked_hooks import storing_hooks
@@ -24,7 +24,9 @@ SEQUENCES = 128
 """Sequences per pass."""
 
 
-def estimate_heads(model: Any, answers: Answers, mean: HeadReplacement) -> Mapping[str, Float[np.ndarray, " head"]]:
+def estimate_heads(
+    model: Any, answers: ModelOnBatch, mean: HeadReplacement
+) -> Mapping[str, Float[np.ndarray, " head"]]:
     """Every approximation for every head, and `TERMS`.
 
     `MASS`: mean over real queries of the largest attention weight. `NORM`: mean over real queries of the sum over keys

@@ -26,7 +26,7 @@ SHARE = 0.2
 
 
 @dataclass(frozen=True)
-class Answers:
+class ModelOnBatch:
     """Sequences, with the loss and the margin of their answers.
 
     The loss is the mean over the audited outcomes of the loss per answer. The margin is linear in the logits: its
@@ -97,7 +97,7 @@ class ScoredSequences:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Removal:
+class RemovalEffects:
     """What is lost without each head, one at a time."""
 
     heads: tuple[Head, ...]
@@ -126,7 +126,7 @@ class Removal:
         return np.all(self.high < self.threshold, axis=1)
 
 
-def answers_of(model: Any, task: Task, *, n: int, seed: int) -> tuple[Answers, Mean]:
+def answers_of(model: Any, task: Task, *, n: int, seed: int) -> tuple[ModelOnBatch, Mean]:
     """The sequences that `interp.ablate_heads` draws, and its replacement of a head by its mean on others.
 
     Args:
@@ -138,13 +138,13 @@ def answers_of(model: Any, task: Task, *, n: int, seed: int) -> tuple[Answers, M
     batch = task.sample(n, generator=derived_generator(seed, "ablate"), split="test")
     mean = replacements("mean", model, task, batch, seed=seed)(slice(None))
     assert isinstance(mean, Mean)
-    return Answers(task, batch, next(model.parameters()).dtype), mean
+    return ModelOnBatch(task, batch, next(model.parameters()).dtype), mean
 
 
 @torch.no_grad()
 def remove_heads(
-    model: Any, answers: Answers, replace: Replacement, *, sets: Sequence[tuple[Head, ...]] | None = None
-) -> Removal:
+    model: Any, answers: ModelOnBatch, replace: Replacement, *, sets: Sequence[tuple[Head, ...]] | None = None
+) -> RemovalEffects:
     """Remove each head alone, or each of some sets of heads.
 
     Args:
@@ -171,7 +171,7 @@ def remove_heads(
         lost.append(fallen)
         clean.append(before.right.double())
         total.append(before.total.double())
-    return Removal(
+    return RemovalEffects(
         heads=tuple(every_head(model)),
         loss=loss,
         rise=effect[:, 0].numpy(),
@@ -194,7 +194,7 @@ def _removed(
     yield from ((row[heads], logits) for heads, logits in answers_without)
 
 
-def _falls(answers: Answers, lost: Tensor, clean: Tensor, total: Tensor) -> dict[str, np.ndarray]:
+def _falls(answers: ModelOnBatch, lost: Tensor, clean: Tensor, total: Tensor) -> dict[str, np.ndarray]:
     """Falls of the accuracy with intervals, and the threshold, on the audited outcomes."""
     task, inputs = answers.task, distinct_inputs(answers.batch)
     audited = [
@@ -212,7 +212,7 @@ def _falls(answers: Answers, lost: Tensor, clean: Tensor, total: Tensor) -> dict
 
 
 def fatal_pairs(
-    model: Any, answers: Answers, replace: Replacement, spare: Bool[np.ndarray, " head"]
+    model: Any, answers: ModelOnBatch, replace: Replacement, spare: Bool[np.ndarray, " head"]
 ) -> Bool[np.ndarray, " head"]:
     """Which heads that are not needed alone are needed in a pair of two such heads."""
     heads = [head for head, not_needed in zip(every_head(model), spare, strict=True) if not_needed]

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from case_studies.approximations.estimates import APPROXIMATIONS, LOGIT, LOSS, TERMS, estimate_heads
-from case_studies.approximations.removal import Removal, answers_of, fatal_pairs, remove_heads
+from case_studies.approximations.removal import RemovalEffects, answers_of, fatal_pairs, remove_heads
 from case_studies.frame.evidence import Evidence, Size, once_per_model
 from case_studies.frame.packs import Packs
 from case_studies.recipes.audited_models import DYCK, LEGO, TEMPLATE
@@ -71,13 +71,13 @@ class ModelScores:
         return {name: score.clip(0) / max(score.max(), 1e-300) for name, score in self.scores.items()}
 
 
-def quiet(values: Float[np.ndarray, " head"], *, least: float = 0.0) -> Float[np.ndarray, " head"]:
+def zero_small(values: Float[np.ndarray, " head"], *, least: float = 0.0) -> Float[np.ndarray, " head"]:
     """The values with rounding errors set to 0."""
     size = np.abs(values)
     return np.where(size < max(ROUNDING * size.max(), least), 0.0, values)
 
 
-def scores_of(model: Any, task: Task, *, n: int, seed: int) -> tuple[ModelScores, Removal]:
+def scores_of(model: Any, task: Task, *, n: int, seed: int) -> tuple[ModelScores, RemovalEffects]:
     """Scores of a model's heads, with the truth as far as removing each head alone shows it, and the removal.
 
     Args:
@@ -90,8 +90,8 @@ def scores_of(model: Any, task: Task, *, n: int, seed: int) -> tuple[ModelScores
     answers, mean = answers_of(model, task, n=n, seed=seed)
     removal = remove_heads(model, answers, mean)
     estimates = estimate_heads(model, answers, mean)
-    scores = {name: quiet(np.abs(estimates[name])) for name in APPROXIMATIONS}
-    scores[EXACT] = quiet(removal.rise, least=LEAST)
+    scores = {name: zero_small(np.abs(estimates[name])) for name in APPROXIMATIONS}
+    scores[EXACT] = zero_small(removal.rise, least=LEAST)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.abs(estimates[LOGIT]) / np.abs(removal.fall)
     saturated = task.d_vocab_out > 1 and removal.loss < CERTAIN
@@ -113,7 +113,7 @@ def scores_of(model: Any, task: Task, *, n: int, seed: int) -> tuple[ModelScores
     return unnamed, removal
 
 
-def with_truth(scores: ModelScores, removal: Removal, answer: KnownAnswer, *, family: str) -> ModelScores:
+def with_truth(scores: ModelScores, removal: RemovalEffects, answer: KnownAnswer, *, family: str) -> ModelScores:
     """Scores with the truth of a known answer.
 
     A head is needed if it is faithful, hidden or redundant, or if brute force has found it to be needed under the mean.

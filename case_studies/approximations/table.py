@@ -10,7 +10,7 @@ from case_studies.approximations.agreement import (
     Estimate,
     auroc,
     bar,
-    correlation,
+    mean_rank_correlation,
     rank_correlations,
     wrong_share,
 )
@@ -77,7 +77,7 @@ def main_table(families: Mapping[str, Sequence[ModelScores]], *, seed: int) -> t
     for method in METHODS:
         cells = []
         for models in families.values():
-            of_rank, of_need = correlation(models, method, seed=seed), auroc(models, method)
+            of_rank, of_need = mean_rank_correlation(models, method, seed=seed), auroc(models, method)
             cells.append(f"{with_ends(of_rank)}; {with_ends(of_need)}")
         rows.append([method, *cells])
     rows.append(

@@ -106,7 +106,7 @@ def _maps(evidence: Evidence, shown: Sequence[tuple[float, AuditedModel, tuple[i
     )
 
 
-def measure_agreement(evidence: Evidence) -> Measurement:
+def measure_agreement_of_seeds(evidence: Evidence) -> Measurement:
     """Over readable, needed heads: mean share of the other seeds with a head of the same label, verdict and layer."""
     rows: list[list] = [
         ["models", "readable heads that are needed", "other seeds: same label and verdict", "same label"]
@@ -289,7 +289,7 @@ CLAIMS = (
         rule=Above(0.5),
         preregistration=EXCLUDED_LATER,
         quantity="share of other seeds that agree",
-        measure=measure_agreement,
+        measure=measure_agreement_of_seeds,
         needs=LEGO,
     ),
     Claim(

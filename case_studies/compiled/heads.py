@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from case_studies.compiled.programs import audited, programs, selector_kinds
+from case_studies.compiled.programs import audited_programs, programs, selector_kinds
 from case_studies.frame.claims import BEFORE_ANY_MODEL, Claim
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.measurement import Measurement
@@ -26,7 +26,7 @@ N = 256
 REMOVALS = ("zero", "mean", "resample")
 
 
-def measure_agreement(evidence: Evidence, *, packs: Packs) -> Measurement:
+def measure_correct_answers(evidence: Evidence, *, packs: Packs) -> Measurement:
     """Share of the answers of all programs that our transformers give, at every position of every example."""
     rows: list[list[Any]] = [["program", "what it computes", "output", "answers", "right"]]
     right = total = 0
@@ -54,12 +54,12 @@ def measure_agreement(evidence: Evidence, *, packs: Packs) -> Measurement:
 
 def heads_of(evidence: Evidence, packs: Packs) -> Iterator[tuple[KnownAnswer, HeadTruth, HeadVerdict, str]]:
     """Every head of every program: its program, truth, verdict and sentence."""
-    for answer, result in audited(packs, evidence.size, evidence.seed):
+    for answer, result in audited_programs(packs, evidence.size, evidence.seed):
         for head, sentence in zip(result.heads, result.sentences(), strict=True):
             yield answer, answer.heads[head.place], head, sentence
 
 
-def measure_wrong(evidence: Evidence, *, packs: Packs, verdict: str) -> Measurement:
+def measure_wrong_verdicts(evidence: Evidence, *, packs: Packs, verdict: str) -> Measurement:
     """Share of the heads with a verdict whose truth excludes it: faithful where they are not, idle where needed."""
     counts: Counter = Counter()
     rows: list[list[Any]] = [["program", "head", "truth", "needed by brute force", "verdict", "finding"]]
@@ -174,7 +174,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             method="Share of the answers, at every position of every example, numbers within 0.05",
             rule=Value(Equal(1)),
             quantity="share of right answers",
-            measure=partial(measure_agreement, packs=packs),
+            measure=partial(measure_correct_answers, packs=packs),
             **preregistration,
         ),
         Claim(
@@ -183,7 +183,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             method="Share of the heads called faithful whose true verdict is another one",
             rule=Value(Equal(0)),
             quantity="share of wrong ones among the heads called faithful",
-            measure=partial(measure_wrong, packs=packs, verdict="faithful"),
+            measure=partial(measure_wrong_verdicts, packs=packs, verdict="faithful"),
             **preregistration,
         ),
         Claim(
@@ -192,7 +192,7 @@ def claims(packs: Packs) -> tuple[Claim, ...]:
             method="Share of the heads called idle that are faithful, hidden or redundant",
             rule=Value(Equal(0)),
             quantity="share of needed ones among the heads called idle",
-            measure=partial(measure_wrong, packs=packs, verdict="idle"),
+            measure=partial(measure_wrong_verdicts, packs=packs, verdict="idle"),
             **preregistration,
         ),
         *(

@@ -30,7 +30,7 @@ def programs(packs: Packs) -> list[KnownAnswer]:
 
 
 @cache
-def audited(packs: Packs, size: str, seed: int) -> list[tuple[KnownAnswer, AuditResult]]:
+def audited_programs(packs: Packs, size: str, seed: int) -> list[tuple[KnownAnswer, AuditResult]]:
     """Every program with its audit, in which each selector that is a relation is a kind of head."""
     audits = []
     for answer in programs(packs):

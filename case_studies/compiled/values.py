@@ -32,7 +32,7 @@ PENALTY = 1e-3
 
 
 @dataclass(frozen=True)
-class Streams:
+class ProgramActivations:
     """The residual stream of a program at every position that has an answer, and the values of its variables there."""
 
     resid: Float[np.ndarray, "layer place d_model"]
@@ -44,7 +44,7 @@ class Streams:
 
 
 @torch.no_grad()
-def streams(answer: KnownAnswer) -> Streams:
+def program_activations(answer: KnownAnswer) -> ProgramActivations:
     """The streams of all examples of a program."""
     task: Any = answer.task
     batch = task.examples(torch.arange(len(task.program.examples)))
@@ -61,14 +61,14 @@ def streams(answer: KnownAnswer) -> Streams:
     resid = torch.stack([cache[name][rows, places] for name in names]).double().numpy()
     variables = task.program.variables
     numbers = {name: resid[-1][:, variables[name][0]] for name in labels if len(variables[name]) == 1}
-    return Streams(resid, training, labels, numbers)
+    return ProgramActivations(resid, training, labels, numbers)
 
 
-def first_read(streams_read: Streams, name: str) -> int | None:
+def first_read(activations: ProgramActivations, name: str) -> int | None:
     """The first layer at which a linear probe reads a value; it is fitted on training examples and tested on others."""
-    label, fit = streams_read.labels[name], streams_read.training
-    numbers = streams_read.numbers.get(name)
-    for layer, x in enumerate(streams_read.resid):
+    label, fit = activations.labels[name], activations.training
+    numbers = activations.numbers.get(name)
+    for layer, x in enumerate(activations.resid):
         if numbers is not None:
             score = Ridge(alpha=PENALTY).fit(x[fit], numbers[fit]).score(x[~fit], numbers[~fit])
         else:
@@ -80,11 +80,11 @@ def first_read(streams_read: Streams, name: str) -> int | None:
     return None
 
 
-def follows_from(streams_read: Streams, name: str, layers: Mapping[str, int]) -> dict[str, int]:
+def follows_from(activations: ProgramActivations, name: str, layers: Mapping[str, int]) -> dict[str, int]:
     """The variables of which this one is a function, with the layers from which on they are there."""
-    labels, sources = streams_read.labels[name], {}
+    labels, sources = activations.labels[name], {}
     for source, layer in layers.items():
-        pairs = np.unique(np.stack([streams_read.labels[source], labels]), axis=1)
+        pairs = np.unique(np.stack([activations.labels[source], labels]), axis=1)
         if source != name and len(np.unique(pairs[0])) == pairs.shape[1]:
             sources[source] = layer
     return sources
@@ -100,16 +100,16 @@ def measure_read(evidence: Evidence, *, packs: Packs) -> Measurement:
     rows: list[list[Any]] = [["program", "value", "written at", "read at", "follows from"]]
     for answer in programs(packs):
         task: Any = answer.task
-        streams_read, written = streams(answer), written_at(task.program)
+        activations, written = program_activations(answer), written_at(task.program)
         one_hot = {
             name: written[name]
             for name, places in task.program.variables.items()
-            if name in streams_read.labels and len(places) > 1
+            if name in activations.labels and len(places) > 1
         }
-        for name, label in streams_read.labels.items():
-            if len(np.unique(label[~streams_read.training])) < 2 or len(np.unique(label[streams_read.training])) < 2:
+        for name, label in activations.labels.items():
+            if len(np.unique(label[~activations.training])) < 2 or len(np.unique(label[activations.training])) < 2:
                 continue
-            first_layer, earlier = first_read(streams_read, name), follows_from(streams_read, name, one_hot)
+            first_layer, earlier = first_read(activations, name), follows_from(activations, name, one_hot)
             earlier = {source: layer for source, layer in earlier.items() if layer < written[name]}
             expected = min([written[name], *earlier.values()])
             hits.append(first_layer == expected)

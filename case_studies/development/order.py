@@ -57,7 +57,7 @@ def _head(name: str) -> tuple[int, int]:
     return int(layer), int(head)
 
 
-def measure_order(evidence: Evidence, *, groups: tuple[str, ...]) -> Measurement:
+def measure_look_before_matter(evidence: Evidence, *, groups: tuple[str, ...]) -> Measurement:
     """Share of heads that look before they matter, minus that of heads that matter first; mean over models."""
     rows: list[list[Any]] = [["group", "seed", "head", "looks from step", "matters from step"]]
     values, heads = [], 0
@@ -156,7 +156,7 @@ CLAIMS = (
             rule=Above(0),
             quantity="difference of shares",
             value_range=DIFFERENCE,
-            measure=partial(measure_order, groups=ARMS[name]),
+            measure=partial(measure_look_before_matter, groups=ARMS[name]),
             needs=ARMS[name],
         )
         for name, models in (

@@ -35,7 +35,7 @@ from case_studies.lego.timing import (
     MODELS,
     OURS,
     SHORT,
-    Cost,
+    TimeAndMemory,
     heads_at_lengths,
     heads_of_each_kind,
     take_turns,
@@ -90,7 +90,7 @@ EFFORT: dict[Size, Effort] = {
 }
 
 
-def counted(counted_layers: CountedLayers) -> dict[str, Operations]:
+def base_model_operations(counted_layers: CountedLayers) -> dict[str, Operations]:
     """Operations of a part of each base model on a batch of the paper's size."""
     operations = {}
     for name, config in OURS.items():
@@ -104,7 +104,7 @@ def counted(counted_layers: CountedLayers) -> dict[str, Operations]:
 
 def measure_flops(evidence: Evidence) -> Measurement:
     """Forward operations of Hardcode and Hybrid over BERT's, the larger of the two."""
-    layers, heads = counted("layers"), counted("head")
+    layers, heads = base_model_operations("layers"), base_model_operations("head")
     rows = [
         [
             "model",
@@ -292,7 +292,7 @@ def median_interval(values: Float[np.ndarray, " round"], *, confidence: float = 
     return (median, float(ordered[cut - 1]), float(ordered[-cut])) if cut else (median, -math.inf, math.inf)
 
 
-def _rows(costs: Mapping[tuple[str, int], Cost]) -> list[list[str]]:
+def _rows(costs: Mapping[tuple[str, int], TimeAndMemory]) -> list[list[str]]:
     rows = [["candidate", "tokens in a sequence", "ms", "quartiles", "stored for backward, MB"]]
     for cost in costs.values():
         median, low, high = (1e3 * seconds for seconds in cost.quartiles)
@@ -302,7 +302,7 @@ def _rows(costs: Mapping[tuple[str, int], Cost]) -> list[list[str]]:
     return rows
 
 
-def _charts(costs: Mapping[tuple[str, int], Cost], *, title: str) -> list[alt.TopLevelMixin]:
+def _charts(costs: Mapping[tuple[str, int], TimeAndMemory], *, title: str) -> list[alt.TopLevelMixin]:
     """Time and memory by length, a chart each."""
     length = "tokens in a sequence"
     charts = []

@@ -15,8 +15,8 @@ from case_studies.lego.models import ARMS, FIRST_MODELS, MORE_SEEDS, later
 from case_studies.recipes.intervals import difference_interval, t_interval
 from interp.core.statistics import proportion_interval
 
-Variable = Literal["first", "second", "third", "worst"]
-ORDER: tuple[Variable, ...] = ("first", "second", "third")
+UntrainedVariable = Literal["first", "second", "third", "worst"]
+ORDER: tuple[UntrainedVariable, ...] = ("first", "second", "third")
 """Untrained variables in chain order, as far as the paper names them."""
 SOLVED = 0.99
 """Accuracy at which a variable counts as solved."""
@@ -68,7 +68,7 @@ def beyond(evidence: Evidence, group: str, times: float) -> Float[np.ndarray, "s
 
 
 def measure_contrast(
-    evidence: Evidence, *, arm: tuple[str, float], reference: tuple[str, float], variable: Variable = "worst"
+    evidence: Evidence, *, arm: tuple[str, float], reference: tuple[str, float], variable: UntrainedVariable = "worst"
 ) -> Measurement:
     """Accuracy of an untrained variable of one arm minus another's, each at its own test depth."""
     names = (arm[0], reference[0])
@@ -153,7 +153,7 @@ def _contrast(
     reference: tuple[str, float],
     *,
     source: str,
-    variable: Variable = "worst",
+    variable: UntrainedVariable = "worst",
     **options: Any,
 ) -> Claim:
     def words(arm: tuple[str, float]) -> str:
@@ -180,7 +180,7 @@ def _contrast(
     )
 
 
-def _one_by_one(place: Variable) -> Claim:
+def _one_by_one(place: UntrainedVariable) -> Claim:
     sizes: dict[str, Any] = {}
     if place == "third":
         sizes = {

@@ -46,7 +46,7 @@ TEXTS = tuple(f"text-{name}" for name in NAMES)
 EVERY = tuple(f"chains-{name}" for name in NAMES)
 
 
-def measure_loss(evidence: Evidence, *, family: str, reference: str) -> Measurement:
+def measure_loss_difference(evidence: Evidence, *, family: str, reference: str) -> Measurement:
     """Final validation loss of one model family minus another's, paired by seed."""
     a, b = final_losses(evidence, family), final_losses(evidence, reference)
     mean, low, high = t_interval(a - b)
@@ -65,7 +65,7 @@ def measure_loss(evidence: Evidence, *, family: str, reference: str) -> Measurem
             **numbers_of_plateau(evidence, (family, reference)),
         },
         tables=[("Validation loss after pretraining, nats per masked token", rows)],
-        charts=[loss_chart(evidence)],
+        charts=[pretraining_loss_chart(evidence)],
         note="Paired by seed (the same windows of text in the same order), t interval.",
     )
 
@@ -90,13 +90,13 @@ def measure_steps(evidence: Evidence, *, family: str, reference: str) -> Measure
         unit="seeds",
         numbers=numbers_of_plateau(evidence, (family, reference)),
         tables=[(f"Steps to {NAMES[reference]}'s final loss", rows)],
-        charts=[loss_chart(evidence)],
+        charts=[pretraining_loss_chart(evidence)],
         note=f"Losses on the {settings.n_eval} validation windows of training, every {settings.eval_every} steps; "
         "equal shares have the interval of a rounding error.",
     )
 
 
-def loss_chart(evidence: Evidence) -> alt.TopLevelMixin:
+def pretraining_loss_chart(evidence: Evidence) -> alt.TopLevelMixin:
     """Figure 9: validation and training loss by step, mean over seeds with its band."""
     rows, names = [], [name for name in NAMES if f"text-{name}" in evidence.groups]
     for name in names:
@@ -230,7 +230,7 @@ def _loss(name: str, statement: str, family: str, reference: str, *, lower: bool
         preregistration=PLATEAU_SEEN,
         remedy=LONGER_TEXT,
         quantity="difference in loss, nats",
-        measure=partial(measure_loss, family=family, reference=reference),
+        measure=partial(measure_loss_difference, family=family, reference=reference),
         needs=TEXTS,
     )
 

@@ -54,7 +54,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost:
+class TimeAndMemory:
     """Time and memory of a candidate."""
 
     name: str
@@ -69,7 +69,7 @@ class Cost:
         """Median, lower and upper quartile of its seconds."""
         return quartiles(self.seconds)
 
-    def over(self, reference: "Cost") -> list[float]:
+    def over(self, reference: "TimeAndMemory") -> list[float]:
         """Ratio to another's time in every round."""
         return [
             seconds / reference_seconds
@@ -83,7 +83,7 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     return float(median), float(low), float(high)
 
 
-def take_turns(candidates: Sequence[Candidate], *, rounds: int) -> dict[tuple[str, int], Cost]:
+def take_turns(candidates: Sequence[Candidate], *, rounds: int) -> dict[tuple[str, int], TimeAndMemory]:
     """Time candidates in turn, so that ratios are paired by round.
 
     Args:
@@ -102,7 +102,7 @@ def take_turns(candidates: Sequence[Candidate], *, rounds: int) -> dict[tuple[st
     stored_bytes = [bytes_stored_for_backward(candidate, parameters=candidate.parameters) for candidate in candidates]
     seconds = time_in_turn(candidates, rounds=rounds)
     return {
-        name: Cost(name=name[0], length=name[1], seconds=seconds_of_rounds, stored_bytes=bytes_of_candidate)
+        name: TimeAndMemory(name=name[0], length=name[1], seconds=seconds_of_rounds, stored_bytes=bytes_of_candidate)
         for name, seconds_of_rounds, bytes_of_candidate in zip(names, seconds, stored_bytes, strict=True)
     }
 

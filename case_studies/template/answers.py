@@ -82,7 +82,7 @@ def measure_accuracy(
     )
 
 
-def measure_gain(evidence: Evidence) -> Measurement:
+def measure_symbolic_gain(evidence: Evidence) -> Measurement:
     """Accuracy with a I and b I minus accuracy without, at `SYMBOLIC_N` samples, paired over seeds."""
     models = {variant: scores(evidence, group) for variant, group in SYMBOLIC.items()}
     plain, with_both = (by_n(seeds)[SYMBOLIC_N] for seeds in models.values())
@@ -153,7 +153,7 @@ CLAIMS = (
         preregistration=PROGRAMS_SEEN,
         quantity="difference of accuracies",
         value_range=DIFFERENCE,
-        measure=measure_gain,
+        measure=measure_symbolic_gain,
         needs=tuple(SYMBOLIC.values()),
         **WHERE,
     ),

@@ -27,7 +27,7 @@ def _table(groups: dict[str, list[Scored]]) -> list[list]:
     return rows
 
 
-def measure_loss(evidence: Evidence, *, group: str, series: str, figure: str, n: int) -> Measurement:
+def measure_test_loss(evidence: Evidence, *, group: str, series: str, figure: str, n: int) -> Measurement:
     """Test loss at one n, geometric mean over seeds."""
     models = scores(evidence, group)
     seeds = by_n(models)[n]
@@ -75,7 +75,7 @@ def _claim(name: str, *, statement: str, paper: str, n: int, rule: Rule, **figur
         rule=rule,
         preregistration=BEFORE_ANY_MODEL,
         quantity="loss on unseen symbols",
-        measure=partial(measure_loss, n=n, **figure_options),
+        measure=partial(measure_test_loss, n=n, **figure_options),
         needs=(figure_options["group"],),
         sizes=LARGE_SIZES,
         sizes_reason=WHY_NOT,

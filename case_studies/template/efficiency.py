@@ -19,7 +19,7 @@ from case_studies.template.measures import (
     by_n,
     geometric_mean,
     loss_chart,
-    over_seeds,
+    loss_over_seeds,
     ratio,
     same_budget,
     scores,
@@ -192,7 +192,7 @@ def _majority_chart(plain: dict[int, list[Scored]], modified: dict[int, list[Sco
             models_by_length = {
                 length: [row for row in models_of_length if row.n == n] for length, models_of_length in groups.items()
             }
-            rows += over_seeds(models_by_length, x="length", series=f"{name}, n = {n}")
+            rows += loss_over_seeds(models_by_length, x="length", series=f"{name}, n = {n}")
     return scaling_curves(
         pd.DataFrame(rows),
         x="length",

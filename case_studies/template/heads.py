@@ -79,7 +79,7 @@ def attention_if_equal(
     return preference.numpy(), residual.square().sum(-1).sqrt().numpy()
 
 
-def equality(evidence: Evidence, model: Transformer, task: Template) -> Equality:
+def equality_preference(evidence: Evidence, model: Transformer, task: Template) -> Equality:
     """`attention_if_equal` of a model on unseen symbols, and that of untrained models of its architecture."""
     strings = task.sample(N_READ[evidence.size], generator=derived_generator(evidence.seed, "equality"), split="test")
     seeds = [derived_seed(evidence.seed, "untrained", index) for index in range(N_UNTRAINED)]
@@ -105,7 +105,7 @@ def measure_same_symbol(evidence: Evidence, *, variant: str) -> Measurement:
     models, count = solved(evidence, GROUPS[variant])
     for spec, model in models:
         task = template_task(spec)
-        reading = equality(evidence, model, task)
+        reading = equality_preference(evidence, model, task)
         kinds = classify_heads(model, task, n=N_READ[evidence.size], seed=evidence.seed)
         labelled += any("association" in labels for labels in kinds.label)
         signs_by_model.append(reading.signs)
@@ -168,14 +168,14 @@ def _example(task: Template) -> TemplateBatch:
     return task.fill(torch.tensor([0]), torch.tensor([[first, first + 1]]))
 
 
-def measure_agreement(evidence: Evidence, *, variant: str) -> Measurement:
+def measure_pattern_ablation_agreement(evidence: Evidence, *, variant: str) -> Measurement:
     """Rank correlation over the heads of a model, of dependence on equality with accuracy lost by ablation."""
     rows: list[list] = [["n", "seed", "rank correlation", "first layer", "last layer"]]
     points, value_range, n = [], [], N_READ[evidence.size]
     models, count = solved(evidence, GROUPS[variant])
     for spec, model in models:
         task = template_task(spec)
-        size = np.abs(equality(evidence, model, task).preference)
+        size = np.abs(equality_preference(evidence, model, task).preference)
         lost = ablate_heads(model, task, method="mean", n=n, seed=evidence.seed).drop[:, 0].reshape(size.shape)
         correlations = [
             rank_correlation(*sizes_and_losses)
@@ -269,7 +269,7 @@ def _agreement_claim(name: str, variant: str, models: str, prior_knowledge: str)
         ),
         quantity="rank correlation within models",
         value_range=DIFFERENCE,
-        measure=partial(measure_agreement, variant=variant),
+        measure=partial(measure_pattern_ablation_agreement, variant=variant),
         needs=(GROUPS[variant],),
     )
 

@@ -185,7 +185,7 @@ def thresholds(rows: Iterable[Scored], level: float, value: Callable[[Scored], f
     return [threshold(seed_rows, level, value) for seed_rows in by(rows, lambda row: row.seed).values()]
 
 
-def over_seeds(groups: Mapping[Key, Sequence[Scored]], *, x: str, series: str) -> list[dict[str, Any]]:
+def loss_over_seeds(groups: Mapping[Key, Sequence[Scored]], *, x: str, series: str) -> list[dict[str, Any]]:
     """Geometric mean loss of each group with its t interval, as rows of a chart or table."""
     rows = []
     for x_value, seeds in groups.items():
@@ -218,7 +218,7 @@ def _paper_rows() -> list[dict[str, str]]:
 
 def loss_chart(groups: dict[str, list[Scored]], *, figure: str, title: str) -> Any:
     """Test loss against n, one line per group of models, with the paper's curves dashed in the background."""
-    rows = [row for name, models in groups.items() for row in over_seeds(by_n(models), x=N_LABEL, series=name)]
+    rows = [row for name, models in groups.items() for row in loss_over_seeds(by_n(models), x=N_LABEL, series=name)]
     return scaling_curves(
         pd.DataFrame(rows).rename(columns={"loss": "test loss"}),
         x=N_LABEL,

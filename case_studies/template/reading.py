@@ -126,7 +126,7 @@ def measure_where_readable(evidence: Evidence, *, variant: str) -> Measurement:
     )
 
 
-def measure_diagonals(evidence: Evidence, *, group: str, matrix: int, accuracy: float = SOLVED) -> Measurement:
+def measure_strong_diagonals(evidence: Evidence, *, group: str, matrix: int, accuracy: float = SOLVED) -> Measurement:
     """Share of solved models with a strong positive diagonal in some head's matrix; untrained models as a control."""
     rows: list[list] = [["n", "width", "seed", "head", "cosine with I", "z", "p, Holm", "scalar", "untrained cosine"]]
     models, count = solved(evidence, group, accuracy=accuracy)
@@ -196,7 +196,7 @@ def _diagonal_claim(name: str, variant: str, models: str) -> Claim:
         method="Share of solved models with a head whose diagonal is strong (interp.diagonals), exact interval",
         quantity="share of solved models",
         value_range=SHARE,
-        measure=partial(measure_diagonals, group=GROUPS[variant], matrix=0),
+        measure=partial(measure_strong_diagonals, group=GROUPS[variant], matrix=0),
     )
 
 
@@ -233,7 +233,7 @@ CLAIMS = (
         "diagonal is strong (interp.diagonals), exact interval",
         quantity="share of copying models",
         value_range=SHARE,
-        measure=partial(measure_diagonals, group=f"copy {PLAIN}", matrix=1, accuracy=COPIED),
+        measure=partial(measure_strong_diagonals, group=f"copy {PLAIN}", matrix=1, accuracy=COPIED),
         sizes=LARGE_SIZES,
         sizes_reason="At size quick no model copies unseen symbols without b I.",
     ),

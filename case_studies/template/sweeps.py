@@ -16,8 +16,8 @@ from case_studies.template.measures import (
     best_rate,
     by,
     geometric_interval,
+    loss_over_seeds,
     losses,
-    over_seeds,
     paper_curves,
     scores,
 )
@@ -61,7 +61,7 @@ def measure_slope(evidence: Evidence, *, varied_size: str, group: str) -> Measur
     logs = np.log(np.array([losses(models_of_size) for models_of_size in groups.values()]))
     slopes = np.array([np.polyfit(sizes, column, 1)[0] for column in logs.T])
     mean, low, high = t_interval(slopes)
-    means = over_seeds(groups, x=varied_size, series="transformer" if draws else "best rate")
+    means = loss_over_seeds(groups, x=varied_size, series="transformer" if draws else "best rate")
     rows: list[list] = [[varied_size, "loss", "95 %", "models"]]
     rows += [
         [mean[varied_size], f"{mean['loss']:.4f}", f"[{mean['low']:.3g}, {mean['high']:.3g}]", mean["seeds"]]
@@ -85,7 +85,7 @@ def measure_rates(evidence: Evidence) -> Measurement:
     groups = by(scores(evidence, "sweep learning rate"), lambda row: row.rate)
     logs = np.log(np.array([losses(models_of_rate) for rate, models_of_rate in groups.items() if 3e-4 <= rate <= 3e-3]))
     mean, low, high = geometric_interval(logs.max(0) - logs.min(0))
-    means = over_seeds(groups, x="learning rate", series="transformer")
+    means = loss_over_seeds(groups, x="learning rate", series="transformer")
     return Measurement(
         value=mean,
         low=low,

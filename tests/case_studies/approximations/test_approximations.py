@@ -14,7 +14,7 @@ from transformer_lens.tools.analysis.attribution_patching import attribution_pat
 import interp
 from case_studies.approximations import agreement, claims, scores, study, table
 from case_studies.approximations.estimates import DIRECT, LOGIT, LOSS, MASS, NORM, PATTERN, TERMS, estimate_heads
-from case_studies.approximations.removal import Answers, answers_of, fatal_pairs, remove_heads
+from case_studies.approximations.removal import ModelOnBatch, answers_of, fatal_pairs, remove_heads
 from case_studies.approximations.scores import (
     CANCELLED,
     COMPILED,
@@ -78,7 +78,7 @@ def test_removal_is_that_of_ablate_heads(name):
 
 def test_margin_is_the_right_answer_minus_the_mean():
     batch = TASK.sample(N, generator=torch.Generator().manual_seed(0))
-    answers = Answers(TASK, batch, torch.double)
+    answers = ModelOnBatch(TASK, batch, torch.double)
     logits = torch.randn(*batch.labels.shape, TASK.d_vocab_out, dtype=torch.double)
     right = logits.gather(2, batch.labels[..., None])[..., 0]
     kept = [TASK.outcomes.index(name) for name in TASK.audited_outcomes]
@@ -92,7 +92,7 @@ def test_margin_is_the_right_answer_minus_the_mean():
 def test_margin_of_dyck_compares_only_closers():
     task = Dyck(n_types=2, max_depth=3, length=12)
     batch = task.sample(N, generator=torch.Generator().manual_seed(0))
-    direction = Answers(task, batch, torch.double).direction
+    direction = ModelOnBatch(task, batch, torch.double).direction
     used = direction.abs().sum((0, 1)) > 0
     assert used.sum() == 2
     torch.testing.assert_close(direction.sum(-1), torch.zeros(direction.shape[:2], dtype=torch.double))
@@ -102,7 +102,7 @@ def test_margin_of_numbers_has_no_constant(tmp_path):
     write_pack(tmp_path, numerical=True)
     task = read_compiled(next(tmp_path.glob("*.json"))).task
     batch = task.sample(N, generator=torch.Generator().manual_seed(0), split="test")
-    direction = Answers(task, batch, torch.double).direction
+    direction = ModelOnBatch(task, batch, torch.double).direction
     value = torch.tensor(task.values)[batch.labels].double() * batch.present
     centred = (value - value.sum() / batch.present.sum()) * batch.present
     torch.testing.assert_close(direction[..., 0], 2 * centred / batch.present.sum(), atol=1e-7, rtol=1e-4)
@@ -133,7 +133,7 @@ def test_patching_is_that_of_transformer_lens():
     model = tiny(block="pre_ln", n_layers=2, d_mlp=16)
     batch = TASK.sample(2, generator=torch.Generator().manual_seed(0))
     ours, other = batch.select(slice(0, 1)), batch.select(slice(1, 2))
-    answers = Answers(TASK, ours, torch.double)
+    answers = ModelOnBatch(TASK, ours, torch.double)
     _, cache = model.run_with_cache(other.tokens)
     outputs = [cache[f"blocks.{layer}.attn.hook_z"].detach() for layer in range(2)]
     found = estimate_heads(model, answers, Resample(outputs, torch.tensor([0])))
@@ -245,8 +245,8 @@ def test_auroc_against_scikit_learn():
 def test_rank_correlation_is_within_models():
     same, reverse = (model_scores([1, 2, 3, 4], [0, 0, 0, 1], exact=one) for one in ([1, 2, 3, 4], [4, 3, 2, 1]))
     far = replace(same, scores={name: 100 * one for name, one in same.scores.items()})
-    assert agreement.correlation([same, far], LOSS, seed=0)[0] == pytest.approx(1)
-    assert agreement.correlation([same, reverse], LOSS, seed=0)[:3] == pytest.approx((0, -1, 1))
+    assert agreement.mean_rank_correlation([same, far], LOSS, seed=0)[0] == pytest.approx(1)
+    assert agreement.mean_rank_correlation([same, reverse], LOSS, seed=0)[:3] == pytest.approx((0, -1, 1))
     flat, few = model_scores([1, 1, 1], [0, 0, 1], exact=[1, 2, 3]), model_scores([1, 2], [0, 1])
     untouched = model_scores([1, 2, 3], [0, 0, 0], exact=[0, 0, 0])
     assert agreement.rank_correlations([flat, few, untouched], LOSS).tolist() == [0]
@@ -266,8 +266,8 @@ def test_heads_are_missed_below_the_bar_of_the_idle_ones():
 
 
 def test_rounding_errors_are_no_effects():
-    assert scores.quiet(np.array([1.0, 1e-7, -1e-4])).tolist() == [1, 0, -1e-4]
-    assert scores.quiet(np.array([1e-7, 0.0]), least=scores.LEAST).tolist() == [0, 0]
+    assert scores.zero_small(np.array([1.0, 1e-7, -1e-4])).tolist() == [1, 0, -1e-4]
+    assert scores.zero_small(np.array([1e-7, 0.0]), least=scores.LEAST).tolist() == [0, 0]
 
 
 def test_redundant_and_cancelling_heads_of_the_suite():

@@ -177,7 +177,7 @@ def test_misleading_heads_must_be_more_than_wrong_verdicts():
 def test_agreement_needs_the_same_label_verdict_and_layer(monkeypatch):
     found = {"lego-tied": of("dyck stack", "dyck stack", "dyck uniform")}
     monkeypatch.setattr(trained, "audit_models", lambda evidence, names: iter(found.get(names[0], [])))
-    assert trained.measure_agreement(EVIDENCE).value == pytest.approx(0.5)  # one of the two other seeds
+    assert trained.measure_agreement_of_seeds(EVIDENCE).value == pytest.approx(0.5)  # one of the two other seeds
 
 
 def test_models_without_a_needed_head_are_counted(monkeypatch):

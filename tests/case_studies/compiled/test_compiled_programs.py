@@ -57,7 +57,7 @@ def test_every_claim_holds_on_the_small_programs(folder, tmp_path):
 
 
 def test_wrong_verdicts_are_counted_and_listed(folder, monkeypatch):
-    found = programs.audited(Packs(folder), "quick", 0)
+    found = programs.audited_programs(Packs(folder), "quick", 0)
 
     def changed(place, **truth):
         return [
@@ -65,15 +65,15 @@ def test_wrong_verdicts_are_counted_and_listed(folder, monkeypatch):
             for known, result in found
         ]
 
-    monkeypatch.setattr(heads, "audited", lambda *given: changed((0, 1), truth="hidden"))
-    wrong = heads.measure_wrong(EVIDENCE, packs=Packs(folder), verdict="faithful")
+    monkeypatch.setattr(heads, "audited_programs", lambda *given: changed((0, 1), truth="hidden"))
+    wrong = heads.measure_wrong_verdicts(EVIDENCE, packs=Packs(folder), verdict="faithful")
     assert (wrong.value, wrong.n) == (0.5, 2)
     _, rows = wrong.tables[1]
     assert [row[1:3] for row in rows[1:]] == [["0.1", "hidden"], ["0.1", "hidden"]]
-    monkeypatch.setattr(heads, "audited", lambda *given: changed((0, 0), truth="redundant"))
-    assert heads.measure_wrong(EVIDENCE, packs=Packs(folder), verdict="idle").value == 0.5
+    monkeypatch.setattr(heads, "audited_programs", lambda *given: changed((0, 0), truth="redundant"))
+    assert heads.measure_wrong_verdicts(EVIDENCE, packs=Packs(folder), verdict="idle").value == 0.5
     needed = {"zero": True, "mean": False, "resample": False}
-    monkeypatch.setattr(heads, "audited", lambda *given: changed((0, 0), needed=needed))
+    monkeypatch.setattr(heads, "audited_programs", lambda *given: changed((0, 0), needed=needed))
     found = {name: heads.measure_needed(EVIDENCE, packs=Packs(folder), removal=name) for name in heads.REMOVALS}
     assert {name: one.value for name, one in found.items()} == {"zero": 0.25, "mean": 0, "resample": 0}
     assert found["zero"].numbers == {"needed by brute force": 4, "undecided": 0}
@@ -87,13 +87,13 @@ def test_answers_that_differ_are_counted(folder, monkeypatch):
     targets[row, at] = (targets[row, at] + 1) % 3
     other = replace(known, task=type(task)(replace(task.program, targets=targets)))
     monkeypatch.setattr(heads, "programs", lambda given: [other])
-    found = heads.measure_agreement(EVIDENCE, packs=Packs(folder))
+    found = heads.measure_correct_answers(EVIDENCE, packs=Packs(folder))
     assert found.value == pytest.approx(1 - 1 / found.n)
 
 
 def test_where_values_are_read(folder):
     known = program(folder, "letters")
-    seen, written = values.streams(known), written_at(known.task.program)
+    seen, written = values.program_activations(known), written_at(known.task.program)
     assert {name: values.first_read(seen, name) for name in seen.labels} == {
         "indices": 0, "previous": 1, "same_attn_output": 2, "tokens": 0,
     }  # fmt: skip

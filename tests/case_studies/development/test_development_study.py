@@ -51,12 +51,12 @@ def test_heads_that_look_first_are_counted_against_those_that_matter_first(monke
     costs = {"0.0": 4, "0.1": 1, "1.0": 8, "1.1": 1}
     monkeypatch.setattr(order, "costs", lambda *_: table([({"set": name}, step) for name, step in costs.items()]))
     evidence.folder = "one"  # functions of models are cached by folder
-    found = order.measure_order(evidence, groups=("one",))
+    found = order.measure_look_before_matter(evidence, groups=("one",))
     assert found.value == pytest.approx(1 / 3)  # two of three first look, one first matters, one never looks
     assert (found.n, found.numbers["heads"]) == (2, 6)
     evidence.folder = "two"
     monkeypatch.setattr(order, "looks", lambda *_: looks((0, 0, 1), label="unclassified"))
-    nothing = order.measure_order(evidence, groups=("one",))
+    nothing = order.measure_look_before_matter(evidence, groups=("one",))
     assert (nothing.low, nothing.high) == (-1, 1)
 
 

@@ -37,7 +37,7 @@ from case_studies.lego.timing import (
     SEP,
     SHORT,
     Candidate,
-    Cost,
+    TimeAndMemory,
     bytes_stored_for_backward,
     heads_at_lengths,
     heads_of_each_kind,
@@ -249,8 +249,8 @@ def test_bad_requests_are_refused():
 
 
 def test_ratios_are_paired_by_round():
-    ours = Cost(name="a", length=1, seconds=(1.0, 20.0, 6.0), stored_bytes=0)
-    theirs = Cost(name="b", length=1, seconds=(2.0, 10.0, 2.0), stored_bytes=0)
+    ours = TimeAndMemory(name="a", length=1, seconds=(1.0, 20.0, 6.0), stored_bytes=0)
+    theirs = TimeAndMemory(name="b", length=1, seconds=(2.0, 10.0, 2.0), stored_bytes=0)
     assert ours.over(theirs) == pytest.approx([0.5, 2, 3])
     assert ours.quartiles == pytest.approx((6, 3.5, 13))
 

@@ -136,7 +136,7 @@ def test_loss_is_paired_by_seed(monkeypatch):
     evidence = made_up(monkeypatch, {"hybrid": [1.5, 1.0, 4.0], "bert": [2.0, 1.5, 4.5]})
     given = {"hybrid": np.array([1.5, 1.0, 4.0]), "bert": np.array([2.0, 1.5, 4.6])}
     monkeypatch.setattr(hardcoded, "final_losses", lambda evidence, name: given[name])
-    said = hardcoded.measure_loss(evidence, family="hybrid", reference="bert")
+    said = hardcoded.measure_loss_difference(evidence, family="hybrid", reference="bert")
     half = stats.t.ppf(0.975, 2) * np.std([0.5, 0.5, 0.6], ddof=1) / 3**0.5
     assert (said.value, said.low, said.high) == pytest.approx((-1.6 / 3, -1.6 / 3 - half, -1.6 / 3 + half))
     claims = {claim.id: claim for claim in hardcoded.CLAIMS}
@@ -203,7 +203,7 @@ def test_further_is_the_first_untrained_variable_of_models_that_have_learned(mon
 
 def test_the_loss_chart_has_seeds_and_windows_in_its_title(monkeypatch):
     evidence = made_up(monkeypatch, {"hybrid": [1.5, 1.0], "bert": [2.0, 1.5]})
-    chart = hardcoded.loss_chart(evidence).to_dict()
+    chart = hardcoded.pretraining_loss_chart(evidence).to_dict()
     seeds, windows = chart["title"]
     assert "n = 2 seeds, 7 windows" in seeds
     assert windows == "windows grow from 8 to 16 tokens at step 200"

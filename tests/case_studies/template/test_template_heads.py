@@ -66,16 +66,18 @@ def planted(a):
 
 
 def test_both_signs_of_a_are_found_and_nothing_in_an_untrained_model():
-    found = heads.equality(EVIDENCE, planted([0.1, -0.1, 0.0, 0.0]), TASK)
+    found = heads.equality_preference(EVIDENCE, planted([0.1, -0.1, 0.0, 0.0]), TASK)
     assert found.signs[0, :2].tolist() == [1, -1]
     assert np.sign(found.preference[0, :2]).tolist() == [1, -1]
     untrained = [make_model(config_for(TASK, "template", **SIZES), seed=seed) for seed in range(8)]
-    assert sum(heads.equality(EVIDENCE, model, TASK).signs.any() for model in untrained) <= 2  # 1 of 20 by chance
+    assert (
+        sum(heads.equality_preference(EVIDENCE, model, TASK).signs.any() for model in untrained) <= 2
+    )  # 1 of 20 by chance
 
 
 def test_a_heads_interval_is_corrected_for_all_heads():
     model = planted([0.1, -0.1, 0.0, 0.0])
-    found = heads.equality(EVIDENCE, model, TASK)
+    found = heads.equality_preference(EVIDENCE, model, TASK)
     n = heads.N_READ["quick"]
     drawn = TASK.sample(n, generator=derived_generator(0, "equality"), split="test")
     with torch.no_grad():
@@ -111,14 +113,16 @@ def test_the_share_counts_heads_of_either_sign(monkeypatch):
 
 
 def agreement(monkeypatch, sizes, drops):
-    """What `measure_agreement` finds for models with these dependences and drops, a row per model."""
+    """What `measure_pattern_ablation_agreement` finds for models with these dependences and drops, a row per model."""
     specs = [(SimpleNamespace(task=TASK, seed=i, settings=SimpleNamespace(n_train=60)), i) for i in range(len(sizes))]
     monkeypatch.setattr(heads, "solved", lambda evidence, group: (specs, len(specs)))
     more = [np.array(one, dtype=float).reshape(2, -1) for one in sizes]
     lost = [np.array(one, dtype=float)[:, None] for one in drops]
-    monkeypatch.setattr(heads, "equality", lambda evidence, model, task: SimpleNamespace(preference=more[model]))
+    monkeypatch.setattr(
+        heads, "equality_preference", lambda evidence, model, task: SimpleNamespace(preference=more[model])
+    )
     monkeypatch.setattr(heads, "ablate_heads", lambda model, *args, **options: SimpleNamespace(drop=lost[model]))
-    return heads.measure_agreement(EVIDENCE, variant=PLAIN)
+    return heads.measure_pattern_ablation_agreement(EVIDENCE, variant=PLAIN)
 
 
 def test_agreement_is_judged_within_models(monkeypatch):

@@ -20,7 +20,7 @@ from case_studies.template.measures import (
     by,
     by_n,
     loss_chart,
-    over_seeds,
+    loss_over_seeds,
     paper_curves,
     ratio,
     threshold,
@@ -237,7 +237,7 @@ def test_charts_show_the_curves_of_the_paper():
     at_1024 = plain[(plain["series"] == PLAIN) & (plain["n"] == 1024)]["loss"]
     assert at_1024.item() == pytest.approx(0.125, abs=0.001)
     rows = [scored(0.5 / n * 64, n=n, seed=seed) for n in (64, 128) for seed in (0, 1)]
-    assert [row["loss"] for row in over_seeds(by_n(rows), x="n", series="s")] == pytest.approx([0.5, 0.25])
+    assert [row["loss"] for row in loss_over_seeds(by_n(rows), x="n", series="s")] == pytest.approx([0.5, 0.25])
     drawn = json.dumps(loss_chart({PLAIN: rows}, figure="aba-abb", title="t").to_dict())
     assert "strokeDash" in drawn
     assert str(at_1024.item()) in drawn
