@@ -84,42 +84,51 @@ def _analyse(
     For a small model, one process is faster: another one imports everything again, which takes five seconds.
     """
     print("Probing every layer, and auditing every head ...")
-    run, found = runs["model"], {}
-    calls = [(analysis, (source, seed)) for analysis in (_audited, _probed)]
+    run = runs["model"]
+    results: dict[str, Any] = {}
+    calls = [(analysis, (source, seed)) for analysis in (_audit, _probe_and_classify)]
     with Count("analyses", len(calls) + 1) as count:
-        for part in in_processes(calls, n_jobs=n_jobs):
-            found |= part
+        for results_of_call in in_processes(calls, n_jobs=n_jobs):
+            results |= results_of_call
             count.one()
-        found = {name: found[name] for name in ("audit", "probes", "heads", "sets") if name in found}
+        # in the order of the page
+        results = {name: results[name] for name in ("audit", "probes", "heads", "sets") if name in results}
         folder.mkdir(parents=True, exist_ok=True)
-        for name, result in found.items():
+        for name, result in results.items():
             result.save(folder / f"{name}.json")
-        heads = show_heads(run.model, run.task, found["audit"], probes=found["probes"], seed=seed)
-        options = {"results": [heads, *found.values()], "control": runs.get("control"), "n_test": N_TEST}
-        page, tested = report_run(run, run.task, folder / "report.html", **options, title=title)
+        viewer = show_heads(run.model, run.task, results["audit"], probes=results["probes"], seed=seed)
+        page, evaluations = report_run(
+            run,
+            run.task,
+            folder / "report.html",
+            results=[viewer, *results.values()],
+            control=runs.get("control"),
+            n_test=N_TEST,
+            title=title,
+        )
         count.one()
-    print(f"\n{tested['model']}\n\n{found['probes']}\n\n{found['audit'].summary()}")
-    if "sets" in found:
-        print(f"\n{found['sets']}\n")
-    if "control" in tested:
-        of_targets = zip(run.task.targets, tested["control"].accuracy, strict=True)
+    print(f"\n{evaluations['model']}\n\n{results['probes']}\n\n{results['audit'].summary()}")
+    if "sets" in results:
+        print(f"\n{results['sets']}\n")
+    if "control" in evaluations:
+        of_targets = zip(run.task.targets, evaluations["control"].accuracy, strict=True)
         print(f"control without the association bias: {', '.join(f'{t} {a:.2f}' for t, a in of_targets)}")
     return page
 
 
-def _probed(folder: Path, seed: int) -> dict[str, Any]:
+def _probe_and_classify(folder: Path, seed: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     run = TrainingRun.load(folder)
     model, task = run.model, run.task
     patterns = classify_heads(model, task, seed=seed)
     kinds = {kind: patterns.heads(kind) for kind in ("association", "manipulation") if patterns.heads(kind)}
-    found: dict[str, Any] = {"probes": probe(model, task, verify=True, seed=seed), "heads": patterns}
+    results: dict[str, Any] = {"probes": probe(model, task, verify=True, seed=seed), "heads": patterns}
     if kinds:
-        found["sets"] = ablate_heads(model, task, heads=kinds, n=N_SETS, n_random=10, seed=seed)
-    return found
+        results["sets"] = ablate_heads(model, task, heads=kinds, n=N_SETS, n_random=10, seed=seed)
+    return results
 
 
-def _audited(folder: Path, seed: int) -> dict[str, Any]:
+def _audit(folder: Path, seed: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     run = TrainingRun.load(folder)
     return {"audit": audit(run.model, run.task, n=N_AUDIT, seed=seed, at_chance=True)}

@@ -20,87 +20,97 @@ class Options:
     panel: str
     """Heading in the help."""
     cls: type
-    """The dataclass, or any class, which then has the options of `texts` alone."""
+    """The dataclass, or any other class, which has the options of `converted` only."""
     preset: Mapping[str, Any] = field(default_factory=dict)
-    """Values of fields that are not given; other names are ignored."""
+    """Values of fields without a value on the command line; other names are ignored."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Defaults that the help shows, by field, besides the preset."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Options that are not called as their field: the name by field."""
-    texts: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
+    """Name of the option by field, if it is not the name of the field."""
+    converted: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
     """Options that are converted elsewhere: type and help by name. They replace the field of that name, if any."""
-    without: Collection[str] = ()
-    """Fields that are no options."""
-    filled: bool = False
-    """Whether fields without a default get their value elsewhere; otherwise their options must be given."""
-    taken: Collection[str] = ()
-    """Other options, without dashes; a field of such a name gets that of the panel before its own: `--task-steps`."""
+    excluded: Collection[str] = ()
+    """Fields that are not options."""
+    optional: bool = False
+    """Whether fields without a default may be missing, because they get their value elsewhere."""
+    reserved: Collection[str] = ()
+    """Other options, without dashes; an option of such a name has the panel in front: `--task-steps`."""
 
     def __post_init__(self):
-        names = self._fields() | dict(self.texts)
+        names = self._fields() | dict(self.converted)
         object.__setattr__(self, "preset", {name: value for name, value in self.preset.items() if name in names})
 
     def parameters(self) -> dict[str, inspect.Parameter]:
-        """One parameter per option, by field. None is its default, unless the field has to be given."""
-        own, types, helps = self._fields(), _types(self.cls), _field_texts(self.cls)
-        found = {}
-        for name in dict.fromkeys((*own, *self.texts)):
-            kind, text = self.texts.get(name) or (_option_type(types[name]), helps.get(name, ""))
+        """One parameter per option, by field. None is its default, unless the option is required."""
+        dataclass_fields = self._fields()
+        types, helps = _types(self.cls), _field_docstrings(self.cls)
+        parameters = {}
+        for name in {**dataclass_fields, **self.converted}:
+            if name in self.converted:
+                kind, text = self.converted[name]
+                parameters[name] = self._parameter(name, kind, text)
+                continue
+            kind = _option_type(types[name])
             if kind is not None:
-                filled = self.filled or name in self.texts or name in self.preset or not _is_required(own[name])
-                choices = () if name in self.texts else _choices(types[name])
-                found[name] = self._parameter(name, kind, text, choices, required=not filled)
-        return found
+                required = not self.optional and name not in self.preset and _is_required(dataclass_fields[name])
+                choices = _choices(types[name])
+                parameters[name] = self._parameter(name, kind, helps.get(name, ""), choices, required=required)
+        return parameters
 
-    def given(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The values that were given for the fields, out of those of a command line."""
-        named = {name: values.get(self.key(name)) for name in self.parameters()}
-        return {name: value for name, value in named.items() if value not in (None, [])}
+    def values(self, command_line: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of fields on a command line, without those that are missing."""
+        values = {name: command_line.get(self.parameter_name(name)) for name in self.parameters()}
+        return {name: value for name, value in values.items() if value not in (None, [])}
 
-    def chosen(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The values that were given, and the preset for other fields."""
-        return {**self.preset, **self.given(values)}
+    def values_with_preset(self, command_line: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of fields on a command line, and the preset for other fields."""
+        return {**self.preset, **self.values(command_line)}
 
-    def option(self, name: str) -> str:
+    def flag(self, name: str) -> str:
         """The option of a field, `--n-vars`."""
         flag = self.names.get(name, name).replace("_", "-")
-        return f"--{self.panel.lower()}-{flag}" if flag in self.taken else f"--{flag}"
+        return f"--{self.panel.lower()}-{flag}" if flag in self.reserved else f"--{flag}"
 
     @property
-    def option_names(self) -> set[str]:
-        """Every option without its dashes, flags also with `no-`."""
-        return {start + self.option(name)[2:] for name in self.parameters() for start in ("", "no-")}
+    def flags(self) -> set[str]:
+        """Every option without its dashes, also with `no-`."""
+        flags = {self.flag(name).removeprefix("--") for name in self.parameters()}
+        return flags | {f"no-{flag}" for flag in flags}
 
-    def key(self, name: str) -> str:
-        """The parameter of a field."""
+    def parameter_name(self, name: str) -> str:
+        """The name of a field's parameter, which is distinct from those of other panels."""
         return f"{self.panel.lower()}_{name}"
 
     def _fields(self) -> dict[str, Field]:
-        own = fields(self.cls) if is_dataclass(self.cls) else ()
-        return {one.name: one for one in own if one.init and one.name not in self.without}
+        if not is_dataclass(self.cls):
+            return {}
+        return {entry.name: entry for entry in fields(self.cls) if entry.init and entry.name not in self.excluded}
 
     def _parameter(
-        self, name: str, kind: Any, text: str, choices: tuple[Any, ...], required: bool
+        self, name: str, kind: Any, text: str, choices: tuple[Any, ...] = (), *, required: bool = False
     ) -> inspect.Parameter:
-        shown, flag = {**self.defaults, **self.preset}.get(name), self.option(name)
-        if isinstance(shown, bool | int | float | str | tuple) and (kind is not str or isinstance(shown, str)):
-            text = f"{text} Default: {shown}.".strip()
+        default = {**self.defaults, **self.preset}.get(name)
+        is_printable = isinstance(default, bool | int | float | str | tuple)
+        # a value of another type than the option's could not be written like this on a command line
+        if is_printable and (kind is not str or isinstance(default, str)):
+            text = f"{text} Default: {default}.".strip()
+        flag = self.flag(name)
         option = typer.Option(
-            f"{flag}/--no-{flag[2:]}" if kind is bool else flag,
+            f"{flag}/--no-{flag.removeprefix('--')}" if kind is bool else flag,
             help=escape(text),
             metavar="|".join(map(str, choices)) or None,
             rich_help_panel=self.panel,
         )
         return inspect.Parameter(
-            self.key(name),
+            self.parameter_name(name),
             inspect.Parameter.KEYWORD_ONLY,
             annotation=Annotated[kind if required else kind | None, option],
             default=inspect.Parameter.empty if required else None,
         )
 
 
-def _is_required(one: Field) -> bool:
-    return one.default is MISSING and one.default_factory is MISSING
+def _is_required(dataclass_field: Field) -> bool:
+    return dataclass_field.default is MISSING and dataclass_field.default_factory is MISSING
 
 
 def _types(cls: type) -> dict[str, Any]:
@@ -116,32 +126,35 @@ def _option_type(hint: Any) -> Any:
         return hint
     if get_origin(hint) in (Union, UnionType):
         kinds = [kind for kind in map(_option_type, get_args(hint)) if kind is not None]
-        return str if str in kinds and _choices(hint) else next(iter(kinds), None)  # choices that can be extended
-    return hint if get_origin(hint) is tuple and set(get_args(hint)) <= {int, float} else None
+        # choices that can be extended are text
+        return str if str in kinds and _choices(hint) else next(iter(kinds), None)
+    is_pair = get_origin(hint) is tuple and set(get_args(hint)) <= {int, float}
+    return hint if is_pair else None
 
 
 def _choices(hint: Any) -> tuple[Any, ...]:
     """The values of a `Literal`, or of one in a union."""
     if get_origin(hint) is Literal:
         return get_args(hint)
-    return next((_choices(one) for one in get_args(hint) if get_origin(one) is Literal), ())
+    literals = [member for member in get_args(hint) if get_origin(member) is Literal]
+    return get_args(literals[0]) if literals else ()
 
 
-def _field_texts(cls: type) -> dict[str, str]:
-    """The docstring below each field of a dataclass and of its bases, where their source is at hand."""
-    found: dict[str, str] = {}
-    for one in reversed(cls.__mro__[:-1]):
-        if is_dataclass(one):
-            try:
-                (tree,) = ast.parse(textwrap.dedent(inspect.getsource(one))).body
-            except (OSError, TypeError, SyntaxError, ValueError):
-                continue
-            assert isinstance(tree, ast.ClassDef)
-            found |= {
-                field.target.id: inspect.cleandoc(text.value.value)
-                for field, text in pairwise(tree.body)
-                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-                if isinstance(text, ast.Expr)
-                if isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
-            }
-    return found
+def _field_docstrings(cls: type) -> dict[str, str]:
+    """The docstring below each field of a dataclass and of its bases, where their source can be read."""
+    docstrings: dict[str, str] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        if not is_dataclass(base):
+            continue
+        try:
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        except (OSError, TypeError, SyntaxError, ValueError):
+            continue
+        assert isinstance(tree, ast.ClassDef)
+        # a field, and the string that follows it
+        for statement, string in pairwise(tree.body):
+            is_field = isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+            is_string = isinstance(string, ast.Expr) and isinstance(string.value, ast.Constant)
+            if is_field and is_string and isinstance(string.value.value, str):
+                docstrings[statement.target.id] = inspect.cleandoc(string.value.value)
+    return docstrings

@@ -42,7 +42,7 @@ class Output:
     values: Mapping[str, Any]
     """The same as plain values, for `--json`."""
     code: int = DONE
-    """The exit code."""
+    """Exit code."""
 
 
 def output_of(results: Mapping[str, Any], page: Path | None) -> Output:
@@ -55,21 +55,22 @@ def output_of(results: Mapping[str, Any], page: Path | None) -> Output:
 
 
 class Stopped(Exception):
-    """A command that Ctrl-C or SIGTERM stopped: where, and what resumes it."""
+    """A command was stopped by Ctrl-C or SIGTERM; the message says at which step, and how to resume it."""
 
 
 class Commands(TyperGroup):
-    """Commands that report where they stopped when they are interrupted."""
+    """Commands that report at which step they were interrupted."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            where = "; ".join(getattr(error, "__notes__", ()))
-            resumed = ctx.invoked_subcommand in RESUMED
-            then = "The same command resumes it." if resumed else "Nothing was written; run it again."
-            raise Stopped(f"interrupted{': ' * bool(where)}{where}. {then}") from None
+            step = "; ".join(getattr(error, "__notes__", ()))
+            message = f"interrupted: {step}" if step else "interrupted"
+            is_resumed = ctx.invoked_subcommand in RESUMED
+            advice = "The same command resumes it." if is_resumed else "Nothing was written; run it again."
+            raise Stopped(f"{message}. {advice}") from None
 
 
 def run_command(app: Callable[..., Any], arguments: Sequence[str]) -> int:
@@ -87,7 +88,7 @@ def run_command(app: Callable[..., Any], arguments: Sequence[str]) -> int:
     """
     as_json = "--json" in arguments
     with _sigterm_as_interrupt(), redirect_stdout(sys.stderr) if as_json else nullcontext():
-        code, output, error = _attempt(app, arguments)
+        code, output, error = _call(app, arguments)
     if error:
         print(f"error: {error}", file=sys.stderr)
         if as_json:
@@ -102,23 +103,24 @@ def run_command(app: Callable[..., Any], arguments: Sequence[str]) -> int:
 @contextmanager
 def _sigterm_as_interrupt() -> Iterator[None]:
     """Handle SIGTERM like Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():  # others cannot handle signals
+    # only the main thread can handle signals
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    previous_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous_handler)
 
 
-def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """A sentence that suggests the most similar known name; empty if none is similar."""
-    near = get_close_matches(name, known, n=1)
-    return f" Did you mean {near[0]}?" if near else ""
+def did_you_mean(name: str, names: Sequence[str]) -> str:
+    """A sentence that suggests the most similar of some names; empty if none is similar."""
+    similar = get_close_matches(name, names, n=1)
+    return f" Did you mean {similar[0]}?" if similar else ""
 
 
-def _attempt(app: Callable[..., Any], arguments: Sequence[str]) -> tuple[int, Output | None, str]:
+def _call(app: Callable[..., Any], arguments: Sequence[str]) -> tuple[int, Output | None, str]:
     """Exit code, output and error of a command line. An unexpected error prints its traceback."""
     try:
         result = app(list(arguments), prog_name="interp", standalone_mode=False)
@@ -134,38 +136,43 @@ def _attempt(app: Callable[..., Any], arguments: Sequence[str]) -> tuple[int, Ou
         return FAILED if isinstance(error, Diverged) else USAGE, None, _text(error)
     except MissingExtra as error:
         return USAGE, None, str(error)
-    except TypeError as error:  # a value of the wrong kind, from the command line or a file
+    except TypeError as error:
+        # a value of the wrong type, from the command line or a file
         from hooks.files import shortened
 
         if os.environ.get("INTERP_DEBUG"):
             traceback.print_exc()
         return FAILED, None, f"TypeError: {shortened(str(error))} Set INTERP_DEBUG=1 for the traceback."
     except Exception as error:
-        if hasattr(error, "format_message"):  # typer's errors of usage, whose class is not public
+        # typer's errors of usage, whose class is not public
+        if hasattr(error, "format_message"):
             return USAGE, None, _usage(error)
         traceback.print_exc()
         return FAILED, None, f"{type(error).__name__}: {error}"
-    if result == INTERRUPTED:  # typer's answer to Ctrl-C
+    # what typer returns after Ctrl-C
+    if result == INTERRUPTED:
         return INTERRUPTED, None, "interrupted."
     return (result.code, result, "") if isinstance(result, Output) else (DONE, None, "")
 
 
 def _text(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.strerror}: {error.filename2 or error.filename}"  # filename2: the target of a rename
+        # filename2 is the target of a rename
+        return f"{error.strerror}: {error.filename2 or error.filename}"
     return str(error) or type(error).__name__
 
 
 def _usage(error: Any) -> str:
-    """The message of an error of typer's, in one line, and where to find help; empty if it printed the help."""
-    message, context = " ".join(error.format_message().split()), getattr(error, "ctx", None)
+    """The message of typer's error in one line, and the command that prints help; empty if it has printed the help."""
+    message = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)
     return f"{message} See {context.command_path} --help." if message and context else message
 
 
 def _finite(value: Any) -> Any:
-    """Plain values without nan and infinity, which JSON does not have."""
+    """Plain values with None for nan and infinity, which JSON does not have."""
     if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
+        return {name: _finite(element) for name, element in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [_finite(element) for element in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -10,11 +10,10 @@ import typer
 from interp.cli.output import DIFFERS, DONE, Device, Json, Output, did_you_mean
 
 Size = Literal["quick", "standard", "paper"]
-CLAIM = ("id", "source", "statement", "paper", "sizes")
-"""What `--list --json` prints of a claim, besides its rule and when that was fixed."""
-
-STUDY = ("title", "choose", "listing", "run", "draw", "check", "bundle", "plan")
-"""Parts of a study that this command uses."""
+CLAIM_FIELDS = ("id", "source", "statement", "paper", "sizes")
+"""What `--list --json` prints of a claim, besides its rule and its preregistration."""
+STUDY_METHODS = ("title", "choose", "listing", "run", "draw", "check", "bundle", "plan")
+"""Attributes of a study that this command uses."""
 
 
 def reproduce(
@@ -61,103 +60,111 @@ def reproduce(
     from hooks.checks import check_choice
 
     check_choice("size", size or "quick", Size)
-    _check_modes(
-        {"--list": list_claims, "--plan": plan, "--page": page, "--check": check, "--bundle": bundle is not None}
-    )
+    modes = {"--list": list_claims, "--plan": plan, "--page": page, "--check": check, "--bundle": bundle is not None}
+    _check_modes(modes)
     if against is not None and not check:
         raise ValueError("--against is what --check compares with; add --check.")
     if with_models and bundle is None:
         raise ValueError("--with-models is about a bundle; add --bundle FILE.")
-    found = _studies()
+    entry_points = _study_entry_points()
     if study is None:
-        return _list_studies(found)
-    chosen, options = _with_packs(_load_study(study, found), study, packs), {"only": only or ()}
+        return _list_studies(entry_points)
+    chosen_study = _with_packs(_load_study(study, entry_points), study, packs)
+    claim_ids = only or ()
+    # modes that measure nothing
     if list_claims:
-        claims = [
-            {name: getattr(claim, name) for name in CLAIM}
-            | {"rule": claim.rule_text, "fixed": claim.preregistration.text}
-            for claim in chosen.choose(**options)
-        ]
-        values = {"study": study, "title": chosen.title, "claims": claims}
-        return Output(text=chosen.listing(**options), values=values)
+        return _list_claims(chosen_study, study, claim_ids)
     if bundle is not None:
-        path = chosen.bundle(bundle, size=size, folder=out, with_models=with_models)
+        path = chosen_study.bundle(bundle, size=size, folder=out, with_models=with_models)
         command = f"interp reproduce {study} --check --against {path}"
         return Output(text=f"bundle: {path}\nnext: {command}", values={"bundle": str(path), "next": command})
     if plan:
-        found_plan = chosen.plan(size=size or "quick", folder=out, n_jobs=jobs, **options)
-        return Output(text=str(found_plan), values=vars(found_plan))
+        training_plan = chosen_study.plan(size=size or "quick", folder=out, n_jobs=jobs, only=claim_ids)
+        return Output(text=str(training_plan), values=vars(training_plan))
     if page:
-        return _shown(chosen.draw(size=size, folder=out))
-    options |= {"size": size, "folder": out, "n_jobs": jobs, "fresh": fresh, "seed": seed, "device": device}
+        return _result_output(chosen_study.draw(size=size, folder=out))
+    # measure, and compare or judge
+    options = {"only": claim_ids, "folder": out, "n_jobs": jobs, "fresh": fresh, "device": device}
     if check:
         if scheduler is not None:
             raise ValueError("--check measures on this machine; omit --scheduler.")
-        checked = chosen.check(**options, against=against)
-        return Output(text=f"\n{checked}", values=checked.to_dict(), code=DONE if checked.passed else DIFFERS)
-    options |= {"size": size or "quick", "seed": seed or 0, "scheduler": scheduler}
-    return _shown(chosen.run(**options), [claim.id for claim in chosen.choose(only)] if only else None)
+        comparison = chosen_study.check(**options, size=size, seed=seed, against=against)
+        code = DONE if comparison.passed else DIFFERS
+        return Output(text=f"\n{comparison}", values=comparison.to_dict(), code=code)
+    result = chosen_study.run(**options, size=size or "quick", seed=seed or 0, scheduler=scheduler)
+    return _result_output(result, [claim.id for claim in chosen_study.choose(only)] if only else None)
+
+
+def _check_modes(modes: dict[str, bool]) -> None:
+    chosen_modes = [name for name, is_chosen in modes.items() if is_chosen]
+    if len(chosen_modes) > 1:
+        raise ValueError(f"{chosen_modes[0]} and {chosen_modes[1]} exclude each other; give one of them.")
+
+
+def _study_entry_points() -> dict[str, Any]:
+    """Entry points of the group `interp.studies`, from this package and others, by name."""
+    points = {}
+    for point in importlib.metadata.entry_points(group="interp.studies"):
+        if points.setdefault(point.name, point).value != point.value:
+            raise ValueError(f"two studies are called {point.name}: {points[point.name].value} and {point.value}.")
+    return dict(sorted(points.items()))
+
+
+def _load_study(name: str, entry_points: dict[str, Any]) -> Any:
+    """Load a study from its entry point; it must have the attributes of a `Study` that this command uses."""
+    if name not in entry_points:
+        hint = did_you_mean(name, list(entry_points))
+        raise ValueError(f"there is no study {name!r}; there is {', '.join(entry_points) or 'none'}.{hint}")
+    point = entry_points[name]
+    try:
+        study = point.load()
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"the study {name} ({point.value}) cannot be loaded: {error}.") from error
+    missing = [attribute for attribute in STUDY_METHODS if not hasattr(study, attribute)]
+    if missing:
+        raise ValueError(f"the study {name} ({point.value}) lacks {', '.join(missing)}.")
+    return study
 
 
 def _with_packs(study: Any, name: str, packs: Path | None) -> Any:
-    """The study on this folder of packs."""
+    """The study with the packs of a folder as its input."""
     if packs is None:
         return study
     if getattr(study, "of_packs", None) is None:
         raise ValueError(f"--packs is {str(packs)!r}, but the study {name} reads no packs; leave it out.")
     if not packs.is_dir():
-        raise ValueError(f"--packs is {str(packs)!r}, which is no folder.")
-    found = study.of_packs(packs)
-    if any(claim.missing_input for claim in found.claims):
+        raise ValueError(f"--packs is {str(packs)!r}, which is not a folder.")
+    study_of_packs = study.of_packs(packs)
+    if any(claim.missing_input for claim in study_of_packs.claims):
         raise ValueError(f"--packs is {str(packs)!r}, which has no packs (NAME.json and NAME.npz).")
-    return found
+    return study_of_packs
 
 
-def _check_modes(given: dict[str, bool]) -> None:
-    modes = [name for name in given if given[name]]
-    if len(modes) > 1:
-        raise ValueError(f"{modes[0]} and {modes[1]} exclude each other; give one of them.")
-
-
-def _shown(result: Any, only: Sequence[str] | None = None) -> Output:
-    """A study's result; with `only`, without the other claims, which are on the page."""
-    values = {**result.to_dict(), "page": str(result.page)}
-    if only is not None:
-        values["claims"] = [one for one in values["claims"] if one["id"] in only]
-    return Output(text=f"\n{result}\npage: {result.page}", values=values)
-
-
-def _list_studies(found: dict[str, Any]) -> Output:
+def _list_studies(entry_points: dict[str, Any]) -> Output:
     studies, lines = [], []
-    for name in found:
+    for name in entry_points:
         try:
-            studies.append({"study": name, "title": _load_study(name, found).title})
+            study = {"study": name, "title": _load_study(name, entry_points).title}
         except ValueError as error:
-            studies.append({"study": name, "error": str(error)})
-        lines.append(f"{name:<12} {studies[-1].get('title') or studies[-1]['error']}")
-    lines.append("next: interp reproduce STUDY --list" if found else "no study is installed (group interp.studies).")
-    return Output(text="\n".join(lines), values={"studies": studies})
+            study = {"study": name, "error": str(error)}
+        studies.append(study)
+        lines.append(f"{name:<12} {study.get('title') or study['error']}")
+    hint = "next: interp reproduce STUDY --list" if studies else "no study is installed (group interp.studies)."
+    return Output(text="\n".join([*lines, hint]), values={"studies": studies})
 
 
-def _studies() -> dict[str, Any]:
-    """Entry points of the group `interp.studies`, from this package and others, by name."""
-    found = {}
-    for point in importlib.metadata.entry_points(group="interp.studies"):
-        if found.setdefault(point.name, point).value != point.value:
-            raise ValueError(f"two studies are called {point.name}: {found[point.name].value} and {point.value}.")
-    return dict(sorted(found.items()))
+def _list_claims(study: Any, name: str, claim_ids: Sequence[str]) -> Output:
+    claims = []
+    for claim in study.choose(only=claim_ids):
+        fields = {field: getattr(claim, field) for field in CLAIM_FIELDS}
+        claims.append({**fields, "rule": claim.rule_text, "fixed": claim.preregistration.text})
+    values = {"study": name, "title": study.title, "claims": claims}
+    return Output(text=study.listing(only=claim_ids), values=values)
 
 
-def _load_study(name: str, found: dict[str, Any]) -> Any:
-    """Load a study from its entry point; it must have the parts of a `Study` that this command uses."""
-    if name not in found:
-        hint = did_you_mean(name, list(found))
-        raise ValueError(f"there is no study {name!r}; there is {', '.join(found) or 'none'}.{hint}")
-    try:
-        study = found[name].load()
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"the study {name} ({found[name].value}) cannot be loaded: {error}.") from error
-    missing = [part for part in STUDY if not hasattr(study, part)]
-    if missing:
-        raise ValueError(f"the study {name} ({found[name].value}) lacks {', '.join(missing)}.")
-    return study
+def _result_output(result: Any, claim_ids: Sequence[str] | None = None) -> Output:
+    """A study's result; the values of these claims only, if they are named. All are on the page."""
+    values = {**result.to_dict(), "page": str(result.page)}
+    if claim_ids is not None:
+        values["claims"] = [claim for claim in values["claims"] if claim["id"] in claim_ids]
+    return Output(text=f"\n{result}\npage: {result.page}", values=values)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from interp.cli.output import DONE, FAILED, Device, Fresh, Json, Output
+from interp.tasks.fields import tuples
 
 TABLES = ("task", "model", "settings", "vary")
 
@@ -43,10 +44,11 @@ def sweep(
     if list_models and slurm:
         raise ValueError("--list and --slurm exclude each other; give one of them.")
     if list_models:
-        return _listed(SweepRuns(grid=grid, folder=out))
+        return _table_output(SweepRuns(grid=grid, folder=out))
     if slurm:
-        script = slurm_script(file, out, [i for i, one in enumerate(SweepRuns(grid=grid, folder=out).status)
-                                          if one != "trained"])  # fmt: skip
+        statuses = SweepRuns(grid=grid, folder=out).status
+        missing = [index for index, status in enumerate(statuses) if status != "trained"]
+        script = slurm_script(file, out, missing)
         return Output(text=script, values={"script": script})
     if job is not None:
         if not 0 <= job < len(grid):
@@ -63,7 +65,7 @@ def _values(runs: Any) -> dict[str, Any]:
     return {"folder": str(runs.folder), "models": table.to_dict("records")}
 
 
-def _listed(runs: Any) -> Output:
+def _table_output(runs: Any) -> Output:
     table: Any = runs.table()
     text = f"{table.drop(columns='key').to_string(max_rows=200)}\n{runs.tally(list(table['status']))}"
     return Output(text=text, values=_values(runs))
@@ -77,6 +79,7 @@ def slurm_script(file: Path, out: Path, missing: Sequence[int]) -> str:
     """
     if not missing:
         raise ValueError("every model of the sweep is trained; there is nothing for Slurm to do.")
+    # consecutive numbers as ranges, [low, high]
     ranges: list[list[int]] = []
     for index in missing:
         if ranges and index == ranges[-1][1] + 1:
@@ -84,72 +87,83 @@ def slurm_script(file: Path, out: Path, missing: Sequence[int]) -> str:
         else:
             ranges.append([index, index])
     array = ",".join(f"{low}" if low == high else f"{low}-{high}" for low, high in ranges)
-    return "\n".join(
-        [
-            "#!/bin/bash",
-            f"#SBATCH --array={array}",
-            "#SBATCH --cpus-per-task=1",
-            f"interp sweep {shlex.quote(str(file.resolve()))} --out {shlex.quote(str(out.resolve()))} --jobs 1 "
-            "--job $SLURM_ARRAY_TASK_ID",
-        ]
-    )
+    source, folder = shlex.quote(str(file.resolve())), shlex.quote(str(out.resolve()))
+    lines = [
+        "#!/bin/bash",
+        f"#SBATCH --array={array}",
+        "#SBATCH --cpus-per-task=1",
+        f"interp sweep {source} --out {folder} --jobs 1 --job $SLURM_ARRAY_TASK_ID",
+    ]
+    return "\n".join(lines)
 
 
 def read_sweep(file: Path) -> Any:
-    """The `Sweep` of a TOML file.
+    """The `Sweep` that a TOML file describes.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is not TOML, or what it says does not fit.
+        ValueError: it is not TOML, or its content does not fit the task, the model or the settings.
     """
     from interp.sweeps.grid import Sweep
     from interp.sweeps.spec import ModelSpec
-    from interp.tasks.registry import task_class_of
     from interp.training.configs import config_for
-    from interp.training.settings import TrainSettings, recipe_for
 
+    tables = _read_tables(file)
     try:
-        found = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} is not TOML: {error}.") from None
-    if wrong := [name for name in found if name not in TABLES or not isinstance(found[name], dict)]:
-        raise ValueError(
-            f"{file} has {wrong[0]!r}; it may have the tables {', '.join(f'[{name}]' for name in TABLES)}."
-        )
-    try:
-        given = dict(found["task"])
-        task_class = task_class_of(str(given.pop("name")))
-    except KeyError as error:
-        raise ValueError(
-            f"{file} does not say the task: give [task] with its name; `interp tasks` lists them."
-        ) from error
-    try:
-        task = task_class.from_options(**{name: _tuples(value) for name, value in given.items()})
-        sizes = dict(found.get("model", {}))
+        task = _task(tables.get("task", {}), file)
+        sizes = dict(tables.get("model", {}))
         config = config_for(task, sizes.pop("family", None), **sizes)
     except TypeError as error:
         raise ValueError(f"{file}: {error}.") from error
-    recipe, settings = recipe_for(task).to_dict(), found.get("settings", {})
-    if "steps" in settings and "curriculum" not in settings and recipe["curriculum"]:
+    settings = _settings(tables.get("settings", {}), task, file)
+    base = ModelSpec(task=task, config=config, settings=settings, seed=0)
+    return Sweep(base, _varied_values(tables.get("vary", {})))
+
+
+def _read_tables(file: Path) -> dict[str, dict[str, Any]]:
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is not TOML: {error}.") from None
+    unknown = [name for name, table in tables.items() if name not in TABLES or not isinstance(table, dict)]
+    if unknown:
+        names = ", ".join(f"[{name}]" for name in TABLES)
+        raise ValueError(f"{file} has {unknown[0]!r}; it may have the tables {names}.")
+    return tables
+
+
+def _task(table: Mapping[str, Any], file: Path) -> Any:
+    from interp.tasks.registry import task_class_of
+
+    options = dict(table)
+    if "name" not in options:
+        raise ValueError(f"{file} does not say the task: give [task] with its name; `interp tasks` lists them.")
+    task_class = task_class_of(str(options.pop("name")))
+    return task_class.from_options(**{name: tuples(value) for name, value in options.items()})
+
+
+def _settings(table: Mapping[str, Any], task: Any, file: Path) -> Any:
+    """The recipe of the task, with the settings of the file."""
+    from interp.training.settings import TrainSettings, recipe_for
+
+    recipe = recipe_for(task).to_dict()
+    if "steps" in table and "curriculum" not in table and recipe["curriculum"]:
         raise ValueError(f"{file} has steps, but the recipe has a curriculum, whose steps count; add curriculum = [].")
-    known = TrainSettings.__dataclass_fields__
-    if wrong := [name for name in settings if name not in known]:
-        raise ValueError(f"{file}: [settings] has {wrong[0]!r}; TrainSettings has {', '.join(known)}.")
-    base = ModelSpec(task=task, config=config, settings=TrainSettings.from_dict({**recipe, **settings}), seed=0)
-    return Sweep(base, _flat(found.get("vary", {})))
+    names = TrainSettings.__dataclass_fields__
+    unknown = [name for name in table if name not in names]
+    if unknown:
+        raise ValueError(f"{file}: [settings] has {unknown[0]!r}; TrainSettings has {', '.join(names)}.")
+    return TrainSettings.from_dict({**recipe, **table})
 
 
-def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """What varies, by name: `vary.settings.learning_rate` as `settings.learning_rate`; `model` is the config."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        whole = f"{before}{'config' if name == 'model' and not before else name}"
+def _varied_values(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of each name: `vary.settings.learning_rate` as `settings.learning_rate`; `model` is the config."""
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        is_model = key == "model" and not prefix
+        name = prefix + ("config" if is_model else key)
         if isinstance(value, dict):
-            found |= _flat(value, f"{whole}.")
+            values |= _varied_values(value, f"{name}.")
         else:
-            found[whole] = [_tuples(one) for one in value] if isinstance(value, list) else value
-    return found
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(one) for one in value) if isinstance(value, list) else value
+            values[name] = [tuples(element) for element in value] if isinstance(value, list) else value
+    return values

@@ -1,4 +1,4 @@
-"""`interp tasks`: the tasks that are known."""
+"""`interp tasks`: the known tasks."""
 
 from typing import Any
 
@@ -6,24 +6,28 @@ from interp.cli.output import Json, Output
 
 
 def tasks(as_json: Json = False) -> Output:
-    """List the tasks that are known: of this package, of others, and where each is."""
+    """List the known tasks, of this package and of others, with their classes."""
     from interp.tasks.registry import known_tasks
 
-    found = [{"task": name, **_described(name), "class": place} for name, place in known_tasks().items()]
-    lines = [f"{one['task']:<12} {one.get('summary', one.get('error'))}  ({one['class']})" for one in found]
-    return Output(text="\n".join([*lines, "next: interp train TASK --help"]), values={"tasks": found})
+    rows, lines = [], []
+    for name, class_path in known_tasks().items():
+        row = {"task": name, **_summary_or_error(name), "class": class_path}
+        rows.append(row)
+        lines.append(f"{name:<12} {row.get('summary', row.get('error'))}  ({class_path})")
+    return Output(text="\n".join([*lines, "next: interp train TASK --help"]), values={"tasks": rows})
 
 
 def summary(task_class: Any) -> str:
     """First line of the class's docstring, or its title."""
     text = task_class.__doc__ or ""
-    if text and not text.startswith(f"{task_class.__name__}("):  # which dataclass writes where there is none
+    # a dataclass without a docstring gets its signature as one
+    if text and not text.startswith(f"{task_class.__name__}("):
         return text.strip().splitlines()[0]
     title = getattr(task_class, "title", None)
     return title if isinstance(title, str) else task_class.task_name.replace("_", " ")
 
 
-def _described(name: str) -> dict[str, str]:
+def _summary_or_error(name: str) -> dict[str, str]:
     from interp.tasks.registry import task_class_of
 
     try:

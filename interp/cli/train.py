@@ -12,12 +12,12 @@ from interp.cli.options import Options
 from interp.cli.output import Device, Fresh, Json, Output, Seed, did_you_mean
 from interp.cli.tasks import summary
 
-MODEL_NAMES = {"n_layers": "layers", "n_heads": "heads", "d_model": "width"}
+MODEL_OPTIONS = {"n_layers": "layers", "n_heads": "heads", "d_model": "width"}
 """Options of the model that are named differently from their field."""
-FROM_TASK = {"d_vocab", "d_vocab_out", "n_ctx", "attention"}
+TASK_FIELDS = {"d_vocab", "d_vocab_out", "n_ctx", "attention"}
 """Fields of a config that follow from the task."""
-FIXED = {"out", "family", "identity", "seed", "fresh", "device", "json", "help"}
-"""Options that are no fields."""
+COMMAND_OPTIONS = {"out", "family", "identity", "seed", "fresh", "device", "json", "help"}
+"""Options that are not fields."""
 CURRICULUM = (str, "auto (the recipe's), none, or stages length:steps, such as 2:80,3:270,4:350.")
 
 SNAPSHOTS = (
@@ -28,7 +28,7 @@ SNAPSHOTS = (
 
 
 class TaskGroup(TyperGroup):
-    """One command per known task. Its class is imported when the command runs, not when the commands are listed."""
+    """One command per known task. The task's class is imported when the command runs, not when commands are listed."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names of the known tasks."""
@@ -43,12 +43,12 @@ class TaskGroup(TyperGroup):
         return _command(cmd_name, lambda: None, known_tasks().get(cmd_name, ""))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command of the task that is named first, with its options."""
-        name, known = args[0], self.list_commands(ctx)
-        if name in known:
+        """The command of the task, which is the first argument, with its options."""
+        name, names = args[0], self.list_commands(ctx)
+        if name in names:
             return name, _train_command(name), args[1:]
         if not ctx.resilient_parsing:
-            ctx.fail(f"there is no task {name!r}; known tasks: {', '.join(known)}.{did_you_mean(name, known)}")
+            ctx.fail(f"there is no task {name!r}; known tasks: {', '.join(names)}.{did_you_mean(name, names)}")
         return None, None, args[1:]
 
 
@@ -70,8 +70,10 @@ def _command(name: str, function: Any, text: str) -> Any:
 def _train_command(name: str) -> Any:
     """The command `interp train NAME`; its function's signature has one parameter per option."""
     from interp.tasks.registry import task_class_of
+    from interp.training.settings import recipe_for
 
     task_class = task_class_of(name)
+    task_options, model_options, training_options = _options(task_class)
 
     def run(
         out: Annotated[Path, typer.Option(help="Folder for the run.")],
@@ -84,45 +86,57 @@ def _train_command(name: str) -> Any:
         **values: Any,
     ) -> Output:
         if identity:
-            values |= dict.fromkeys(map(model.key, ("qk_identity", "vo_identity")), True)
-        task = _make_task(task_class, of_task.chosen(values))
-        config = _make_config(task, family, model, model.given(values))
-        settings = _make_settings(recipe_for(task), training.chosen(values))
+            values |= {model_options.parameter_name(field): True for field in ("qk_identity", "vo_identity")}
+        task = _make_task(task_class, task_options.values_with_preset(values))
+        config = _make_config(task, family, model_options, model_options.values(values))
+        settings = _make_settings(recipe_for(task), training_options.values_with_preset(values))
         return _train(task, config, settings, out, seed=seed, fresh=fresh, device=device)
 
-    from interp.training.settings import recipe_for
-
+    # replace **values by the options
     signature = inspect.signature(run)
-    fixed = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    of_task, model, training = _parts(task_class)
-    every = [option for part in (of_task, model, training) for option in part.parameters().values()]
-    run.__signature__ = signature.replace(parameters=[*fixed, *every])  # type: ignore[attr-defined]
+    parameters = [entry for entry in signature.parameters.values() if entry.kind is not entry.VAR_KEYWORD]
+    for options in (task_options, model_options, training_options):
+        parameters.extend(options.parameters().values())
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return _command(name, run, summary(task_class))
 
 
-def _parts(task_class: Any) -> tuple[Options, Options, Options]:
-    """The options of the task, of the model and of the training. A preset of a task's field is for that alone."""
+def _options(task_class: Any) -> tuple[Options, Options, Options]:
+    """The options of the task, of the model and of the training. A preset of a task's field is for that only."""
     from hooks import TransformerConfig
     from interp.training.settings import TrainSettings
 
     presets = dict(task_class.command_line_defaults)
-    own = {one.name: one.default for one in getattr(task_class, "__dataclass_fields__", {}).values()}
-    others = {name: value for name, value in presets.items() if name not in own}
-    model = Options(
-        panel="Model", cls=TransformerConfig, preset=others, filled=True, names=MODEL_NAMES, without=FROM_TASK
+    task_fields = getattr(task_class, "__dataclass_fields__", {})
+    other_presets = {name: value for name, value in presets.items() if name not in task_fields}
+    model_options = Options(
+        panel="Model",
+        cls=TransformerConfig,
+        preset=other_presets,
+        optional=True,
+        names=MODEL_OPTIONS,
+        excluded=TASK_FIELDS,
     )
-    shown = _recipe_shown(task_class) | {"curriculum": "auto"}
-    texts = {"curriculum": CURRICULUM, "snapshots": SNAPSHOTS}
-    training = Options(panel="Training", cls=TrainSettings, preset=others, defaults=shown, texts=texts)
-    of_task = Options(
-        panel="Task", cls=task_class, preset=presets, defaults=own,
-        names=task_class.option_names, texts=task_class.text_options,
-        taken=FIXED | model.option_names | training.option_names,
-    )  # fmt: skip
-    return of_task, model, training
+    training_options = Options(
+        panel="Training",
+        cls=TrainSettings,
+        preset=other_presets,
+        defaults=_recipe(task_class) | {"curriculum": "auto"},
+        converted={"curriculum": CURRICULUM, "snapshots": SNAPSHOTS},
+    )
+    task_options = Options(
+        panel="Task",
+        cls=task_class,
+        preset=presets,
+        defaults={name: field.default for name, field in task_fields.items()},
+        names=task_class.option_names,
+        converted=task_class.text_options,
+        reserved=COMMAND_OPTIONS | model_options.flags | training_options.flags,
+    )
+    return task_options, model_options, training_options
 
 
-def _recipe_shown(task_class: Any) -> dict[str, Any]:
+def _recipe(task_class: Any) -> dict[str, Any]:
     """Settings of the task's recipe, or the general ones for a task without default settings."""
     from interp.training.settings import TrainSettings, recipe_for
 
@@ -139,24 +153,33 @@ def _make_task(task_class: Any, options: dict[str, Any]) -> Any:
         raise ValueError(f"the options do not fit the task {task_class.task_name!r}: {error}.") from error
 
 
-def _make_config(task: Any, family: str | None, model: Options, given: dict[str, Any]) -> Any:
+def _make_config(task: Any, family: str | None, options: Options, values: dict[str, Any]) -> Any:
+    """The config of a model from the values of its options on the command line."""
     from interp.training.configs import BASELINES, config_for
 
-    sizes = {**model.preset, **given}
-    if (kind := BASELINES.get(family or task.default_family)) is None:
+    sizes = {**options.preset, **values}
+    kind = BASELINES.get(family or task.default_family)
+    if kind is None:
         return config_for(task, family, **task.command_line_sizes(family, sizes))
-    if wrong := [model.option(name) for name in given if name != "d_model"]:
-        raise ValueError(f"a {kind} network has no {', '.join(wrong)}; of the model's options, give --width.")
-    return config_for(task, family, **({"width": sizes["d_model"]} if "d_model" in sizes else {}))
+    # a baseline has one size
+    unknown = [options.flag(name) for name in values if name != "d_model"]
+    if unknown:
+        raise ValueError(f"a {kind} network has no {', '.join(unknown)}; of the model's options, give --width.")
+    width = {"width": sizes["d_model"]} if "d_model" in sizes else {}
+    return config_for(task, family, **width)
 
 
 def _make_settings(recipe: Any, options: dict[str, Any]) -> Any:
-    stages = options.pop("curriculum", "auto")
+    """The recipe of the task with the options of the command line."""
+    settings = dict(options)
+    stages = settings.pop("curriculum", "auto")
     if stages != "auto":
-        options = {"steps": type(recipe).steps, **options, "curriculum": _stages(stages)}
-    if "snapshots" in options:
-        options = {**options, "snapshots": _snapshots(options["snapshots"])}
-    return replace(recipe, **options)
+        settings["curriculum"] = _stages(stages)
+        # the steps of the recipe are for its curriculum
+        settings.setdefault("steps", type(recipe).steps)
+    if "snapshots" in settings:
+        settings["snapshots"] = _snapshots(settings["snapshots"])
+    return replace(recipe, **settings)
 
 
 def _snapshots(text: str) -> int | tuple[int, ...] | str:
@@ -167,8 +190,10 @@ def _snapshots(text: str) -> int | tuple[int, ...] | str:
 
 
 def _stages(text: str) -> tuple[tuple[int, int], ...]:
+    if text == "none":
+        return ()
     try:
-        stages = [stage.split(":") for stage in text.split(",") if stage] if text != "none" else []
+        stages = [stage.split(":") for stage in text.split(",") if stage]
         return tuple((int(length), int(steps)) for length, steps in stages)
     except ValueError:
         raise ValueError(f"curriculum is {text!r}; give auto, none, or stages length:steps: 2:80,3:270.") from None
@@ -180,10 +205,12 @@ def _train(task: Any, config: Any, settings: Any, folder: Path, *, seed: int, **
 
     model = make_model(config, seed=seed)
     run = train(model, task, settings, seed=seed, folder=folder, **options)
-    check = " --verify" if task.answer_label is not None else ""
-    hint = f"\nnext: interp probe {folder}{check}, or interp report {folder}" if config.n_heads else ""
+    text = str(run)
+    if config.n_heads:
+        verify = " --verify" if task.answer_label is not None else ""
+        text += f"\nnext: interp probe {folder}{verify}, or interp report {folder}"
     return Output(
-        text=f"{run}{hint}",
+        text=text,
         values={
             "task": task.task_name,
             "folder": str(folder),

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from interp.cli.output import DIFFERS, DONE, FAILED, INTERRUPTED, UNUSABLE, USAGE
-from interp.cli.reproduce import STUDY
+from interp.cli.reproduce import STUDY_METHODS
 
 ROOT = Path(__file__).parents[3]
 TRAIN = ["train", "lego", "--n-vars", 2, "--layers", 1, "--width", 16, "--association", "none", "--curriculum", "none"]
@@ -39,7 +39,7 @@ def errors_in(done):
         (["reproduce", "lego", "--size", "huge", "--list"], "size is 'huge'; choose one of quick, standard, paper."),
         (["reproduce", "leg", "--list"], "Did you mean lego?"),
         (["reproduce", "lego", "--packs", ".", "--list"], "--packs is '.', but the study lego reads no packs"),
-        (["reproduce", "compiled", "--packs", "nowhere"], "--packs is 'nowhere', which is no folder."),
+        (["reproduce", "compiled", "--packs", "nowhere"], "--packs is 'nowhere', which is not a folder."),
         (["reproduce", "compiled", "--packs", "."], "--packs is '.', which has no packs (NAME.json and NAME.npz)."),
         (["reproduce", "lego", "--only", "solved.unteid"], "no claim 'solved.unteid'. Did you mean solved.untied?"),
     ],
@@ -91,9 +91,9 @@ def test_codes_of_errors(interp, monkeypatch, error, code, words, traceback):
     def fail(*given, **options):
         raise error
 
-    study = SimpleNamespace(**{**dict.fromkeys(STUDY), "run": fail})
+    study = SimpleNamespace(**{**dict.fromkeys(STUDY_METHODS), "run": fail})
     monkeypatch.setattr(
-        "interp.cli.reproduce._studies", lambda: {"toy": SimpleNamespace(value="toy", load=lambda: study)}
+        "interp.cli.reproduce._study_entry_points", lambda: {"toy": SimpleNamespace(value="toy", load=lambda: study)}
     )
     for more in ([], ["--json"]):
         done = interp("reproduce", "toy", *more)
