@@ -76,8 +76,8 @@ class Capabilities:
         return ""
 
     def _names(self, site: str) -> list[str]:
-        found = [name for name, use in self.cells if use == "read" and _without_layer(name) == site]
-        return found or [site]
+        names = [name for name, use in self.cells if use == "read" and _without_layer(name) == site]
+        return names or [site]
 
     def rows(self) -> list[dict[str, str]]:
         """One row per site with its results for reading and editing; layers with the same results share a row."""
@@ -85,18 +85,20 @@ class Capabilities:
         for site in (*GLOBAL_SITES[:2], *LAYER_SITES, GLOBAL_SITES[2], *WEIGHTS):
             groups: dict[tuple[str, ...], list[str]] = {}
             for name in self._names(site):
-                cells = (self.cells.get((name, "read"), ""), self.cells.get((name, "edit"), ""))
+                cells = [self.cells.get((name, use), "") for use in ("read", "edit")]
                 groups.setdefault(tuple(_without_layer(str(cell)) for cell in cells), []).append(name)
-            for (read, edit), names in groups.items():
-                layers = ", ".join(name.split(".")[1] for name in names) if len(groups) > 1 else ""
-                of_layers = f" of {'layer' if len(names) == 1 else 'layers'} {layers}" if layers else ""
-                rows.append({"site": site + of_layers, "read": read, "edit": edit})
+            for (reading, editing), names in groups.items():
+                layers = ""
+                if len(groups) > 1:
+                    plural = "" if len(names) == 1 else "s"
+                    layers = f" of layer{plural} {', '.join(name.split('.')[1] for name in names)}"
+                rows.append({"site": site + layers, "read": reading, "edit": editing})
         return rows
 
     def __str__(self) -> str:
         rows = [{"site": "site", "read": "read", "edit": "edit"}, *self.rows()]
-        wide = [max(len(row[name]) for row in rows) for name in ("site", "read")]
-        lines = [f"{row['site']:<{wide[0]}}  {row['read']:<{wide[1]}}  {row['edit']}".rstrip() for row in rows]
+        widths = [max(len(row[name]) for row in rows) for name in ("site", "read")]
+        lines = [f"{row['site']:<{widths[0]}}  {row['read']:<{widths[1]}}  {row['edit']}".rstrip() for row in rows]
         positions = f"attention_mask {self.attention_mask}, position_ids {self.position_ids}"
         return "\n".join([f"{self.attention} attention; {positions}", *lines])
 
@@ -122,56 +124,62 @@ def capabilities_of(bridge: Any, tokens: Int[Tensor, "batch pos"] | None = None)
     training = bridge.training
     bridge.eval()
     try:
-        found = _test(bridge, _tokens(bridge, tokens, generator), generator)
+        capabilities = _test(bridge, _test_tokens(bridge, tokens, generator), generator)
     finally:
         bridge.train(training)
-    _CACHE[bridge] = (state, found)
-    return found
+    _CACHE[bridge] = (state, capabilities)
+    return capabilities
 
 
-def _tokens(bridge: Any, given: Tensor | None, generator: torch.Generator) -> Int[Tensor, "batch pos"]:
+def _test_tokens(bridge: Any, tokens: Tensor | None, generator: torch.Generator) -> Int[Tensor, "batch pos"]:
     """Three sequences, each with its first token again at position 3."""
-    if given is not None:
-        if given.ndim != 2 or given.shape[0] < BATCH or given.shape[1] < 4:
-            raise ValueError(f"tokens is {tuple(given.shape)}; give (batch, pos) of at least ({BATCH}, 4) to test on.")
-        tokens = given[:BATCH].clone()
+    if tokens is None:
+        test_tokens = _random_tokens(bridge, generator)
+    elif tokens.ndim != 2 or tokens.shape[0] < BATCH or tokens.shape[1] < 4:
+        raise ValueError(f"tokens is {tuple(tokens.shape)}; give (batch, pos) of at least ({BATCH}, 4) to test on.")
     else:
-        if bridge.cfg.n_ctx < 4:
-            raise ValueError(f"the model has n_ctx {bridge.cfg.n_ctx}; it must be at least 4 to be tested.")
-        special = getattr(hugging_face_config(bridge), "pad_token_id", None)
-        usable = torch.tensor([token for token in range(min(bridge.cfg.d_vocab, 1000)) if token != special])
-        drawn = torch.randint(len(usable), (BATCH, min(POS, bridge.cfg.n_ctx)), generator=generator)
-        drawn[1:, 0] = (drawn[0, 0] + torch.arange(1, BATCH)) % len(usable)  # sequences that differ from the start
-        tokens = usable[drawn]
-    tokens[:, 3] = tokens[:, 0]
-    return tokens.to(next(iter(bridge.parameters())).device)
+        test_tokens = tokens[:BATCH].clone()
+    test_tokens[:, 3] = test_tokens[:, 0]
+    return test_tokens.to(next(iter(bridge.parameters())).device)
+
+
+def _random_tokens(bridge: Any, generator: torch.Generator) -> Int[Tensor, "batch pos"]:
+    """Random tokens but the padding token; the sequences differ from the first position on."""
+    if bridge.cfg.n_ctx < 4:
+        raise ValueError(f"the model has n_ctx {bridge.cfg.n_ctx}; it must be at least 4 to be tested.")
+    padding = getattr(hugging_face_config(bridge), "pad_token_id", None)
+    usable = torch.tensor([token for token in range(min(bridge.cfg.d_vocab, 1000)) if token != padding])
+    index = torch.randint(len(usable), (BATCH, min(POS, bridge.cfg.n_ctx)), generator=generator)
+    index[1:, 0] = (index[0, 0] + torch.arange(1, BATCH)) % len(usable)
+    return usable[index]
 
 
 @torch.no_grad()
 def _test(bridge: Any, tokens: Int[Tensor, "batch pos"], generator: torch.Generator) -> Capabilities:
     logits = bridge(tokens)
     if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != tokens.shape:
-        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        output = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise ValueError(
-            f"the model's output is {found}; needed are logits (batch, pos, vocabulary), as of a language model or a "
+            f"the model's output is {output}; needed are logits (batch, pos, vocabulary), as of a language model or a "
             f"masked one. Build a bridge around such a head."
         )
-    same = Tolerance(logits.dtype)
-    ends = tokens.clone()
-    ends[:, -1] = tokens[:, -1].roll(1)
-    causal = not same.changed(bridge(ends)[:, :-1], logits[:, :-1])
+    tolerance = Tolerance(logits.dtype)
+    # With another last token, the earlier logits of a causal model stay the same
+    other_tokens = tokens.clone()
+    other_tokens[:, -1] = tokens[:, -1].roll(1)
+    causal = not tolerance.changed(bridge(other_tokens)[:, :-1], logits[:, :-1])
     reads = ReadTests(bridge, tokens, causal=causal)
     edits = EditTests(reads, generator)
     cells: dict[Any, Cell] = {(name, "read"): cell for name, cell in edits.read_cells().items()}
     cells |= {(name, "edit"): cell for name, cell in edits.cells.items()}
-    positions, offset = _positions(reads)
+    positions, offset = _test_positions(reads)
     return Capabilities(
         cells=cells,
         attention="causal" if reads.causal else "bidirectional",
         attn_scale=attention_scale(bridge.cfg, head_width(bridge.cfg)),
-        attention_mask=_mask(reads),
+        attention_mask=_test_mask(reads),
         position_ids=positions,
-        token_type_ids=_types(reads),
+        token_type_ids=_test_types(reads),
         position_offset=offset,
         positions_in_layers=positions.ok and _positions_in_layers(reads, edits, offset),
         pattern_before_z=_pattern_before_z(reads),
@@ -181,63 +189,66 @@ def _test(bridge: Any, tokens: Int[Tensor, "batch pos"], generator: torch.Genera
 
 def _pattern_before_z(reads: ReadTests) -> bool:
     """In every layer, by the order in which the hook points fired."""
-    order = {name: index for index, name in enumerate(reads.seen)}
+    order = {name: index for index, name in enumerate(reads.activations)}
     for layer in range(reads.cfg.n_layers):
-        z, pattern = (reads.points[f"blocks.{layer}.attn.hook_{name}"] for name in ("z", "pattern"))
+        z, pattern = reads.points[f"blocks.{layer}.attn.hook_z"], reads.points[f"blocks.{layer}.attn.hook_pattern"]
         if z and pattern and order[pattern[0]] > order[z[0]]:
             return False
     return True
 
 
-def _mask(reads: ReadTests) -> Cell:
+def _test_mask(reads: ReadTests) -> Cell:
     """Whether padding at either end is hidden from real tokens: in logits, patterns and head outputs."""
-    tokens, same = reads.tokens, reads.same
-    patterns, outputs = (reads.firsts(f"attn.hook_{name}") for name in ("pattern", "z"))
-    for end in (0, -1):
-        mask, other = torch.ones_like(tokens), tokens.clone()
-        mask[:, end], other[:, end] = 0, tokens[:, end].roll(1)
+    tokens, tolerance = reads.tokens, reads.tolerance
+    pattern_points, z_points = reads.first_points("attn.hook_pattern"), reads.first_points("attn.hook_z")
+    for padded in (0, -1):
+        mask, other_tokens = torch.ones_like(tokens), tokens.clone()
+        mask[:, padded], other_tokens[:, padded] = 0, tokens[:, padded].roll(1)
         real = mask[0].bool()
         try:
-            one, two = (run(reads.bridge, each, record=reads.names, attention_mask=mask) for each in (tokens, other))
+            logits, activations = run(reads.bridge, tokens, record=reads.names, attention_mask=mask)
+            other_logits, other_activations = run(reads.bridge, other_tokens, record=reads.names, attention_mask=mask)
         except REFUSALS as error:
             return Cell("missing", why=f"the model refuses it: {_first_line(error)}")
-        pairs = [(one[0], two[0]), *((one[1][point], two[1][point]) for point in outputs)]
-        seen = any(float(one[1][point][:, :, real, end].max()) > same.eps for point in patterns)
-        if seen or any(same.changed(a[:, real], b[:, real]) for a, b in pairs):
+        # Real tokens must not attend to padding, and must not change with it
+        attended = any(float(activations[point][:, :, real, padded].max()) > tolerance.eps for point in pattern_points)
+        pairs = [(logits, other_logits)]
+        pairs += [(activations[point], other_activations[point]) for point in z_points]
+        if attended or any(tolerance.changed(x[:, real], y[:, real]) for x, y in pairs):
             return Cell("ignored", why="real tokens see padding")
     return Cell("works")
 
 
-def _positions(reads: ReadTests) -> tuple[Cell, int]:
+def _test_positions(reads: ReadTests) -> tuple[Cell, int]:
     """Whether positions can be given, and the id of the first."""
-    count = _count(reads.tokens)
+    positions = _position_ids(reads.tokens)
     try:
         for offset in range(4):
-            if reads.same.equal(reads.bridge(reads.tokens, position_ids=count + offset), reads.logits):
-                changed = reads.changed_by(position_ids=count.roll(1, -1) + offset)
+            if reads.tolerance.equal(reads.bridge(reads.tokens, position_ids=positions + offset), reads.logits):
+                changed = reads.changed_by(position_ids=positions.roll(1, -1) + offset)
                 return Cell("works" if changed else "ignored"), offset
     except REFUSALS as error:
         return Cell("missing", why=f"the model refuses them: {_first_line(error)}"), 0
     return Cell("misleading", why="positions 0, 1, 2 ... do not give the logits without positions"), 0
 
 
-def _types(reads: ReadTests) -> Cell:
+def _test_types(reads: ReadTests) -> Cell:
     """Whether token types have an effect."""
-    kinds = torch.zeros_like(reads.tokens)
-    kinds[:, 1:] = 1
+    type_ids = torch.zeros_like(reads.tokens)
+    type_ids[:, 1:] = 1
     try:
-        return Cell("works" if reads.changed_by(token_type_ids=kinds) else "ignored")
+        return Cell("works" if reads.changed_by(token_type_ids=type_ids) else "ignored")
     except REFUSALS as error:
         return Cell("missing", why=f"the model refuses them: {_first_line(error)}")
 
 
 def _positions_in_layers(reads: ReadTests, edits: EditTests, offset: int) -> bool:
     """Whether positions have an effect when the input of every layer is fixed."""
-    positions = _count(reads.tokens).roll(1, -1) + offset
+    positions = _position_ids(reads.tokens).roll(1, -1) + offset
     return reads.changed_by(edits.fixed, sites=LAYER_SITES, position_ids=positions)
 
 
-def _count(tokens: Tensor) -> Tensor:
+def _position_ids(tokens: Tensor) -> Tensor:
     return torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
 
 

@@ -15,15 +15,22 @@ from torch import Tensor
 from hooks.adapters.bridge.reading import ReadTests
 from hooks.adapters.bridge.sites import Cell, reaches, run
 
-Values = dict[int, Tensor]
+LayerValues = dict[int, Tensor]
 """One tensor per layer."""
-Seen = Mapping[str, Tensor]
+Activations = Mapping[str, Tensor]
 """Recorded activations by hook point."""
+WRONG_EFFECT = "an edit has another effect than it must have"
+UNTESTED_PROJECTION = "it cannot be checked without queries, keys, values and z"
 
 
-def _rolled(x: Tensor) -> Tensor:
+def _roll(x: Tensor) -> Tensor:
     """Another sequence's activation."""
     return x.roll(1, 0)
+
+
+def _roll_by_layer(x: Tensor, layer: int) -> Tensor:
+    """Another sequence's activation, of different ones in neighbouring layers."""
+    return x.roll(1 + layer % 2, 0)
 
 
 class EditTests:
@@ -35,304 +42,363 @@ class EditTests:
     """
 
     def __init__(self, reads: ReadTests, generator: torch.Generator):
-        self.reads, self.generator, self.same = reads, generator, reads.same
+        self.reads, self.generator, self.tolerance = reads, generator, reads.tolerance
         self.layers = range(reads.cfg.n_layers)
         self.cells: dict[str, Cell] = {}
         self.fixed: dict[str, Tensor] = {}
         self._test_streams()
-        self._test_ends()
-        streams = [[f"blocks.{i}.hook_resid_{end}" for i in self.layers] for end in ("pre", "post")]
-        if not all(self.cells[name].ok for names in streams for name in names):
-            other = Cell("misleading", why="it cannot be tested layer by layer: hook_resid_pre cannot be set")
-            self.cells = {name: self.cells.get(name, other) for name in reads.points}
+        self._test_embeddings_and_read_out()
+        inputs = [f"blocks.{layer}.hook_resid_pre" for layer in self.layers]
+        outputs = [f"blocks.{layer}.hook_resid_post" for layer in self.layers]
+        if not all(self.cells[name].ok for name in (*inputs, *outputs)):
+            untested = Cell("misleading", why="it cannot be tested layer by layer: hook_resid_pre cannot be set")
+            self.cells = {name: self.cells.get(name, untested) for name in reads.points}
             return
-        self.fixed = {self.cells[name].point: reads.value[name] for name in streams[0]}
+        # From here on every pass fixes the input of each layer
+        self.fixed = {self.cells[name].point: reads.values[name] for name in inputs}
         self._test_attention()
         self._test_queries_keys_values()
         self._test_mlp()
 
     def read_cells(self) -> dict[str, Cell]:
         """Results for reading: at the hook point where the site can be edited, if it can be."""
-        return {
-            name: replace(cell, state=self.cells[name].state, point=self.cells[name].point)
-            if cell.ok and name in self.cells and self.cells[name].ok
-            else cell
-            for name, cell in self.reads.cells.items()
-        }
+        cells = dict(self.reads.cells)
+        for name, edit_cell in self.cells.items():
+            if cells[name].ok and edit_cell.ok:
+                cells[name] = replace(cells[name], state=edit_cell.state, point=edit_cell.point)
+        return cells
 
-    def _test_ends(self) -> None:
-        """Embeddings, and the input of the unembedding."""
-        reads = self.reads
+    # The residual stream, embeddings, and the input of the unembedding
 
-        first = self._editable("blocks.0.hook_resid_pre")
+    def _test_streams(self) -> None:
+        """With another sequence's residual stream, everything after it is that sequence's."""
+        for site in ("hook_resid_pre", "hook_resid_post"):
+            first_points = {}
+            for layer in self.layers:
+                if points := self.reads.points[f"blocks.{layer}.{site}"]:
+                    first_points[layer] = points[0]
+            edits = {
+                point: _roll_by_layer(self.reads.activations[point], layer) for layer, point in first_points.items()
+            }
+            logits, activations = run(self.reads.bridge, self.reads.tokens, edits, self.reads.names)
+            for layer in self.layers:
+                faults = {}
+                if layer in first_points:
+                    point = first_points[layer]
+                    faults[point] = self._stream_fault(layer, site, point, edits, activations, logits)
+                self._record(f"blocks.{layer}.{site}", faults)
 
-        def after(point: str, value: Tensor, out: str | None) -> Tensor:
-            logits, seen = run(reads.bridge, reads.tokens, {point: value}, [] if out is None else [out])
-            return logits if out is None else seen[out]
+    def _stream_fault(
+        self, layer: int, site: str, point: str, edits: Activations, activations: Activations, logits: Tensor
+    ) -> str:
+        """The first fault at an activation that is computed from a layer's input or output, or in the logits."""
+        reader = layer if site == "hook_resid_pre" else layer + 1
+        for reader_site in ("hook_resid_post", "attn.hook_z", "hook_resid_pre"):
+            targets = self.reads.points.get(f"blocks.{reader}.{reader_site}")
+            if targets and targets[0] not in edits:
+                clean = self.reads.activations[targets[0]]
+                expected = _roll_by_layer(clean, layer)
+                edit = {point: edits[point]}
+                if fault := self._fault(activations[targets[0]], expected, clean, edit, targets[0]):
+                    return fault
+        if layer != self.layers[-1]:
+            return ""
+        expected = _roll_by_layer(self.reads.logits, layer)
+        return self._fault(logits, expected, self.reads.logits, {point: edits[point]}, None)
 
-        def swapped(point: str, out: str | None) -> str:
-            value, clean = _rolled(reads.seen[point]), reads.logits if out is None else reads.seen[out]
-            return self._fault(after(point, value, out), _rolled(clean), clean, {point: value}, out)
-
-        def added(point: str, out: str | None) -> str:
-            embed = reads.points["hook_embed"]
-            if not embed:
-                return "there is no token embedding to compare with"
-            extra = self._random(reads.seen[embed[0]]) - reads.seen[embed[0]]
-            value, clean = reads.seen[point] + extra, reads.logits if out is None else reads.seen[out]
-            wanted = after(embed[0], reads.seen[embed[0]] + extra, out)
-            return self._fault(after(point, value, out), wanted, clean, {point: value}, out)
-
-        for name, test, out in (
-            ("hook_embed", swapped, first),
-            ("hook_pos_embed", added, first),
-            ("ln_final.hook_normalized", swapped, None),
+    def _test_embeddings_and_read_out(self) -> None:
+        first = self._editable_point("blocks.0.hook_resid_pre")
+        for name, test, target in (
+            ("hook_embed", self._swap_fault, first),
+            ("hook_pos_embed", self._sum_fault, first),
+            ("ln_final.hook_normalized", self._swap_fault, None),
         ):
             faults = {}
-            for point in reads.points[name]:
-                faults[point] = test(point, out)
+            for point in self.reads.points[name]:
+                faults[point] = test(point, target)
                 if not faults[point]:
                     break
             self._record(name, faults)
 
-    def _test_streams(self) -> None:
-        """With another sequence's residual stream, everything after it is that sequence's."""
-        last = self.layers[-1]
+    def _swap_fault(self, point: str, target: str | None) -> str:
+        """The fault of setting another sequence's activation, which must give that sequence's result."""
+        edit = {point: _roll(self.reads.activations[point])}
+        clean = self._clean_at(target)
+        return self._fault(self._edited_at(target, edit), _roll(clean), clean, edit, target)
 
-        def rolled(layer: int, value: Tensor) -> Tensor:
-            return value.roll(1 + layer % 2, 0)  # neighbouring layers get different ones
+    def _sum_fault(self, point: str, target: str | None) -> str:
+        """The fault of adding to a position embedding, which must equal adding the same to the token embedding."""
+        embed_points = self.reads.points["hook_embed"]
+        if not embed_points:
+            return "there is no token embedding to compare with"
+        embed = self.reads.activations[embed_points[0]]
+        addend = self._random(embed) - embed
+        edit = {point: self.reads.activations[point] + addend}
+        expected = self._edited_at(target, {embed_points[0]: embed + addend})
+        return self._fault(self._edited_at(target, edit), expected, self._clean_at(target), edit, target)
 
-        for site in ("hook_resid_pre", "hook_resid_post"):
-            points = {layer: self.reads.points[f"blocks.{layer}.{site}"] for layer in self.layers}
-            edits = {one[0]: rolled(layer, self.reads.seen[one[0]]) for layer, one in points.items() if one}
-            logits, seen = run(self.reads.bridge, self.reads.tokens, edits, self.reads.names)
-            for layer, one in points.items():
-                reader = layer if site == "hook_resid_pre" else layer + 1
-                after = [f"blocks.{reader}.{name}" for name in ("hook_resid_post", "attn.hook_z", "hook_resid_pre")]
-                after = [self.reads.points[name][0] for name in after if self.reads.points.get(name)]
-                pairs = [(name, seen[name], self.reads.seen[name]) for name in after if name not in edits]
-                pairs += [(None, logits, self.reads.logits)] if layer == last else []
-                edit = {name: edits[name] for name in one[:1]}
-                faults = [self._fault(found, rolled(layer, clean), clean, edit, out) for out, found, clean in pairs]
-                self._record(f"blocks.{layer}.{site}", {one[0]: next(filter(None, faults), "")} if one else {})
+    def _clean_at(self, target: str | None) -> Tensor:
+        return self.reads.logits if target is None else self.reads.activations[target]
+
+    def _edited_at(self, target: str | None, edit: Activations) -> Tensor:
+        """The activation of a hook point, or the logits, under an edit."""
+        logits, activations = run(self.reads.bridge, self.reads.tokens, edit, [] if target is None else [target])
+        return logits if target is None else activations[target]
+
+    # Attention
 
     def _test_attention(self) -> None:
         """Attention output, z, pattern and scores; each is compared with an edit of the one before it."""
-        write = self._values("hook_attn_out", self._random)
-        self._test("hook_attn_out", write, judge=self._added)
-        z = self._values("attn.hook_z", self._random)
-        written = {layer: self.reads.weights[layer].output(value) for layer, value in z.items()}
-        self._test("attn.hook_z", z, ("hook_attn_out", written))
+        attn_out = self._new_values("hook_attn_out", self._random)
+        self._test("hook_attn_out", attn_out, judge=self._attn_out_fault)
+        z = self._new_values("attn.hook_z", self._random)
+        outputs = {layer: self.reads.weights[layer].output(value) for layer, value in z.items()}
+        self._test("attn.hook_z", z, ("hook_attn_out", outputs))
+        pattern = self._new_values("attn.hook_pattern", self._random_pattern)
+        self._test("attn.hook_pattern", pattern, ("attn.hook_z", self._mix_values(pattern)))
+        scores = self._new_values("attn.hook_attn_scores", self._random_scores)
+        expected = self._mix_values({layer: value.softmax(-1) for layer, value in scores.items()})
+        self._test("attn.hook_attn_scores", scores, ("attn.hook_z", expected))
 
-        def rows(pattern: Tensor) -> Tensor:
-            drawn = self._random(pattern).abs()
-            return drawn / drawn.sum(-1, keepdim=True)
-
-        pattern = self._values("attn.hook_pattern", rows)
-        self._test("attn.hook_pattern", pattern, ("attn.hook_z", self._mixed(pattern)))
-        scores = self._values("attn.hook_attn_scores", self._other_scores)
-        wanted = self._mixed({layer: one.softmax(-1) for layer, one in scores.items()})
-        self._test("attn.hook_attn_scores", scores, ("attn.hook_z", wanted))
-
-    def _mixed(self, patterns: Values) -> Values:
+    def _mix_values(self, patterns: LayerValues) -> LayerValues:
         """pattern @ v in each layer."""
-        v = self._values("attn.hook_v", lambda value: value)
-        return {layer: self.reads.layers[layer].mixed(one, v[layer]) for layer, one in patterns.items()}
+        v = self._new_values("attn.hook_v", lambda value: value)
+        return {layer: self.reads.layers[layer].mix_values(value, v[layer]) for layer, value in patterns.items()}
+
+    def _attn_out_fault(self, layer: int, point: str, attn_out: Tensor, activations: Activations) -> str:
+        """The fault of setting an attention output, which must be added to the residual stream."""
+        name, clean_output = f"blocks.{layer}.", self._clean_output(layer)
+        output = self._output(activations, layer)
+        if self._is_unread(output, clean_output, {point: attn_out}, self._output_point(layer)):
+            return "ignored"
+        # The sum is right if it is in the middle of the layer, or before a LayerNorm there
+        expected = self.reads.values[name + "hook_resid_pre"] + attn_out
+        middle_points = [*self.reads.points[name + "hook_resid_mid"], name + "ln1.hook_in"]
+        sums = [activations[middle] for middle in middle_points if middle in activations]
+        if name + "hook_mlp_out" in self.reads.values:  # parallel attention and MLP
+            sums.append(output - self.reads.values[name + "hook_mlp_out"])
+        if any(self.tolerance.equal(total, expected) for total in sums):
+            return ""
+        # Otherwise the same change of the layer's input must have the same effect
+        input_point, clean = self.cells[name + "hook_resid_pre"].point, self.reads.activations[point]
+        shifted_input = self.reads.activations[input_point] + attn_out - clean
+        shifted = self._run({input_point: shifted_input, point: clean})
+        if self.tolerance.same_change(self._output(shifted, layer), output, clean_output):
+            return ""
+        return "it is not added to the stream as it is"
 
     def _test_queries_keys_values(self) -> None:
         """With all three of another sequence, z is that sequence's. Each is also edited alone: is it ignored?"""
         sites = ("attn.hook_q", "attn.hook_k", "attn.hook_v")
-        values = {site: self._values(site, _rolled) for site in sites}
-        complete = [layer for layer in self.layers if all(layer in values[site] for site in sites)]
-        together = self._run({self._first(layer, site): values[site][layer] for layer in complete for site in sites})
+        swapped = {site: self._new_values(site, _roll) for site in sites}
+        complete = [layer for layer in self.layers if all(layer in swapped[site] for site in sites)]
+        all_three = self._run(
+            {self._first_point(layer, site): swapped[site][layer] for layer in complete for site in sites}
+        )
         for site in sites:
-            drawn = self._values(site, self._random)
-            alone = self._run({self._first(layer, site): one for layer, one in drawn.items()})
+            random_values = self._new_values(site, self._random)
+            one_alone = self._run({self._first_point(layer, site): value for layer, value in random_values.items()})
             for layer in self.layers:
-                name, out = f"blocks.{layer}.{site}", self._editable(f"blocks.{layer}.attn.hook_z")
-                if layer not in drawn:
+                name = f"blocks.{layer}.{site}"
+                if layer not in random_values:
                     self._record(name, {})
                     continue
-                point, pattern = self._first(layer, site), self.reads.value.get(f"blocks.{layer}.attn.hook_pattern")
-                edit, faults = {point: drawn[layer]}, []
-                if out is not None:
-                    clean = self.reads.seen[out]
-                    faults += ["ignored"] if self._is_unread(alone[out], clean, edit, out) else []
-                    if layer in complete:
-                        faults.append(self._fault(together[out], _rolled(clean), clean, edit, out))
-                    if site == "attn.hook_v" and pattern is not None:
-                        mixed = self.reads.layers[layer].mixed(pattern, drawn[layer])
-                        faults.append(self._fault(alone[out], mixed, clean, edit, out))
-                fault = next(
-                    filter(None, faults), "" if faults else "it cannot be checked without queries, keys, values and z"
-                )
-                self._record(name, {point: fault})
+                point = self._first_point(layer, site)
+                edit = {point: random_values[layer]}
+                together = all_three if layer in complete else None
+                self._record(name, {point: self._projection_fault(layer, site, edit, one_alone, together)})
+
+    def _projection_fault(
+        self, layer: int, site: str, edit: Activations, one_alone: Activations, all_three: Activations | None
+    ) -> str:
+        """The fault of an edit of queries, keys or values, looked for at z."""
+        target = self._editable_point(f"blocks.{layer}.attn.hook_z")
+        if target is None:
+            return UNTESTED_PROJECTION
+        clean = self.reads.activations[target]
+        if self._is_unread(one_alone[target], clean, edit, target):
+            return "ignored"
+        pattern = self.reads.values.get(f"blocks.{layer}.attn.hook_pattern")
+        if site != "attn.hook_v":
+            pattern = None  # queries and keys have no such check
+        if all_three is None and pattern is None:
+            return UNTESTED_PROJECTION
+        fault = ""
+        if all_three is not None:
+            fault = self._fault(all_three[target], _roll(clean), clean, edit, target)
+        if pattern is not None and not fault:
+            (values,) = edit.values()
+            expected = self.reads.layers[layer].mix_values(pattern, values)
+            fault = self._fault(one_alone[target], expected, clean, edit, target)
+        return fault
+
+    # The MLP
 
     def _test_mlp(self) -> None:
-        reads = self.reads
-
-        def middle(layer: int, point: str, value: Tensor, seen: Seen) -> str:
-            clean, found, end = self._clean_output(layer), self._output(seen, layer), self._end(layer)
-            fault = self._fault(found, _rolled(clean), clean, {point: value}, end)
-            out = reads.points[f"blocks.{layer}.hook_mlp_out"]
-            branch = clean + seen[out[0]] - reads.seen[out[0]] if out else clean
-            if fault and self.same.visible(branch, clean) and self.same.same_change(found, branch, clean):
-                return "an edit reaches the MLP, but not the residual stream"
-            return fault
-
-        self._test("hook_resid_mid", self._values("hook_resid_mid", _rolled), judge=middle)
-        out = self._values("hook_mlp_out", self._random)
-        self._test("hook_mlp_out", out, ("hook_resid_post", self._outputs_with_mlp_out(out)))
-        post = self._values("mlp.hook_post", _rolled)
-        self._test("mlp.hook_post", post, ("hook_mlp_out", self._values("hook_mlp_out", _rolled)))
-        pre = self._values("mlp.hook_pre", _rolled)
+        self._test("hook_resid_mid", self._new_values("hook_resid_mid", _roll), judge=self._middle_fault)
+        mlp_out = self._new_values("hook_mlp_out", self._random)
+        self._test("hook_mlp_out", mlp_out, ("hook_resid_post", self._outputs_with(mlp_out)))
+        post = self._new_values("mlp.hook_post", _roll)
+        self._test("mlp.hook_post", post, ("hook_mlp_out", self._new_values("hook_mlp_out", _roll)))
+        pre = self._new_values("mlp.hook_pre", _roll)
+        # A gated MLP has a second input, which is set too
         gates = [f"blocks.{layer}.mlp.hook_pre_linear" for layer in pre]
-        also = {name: _rolled(reads.seen[name]) for name in gates if name in reads.seen}
-        self._test("mlp.hook_pre", pre, ("mlp.hook_post", post), also=also)
+        gate_values = {gate: _roll(self.reads.activations[gate]) for gate in gates if gate in self.reads.activations}
+        self._test("mlp.hook_pre", pre, ("mlp.hook_post", post), further_edits=gate_values)
 
-    def _outputs_with_mlp_out(self, out: Values) -> Values:
-        wanted, normed = {}, {}
-        for layer, value in out.items():
+    def _middle_fault(self, layer: int, point: str, middle: Tensor, activations: Activations) -> str:
+        """The fault of setting another sequence's stream between attention and MLP."""
+        clean, output = self._clean_output(layer), self._output(activations, layer)
+        fault = self._fault(output, _roll(clean), clean, {point: middle}, self._output_point(layer))
+        mlp_points = self.reads.points[f"blocks.{layer}.hook_mlp_out"]
+        if fault and mlp_points:
+            through_mlp = clean + activations[mlp_points[0]] - self.reads.activations[mlp_points[0]]
+            visible = self.tolerance.visible(through_mlp, clean)
+            if visible and self.tolerance.same_change(output, through_mlp, clean):
+                return "an edit reaches the MLP, but not the residual stream"
+        return fault
+
+    def _outputs_with(self, mlp_out: LayerValues) -> LayerValues:
+        """The output of each layer with another output of its MLP."""
+        outputs, edits_before_norm = {}, {}
+        for layer, value in mlp_out.items():
             name = f"blocks.{layer}."
-            extra = value - self.reads.value[name + "hook_mlp_out"]
-            sums, end = self.reads.seen.get(name + "ln2.hook_in"), self.reads.value[name + "hook_resid_post"]
-            if sums is not None and self.same.equal(self.reads.seen.get(name + "ln2.hook_out"), end):
-                normed[layer] = (name + "ln2.hook_in", sums + extra)
+            change = value - self.reads.values[name + "hook_mlp_out"]
+            norm_input = self.reads.activations.get(name + "ln2.hook_in")
+            norm_output = self.reads.activations.get(name + "ln2.hook_out")
+            output = self.reads.values[name + "hook_resid_post"]
+            if norm_input is not None and self.tolerance.equal(norm_output, output):
+                edits_before_norm[layer] = (name + "ln2.hook_in", norm_input + change)
             else:
-                wanted[layer] = end + extra
-        if normed:
-            seen = self._run(dict(normed.values()))
-            wanted |= {layer: self._output(seen, layer) for layer in normed}
-        return wanted
+                outputs[layer] = output + change
+        # Where a LayerNorm follows the sum, the model computes it
+        if edits_before_norm:
+            activations = self._run(dict(edits_before_norm.values()))
+            outputs |= {layer: self._output(activations, layer) for layer in edits_before_norm}
+        return outputs
 
-    def _values(self, site: str, make: Callable[[Tensor], Tensor]) -> Values:
-        """New values for a site, from its clean ones, in every layer that has it."""
-        clean = {layer: self.reads.value.get(f"blocks.{layer}.{site}") for layer in self.layers}
-        return {layer: make(value) for layer, value in clean.items() if value is not None}
-
-    def _first(self, layer: int, site: str) -> str:
-        return self.reads.points[f"blocks.{layer}.{site}"][0]
-
-    def _run(self, edits: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return run(self.reads.bridge, self.reads.tokens, {**self.fixed, **edits}, self.reads.names)[1]
-
-    def _output(self, seen: Seen, layer: int) -> Tensor:
-        return seen[self._first(layer, "hook_resid_post")]
-
-    def _clean_output(self, layer: int) -> Tensor:
-        return self.reads.value[f"blocks.{layer}.hook_resid_post"]
-
-    def _end(self, layer: int) -> str:
-        return self._first(layer, "hook_resid_post")
-
-    def _editable(self, name: str) -> str | None:
-        """The hook point where a name can be edited, so that what is seen there is what the model uses; else None."""
-        cell = self.cells.get(name)
-        return cell.point if cell is not None and cell.ok else None
+    # One test, and what all tests use
 
     def _test(
         self,
         site: str,
-        put: Values,
-        wanted: tuple[str, Values] | None = None,
+        new_values: LayerValues,
+        expected: tuple[str, LayerValues] | None = None,
         *,
-        judge: Callable[[int, str, Tensor, Seen], str] | None = None,
-        also: Mapping[str, Tensor] | None = None,
+        judge: Callable[[int, str, Tensor, Activations], str] | None = None,
+        further_edits: Activations | None = None,
     ) -> None:
         """Set a site in every layer, at each of its hook points in turn, until the next site has what it must have.
 
         Args:
             site: The site to test.
-            put: Values to set.
-            wanted: The next site, and its values after a working edit; without `judge`.
-            judge: What is wrong, from a layer, the hook point, its value and the recorded activations; empty if nothing
-                is.
-            also: Further activations to set, by hook point.
+            new_values: Values to set.
+            expected: The next site, and its values after a working edit; without `judge`.
+            judge: The fault, from a layer, the hook point, its value and the recorded activations; empty if there is
+                none.
+            further_edits: Further activations to set, by hook point.
         """
         faults: dict[int, dict[str, str]] = {layer: {} for layer in self.layers}
-        points = {layer: self.reads.points[f"blocks.{layer}.{site}"] for layer in put}
-        after, values = wanted or ("", {})
+        points = {layer: self.reads.points[f"blocks.{layer}.{site}"] for layer in new_values}
+        next_site, expected_values = expected or ("", {})
         for turn in range(max(map(len, points.values()), default=0)):
-            left = [i for i, one in points.items() if turn < len(one) and "" not in faults[i].values()]
-            seen = self._run({**(also or {}), **{points[layer][turn]: put[layer] for layer in left}})
-            for layer in left:
-                point, out = points[layer][turn], self._editable(f"blocks.{layer}.{after}")
+            untested = [layer for layer in points if turn < len(points[layer]) and "" not in faults[layer].values()]
+            edits = {points[layer][turn]: new_values[layer] for layer in untested}
+            activations = self._run({**(further_edits or {}), **edits})
+            for layer in untested:
+                point, target = points[layer][turn], self._editable_point(f"blocks.{layer}.{next_site}")
                 if judge is not None:
-                    fault = judge(layer, point, put[layer], seen)
-                elif out is None or layer not in values:
+                    fault = judge(layer, point, new_values[layer], activations)
+                elif target is None or layer not in expected_values:
                     fault = "it cannot be checked, as its result cannot be set"
                 else:
-                    fault = self._fault(seen[out], values[layer], self.reads.seen[out], {point: put[layer]}, out)
+                    clean, edit = self.reads.activations[target], {point: new_values[layer]}
+                    fault = self._fault(activations[target], expected_values[layer], clean, edit, target)
                 faults[layer][point] = fault
         for layer in self.layers:
             self._record(f"blocks.{layer}.{site}", faults[layer])
 
-    def _added(self, layer: int, point: str, written: Tensor, seen: Seen) -> str:
-        """Whether an attention output is added to the residual stream."""
-        name, end = f"blocks.{layer}.", self._clean_output(layer)
-        if self._is_unread(self._output(seen, layer), end, {point: written}, self._end(layer)):
-            return "ignored"
-        total = self.reads.value[name + "hook_resid_pre"] + written
-        middles = [*self.reads.points[name + "hook_resid_mid"], name + "ln1.hook_in"]
-        sums = [seen[point] for point in middles if point in seen]
-        if name + "hook_mlp_out" in self.reads.value:  # parallel attention and MLP
-            sums.append(self._output(seen, layer) - self.reads.value[name + "hook_mlp_out"])
-        if any(self.same.equal(one, total) for one in sums):
-            return ""
-        before, clean = self.cells[name + "hook_resid_pre"].point, self.reads.seen[point]
-        moved = self._run({before: self.reads.seen[before] + written - clean, point: clean})
-        same = self.same.same_change(self._output(moved, layer), self._output(seen, layer), end)
-        return "" if same else "it is not added to the stream as it is"
-
-    def _fault(self, found: Tensor, wanted: Tensor, clean: Tensor, edit: Mapping[str, Tensor], out: str | None) -> str:
-        """What is wrong with an edit; empty if nothing is.
+    def _fault(self, edited: Tensor, expected: Tensor, clean: Tensor, edit: Activations, target: str | None) -> str:
+        """The fault of an edit; empty if there is none.
 
         Args:
-            found: Activation at `out` after the edit.
-            wanted: What a working edit gives.
-            clean: Activation without an edit.
+            edited: Activation at `target` after the edit.
+            expected: The same after a working edit.
+            clean: The same without an edit.
             edit: The activation that was set, by hook point.
-            out: The hook point where the effect is looked for; if None, the logits.
+            target: The hook point where the effect is looked for; if None, the logits.
         """
-        if not self.same.visible(wanted, clean):
-            if not self.same.same_change(found, wanted, clean):
-                return "an edit has another effect than it must have"
-            return "ignored" if self._is_unread(found, clean, edit, out) else ""
-        if self.same.same_change(found, wanted, clean):
+        if not self.tolerance.visible(expected, clean):
+            if not self.tolerance.same_change(edited, expected, clean):
+                return WRONG_EFFECT
+            return "ignored" if self._is_unread(edited, clean, edit, target) else ""
+        if self.tolerance.same_change(edited, expected, clean):
             return ""
-        return "ignored" if torch.equal(found, clean) else "an edit has another effect than it must have"
+        return "ignored" if torch.equal(edited, clean) else WRONG_EFFECT
 
-    def _is_unread(self, found: Tensor, clean: Tensor, edit: Mapping[str, Tensor], out: str | None) -> bool:
+    def _is_unread(self, edited: Tensor, clean: Tensor, edit: Activations, target: str | None) -> bool:
         """An edit changed nothing, and not because the weights that read it are zero."""
-        if not torch.equal(found, clean):
+        if not torch.equal(edited, clean):
             return False
         (point,) = edit
-        return not reaches(self.reads.bridge, self.reads.tokens, {**self.fixed, **edit}, point, out)
+        return not reaches(self.reads.bridge, self.reads.tokens, {**self.fixed, **edit}, point, target)
 
     def _record(self, name: str, faults: Mapping[str, str]) -> None:
-        """Keep the hook point that passed, or else the fault of the first."""
-        read = self.reads.cells[name]
-        right = [point for point, fault in faults.items() if not fault]
-        if right:
-            self.cells[name] = Cell("works" if right[0] == name else "through", right[0], read.why)
+        """Record the hook point that passed, or else the fault of the first."""
+        read_cell = self.reads.cells[name]
+        passed = [point for point, fault in faults.items() if not fault]
+        if passed:
+            self.cells[name] = Cell("works" if passed[0] == name else "through", passed[0], read_cell.why)
         elif faults:
             fault = next(iter(faults.values()))
             self.cells[name] = Cell("ignored") if fault == "ignored" else Cell("misleading", why=fault)
-        elif name in self.reads.seen and self._is_ignored(name):
+        elif name in self.reads.activations and self._is_ignored(name):
             self.cells[name] = Cell("ignored")
         else:
-            self.cells[name] = Cell(read.state, why=read.why)
+            self.cells[name] = Cell(read_cell.state, why=read_cell.why)
 
     def _is_ignored(self, name: str) -> bool:
-        logits, _ = run(self.reads.bridge, self.reads.tokens, {name: self._random(self.reads.seen[name])})
+        logits, _ = run(self.reads.bridge, self.reads.tokens, {name: self._random(self.reads.activations[name])})
         return torch.equal(logits, self.reads.logits)
 
-    def _random(self, like: Tensor) -> Tensor:
-        drawn = torch.randn(like.shape, generator=self.generator).to(like)
-        size = like[like.isfinite()].std().clamp_min(1e-3)
-        return torch.where(like.isfinite(), like + drawn * size, like)
+    def _run(self, edits: Activations) -> dict[str, Tensor]:
+        """Activations with the input of every layer fixed, and these edits."""
+        return run(self.reads.bridge, self.reads.tokens, {**self.fixed, **edits}, self.reads.names)[1]
 
-    def _other_scores(self, scores: Tensor) -> Tensor:
+    def _first_point(self, layer: int, site: str) -> str:
+        return self.reads.points[f"blocks.{layer}.{site}"][0]
+
+    def _output_point(self, layer: int) -> str:
+        return self._first_point(layer, "hook_resid_post")
+
+    def _output(self, activations: Activations, layer: int) -> Tensor:
+        return activations[self._output_point(layer)]
+
+    def _clean_output(self, layer: int) -> Tensor:
+        return self.reads.values[f"blocks.{layer}.hook_resid_post"]
+
+    def _editable_point(self, name: str) -> str | None:
+        """The hook point where a name can be edited, so that the model uses what is recorded there; else None."""
+        cell = self.cells.get(name)
+        return cell.point if cell is not None and cell.ok else None
+
+    # New values
+
+    def _new_values(self, site: str, make: Callable[[Tensor], Tensor]) -> LayerValues:
+        """New values for a site, from its clean ones, in every layer that has it."""
+        clean = {layer: self.reads.values.get(f"blocks.{layer}.{site}") for layer in self.layers}
+        return {layer: make(value) for layer, value in clean.items() if value is not None}
+
+    def _random(self, clean: Tensor) -> Tensor:
+        noise = torch.randn(clean.shape, generator=self.generator).to(clean)
+        size = clean[clean.isfinite()].std().clamp_min(1e-3)
+        return torch.where(clean.isfinite(), clean + noise * size, clean)
+
+    def _random_pattern(self, pattern: Tensor) -> Tensor:
+        weights = self._random(pattern).abs()
+        return weights / weights.sum(-1, keepdim=True)
+
+    def _random_scores(self, scores: Tensor) -> Tensor:
         """Random scores; masked ones stay masked."""
-        drawn = torch.randn(scores.shape, generator=self.generator).to(scores)
-        return torch.where(scores > torch.finfo(scores.dtype).min / 2, drawn, scores)
+        noise = torch.randn(scores.shape, generator=self.generator).to(scores)
+        return torch.where(scores > torch.finfo(scores.dtype).min / 2, noise, scores)

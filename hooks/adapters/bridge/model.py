@@ -282,9 +282,9 @@ def refusal(name: str, use: Use, capabilities: Capabilities) -> str:
     site = name.removeprefix(layer)
     while site in INSTEAD:
         site = INSTEAD[site]
-        other = site if site.startswith("blocks.") else layer + site
-        if (other, "edit") in capabilities.cells and capabilities.cell(other, "edit").ok:
-            return f"an edit of {name} {fault}. Edit {other} instead."
+        substitute = site if site.startswith("blocks.") else layer + site
+        if (substitute, "edit") in capabilities.cells and capabilities.cell(substitute, "edit").ok:
+            return f"an edit of {name} {fault}. Edit {substitute} instead."
     return f"an edit of {name} {fault}."
 
 
@@ -310,15 +310,16 @@ def _bridge_hook(model: Any, name: str, point: HookPoint | None, value: Tensor |
             activation = value
         if point is None:
             return activation
+        # Hooks see keys and values once for each query head
         shared = model.cfg.n_heads // activation.shape[2] if name.endswith(("hook_k", "hook_v")) else 1
-        given = activation.repeat_interleave(shared, 2) if shared > 1 else activation
-        before = given.clone() if given.is_inference() else given._version
-        result = point(given)
-        if result is given and _is_unchanged(given, before):
+        per_head = activation.repeat_interleave(shared, 2) if shared > 1 else activation
+        before = per_head.clone() if per_head.is_inference() else per_head._version
+        edited = point(per_head)
+        if edited is per_head and _is_unchanged(per_head, before):
             return activation if value is not None else None
         if not model.capabilities.cell(name, "edit").ok:
             raise ValueError(refusal(name, "edit", model.capabilities))
-        return _per_key_value_head(result, shared, name) if shared > 1 else result
+        return _per_key_value_head(edited, shared, name) if shared > 1 else edited
 
     return bridge_hook
 

@@ -36,32 +36,34 @@ class ReadTests:
     def __init__(self, bridge: Any, tokens: Int[Tensor, "batch pos"], *, causal: bool):
         self.bridge, self.tokens, self.causal = bridge, tokens, causal
         self.cfg, self.names = bridge.cfg, recorded_points(bridge)
-        self.logits, self.seen = run(bridge, tokens, record=self.names)
-        self.same = Tolerance(self.logits.dtype)
-        self.with_other_values = self._with_other_values()
+        self.logits, self.activations = run(bridge, tokens, record=self.names)
+        self.tolerance = Tolerance(self.logits.dtype)
+        self.with_random_values = self._with_random_values()
         self.cells: dict[str, Cell] = {}
         self.points: dict[str, list[str]] = {}
         """All hook points that passed the test of a name, in the order of the tests."""
-        self.value: dict[str, Tensor] = {}
+        self.values: dict[str, Tensor] = {}
+        """The activation of each name that can be read."""
         self.weights = [HeadWeights(bridge, layer) for layer in range(self.cfg.n_layers)]
         self.check("hook_embed", self._embed)
         self.check("hook_pos_embed", self._pos_embed)
         self.check("ln_final.hook_normalized", self._normalized)
         self.layers = [LayerReadTests(self, layer) for layer in range(self.cfg.n_layers)]
 
-    def _with_other_values(self) -> dict[str, Tensor]:
+    def _with_random_values(self) -> dict[str, Tensor]:
         """Activations with random values at every position, which show any pattern, also if the model's are zero."""
-        generator, drawn = torch.Generator().manual_seed(1), {}
+        generator, random_values = torch.Generator().manual_seed(1), {}
         for layer in range(self.cfg.n_layers):
-            for point in CANDIDATES["attn.hook_v"]:
-                if (v := self.seen.get(f"blocks.{layer}.{point}")) is not None:
-                    drawn[f"blocks.{layer}.{point}"] = torch.randn(v.shape, generator=generator).to(v)
-        return run(self.bridge, self.tokens, drawn, self.names)[1]
+            for site in CANDIDATES["attn.hook_v"]:
+                v = self.activations.get(f"blocks.{layer}.{site}")
+                if v is not None:
+                    random_values[f"blocks.{layer}.{site}"] = torch.randn(v.shape, generator=generator).to(v)
+        return run(self.bridge, self.tokens, random_values, self.names)[1]
 
-    def firsts(self, site: str) -> list[str]:
+    def first_points(self, site: str) -> list[str]:
         """The hook points that serve a site of layers."""
         points = [self.points[f"blocks.{layer}.{site}"] for layer in range(self.cfg.n_layers)]
-        return [one[0] for one in points if one]
+        return [candidates[0] for candidates in points if candidates]
 
     def changed_by(
         self, edits: Mapping[str, Tensor] | None = None, *, sites: Iterable[str] = CANDIDATES, **inputs: Any
@@ -73,22 +75,23 @@ class ReadTests:
             sites: The sites whose activations are compared.
             inputs: Passed to the bridge.
         """
-        logits, seen = run(self.bridge, self.tokens, edits, self.names, **inputs)
-        served = [name for name in self.value if name in sites or name.split(".", 2)[-1] in sites]
-        points = [self.points[name][0] for name in served]
-        pairs = [(logits, self.logits), *((seen[point], self.seen[point]) for point in points)]
-        return any(found.shape != clean.shape or self.same.changed(found, clean) for found, clean in pairs)
+        logits, activations = run(self.bridge, self.tokens, edits, self.names, **inputs)
+        names = [name for name in self.values if name in sites or name.split(".", 2)[-1] in sites]
+        points = [self.points[name][0] for name in names]
+        pairs = [(logits, self.logits)]
+        pairs += [(activations[point], self.activations[point]) for point in points]
+        return any(edited.shape != clean.shape or self.tolerance.changed(edited, clean) for edited, clean in pairs)
 
     def check(self, name: str, test: Test) -> None:
         """Test the candidate hook points of a canonical name, and record the result."""
         site = name if name in GLOBAL_SITES else name.split(".", 2)[2]
         prefix = name.removesuffix(site)
-        tested = [prefix + one for one in CANDIDATES[site]]
-        faults = {one: test(self.seen[one]) for one in tested if one in self.seen}
-        self.points[name] = [one for one, fault in faults.items() if not fault]
+        candidates = [prefix + candidate for candidate in CANDIDATES[site]]
+        faults = {point: test(self.activations[point]) for point in candidates if point in self.activations}
+        self.points[name] = [point for point, fault in faults.items() if not fault]
         if self.points[name]:
             first = self.points[name][0]
-            self.value[name] = self.seen[first]
+            self.values[name] = self.activations[first]
             self.cells[name] = Cell("works" if first == name else "through", first)
         elif faults:
             self.cells[name] = Cell("misleading" if name in faults else "missing", why=next(iter(faults.values())))
@@ -96,27 +99,29 @@ class ReadTests:
             self.cells[name] = self._missing(name)
 
     def _missing(self, name: str) -> Cell:
-        hf = getattr(hugging_face_config(self.bridge), "_attn_implementation", None)
-        if name.endswith("pattern") and hf not in (None, "eager"):
-            return Cell("missing", why=f"attention is {hf}; load the model with attn_implementation='eager'")
+        kernel = getattr(hugging_face_config(self.bridge), "_attn_implementation", None)
+        if name.endswith("pattern") and kernel not in (None, "eager"):
+            return Cell("missing", why=f"attention is {kernel}; load the model with attn_implementation='eager'")
         return Cell("missing", why="it never fires" if name in self.bridge.hook_dict else "the model has no such place")
 
     def _embed(self, x: Tensor) -> str:
         if x.shape != (*self.tokens.shape, self.cfg.d_model):
             return f"its shape is {tuple(x.shape)}"
-        same = self.same.equal(x[:, 3], x[:, 0])
-        return "" if same else "it is not the token's vector alone: one token differs between positions"
+        # The token at position 3 is the first token again
+        if self.tolerance.equal(x[:, 3], x[:, 0]):
+            return ""
+        return "it is not the token's vector alone: one token differs between positions"
 
     def _pos_embed(self, x: Tensor) -> str:
         if x.shape[1:] != (self.tokens.shape[1], self.cfg.d_model):
             return f"its shape is {tuple(x.shape)}"
-        if not self.same.equal(x, x[:1].expand_as(x)):
+        if not self.tolerance.equal(x, x[:1].expand_as(x)):
             return "it depends on tokens"
-        return "" if self.same.changed(x[:, 1], x[:, 0]) else "it is the same at all positions"
+        return "" if self.tolerance.changed(x[:, 1], x[:, 0]) else "it is the same at all positions"
 
     def _normalized(self, x: Tensor) -> str:
-        into = self.seen.get("unembed.hook_in")
-        if into is None or self.same.equal(x, into):
+        read_out_input = self.activations.get("unembed.hook_in")
+        if read_out_input is None or self.tolerance.equal(x, read_out_input):
             return ""
         return "it is not what the read-out reads (before gain and bias?)"
 
@@ -130,13 +135,14 @@ class LayerReadTests:
     """The tests of one layer."""
 
     def __init__(self, model: ReadTests, layer: int):
-        self.model, self.layer, self.same = model, layer, model.same
+        self.model, self.layer, self.tolerance = model, layer, model.tolerance
         self.prefix = f"blocks.{layer}."
         self.weights = model.weights[layer]
         self.batch, self.pos = model.tokens.shape
         self.n_heads, self.d_head = model.cfg.n_heads, head_width(model.cfg)
-        self.proven: set[str] = set()  # weights that were tested with an activation
-        for site, test in {  # each test uses the results of those before it
+        self.tested_weights: set[str] = set()
+        # The order matters: each test uses the results of those before it
+        for site, test in {
             "hook_resid_pre": self._resid_pre,
             "hook_resid_post": self._stream,
             "attn.hook_z": self._z,
@@ -155,133 +161,154 @@ class LayerReadTests:
         self._check_weights()
         self._note_positions()
 
-    def seen(self, point: str) -> Tensor | None:
-        return self.model.seen.get(self.prefix + point)
+    def activation(self, point: str) -> Tensor | None:
+        return self.model.activations.get(self.prefix + point)
 
     def value(self, site: str) -> Tensor | None:
-        return self.model.value.get(self.prefix + site)
+        return self.model.values.get(self.prefix + site)
 
     def _stream(self, x: Tensor) -> str:
-        wanted = (self.batch, self.pos, self.model.cfg.d_model)
-        return "" if x.shape == wanted else f"its shape is {tuple(x.shape)}"
+        is_stream = x.shape == (self.batch, self.pos, self.model.cfg.d_model)
+        return "" if is_stream else f"its shape is {tuple(x.shape)}"
 
     def _resid_pre(self, x: Tensor) -> str:
         if fault := self._stream(x):
             return fault
-        before = self.model.value.get(f"blocks.{self.layer - 1}.hook_resid_post")
-        return "" if before is None or self.same.equal(x, before) else "it is not the previous layer's output"
+        before = self.model.values.get(f"blocks.{self.layer - 1}.hook_resid_post")
+        return "" if before is None or self.tolerance.equal(x, before) else "it is not the previous layer's output"
 
     def _z(self, x: Tensor) -> str:
         if x.shape != (self.batch, self.pos, self.n_heads, self.d_head):
             return f"its shape is {tuple(x.shape)}"
-        written = self._if_possible(lambda: self.weights.output(x))
-        if written is None:
+        expected = self._none_if_impossible(lambda: self.weights.output(x))
+        if expected is None:
             return "it cannot be checked without blocks[layer].attn.W_O (head, d_head, d_model)"
-        self.proven.add("W_O")
-        outs = [self.seen(point) for point in CANDIDATES["hook_attn_out"]]
-        return "" if any(self.same.equal(out, written) for out in outs) else "z W_O + b_O is not the attention output"
+        self.tested_weights.add("W_O")
+        candidates = [self.activation(point) for point in CANDIDATES["hook_attn_out"]]
+        if any(self.tolerance.equal(attn_out, expected) for attn_out in candidates):
+            return ""
+        return "z W_O + b_O is not the attention output"
 
     def _attn_out(self, x: Tensor) -> str:
         if fault := self._stream(x):
             return fault
         z = self.value("attn.hook_z")
-        if z is not None and self.same.equal(x, self.weights.output(z)):
+        if z is not None and self.tolerance.equal(x, self.weights.output(z)):
             return ""
-        after = self.same.equal(x, self.seen("ln1.hook_out"))
-        return "it is after the residual sum and LayerNorm" if after else "it is not z W_O + b_O"
+        after_norm = self.tolerance.equal(x, self.activation("ln1.hook_out"))
+        return "it is after the residual sum and LayerNorm" if after_norm else "it is not z W_O + b_O"
 
     def _projected(self, x: Tensor, name: str) -> str:
         if x.ndim != 4 or x.shape[:2] != (self.batch, self.pos) or self.n_heads % x.shape[2]:
             return f"its shape is {tuple(x.shape)}"
-        own = self.seen(f"attn.{name.lower()}.hook_in")
-        inputs = [own] if own is not None else [self.seen(point) for point in ATTENTION_INPUTS]
-        for into in inputs:
-            made = None if into is None else self._if_possible(lambda into=into: self.weights.project(name, into))
-            if self.same.equal(self._per_head(x), made):
-                self.proven.add(f"W_{name}")
+        # The input of the projection is known, or one of several activations
+        known_input = self.activation(f"attn.{name.lower()}.hook_in")
+        inputs = [known_input]
+        if known_input is None:
+            inputs = [self.activation(point) for point in ATTENTION_INPUTS]
+        for projection_input in inputs:
+            if projection_input is None:
+                continue
+            expected = self._none_if_impossible(lambda x=projection_input: self.weights.project(name, x))
+            if self.tolerance.equal(self._per_head(x), expected):
+                self.tested_weights.add(f"W_{name}")
                 return ""
-        pattern, z = self.seen("attn.hook_pattern"), self.value("attn.hook_z")
-        square = (self.batch, self.n_heads, self.pos, self.pos)
-        if own is None and name == "V" and z is not None and pattern is not None and pattern.shape == square:
-            mixed = self._if_possible(lambda: self.mixed(pattern, x))
-            return "" if self.same.equal(mixed, z) else "pattern @ v is not z"
-        where = "" if own is not None else f" for an x at {', '.join(ATTENTION_INPUTS[2:])} or {ATTENTION_INPUTS[0]}"
-        return f"it is not x W_{name} + b_{name}{where}"
+        # Values can also be checked by what the pattern makes of them
+        pattern, z = self.activation("attn.hook_pattern"), self.value("attn.hook_z")
+        if pattern is not None and pattern.shape != (self.batch, self.n_heads, self.pos, self.pos):
+            pattern = None
+        if known_input is None and name == "V" and z is not None and pattern is not None:
+            mixed = self._none_if_impossible(lambda: self.mix_values(pattern, x))
+            return "" if self.tolerance.equal(mixed, z) else "pattern @ v is not z"
+        places = f" for an x at {', '.join(ATTENTION_INPUTS[2:])} or {ATTENTION_INPUTS[0]}"
+        return f"it is not x W_{name} + b_{name}{'' if known_input is not None else places}"
 
     def _pattern(self, x: Tensor) -> str:
         if x.shape != (self.batch, self.n_heads, self.pos, self.pos):
             return f"its shape is {tuple(x.shape)}"
-        if (x < 0).any() or not self.same.equal(x.sum(-1), torch.ones_like(x[..., 0])):
+        if (x < 0).any() or not self.tolerance.equal(x.sum(-1), torch.ones_like(x[..., 0])):
             return "its rows do not sum to one"
         z, v = self.value("attn.hook_z"), self.value("attn.hook_v")
         if z is None or v is None:
             return "it cannot be checked without z and v"
-        if not self.same.equal(self.mixed(x, v), z):
+        if not self.tolerance.equal(self.mix_values(x, v), z):
             return "pattern @ v is not z"
         if self.model.causal and x.triu(1).any():
-            if not self._mixes_other_values():
+            if not self._mixes_random_values():
                 return "it attends to later keys, which the logits do not depend on"
             self.model.causal = False
         return ""
 
-    def _mixes_other_values(self) -> bool:
+    def _mixes_random_values(self) -> bool:
         """Whether pattern @ v is z with random values in place of the model's."""
         points = [self.model.points[f"{self.prefix}attn.hook_{name}"][0] for name in ("v", "z")]
-        pattern = self.model.with_other_values.get(self.prefix + "attn.hook_pattern")
-        v, z = map(self.model.with_other_values.get, points)
-        return pattern is not None and v is not None and self.same.equal(self.mixed(pattern, v), z)
+        pattern = self.model.with_random_values.get(self.prefix + "attn.hook_pattern")
+        v, z = map(self.model.with_random_values.get, points)
+        return pattern is not None and v is not None and self.tolerance.equal(self.mix_values(pattern, v), z)
 
     def _scores(self, x: Tensor) -> str:
         pattern = self.value("attn.hook_pattern")
         if pattern is None:
             return "it cannot be checked without a pattern"
-        if x.shape == pattern.shape and self.same.equal(x.softmax(-1), pattern):
+        if x.shape == pattern.shape and self.tolerance.equal(x.softmax(-1), pattern):
             return ""
-        return "it is a copy of the pattern" if self.same.equal(x, pattern) else "its softmax is not the pattern"
+        return "it is a copy of the pattern" if self.tolerance.equal(x, pattern) else "its softmax is not the pattern"
 
     def _resid_mid(self, x: Tensor) -> str:
-        before, written = self.value("hook_resid_pre"), self.value("hook_attn_out")
-        if before is None or written is None:
+        resid_pre, attn_out = self.value("hook_resid_pre"), self.value("hook_attn_out")
+        if resid_pre is None or attn_out is None:
             return "it cannot be checked without resid_pre and the attention output"
-        normed = self.same.equal(self.seen("ln1.hook_in"), before + written)
-        if self.same.equal(x, before + written) or (normed and self.same.equal(x, self.seen("ln1.hook_out"))):
+        total, norm_output = resid_pre + attn_out, self.activation("ln1.hook_out")
+        is_normed = self.tolerance.equal(self.activation("ln1.hook_in"), total)
+        if self.tolerance.equal(x, total) or (is_normed and self.tolerance.equal(x, norm_output)):
             return ""
-        after, end = self.seen("ln1.hook_out") if normed else before + written, self.value("hook_resid_post")
-        for out in (self.seen(point) for point in CANDIDATES["hook_mlp_out"]):
-            if out is not None and self.same.equal(end, before + written + out):
+        # What else it may be, by the outputs of the MLP
+        middle, output = norm_output if is_normed else total, self.value("hook_resid_post")
+        for point in CANDIDATES["hook_mlp_out"]:
+            mlp_out = self.activation(point)
+            if mlp_out is None:
+                continue
+            if self.tolerance.equal(output, total + mlp_out):
                 return "attention and MLP are parallel"
-            if out is not None and after is not None and self.same.equal(x, after + out):
+            if middle is not None and self.tolerance.equal(x, middle + mlp_out):
                 return "it already includes the MLP output"
         return "it is not the stream between attention and MLP"
 
     def _mlp_out(self, x: Tensor) -> str:
         if fault := self._stream(x):
             return fault
-        before, middle, written = (self.value(f"hook_{name}") for name in ("resid_pre", "resid_mid", "attn_out"))
-        sums = [] if middle is None else [middle + x]
-        sums += [] if before is None or written is None else [before + written + x]
-        ends = [self.value("hook_resid_post"), self.seen("ln2.hook_in")]
-        return "" if any(self.same.equal(end, one) for end in ends for one in sums) else "it does not add to the stream"
+        resid_pre, resid_mid = self.value("hook_resid_pre"), self.value("hook_resid_mid")
+        attn_out = self.value("hook_attn_out")
+        sums = []
+        if resid_mid is not None:
+            sums.append(resid_mid + x)
+        if resid_pre is not None and attn_out is not None:
+            sums.append(resid_pre + attn_out + x)
+        outputs = [self.value("hook_resid_post"), self.activation("ln2.hook_in")]
+        if any(self.tolerance.equal(output, total) for output in outputs for total in sums):
+            return ""
+        return "it does not add to the stream"
 
     def _mlp_post(self, x: Tensor) -> str:
         mlp, out = layer_part(self.model.bridge, self.layer, "mlp"), self.value("hook_mlp_out")
         weight, bias = getattr(mlp, "W_out", None), getattr(mlp, "b_out", None)
         if weight is None or out is None or x.shape[-1] != len(weight):
             return "it cannot be checked against the MLP output"
-        written = x @ weight if bias is None else x @ weight + bias
-        return "" if self.same.equal(written, out) else "it is not the input of the MLP's last matrix"
+        expected = x @ weight if bias is None else x @ weight + bias
+        return "" if self.tolerance.equal(expected, out) else "it is not the input of the MLP's last matrix"
 
     def _mlp_pre(self, x: Tensor) -> str:
         post = self.value("mlp.hook_post")
         if post is None or x.shape != post.shape:
             return "it cannot be checked against the activation after the non-linearity"
-        return "it is after the non-linearity" if x.any() and self.same.equal(x, post) else ""
+        return "it is after the non-linearity" if x.any() and self.tolerance.equal(x, post) else ""
 
     def _check_weights(self) -> None:
         """A matrix is right if the activation that it was tested with is."""
         for name, point in zip(WEIGHTS, ("hook_q", "hook_k", "hook_v", "hook_z"), strict=True):
-            right = self.model.cells[f"{self.prefix}attn.{point}"].ok and name.removeprefix("attn.") in self.proven
-            cell = Cell("works") if right else Cell("misleading", why=f"{point} could not be tested with it")
+            is_tested = name.removeprefix("attn.") in self.tested_weights
+            is_right = is_tested and self.model.cells[f"{self.prefix}attn.{point}"].ok
+            cell = Cell("works") if is_right else Cell("misleading", why=f"{point} could not be tested with it")
             self.model.cells[self.prefix + name] = cell
 
     def _note_positions(self) -> None:
@@ -289,19 +316,19 @@ class LayerReadTests:
         q, k, pattern = (self.value(f"attn.hook_{name}") for name in ("q", "k", "pattern"))
         if q is None or k is None or pattern is None:
             return
-        if not self.same.equal(self._products(q, k).softmax(-1), pattern):
+        if not self.tolerance.equal(self._unrotated_scores(q, k).softmax(-1), pattern):
             for name in ("attn.hook_q", "attn.hook_k"):
                 cell = self.model.cells[self.prefix + name]
                 self.model.cells[self.prefix + name] = Cell(cell.state, cell.point, "before positions enter")
 
-    def _products(self, q: Tensor, k: Tensor) -> Float[Tensor, "batch head query key"]:
+    def _unrotated_scores(self, q: Tensor, k: Tensor) -> Float[Tensor, "batch head query key"]:
         """Scores q k / scale, with later keys masked in a causal model."""
         scale = attention_scale(self.model.cfg, self.d_head)
         scores = self._per_head(q).transpose(1, 2) @ self._per_head(k).permute(0, 2, 3, 1) / scale
         later = torch.ones(self.pos, self.pos, dtype=torch.bool, device=q.device).triu(1)
         return scores.masked_fill(later, -torch.inf) if self.model.causal else scores
 
-    def mixed(
+    def mix_values(
         self, pattern: Float[Tensor, "batch head query key"], v: Float[Tensor, "batch pos some_heads d_head"]
     ) -> Float[Tensor, "batch query head d_head"]:
         """pattern @ v."""
@@ -310,7 +337,7 @@ class LayerReadTests:
     def _per_head(self, x: Tensor) -> Tensor:
         return x.repeat_interleave(self.n_heads // x.shape[2], 2)
 
-    def _if_possible(self, make: Callable[[], Tensor]) -> Tensor | None:
+    def _none_if_impossible(self, make: Callable[[], Tensor]) -> Tensor | None:
         """The tensor, or None if weights are missing or do not fit."""
         try:
             return make()

@@ -72,8 +72,8 @@ def recorded_points(bridge: Any) -> list[str]:
     sites = {name for names in CANDIDATES.values() for name in names} | set(ALSO_RECORDED)
     layers = range(bridge.cfg.n_layers)
     names = [*sites, *(f"blocks.{layer}.{site}" for layer in layers for site in sites)]
-    known = set(bridge.hook_dict)
-    return [name for name in names if name in known]
+    existing = set(bridge.hook_dict)
+    return [name for name in names if name in existing]
 
 
 @torch.no_grad()
@@ -93,16 +93,16 @@ def run(
         record: Hook points to record, after the edits.
         inputs: Passed to the bridge.
     """
-    seen: dict[str, Tensor] = {}
-    hooks = [(name, _put(value)) for name, value in (edits or {}).items()]
-    hooks += storing_hooks(record, seen, transform=lambda activation: activation.detach().clone())
-    with _hooked(bridge, hooks):
+    activations: dict[str, Tensor] = {}
+    hooks = [(name, _setting_hook(value)) for name, value in (edits or {}).items()]
+    hooks += storing_hooks(record, activations, transform=lambda activation: activation.detach().clone())
+    with _attached(bridge, hooks):
         logits = bridge(tokens, **inputs)
-    return logits.detach(), seen
+    return logits.detach(), activations
 
 
 def reaches(
-    bridge: Any, tokens: Int[Tensor, "batch pos"], edits: Mapping[str, Tensor], point: str, out: str | None
+    bridge: Any, tokens: Int[Tensor, "batch pos"], edits: Mapping[str, Tensor], point: str, target: str | None
 ) -> bool:
     """Whether the output of one hook point is computed from the activation set at another, by torch's graph.
 
@@ -113,28 +113,30 @@ def reaches(
         tokens: Token ids.
         edits: Activations to set, by hook point; one of them at `point`.
         point: Where the activation is set.
-        out: The later hook point; if None, the logits.
+        target: The later hook point; if None, the logits.
     """
     source = edits[point].clone().requires_grad_(True)
-    seen: dict[str, Tensor] = {}
-    hooks: list[tuple[str, Callable]] = [(name, _put(value)) for name, value in {**edits, point: source}.items()]
-    if out is not None:
-        hooks += storing_hooks([out], seen)
-    with torch.enable_grad(), _hooked(bridge, hooks):
+    activations: dict[str, Tensor] = {}
+    values = {**edits, point: source}
+    hooks: list[tuple[str, Callable]] = [(name, _setting_hook(value)) for name, value in values.items()]
+    if target is not None:
+        hooks += storing_hooks([target], activations)
+    with torch.enable_grad(), _attached(bridge, hooks):
         logits = bridge(tokens)
-        result = logits if out is None else seen[out]
-        if not result.requires_grad:
+        output = logits if target is None else activations[target]
+        if not output.requires_grad:
             return False
-        return torch.autograd.grad(result.sum(), source, allow_unused=True)[0] is not None
+        return torch.autograd.grad(output.sum(), source, allow_unused=True)[0] is not None
 
 
-def _put(value: Tensor) -> Callable[..., Tensor]:
+def _setting_hook(value: Tensor) -> Callable[..., Tensor]:
     return lambda activation, hook: value.clone()
 
 
 @contextmanager
-def _hooked(bridge: Any, hooks: list[tuple[str, Callable]]) -> Iterator[None]:
-    with warnings.catch_warnings():  # a bridge may warn of an edit that it ignores; here that is a test result
+def _attached(bridge: Any, hooks: list[tuple[str, Callable]]) -> Iterator[None]:
+    # A bridge may warn of an edit that it ignores; here that is a test result
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with bridge.hooks(fwd_hooks=hooks):
             yield
@@ -146,23 +148,23 @@ class Tolerance:
     def __init__(self, dtype: torch.dtype):
         self.eps = torch.finfo(dtype).eps
 
-    def equal(self, found: Tensor | None, wanted: Tensor | None) -> bool:
+    def equal(self, value: Tensor | None, expected: Tensor | None) -> bool:
         """Equal up to sqrt(eps) of the largest value; False if either is None."""
-        if found is None or wanted is None or found.shape != wanted.shape:
+        if value is None or expected is None or value.shape != expected.shape:
             return False
-        scale = float(wanted.abs().max())
-        return bool((found - wanted).abs().max() <= self.eps**0.5 * scale + 1e-12)
+        scale = float(expected.abs().max())
+        return bool((value - expected).abs().max() <= self.eps**0.5 * scale + 1e-12)
 
-    def same_change(self, found: Tensor, wanted: Tensor, before: Tensor) -> bool:
-        """Both differ from `before` by the same change, up to 2 % of it or rounding."""
-        change = float((wanted - before).abs().max())
-        rounding = 64 * self.eps * float(before.abs().max())
-        return bool((found - wanted).abs().max() <= max(change / 50, rounding))
+    def same_change(self, value: Tensor, expected: Tensor, clean: Tensor) -> bool:
+        """Both differ from `clean` by the same change, up to 2 % of it or rounding."""
+        change = float((expected - clean).abs().max())
+        rounding = 64 * self.eps * float(clean.abs().max())
+        return bool((value - expected).abs().max() <= max(change / 50, rounding))
 
-    def visible(self, wanted: Tensor, before: Tensor) -> bool:
-        """So different from `before` that `same_change` would not accept an edit without effect."""
-        return not self.same_change(before, wanted, before)
+    def visible(self, expected: Tensor, clean: Tensor) -> bool:
+        """So different from `clean` that `same_change` would not accept an edit without effect."""
+        return not self.same_change(clean, expected, clean)
 
-    def changed(self, found: Tensor, before: Tensor) -> bool:
+    def changed(self, value: Tensor, clean: Tensor) -> bool:
         """Different by more than rounding."""
-        return bool((found - before).abs().max() > 8 * self.eps * before.abs().max())
+        return bool((value - clean).abs().max() > 8 * self.eps * clean.abs().max())

@@ -28,8 +28,8 @@ class HeadWeights(nn.Module):
     def _weight(self, name: str) -> Tensor:
         weight = self._attribute(name)
         if not isinstance(weight, Tensor) or weight.ndim != 3:
-            found = "missing" if weight is None else getattr(weight, "shape", type(weight).__name__)
-            raise ValueError(f"{name} of layer {self._layer} is {found}; needed is one matrix for each head.")
+            description = "missing" if weight is None else getattr(weight, "shape", type(weight).__name__)
+            raise ValueError(f"{name} of layer {self._layer} is {description}; needed is one matrix for each head.")
         return self._per_head(weight)
 
     def _bias(self, name: str) -> Tensor:
