@@ -18,7 +18,7 @@ from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import pooled_interval
-from interp.core.verbs import AnyModel, check_fit, prepare_model
+from interp.core.verbs import AnyModel, check_sizes, prepare_model
 from interp.tasks.base import Batch, Score, Split, Task, logits_at_targets
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def evaluate(
     if n < 1:
         raise ValueError(f"n is {n}; at least 1 example is needed.")
     if isinstance(model, Baseline):
-        check_fit(model, task, answers=True)
+        check_sizes(model, task, answers=True)
         net: Answering = model
     else:
         net = prepare_model(model, "evaluate", task)

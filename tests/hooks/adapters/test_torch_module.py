@@ -10,7 +10,9 @@ from torch import nn
 import hooks
 import interp
 from hooks.interventions.replacements import Zero
-from interp.core.verbs import TRANSFORMER_ONLY
+from interp.core.verbs import VERBS
+
+TRANSFORMER_ONLY = {verb: needs.only_transformer for verb, needs in VERBS.items() if needs.only_transformer}
 
 TASK = SimpleNamespace(d_vocab=9, d_vocab_out=9, n_ctx=8, attention="causal")
 OURS = transformer(TASK)

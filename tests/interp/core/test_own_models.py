@@ -10,9 +10,11 @@ from own_models import MAPS, OwnModel, own_model, plain_model, torch_encoder, tr
 
 import hooks
 import interp
-from interp.core.verbs import TRANSFORMER_ONLY, prepare_model, supported_verbs
+from interp.core.verbs import VERBS, prepare_model, supported_verbs
 from interp.tasks import Dyck, Lego
 from interp.view.attention import canvas_page
+
+TRANSFORMER_ONLY = {verb: needs.only_transformer for verb, needs in VERBS.items() if needs.only_transformer}
 
 PADDED = Dyck(n_types=2, max_depth=3, length=6, words="complete")
 CHAIN = Lego(n_vars=2, sentence_format="compact")

@@ -14,11 +14,13 @@ import interp
 from hooks.interventions.ablation_engine import AblationEngine
 from interp.core.activations import residuals_at_targets
 from interp.core.randomness import derived_generator, derived_seed
-from interp.core.verbs import TRANSFORMER_ONLY, prepare_model, supported_verbs, untrained_copy, visible_keys
+from interp.core.verbs import VERBS, prepare_model, supported_verbs, untrained_copy, visible_keys
 from interp.heads.kinds import relations_of
 from interp.tasks import Dyck, Lego
 from interp.tasks.base import logits_at_targets
 from interp.view.attention import canvas_page
+
+TRANSFORMER_ONLY = {verb: needs.only_transformer for verb, needs in VERBS.items() if needs.only_transformer}
 
 PADDED = Dyck(n_types=2, max_depth=3, length=8, words="complete")
 WHOLE = Dyck(n_types=2, max_depth=3, length=8)
