@@ -27,7 +27,7 @@ from case_studies.frame.stored import CLAIMS, PAGE, StoredResults, read_results,
 from case_studies.review.bundle import Bundle, open_bundle, write_bundle
 from case_studies.review.check import CheckResult, check_claims
 from interp.core.devices import check_device
-from interp.core.manifest import environment
+from interp.core.environment import environment
 from interp.core.progress import say
 from interp.sweeps.spec import ModelSpec
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from case_studies.frame.measurement import Measurement
 from case_studies.frame.rules import Conditional, Number, Rule
-from interp.core.identity import number
+from interp.core.page_identity import quantity
 
 if TYPE_CHECKING:
     from case_studies.frame.results import ClaimResult, StudyResult
@@ -75,7 +75,7 @@ def what_is_open(study: "StudyResult") -> str:
         (never, "something other than more models"),
     )
     takes = ", ".join(f"{what} for {n}" for n, what in parts if n)
-    return f"What would decide the {number(len(seconds), 'inconclusive claim')}: {takes}."
+    return f"What would decide the {quantity(len(seconds), 'inconclusive claim')}: {takes}."
 
 
 def undecided(m: Measurement) -> int:
@@ -141,7 +141,7 @@ def _run(one: "ClaimResult", study: "StudyResult") -> str:
     if not models:
         return f"a run of {command}, without models to train"
     time = f", {_time(models * each)}" if each else ""
-    return f"a run of {command}: {number(models, 'model')}{time} if none is stored"
+    return f"a run of {command}: {quantity(models, 'model')}{time} if none is stored"
 
 
 def _units(one: "ClaimResult", study: "StudyResult", needed: float) -> str:
@@ -154,7 +154,7 @@ def _units(one: "ClaimResult", study: "StudyResult", needed: float) -> str:
         return f"hardly more {m.unit}: the value is at the bar, and more than {FAR * m.n:,} would be needed"
     units = max(math.ceil(needed), m.n + 1)
     models, seconds = _effort(one, study, needed)
-    effort = [number(models, "more model")] if models else []
+    effort = [quantity(models, "more model")] if models else []
     if seconds is not None:
         effort.append(_time(seconds))
     about = f"about {units} {m.unit} in place of {m.n}, if value and spread stay the same"

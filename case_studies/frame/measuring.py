@@ -22,7 +22,7 @@ from case_studies.frame.measurement import Measurement
 from case_studies.frame.provenance import provenance
 from case_studies.frame.sources import FRAME, RECIPES, measure_digest, module_of, source_digest
 from hooks.files import FAULTS, write_json
-from interp.core.manifest import environment
+from interp.core.environment import environment
 from interp.core.processes import in_processes
 
 

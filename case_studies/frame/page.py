@@ -14,7 +14,8 @@ from markupsafe import Markup
 from case_studies.frame.claims import BY_CONSTRUCTION, NOT_MEASURED
 from case_studies.frame.deciding import to_decide, what_is_open
 from case_studies.frame.results import ClaimResult, StudyResult
-from interp.core.identity import number, source_line
+from interp.core.environment import source_line
+from interp.core.page_identity import quantity
 from interp.tasks.registry import task_class_of
 from interp.view.html import PageIdentity, scrolling
 from interp.view.page import Section, write_page
@@ -46,7 +47,7 @@ def _identity(result: StudyResult) -> PageIdentity:
     models = result.manifest["models"]["used"]
     return PageIdentity(
         task=", ".join(sorted(tasks - {""})),
-        model=f"{number(models, 'trained model')} in {number(len(groups), 'group')}" if groups else "none",
+        model=f"{quantity(models, 'trained model')} in {quantity(len(groups), 'group')}" if groups else "none",
         seed=f"{result.manifest['seed']} (measurements; models: below each claim)",
         command=f"interp reproduce {result.study} --size {result.size}",
         commit=", ".join(name for name in sources if name),

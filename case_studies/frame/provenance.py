@@ -9,8 +9,7 @@ from typing import Any
 from case_studies.frame.evidence import Evidence
 from case_studies.frame.packs import packs_digest
 from case_studies.frame.sources import FRAME, RECIPES, module_of, source_digest
-from interp.core.identity import source_version
-from interp.core.manifest import environment
+from interp.core.environment import environment, source_version
 from interp.training.folder import RunFolder
 
 

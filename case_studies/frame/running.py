@@ -9,7 +9,7 @@ from case_studies.frame.evidence import Evidence, Size, settings_of
 from case_studies.frame.measuring import MeasureCache, measure_claims
 from case_studies.frame.plan import Plan, make_plan
 from case_studies.frame.results import ClaimResult
-from interp.core.manifest import environment
+from interp.core.environment import environment
 from interp.core.progress import Count, say
 from interp.sweeps.parallel import train_to_disk
 from interp.sweeps.spec import ModelSpec

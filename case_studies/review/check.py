@@ -11,7 +11,7 @@ from case_studies.frame.running import Run
 from case_studies.frame.stored import StoredResults
 from case_studies.review.compare import STATUSES, Comparison, compare
 from hooks.files import write_json
-from interp.core.manifest import environment
+from interp.core.environment import environment
 
 REPORT = "check.json"
 

@@ -8,7 +8,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from interp.core.identity import source_version
+from interp.core.environment import source_version
 
 CRATE, CODECHECK = "ro-crate-metadata.json", "codecheck.yml"
 LICENCE = "https://spdx.org/licenses/MIT"

@@ -6,7 +6,7 @@ import numpy as np
 
 from interp.auditing.result import AuditResult
 from interp.auditing.sentences import name_of
-from interp.core.identity import page_identity
+from interp.core.page_identity import page_identity
 from interp.core.verbs import AnyModel
 from interp.heads.show import show_attention
 from interp.probing.probe import ProbeResult

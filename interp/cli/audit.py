@@ -26,7 +26,7 @@ def audit(
     """Check whether each head does what its pattern suggests: faithful, misleading, hidden, idle, or redundant."""
     from interp.auditing.audit import audit as audit_model
     from interp.auditing.probes import audit_probe
-    from interp.core.identity import page_identity
+    from interp.core.page_identity import page_identity
     from interp.reporting.report import report as write_report
     from interp.training.run import TrainingRun
 

@@ -11,7 +11,7 @@ from hooks.checks import check_choice, checks_types
 from hooks.interventions.ablation_engine import Head, Net, every_head
 from interp.core.activations import patterns_on
 from interp.core.evaluation_mode import evaluation_mode, in_evaluation_mode
-from interp.core.identity import page_identity
+from interp.core.page_identity import page_identity
 from interp.core.randomness import derived_generator
 from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.classify import HeadPatterns

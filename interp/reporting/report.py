@@ -7,7 +7,7 @@ from typing import Any
 from hooks.checks import checks_types
 from interp.auditing.result import AuditResult
 from interp.comparison.variation import VariationResult
-from interp.core.identity import number, page_identity
+from interp.core.page_identity import page_identity, quantity
 from interp.core.progress import Count, counted
 from interp.core.results import Result
 from interp.evaluation.evaluate import EvaluationResult, evaluate
@@ -126,7 +126,7 @@ def _write_run(
         " ".join(audit.summary() for audit in audits)
         + " " * bool(audits)
         + (
-            f"A transformer with {number(cfg.n_layers, 'layer')} and {number(cfg.n_heads, 'head')} per layer was "
+            f"A transformer with {quantity(cfg.n_layers, 'layer')} and {quantity(cfg.n_heads, 'head')} per layer was "
             f"trained on {task.title} with seed {run.manifest['seed']}. On {n_test} held-out examples, its "
             f"lowest accuracy on any target is {accuracy:.2%} ({target})."
         )

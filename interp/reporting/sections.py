@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from interp.auditing.result import AuditResult
 from interp.comparison.variation import VariationResult
-from interp.core.identity import model_line
+from interp.core.page_identity import model_line
 from interp.core.randomness import derived_generator
 from interp.core.results import Result, count_range, with_interval
 from interp.evaluation.evaluate import EvaluationResult, parts_on_device

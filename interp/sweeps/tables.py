@@ -14,7 +14,7 @@ import interp
 from hooks import load_checkpoint
 from interp.core.cached_file import CachedFile
 from interp.core.content_key import content_key, digest_of_files
-from interp.core.manifest import environment
+from interp.core.environment import environment
 from interp.core.processes import in_processes
 from interp.core.progress import Count
 from interp.core.results import Result, plain

@@ -9,7 +9,7 @@ import numpy as np
 
 from hooks.model.architectures import Model
 from hooks.model.baseline import Baseline
-from interp.core.manifest import environment
+from interp.core.environment import environment
 from interp.core.verbs import prepare_model
 from interp.tasks.base import Task
 from interp.tasks.check import check_task

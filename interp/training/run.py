@@ -71,7 +71,7 @@ class TrainingRun:
         """Steps of which the run has a snapshot, in order; 0 is before training. See `TrainSettings.snapshots`."""
         return () if self.folder is None else RunFolder(self.folder).snapshots.steps
 
-    def at(self, step: int) -> Any:
+    def load_snapshot(self, step: int) -> Any:
         """The model of a snapshot, in evaluation mode.
 
         Raises:

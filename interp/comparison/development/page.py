@@ -11,7 +11,7 @@ import pandas as pd
 from hooks.checks import check_class, checks_types
 from interp.comparison.development.charts import lines, step_axis
 from interp.comparison.development.over_training import OverTraining
-from interp.core.identity import page_identity
+from interp.core.page_identity import page_identity
 from interp.training.run import TrainingRun
 from interp.view.charts import HEIGHT, WIDTH, colour_by, numbers
 from interp.view.page import Section, write_page

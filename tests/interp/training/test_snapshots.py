@@ -45,13 +45,13 @@ def run(tmp_path_factory):
 
 def test_snapshots_are_the_models_of_their_steps(run):
     assert run.snapshots == TrainingRun.load(run.folder).snapshots == STEPS
-    assert same_weights(run.at(0), new_model())
-    assert same_weights(run.at(16), run.model)
+    assert same_weights(run.load_snapshot(0), new_model())
+    assert same_weights(run.load_snapshot(16), run.model)
     longer = dataclasses.replace(SETTINGS, snapshots=(4,), steps=30)
     first = trained(run.folder / "longer", longer)
-    assert same_weights(first.at(4), run.at(4))  # mimicking alone, whatever follows
-    assert not same_weights(run.at(8), run.at(16))
-    assert not run.at(4).training
+    assert same_weights(first.load_snapshot(4), run.load_snapshot(4))  # mimicking alone, whatever follows
+    assert not same_weights(run.load_snapshot(8), run.load_snapshot(16))
+    assert not run.load_snapshot(4).training
 
 
 def test_the_trained_model_is_the_same_without(run, tmp_path):
@@ -166,14 +166,14 @@ def test_snapshots_need_a_folder_and_a_step_that_is_there(run, tmp_path):
     with pytest.raises(ValueError, match="give folder"):
         interp.train(new_model(), TASK, SETTINGS)
     with pytest.raises(ValueError, match=r"step is 3, of which .* it has those of 0, 1, 2, 4, 8, 16"):
-        run.at(3)
+        run.load_snapshot(3)
     without = interp.train(new_model(), TASK, dataclasses.replace(SETTINGS, snapshots=None))
     assert without.snapshots == ()
     with pytest.raises(ValueError, match="no folder"):
-        without.at(0)
+        without.load_snapshot(0)
     damaged = trained(tmp_path)
     path = tmp_path / "snapshots/step-00000004.safetensors"
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(Unreadable, match="cut short"):
-        damaged.at(4)
-    assert torch.isfinite(damaged.at(8)(torch.zeros(1, 3, dtype=torch.long))).all()
+        damaged.load_snapshot(4)
+    assert torch.isfinite(damaged.load_snapshot(8)(torch.zeros(1, 3, dtype=torch.long))).all()

@@ -42,7 +42,7 @@ def copied(run, tmp_path):
     """The same run in a folder where nothing is stored."""
     folder = RunFolder(tmp_path)
     for step in run.snapshots:
-        folder.snapshots.save(run.at(step), step)
+        folder.snapshots.save(run.load_snapshot(step), step)
     return dataclasses.replace(run, folder=tmp_path)
 
 
@@ -97,7 +97,7 @@ def test_the_table_is_that_of_the_verb_at_each_snapshot(run):
     assert found.steps == run.snapshots
     table = found.to_dataframe()
     for step in run.snapshots:
-        own = interp.evaluate(run.at(step), TASK, n=100).to_dataframe()
+        own = interp.evaluate(run.load_snapshot(step), TASK, n=100).to_dataframe()
         rows = table[table["step"] == step].drop(columns=["seed", "step"]).reset_index(drop=True)
         assert rows.equals(own)
     assert "evaluate at 3 steps from 0 to 30, seeds 0: 6 rows" in str(found)
@@ -135,7 +135,9 @@ def test_a_verb_that_compares_models_gets_those_of_one_step(planted, tmp_path, a
     assert comparison.value == "variation"
     rows = comparison.rows(layer=0)
     assert set(rows["step"][rows["variation"] > 0]) == {LOOK, LOOK + 1}
-    expected = interp.attention_variation([run.at(LOOK) for run in runs], planted.task, n_sampled=5).to_dataframe()
+    expected = interp.attention_variation(
+        [run.load_snapshot(LOOK) for run in runs], planted.task, n_sampled=5
+    ).to_dataframe()
     rows = comparison.rows(step=LOOK).drop(columns=["seed", "step"]).reset_index(drop=True)
     np.testing.assert_allclose(rows["variation"].astype(float), expected["variation"])
     assert "models of seeds 0, 3" in json.dumps(comparison.onsets("variation").plot().to_dict())
@@ -157,7 +159,7 @@ def test_a_comparison_is_stored_by_the_weights_of_all_models(planted, tmp_path):
     assert interp.over_training([planted, other], spread) == first
     assert len(calls) == LAST + 1
     with torch.no_grad():
-        changed = other.at(4)
+        changed = other.load_snapshot(4)
         changed.blocks[0].attn.W_Q.mul_(2)
     RunFolder(other.folder).snapshots.save(changed, 4)
     again = interp.over_training([planted, other], spread)
@@ -174,7 +176,7 @@ def test_each_snapshot_is_measured_once(copied):
     assert len(calls) == 3
     interp.over_training(copied, weight, fresh=True)
     assert len(calls) == 6
-    RunFolder(copied.folder).snapshots.save(copied.at(0), 3)  # another model
+    RunFolder(copied.folder).snapshots.save(copied.load_snapshot(0), 3)  # another model
     changed = interp.over_training(copied, weight)
     assert len(calls) == 7
     assert changed.columns["value"][2] == first.columns["value"][0]

@@ -2,22 +2,26 @@
 
 import pytest
 
-from interp.core import identity
+from interp.core import environment
 
 
 @pytest.mark.parametrize(
     ("commit", "status", "changed"),
-    [("0123456789abcdef", "", False), ("0123456789abcdef", " M interp/core/identity.py", True), (None, " M x", False)],
+    [
+        ("0123456789abcdef", "", False),
+        ("0123456789abcdef", " M interp/core/environment.py", True),
+        (None, " M x", False),
+    ],
 )
 def test_the_source_has_changed_only_if_files_differ_from_its_commit(monkeypatch, tmp_path, commit, status, changed):
     package = tmp_path / "interp/__init__.py"
-    monkeypatch.setattr(identity.interp, "__file__", str(package))
+    monkeypatch.setattr(environment.interp, "__file__", str(package))
     if commit:
         (tmp_path / ".git").mkdir()
     answers = {"rev-parse": commit, "status": status}
-    monkeypatch.setattr(identity, "_git", lambda root, command, *arguments: answers[command])
-    version = identity.source_version.__wrapped__()
+    monkeypatch.setattr(environment, "_git", lambda root, command, *arguments: answers[command])
+    version = environment.source_version.__wrapped__()
     assert (version["commit"], version["changed"]) == (commit, changed)
-    shown = identity.source_line(version)
+    shown = environment.source_line(version)
     assert shown.startswith("0123456789" if commit else "version ")
     assert shown.endswith(" with changes") == changed

@@ -1,0 +1,85 @@
+"""Where a result was computed: versions, hardware, threads, command and source; stored with every run and report."""
+
+import functools
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import interp
+
+_PACKAGES = ("unmyopic", "torch", "transformer-lens", "numpy", "scipy", "scikit-learn")
+
+
+def environment() -> dict[str, Any]:
+    """Versions, processor and thread count of this process, as plain values."""
+    return {
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
+        "hardware": {
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+            "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        },
+        "threads": torch.get_num_threads(),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def command_line() -> str:
+    """The command that runs this process: `interp ...` or a script; empty in a notebook."""
+    name = Path(sys.argv[0]).name if sys.argv else ""
+    if name == "interp":
+        return shlex.join(["interp", *sys.argv[1:]])
+    if name.endswith(".py") and not name.startswith("ipykernel"):
+        return f"python {name}"
+    return ""
+
+
+@functools.cache
+def source_version() -> dict[str, Any]:
+    """Version, git commit (None outside a checkout), and whether files differ from that commit."""
+    root = Path(interp.__file__).resolve().parents[1]
+    commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else None
+    changed = bool(commit) and bool(_git(root, "status", "--porcelain", "--", "hooks", "interp", "case_studies/**.py"))
+    return {"version": _version("unmyopic"), "commit": commit, "changed": changed}
+
+
+def source_line(source: Mapping[str, Any]) -> str:
+    """A source version in words: its commit, and whether files differed from it; without a commit its version."""
+    if source.get("commit"):
+        return f"{source['commit'][:10]}{' with changes' if source.get('changed') else ''}"
+    return f"version {source['version']}" if source.get("version") else ""
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    try:
+        process = subprocess.run(
+            ["git", "-C", root, *arguments], capture_output=True, text=True, timeout=20, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return process.stdout.strip()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or platform.machine()
