@@ -71,36 +71,36 @@ class MultiheadAttention(HookedAttention):
         layer: The layer.
         name: Name of the attention in it.
         n_heads: Heads, to be checked; if None, the attention's own number.
-        where: The layer's name, for error texts.
+        layer_name: The layer's name, for error texts.
     """
 
-    def __init__(self, layer: nn.Module, name: str, n_heads: int | None, where: str):
+    def __init__(self, layer: nn.Module, name: str, n_heads: int | None, layer_name: str):
         super().__init__()
-        torch_attn = _part(layer, name, where)
+        torch_attn = _submodule(layer, name, layer_name)
         if not isinstance(torch_attn, nn.MultiheadAttention):
             raise ValueError(
-                f"attention is {name!r}, in {where} a {type(torch_attn).__name__}; one name is enough "
+                f"attention is {name!r}, in {layer_name} a {type(torch_attn).__name__}; one name is enough "
                 f"for a torch.nn.MultiheadAttention only. Name the Linear maps of another one: {{'q': ..., 'k': ..., "
                 f"'v': ..., 'o': ..., 'pattern': ...}}."
             )
-        for fault, found in {
+        unsupported = {
             "batch_first=False": not torch_attn.batch_first,
             "kdim or vdim": not torch_attn._qkv_same_embed_dim,
             "add_bias_kv=True": torch_attn.bias_k is not None,
             "add_zero_attn=True": torch_attn.add_zero_attn,
-        }.items():
-            if found:
-                raise ValueError(f"{where}.{name} was made with {fault}, which from_module does not support.")
+        }
+        for fault, is_present in unsupported.items():
+            if is_present:
+                raise ValueError(f"{layer_name}.{name} was made with {fault}, which from_module does not support.")
         self.n_heads, self.d_head, self.d_model = torch_attn.num_heads, torch_attn.head_dim, torch_attn.embed_dim
         if n_heads not in (None, self.n_heads):
-            raise ValueError(f"n_heads is {n_heads}; {where}.{name} has {self.n_heads}. Leave n_heads out.")
+            raise ValueError(f"n_heads is {n_heads}; {layer_name}.{name} has {self.n_heads}. Leave n_heads out.")
         self._attn = (torch_attn,)  # in a tuple, so that its parameters are not registered twice
         self.hook_attn_scores, self.hook_pattern = HookPoint(), HookPoint()
 
     def _maps(self) -> dict[str, Any]:
         attn: Any = self._attn[0]
-        biases = [None] * 3 if attn.in_proj_bias is None else attn.in_proj_bias.chunk(3)
-        maps = dict(zip("qkv", zip(attn.in_proj_weight.chunk(3), biases, strict=True), strict=True))
+        maps = _split_qkv(attn.in_proj_weight, attn.in_proj_bias)
         return maps | {"o": (attn.out_proj.weight, attn.out_proj.bias)}
 
     @contextmanager
@@ -132,11 +132,11 @@ class MultiheadAttention(HookedAttention):
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Attention from x to itself; `is_causal` only repeats what `attn_mask` says."""
-        maps, x = self._maps(), self.hook_in(x)
-        q, k, v = (
-            point(self._split(F.linear(x, *maps[name])))
-            for name, point in (("q", self.hook_q), ("k", self.hook_k), ("v", self.hook_v))
-        )
+        maps = self._maps()
+        x = self.hook_in(x)
+        q = self.hook_q(self._split(F.linear(x, *maps["q"])))
+        k = self.hook_k(self._split(F.linear(x, *maps["k"])))
+        v = self.hook_v(self._split(F.linear(x, *maps["v"])))
         scores = (q / self.d_head**0.5).transpose(1, 2) @ k.permute(0, 2, 3, 1)
         if attn_mask is not None:
             mask = attn_mask.view(-1, self.n_heads, *attn_mask.shape[1:]) if attn_mask.ndim == 3 else attn_mask
@@ -158,10 +158,10 @@ class LinearAttention(HookedAttention):
         layer: The layer.
         names: Names of the maps in it; see `hooks.from_module`.
         n_heads: Query heads.
-        where: The layer's name, for error texts.
+        layer_name: The layer's name, for error texts.
     """
 
-    def __init__(self, layer: nn.Module, names: Mapping[str, str], n_heads: int | None, where: str):
+    def __init__(self, layer: nn.Module, names: Mapping[str, str], n_heads: int | None, layer_name: str):
         super().__init__()
         if set(names) - {"pattern"} not in KEYS:
             raise ValueError(
@@ -170,64 +170,64 @@ class LinearAttention(HookedAttention):
             )
         if n_heads is None or n_heads < 1:
             raise ValueError(f"n_heads is {n_heads}; with an attention made of Linear maps, give the number of heads.")
-        parts = {name: _part(layer, path, where) for name, path in names.items()}
-        for name, part in parts.items():
-            if name != "pattern" and not isinstance(part, nn.Linear):
+        modules = {name: _submodule(layer, path, layer_name) for name, path in names.items()}
+        for name, module in modules.items():
+            if name != "pattern" and not isinstance(module, nn.Linear):
                 raise ValueError(
-                    f"{name} of attention is {names[name]!r}, in {where} a {type(part).__name__}, not a Linear."
+                    f"{name} of attention is {names[name]!r}, in {layer_name} a {type(module).__name__}, not a Linear."
                 )
-        width, self.d_model = parts["o"].in_features, parts["o"].out_features
+        width, self.d_model = modules["o"].in_features, modules["o"].out_features
         if width % n_heads:
             raise ValueError(
-                f"o of attention, {where}.{names['o']}, reads {width} values, no multiple of n_heads {n_heads}."
+                f"o of attention, {layer_name}.{names['o']}, reads {width} values, no multiple of n_heads {n_heads}."
             )
         self.n_heads, self.d_head = n_heads, width // n_heads
-        outs = {"qkv": 3 * width} if "qkv" in parts else {"q": width}
-        for name, out in outs.items():
-            if parts[name].out_features != out:
-                raise ValueError(
-                    f"{name} of attention, {where}.{names[name]}, gives {parts[name].out_features} values; with "
-                    f"{n_heads} heads that o reads, it must be {out}."
-                )
-        self._parts = (parts,)  # in a tuple, so that their parameters are not registered twice
-        if "pattern" in parts:
+        name, out_width = ("qkv", 3 * width) if "qkv" in modules else ("q", width)
+        if modules[name].out_features != out_width:
+            raise ValueError(
+                f"{name} of attention, {layer_name}.{names[name]}, gives {modules[name].out_features} values; with "
+                f"{n_heads} heads that o reads, it must be {out_width}."
+            )
+        self._modules_by_name = (modules,)  # in a tuple, so that their parameters are not registered twice
+        if "pattern" in modules:
             self.hook_pattern = HookPoint()
 
     def _maps(self) -> dict[str, Any]:
-        parts = self._parts[0]
-        if "qkv" not in parts:
-            return {name: (parts[name].weight, parts[name].bias) for name in "qkvo"}
-        biases = [None] * 3 if parts["qkv"].bias is None else parts["qkv"].bias.chunk(3)
-        maps = dict(zip("qkv", zip(parts["qkv"].weight.chunk(3), biases, strict=True), strict=True))
-        return maps | {"o": (parts["o"].weight, parts["o"].bias)}
+        modules = self._modules_by_name[0]
+        if "qkv" not in modules:
+            return {name: (modules[name].weight, modules[name].bias) for name in "qkvo"}
+        maps = _split_qkv(modules["qkv"].weight, modules["qkv"].bias)
+        return maps | {"o": (modules["o"].weight, modules["o"].bias)}
 
     @contextmanager
     def attached(self, hook_attn_out: HookPoint) -> Iterator[None]:
         """Hook the maps while the context is open."""
-        parts, points = self._parts[0], {"q": self.hook_q, "k": self.hook_k, "v": self.hook_v}
+        modules, points = self._modules_by_name[0], {"q": self.hook_q, "k": self.hook_k, "v": self.hook_v}
 
-        def rows(*points: HookPoint) -> Any:
+        def heads_hook(*points: HookPoint) -> Any:
+            """A hook that passes equal shares of a map's output through these points, head by head."""
+
             def hook(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
                 shares = zip(points, output.chunk(len(points), -1), strict=True)
                 return torch.cat([point(self._split(share)).flatten(-2) for point, share in shares], -1)
 
             return hook
 
-        def read(module: nn.Module, inputs: Any) -> tuple[Tensor]:
+        def input_hook(module: nn.Module, inputs: Any) -> tuple[Tensor]:
             return (self.hook_in(inputs[0]),)
 
-        def mix(module: nn.Module, inputs: Any) -> tuple[Tensor]:
+        def z_hook(module: nn.Module, inputs: Any) -> tuple[Tensor]:
             return (self.hook_z(self._split(inputs[0])).flatten(-2),)
 
-        first = parts["qkv" if "qkv" in parts else "q"]
-        handles = [first.register_forward_pre_hook(read), parts["o"].register_forward_pre_hook(mix)]
-        handles.append(parts["o"].register_forward_hook(lambda module, inputs, out: hook_attn_out(out)))
-        if "qkv" in parts:
-            handles.append(first.register_forward_hook(rows(*points.values())))
+        first = modules["qkv" if "qkv" in modules else "q"]
+        handles = [first.register_forward_pre_hook(input_hook), modules["o"].register_forward_pre_hook(z_hook)]
+        handles.append(modules["o"].register_forward_hook(lambda module, inputs, out: hook_attn_out(out)))
+        if "qkv" in modules:
+            handles.append(first.register_forward_hook(heads_hook(*points.values())))
         else:
-            handles += [parts[name].register_forward_hook(rows(point)) for name, point in points.items()]
-        if "pattern" in parts:
-            handles.append(parts["pattern"].register_forward_hook(lambda module, inputs, out: self.hook_pattern(out)))
+            handles += [modules[name].register_forward_hook(heads_hook(point)) for name, point in points.items()]
+        if "pattern" in modules:
+            handles.append(modules["pattern"].register_forward_hook(lambda module, inputs, out: self.hook_pattern(out)))
         try:
             yield
         finally:
@@ -235,14 +235,20 @@ class LinearAttention(HookedAttention):
                 handle.remove()
 
 
-def _part(layer: nn.Module, name: str, where: str) -> Any:
-    parts = dict(layer.named_modules())
-    if name not in parts or not name:
-        known = ", ".join(path for path in parts if path) or "no parts"
+def _split_qkv(weight: Tensor, bias: Tensor | None) -> dict[str, Any]:
+    """Weight and bias of q, k and v from one map to all three."""
+    biases = [None] * 3 if bias is None else bias.chunk(3)
+    return dict(zip("qkv", zip(weight.chunk(3), biases, strict=True), strict=True))
+
+
+def _submodule(layer: nn.Module, name: str, layer_name: str) -> Any:
+    modules = dict(layer.named_modules())
+    if name not in modules or not name:
+        paths = ", ".join(path for path in modules if path) or "no parts"
         raise ValueError(
-            f"attention names {name!r}, which {where} (a {type(layer).__name__}) does not have; it has {known}."
+            f"attention names {name!r}, which {layer_name} (a {type(layer).__name__}) does not have; it has {paths}."
         )
-    return parts[name]
+    return modules[name]
 
 
 def _masked(scores: Tensor, mask: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from transformer_lens.HookedRootModule import HookedRootModule
 from hooks.adapters.bridge import BridgeModel, from_bridge
 from hooks.adapters.bridge.adapter import Foreign
 from hooks.adapters.torch_attention import LinearAttention, MultiheadAttention
-from hooks.checks import checks_types
+from hooks.checks import check_number, checks_types
 from hooks.model.layers import HookPoint
 
 
@@ -33,6 +33,13 @@ def from_module(
     Hook points are `hook_resid_pre` and `hook_resid_post` (input and output of each layer), `hook_attn_out`, and
     `hook_q`, `hook_k`, `hook_v`, `hook_z`, `hook_pattern` of attention. They are attached to the module's parts only
     during a forward pass of the wrapped model.
+
+    >>> import hooks
+    >>> from torch import nn
+    >>> layer = nn.TransformerEncoderLayer(8, 2, batch_first=True)
+    >>> module = nn.Sequential(nn.Embedding(5, 8), nn.TransformerEncoder(layer, 2), nn.Linear(8, 5))
+    >>> hooks.from_module(module, layers="1.layers", attention="self_attn", d_vocab=5, n_ctx=9).cfg.n_heads
+    2
 
     Args:
         module: `module(tokens)` gives logits (batch, pos, d_vocab_out). For padded tasks it must accept
@@ -54,7 +61,7 @@ def from_module(
     return from_bridge(TorchModule(module, layers, attention, d_vocab, n_ctx, n_heads, untrained))
 
 
-class Layer(nn.Module):
+class HookedLayer(nn.Module):
     """Hook points of one layer."""
 
     def __init__(self, attn: nn.Module):
@@ -83,15 +90,14 @@ class TorchModule(HookedRootModule):
                 f"HookedRootModule is passed to verbs as it is."
             )
         for name, size in {"d_vocab": d_vocab, "n_ctx": n_ctx}.items():
-            if size < 1:
-                raise ValueError(f"{name} is {size}; it must be at least 1.")
+            check_number(name, size, whole=True, low=1)
         self._names: Any = (layers, attention, d_vocab, n_ctx, n_heads)
         self._untrained = untrained
         self.module = module
         self._layers = (_layers_of(module, layers),)  # in a tuple, so that they are registered only once
-        make: Any = MultiheadAttention if isinstance(attention, str) else LinearAttention
-        attns = [make(layer, attention, n_heads, f"{layers}.{i}") for i, layer in enumerate(self._layers[0])]
-        self.blocks, first = nn.ModuleList(map(Layer, attns)), attns[0]
+        attention_class: Any = MultiheadAttention if isinstance(attention, str) else LinearAttention
+        attns = [attention_class(layer, attention, n_heads, f"{layers}.{i}") for i, layer in enumerate(self._layers[0])]
+        self.blocks, first = nn.ModuleList(map(HookedLayer, attns)), attns[0]
         self.cfg = SimpleNamespace(
             architecture=type(module).__name__,
             n_layers=len(self.blocks),
@@ -107,7 +113,7 @@ class TorchModule(HookedRootModule):
     def setup(self) -> None:
         """Name the hook points; the module's own parts are not renamed."""
         self.mod_dict = dict(self.blocks.named_modules(prefix="blocks"))
-        self.hook_dict = {name: part for name, part in self.mod_dict.items() if isinstance(part, HookPoint)}
+        self.hook_dict = {name: module for name, module in self.mod_dict.items() if isinstance(module, HookPoint)}
         for name, point in self.hook_dict.items():
             point.name = name
 
@@ -118,18 +124,19 @@ class TorchModule(HookedRootModule):
 
     @contextmanager
     def _attached(self) -> Iterator[None]:
-        fast = torch.backends.mha.get_fastpath_enabled()
-        torch.backends.mha.set_fastpath_enabled(False)  # torch's fused layers would skip their attention module
+        # torch's fused layers would skip their attention module
+        fused_before = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
         try:
             with ExitStack() as stack:
                 blocks: Any = self.blocks
-                for layer, at in zip(self._layers[0], blocks, strict=True):
-                    stack.callback(layer.register_forward_pre_hook(_at_input(at.hook_resid_pre)).remove)
-                    stack.callback(layer.register_forward_hook(_at_output(at.hook_resid_post)).remove)
-                    stack.enter_context(at.attn.attached(at.hook_attn_out))
+                for layer, sites in zip(self._layers[0], blocks, strict=True):
+                    stack.callback(layer.register_forward_pre_hook(_input_hook(sites.hook_resid_pre)).remove)
+                    stack.callback(layer.register_forward_hook(_output_hook(sites.hook_resid_post)).remove)
+                    stack.enter_context(sites.attn.attached(sites.hook_attn_out))
                 yield
         finally:
-            torch.backends.mha.set_fastpath_enabled(fast)
+            torch.backends.mha.set_fastpath_enabled(fused_before)
 
     def untrained(self, seed: int) -> "TorchModule":
         """The same wrapper around a module with random weights; torch's generator is set to `seed` for it.
@@ -147,7 +154,7 @@ class TorchModule(HookedRootModule):
         return TorchModule(self._untrained(), layers, attention, d_vocab, n_ctx, n_heads, self._untrained)
 
 
-def _at_input(point: HookPoint) -> Callable[..., tuple]:
+def _input_hook(point: HookPoint) -> Callable[..., tuple]:
     def hook(module: nn.Module, inputs: tuple) -> tuple:
         if not inputs:
             raise ValueError(f"{point.name}: the layer gets its input by keyword; pass it as the first argument.")
@@ -156,7 +163,7 @@ def _at_input(point: HookPoint) -> Callable[..., tuple]:
     return hook
 
 
-def _at_output(point: HookPoint) -> Callable[..., Any]:
+def _output_hook(point: HookPoint) -> Callable[..., Any]:
     def hook(module: nn.Module, inputs: tuple, output: Any) -> Any:
         return (point(output[0]), *output[1:]) if isinstance(output, tuple) else point(output)
 
@@ -164,17 +171,18 @@ def _at_output(point: HookPoint) -> Callable[..., Any]:
 
 
 def _layers_of(module: nn.Module, name: str) -> list[nn.Module]:
-    known = [path for path, part in module.named_modules() if isinstance(part, nn.ModuleList | nn.Sequential) and path]
-    found = dict(module.named_modules()).get(name)
-    if not isinstance(found, nn.ModuleList | nn.Sequential) or not len(found):
-        what = (
-            "is not there" if found is None else f"is a {type(found).__name__} of {len(list(found.children()))} parts"
-        )
+    modules = dict(module.named_modules())
+    layer_list = modules.get(name)
+    if not isinstance(layer_list, nn.ModuleList | nn.Sequential) or not len(layer_list):
+        fault = "is not there"
+        if layer_list is not None:
+            fault = f"is a {type(layer_list).__name__} of {len(list(layer_list.children()))} parts"
+        lists = [path for path, child in modules.items() if isinstance(child, nn.ModuleList | nn.Sequential) and path]
         raise ValueError(
-            f"layers is {name!r}, which {what} in the {type(module).__name__}; it must name a ModuleList of layers. "
-            f"Found: {', '.join(known) or 'none'}."
+            f"layers is {name!r}, which {fault} in the {type(module).__name__}; it must name a ModuleList of layers. "
+            f"Found: {', '.join(lists) or 'none'}."
         )
-    layers = list(found)
+    layers = list(layer_list)
     if len(set(map(id, layers))) < len(layers):
         raise ValueError(
             f"layers is {name!r}, in which several layers are one module: hook points would not know which one runs. "

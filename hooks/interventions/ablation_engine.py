@@ -55,13 +55,13 @@ def projected_values(
         v: Values of the layer.
         resid: Input of the layer (`hook_resid_pre`).
     """
-    at: Any = model.blocks[layer]
-    written = einsum(v, at.attn.W_O, "b p h e, h e d -> b p h d")
+    sites: Any = model.blocks[layer]
+    outputs = einsum(v, sites.attn.W_O, "b p h e, h e d -> b p h d")
     if not model.cfg.vo_identity or isinstance(model, BridgeModel):
-        return written
+        return outputs
     block = model.block(layer)
     b: Any = block.attention.b
-    return written + b[:, None] * block.read(resid, at)[:, :, None]
+    return outputs + b[:, None] * block.read(resid, sites)[:, :, None]
 
 
 class AblationEngine:
@@ -91,13 +91,15 @@ class AblationEngine:
         self.model, self.tokens, self.read_at = model, tokens, read_at
         self.attention_mask: Bool[Tensor, "batch pos"] | None = inputs.get("attention_mask")
         self.position_ids: Int[Tensor, "#batch pos"] | None = inputs.get("position_ids")
-        self._output = head_output_point(model.cfg)
-        resid = ("hook_resid_pre",) if model.cfg.vo_identity else ()
-        self._inputs_at = ("attn.hook_v", "attn.hook_pattern", *resid)
-        kept = (*self._inputs_at, self._output, "hook_resid_pre", "hook_attn_out")
+        self._output_point = head_output_point(model.cfg)
+        self._input_points = ["attn.hook_v", "attn.hook_pattern"]
+        if model.cfg.vo_identity:
+            self._input_points.append("hook_resid_pre")
+        # One clean pass, whose activations all interventions start from
+        cached = (*self._input_points, self._output_point, "hook_resid_pre", "hook_attn_out")
         with torch.no_grad():
             logits, self.cache = model.run_with_cache(
-                tokens, **inputs, names_filter=lambda name: name.startswith("blocks.") and name.endswith(kept)
+                tokens, **inputs, names_filter=lambda name: name.startswith("blocks.") and name.endswith(cached)
             )
         self.logits = logits if read_at is None else take(logits, read_at)
 
@@ -106,12 +108,13 @@ class AblationEngine:
         return self._head_inputs(layer, self.cache.cache_dict)
 
     @torch.no_grad()
-    def _head_inputs(self, layer: int, seen: Mapping[str, Tensor]) -> HeadInputs:
-        at = f"blocks.{layer}."
-        v = seen[at + "attn.hook_v"]
+    def _head_inputs(self, layer: int, activations: Mapping[str, Tensor]) -> HeadInputs:
+        prefix = f"blocks.{layer}."
+        v = activations[prefix + "attn.hook_v"]
         if self.model.cfg.vo_identity:
-            v = projected_values(self.model, layer, v, seen[at + "hook_resid_pre"])
-        return HeadInputs(z=seen[at + self._output], v=v, pattern=seen[at + "attn.hook_pattern"])
+            v = projected_values(self.model, layer, v, activations[prefix + "hook_resid_pre"])
+        z, pattern = activations[prefix + self._output_point], activations[prefix + "attn.hook_pattern"]
+        return HeadInputs(z=z, v=v, pattern=pattern)
 
     def each_head(
         self, replace: Replacement, chosen: Collection[Head] | None = None
@@ -125,14 +128,15 @@ class AblationEngine:
         batch, pos = self.tokens.shape
         per_pass = max(1, TOKENS_PER_PASS // (batch * pos))
         for layer in range(self.model.cfg.n_layers):
-            every = [head for head in range(self.model.cfg.n_heads) if chosen is None or (layer, head) in chosen]
-            if not every:
+            heads = [head for head in range(self.model.cfg.n_heads) if chosen is None or (layer, head) in chosen]
+            if not heads:
                 continue
             change = self._change(layer, replace, self.cache.cache_dict)
-            for start in range(0, len(every), per_pass):
-                heads = every[start : start + per_pass]
-                logits = self._one_by_one(layer, heads, change)
-                yield from (((layer, head), part) for head, part in zip(heads, logits, strict=True))
+            for start in range(0, len(heads), per_pass):
+                heads_of_pass = heads[start : start + per_pass]
+                logits_by_head = self._replace_one_by_one(layer, heads_of_pass, change)
+                for head, logits in zip(heads_of_pass, logits_by_head, strict=True):
+                    yield (layer, head), logits
 
     def head_set(self, heads: Sequence[Head], replace: Replacement) -> Float[Tensor, "batch read d_vocab_out"]:
         """Logits with several heads replaced together, in any layers.
@@ -145,8 +149,8 @@ class AblationEngine:
         self, heads: Sequence[Head], replace: Replacement
     ) -> Iterator[tuple[tuple[Head, ...], Float[Tensor, "batch read d_vocab_out"]]]:
         """Logits with each subset of these heads replaced, the empty one included; as `each_set`."""
-        sizes = range(len(heads) + 1)
-        return self.each_set((chosen for size in sizes for chosen in combinations(heads, size)), replace)
+        subsets = (subset for size in range(len(heads) + 1) for subset in combinations(heads, size))
+        return self.each_set(subsets, replace)
 
     def each_set(
         self, sets: Iterable[Sequence[Head]], replace: Replacement
@@ -164,107 +168,115 @@ class AblationEngine:
         root = SetTree()
         for heads in sets:
             root.add(heads)
-        if root.wanted:
+        if root.is_set:
             yield (), self.logits
-        yield from self._continued(root, (), self.cache.cache_dict, replace)
+        yield from self._sets_of_branch(root, (), self.cache.cache_dict, replace)
 
-    def _continued(
-        self, branch: SetTree, done: tuple[Head, ...], seen: Mapping[str, Tensor], replace: Replacement
+    def _sets_of_branch(
+        self, branch: SetTree, earlier: tuple[Head, ...], activations: Mapping[str, Tensor], replace: Replacement
     ) -> Iterator[tuple[tuple[Head, ...], Float[Tensor, "batch read d_vocab_out"]]]:
-        """Logits of the sets of a branch, from the activations under the edits so far."""
+        """Logits of the sets of a branch, from the activations under the edits of earlier layers."""
         one_pass = not isinstance(self.model, BridgeModel) or self.model.capabilities.pattern_before_z
         per_pass = max(1, TOKENS_PER_PASS // self.tokens.numel())
         for layer, edits in branch.layers.items():
-            attn_out = self._attn_out_under(layer, list(edits), seen, replace)
-            together: list[tuple[int, ...]] = []
-            for heads, following in edits.items():
-                rest = following.only() if one_pass else None
-                if rest is None:
-                    together.append(heads)
+            attn_out = self._attn_out_under(layer, list(edits), activations, replace)
+            # A set that shares its first layers with no other one takes a single pass
+            shared: list[tuple[int, ...]] = []
+            for heads, next_branch in edits.items():
+                later_edits = next_branch.only() if one_pass else None
+                if later_edits is None:
+                    shared.append(heads)
                 else:
-                    last = (*_places(layer, heads), *(head for at in rest for head in _places(at, rest[at])))
-                    yield (*done, *last), self._last_edits(layer, attn_out(heads), seen, rest, replace)
-            for start in range(0, len(together), per_pass):
-                some = together[start : start + per_pass]
-                later = {after for heads in some for after in edits[heads].all_layers()}
-                logits, kept = self._copies(layer, torch.stack([attn_out(heads) for heads in some]), seen, later)
-                for index, heads in enumerate(some):
-                    now = (*done, *_places(layer, heads))
-                    if edits[heads].wanted:
-                        yield now, logits[index]
-                    if later:
-                        one = {name: values[index] for name, values in kept.items()}
-                        yield from self._continued(edits[heads], now, one, replace)
+                    later = [head for index in later_edits for head in _with_layer(index, later_edits[index])]
+                    logits = self._edit_in_one_pass(layer, attn_out(heads), activations, later_edits, replace)
+                    yield (*earlier, *_with_layer(layer, heads), *later), logits
+            # The others are edited in copies of the batch, and their later layers are stored for the sets after them
+            for start in range(0, len(shared), per_pass):
+                edits_of_pass = shared[start : start + per_pass]
+                later_layers = {index for heads in edits_of_pass for index in edits[heads].all_layers()}
+                attn_outs = torch.stack([attn_out(heads) for heads in edits_of_pass])
+                logits, stored = self._run_copies(layer, attn_outs, activations, later_layers)
+                for index, heads in enumerate(edits_of_pass):
+                    edited = (*earlier, *_with_layer(layer, heads))
+                    if edits[heads].is_set:
+                        yield edited, logits[index]
+                    if later_layers:
+                        of_edit = {name: values[index] for name, values in stored.items()}
+                        yield from self._sets_of_branch(edits[heads], edited, of_edit, replace)
 
     @torch.no_grad()
-    def _one_by_one(
+    def _replace_one_by_one(
         self, layer: int, heads: list[int], change: Float[Tensor, "batch pos head width"]
     ) -> Float[Tensor, "edit batch read d_vocab_out"]:
-        attn_out = self.cache[f"blocks.{layer}.hook_attn_out"] + self._written(layer, heads, change)
-        return self._copies(layer, attn_out, self.cache.cache_dict, ())[0]
+        attn_outs = self.cache[f"blocks.{layer}.hook_attn_out"] + self._output_changes(layer, heads, change)
+        return self._run_copies(layer, attn_outs, self.cache.cache_dict, ())[0]
 
     @torch.no_grad()
     def _change(
-        self, layer: int, replace: Replacement, seen: Mapping[str, Tensor]
+        self, layer: int, replace: Replacement, activations: Mapping[str, Tensor]
     ) -> Float[Tensor, "batch pos head width"]:
-        before = self._head_inputs(layer, seen)
-        return replace(layer, before) - before.z
+        """Change of the output of each head of a layer."""
+        inputs = self._head_inputs(layer, activations)
+        return replace(layer, inputs) - inputs.z
 
     @torch.no_grad()
     def _attn_out_under(
-        self, layer: int, edits: list[tuple[int, ...]], seen: Mapping[str, Tensor], replace: Replacement
+        self, layer: int, edits: list[tuple[int, ...]], activations: Mapping[str, Tensor], replace: Replacement
     ) -> Callable[[tuple[int, ...]], Float[Tensor, "batch pos d_model"]]:
         """A function from the heads of an edit to the attention output under it."""
         heads = sorted({head for edit in edits for head in edit})
-        written = self._written(layer, heads, self._change(layer, replace, seen))
-        before = seen[f"blocks.{layer}.hook_attn_out"]
-        return lambda edit: before + written[[heads.index(head) for head in edit]].sum(0)
+        changes = self._output_changes(layer, heads, self._change(layer, replace, activations))
+        clean = activations[f"blocks.{layer}.hook_attn_out"]
+        return lambda edit: clean + changes[[heads.index(head) for head in edit]].sum(0)
 
-    def _written(
+    def _output_changes(
         self, layer: int, heads: list[int], change: Float[Tensor, "batch pos head width"]
     ) -> Float[Tensor, "edit batch pos d_model"]:
         """Change of the attention output by a change of each of these heads' outputs."""
         if self.model.cfg.vo_identity:
             return change[:, :, heads].permute(2, 0, 1, 3)
-        at: Any = self.model.blocks[layer]
-        return einsum(change[:, :, heads], at.attn.W_O[heads], "b p h e, h e d -> h b p d")
+        sites: Any = self.model.blocks[layer]
+        return einsum(change[:, :, heads], sites.attn.W_O[heads], "b p h e, h e d -> h b p d")
 
     @torch.no_grad()
-    def _copies(
+    def _run_copies(
         self,
         layer: int,
-        attn_out: Float[Tensor, "edit batch pos d_model"],
-        seen: Mapping[str, Tensor],
-        later: Collection[int],
+        attn_outs: Float[Tensor, "edit batch pos d_model"],
+        activations: Mapping[str, Tensor],
+        later_layers: Collection[int],
     ) -> tuple[Float[Tensor, "edit batch read d_vocab_out"], dict[str, Tensor]]:
         """Logits for several attention outputs of a layer, computed in copies of the batch; and the activations of
         later layers."""
-        edits, kept = len(attn_out), {}
-        resid = repeat(seen[f"blocks.{layer}.hook_resid_pre"], "b p d -> (e b) p d", e=edits)
-        names = [name for name in self.cache.cache_dict for after in later if name.startswith(f"blocks.{after}.")]
-        # a replacement needs all positions, of which the last layer has only those that are read
-        read_at = None if self.model.cfg.n_layers - 1 in later else self.read_at
-        with self.model.hooks(storing_hooks(names, kept)) if names else nullcontext():
-            logits = self._resume(resid, layer, attn_out.flatten(0, 1), read_at).unflatten(0, (edits, -1))
+        n_edits = len(attn_outs)
+        resid = repeat(activations[f"blocks.{layer}.hook_resid_pre"], "b p d -> (e b) p d", e=n_edits)
+        prefixes = tuple(f"blocks.{later}." for later in later_layers)
+        names = [name for name in self.cache.cache_dict if name.startswith(prefixes)]
+        stored: dict[str, Tensor] = {}
+        # A replacement needs all positions, of which the last layer has only those that are read
+        read_at = None if self.model.cfg.n_layers - 1 in later_layers else self.read_at
+        with self.model.hooks(storing_hooks(names, stored)) if names else nullcontext():
+            logits = self._resume(resid, layer, attn_outs.flatten(0, 1), read_at).unflatten(0, (n_edits, -1))
         if read_at is None and self.read_at is not None:
-            logits = torch.stack([take(one, self.read_at) for one in logits])
-        return logits, {name: values.unflatten(0, (edits, -1)) for name, values in kept.items()}
+            logits = torch.stack([take(logits_of_edit, self.read_at) for logits_of_edit in logits])
+        return logits, {name: values.unflatten(0, (n_edits, -1)) for name, values in stored.items()}
 
     @torch.no_grad()
-    def _last_edits(
+    def _edit_in_one_pass(
         self,
         layer: int,
         attn_out: Float[Tensor, "batch pos d_model"],
-        seen: Mapping[str, Tensor],
-        by_layer: Mapping[int, tuple[int, ...]],
+        activations: Mapping[str, Tensor],
+        heads_by_layer: Mapping[int, tuple[int, ...]],
         replace: Replacement,
     ) -> Float[Tensor, "batch read d_vocab_out"]:
         """Logits of one set, in a single pass: the attention output of a layer, and edits of later layers by hooks."""
-        resid = seen[f"blocks.{layer}.hook_resid_pre"]
-        with self.model.hooks(list(self._edits(by_layer, replace))):
-            if self.read_at is None or self.model.cfg.n_layers - 1 not in by_layer:
+        resid = activations[f"blocks.{layer}.hook_resid_pre"]
+        with self.model.hooks(list(self._edit_hooks(heads_by_layer, replace))):
+            if self.read_at is None or self.model.cfg.n_layers - 1 not in heads_by_layer:
                 return self._resume(resid, layer, attn_out, self.read_at)
-            return take(self._resume(resid, layer, attn_out, None), self.read_at)  # a replacement needs all of z
+            # A replacement in the last layer needs all positions
+            return take(self._resume(resid, layer, attn_out, None), self.read_at)
 
     def _resume(
         self,
@@ -274,35 +286,35 @@ class AblationEngine:
         read_at: Int[Tensor, "batch read"] | None,
     ) -> Float[Tensor, "copies read d_vocab_out"]:
         """Logits from the input and attention output of a layer, for one or several copies of the batch."""
-        edits = len(resid) // len(self.tokens)
-        given = {"tokens": self.tokens, "attention_mask": self.attention_mask, "read_at": read_at}
-        if (
-            isinstance(self.model, BridgeModel)
-            and self.model.capabilities.positions_in_layers
-            and self.position_ids is not None
-        ):
-            given["position_ids"] = self.position_ids.expand_as(self.tokens)
-        copies = {name: value.repeat(edits, 1) for name, value in given.items() if value is not None}
+        n_copies = len(resid) // len(self.tokens)
+        inputs = {"tokens": self.tokens, "attention_mask": self.attention_mask, "read_at": read_at}
+        uses_positions = isinstance(self.model, BridgeModel) and self.model.capabilities.positions_in_layers
+        if uses_positions and self.position_ids is not None:
+            inputs["position_ids"] = self.position_ids.expand_as(self.tokens)
+        copies = {name: tensor.repeat(n_copies, 1) for name, tensor in inputs.items() if tensor is not None}
         return self.model.resume(resid, layer, attn_out=attn_out, **copies)
 
-    def _edits(self, by_layer: Mapping[int, tuple[int, ...]], replace: Replacement) -> Iterator[tuple[str, Callable]]:
+    def _edit_hooks(
+        self, heads_by_layer: Mapping[int, tuple[int, ...]], replace: Replacement
+    ) -> Iterator[tuple[str, Callable]]:
         """Hooks that replace heads of later layers, from their activations under the earlier edits."""
-        seen: dict[str, Tensor] = {}
+        activations: dict[str, Tensor] = {}
 
         def edit(activation: Tensor, hook: Any) -> Tensor:
-            seen[hook.name] = activation
+            activations[hook.name] = activation
             layer = hook.layer()
-            new, heads = replace(layer, self._head_inputs(layer, seen)), by_layer[layer]
+            heads = heads_by_layer[layer]
+            outputs = replace(layer, self._head_inputs(layer, activations))
             edited = activation.clone()
-            edited[:, :, heads] = new[:, :, heads]
+            edited[:, :, heads] = outputs[:, :, heads]
             return edited
 
-        for layer in by_layer:
-            yield from storing_hooks([f"blocks.{layer}.{name}" for name in self._inputs_at], seen)
-            yield f"blocks.{layer}.{self._output}", edit
+        for layer in heads_by_layer:
+            yield from storing_hooks([f"blocks.{layer}.{name}" for name in self._input_points], activations)
+            yield f"blocks.{layer}.{self._output_point}", edit
 
 
-def _places(layer: int, heads: tuple[int, ...]) -> tuple[Head, ...]:
+def _with_layer(layer: int, heads: tuple[int, ...]) -> tuple[Head, ...]:
     return tuple((layer, head) for head in heads)
 
 
@@ -315,13 +327,14 @@ def _check_hooks(model: TransformerStack) -> None:
                 f"a torch hook is attached to the attention of layer {layer}, which replaced heads do not pass. Remove "
                 f"it, or attach it to blocks.{layer}.attn.hook_z."
             )
-        before = f"blocks.{layer - 1}.hook_resid_post" if layer else "hook_embed"
-        at = f"blocks.{layer}."
-        instead = {at + "hook_resid_pre": before, at + "hook_attn_out": at + "attn.hook_z"}
+        previous = f"blocks.{layer - 1}.hook_resid_post" if layer else "hook_embed"
+        prefix = f"blocks.{layer}."
+        substitutes = {prefix + "hook_resid_pre": previous, prefix + "hook_attn_out": prefix + "attn.hook_z"}
         if not model.cfg.vo_identity:  # with b I it is where heads are replaced
-            instead[at + "attn.hook_result"] = at + "attn.hook_z"
-        for name, other in instead.items():
+            substitutes[prefix + "attn.hook_result"] = prefix + "attn.hook_z"
+        for name, substitute in substitutes.items():
             if name in model.hook_dict and has_hooks(model.hook_point(name)):
                 raise ValueError(
-                    f"a hook is attached to {name}, from which ablation resumes. Remove it, or attach it to {other}."
+                    f"a hook is attached to {name}, from which ablation resumes. Remove it, or attach it to "
+                    f"{substitute}."
                 )

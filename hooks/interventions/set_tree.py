@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 class SetTree:
     """Sets of heads that agree in their first layers, by their heads in the following layers."""
 
-    wanted: bool = False
+    is_set: bool = False
     """Whether the set without further heads is one of them."""
     layers: dict[int, dict[tuple[int, ...], "SetTree"]] = field(default_factory=dict)
     """By layer, and by heads of that layer: the sets whose next heads are these."""
@@ -20,20 +20,22 @@ class SetTree:
         branch = self
         for layer, chosen in by_layer.items():
             branch = branch.layers.setdefault(layer, {}).setdefault(tuple(chosen), SetTree())
-        branch.wanted = True
+        branch.is_set = True
 
     def all_layers(self) -> set[int]:
         """Every layer in which some set has further heads."""
-        following = [one for edits in self.layers.values() for one in edits.values()]
-        return set(self.layers).union(*(one.all_layers() for one in following))
+        branches = [branch for edits in self.layers.values() for branch in edits.values()]
+        return set(self.layers).union(*(branch.all_layers() for branch in branches))
 
     def only(self) -> dict[int, tuple[int, ...]] | None:
         """Further heads by layer if there is only one set and it has some, else None."""
-        found, branch = {}, self
-        while branch.layers and not branch.wanted:
+        heads_by_layer: dict[int, tuple[int, ...]] = {}
+        branch = self
+        while branch.layers and not branch.is_set:
             edits = [(layer, heads) for layer in branch.layers for heads in branch.layers[layer]]
             if len(edits) > 1:
                 return None
             ((layer, heads),) = edits
-            found[layer], branch = heads, branch.layers[layer][heads]
-        return None if branch.layers or not found else found
+            heads_by_layer[layer] = heads
+            branch = branch.layers[layer][heads]
+        return None if branch.layers or not heads_by_layer else heads_by_layer

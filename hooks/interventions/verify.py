@@ -29,17 +29,16 @@ class VerifyReport:
     @property
     def failures(self) -> list[str]:
         """Every failed check, in words."""
-        found = [f"{name} fired {count} times in one pass" for name, count in self.fires.items() if count != 1]
-        found += [
-            f"an edit of {name} does not reach the logits" for name, change in self.acts.items() if not change > 0
-        ]
+        failures = [f"{name} fired {count} times in one pass" for name, count in self.fires.items() if count != 1]
+        unread = [name for name, change in self.acts.items() if not change > 0]
+        failures += [f"an edit of {name} does not reach the logits" for name in unread]
         if self.pattern_error > 1e-4:
-            found.append(f"a pattern's row sums to one only within {self.pattern_error:.2g}")
+            failures.append(f"a pattern's row sums to one only within {self.pattern_error:.2g}")
         if not self.rerun_equal:
-            found.append("a run after the edits differs from the run before them")
+            failures.append("a run after the edits differs from the run before them")
         if self.hooks_left:
-            found.append(f"{self.hooks_left} hooks were left behind")
-        return found
+            failures.append(f"{self.hooks_left} hooks were left behind")
+        return failures
 
     @property
     def ok(self) -> bool:
@@ -61,6 +60,10 @@ def verify(model: TransformerStack, *, seed: int = 0) -> VerifyReport:
     whose values are zero would fail. That logits are reproduced and no hooks are left is also checked on `model`
     itself.
 
+    >>> import hooks
+    >>> print(hooks.verify(hooks.Transformer(hooks.TransformerConfig(d_vocab=5, d_model=8, n_heads=2, n_layers=1))))
+    verified: 21 hook points fire once each and act; nothing is left behind
+
     Args:
         model: The model to check. It is not changed.
         seed: Seed of the random weights, tokens and edits.
@@ -75,8 +78,9 @@ def verify(model: TransformerStack, *, seed: int = 0) -> VerifyReport:
     tokens = model.embed.example(3, min(model.cfg.n_ctx, 7), generator).to(device)
     if model.cfg.pathways is not None:
         tokens = model.cfg.pathways.framed(tokens)
-    before = _count_hooks(model)
-    first = model(tokens)
+    n_hooks_before = _count_hooks(model)
+    logits_before = model(tokens)
+    # A copy with random weights and no hooks
     randomised = copy.deepcopy(model)
     randomised.reset_hooks(including_permanent=True)
     for point in randomised.hook_dict.values():
@@ -84,6 +88,7 @@ def verify(model: TransformerStack, *, seed: int = 0) -> VerifyReport:
             table.clear()
     for parameter in randomised.parameters():
         parameter.copy_(torch.randn(parameter.shape, generator=generator) * parameter.shape[-1] ** -0.5)
+    # Replace every activation by noise, point by point
     clean = randomised(tokens)
     fires, acts = {}, {}
     for name in randomised.hook_dict:
@@ -102,8 +107,8 @@ def verify(model: TransformerStack, *, seed: int = 0) -> VerifyReport:
         fires=fires,
         acts=acts,
         pattern_error=error,
-        rerun_equal=bool(torch.equal(clean, randomised(tokens)) and torch.equal(first, model(tokens))),
-        hooks_left=_count_hooks(randomised) + _count_hooks(model) - before,
+        rerun_equal=bool(torch.equal(clean, randomised(tokens)) and torch.equal(logits_before, model(tokens))),
+        hooks_left=_count_hooks(randomised) + _count_hooks(model) - n_hooks_before,
     )
 
 

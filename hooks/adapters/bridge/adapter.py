@@ -26,6 +26,13 @@ def from_bridge(model: Any, *, tokens: Int[Tensor, "batch pos"] | None = None) -
     `d_vocab` and `n_ctx` (optional: `d_head`, `n_key_value_heads`, `attn_scale`), and matrices `blocks[i].attn.W_O`
     (head, d_head, d_model), as well as `W_Q`, `W_K`, `W_V` for verbs that read them.
 
+    >>> from transformer_lens import TransformerBridge, TransformerBridgeConfig
+    >>> import hooks
+    >>> sizes = {"d_model": 8, "d_head": 4, "n_heads": 2, "n_layers": 1, "n_ctx": 9, "d_vocab": 5}
+    >>> bridge = TransformerBridge.boot_native(TransformerBridgeConfig(**sizes, act_fn="gelu"))
+    >>> str(hooks.from_bridge(bridge).capabilities.cell("blocks.0.attn.hook_pattern", "edit"))
+    'works'
+
     Args:
         model: A `transformer_lens.TransformerBridge` or `HookedRootModule`. It is not changed.
         tokens: Tokens to test it on, at least (3, 4); if None, random ones from a fixed seed.

@@ -32,5 +32,5 @@ def test_sets_share_the_layers_in_which_they_agree():
     assert root.layers[0].keys() == {(0,)}
     assert root.layers[0][0,].layers[1].keys() == {(0,), (1,)}
     assert root.all_layers() == {0, 1, 3}
-    assert not root.wanted
-    assert root.layers[3][2,].wanted
+    assert not root.is_set
+    assert root.layers[3][2,].is_set
