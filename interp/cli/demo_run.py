@@ -81,7 +81,7 @@ def _analyse(
 ) -> Path:
     """Probe and audit the model of a run, write results and report, and print a summary.
 
-    For a small model, one process is faster: another one imports everything again, which takes five seconds.
+    For a small model, one process is faster: a second one imports everything again, which takes five seconds.
     """
     print("Probing every layer, and auditing every head ...")
     run = runs["model"]
@@ -111,8 +111,9 @@ def _analyse(
     if "sets" in results:
         print(f"\n{results['sets']}\n")
     if "control" in evaluations:
-        of_targets = zip(run.task.targets, evaluations["control"].accuracy, strict=True)
-        print(f"control without the association bias: {', '.join(f'{t} {a:.2f}' for t, a in of_targets)}")
+        accuracies = zip(run.task.targets, evaluations["control"].accuracy.value, strict=True)
+        text = ", ".join(f"{target} {accuracy:.2f}" for target, accuracy in accuracies)
+        print(f"control without the association bias: {text}")
     return page
 
 

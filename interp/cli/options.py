@@ -140,6 +140,13 @@ def _choices(hint: Any) -> tuple[Any, ...]:
     return get_args(literals[0]) if literals else ()
 
 
+def _string(statement: ast.stmt) -> str | None:
+    """The string that a statement consists of, if it is one."""
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+        return statement.value.value if isinstance(statement.value.value, str) else None
+    return None
+
+
 def _field_docstrings(cls: type) -> dict[str, str]:
     """The docstring below each field of a dataclass and of its bases, where their source can be read."""
     docstrings: dict[str, str] = {}
@@ -153,8 +160,8 @@ def _field_docstrings(cls: type) -> dict[str, str]:
         assert isinstance(tree, ast.ClassDef)
         # a field, and the string that follows it
         for statement, string in pairwise(tree.body):
-            is_field = isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
-            is_string = isinstance(string, ast.Expr) and isinstance(string.value, ast.Constant)
-            if is_field and is_string and isinstance(string.value.value, str):
-                docstrings[statement.target.id] = inspect.cleandoc(string.value.value)
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                text = _string(string)
+                if text is not None:
+                    docstrings[statement.target.id] = inspect.cleandoc(text)
     return docstrings

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from hooks import BridgeModel
-from hooks.checks import checks_types
+from hooks.checks import check_number, checks_types
 from hooks.model.architectures import Model
 from hooks.model.baseline import Baseline
 from interp.core.activations import CHUNK, SHORT, chunks
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-LOGITS = 1 << 24
-"""Largest number of logits held at a time, if there is more than one sequence."""
+MOST_LOGITS = 1 << 24
+"""Largest number of logits in memory at a time, if there is more than one sequence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class EvaluationResult(Result):
         return dots(self.to_dataframe(), x="target", y="accuracy", rule=self.chance, title=title)
 
 
-Answering = Model | BridgeModel
+ScorableModel = Model | BridgeModel
 """Models that can be scored."""
 
 
@@ -91,21 +91,29 @@ def evaluate(
         seed: Seed of the examples.
 
     Raises:
-        ValueError: fewer than one example, an unknown split, a depth for a bridge, or an object that is no model.
+        ValueError: fewer than one example, an unknown split, a depth for a bridge, or an object that is not a model.
+
+    >>> import interp
+    >>> from interp.tasks import Lego
+    >>> task = Lego(n_vars=2)
+    >>> model = interp.known_answers.lego_loop(task)
+    >>> interp.evaluate(model, task, n=100).accuracy[1].text()
+    '1.000 [0.960, 1.000]'
     """
-    if n < 1:
-        raise ValueError(f"n is {n}; at least 1 example is needed.")
+    check_number("n", n, low=1)
     if isinstance(model, Baseline):
         check_sizes(model, task, answers=True)
-        net: Answering = model
+        net: ScorableModel = model
     else:
         net = prepare_model(model, "evaluate", task)
     if depth is not None and isinstance(net, BridgeModel):
         raise ValueError(f"depth is {depth}; this {net.label} always applies all of its layers. Leave it out.")
     batch = task.sample(n, generator=derived_generator(seed, "evaluate", split), split=split)
     score = score_batch(net, task, batch, depth=depth)
+    # equal inputs are one independent unit
     inputs = distinct_inputs(batch)
-    right, total = (sum_by_input(part.double().numpy(), inputs) for part in (score.right, score.total))
+    right = sum_by_input(score.right.double().numpy(), inputs)
+    total = sum_by_input(score.total.double().numpy(), inputs)
     accuracy, low, high = pooled_interval(right, total)
     return EvaluationResult(
         targets=task.outcomes,
@@ -116,34 +124,42 @@ def evaluate(
     )
 
 
-def held_out(model: Answering, task: Task, batch: Batch) -> tuple[list[float], list[float]]:
+def held_out(model: ScorableModel, task: Task, batch: Batch) -> tuple[list[float], list[float]]:
     """Accuracy and mean loss per answer of each outcome. The model is left in evaluation mode."""
     score = score_batch(model, task, batch)
     total = score.total.double().sum(0)
-    return (score.right.double().sum(0) / total).tolist(), (score.loss.double().sum(0) / total).tolist()
+    accuracy = score.right.double().sum(0) / total
+    loss = score.loss.double().sum(0) / total
+    return accuracy.tolist(), loss.tolist()
 
 
 @torch.no_grad()
-def score_batch(model: Answering, task: Task, batch: Batch, *, depth: int | None = None) -> Score:
+def score_batch(model: ScorableModel, task: Task, batch: Batch, *, depth: int | None = None) -> Score:
     """Score of every example, computed in chunks on the model's device and returned on the CPU.
 
     The model is left in evaluation mode.
     """
-    extra = {} if depth is None else {"depth": depth}
-    scores = [
-        task.score(logits_at_targets(model(part.tokens, **part.model_inputs(), **extra), part), part)
-        for part in parts_on_device(model, batch, most=LOGITS // (batch.tokens.shape[1] * task.d_vocab_out))
-    ]
-    columns = {name: [getattr(score, name) for score in scores] for name in ("right", "loss", "total")}
-    return Score(**{name: torch.cat(parts).cpu() for name, parts in columns.items()})
+    options = {} if depth is None else {"depth": depth}
+    logits_per_example = batch.tokens.shape[1] * task.d_vocab_out
+    scores = []
+    for chunk in chunks_on_device(model, batch, most=MOST_LOGITS // logits_per_example):
+        logits = model(chunk.tokens, **chunk.model_inputs(), **options)
+        scores.append(task.score(logits_at_targets(logits, chunk), chunk))
+    return Score(
+        right=torch.cat([score.right for score in scores]).cpu(),
+        loss=torch.cat([score.loss for score in scores]).cpu(),
+        total=torch.cat([score.total for score in scores]).cpu(),
+    )
 
 
-def parts_on_device(model: Answering, batch: Batch, *, most: int = CHUNK) -> Iterator[Batch]:
-    """Parts of a batch for one forward pass each, on the model's device; puts the model in evaluation mode."""
+def chunks_on_device(model: ScorableModel, batch: Batch, *, most: int = CHUNK) -> Iterator[Batch]:
+    """Chunks of a batch for one forward pass each, on the model's device; puts the model in evaluation mode."""
     model.eval()
     device = device_of(model)
-    for part in chunks(batch, max(1, min(CHUNK * SHORT // max(SHORT, batch.tokens.shape[1]), most))):
-        yield part.to(device)
+    # long sequences in smaller chunks
+    n_by_length = CHUNK * SHORT // max(SHORT, batch.tokens.shape[1])
+    for chunk in chunks(batch, max(1, min(n_by_length, most))):
+        yield chunk.to(device)
 
 
 def short_chance(chance: float) -> str:

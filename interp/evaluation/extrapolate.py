@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks import TransformerStack
-from hooks.checks import checks_types
+from hooks.checks import check_number, checks_types
 from interp.core.activations import at_targets
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.inputs import distinct_inputs, repeats_text
@@ -19,14 +19,14 @@ from interp.core.randomness import derived_generator
 from interp.core.results import Result, count_range
 from interp.core.statistics import share_interval
 from interp.core.verbs import prepare_model
-from interp.evaluation.evaluate import parts_on_device, short_chance
+from interp.evaluation.evaluate import chunks_on_device, short_chance
 from interp.tasks.base import Batch, Split, Task
 
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-FURTHER = 3
+DEPTH_FACTOR = 3
 """Default greatest depth of a tied model, in multiples of `n_layers`."""
 
 
@@ -70,8 +70,7 @@ class ExtrapolationResult(Result):
         Raises:
             ValueError: a level outside (0, 1].
         """
-        if not 0 < level <= 1:
-            raise ValueError(f"level is {level}; it must be above 0 and at most 1.")
+        check_number("level", level, above=0, high=1)
         return first_for_good(self.accuracy.value >= level, np.array(self.depths))
 
     def to_dataframe(self) -> "pd.DataFrame":
@@ -94,16 +93,19 @@ class ExtrapolationResult(Result):
             f"horizontal line: chance; vertical line: n_layers = {self.trained_depth}",
         ]
         lines: Any = curves(table, x="layers applied", y="accuracy", series="target", title=title, rule=self.chance)
-        trained = alt.Chart(table.head(1)).mark_rule(strokeDash=[4, 4], color=GREY)
-        return alt.layer(lines, trained.encode(x=alt.datum(self.trained_depth)))
+        rule = alt.Chart(table.head(1)).mark_rule(strokeDash=[4, 4], color=GREY)
+        return alt.layer(lines, rule.encode(x=alt.datum(self.trained_depth)))
 
     def __str__(self) -> str:
-        names = [name if seen else name + "*" for name, seen in zip(self.targets, self.supervised, strict=True)]
-        wide = [max(5, len(name)) for name in names]
-        lines = ["depth  " + "  ".join(f"{name:>{size}}" for name, size in zip(names, wide, strict=True))]
+        marks = ["" if supervised else "*" for supervised in self.supervised]
+        names = [name + mark for name, mark in zip(self.targets, marks, strict=True)]
+        widths = [max(5, len(name)) for name in names]
+        header = "  ".join(f"{name:>{width}}" for name, width in zip(names, widths, strict=True))
+        lines = [f"depth  {header}"]
         for depth, row in zip(self.depths, self.accuracy.value, strict=True):
-            cells = "  ".join(f"{value:>{size}.3f}" for value, size in zip(row, wide, strict=True))
-            lines.append(f"{depth:>5}  {cells}" + ("  <- n_layers" if depth == self.trained_depth else ""))
+            cells = "  ".join(f"{value:>{width}.3f}" for value, width in zip(row, widths, strict=True))
+            note = "  <- n_layers" if depth == self.trained_depth else ""
+            lines.append(f"{depth:>5}  {cells}{note}")
         repeats = repeats_text(self.n_scored, self.accuracy.n)
         examples = f"{count_range(self.n_scored)} {self.split} examples{repeats}"
         foot = f"accuracy on {examples} (95 % within {self.accuracy.half_width:.3f})"
@@ -137,27 +139,34 @@ def extrapolate(
         seed: Seed of the examples.
 
     Raises:
-        ValueError: depths that are empty, below 1, fractional, repeated, or beyond what the model can be run at; fewer
+        ValueError: depths that are empty, below 1, fractional, repeated, or greater than the model can be run at; fewer
             than one example; an unknown split; a task whose targets are all supervised; a residual stream that is not
             finite; a network without attention or a TransformerLens bridge.
 
     Source: LEGO (arXiv:2206.04301) Figure 3b (accuracy on variables beyond those trained on) and Figure 5 (accuracy
     against applied layers). Differs: untied models are also read early, with the read-out of the last layer.
+
+    >>> import interp
+    >>> from hooks import Transformer
+    >>> task = interp.tasks.Lego(n_vars=3, n_supervised=2)
+    >>> model = Transformer(interp.config_for(task, tied=True, n_layers=2, d_model=16))
+    >>> interp.extrapolate(model, task, depths=[2, 4], n=50).accuracy.shape
+    (2, 3)
     """
     prepare_model(model, "extrapolate", task)
-    most = model.cfg.n_layers * (FURTHER if _has_more_layers(model) else 1)
-    tested = range(1, most + 1) if depths is None else depths
-    _check_depths(model, tested)
-    tested = sorted(int(depth) for depth in tested)
-    if n < 1:
-        raise ValueError(f"n is {n}; at least 1 example is needed.")
+    if depths is None:
+        greatest = model.cfg.n_layers * (DEPTH_FACTOR if _has_more_layers(model) else 1)
+        depths = range(1, greatest + 1)
+    _check_depths(model, depths)
+    depths = sorted(int(depth) for depth in depths)
+    check_number("n", n, low=1)
     batch = task.sample(n, generator=derived_generator(seed, "evaluate", split), split=split)
     if batch.supervised.all():
         raise ValueError(
             f"all {len(task.targets)} targets of this task are supervised, which leaves nothing to extrapolate to; "
             f"give a task that supervises some of its targets (Lego: n_supervised), or use evaluate with depth=..."
         )
-    return accuracy_by_depth(model, task, batch, tested, split=split)
+    return accuracy_by_depth(model, task, batch, depths, split=split)
 
 
 def accuracy_by_depth(
@@ -176,12 +185,14 @@ def accuracy_by_depth(
         ValueError: depths that `extrapolate` would refuse, or a stream that is not finite.
     """
     right = right_by_depth(model, task, batch, depths).sum(1).numpy()
+    # examples with each target, and distinct inputs among them
     n_scored = batch.present.sum(0).numpy()
-    n = np.broadcast_to(np.maximum(n_scored, 1), right.shape)
     inputs = distinct_inputs(batch)
-    n_distinct = np.array([len(np.unique(inputs[exists])) for exists in batch.present.T.numpy()])
-    ends = share_interval(right / n, np.maximum(n_distinct, 1))
-    accuracy, low, high = (np.where(n_scored > 0, share, np.nan) for share in (right / n, *ends))
+    n_distinct = np.array([len(np.unique(inputs[present])) for present in batch.present.T.numpy()])
+    accuracy = right / np.maximum(n_scored, 1)
+    low, high = share_interval(accuracy, np.maximum(n_distinct, 1))
+    # NaN where no example has the target
+    accuracy, low, high = (np.where(n_scored > 0, share, np.nan) for share in (accuracy, low, high))
     return ExtrapolationResult(
         depths=tuple(depths),
         targets=task.targets,
@@ -196,11 +207,11 @@ def accuracy_by_depth(
 
 
 def first_for_good(
-    holds: Bool[np.ndarray, "depth target"], depths: Int[np.ndarray, " depth"]
+    condition: Bool[np.ndarray, "depth target"], depths: Int[np.ndarray, " depth"]
 ) -> Float[np.ndarray, " target"]:
     """The first depth from which a condition is true up to the last depth; NaN if it is false at the last depth."""
-    for_good = np.logical_and.accumulate(holds[::-1])[::-1]
-    return np.where(for_good.any(0), depths[for_good.argmax(0)], np.nan)
+    true_to_the_end = np.logical_and.accumulate(condition[::-1])[::-1]
+    return np.where(true_to_the_end.any(0), depths[true_to_the_end.argmax(0)], np.nan)
 
 
 @torch.no_grad()
@@ -225,13 +236,13 @@ def right_by_depth(
     greatest = max(depths)
     net = model if greatest <= model.cfg.n_layers else model.at_depth(greatest)
     names = [f"blocks.{depth - 1}.hook_resid_post" for depth in depths]
-    parts = []
-    for part in parts_on_device(net, batch):
-        streams = at_targets(net, part, names, depth=greatest)
+    right = []
+    for chunk in chunks_on_device(net, batch):
+        streams = at_targets(net, chunk, names, depth=greatest)
         _check_finite(streams, depths)
-        right = torch.stack([task.answers(net.read_out(stream)) == part.labels for stream in streams])
-        parts.append(right & part.present)
-    return torch.cat(parts, 1).cpu()
+        right_in_chunk = torch.stack([task.answers(net.read_out(stream)) == chunk.labels for stream in streams])
+        right.append(right_in_chunk & chunk.present)
+    return torch.cat(right, 1).cpu()
 
 
 def _has_more_layers(model: TransformerStack) -> bool:
@@ -244,27 +255,26 @@ def _check_depths(model: TransformerStack, depths: Sequence[int]) -> None:
         raise ValueError("depths is empty; give at least one number of layers, or leave it out.")
     if min(depths) < 1:
         raise ValueError(f"depths has {min(depths)}; a model applies at least 1 layer. Leave it out.")
-    broken = [depth for depth in depths if int(depth) != depth]
-    if broken:
-        raise ValueError(f"depths has {broken[0]}; give whole numbers of layers.")
-    twice = [depth for depth in depths if list(depths).count(depth) > 1]
-    if twice:
-        raise ValueError(f"depths has {twice[0]} more than once; give each number of layers once.")
+    for depth in depths:
+        if int(depth) != depth:
+            raise ValueError(f"depths has {depth}; it must have integers.")
+        if list(depths).count(depth) > 1:
+            raise ValueError(f"depths has {depth} more than once; give each number of layers once.")
     if max(depths) <= model.cfg.n_layers or _has_more_layers(model):
         return
-    why = "an untied model has separate weights for each layer, and no further layers"
+    reason = "an untied model has separate weights for each layer, and no further layers"
     if model.cfg.tied:
-        why = "its head_patterns are given layer by layer and do not cover further layers"
+        reason = "its head_patterns are given layer by layer and do not cover further layers"
     raise ValueError(
-        f"depths has {max(depths)}, but this model has {model.cfg.n_layers} layers: {why}. Give depths up to "
+        f"depths has {max(depths)}, but this model has {model.cfg.n_layers} layers: {reason}. Give depths up to "
         f"{model.cfg.n_layers}, or a tied model."
     )
 
 
 def _check_finite(streams: Sequence[Tensor], depths: Sequence[int]) -> None:
-    wrong = [depth for depth, stream in zip(depths, streams, strict=True) if not stream.isfinite().all()]
-    if wrong:
+    not_finite = [depth for depth, stream in zip(depths, streams, strict=True) if not stream.isfinite().all()]
+    if not_finite:
         raise ValueError(
-            f"the residual stream is not finite after {min(wrong)} layers. Did training diverge, or does its "
+            f"the residual stream is not finite after {min(not_finite)} layers. Did training diverge, or does its "
             f"norm grow with every layer? Give smaller depths."
         )

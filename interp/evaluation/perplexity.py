@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from hooks.checks import checks_types
+from hooks.checks import check_number, checks_types
 from hooks.model.architectures import Model
 from interp.core.intervals import Interval
 from interp.core.randomness import derived_generator
@@ -80,19 +80,29 @@ def perplexity(model: Model, task: Task, *, n: int = 500, split: Split = "test",
 
     Raises:
         ValueError: a task other than Text, fewer than two windows, or an unknown split.
+
+    >>> import interp
+    >>> from hooks import make_model
+    >>> corpus = interp.tasks.Corpus(documents={f"page {n}": f"This is page {n}. " * 9 for n in range(20)})
+    >>> task = interp.tasks.Text(corpus=corpus, n_ctx=8, vocab_size=300)
+    >>> model = make_model(interp.config_for(task, n_layers=1, n_heads=2, d_model=16))
+    >>> interp.perplexity(model, task, n=20).perplexity.shape
+    (1,)
     """
     if not task.is_language:
         raise ValueError(f"task is a {type(task).__name__}; perplexity is defined for Text. Use interp.evaluate.")
-    if n < 2:
-        raise ValueError(f"n is {n}; at least 2 windows are needed for an interval.")
+    # an interval needs two windows
+    check_number("n", n, low=2)
     batch = task.sample(n, generator=derived_generator(seed, "perplexity", split), split=split)
     score = score_batch(model, task, batch)
-    loss = (score.loss.double() / score.total.double()).numpy()  # all windows have the same number of answers
-    mean, half = loss.mean(0), t_half_width(loss)
+    # all windows have the same number of answers
+    loss = (score.loss.double() / score.total.double()).numpy()
+    mean_loss, half_width = loss.mean(0), t_half_width(loss)
+    low, high = np.exp(mean_loss - half_width), np.exp(mean_loss + half_width)
     return PerplexityResult(
         targets=task.outcomes,
-        perplexity=Interval(value=np.exp(mean), low=np.exp(mean - half), high=np.exp(mean + half), n=n),
-        loss=mean,
+        perplexity=Interval(value=np.exp(mean_loss), low=low, high=high, n=n),
+        loss=mean_loss,
         chance=task.d_vocab_out,
         n=n,
         split=split,

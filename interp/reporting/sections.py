@@ -13,7 +13,7 @@ from interp.comparison.variation import VariationResult
 from interp.core.page_identity import model_line
 from interp.core.randomness import derived_generator
 from interp.core.results import Result, count_range, with_interval
-from interp.evaluation.evaluate import EvaluationResult, parts_on_device
+from interp.evaluation.evaluate import EvaluationResult, chunks_on_device
 from interp.heads.ablate import AblationResult
 from interp.heads.classify import HeadPatterns
 from interp.probing.probe import ProbeResult
@@ -116,7 +116,7 @@ def probe_map(probes: ProbeResult) -> Section:
 def example(run: TrainingRun, task: Task) -> Section:
     """One held-out example and the answers of the model, as the task shows it."""
     batch = task.sample(1, generator=derived_generator(run.manifest["seed"], "example"), split="test")
-    (part,) = parts_on_device(run.model, batch)
+    (part,) = chunks_on_device(run.model, batch)
     with torch.no_grad():
         answers = task.answers(logits_at_targets(run.model(part.tokens, **part.model_inputs()), part))
     return task.example(batch, answers.cpu())

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.tasks.batch import Batch, Score, logits_at_targets
-from interp.tasks.fields import default, plain, tuples
+from interp.tasks.fields import default, json_value, tuples
 from interp.tasks.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ class Task:
         settings = {}
         if is_dataclass(self):
             names = [field.name for field in fields(self) if field.init]
-            settings = {name: plain(getattr(self, name), name, self) for name in names}
+            settings = {name: json_value(getattr(self, name), name, self) for name in names}
         return {"task": self.task_name, **settings}
 
     @classmethod

@@ -18,7 +18,7 @@ else:
             return super().__get__(instance, owner)
 
 
-def plain(value: Any, name: str, task: Any) -> Any:
+def json_value(value: Any, name: str, task: Any) -> Any:
     """The value of a field of a task as JSON stores it: numbers, strings, lists, dicts.
 
     Raises:
@@ -27,9 +27,9 @@ def plain(value: Any, name: str, task: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
-        return [plain(element, name, task) for element in value]
+        return [json_value(element, name, task) for element in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: plain(element, name, task) for key, element in value.items()}
+        return {key: json_value(element, name, task) for key, element in value.items()}
     raise ValueError(
         f"the field {name!r} of {type(task).__name__} has a {type(value).__name__}, which a manifest cannot store; use "
         f"numbers, strings, tuples and dicts, or override describe and from_description."

@@ -16,7 +16,7 @@ from interp.core.randomness import derived_generator
 from interp.core.results import Result
 from interp.core.statistics import pooled_interval
 from interp.core.verbs import AnyModel, prepare_model
-from interp.evaluation.evaluate import Answering, parts_on_device
+from interp.evaluation.evaluate import ScorableModel, chunks_on_device
 from interp.tasks.base import Batch, Task, logits_at_targets
 from interp.tasks.lego.groups import Z2
 from interp.tasks.lego.task import Lego, LegoBatch
@@ -140,7 +140,7 @@ def sign_counting(model: AnyModel | Baseline, task: Task, *, n: int = 2000, seed
     Source: LEGO (arXiv:2206.04301) Section 4.3, where models trained from random weights predict the last variable
     early; the paper explains it by the parity of minus signs. The test is ours.
     """
-    net: Answering = model if isinstance(model, Baseline) else prepare_model(model, "evaluate")
+    net: ScorableModel = model if isinstance(model, Baseline) else prepare_model(model, "evaluate")
     task = _checked_task(task, n)
     generator = derived_generator(seed, "parity test")
     batch = task.sample(n, generator=generator, split="test")
@@ -213,9 +213,9 @@ def broken(task: Lego, batch: LegoBatch, clauses: Int[Tensor, " batch"], generat
 
 
 @torch.no_grad()
-def _answers(model: Answering, task: Lego, batch: Batch) -> Int[Tensor, "batch target"]:
+def _answers(model: ScorableModel, task: Lego, batch: Batch) -> Int[Tensor, "batch target"]:
     answers = []
-    for chunk in parts_on_device(model, batch):
+    for chunk in chunks_on_device(model, batch):
         logits = model(chunk.tokens, **chunk.model_inputs())
         answers.append(task.answers(logits_at_targets(logits, chunk)))
     return torch.cat(answers).cpu()

@@ -58,7 +58,7 @@ def test_evaluation_uses_no_gradients_and_leaves_the_model_in_evaluation_mode(ti
 
 
 def test_invalid_arguments_of_evaluate_are_refused(trained, tiny, as_a_user):
-    with pytest.raises(ValueError, match="n is 0; at least 1 example is needed"):
+    with pytest.raises(ValueError, match="n is 0; it must be at least 1"):
         evaluate(trained.model, tiny, n=0)
     with pytest.raises(ValueError, match="split is 'dev'; choose one of train, validation, test"):
         evaluate(trained.model, tiny, n=5, split="dev")

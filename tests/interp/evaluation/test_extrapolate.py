@@ -165,7 +165,7 @@ def test_depths_that_cannot_be_run_are_refused(as_a_user):
     for depths, text in (
         ([], "depths is empty; give at least one number of layers"),
         ([2, 0, -1], "depths has -1; a model applies at least 1 layer"),
-        ([1, 2.5], r"depths has 2\.5; give whole numbers of layers"),
+        ([1, 2.5], r"depths has 2\.5; it must have integers"),
         ([1, 2, 1], "depths has 1 more than once"),
     ):
         with pytest.raises(ValueError, match=text):
@@ -186,7 +186,7 @@ def test_depths_that_cannot_be_run_are_refused(as_a_user):
 
 def test_invalid_arguments_of_extrapolate_are_refused(as_a_user):
     model = model_of(TASK)
-    with pytest.raises(ValueError, match="n is 0; at least 1 example is needed"):
+    with pytest.raises(ValueError, match="n is 0; it must be at least 1"):
         interp.extrapolate(model, TASK, n=0)
     with pytest.raises(ValueError, match="split is 'dev'; choose one of train"):
         interp.extrapolate(model, TASK, n=5, split="dev")

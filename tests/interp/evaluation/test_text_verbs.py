@@ -114,7 +114,7 @@ def test_invalid_arguments_of_perplexity_are_refused(learned):
     task, run = learned
     with pytest.raises(ValueError, match=r"task is a Lego; perplexity is defined for Text\. Use interp\.evaluate"):
         perplexity(run.model, Lego(n_vars=2))
-    with pytest.raises(ValueError, match="n is 1; at least 2 windows"):
+    with pytest.raises(ValueError, match="n is 1; it must be at least 2"):
         perplexity(run.model, task, n=1)
 
 
@@ -298,7 +298,7 @@ def test_the_number_of_logits_per_chunk_is_limited(monkeypatch):
     model.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0])))
     whole = interp.evaluate(model, task, n=50)
     assert sizes == [50]
-    monkeypatch.setattr("interp.evaluation.evaluate.LOGITS", 20 * 16 * task.d_vocab)
+    monkeypatch.setattr("interp.evaluation.evaluate.MOST_LOGITS", 20 * 16 * task.d_vocab)
     sizes.clear()
     assert interp.evaluate(model, task, n=50) == whole
     assert sizes == [20, 20, 10]

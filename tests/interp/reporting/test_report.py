@@ -204,7 +204,7 @@ def test_a_page_without_sections_is_refused(tmp_path):
 
 def test_too_few_test_examples_are_refused(nasty, tmp_path):
     task, run = nasty
-    with pytest.raises(ValueError, match="n is 0; at least 1 example is needed"):
+    with pytest.raises(ValueError, match="n is 0; it must be at least 1"):
         report_run(run, task, tmp_path / "x.html", n_test=0)
 
 
