@@ -14,7 +14,7 @@ from interp.evaluation.evaluate import EvaluationResult, evaluate
 from interp.heads.ablate import AblationResult
 from interp.heads.classify import HeadPatterns
 from interp.probing.probe import ProbeResult
-from interp.reporting import sections as part
+from interp.reporting import sections
 from interp.tasks.base import Task
 from interp.theory.balance import BalanceResult
 from interp.training.run import TrainingRun
@@ -23,13 +23,13 @@ from interp.view.html import PageIdentity
 from interp.view.page import Section, write_page
 
 SECTION_OF: dict[type, Callable[[Any], Section]] = {
-    BalanceResult: part.balance,
-    ProbeResult: part.probe_map,
-    HeadPatterns: part.head_table,
-    AttentionPage: part.attention_maps,
-    AblationResult: part.ablations,
-    AuditResult: part.verdicts,
-    VariationResult: part.variations,
+    BalanceResult: sections.balance_section,
+    ProbeResult: sections.probe_section,
+    HeadPatterns: sections.heads_section,
+    AttentionPage: sections.attention_section,
+    AblationResult: sections.ablation_section,
+    AuditResult: sections.audit_section,
+    VariationResult: sections.variation_section,
 }
 """The section function of each type of result."""
 
@@ -49,13 +49,20 @@ def report(
 
     Raises:
         ValueError: no results, or one that has no section.
+
+    >>> import interp
+    >>> from tempfile import mkdtemp
+    >>> from interp.view.page import Section
+    >>> note = Section(title="Note", text="The model follows the chain.")
+    >>> interp.report([note], f"{mkdtemp()}/page.html", title="LEGO").name
+    'page.html'
     """
     with Count("page", 2) as count:
-        sections = [_section(result) for result in counted("sections", results, total=len(results))]
+        page_sections = [_section(result) for result in counted("sections", results, total=len(results))]
         count.one()
-        written = write_page(path, title=title, lead=lead, sections=sections, identity=identity or page_identity())
+        page = write_page(path, title=title, lead=lead, sections=page_sections, identity=identity or page_identity())
         count.one()
-    return written
+    return page
 
 
 @checks_types
@@ -90,61 +97,64 @@ def report_run(
     """
     runs = {"model": run} | ({"control": control} if control else {})
     with Count("report", len(runs) + 1) as count:
-        tested = {}
-        for name, one in runs.items():
-            tested[name] = evaluate(one.model, task, n=n_test, seed=one.manifest["seed"])
+        evaluations = {}
+        for name, evaluated_run in runs.items():
+            seed = evaluated_run.manifest["seed"]
+            evaluations[name] = evaluate(evaluated_run.model, task, n=n_test, seed=seed)
             count.one()
-        written = _write_run(runs, task, path, results, tested, n_test=n_test, title=title)
-        count.one()
-    return written, tested
-
-
-def _write_run(
-    runs: dict[str, TrainingRun],
-    task: Task,
-    path: str | Path,
-    results: Sequence[Any],
-    tested: dict[str, EvaluationResult],
-    *,
-    n_test: int,
-    title: str,
-) -> Path:
-    run = runs["model"]
-    first = [result for result in results if isinstance(result, AttentionPage) and result.findings]
-    audits = [result for result in results if isinstance(result, AuditResult)]
-    sections = [
-        *first,
-        part.accuracies(tested, task),
-        part.example(run, task),
-        *(result for result in results if not any(result is one for one in first)),
-        part.learning_curves(runs),
-        part.training_setup(runs, task),
-        part.provenance(run),
-    ]
-    cfg, (accuracy, target) = run.model.cfg, min(zip(tested["model"].accuracy, task.outcomes, strict=True))
-    lead = (
-        " ".join(audit.summary() for audit in audits)
-        + " " * bool(audits)
-        + (
-            f"A transformer with {quantity(cfg.n_layers, 'layer')} and {quantity(cfg.n_heads, 'head')} per layer was "
-            f"trained on {task.title} with seed {run.manifest['seed']}. On {n_test} held-out examples, its "
-            f"lowest accuracy on any target is {accuracy:.2%} ({target})."
+        page = report(
+            _ordered_sections(runs, task, results, evaluations),
+            path,
+            title=title,
+            lead=_lead(run, task, results, evaluations["model"]),
+            identity=page_identity(run.model, task, seed=f"{run.manifest['seed']} (training)"),
         )
+        count.one()
+    return page, evaluations
+
+
+def _ordered_sections(
+    runs: dict[str, TrainingRun], task: Task, results: Sequence[Any], evaluations: dict[str, EvaluationResult]
+) -> list[Any]:
+    """The sections of a page about a run; pages with findings on heads come first."""
+    pages_with_findings, other_results = [], []
+    for result in results:
+        has_findings = isinstance(result, AttentionPage) and result.findings
+        (pages_with_findings if has_findings else other_results).append(result)
+    return [
+        *pages_with_findings,
+        sections.accuracy_section(evaluations, task),
+        sections.example_section(runs["model"], task),
+        *other_results,
+        sections.curves_section(runs),
+        sections.setup_section(runs, task),
+        sections.provenance_section(runs["model"]),
+    ]
+
+
+def _lead(run: TrainingRun, task: Task, results: Sequence[Any], evaluation: EvaluationResult) -> str:
+    """Summaries of the audits, then one sentence on the model and one on its lowest accuracy."""
+    cfg = run.model.cfg
+    accuracy, target = min(zip(evaluation.accuracy.value.tolist(), task.outcomes, strict=True))
+    sentences = [result.summary() for result in results if isinstance(result, AuditResult)]
+    sentences.append(
+        f"A transformer with {quantity(cfg.n_layers, 'layer')} and {quantity(cfg.n_heads, 'head')} per layer was "
+        f"trained on {task.title} with seed {run.manifest['seed']}. On {evaluation.n} held-out examples, its "
+        f"lowest accuracy on any target is {accuracy:.2%} ({target})."
     )
-    identity = page_identity(run.model, task, seed=f"{run.manifest['seed']} (training)")
-    return report(sections, path, title=title, lead=lead, identity=identity)
+    return " ".join(sentences)
 
 
 def _section(result: Any) -> Section:
     if isinstance(result, Section):
         return result
-    for kind, make in SECTION_OF.items():
+    for kind, section_of in SECTION_OF.items():
         if isinstance(result, kind):
-            return make(result)
+            return section_of(result)
     if isinstance(result, Result):
-        return part.printed(result)
-    known = ", ".join(kind.__name__ for kind in SECTION_OF)
+        return sections.printed_section(result)
+    types = ", ".join(kind.__name__ for kind in SECTION_OF)
     raise ValueError(
-        f"results has a {type(result).__name__}, which has no section; pass {known}, any other result of a verb, or "
+        f"results has a {type(result).__name__}, which has no section; pass {types}, any other result of a verb, or "
         f"a Section."
     )

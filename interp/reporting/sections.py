@@ -25,17 +25,18 @@ from interp.view.charts import curves, dots
 from interp.view.page import Section
 
 Rows = list[tuple[str, ...]]
-CONTROL = "The control is a model for comparison; its settings are at the end of the page. "
 
 
-def training_setup(runs: dict[str, TrainingRun], task: Task) -> Section:
+def setup_section(runs: dict[str, TrainingRun], task: Task) -> Section:
     """Task, model and training of each run, one line each."""
-    describe = {
+    line_of = {
         "task": lambda run: _task_line(run, task),
         "model": lambda run: model_line(run.model),
         "training": _training_line,
     }
-    rows = [("", *runs), *((name, *map(line, runs.values())) for name, line in describe.items())]
+    rows = [("", *runs)]
+    for name, describe in line_of.items():
+        rows.append((name, *map(describe, runs.values())))
     text = ""
     if any(run.manifest["settings"]["association"] == "mimic" for run in runs.values()):
         text = (
@@ -58,39 +59,38 @@ def _training_line(run: TrainingRun) -> str:
     return f"{settings['steps']} steps{curriculum}, {bias[settings['association']]}{contrastive}, {run.seconds:.0f} s"
 
 
-def learning_curves(runs: dict[str, TrainingRun]) -> Section:
+def curves_section(runs: dict[str, TrainingRun]) -> Section:
     """Held-out accuracy of every target over training, one panel per run."""
     table = pd.concat([run.to_dataframe().assign(run=name) for name, run in runs.items()])
     chance = next(iter(runs.values())).manifest["chance"]
+    title = f"accuracy per target, n = {table['n'].iloc[0]} per point"
     return Section(
         title="Learning curves",
         text="Accuracy on held-out examples during training. Bands are 95 % intervals; the dashed line is chance. In a "
         "mimicking run, the first steps train attention only.",
-        chart=curves(
-            table, x="step", y="accuracy", series="target", panel="run", rule=chance,
-            title=f"accuracy per target, n = {table['n'].iloc[0]} per point",
-        ),
-    )  # fmt: skip
+        chart=curves(table, x="step", y="accuracy", series="target", panel="run", rule=chance, title=title),
+    )
 
 
-def accuracies(tested: dict[str, EvaluationResult], task: Task) -> Section:
+def accuracy_section(evaluations: dict[str, EvaluationResult], task: Task) -> Section:
     """Test accuracy of every target with its interval, as a chart and a table."""
-    table = pd.concat([result.to_dataframe().assign(run=name) for name, result in tested.items()])
-    first = next(iter(tested.values()))
-    rows = [("target", *tested)]
+    table = pd.concat([result.to_dataframe().assign(run=name) for name, result in evaluations.items()])
+    first = next(iter(evaluations.values()))
+    rows = [("target", *evaluations)]
     for index, target in enumerate(first.targets):
-        rows.append((target, *(result.accuracy[index].text(4) for result in tested.values())))
+        rows.append((target, *(result.accuracy[index].text(4) for result in evaluations.values())))
+    text = f"Accuracy on {first.n} held-out examples of the {first.split} split, with exact 95 % intervals. "
+    if len(evaluations) > 1:
+        text += "The control is a model for comparison; its settings are at the end of the page. "
     return Section(
         title="Accuracy per target",
-        text=f"Accuracy on {first.n} held-out examples of the {first.split} split, with exact 95 % intervals. "
-        + CONTROL * (len(tested) > 1)
-        + task.target_names,
+        text=text + task.target_names,
         chart=dots(table, x="target", y="accuracy", series="run", rule=first.chance, title=f"n = {first.n} per point"),
         table=rows,
     )
 
 
-def probe_map(probes: ProbeResult) -> Section:
+def probe_section(probes: ProbeResult) -> Section:
     """Probe accuracy by layer and target, with its controls."""
     text = (
         f"Each cell is the held-out accuracy of one linear classifier ({probes.solver}) that predicts {probes.label} "
@@ -113,16 +113,17 @@ def probe_map(probes: ProbeResult) -> Section:
     return Section(title="Linear probes by layer and target", text=text, chart=probes.plot())
 
 
-def example(run: TrainingRun, task: Task) -> Section:
+def example_section(run: TrainingRun, task: Task) -> Section:
     """One held-out example and the answers of the model, as the task shows it."""
     batch = task.sample(1, generator=derived_generator(run.manifest["seed"], "example"), split="test")
-    (part,) = chunks_on_device(run.model, batch)
+    (batch_on_device,) = chunks_on_device(run.model, batch)
     with torch.no_grad():
-        answers = task.answers(logits_at_targets(run.model(part.tokens, **part.model_inputs()), part))
+        logits = run.model(batch_on_device.tokens, **batch_on_device.model_inputs())
+        answers = task.answers(logits_at_targets(logits, batch_on_device))
     return task.example(batch, answers.cpu())
 
 
-def head_table(patterns: HeadPatterns) -> Section:
+def heads_section(patterns: HeadPatterns) -> Section:
     """Label, score, interval and p value of every head."""
     rows: Rows = [("head", "label", "score [95 %]", "p (Holm)", "value-weighted", "untrained", "entropy", "moved")]
     for layer, row in enumerate(patterns.label):
@@ -132,9 +133,13 @@ def head_table(patterns: HeadPatterns) -> Section:
             nearest = f" (nearest {patterns.kinds[kind]})" if label == "unclassified" else ""
             score = with_interval(patterns.score[cell], patterns.low[cell], patterns.high[cell], 2)
             p = f"{patterns.p_holm[cell]:.1e}" if patterns.p_holm[cell] > 0 else "< 1e-300"
-            more = [patterns.value_weighted[cell], patterns.untrained[kind]]
-            more += [patterns.entropy[layer, head], patterns.moved[layer, head]]
-            rows.append((f"{layer}.{head}", label + nearest, score, p, *(f"{value:.2f}" for value in more)))
+            measures = [
+                patterns.value_weighted[cell],
+                patterns.untrained[kind],
+                patterns.entropy[layer, head],
+                patterns.moved[layer, head],
+            ]
+            rows.append((f"{layer}.{head}", label + nearest, score, p, *(f"{value:.2f}" for value in measures)))
     text = (
         "The score of a head on a kind is its attention to related keys, scaled so that 0 is chance and 1 is all of "
         "its attention. A head is labelled only if its p value (permuted keys, corrected for all heads and kinds) is "
@@ -147,7 +152,7 @@ def head_table(patterns: HeadPatterns) -> Section:
     return Section(title="Classification of heads", text=text, chart=patterns.plot(), table=rows)
 
 
-def attention_maps(page: AttentionPage) -> Section:
+def attention_section(page: AttentionPage) -> Section:
     """The attention viewer, embedded in the page."""
     if page.findings:
         frame = f'<iframe class="viewer tall" srcdoc="{escape(page.html)}" title="What each head does"></iframe>'
@@ -166,9 +171,9 @@ def attention_maps(page: AttentionPage) -> Section:
     )
 
 
-def ablations(result: AblationResult) -> Section:
+def ablation_section(result: AblationResult) -> Section:
     """Accuracy with single heads ablated, or with named sets of heads and random sets of the same size."""
-    single = all(len(chosen) == 1 for chosen in result.heads)
+    single = all(len(heads) == 1 for heads in result.heads)
     text = (
         f"The outputs of heads are set to {result.method} on {result.n} held-out sequences, and everything downstream "
         "is recomputed. Intervals are 95 %, paired bootstrap over sequences."
@@ -178,18 +183,19 @@ def ablations(result: AblationResult) -> Section:
         return Section(title="Ablation of single heads", text=text, chart=result.plot())
     rows = [("ablated heads", *(f"accuracy on {target}" for target in result.targets))]
     rows.append(("none", *(f"{value:.3f}" for value in result.clean)))
-    for index, (name, chosen) in enumerate(zip(result.names, result.heads, strict=True)):
-        cells = map(with_interval, *(result.clean - part[index] for part in (result.drop, result.high, result.low)))
-        rows.append((f"{name} ({len(chosen)})", *cells))
+    for index, (name, heads) in enumerate(zip(result.names, result.heads, strict=True)):
+        # the accuracy that is left; its lower end is that of the largest drop
+        accuracy, low, high = (result.clean - drop[index] for drop in (result.drop, result.high, result.low))
+        rows.append((f"{name} ({len(heads)})", *map(with_interval, accuracy, low, high)))
         if result.random_drop is not None:
             drops = result.random_drop[index]
-            middle, worst = result.clean - drops.mean(0), result.clean - drops.max(0)
-            cells = (f"{mean:.3f}, worst {least:.3f}" for mean, least in zip(middle, worst, strict=True))
-            rows.append((f"{len(drops)} random sets of {len(chosen)}", *cells))
+            mean, worst = result.clean - drops.mean(0), result.clean - drops.max(0)
+            cells = (f"{value:.3f}, worst {lowest:.3f}" for value, lowest in zip(mean, worst, strict=True))
+            rows.append((f"{len(drops)} random sets of {len(heads)}", *cells))
     return Section(title="Ablation of sets of heads", text=text, chart=result.plot(), table=rows)
 
 
-def variations(result: VariationResult) -> Section:
+def variation_section(result: VariationResult) -> Section:
     """Distance between the patterns of models, layer by layer, and between random patterns."""
     spread = result.baselines.index("own rows, keys shuffled")
     rows: Rows = [
@@ -215,7 +221,7 @@ def variations(result: VariationResult) -> Section:
     return Section(title="Attention variation between models", text=text, chart=result.plot(), table=rows)
 
 
-def balance(result: BalanceResult) -> Section:
+def balance_section(result: BalanceResult) -> Section:
     """Balance violation of matched brackets."""
     rows = [
         ("form", "mean", "largest"),
@@ -235,7 +241,7 @@ def balance(result: BalanceResult) -> Section:
     )
 
 
-def verdicts(result: AuditResult) -> Section:
+def audit_section(result: AuditResult) -> Section:
     """Verdict and finding on every head."""
     rows = [("head", "verdict", "finding")]
     for head, sentence in zip(result.heads, result.sentences(), strict=True):
@@ -255,14 +261,14 @@ def verdicts(result: AuditResult) -> Section:
     return Section(title="Audit of heads", text=text, chart=result.plot(), table=rows)
 
 
-def printed(result: Result) -> Section:
+def printed_section(result: Result) -> Section:
     """Any other result: its chart and its printed text."""
     title = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in type(result).__name__)
     title = title.removesuffix(" result").strip().capitalize()
     return Section(title=title, chart=result.plot(), html=Markup("<pre>{}</pre>").format(str(result)))
 
 
-def provenance(run: TrainingRun) -> Section:
+def provenance_section(run: TrainingRun) -> Section:
     """Seed, versions, hardware and settings that are needed to reproduce the run."""
     manifest = run.manifest
     rows = [("", "value"), ("seed", str(manifest["seed"]))]
