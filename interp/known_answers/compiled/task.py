@@ -141,14 +141,14 @@ class Compiled(Task):
         score = self.score(logits_at_targets(logits, batch), batch)
         return score.loss[:, 0].sum() / score.total[:, 0].sum()
 
-    def score(self, at_targets: Float[Tensor, "batch target d_vocab_out"], batch: CompiledBatch) -> Score:
+    def score(self, target_logits: Float[Tensor, "batch target d_vocab_out"], batch: CompiledBatch) -> Score:
         """Right answers of an example: the most likely one, or a number within 0.05."""
         if self.program.numerical:
-            loss = (at_targets[..., 0] - self._numbers(at_targets)[batch.labels]).square()
+            loss = (target_logits[..., 0] - self._numbers(target_logits)[batch.labels]).square()
             right = loss.sqrt() <= TOLERANCE
         else:
-            loss = F.cross_entropy(at_targets.transpose(1, 2), batch.labels, reduction="none")
-            right = self.answers(at_targets) == batch.labels
+            loss = F.cross_entropy(target_logits.transpose(1, 2), batch.labels, reduction="none")
+            right = self.answers(target_logits) == batch.labels
         counted = batch.present[..., None]
         if not self.program.numerical:
             rarer = batch.present & (batch.labels != self._most_frequent)
@@ -158,11 +158,11 @@ class Compiled(Task):
             right=(right[..., None] * counted).sum(1), loss=(loss[..., None] * counted).sum(1), total=counted.sum(1)
         )
 
-    def answers(self, at_targets: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:
+    def answers(self, target_logits: Float[Tensor, "batch target d_vocab_out"]) -> Int[Tensor, "batch target"]:
         """The most likely answer, or the nearest number."""
         if not self.program.numerical:
-            return at_targets.argmax(-1)
-        return (at_targets - self._numbers(at_targets)).abs().argmin(-1)
+            return target_logits.argmax(-1)
+        return (target_logits - self._numbers(target_logits)).abs().argmin(-1)
 
     def probe_labels(self, batch: CompiledBatch) -> dict[str, Int[Tensor, "batch target"]]:
         """The answer, as `label`, and every variable of the program that has several values at the targets."""

@@ -6,14 +6,14 @@ A rotation of the stream that preserves the mean hides the registers without cha
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from hooks import Transformer
+from hooks import Transformer, TransformerConfig
 from hooks.model.blocks import MLP, Block
 from hooks.model.layers import LayerNorm, Linear
 
@@ -28,16 +28,12 @@ class Registers:
     """Slices of the residual stream by name."""
 
     sizes: Mapping[str, int]
-    _starts: dict[str, int] = field(init=False, default_factory=dict)
-
-    def __post_init__(self):
-        start = 0
-        for name, size in self.sizes.items():
-            self._starts[name] = start
-            start += size
+    """Number of coordinates of each register, in their order."""
 
     def __getitem__(self, name: str) -> slice:
-        return slice(self._starts[name], self._starts[name] + self.sizes[name])
+        names = list(self.sizes)
+        start = sum(self.sizes[earlier] for earlier in names[: names.index(name)])
+        return slice(start, start + self.sizes[name])
 
     def after(self, first: int = 0, size: int = 1) -> slice:
         """Some of the coordinates that a wider model has after all registers."""
@@ -51,10 +47,14 @@ class Registers:
 
 
 @torch.no_grad()
-def clear(model: nn.Module) -> None:
-    """Set every parameter to zero."""
+def empty_model(cfg: TransformerConfig) -> Transformer:
+    """A model in float64 with zero weights. If the config's eps is `LINEAR_EPS`, its norms are the identity."""
+    model = Transformer(cfg).double()
     for parameter in model.parameters():
         parameter.zero_()
+    if cfg.layer_norm_eps == LINEAR_EPS:
+        set_identity_norms(model)
+    return model
 
 
 @torch.no_grad()
@@ -65,13 +65,17 @@ def set_identity_norms(model: Transformer) -> None:
             module.weight.fill_(LINEAR_EPS**0.5)
 
 
+def position_table(model: Transformer) -> Float[Tensor, "pos d_model"]:
+    """Learned positions."""
+    return cast(Tensor, cast(nn.Module, model.positions).weight)
+
+
 @torch.no_grad()
 def balance(model: Transformer) -> None:
     """Write minus the sum of all other coordinates to the last coordinate of the stream, so that its mean is zero."""
     model.embed.weight[:, -1] = -model.embed.weight[:, :-1].sum(1)
     if model.positions is not None:
-        table = cast(Tensor, model.positions.weight)
-        table[:, -1] = -table[:, :-1].sum(1)
+        position_table(model)[:, -1] = -position_table(model)[:, :-1].sum(1)
     for block in model.stored_blocks:
         for linear in _writers(block):
             linear.weight[-1] = -linear.weight[:-1].sum(0)
@@ -87,8 +91,7 @@ def rotate(model: Transformer, rotation: Float[Tensor, "d_model d_model"]) -> No
     """
     model.embed.weight.copy_(model.embed.weight @ rotation)
     if model.positions is not None:
-        table = cast(Tensor, model.positions.weight)
-        table.copy_(table @ rotation)
+        position_table(model).copy_(position_table(model) @ rotation)
     for block in model.stored_blocks:
         readers = [getattr(block.attention, name) for name in "qkv"]
         for linear in (*readers, *([] if block.mlp is None else [block.mlp.w_in])):

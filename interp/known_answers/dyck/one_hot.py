@@ -16,7 +16,7 @@ from torch import Tensor
 from hooks import BracketStates, Transformer, presets
 from hooks.model.blocks import Block
 from hooks.model.layers import Linear
-from interp.known_answers.craft.weights import clear, head_rows
+from interp.known_answers.craft.weights import empty_model, head_rows
 from interp.tasks import Dyck
 from interp.tasks.dyck.brackets import closer, opener
 
@@ -47,9 +47,7 @@ def empty_minimal(task: Dyck, **sizes: Any) -> Transformer:
         n_ctx=max(task.n_ctx, presets.DYCK_POSITIONS),
         **sizes,
     )
-    model = Transformer(cfg).double()
-    clear(model)
-    return model
+    return empty_model(cfg)
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hooks import BracketStates, Transformer, presets
 from hooks.model.blocks import MLP, Block
-from interp.known_answers.craft.weights import clear, mlp_of
+from interp.known_answers.craft.weights import empty_model, mlp_of
 from interp.known_answers.dyck.one_hot import TINY, bracket_states, pair_coordinates
 from interp.tasks import Dyck
 from interp.tasks.dyck.brackets import START, closer, opener
@@ -62,8 +62,7 @@ def uniform_dyck(task: Dyck) -> Transformer:
         layer_norm_eps=TINY,
         n_ctx=max(task.n_ctx, presets.DYCK_POSITIONS),
     )
-    model = Transformer(cfg).double()
-    clear(model)
+    model = empty_model(cfg)
     with torch.no_grad():
         model.W_E[:, : task.d_vocab] = torch.eye(task.d_vocab)
         _read_depth(model.block(0), states)

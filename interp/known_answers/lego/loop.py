@@ -6,7 +6,7 @@ its first token, where the MLP looks up the result. A clock bit alternates from 
 gathered in one layer and what was copied in the next, and discards the output of the other head.
 """
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -20,10 +20,10 @@ from interp.known_answers.craft.weights import (
     Registers,
     balance,
     bias_of,
-    clear,
+    empty_model,
     head_rows,
     mlp_of,
-    set_identity_norms,
+    position_table,
 )
 from interp.tasks import Lego
 
@@ -102,7 +102,6 @@ def larger_loop(
         _manipulate(block, task, stream)
         _decide(block, task, stream)
     model.unembed.weight[:, stream["value"]] = CONFIDENCE * torch.eye(points)
-    set_identity_norms(model)
     balance(model)
     return model.eval()
 
@@ -119,9 +118,7 @@ def empty_chain(task: Lego, **sizes: Any) -> Transformer:
         layer_norm_eps=LINEAR_EPS,
         **sizes,
     )
-    model = Transformer(cfg).double()
-    clear(model)
-    return model
+    return empty_model(cfg)
 
 
 def loop_registers(task: Lego) -> Registers:
@@ -144,8 +141,7 @@ def loop_registers(task: Lego) -> Registers:
 def embed_tokens(model: Transformer, task: Lego, stream: Registers) -> None:
     """Write one-hots of token and position to the registers `token` and `position`."""
     model.embed.weight[:, stream["token"]] = torch.eye(task.d_vocab)
-    if model.positions is not None:
-        cast(Tensor, model.positions.weight)[:, stream["position"]] = torch.eye(task.n_ctx)
+    position_table(model)[:, stream["position"]] = torch.eye(task.n_ctx)
 
 
 def attend_to_same_token(block: Block, rows: slice, task: Lego, stream: Registers) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hooks import Transformer
-from interp.known_answers.craft.weights import Registers, balance, bias_of, head_rows, mlp_of, set_identity_norms
+from interp.known_answers.craft.weights import Registers, balance, bias_of, head_rows, mlp_of
 from interp.known_answers.lego.loop import CONFIDENCE, attend_to_same_token, embed_tokens, empty_chain
 from interp.tasks import Lego
 from interp.tasks.lego.groups import Z2
@@ -63,7 +63,6 @@ def larger_shortcut(task: Lego, *, heads: int = 0, registers: int = 0) -> Transf
     model.unembed.weight[:, stream["last"]] = torch.tensor([[CONFIDENCE], [0.0]])
     model.unembed.weight[:, stream["odd"]] = torch.tensor([[-CONFIDENCE], [CONFIDENCE]])
     model.b_U[0] = FIRST
-    set_identity_norms(model)
     balance(model)
     return model.eval()
 

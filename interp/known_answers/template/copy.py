@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from hooks import Transformer, presets
-from interp.known_answers.craft.weights import SHARP, Registers, balance, clear, head_rows
-from interp.known_answers.template.same import SCRAP, SYMBOL_WIDTH, positions_of, symbol_vectors
+from interp.known_answers.craft.weights import SHARP, Registers, balance, empty_model, head_rows, position_table
+from interp.known_answers.template.same import SCRAP, SYMBOL_WIDTH, symbol_vectors
 from interp.tasks import Template
 
 CONFIDENCE = 20.0
@@ -92,10 +92,9 @@ def empty_copy(task: Template, *, n_heads: int, n_layers: int = 1, seed: int = 0
         attn_scale=1.0,
         vo_identity=True,
     )
-    model = Transformer(cfg).double()
-    clear(model)
+    model = empty_model(cfg)
     model.embed.weight[:, stream["symbol"]] = symbol_vectors(task.d_vocab, seed=seed)
-    positions_of(model)[:, stream["position"]] = torch.eye(task.n_ctx)
+    position_table(model)[:, stream["position"]] = torch.eye(task.n_ctx)
     return model
 
 

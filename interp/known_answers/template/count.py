@@ -13,12 +13,12 @@ from interp.known_answers.craft.weights import (
     SHARP,
     Registers,
     balance,
-    clear,
+    empty_model,
     head_rows,
-    set_identity_norms,
+    position_table,
     write_map,
 )
-from interp.known_answers.template.same import SCRAP, SYMBOL_WIDTH, positions_of, symbol_vectors
+from interp.known_answers.template.same import SCRAP, SYMBOL_WIDTH, symbol_vectors
 from interp.known_answers.template.start import MOST_IDLE, random_alphabets, template_answer, write_idle_heads
 from interp.tasks import Template
 
@@ -52,7 +52,6 @@ def template_count(generator: torch.Generator, *, decoy: CountDecoy = "none") ->
         write_map(block, head, factor * votes, reads=stream["symbol"], writes=stream["answer"])
     with torch.no_grad():
         model.unembed.weight[0, stream["answer"]] = 1
-    set_identity_norms(model)
     balance(model)
     return template_answer(model, task, needed_head(None) | unneeded_heads("previous", decoys))
 
@@ -84,14 +83,13 @@ def _empty_model(task: Template, generator: torch.Generator, *, n_heads: int) ->
         attn_scale=1.0,
         layer_norm_eps=LINEAR_EPS,
     )
-    model = Transformer(cfg).double()
-    clear(model)
+    model = empty_model(cfg)
     n_fixed = len(task.fixed)
     vectors = symbol_vectors(task.d_vocab - n_fixed, seed=draw(generator, 0, 2**30))
     model.embed.weight[n_fixed:, stream["symbol"]] = vectors
     model.embed.weight[task.fixed.index("X"), stream["sign"]] = 1.0
     model.embed.weight[task.fixed.index("Y"), stream["sign"]] = -1.0
-    positions_of(model)[:, stream["position"]] = torch.eye(task.n_ctx).double()
+    position_table(model)[:, stream["position"]] = torch.eye(task.n_ctx).double()
     write_idle_heads(model, stream, [(0, head) for head in range(n_heads, n_heads + n_idle)], generator)
     return model, stream
 

@@ -5,7 +5,6 @@ equal positions. Layer 1: a head gathers the marks at [CLS], where the MLP ident
 weight depends on a particular symbol, so the model works for unseen ones.
 """
 
-from collections.abc import Sequence
 from itertools import permutations
 from typing import Literal, cast
 
@@ -21,10 +20,10 @@ from interp.known_answers.craft.weights import (
     Registers,
     balance,
     bias_of,
-    clear,
+    empty_model,
     head_rows,
     mlp_of,
-    set_identity_norms,
+    position_table,
 )
 from interp.tasks import Template
 
@@ -70,7 +69,7 @@ def template_same(task: Template, *, gather: Gather = "uniform", seed: int = 0) 
 def same_registers(task: Template) -> Registers:
     """Registers of the stream: symbol, position, position of the equal symbol, marks here, and marks gathered."""
     places, pairs = string_length(task), len(_pairs(task))
-    sizes = {"symbol": SYMBOL_WIDTH, "position": places + 1, "found": places, "marks": pairs, "gathered": pairs}
+    sizes = {"symbol": SYMBOL_WIDTH, "position": places + 1, "equal": places, "marks": pairs, "gathered": pairs}
     return Registers({**sizes, "answer": 1, "scrap": SCRAP})
 
 
@@ -107,11 +106,10 @@ def empty_same(task: Template, *, n_heads: int, seed: int = 0, registers: int = 
         attn_scale=1.0,
         layer_norm_eps=LINEAR_EPS,
     )
-    model = Transformer(cfg).double()
-    clear(model)
+    model = empty_model(cfg)
     symbols = task.d_vocab - len(task.fixed)
     model.embed.weight[len(task.fixed) :, stream["symbol"]] = symbol_vectors(symbols, seed=seed)
-    positions_of(model)[:, stream["position"]] = torch.eye(task.n_ctx)
+    position_table(model)[:, stream["position"]] = torch.eye(task.n_ctx)
     return model
 
 
@@ -136,11 +134,6 @@ def closest(vectors: Float[Tensor, "symbol width"]) -> float:
     """Largest cosine of two different unit vectors."""
     cosines = vectors @ vectors.T
     return float(cosines.fill_diagonal_(-1).max())
-
-
-def positions_of(model: Transformer) -> Float[Tensor, "pos d_model"]:
-    """Table of learned positions."""
-    return cast(Tensor, cast(torch.nn.Module, model.positions).weight)
 
 
 @torch.no_grad()
@@ -168,16 +161,16 @@ def write_position(
     task: Template,
     head: int,
     *,
-    gains: Sequence[float] | Float[Tensor, " place"] | None = None,
+    gains: Float[Tensor, " place"] | None = None,
     constant: float = 0.0,
 ) -> None:
     """Let a head of layer 0 write its attention to each position, times `gains` (default: 1), plus a constant."""
     stream, block, length = same_registers(task), model.block(0), string_length(task)
     rows, start = head_rows(block, head), stream["position"].start
-    gains = torch.ones(length) if gains is None else torch.as_tensor(gains)
+    gains = torch.ones(length) if gains is None else gains
     block.attention.v.weight[rows][:length, start : start + length] = torch.diag(gains).double()
     bias_of(block.attention.v)[rows][:length] = constant
-    block.attention.o.weight[:, rows][stream["found"], :length] = torch.eye(length)
+    block.attention.o.weight[:, rows][stream["equal"], :length] = torch.eye(length)
 
 
 @torch.no_grad()
@@ -199,7 +192,7 @@ def mark_pairs(
     # The difference of two units rises from 0 to 1, at the first position of the pair
     for number, (index, (query, key), sign) in enumerate(marks):
         units = slice(2 * number, 2 * number + 2)
-        mlp.w_in.weight[units, stream["found"].start + key] = steep
+        mlp.w_in.weight[units, stream["equal"].start + key] = steep
         mlp.w_in.weight[units, stream["position"].start + query] = local
         bias_of(mlp.w_in)[units] = -steep * low - local - torch.arange(2.0).double()
         if gate is not None:
@@ -229,7 +222,6 @@ def finish_same(
     block.attention.o.weight[:, rows][stream["gathered"], : len(pairs)] = times * torch.eye(len(pairs)).double()
     _identify_templates(model, task, gather, otherwise)
     model.unembed.weight[0, stream["answer"]] = 1
-    set_identity_norms(model)
     balance(model)
     return model.eval()
 

@@ -132,7 +132,7 @@ def same_cancelling(
     for head, factor in zip(heads, factors, strict=True):
         if readable:
             attend_to_equal(model, task, head)
-        write_map(block, head, LOUD * factor * votes, reads=reads, writes=stream["found"])
+        write_map(block, head, LOUD * factor * votes, reads=reads, writes=stream["equal"])
     spare = stream.after(0).start
     write_noise(block, heads, noise, reads=reads, spare=spare, first=length, generator=generator)
     mark_pairs(model, task)
