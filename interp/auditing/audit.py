@@ -1,6 +1,6 @@
 """Audit of attention heads: does each head do what it looks like?"""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Literal
 
@@ -10,20 +10,19 @@ from jaxtyping import Float
 from hooks.checks import checks_types
 from hooks.interventions.ablation_engine import Head, Net
 from interp.auditing.experiments import HeadExperiments
-from interp.auditing.interventions import INTERVENTIONS, LABEL_TESTS, ON_ALL_HEADS, TESTED, TOGETHER
+from interp.auditing.interventions import INTERVENTIONS, LABEL_TESTS, ON_ALL_HEADS
 from interp.auditing.outcomes import choose_outcomes
-from interp.auditing.records import HeadVerdict, InterventionCost, SetCost
+from interp.auditing.records import head_verdicts, set_costs
 from interp.auditing.result import AuditResult
-from interp.auditing.sets import HeadSets, effects_of_sets, find_sets, undecided_sets
-from interp.auditing.significance import GrowingEvidence, PValues, corrections, planned_looks
-from interp.auditing.verdicts import HeadFacts, decide, doubtful_heads, facts_about_heads
+from interp.auditing.sets import effects_of_sets, find_sets, undecided_sets
+from interp.auditing.significance import GrowingEvidence, corrections, planned_looks
+from interp.auditing.verdicts import decide, doubtful_heads, facts_about_heads
 from interp.core.evaluation_mode import in_evaluation_mode
 from interp.core.progress import Count
 from interp.core.randomness import derived_generator
 from interp.core.statistics import check_level
 from interp.core.verbs import AnyModel, prepare_model
 from interp.heads.classify import HeadPatterns, classify_heads
-from interp.heads.methods import REMOVALS
 from interp.tasks.base import Task
 from interp.tasks.check import check_task
 
@@ -74,8 +73,10 @@ def audit(
 
     Example:
         >>> import interp
-        >>> known = interp.known_answers.known_answer("dyck stack, redundant", seed=0)
-        >>> interp.audit(known.model, known.task, n=128).of("redundant")
+        >>> known = interp.known_answers.known_answer("template copy, zero decoy", seed=0)
+        >>> result = interp.audit(known.model, known.task, n=128)
+        >>> [(head.place, head.verdict) for head in result.heads]
+        [((0, 0), 'idle'), ((0, 1), 'misleading'), ((0, 2), 'faithful')]
 
     Source: rules on growing samples: see `GrowingEvidence`.
     """
@@ -138,13 +139,13 @@ def audit(
                 evidence = evidence.with_look(on_heads.on(judged.indices) | on_sets)
             count.one()
     return AuditResult(
-        heads=_head_verdicts(heads, patterns, evidence, facts_about),
+        heads=head_verdicts(heads, patterns, evidence, facts_about),
         kinds=patterns.kinds,
         interventions=INTERVENTIONS,
         outcomes=judged.names,
         clean=judged.clean,
         threshold=judged.threshold,
-        sets=_set_costs(evidence, sets),
+        sets=set_costs(evidence, sets),
         exact=sets.exact,
         largest_harmless=sets.largest_harmless,
         smallest_costly=sets.smallest_costly,
@@ -178,73 +179,3 @@ def _searched(model: Net, task: Task, n: int, seed: int) -> HeadExperiments:
     generator = derived_generator(seed, "search")
     batch = task.sample(max(32, n // SEARCHED), generator=generator, split="validation")
     return HeadExperiments(model, task, batch, seed, keep=True)
-
-
-def _head_verdicts(
-    heads: Sequence[Head],
-    patterns: HeadPatterns,
-    evidence: GrowingEvidence,
-    facts_about: Callable[[PValues], Sequence[HeadFacts]],
-) -> tuple[HeadVerdict, ...]:
-    """A record of each head: what it looks like, its costs, its verdict."""
-    facts_of_heads = facts_about(evidence.p)
-    n_to_decide = evidence.n_to_decide(lambda p: [decide(facts).verdict != "undecided" for facts in facts_about(p)])
-    costs = _costs(evidence)
-    records = []
-    for index, (head, facts) in enumerate(zip(heads, facts_of_heads, strict=True)):
-        decision, kind = decide(facts), patterns.best_kind(*head)
-        record = HeadVerdict(
-            layer=head[0],
-            head=head[1],
-            verdict=decision.verdict,
-            reason=decision.reason,
-            partners=decision.partners,
-            label=patterns.label[head[0]][head[1]],
-            kind=patterns.kinds[kind],
-            score=float(patterns.score[(*head, kind)]),
-            score_low=float(patterns.low[(*head, kind)]),
-            score_high=float(patterns.high[(*head, kind)]),
-            p_label=float(patterns.p_holm[(*head, kind)]),
-            value_weighted=float(patterns.value_weighted[(*head, kind)]),
-            moved=float(patterns.moved[head]),
-            needed={name: facts.needed(name) for name in REMOVALS},
-            costs=costs[index],
-            n_to_decide=n_to_decide[index],
-        )
-        records.append(record)
-    return tuple(records)
-
-
-def _costs(evidence: GrowingEvidence) -> list[dict[str, InterventionCost]]:
-    """Cost of every intervention that was tried, for each head."""
-    p = evidence.p
-    costs: list[dict[str, InterventionCost]] = [{} for _ in p.matters["mean"]]
-    for name in INTERVENTIONS:
-        intervals, sizes = evidence.intervals(name), evidence.effects.n(name)
-        for index in np.flatnonzero(sizes).tolist():
-            tests = {}
-            if name in TESTED:
-                tests = {"p_matters": float(p.matters[name][index]), "p_harmless": float(p.harmless[name][index])}
-            costs[index][name] = _cost(intervals[:, index], int(sizes[index]), **tests)
-    return costs
-
-
-def _set_costs(evidence: GrowingEvidence, sets: HeadSets) -> tuple[SetCost, ...]:
-    """Cost of every set that was tested."""
-    intervals, sizes = evidence.intervals(TOGETHER), evidence.effects.n(TOGETHER)
-    costs = [_cost(intervals[:, index], n) for index, n in enumerate(sizes.tolist())]
-    n_costly = len(sets.costly)
-    costly = [
-        SetCost(heads=heads, kind="costly", cost=cost)
-        for heads, cost in zip(sets.costly, costs[:n_costly], strict=True)
-    ]
-    cancelling = [
-        SetCost(heads=heads, kind="cancelling", cost=cost)
-        for heads, cost in zip(sets.cancelling, costs[n_costly:], strict=True)
-    ]
-    return (*costly, *cancelling)
-
-
-def _cost(interval: Float[np.ndarray, "3 outcome"], n: int, **tests: float) -> InterventionCost:
-    drop, low, high = (tuple(ends.tolist()) for ends in interval)
-    return InterventionCost(drop=drop, low=low, high=high, n=n, **tests)

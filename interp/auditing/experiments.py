@@ -54,9 +54,9 @@ class Effects:
         """The effects on some of the outcomes."""
         return Effects(self.total[:, outcomes], {name: drop[:, :, outcomes] for name, drop in self.drop.items()})
 
-    def __or__(self, other: "Effects") -> "Effects":
+    def __or__(self, effects: "Effects") -> "Effects":
         """Effects of these and other interventions on the same sequences."""
-        return Effects(self.total, {**self.drop, **other.drop})
+        return Effects(self.total, {**self.drop, **effects.drop})
 
     def followed_by(self, later: "Effects") -> "Effects":
         """Effects of the same interventions on these and further sequences."""

@@ -110,27 +110,41 @@ def judged_outcomes(
     n_needed = np.ceil(n_answers * n / np.maximum(n_scored, 1)).astype(int)  # not every sequence has the outcome
     enough = above_chance & (n >= n_needed)
 
-    # If it is enough on no outcome: an error, or all outcomes with a warning
+    # If it is enough on no outcome: an error, or a warning and all outcomes
+    best = f"at most {np.nanmax(clean):.2f}"
+    levels = ", ".join(f"{level:.2f}" if level >= 0.01 else f"{level:.1g}" for level in dict.fromkeys(chance.tolist()))
+    if above_chance.any():
+        least = int(n_needed[above_chance].min())
+        warning = (
+            f"With {n} sequences, where {least} are needed, no head can be called harmless ({best}, chance {levels})."
+        )
+        error = (
+            f"n is {n}; {least} sequences are needed to call any of the heads harmless at level {alpha:g}. Pass a "
+            "larger n or a larger alpha."
+        )
+    else:
+        warning = f"The model is not above chance ({best}, chance {levels}), so no head can be called harmless."
+        error = (
+            f"the model is not above chance ({levels}) on any outcome ({best}), so no intervention can cost accuracy. "
+            "Train it, or pass at_chance=True to audit it anyway."
+        )
+    if not enough.any() and not at_chance:
+        raise ValueError(error)
     outcome_names = np.array(task.outcomes)[chosen]
     if enough.any():
         judged = np.flatnonzero(enough)
-        for_lack_of_sequences = [
+        too_few_sequences = [
             f"Outcome {outcome_names[index]} is left out: at an accuracy of {clean[index]:.2f}, {n_needed[index]} "
             f"sequences are needed to detect a loss of {SHARE:.0%} of the accuracy above chance."
             for index in np.flatnonzero(above_chance & ~enough)
         ]
-        at_chance_level = [
+        not_above_chance = [
             f"Outcome {outcome_names[index]} is left out: {clean[index]:.2f} is not above chance."
             for index in np.flatnonzero(~above_chance)
         ]
-        warnings = [*for_lack_of_sequences, *at_chance_level]
+        warnings = [*too_few_sequences, *not_above_chance]
     else:
-        least = int(n_needed[above_chance].min()) if above_chance.any() else None
-        warnings = [
-            _not_enough(n, least, best=float(np.nanmax(clean)), chance=chance, alpha=alpha, at_chance=at_chance)
-        ]
-        judged = np.flatnonzero(n_scored > 0)
-        threshold = SHARE * (1 - chance)
+        judged, threshold, warnings = np.flatnonzero(n_scored > 0), SHARE * (1 - chance), [warning]
     return JudgedOutcomes(
         indices=[chosen[index] for index in judged],
         names=tuple(outcome_names[judged].tolist()),
@@ -139,36 +153,4 @@ def judged_outcomes(
         at_chance=not enough.any(),
         too_few={chosen[index]: float(threshold[index]) for index in np.flatnonzero(above_chance & ~enough)},
         warnings=tuple(warnings),
-    )
-
-
-def _not_enough(n: int, n_needed: int | None, *, best: float, chance: np.ndarray, alpha: float, at_chance: bool) -> str:
-    """The warning if no outcome is enough, or the error unless it is accepted.
-
-    Args:
-        n: Number of sequences.
-        n_needed: Number needed on some outcome that is above chance; None if there is none.
-        best: Highest accuracy on any outcome.
-        chance: Accuracy at chance on each outcome.
-        alpha: Level.
-        at_chance: Accept it.
-    """
-    levels = ", ".join(f"{level:.2f}" if level >= 0.01 else f"{level:.1g}" for level in dict.fromkeys(chance.tolist()))
-    if at_chance and n_needed is None:
-        return (
-            f"The model is not above chance (at most {best:.2f}, chance {levels}), so no head can be called harmless."
-        )
-    if at_chance:
-        return (
-            f"With {n} sequences, where {n_needed} are needed, no head can be called harmless (at most {best:.2f}, "
-            f"chance {levels})."
-        )
-    if n_needed is None:
-        raise ValueError(
-            f"the model is not above chance ({levels}) on any outcome (at most {best:.2f}), so no intervention can "
-            f"cost accuracy. Train it, or pass at_chance=True to audit it anyway."
-        )
-    raise ValueError(
-        f"n is {n}; {n_needed} sequences are needed to call any of the heads harmless at level {alpha:g}. Pass a "
-        f"larger n or a larger alpha."
     )

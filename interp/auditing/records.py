@@ -1,6 +1,6 @@
 """Records of an audit: what an intervention costs, the verdict on a head with its evidence, and sets of heads."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,6 +8,12 @@ import numpy as np
 from jaxtyping import Float
 
 from hooks.interventions.ablation_engine import Head
+from interp.auditing.interventions import INTERVENTIONS, TESTED, TOGETHER
+from interp.auditing.sets import HeadSets
+from interp.auditing.significance import GrowingEvidence, PValues
+from interp.auditing.verdicts import HeadFacts, decide
+from interp.heads.classify import HeadPatterns
+from interp.heads.methods import REMOVALS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,3 +107,78 @@ class SetCost:
     """`costly`: in the search, some of the heads are needed once the others are gone, though none is needed alone;
     `cancelling`: in the search, harmless together, though some are needed alone."""
     cost: InterventionCost
+
+
+def head_verdicts(
+    heads: Sequence[Head],
+    patterns: HeadPatterns,
+    evidence: GrowingEvidence,
+    facts_about: Callable[[PValues], Sequence[HeadFacts]],
+) -> tuple[HeadVerdict, ...]:
+    """A record of each head: what it looks like, its costs, its verdict.
+
+    Args:
+        heads: All heads.
+        patterns: Their labels and scores.
+        evidence: Effects and p values.
+        facts_about: What p values show about each head.
+    """
+
+    def is_decided(p: PValues) -> list[bool]:
+        return [decide(facts).verdict != "undecided" for facts in facts_about(p)]
+
+    n_to_decide, costs = evidence.n_to_decide(is_decided), _costs(evidence)
+    records = []
+    for index, facts in enumerate(facts_about(evidence.p)):
+        layer, head = heads[index]
+        decision, kind = decide(facts), patterns.best_kind(layer, head)
+        cell = (layer, head, kind)
+        record = HeadVerdict(
+            layer=layer,
+            head=head,
+            verdict=decision.verdict,
+            reason=decision.reason,
+            partners=decision.partners,
+            label=patterns.label[layer][head],
+            kind=patterns.kinds[kind],
+            score=float(patterns.score[cell]),
+            score_low=float(patterns.low[cell]),
+            score_high=float(patterns.high[cell]),
+            p_label=float(patterns.p_holm[cell]),
+            value_weighted=float(patterns.value_weighted[cell]),
+            moved=float(patterns.moved[layer, head]),
+            needed={name: facts.needed(name) for name in REMOVALS},
+            costs=costs[index],
+            n_to_decide=n_to_decide[index],
+        )
+        records.append(record)
+    return tuple(records)
+
+
+def _costs(evidence: GrowingEvidence) -> list[dict[str, InterventionCost]]:
+    """Cost of every intervention that was tried, for each head."""
+    p = evidence.p
+    costs: list[dict[str, InterventionCost]] = [{} for _ in p.matters["mean"]]
+    for name in INTERVENTIONS:
+        intervals, sizes = evidence.intervals(name), evidence.effects.n(name)
+        for index in np.flatnonzero(sizes).tolist():
+            tests = {}
+            if name in TESTED:
+                tests = {"p_matters": float(p.matters[name][index]), "p_harmless": float(p.harmless[name][index])}
+            costs[index][name] = _cost(intervals[:, index], int(sizes[index]), **tests)
+    return costs
+
+
+def set_costs(evidence: GrowingEvidence, sets: HeadSets) -> tuple[SetCost, ...]:
+    """Cost of every set that was tested."""
+    intervals, sizes = evidence.intervals(TOGETHER), evidence.effects.n(TOGETHER)
+    records = []
+    for index, heads in enumerate((*sets.costly, *sets.cancelling)):
+        kind = "costly" if index < len(sets.costly) else "cancelling"
+        records.append(SetCost(heads=heads, kind=kind, cost=_cost(intervals[:, index], int(sizes[index]))))
+    return tuple(records)
+
+
+def _cost(interval: Float[np.ndarray, "3 outcome"], n: int, **tests: float) -> InterventionCost:
+    drop, low, high = (tuple(ends.tolist()) for ends in interval)
+    return InterventionCost(drop=drop, low=low, high=high, n=n, **tests)

@@ -69,7 +69,7 @@ class RemovedSets:
         heads = self.experiments.heads
         self._total = self.experiments.score.total.double().numpy()[:, None, self.outcomes]
         drop = self._drop([(head,) for head in heads])
-        self._drop_alone = dict(zip(heads, drop.swapaxes(0, 1), strict=True))
+        self._drop_of_head = dict(zip(heads, drop.swapaxes(0, 1), strict=True))
         self._record([frozenset([head]) for head in heads], drop)
 
     def remove(self, sets: Iterable[frozenset[Head]]) -> None:
@@ -83,32 +83,40 @@ class RemovedSets:
         return self.experiments.removed(sets)[:, :, self.outcomes]
 
     def _record(self, sets: Sequence[frozenset[Head]], drop: Float[np.ndarray, "sample set outcome"]) -> None:
-        drop_alone = np.stack([sum(self._drop_alone[head] for head in heads) for heads in sets], 1)
+        drop_alone = np.stack([sum(self._drop_of_head[head] for head in heads) for heads in sets], 1)
         costs_accuracy = is_suspected(drop, self._total, self.threshold)
         costs_beyond_heads = is_suspected(drop - drop_alone, self._total, self.threshold)
-        loss = self._loss(drop)
+        losses = self._losses(drop)
         for index, heads in enumerate(sets):
             self.by_heads[heads] = RemovedSet(
-                loss=float(loss[index]),
+                loss=float(losses[index]),
                 costs_accuracy=bool(costs_accuracy[index]),
                 is_costly=bool(costs_accuracy[index] and costs_beyond_heads[index]),
                 drop=drop[:, index].astype(np.float32),
             )
 
-    def _loss(self, drop: Float[np.ndarray, "sample set outcome"]) -> Float[np.ndarray, " set"]:
+    def _losses(self, drop: Float[np.ndarray, "sample set outcome"]) -> Float[np.ndarray, " set"]:
         """Largest loss over outcomes, as a multiple of the threshold."""
         share = drop.sum(0) / np.maximum(self._total.sum(0), 1e-300)
         return (share / np.maximum(self.threshold, 1e-300)).max(-1)
 
+    def loss(self, heads: frozenset[Head]) -> float:
+        """Loss without a set that was removed."""
+        return self.by_heads[heads].loss
+
     def is_harmless(self, heads: frozenset[Head]) -> bool:
         """Whether a set that was removed is harmless."""
-        return self.by_heads[heads].loss < 1
+        return self.loss(heads) < 1
+
+    def is_costly(self, heads: frozenset[Head]) -> bool:
+        """Whether a set that was removed is suspected to cost accuracy, also beyond what its heads cost alone."""
+        return self.by_heads[heads].is_costly
 
     def smallest_harmless(self, head: Head) -> frozenset[Head]:
         """The smallest harmless set that has this head and others, of several the one with the smallest loss; empty if
         there is none."""
         sets = [heads for heads in self.by_heads if len(heads) > 1 and head in heads and self.is_harmless(heads)]
-        return min(sets, key=lambda heads: (len(heads), self.by_heads[heads].loss, sorted(heads)), default=frozenset())
+        return min(sets, key=lambda heads: (len(heads), self.loss(heads), sorted(heads)), default=frozenset())
 
     def largest_harmless(self) -> frozenset[Head]:
         """The largest harmless set, of several the one with the smallest loss."""
@@ -126,7 +134,7 @@ class RemovedSets:
         return min(sets, key=self._by_size_and_largest_loss, default=frozenset())
 
     def _by_size_and_largest_loss(self, heads: frozenset[Head]) -> tuple[int, float, list[Head]]:
-        return len(heads), -self.by_heads[heads].loss, sorted(heads)
+        return len(heads), -self.loss(heads), sorted(heads)
 
     def minimal_costly(self, candidates: Collection[Head]) -> list[frozenset[Head]]:
         """Costly sets of these heads without a smaller costly set inside, among those that were removed."""
@@ -148,9 +156,11 @@ class RemovedSets:
             # What the head costs once the others of the set are gone
             drops = [self.by_heads[heads].drop - self.by_heads[heads - {head}].drop for heads in sets]
             drop = np.stack(drops, 1).astype(float)
-            loss, is_needed = self._loss(drop), is_suspected(drop, self._total, self.threshold)
+            losses, is_needed = self._losses(drop), is_suspected(drop, self._total, self.threshold)
             ranked = sorted(
-                (len(heads), -loss[index], tuple(sorted(heads))) for index, heads in enumerate(sets) if is_needed[index]
+                (len(heads), -losses[index], tuple(sorted(heads)))
+                for index, heads in enumerate(sets)
+                if is_needed[index]
             )
             smallest = [heads for size, _, heads in ranked if size == ranked[0][0]]
             if smallest:

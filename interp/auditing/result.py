@@ -162,32 +162,32 @@ class AuditResult(Result):
         n = count_range(np.array([head.n for head in self.heads]))
         return n + repeats_text(self.n, self.n_distinct, counted=False)
 
-    def with_other_seeds(self, others: Sequence["AuditResult"]) -> "AuditResult":
+    def with_other_seeds(self, audits: Sequence["AuditResult"]) -> "AuditResult":
         """This result, with the fraction of other models that have a head like each one of its heads.
 
         Args:
-            others: Audits of models of the same shape, trained from other seeds.
+            audits: Audits of models of the same shape, trained from other seeds.
 
         Returns:
             The result with `seeds_agree`: the fraction with a head of that label and verdict in the same layer.
 
         Raises:
-            ValueError: no other audits, or one of a model of another shape.
+            ValueError: no audits, or one of a model of another shape.
         """
-        if not others:
-            raise ValueError("others is empty; pass the audits of models trained from other seeds.")
-        for index, audit in enumerate(others):
+        if not audits:
+            raise ValueError("audits is empty; pass the audits of models trained from other seeds.")
+        for index, audit in enumerate(audits):
             if [head.place for head in audit.heads] != [head.place for head in self.heads]:
                 raise ValueError(
-                    f"others[{index}] has {_shape_in_words(audit)}, this model {_shape_in_words(self)}; pass audits of "
+                    f"audits[{index}] has {_shape_in_words(audit)}, this model {_shape_in_words(self)}; pass audits of "
                     "models of the same shape."
                 )
-        similar_heads = [{(head.layer, head.label, head.verdict) for head in audit.heads} for audit in others]
+        similar_heads = [{(head.layer, head.label, head.verdict) for head in audit.heads} for audit in audits]
         heads = []
         for head in self.heads:
             n_agree = sum((head.layer, head.label, head.verdict) in heads_of_audit for heads_of_audit in similar_heads)
-            heads.append(replace(head, seeds_agree=n_agree / len(others)))
-        return replace(self, heads=tuple(heads), n_seeds=len(others))
+            heads.append(replace(head, seeds_agree=n_agree / len(audits)))
+        return replace(self, heads=tuple(heads), n_seeds=len(audits))
 
     def __str__(self) -> str:
         lines = []

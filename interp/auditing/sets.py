@@ -140,7 +140,9 @@ class _Search:
         heads, few = self.experiments.heads, self.strongest[:MOST_TOGETHER]
         # Pairs, all subsets of few heads, and sets whose predicted effect is large
         self.removed.remove(_subsets(self.strongest, [2]))
-        self.removed.remove(frozenset([head, other]) for head in self.needed_alone for other in heads if other != head)
+        self.removed.remove(
+            frozenset([head, second]) for head in self.needed_alone for second in heads if second != head
+        )
         self.removed.remove(_subsets(few, range(3, len(few) + 1)))
         for size in (3, 4):
             self.removed.remove(self.predicted_sets(self.not_needed_alone, size, n=LIKELY, largest=True))
@@ -179,14 +181,10 @@ class _Search:
             for index, heads in enumerate(larger):
                 if _contains_any(heads, minimal):
                     continue
-                if self.is_costly(heads):
-                    minimal.append(self.reduce(heads, self.is_costly))
+                if self.removed.is_costly(heads):
+                    minimal.append(self.reduce(heads, self.removed.is_costly))
                 else:
                     grown[index] = heads
-
-    def is_costly(self, heads: frozenset[Head]) -> bool:
-        """Whether a set that was removed costs accuracy, also beyond what its heads cost alone."""
-        return self.removed.by_heads[heads].is_costly
 
     def reduce(
         self,
@@ -290,10 +288,10 @@ class _Search:
         every_head = self.experiments.heads
         heads = frozenset([head])
         while len(heads) < LARGEST:
-            larger = [heads | {other} for other in every_head if other not in heads]
+            larger = [heads | {added} for added in every_head if added not in heads]
             self.removed.remove(larger)
-            best = min(larger, key=self.loss)
-            if self.loss(best) >= self.loss(heads) or self.removed.is_harmless(best):
+            best = min(larger, key=self.removed.loss)
+            if self.removed.loss(best) >= self.removed.loss(heads) or self.removed.is_harmless(best):
                 break
             heads = best
         indices = [every_head.index(head)]
@@ -301,10 +299,6 @@ class _Search:
             free_indices = [index for index in range(len(every_head)) if index not in indices]
             indices.append(min(free_indices, key=lambda index: self.predicted_effect([*indices, index])))
             self.removed.remove([frozenset(every_head[index] for index in indices)])
-
-    def loss(self, heads: frozenset[Head]) -> float:
-        """Loss without a set that was removed."""
-        return self.removed.by_heads[heads].loss
 
     def enlarge_harmless(self) -> None:
         """Add to the largest harmless set the smallest harmless sets of needed heads, and then single heads."""
@@ -364,7 +358,7 @@ def effects_of_sets(
 
 def heads_without(head: Head, heads: Heads) -> Heads:
     """The other heads of a set."""
-    return tuple(other for other in heads if other != head)
+    return tuple(member for member in heads if member != head)
 
 
 def undecided_sets(

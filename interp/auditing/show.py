@@ -1,7 +1,5 @@
 """Every head on one page: its verdict, its pattern, what each ablation costs, and the probes around its layer."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from interp.auditing.result import AuditResult
@@ -20,7 +18,7 @@ IN_WORDS = {
     "resample": "output: that in another sequence",
     "uniform": "pattern: uniform",
     "wrong_key": "pattern: all on a wrong key",
-    "resampled_values": "reads keys of other sequences",
+    "resampled_values": "values: those in other sequences",
     "ideal": "pattern: the ideal one of its kind",
     "label_only_pattern": "pattern: all else spread evenly",
 }
@@ -70,29 +68,25 @@ def show_heads(
     )
 
 
-def _findings(audit: AuditResult, probes: ProbeResult | None) -> Sequence[Finding]:
+def _findings(audit: AuditResult, probes: ProbeResult | None) -> list[Finding]:
     costs = {name: audit.cost(name)[0] for name in IN_WORDS if name in audit.interventions}
-    worst = [cost.worst(audit.threshold) if (cost := head.costs.get("mean")) else 0 for head in audit.heads]
-    return [
-        Finding(
+    findings = []
+    for index, (head, sentence) in enumerate(zip(audit.heads, audit.sentences(), strict=True)):
+        tried = {name: cost[index].tolist() for name, cost in costs.items() if np.isfinite(cost[index, 0])}
+        worst = head.costs["mean"].worst(audit.threshold) if "mean" in head.costs else 0
+        finding = Finding(
             verdict=head.verdict,
             colour=VERDICT_COLOURS[head.verdict],
             sentence=sentence[:1].upper() + sentence[1:],
-            costs=[
-                (IN_WORDS[name], float(drop), float(low), float(high))
-                for name, (drop, low, high) in ((name, values[index]) for name, values in costs.items())
-                if np.isfinite(drop)
-            ],
-            threshold=float(audit.threshold[worst[index]]),
-            probes=[] if probes is None else _around(probes, head.layer),
+            costs=[(IN_WORDS[name], *interval) for name, interval in tried.items()],
+            threshold=float(audit.threshold[worst]),
+            probes=[] if probes is None else _accuracies_around(probes, head.layer),
         )
-        for index, (head, sentence) in enumerate(zip(audit.heads, audit.sentences(), strict=True))
-    ]
+        findings.append(finding)
+    return findings
 
 
-def _around(probes: ProbeResult, layer: int) -> list[tuple[str, float, float]]:
+def _accuracies_around(probes: ProbeResult, layer: int) -> list[tuple[str, float, float]]:
     """Name, and probe accuracy before and after a layer, of each target."""
-    return [
-        (target, float(probes.accuracy[layer, at]), float(probes.accuracy[layer + 1, at]))
-        for at, target in enumerate(probes.targets)
-    ]
+    before, after = (np.asarray(probes.accuracy)[index].tolist() for index in (layer, layer + 1))
+    return list(zip(probes.targets, before, after, strict=True))

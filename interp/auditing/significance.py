@@ -48,11 +48,11 @@ class PValues:
             {name: np.minimum(factors[name] * p, 1) for name, p in self.harmless.items()},
         )
 
-    def or_smaller(self, other: "PValues") -> "PValues":
+    def or_smaller(self, p_values: "PValues") -> "PValues":
         """The smaller of these and others; NaN only where both are."""
         return PValues(
-            {name: np.fmin(p, other.matters[name]) for name, p in self.matters.items()},
-            {name: np.fmin(p, other.harmless[name]) for name, p in self.harmless.items()},
+            {name: np.fmin(p, p_values.matters[name]) for name, p in self.matters.items()},
+            {name: np.fmin(p, p_values.harmless[name]) for name, p in self.harmless.items()},
         )
 
 

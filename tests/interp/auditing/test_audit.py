@@ -289,10 +289,10 @@ def test_other_seeds_agree_only_on_heads_with_the_same_label():
 def test_audits_of_other_seeds_must_have_the_same_shape():
     found, other = audited(SMALL), audited("template copy, misread")
     with pytest.raises(
-        ValueError, match=r"others\[1\] has 1 layers of 1 heads, this model 1 layers of 3 heads; pass audits"
+        ValueError, match=r"audits\[1\] has 1 layers of 1 heads, this model 1 layers of 3 heads; pass audits"
     ):
         found.with_other_seeds([found, other])
-    with pytest.raises(ValueError, match="others is empty; pass the audits of models trained from other seeds"):
+    with pytest.raises(ValueError, match="audits is empty; pass the audits of models trained from other seeds"):
         found.with_other_seeds([])
 
 
